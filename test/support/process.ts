@@ -1,0 +1,69 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { createServer } from "node:net";
+
+/** A child process with what it printed so far, both streams in the order they came. */
+export interface RunningProcess {
+  readonly child: ChildProcess;
+  output(): string;
+  /** SIGTERM, and SIGKILL after `graceMs` (10 s unless given). Resolves with the exit code, null when a signal ended it. */
+  stop(graceMs?: number): Promise<number | null>;
+  /** SIGKILL at once, as a crash would. */
+  kill(): Promise<void>;
+  /** Resolves with the exit code once the process is gone. */
+  exited: Promise<number | null>;
+}
+
+/** Starts a program whose environment is exactly `env`; it is killed when this process ends first. */
+export function startProcess(
+  command: string,
+  args: readonly string[],
+  options: { cwd?: string; env: NodeJS.ProcessEnv },
+): RunningProcess {
+  const child = spawn(command, args, { ...options, stdio: ["ignore", "pipe", "pipe"] });
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding("utf8").on("data", (text: string) => {
+      output += text;
+    });
+  }
+  const killWithParent = () => child.kill("SIGKILL");
+  process.once("exit", killWithParent);
+  const exited = new Promise<number | null>((resolve, reject) => {
+    child.once("error", reject);
+    child.once("close", (code) => {
+      process.off("exit", killWithParent);
+      resolve(code);
+    });
+  });
+  exited.catch(() => {});
+  return {
+    child,
+    output: () => output,
+    exited,
+    async stop(graceMs = 10_000) {
+      const timer = setTimeout(() => child.kill("SIGKILL"), graceMs);
+      child.kill("SIGTERM");
+      try {
+        return await exited;
+      } finally {
+        clearTimeout(timer);
+      }
+    },
+    async kill() {
+      child.kill("SIGKILL");
+      await exited;
+    },
+  };
+}
+
+/** A TCP port on the loopback address that was free a moment ago. */
+export async function findFreePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  server.close();
+  await once(server, "close");
+  if (address === null || typeof address === "string") throw new Error("no port was given");
+  return address.port;
+}
