@@ -1,0 +1,35 @@
+import { randomFillSync } from "node:crypto";
+
+const random = new Uint8Array(10);
+let lastMs = 0;
+let counter = 0;
+
+/**
+ * A UUIDv7 (RFC 9562): sorts by time, and within one process strictly grows, also within a millisecond or when the
+ * clock goes back. `now` is in epoch milliseconds.
+ */
+export function newId(now: number = Date.now()): string {
+  randomFillSync(random);
+  if (now > lastMs) {
+    lastMs = now;
+    // rand_a as a counter (RFC 9562, 6.2 method 1), seeded in its lower half so that it has room to grow.
+    counter = (((random[0] ?? 0) & 0x07) << 8) | (random[1] ?? 0);
+  } else {
+    counter += 1;
+    if (counter > 0xfff) {
+      lastMs += 1;
+      counter = 0;
+    }
+  }
+  const time = lastMs.toString(16).padStart(12, "0");
+  const variant = (((random[2] ?? 0) & 0x3f) | 0x80).toString(16);
+  const tail = Buffer.from(random.subarray(3)).toString("hex");
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${counter.toString(16).padStart(3, "0")}-${variant}${tail.slice(0, 2)}-${tail.slice(2)}`;
+}
+
+const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
+
+/** True for a UUID as the platform writes it: lower case, with dashes. */
+export function isUuid(text: string): boolean {
+  return uuid.test(text);
+}

@@ -1,0 +1,141 @@
+import { createCipheriv, createDecipheriv, randomBytes } from "node:crypto";
+import { chmod, link, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { dirname } from "node:path";
+
+/** Where a sealed value stands. It is authenticated with the value, so a value copied to another place doesn't open there. */
+export interface SealedPlace {
+  service: string;
+  table: string;
+  record: string;
+  workspace?: string;
+}
+
+export interface Keyring {
+  seal(plain: Uint8Array, about: SealedPlace): Uint8Array;
+  /** Throws when the value was changed, belongs elsewhere, or was sealed with a key the ring doesn't hold. */
+  open(sealed: Uint8Array, about: SealedPlace): Uint8Array;
+}
+
+/** Keys by id, in base64 of 32 bytes; `current` seals, every key opens. */
+interface RingFile {
+  current: string;
+  keys: Record<string, string>;
+}
+
+const keyBytes = 32;
+const nonceBytes = 12;
+const tagBytes = 16;
+const wrappedBytes = nonceBytes + keyBytes + tagBytes;
+const version = 1;
+
+/**
+ * Opens the ring of `file`. With `create`, a missing file is made with one new key, readable by its owner alone.
+ * A sealed value: version, key id length, key id, the data key wrapped by that key, nonce, ciphertext, tag.
+ */
+export async function openKeyring(o: { file: string; create: boolean }): Promise<Keyring> {
+  const { current, keys } = await readRing(o.file, o.create);
+  const currentKey = keys.get(current);
+  if (!currentKey) throw new Error(`The key ring ${o.file} doesn't hold its current key "${current}".`);
+
+  return {
+    seal(plain, about) {
+      const place = describePlace(about);
+      const keyId = Buffer.from(current);
+      const dataKey = randomBytes(keyBytes);
+      const head = Buffer.concat([Buffer.from([version, keyId.length]), keyId]);
+      const aad = Buffer.concat([head, place]);
+      return Buffer.concat([head, encrypt(currentKey, dataKey, aad), encrypt(dataKey, plain, aad)]);
+    },
+    open(sealed, about) {
+      const bytes = Buffer.from(sealed.buffer, sealed.byteOffset, sealed.byteLength);
+      const headBytes = 2 + (bytes[1] ?? 0);
+      if (bytes[0] !== version || bytes.length < headBytes + wrappedBytes + nonceBytes + tagBytes) {
+        throw new Error("The sealed value is damaged.");
+      }
+      const head = bytes.subarray(0, headBytes);
+      const keyId = head.subarray(2).toString();
+      const key = keys.get(keyId);
+      if (!key) throw new Error(`The key ring doesn't hold the key "${keyId}" that sealed this value.`);
+      const aad = Buffer.concat([head, describePlace(about)]);
+      const dataKey = decrypt(key, bytes.subarray(headBytes, headBytes + wrappedBytes), aad);
+      return decrypt(dataKey, bytes.subarray(headBytes + wrappedBytes), aad);
+    },
+  };
+}
+
+function describePlace(about: SealedPlace): Buffer {
+  return Buffer.from(JSON.stringify([about.service, about.table, about.record, about.workspace ?? null]));
+}
+
+function encrypt(key: Buffer, plain: Uint8Array, aad: Buffer): Buffer {
+  const nonce = randomBytes(nonceBytes);
+  const cipher = createCipheriv("aes-256-gcm", key, nonce).setAAD(aad);
+  return Buffer.concat([nonce, cipher.update(plain), cipher.final(), cipher.getAuthTag()]);
+}
+
+function decrypt(key: Buffer, sealed: Buffer, aad: Buffer): Buffer {
+  const decipher = createDecipheriv("aes-256-gcm", key, sealed.subarray(0, nonceBytes), { authTagLength: tagBytes });
+  decipher.setAAD(aad).setAuthTag(sealed.subarray(sealed.length - tagBytes));
+  return Buffer.concat([decipher.update(sealed.subarray(nonceBytes, sealed.length - tagBytes)), decipher.final()]);
+}
+
+async function readRing(file: string, create: boolean): Promise<{ current: string; keys: Map<string, Buffer> }> {
+  const text = await readOrCreate(file, create);
+  const ring = parseRing(text);
+  if (!ring) throw new Error(`The key ring ${file} can't be read: it must hold {"current": id, "keys": {id: base64}}.`);
+  const keys = new Map<string, Buffer>();
+  for (const [id, value] of Object.entries(ring.keys)) {
+    const key = Buffer.from(value, "base64");
+    if (key.length !== keyBytes || id === "" || Buffer.byteLength(id) > 255) {
+      throw new Error(`The key ring ${file} holds a bad key "${id}": it must be ${keyBytes} bytes in base64.`);
+    }
+    keys.set(id, key);
+  }
+  return { current: ring.current, keys };
+}
+
+async function readOrCreate(file: string, create: boolean): Promise<string> {
+  try {
+    const text = await readFile(file, "utf8");
+    if (create) await chmod(file, 0o600);
+    return text;
+  } catch (error) {
+    if (!create || !isErrno(error, "ENOENT")) throw error;
+  }
+  const id = new Date().toISOString().slice(0, 10);
+  const ring: RingFile = { current: id, keys: { [id]: randomBytes(keyBytes).toString("base64") } };
+  await mkdir(dirname(file), { recursive: true, mode: 0o700 });
+  // Linked into place whole, so that a crash leaves no half ring and of two starters one ring wins.
+  const draft = `${file}.${process.pid}.${randomBytes(4).toString("hex")}`;
+  await writeFile(draft, `${JSON.stringify(ring, undefined, 2)}\n`, { mode: 0o600, flag: "wx", flush: true });
+  try {
+    await link(draft, file);
+  } catch (error) {
+    if (!isErrno(error, "EEXIST")) throw error;
+  } finally {
+    await rm(draft);
+  }
+  return readFile(file, "utf8");
+}
+
+function parseRing(text: string): RingFile | undefined {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  if (typeof value !== "object" || value === null || !("current" in value) || !("keys" in value)) return undefined;
+  const { current, keys } = value;
+  if (typeof current !== "string" || typeof keys !== "object" || keys === null) return undefined;
+  const entries: [string, string][] = [];
+  for (const [id, key] of Object.entries(keys)) {
+    if (typeof key !== "string") return undefined;
+    entries.push([id, key]);
+  }
+  return { current, keys: Object.fromEntries(entries) };
+}
+
+function isErrno(error: unknown, code: string): boolean {
+  return error instanceof Error && "code" in error && error.code === code;
+}

@@ -1,0 +1,37 @@
+import type { ConnectRouter, Transport } from "@connectrpc/connect";
+import type { EventBus } from "./bus.ts";
+import type { Logger } from "./logging.ts";
+import type { Metrics } from "./metrics.ts";
+import type { Keyring } from "./sealing.ts";
+
+/** The services, by their folder's name, which is also the audience of their internal tokens. */
+export const serviceNames = ["identity", "workspace", "image-registry", "sandbox", "telemetry"] as const;
+export type ServiceName = (typeof serviceNames)[number];
+
+/** Everything a service is given by the process that holds it. */
+export interface ServiceEnvironment {
+  env: NodeJS.ProcessEnv;
+  service: string;
+  database: { kind: "sqlite"; file: string };
+  bus: EventBus;
+  /** The way to another service; calls through it are signed as this service. */
+  transport(service: ServiceName): Transport;
+  keyring: Keyring;
+  logger: Logger;
+  metrics: Metrics;
+}
+
+export interface RunningService {
+  /** Registers the handlers. */
+  routes(router: ConnectRouter): void;
+  /** Begins background work; called once every service can be called. */
+  start(): Promise<void>;
+  /** The state of each thing it depends on: "ok", or what is wrong in one line. */
+  dependencies(): Promise<Record<string, "ok" | string>>;
+  /** Ends waits and loops; the service still answers short calls. */
+  drain(): Promise<void>;
+  /** Closes databases. Nothing is called afterwards. */
+  close(): Promise<void>;
+}
+
+export type OpenService = (environment: ServiceEnvironment) => Promise<RunningService>;

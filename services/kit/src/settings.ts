@@ -1,0 +1,145 @@
+import { readFileSync } from "node:fs";
+
+/** What there is to know about one setting, for its reader and for whoever lists them. */
+export interface Setting<T> {
+  /** Its environment variable. */
+  name: string;
+  kind: "text" | "integer" | "flag" | "list" | "choice" | "secret";
+  doc: string;
+  /** As written in the environment; undefined when there is none. */
+  default: string | undefined;
+  required: boolean;
+  /** What a value must be, for error messages and tables: "a whole number from 0 to 65535". */
+  expects: string;
+  /** The value, or undefined when `text` is not one. */
+  parse(text: string): T | undefined;
+}
+
+export type SettingDefinitions = Record<string, Setting<unknown>>;
+export type SettingValues<D extends SettingDefinitions> = {
+  readonly [K in keyof D]: D[K] extends Setting<infer T> ? T : never;
+};
+
+/** Every bad setting in one line. */
+export class SettingsError extends Error {
+  readonly problems: readonly string[];
+
+  constructor(problems: readonly string[]) {
+    super(`Settings: ${problems.join("; ")}`);
+    this.name = "SettingsError";
+    this.problems = problems;
+  }
+}
+
+interface Options<T> {
+  doc: string;
+  default?: T;
+  /** Without a value the setting is undefined. */
+  optional?: true;
+}
+type Value<T, O> = O extends { optional: true } ? T | undefined : T;
+
+/** Keeps the definitions as they are and their types exact. */
+export function defineSettings<D extends SettingDefinitions>(definitions: D): D {
+  return definitions;
+}
+
+export function text<const O extends Options<string>>(name: string, o: O): Setting<Value<string, O>> {
+  return setting<string, O>("text", name, o, o.default, "text", (value) => value);
+}
+
+/** A whole number, `min` and `max` included. Durations are in the unit of the name's end: `_SECONDS`, `_MS`. */
+export function integer<const O extends Options<number> & { min?: number; max?: number }>(
+  name: string,
+  o: O,
+): Setting<Value<number, O>> {
+  const min = o.min ?? 0;
+  const max = o.max ?? Number.MAX_SAFE_INTEGER;
+  const range = o.max === undefined ? `of ${min} or more` : `from ${min} to ${max}`;
+  return setting<number, O>("integer", name, o, o.default?.toString(), `a whole number ${range}`, (value) => {
+    const number = /^-?\d{1,16}$/.test(value) ? Number(value) : Number.NaN;
+    return number >= min && number <= max ? number : undefined;
+  });
+}
+
+export function flag<const O extends Options<boolean>>(name: string, o: O): Setting<Value<boolean, O>> {
+  return setting<boolean, O>("flag", name, o, o.default?.toString(), "true or false", (value) => {
+    if (["true", "1", "on", "yes"].includes(value)) return true;
+    return ["false", "0", "off", "no"].includes(value) ? false : undefined;
+  });
+}
+
+/** Values separated by commas; spaces around them don't count. */
+export function list<const O extends Options<readonly string[]>>(
+  name: string,
+  o: O,
+): Setting<Value<readonly string[], O>> {
+  return setting<readonly string[], O>("list", name, o, o.default?.join(","), "values separated by commas", (value) =>
+    value
+      .split(",")
+      .map((item) => item.trim())
+      .filter((item) => item !== ""),
+  );
+}
+
+export function choice<const C extends readonly string[], const O extends Options<C[number]>>(
+  name: string,
+  choices: C,
+  o: O,
+): Setting<Value<C[number], O>> {
+  const expects = `one of ${choices.join(", ")}`;
+  return setting<C[number], O>("choice", name, o, o.default, expects, (value) =>
+    choices.find((item) => item === value),
+  );
+}
+
+/** A secret: the value of NAME, or the content of the file that NAME_FILE names, without its last newline. */
+export function secret<const O extends Options<string>>(name: string, o: O): Setting<Value<string, O>> {
+  return setting<string, O>("secret", name, o, o.default, "text", (value) => value);
+}
+
+/** The settings' values. Throws a SettingsError that names every missing or bad one, and shows no secret. */
+export function readSettings<D extends SettingDefinitions>(definitions: D, env: NodeJS.ProcessEnv): SettingValues<D> {
+  const problems: string[] = [];
+  const values = Object.entries(definitions).map(([key, definition]) => {
+    const { value, problem } = readSetting(definition, env);
+    if (problem) problems.push(problem);
+    return [key, value];
+  });
+  if (problems.length > 0) throw new SettingsError(problems);
+  // Each entry was parsed by the definition of its key.
+  return Object.fromEntries(values) as SettingValues<D>;
+}
+
+function readSetting(definition: Setting<unknown>, env: NodeJS.ProcessEnv): { value?: unknown; problem?: string } {
+  const { name, expects } = definition;
+  let given = env[name]?.trim() || undefined;
+  const file = definition.kind === "secret" ? env[`${name}_FILE`] : undefined;
+  if (file) {
+    if (given !== undefined) return { problem: `${name} and ${name}_FILE are both set` };
+    try {
+      given = readFileSync(file, "utf8").replace(/\r?\n$/, "");
+    } catch {
+      return { problem: `${name}_FILE names a file that can't be read (${file})` };
+    }
+    if (given === "") return { problem: `${name}_FILE names an empty file (${file})` };
+  }
+  const source = given ?? definition.default;
+  if (source === undefined) return definition.required ? { problem: `${name} is missing (${expects})` } : {};
+  const value = definition.parse(source);
+  if (value !== undefined) return { value };
+  return { problem: `${name} must be ${expects}${definition.kind === "secret" ? "" : `, not "${source}"`}` };
+}
+
+function setting<T, O extends { doc: string; optional?: true }>(
+  kind: Setting<T>["kind"],
+  name: string,
+  o: O,
+  fallback: string | undefined,
+  expects: string,
+  parse: (text: string) => T | undefined,
+): Setting<Value<T, O>> {
+  const base = { name, kind, doc: o.doc, default: fallback, required: fallback === undefined && !o.optional, expects };
+  // `Value` adds undefined only for a setting that may be left out, which `readSetting` answers without parsing.
+  return { ...base, parse } as Setting<Value<T, O>>;
+}
