@@ -1,0 +1,86 @@
+import { createHash } from "node:crypto";
+import { type DescMessage, fromBinary, type MessageShape, toBinary } from "@bufbuild/protobuf";
+import { type Claim, ClaimTaken } from "./claim.ts";
+import type { Call } from "./context.ts";
+import { DomainError } from "./errors.ts";
+import type { Keyring } from "./sealing.ts";
+
+export type { Claim } from "./claim.ts";
+
+/** The first answers to calls with an Idempotency-Key; a transaction stores one with `tx.claim`. */
+export interface AnswerStore {
+  /** The claim of this id, unless it is older than 24 h. */
+  find(id: string): Promise<Claim | undefined>;
+  /** Forgets up to `limit` answers older than 24 h, and says how many. */
+  sweep(limit: number): Promise<number>;
+}
+
+/** Calls of this process that are at work, by store and claim id, so that a repeated one waits instead of working too. */
+const running = new WeakMap<AnswerStore, Map<string, Promise<unknown>>>();
+
+/**
+ * Runs the work of a creating call once per (user, workspace, rpc, Idempotency-Key) within 24 h. A call with the same
+ * request gets the first answer again; one with another request is refused with CONFLICT. `work` asks `claimFor` for the
+ * claim on its response and hands it to `tx.claim` in the transaction of the creation, so that only successes are kept.
+ * Without a key `claimFor` answers undefined and the work just runs.
+ */
+export async function answerOnce<T extends DescMessage>(options: {
+  call: Call;
+  rpc: string;
+  /** The request as bytes. */
+  request: Uint8Array;
+  schema: T;
+  keyring: Keyring;
+  answers: AnswerStore;
+  work(claimFor: (response: MessageShape<T>) => Promise<Claim | undefined>): Promise<MessageShape<T>>;
+}): Promise<MessageShape<T>> {
+  const { call, rpc, schema, keyring, answers, work } = options;
+  if (call.idempotencyKey === undefined) return work(async () => undefined);
+
+  const workspace = call.user?.workspaceId ?? "";
+  const id = digest(
+    JSON.stringify([call.user?.id ?? "", workspace, schema.file.proto.package, rpc, call.idempotencyKey]),
+  );
+  const bodyHash = digest(options.request);
+  const about = { service: schema.file.proto.package, table: "kit_answers", record: id, workspace };
+  const recall = async (): Promise<MessageShape<T> | undefined> => {
+    const claim = await answers.find(id);
+    if (!claim) return undefined;
+    if (claim.bodyHash !== bodyHash) {
+      throw new DomainError("CONFLICT", "This Idempotency-Key was used for a different request.", {
+        hint: "Use a new key for a new request.",
+      });
+    }
+    return fromBinary(schema, keyring.open(claim.sealed, about));
+  };
+  const answer = async (): Promise<MessageShape<T>> => {
+    const first = await recall();
+    if (first) return first;
+    try {
+      return await work(async (response) => ({
+        id,
+        bodyHash,
+        sealed: keyring.seal(toBinary(schema, response), about),
+      }));
+    } catch (error) {
+      const winner = error instanceof ClaimTaken ? await recall() : undefined;
+      if (winner) return winner;
+      throw error;
+    }
+  };
+
+  const atWork = running.get(answers) ?? new Map<string, Promise<unknown>>();
+  running.set(answers, atWork);
+  for (let ahead = atWork.get(id); ahead; ahead = atWork.get(id)) await ahead.catch(() => undefined);
+  const own = answer();
+  atWork.set(id, own);
+  try {
+    return await own;
+  } finally {
+    atWork.delete(id);
+  }
+}
+
+function digest(data: string | Uint8Array): string {
+  return createHash("sha256").update(data).digest("base64url");
+}

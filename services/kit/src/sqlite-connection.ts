@@ -1,0 +1,84 @@
+import type { DatabaseSync, SQLInputValue, SQLOutputValue, StatementSync } from "node:sqlite";
+
+/** What a statement takes: a boolean becomes 0 or 1, a Date its epoch milliseconds, undefined NULL. */
+export type SqliteValue = SQLInputValue | boolean | Date | undefined;
+/** Values for `?` in their order, or one object for `:name`. */
+export type SqliteParameters = readonly SqliteValue[] | readonly [Readonly<Record<string, SqliteValue>>];
+export type SqliteRow = Record<string, SQLOutputValue>;
+
+/**
+ * A connection whose statements are prepared once and kept.
+ * The row type of `get` and `all` is the caller's word for the columns its own SQL selects.
+ */
+export interface SqliteConnection {
+  get<R extends object = SqliteRow>(sql: string, ...parameters: SqliteParameters): R | undefined;
+  all<R extends object = SqliteRow>(sql: string, ...parameters: SqliteParameters): R[];
+  /** Answers how many rows changed. */
+  run(sql: string, ...parameters: SqliteParameters): number;
+}
+
+/** Statements kept per connection; SQL put together from parts must not fill the memory. */
+const keptStatements = 500;
+
+/** Wraps an open database. The caller closes it. */
+export function createConnection(db: DatabaseSync): SqliteConnection {
+  const statements = new Map<string, StatementSync>();
+  const prepare = (sql: string): StatementSync => {
+    const known = statements.get(sql);
+    if (known) return known;
+    const statement = db.prepare(sql);
+    if (statements.size >= keptStatements) {
+      for (const oldest of statements.keys()) {
+        statements.delete(oldest);
+        break;
+      }
+    }
+    statements.set(sql, statement);
+    return statement;
+  };
+  return {
+    get<R extends object>(sql: string, ...parameters: SqliteParameters): R | undefined {
+      const statement = prepare(sql);
+      const [named, positional] = bind(parameters);
+      return (named ? statement.get(named) : statement.get(...positional)) as R | undefined;
+    },
+    all<R extends object>(sql: string, ...parameters: SqliteParameters): R[] {
+      const statement = prepare(sql);
+      const [named, positional] = bind(parameters);
+      return (named ? statement.all(named) : statement.all(...positional)) as R[];
+    },
+    run(sql, ...parameters) {
+      const statement = prepare(sql);
+      const [named, positional] = bind(parameters);
+      return Number((named ? statement.run(named) : statement.run(...positional)).changes);
+    },
+  };
+}
+
+/** Whether a statement failed because a row with that unique index's or primary key's values exists. */
+export function isUniqueViolation(error: unknown): boolean {
+  // SQLITE_CONSTRAINT_UNIQUE and SQLITE_CONSTRAINT_PRIMARYKEY, https://sqlite.org/rescode.html
+  return error instanceof Error && "errcode" in error && (error.errcode === 2067 || error.errcode === 1555);
+}
+
+function bind(parameters: SqliteParameters): [Record<string, SQLInputValue> | undefined, SQLInputValue[]] {
+  const [first] = parameters;
+  if (isNamed(first)) {
+    return [Object.fromEntries(Object.entries(first).map(([name, value]) => [name, toInput(value)])), []];
+  }
+  const positional: SQLInputValue[] = [];
+  for (const value of parameters) if (!isNamed(value)) positional.push(toInput(value));
+  return [undefined, positional];
+}
+
+function isNamed(
+  value: SqliteValue | Readonly<Record<string, SqliteValue>>,
+): value is Readonly<Record<string, SqliteValue>> {
+  return typeof value === "object" && value !== null && !(value instanceof Date) && !ArrayBuffer.isView(value);
+}
+
+function toInput(value: SqliteValue): SQLInputValue {
+  if (value === undefined) return null;
+  if (typeof value === "boolean") return value ? 1 : 0;
+  return value instanceof Date ? value.getTime() : value;
+}
