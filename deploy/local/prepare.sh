@@ -1,0 +1,137 @@
+# Functions shared by start.sh and test/run.sh: what a machine needs before Sandgate can run on it. POSIX sh, sourced from the
+# repository's root. Each function is quick and silent when there is nothing to do, and fails with one line that says what is missing.
+
+say() { printf 'sandgate: %s\n' "$*" >&2; }
+fail() {
+  say "$*"
+  exit 1
+}
+
+# quietly <what it does> <command...>: announces the step and shows the end of its output only when it fails.
+quietly() {
+  say "$1 ..."
+  shift
+  quiet_log=$(mktemp)
+  if "$@" >"$quiet_log" 2>&1 </dev/null; then
+    rm -f "$quiet_log"
+    return 0
+  fi
+  tail -n 20 "$quiet_log" >&2
+  rm -f "$quiet_log"
+  return 1
+}
+
+# Installs the npm packages of package-lock.json when node_modules doesn't hold them, and sets $node to a Node.js 24.
+prepare_packages() {
+  command -v node >/dev/null 2>&1 || fail "Node.js 20 or newer is needed: https://nodejs.org/en/download"
+  if ! node deploy/local/installed.mjs; then
+    # No package needs its install script: they only build optional native parts.
+    quietly "installing npm packages (a minute or so, once)" npm ci --include=dev --include=optional --ignore-scripts --no-audit --no-fund ||
+      fail "npm ci failed; its last lines are above"
+  fi
+  node=node_modules/.bin/node
+  [ -x "$node" ] && "$node" --version >/dev/null 2>&1 && return
+  # No pinned runtime exists for this platform: the machine's own will do if it is new enough.
+  node=node
+  case $(node --version) in
+    v2[4-9].* | v[3-9][0-9].*) ;;
+    *) fail "Node.js 24 or newer is needed on this platform, and this is $(node --version): https://nodejs.org/en/download" ;;
+  esac
+}
+
+is_root() { [ "$(id -u)" = 0 ]; }
+has_apt() { command -v apt-get >/dev/null 2>&1 && command -v dpkg >/dev/null 2>&1; }
+has_systemd() { [ -d /run/systemd/system ]; }
+
+apt_lists_fresh=
+refresh_apt_lists() {
+  [ -z "$apt_lists_fresh" ] || return 0
+  quietly "refreshing the package lists of apt" apt-get -o DPkg::Lock::Timeout=120 update || return 1
+  apt_lists_fresh=1
+}
+
+# install_debian <package...>: needs root.
+install_debian() {
+  refresh_apt_lists || return 1
+  quietly "installing $* with apt" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends "$@"
+}
+
+engine() { "$node" deploy/local/src/engine.ts "$@"; }
+default_image=sandgate/default:$(sed -n 's/^  "version": "\(.*\)",$/\1/p' package.json)
+
+# Waits up to 30 seconds for the engine to answer.
+await_engine() {
+  tries=0
+  until engine probe 2>/dev/null; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 60 ] || return 1
+    sleep 0.5
+  done
+}
+
+# Finds a container engine, or as root on Debian or Ubuntu installs and starts one.
+prepare_engine() {
+  if problem=$(engine probe 2>&1); then return; fi
+  [ -z "${SANDGATE_RUNTIME:-}${DOCKER_HOST:-}" ] || fail "$problem"
+  if ! command -v dockerd >/dev/null 2>&1; then
+    if ! is_root || ! has_apt; then
+      fail "$problem. Install Docker Engine (on Debian or Ubuntu: sudo apt-get install docker.io), let this user use it (sudo usermod -aG docker $(id -un), then sign in again), or set DOCKER_HOST to an engine's address."
+    fi
+    install_debian docker.io ca-certificates || fail "Docker Engine could not be installed; the last lines of apt are above"
+  elif ! is_root; then
+    fail "$problem. Start it (sudo systemctl start docker) and let this user use it (sudo usermod -aG docker $(id -un), then sign in again), or set DOCKER_HOST to an engine's address."
+  fi
+  say "starting Docker Engine ..."
+  if has_systemd; then
+    systemctl start docker || fail "Docker Engine did not start: see journalctl -u docker"
+    await_engine || fail "Docker Engine does not answer: see journalctl -u docker"
+  else
+    # In a session of its own, so that it outlives the platform. One that the package's installation started already wins.
+    setsid dockerd >>/var/log/dockerd.log 2>&1 </dev/null &
+    await_engine || fail "Docker Engine does not answer: see /var/log/dockerd.log"
+  fi
+}
+
+# Prints the path of a statically linked busybox, unpacked below $1 when the machine has none.
+find_busybox() {
+  case $(ldd /bin/busybox 2>&1) in
+    *"not a dynamic executable"* | *"statically linked"*)
+      echo /bin/busybox
+      return
+      ;;
+  esac
+  has_apt || return 1
+  mkdir "$1/package" && (
+    cd "$1/package" || exit 1
+    apt-get download busybox-static || { apt-get update && apt-get download busybox-static; }
+    dpkg-deb -x ./*.deb .
+  ) >/dev/null 2>&1 || return 1
+  echo "$1/package/bin/busybox"
+}
+
+# Builds the default image on the engine. Everything else works without one, so a failure is only reported.
+prepare_default_image() {
+  say "building the default image $default_image ..."
+  context=$(mktemp -d)
+  mkdir -p "$context/rootfs/www"
+  cp deploy/local/default-image/Dockerfile "$context"
+  cp deploy/local/default-image/start "$context/rootfs"
+  cp deploy/local/default-image/index.html "$context/rootfs/www"
+  if busybox=$(find_busybox "$context"); then
+    base=scratch
+    mkdir -p "$context/rootfs/bin" "$context/rootfs/etc" "$context/rootfs/root"
+    mkdir -m 1777 "$context/rootfs/tmp"
+    cp "$busybox" "$context/rootfs/bin/busybox"
+    for applet in $("$busybox" --list); do
+      [ "$applet" = busybox ] || ln -s busybox "$context/rootfs/bin/$applet"
+    done
+    echo 'root:x:0:0:root:/root:/bin/sh' >"$context/rootfs/etc/passwd"
+    echo 'root:x:0:' >"$context/rootfs/etc/group"
+  else
+    base=busybox:1.36.1
+  fi
+  tar -C "$context" --exclude=./package -c . | engine build-image "$default_image" "$base" ||
+    say "the default image could not be built; a sandbox made from it will fail"
+  rm -rf "$context"
+}
