@@ -1,0 +1,66 @@
+import Fastify from "fastify";
+import { gauge, type Metrics, printMetrics } from "./metrics.ts";
+
+/** How long one dependency check may hold up an answer. */
+const checkTimeoutMs = 2_000;
+
+export interface AdminServer {
+  /** "http://127.0.0.1:9090" */
+  url: string;
+  close(): Promise<void>;
+}
+
+export interface AdminOptions {
+  host: string;
+  /** 0 takes a free one. */
+  port: number;
+  /** Printed as one; each dependency's state is added to the first. */
+  registries: readonly [Metrics, ...Metrics[]];
+  /** True while this process can answer; false before it started and while it drains. */
+  ready(): boolean;
+  /** The state of what it depends on, which changes nothing about its own readiness. */
+  dependencies(): Promise<Record<string, string>>;
+}
+
+/**
+ * Serves /metrics (Prometheus), /healthz (the process is alive) and /readyz (it can answer: 200, else 503, with every
+ * dependency's state in the body) for operators, on a port of its own.
+ */
+export async function startAdminServer(o: AdminOptions): Promise<AdminServer> {
+  const app = Fastify({ logger: false, forceCloseConnections: true });
+
+  gauge(o.registries[0], {
+    name: "sandgate_dependency_up",
+    help: "1 when the dependency answers, else 0.",
+    labelNames: ["dependency"],
+    async collect() {
+      this.reset();
+      for (const [dependency, state] of Object.entries(await checkDependencies(o))) {
+        this.set({ dependency }, state === "ok" ? 1 : 0);
+      }
+    },
+  });
+
+  app.get("/healthz", async () => ({ status: "ok" }));
+  app.get("/readyz", async (_request, reply) => {
+    const ready = o.ready();
+    return reply.code(ready ? 200 : 503).send({ ready, dependencies: await checkDependencies(o) });
+  });
+  app.get("/metrics", async (_request, reply) => {
+    return reply.type("text/plain; version=0.0.4; charset=utf-8").send(await printMetrics(o.registries));
+  });
+
+  const url = await app.listen({ host: o.host, port: o.port });
+  return { url, close: () => app.close() };
+}
+
+async function checkDependencies(o: AdminOptions): Promise<Record<string, string>> {
+  const { promise, resolve } = Promise.withResolvers<Record<string, string>>();
+  const timer = setTimeout(() => resolve({ dependencies: "no answer in time" }), checkTimeoutMs);
+  const failed = (error: unknown) => ({ dependencies: error instanceof Error ? error.message : String(error) });
+  try {
+    return await Promise.race([promise, o.dependencies().catch(failed)]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

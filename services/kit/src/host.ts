@@ -1,0 +1,58 @@
+import { Code, ConnectError, type ConnectRouter } from "@connectrpc/connect";
+import { fastifyConnectPlugin } from "@connectrpc/connect-fastify";
+import Fastify from "fastify";
+import { createRouterOptions, type ServerOptions } from "./rpc.ts";
+
+/** How long calls may go on once the host closes. */
+const drainMs = 10_000;
+
+export interface ServiceHost {
+  /** "http://127.0.0.1:8081" */
+  url: string;
+  /** Takes no more calls, lets running ones finish for 10 s, then ends them. */
+  close(): Promise<void>;
+}
+
+/** Serves a service's RPCs (Connect, gRPC and gRPC-Web) over HTTP/2 without TLS, and /healthz. `port` 0 takes a free one. */
+export async function startServiceHost(
+  o: ServerOptions & { routes(router: ConnectRouter): void; host: string; port: number },
+): Promise<ServiceHost> {
+  const shutdown = new AbortController();
+  const app = Fastify({ http2: true, logger: false });
+  app.get("/healthz", async () => ({ status: "ok" }));
+  await app.register(fastifyConnectPlugin, {
+    ...createRouterOptions(o),
+    routes: (router) => o.routes(router),
+    shutdownSignal: shutdown.signal,
+  });
+  const url = await app.listen({ host: o.host, port: o.port });
+
+  return {
+    url,
+    async close() {
+      const timer = setTimeout(() => {
+        shutdown.abort(new ConnectError(`${o.service} is shutting down`, Code.Unavailable));
+      }, drainMs);
+      try {
+        await app.close();
+      } finally {
+        clearTimeout(timer);
+      }
+    },
+  };
+}
+
+/** Runs `stop` once, at the first SIGTERM or SIGINT, and ends the process when it has; a second signal ends it at once. */
+export function stopOnSignal(stop: () => Promise<void>): void {
+  let stopping = false;
+  const onSignal = (signal: NodeJS.Signals) => {
+    if (stopping) process.exit(signal === "SIGINT" ? 130 : 143);
+    stopping = true;
+    stop().then(
+      () => process.exit(0),
+      () => process.exit(1),
+    );
+  };
+  process.on("SIGTERM", onSignal);
+  process.on("SIGINT", onSignal);
+}

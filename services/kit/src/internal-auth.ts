@@ -1,0 +1,185 @@
+import { hash } from "node:crypto";
+import {
+  type CryptoKey,
+  createLocalJWKSet,
+  decodeProtectedHeader,
+  exportJWK,
+  generateKeyPair,
+  type JSONWebKeySet,
+  type JWTPayload,
+  jwtVerify,
+  SignJWT,
+} from "jose";
+import type { Caller, Outgoing, UserCaller } from "./context.ts";
+import { DomainError } from "./errors.ts";
+
+/** The one caller that may speak for a user by itself. */
+const facade = "facade";
+const algorithm = "EdDSA";
+const type = "sandgate-internal+jwt";
+const lifeSeconds = 60;
+/** For clocks of different machines. */
+const toleranceSeconds = 5;
+const rememberedTokens = 10_000;
+
+/** Makes the tokens of one caller. */
+export interface TokenSigner {
+  readonly caller: string;
+  /** A token for `audience`, the service to be called; an earlier one for the same user while it is younger than half its life. */
+  mint(audience: string, outgoing: Pick<Outgoing, "user" | "passedOn">): Promise<string>;
+}
+
+/** Checks the tokens that reach one service. */
+export interface TokenVerifier {
+  /** Throws CALLER_NOT_ALLOWED, whatever is wrong with the token. */
+  verify(token: string): Promise<Caller>;
+}
+
+export interface InternalKeys {
+  signer(caller: string): TokenSigner;
+  /** The public keys; a key's id is its caller, or the caller, a dot and more when a caller has several. */
+  jwks: JSONWebKeySet;
+}
+
+/** Fresh Ed25519 keys, held in memory, for callers that live in this process. */
+export async function createInternalKeys(callers: readonly string[]): Promise<InternalKeys> {
+  const signers = new Map<string, TokenSigner>();
+  const jwks: JSONWebKeySet = { keys: [] };
+  for (const caller of callers) {
+    const { privateKey, publicKey } = await generateKeyPair(algorithm, { crv: "Ed25519" });
+    jwks.keys.push({ ...(await exportJWK(publicKey)), kid: caller, alg: algorithm, use: "sig" });
+    signers.set(caller, createTokenSigner({ caller, keyId: caller, privateKey }));
+  }
+  return {
+    jwks,
+    signer(caller) {
+      const signer = signers.get(caller);
+      if (!signer) throw new Error(`There is no internal key for the caller "${caller}".`);
+      return signer;
+    },
+  };
+}
+
+/** Signs as `caller` with one Ed25519 key. `now` is in epoch milliseconds. */
+export function createTokenSigner(o: {
+  caller: string;
+  keyId: string;
+  privateKey: CryptoKey;
+  now?: () => number;
+}): TokenSigner {
+  const now = o.now ?? Date.now;
+  const minted = new Map<string, { token: Promise<string>; until: number }>();
+
+  return {
+    caller: o.caller,
+    async mint(audience, { user, passedOn }) {
+      if (user && passedOn === (o.caller === facade)) {
+        throw new DomainError(
+          "CALLER_NOT_ALLOWED",
+          "Only the facade speaks for users, and services only pass them on.",
+        );
+      }
+      const key = user ? JSON.stringify([audience, ...userFields(user)]) : audience;
+      const time = now();
+      const known = minted.get(key);
+      if (known && known.until > time) return known.token;
+      const issuedAt = Math.floor(time / 1000);
+      const claims = user ? { [passedOn ? "act" : "user"]: toUserClaims(user) } : {};
+      const token = new SignJWT(claims)
+        .setProtectedHeader({ alg: algorithm, typ: type, kid: o.keyId })
+        .setIssuer(o.caller)
+        .setAudience(audience)
+        .setIssuedAt(issuedAt)
+        .setExpirationTime(issuedAt + lifeSeconds)
+        .sign(o.privateKey);
+      remember(minted, key, { token, until: (issuedAt + lifeSeconds / 2) * 1000 });
+      return token;
+    },
+  };
+}
+
+/** Verifies tokens for `audience` against the callers' public keys. `now` is in epoch milliseconds. */
+export function createTokenVerifier(o: { audience: string; jwks: JSONWebKeySet; now?: () => number }): TokenVerifier {
+  const now = o.now ?? Date.now;
+  const keys = createLocalJWKSet(o.jwks);
+  const verified = new Map<string, { caller: Caller; until: number }>();
+
+  return {
+    async verify(token) {
+      const key = hash("sha256", token, "base64");
+      const known = verified.get(key);
+      if (known && known.until > now()) return known.caller;
+      try {
+        // A key is only ever looked up by its id: without one, any caller's key of the right kind would do.
+        if (!decodeProtectedHeader(token).kid) throw new Error("The token names no key.");
+        const { payload, protectedHeader } = await jwtVerify(token, keys, {
+          algorithms: [algorithm],
+          typ: type,
+          audience: o.audience,
+          requiredClaims: ["iss", "aud", "iat", "exp"],
+          maxTokenAge: lifeSeconds,
+          clockTolerance: toleranceSeconds,
+          currentDate: new Date(now()),
+        });
+        const caller = readClaims(payload, protectedHeader.kid ?? "");
+        remember(verified, key, { caller, until: (payload.exp ?? 0) * 1000 });
+        return caller;
+      } catch (cause) {
+        throw new DomainError("CALLER_NOT_ALLOWED", "The call carries no valid internal token.", { cause });
+      }
+    },
+  };
+}
+
+/** Keeps the newest: Map iterates in the order of insertion. */
+function remember<V>(map: Map<string, V>, key: string, value: V): void {
+  map.delete(key);
+  map.set(key, value);
+  if (map.size > rememberedTokens) {
+    const oldest = map.keys().next();
+    if (!oldest.done) map.delete(oldest.value);
+  }
+}
+
+function readClaims(payload: JWTPayload, keyId: string): Caller {
+  const { iss: issuer = "", iat = 0, exp = 0 } = payload;
+  if (issuer !== keyId.split(".")[0]) throw new Error(`The key ${keyId} is not one of ${issuer}.`);
+  if (exp - iat > lifeSeconds) throw new Error("The token lives too long.");
+  if (payload.user !== undefined && issuer !== facade) throw new Error(`${issuer} may not speak for users.`);
+  if (payload.act !== undefined && issuer === facade) throw new Error("The facade has nobody to pass on.");
+  const claims = payload.user ?? payload.act;
+  return claims === undefined ? { service: issuer } : { service: issuer, user: fromUserClaims(claims) };
+}
+
+function userFields(user: UserCaller): unknown[] {
+  return [user.id, user.credential, user.credentialId, user.operator, user.workspaceId, user.role];
+}
+
+function toUserClaims(user: UserCaller): Record<string, unknown> {
+  return {
+    id: user.id,
+    credential: user.credential,
+    credential_id: user.credentialId,
+    operator: user.operator,
+    workspace_id: user.workspaceId,
+    role: user.role,
+  };
+}
+
+function fromUserClaims(claims: unknown): UserCaller {
+  const bad = new Error("The user's claims are malformed.");
+  if (typeof claims !== "object" || claims === null) throw bad;
+  const { id, credential, credential_id, operator, workspace_id, role } = claims as Record<string, unknown>;
+  if (typeof id !== "string" || typeof credential_id !== "string" || typeof operator !== "boolean") throw bad;
+  if (credential !== "session" && credential !== "api_token") throw bad;
+  if (workspace_id !== undefined && typeof workspace_id !== "string") throw bad;
+  if (role !== undefined && role !== "member" && role !== "admin" && role !== "owner") throw bad;
+  return {
+    id,
+    credential,
+    credentialId: credential_id,
+    operator,
+    ...(workspace_id !== undefined && { workspaceId: workspace_id }),
+    ...(role !== undefined && { role }),
+  };
+}
