@@ -1,5 +1,5 @@
 import type { Event } from "@sandgate/proto/common/v1/event";
-import type { StagedEvent } from "./outbox.ts";
+import type { StagedEvent } from "./outbox-store.ts";
 
 /** An event that a consumer failed to handle so often that the bus gave up; it stays until an operator looks. */
 export interface ParkedEvent {

@@ -2,9 +2,19 @@ import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { type ErrorNote, ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
 import { BadRequestSchema, ErrorInfoSchema } from "@sandgate/proto/google/rpc/error_details";
+import { DomainError, type DomainErrorOptions, type Reason, reasons } from "./domain-error.ts";
 
-/** The Connect code of every reason. The first 25 are the public codes of spec 7.3, the rest never leave the platform. */
-const codes = {
+export {
+  DomainError,
+  type DomainErrorOptions,
+  invalid,
+  type Reason,
+  reasons,
+  type Violation,
+} from "./domain-error.ts";
+
+/** The Connect code of every reason. */
+const codes: Record<Reason, Code> = {
   UNAUTHENTICATED: Code.Unauthenticated,
   INVALID_TOKEN: Code.Unauthenticated,
   INVALID_CREDENTIALS: Code.Unauthenticated,
@@ -37,50 +47,7 @@ const codes = {
   RUNTIME_UNAVAILABLE: Code.Unavailable,
   DRAINING: Code.Unavailable,
   CALLER_NOT_ALLOWED: Code.PermissionDenied,
-} as const;
-
-/** Why a call failed, in a closed set. */
-export type Reason = keyof typeof codes;
-
-/** Every reason, public and internal. */
-export const reasons: ReadonlySet<string> = new Set(Object.keys(codes));
-
-/** One offending field: its name in the request in snake_case ("memory_mb"), or a public path ("header.x-workspace-id"). */
-export interface Violation {
-  field: string;
-  issue: string;
-}
-
-export interface DomainErrorOptions {
-  hint?: string | undefined;
-  violations?: readonly Violation[] | undefined;
-  /** Seconds until the same call may succeed. */
-  retryAfterSeconds?: number | undefined;
-  /** For the log only; it never leaves the process. */
-  cause?: unknown;
-}
-
-/** The one error that services throw on purpose. Everything else is a fault and reaches callers as INTERNAL_ERROR. */
-export class DomainError extends Error {
-  readonly reason: Reason;
-  readonly hint?: string;
-  readonly violations?: readonly Violation[];
-  readonly retryAfterSeconds?: number;
-
-  constructor(reason: Reason, message: string, options: DomainErrorOptions = {}) {
-    super(message, options.cause === undefined ? undefined : { cause: options.cause });
-    this.name = "DomainError";
-    this.reason = reason;
-    if (options.hint !== undefined) this.hint = options.hint;
-    if (options.violations !== undefined) this.violations = options.violations;
-    if (options.retryAfterSeconds !== undefined) this.retryAfterSeconds = options.retryAfterSeconds;
-  }
-}
-
-/** A VALIDATION_ERROR with one violation. */
-export function invalid(field: string, issue: string): DomainError {
-  return new DomainError("VALIDATION_ERROR", `${field}: ${issue}`, { violations: [{ field, issue }] });
-}
+};
 
 const domain = "sandgate";
 const hidden = "Something went wrong on our side.";

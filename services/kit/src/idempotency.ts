@@ -7,12 +7,10 @@ import type { Keyring } from "./sealing.ts";
 
 export type { Claim } from "./claim.ts";
 
-/** The first answers to calls with an Idempotency-Key; a transaction stores one with `tx.claim`. */
+/** The first answers to calls with an Idempotency-Key; a transaction stores one with `tx.claim`, the store forgets it in time. */
 export interface AnswerStore {
   /** The claim of this id, unless it is older than 24 h. */
   find(id: string): Promise<Claim | undefined>;
-  /** Forgets up to `limit` answers older than 24 h, and says how many. */
-  sweep(limit: number): Promise<number>;
 }
 
 /** Calls of this process that are at work, by store and claim id, so that a repeated one waits instead of working too. */

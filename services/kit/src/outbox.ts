@@ -4,42 +4,9 @@ import { Credential } from "@sandgate/proto/common/v1/access";
 import { EventSchema } from "@sandgate/proto/common/v1/event";
 import type { Call } from "./context.ts";
 import { newId } from "./ids.ts";
+import type { StagedEvent } from "./outbox-store.ts";
 
-/** An event on its way: stored with the change that causes it, published after the commit. */
-export interface StagedEvent {
-  id: string;
-  subject: string;
-  /** A sandgate.common.v1.Event. */
-  bytes: Uint8Array;
-}
-
-export interface OutboxBacklog {
-  unsent: number;
-  oldestStagedAt: Date | undefined;
-}
-
-/** Where the events of a service wait for the bus, in its own database. */
-export interface OutboxStore {
-  /** The database's name, for metrics. */
-  readonly name: string;
-  /** Unsent events, the oldest first. */
-  unsent(limit: number): Promise<StagedEvent[]>;
-  /** Notes that the bus of this identity has them. */
-  markSent(ids: readonly string[], bus: string): Promise<void>;
-  /** Makes up to `limit` kept events that another bus got unsent again, and answers how many. */
-  resend(bus: string, limit: number): Promise<number>;
-  backlog(): Promise<OutboxBacklog>;
-  /** Forgets up to `limit` events sent more than 7 days ago, and answers how many. */
-  sweep(limit: number): Promise<number>;
-  /** Takes or renews the right to publish; false while another replica has it. */
-  lead(holder: string, ttlMs: number): Promise<boolean>;
-  resign(holder: string): Promise<void>;
-  /** Calls the listener after each commit of this process that staged events; the answer ends that. */
-  onStaged(listener: () => void): () => void;
-}
-
-/** How long a sent event is kept, to be published again on a bus that was made anew. */
-export const sentKeptMs = 7 * 24 * 60 * 60 * 1000;
+export type { OutboxBacklog, OutboxStore, StagedEvent } from "./outbox-store.ts";
 
 /** Makes the event of a change. `entityVersion` is the entity's version after it; `call` names who caused it. */
 export function stageEvent<T extends DescMessage>(options: {

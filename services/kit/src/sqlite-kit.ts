@@ -1,5 +1,6 @@
 import { ClaimTaken, claimKeptMs } from "./claim.ts";
 import { entityKindOf, inboxKeptMs } from "./inbox.ts";
+import { sentKeptMs } from "./outbox-store.ts";
 import type { SqliteConnection } from "./sqlite-connection.ts";
 import type { Transaction, Transactions } from "./transaction.ts";
 
@@ -47,9 +48,6 @@ export const kitMigrations: readonly string[] = [
    ) STRICT, WITHOUT ROWID;`,
 ];
 
-/** The same as `sentKeptMs` of the outbox, whose module is too heavy for the writer thread. */
-const outboxKeptMs = 7 * 24 * 60 * 60 * 1000;
-
 /** What the kit does with its tables; each is one transaction in the writer thread. */
 export const kitTransactions = {
   markSent(tx: Transaction, ids: readonly string[], bus: string): void {
@@ -69,7 +67,7 @@ export const kitTransactions = {
   sweepOutbox(tx: Transaction, limit: number): number {
     return tx.db.run(
       "DELETE FROM kit_outbox WHERE id IN (SELECT id FROM kit_outbox WHERE sent_at < ? LIMIT ?)",
-      Date.now() - outboxKeptMs,
+      Date.now() - sentKeptMs,
       limit,
     );
   },

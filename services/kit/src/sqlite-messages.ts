@@ -1,4 +1,4 @@
-import type { Reason, Violation } from "./errors.ts";
+import type { Reason, Violation } from "./domain-error.ts";
 
 /** What the writer thread is started with. */
 export interface WriterData {

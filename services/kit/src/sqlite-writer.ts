@@ -1,9 +1,9 @@
 /** The writer thread of one SQLite database; sqlite.ts starts it. */
-import { existsSync, statSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { ClaimTaken } from "./claim.ts";
-import type { DomainError } from "./errors.ts";
+import { DomainError } from "./domain-error.ts";
 import { createConnection } from "./sqlite-connection.ts";
 import { createTransaction, kitMigrations, kitTransactions } from "./sqlite-kit.ts";
 import type { Failure, WriteAnswer, WriteRequest, WriterAnswer, WriterData, WriterRequest } from "./sqlite-messages.ts";
@@ -115,7 +115,7 @@ async function importTransactions(address: string): Promise<Transactions> {
 
 function migrate(db: DatabaseSync, data: WriterData): void {
   const scopes = { kit: kitMigrations, service: data.migrations };
-  const isNew = statSync(data.file).size === 0 || db.prepare("SELECT 1 FROM sqlite_schema").get() === undefined;
+  const isNew = db.prepare("SELECT 1 FROM sqlite_schema").get() === undefined;
   if (isNew) {
     db.exec(
       `CREATE TABLE kit_migrations (
@@ -160,16 +160,11 @@ function copyBeside(db: DatabaseSync, file: string, version: string): void {
 
 function toFailure(error: unknown): Failure {
   if (error instanceof ClaimTaken) return { kind: "claim-taken", message: error.message };
-  if (isDomainError(error)) {
+  if (error instanceof DomainError) {
     const { reason, message, hint, violations, retryAfterSeconds } = error;
     return { kind: "domain", reason, message, hint, violations, retryAfterSeconds };
   }
   if (!(error instanceof Error)) return { kind: "other", message: String(error) };
   const errcode = "errcode" in error && typeof error.errcode === "number" ? error.errcode : undefined;
   return { kind: "other", message: error.message, stack: error.stack, errcode };
-}
-
-/** By its name, so that the thread loads the class only if the service's transactions do. */
-function isDomainError(error: unknown): error is DomainError {
-  return error instanceof Error && error.name === "DomainError" && "reason" in error;
 }

@@ -2,12 +2,13 @@ import { closeSync, mkdirSync, openSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { Worker } from "node:worker_threads";
-import type { Logger } from "pino";
 import { type Claim, ClaimTaken } from "./claim.ts";
-import { DomainError } from "./errors.ts";
+import { DomainError } from "./domain-error.ts";
 import type { AnswerStore } from "./idempotency.ts";
 import type { LeaseStore } from "./leases.ts";
-import type { OutboxStore } from "./outbox.ts";
+import type { Logger } from "./logging.ts";
+import type { OutboxStore } from "./outbox-store.ts";
+import { repeat } from "./repeat.ts";
 import { createConnection, type SqliteConnection } from "./sqlite-connection.ts";
 import type { kitTransactions } from "./sqlite-kit.ts";
 import type { Failure, WriteAnswer, WriterAnswer, WriterData, WriterRequest } from "./sqlite-messages.ts";
@@ -69,15 +70,16 @@ export async function openSqlite<T extends Transactions>(options: {
   const read = createConnection(connection);
   const kit = callsOf<typeof kitTransactions>(writer, "kit");
 
-  const stopSweeping = sweepEvery(
-    sweepEveryMs,
-    async () => {
+  const sweeping = repeat({
+    what: `sweep ${file}`,
+    everyMs: sweepEveryMs,
+    logger,
+    work: async (signal) => {
       for (const sweep of [kit.sweepOutbox, kit.sweepAnswers, kit.sweepInbox]) {
-        while ((await sweep(sweepSlice)) === sweepSlice);
+        while (!signal.aborted && (await sweep(sweepSlice)) === sweepSlice);
       }
     },
-    logger,
-  );
+  });
   return {
     read,
     write: callsOf<T>(writer, "service"),
@@ -93,7 +95,6 @@ export async function openSqlite<T extends Transactions>(options: {
         );
         return { unsent: row?.unsent ?? 0, oldestStagedAt: row?.oldest ? new Date(row.oldest) : undefined };
       },
-      sweep: (limit) => kit.sweepOutbox(limit),
       lead: async (holder, ttlMs) => (await kit.acquireLeases(["kit.relay"], holder, ttlMs)).length > 0,
       resign: (holder) => kit.releaseLeases(["kit.relay"], holder),
       onStaged: (listener) => listen(writer.stagedListeners, listener),
@@ -112,11 +113,10 @@ export async function openSqlite<T extends Transactions>(options: {
           id,
           Date.now(),
         ),
-      sweep: (limit) => kit.sweepAnswers(limit),
     },
     onCommit: (listener) => listen(writer.commitListeners, listener),
     close: async () => {
-      await stopSweeping();
+      await sweeping.stop();
       await writer.close();
       if (connection.isOpen) connection.close();
     },
@@ -237,17 +237,4 @@ function listen(listeners: Set<() => void>, listener: () => void): () => void {
   const own = () => listener();
   listeners.add(own);
   return () => listeners.delete(own);
-}
-
-/** Repeats a task until the answer is called, which waits for one that runs. */
-function sweepEvery(everyMs: number, task: () => Promise<void>, logger: Logger): () => Promise<void> {
-  let running = Promise.resolve();
-  const timer = setInterval(() => {
-    running = running.then(task).catch((error: unknown) => logger.warn({ err: error }, "a sweep of a database failed"));
-  }, everyMs);
-  timer.unref();
-  return () => {
-    clearInterval(timer);
-    return running;
-  };
 }

@@ -1,6 +1,6 @@
 import type { Claim } from "./claim.ts";
 import type { ReceivedEvent } from "./inbox.ts";
-import type { StagedEvent } from "./outbox.ts";
+import type { StagedEvent } from "./outbox-store.ts";
 import type { SqliteConnection } from "./sqlite-connection.ts";
 
 /** What a transaction of a service's transactions module works with. It is over when the function returns. */
