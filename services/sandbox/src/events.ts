@@ -1,0 +1,71 @@
+import type { Call } from "@sandgate/kit/context";
+import { type StagedEvent, stageEvent } from "@sandgate/kit/outbox";
+import {
+  SandboxFailedSchema,
+  SandboxProvisionedSchema,
+  SandboxReadySchema,
+  SandboxStoppedSchema,
+  WorkspacePurgedSchema,
+} from "@sandgate/proto/sandbox/v1/sandbox_events";
+import type { Sandbox } from "./sandbox.ts";
+
+function about(sandbox: Sandbox) {
+  return { entityId: sandbox.id, entityVersion: sandbox.version, workspaceId: sandbox.workspaceId };
+}
+
+export function stageProvisioned(sandbox: Sandbox, call: Call): StagedEvent {
+  return stageEvent({
+    ...about(sandbox),
+    subject: "sandgate.sandbox.sandbox.provisioned.v1",
+    call,
+    schema: SandboxProvisionedSchema,
+    payload: { sandboxId: sandbox.id, name: sandbox.name, imageId: sandbox.image.imageId },
+  });
+}
+
+/** The event that a record's new state causes; none for `provisioning` and `stopping`. */
+export function stageStateEvents(sandbox: Sandbox): StagedEvent[] {
+  const reason = sandbox.stateReason ?? "";
+  switch (sandbox.state) {
+    case "ready":
+      return [
+        stageEvent({
+          ...about(sandbox),
+          subject: "sandgate.sandbox.sandbox.ready.v1",
+          schema: SandboxReadySchema,
+          payload: { sandboxId: sandbox.id },
+        }),
+      ];
+    case "failed":
+      return [
+        stageEvent({
+          ...about(sandbox),
+          subject: "sandgate.sandbox.sandbox.failed.v1",
+          schema: SandboxFailedSchema,
+          payload: { sandboxId: sandbox.id, reason },
+        }),
+      ];
+    case "stopped":
+      return [
+        stageEvent({
+          ...about(sandbox),
+          subject: "sandgate.sandbox.sandbox.stopped.v1",
+          schema: SandboxStoppedSchema,
+          payload: { sandboxId: sandbox.id, reason },
+        }),
+      ];
+    default:
+      return [];
+  }
+}
+
+export function stagePurged(workspaceId: string): StagedEvent {
+  return stageEvent({
+    subject: "sandgate.sandbox.workspace.workspace_purged.v1",
+    entityId: workspaceId,
+    entityVersion: Date.now(),
+    workspaceId,
+    schema: WorkspacePurgedSchema,
+    payload: { workspaceId },
+  });
+}

@@ -1,0 +1,196 @@
+// The rules of a sandbox's life: its states, the changes between them, and what each leaves on the record. No I/O.
+
+export type SandboxState = "provisioning" | "ready" | "stopping" | "stopped" | "failed";
+
+export type StopReason = "stopped_by_user" | "ttl_expired" | "workspace_deleted";
+
+export type FailureReason =
+  | "image_pull_unauthorized"
+  | "image_not_found_in_registry"
+  | "registry_unreachable"
+  | "pull_timeout"
+  | "start_failed"
+  | "isolation_unavailable"
+  | "runtime_unavailable"
+  | "out_of_memory"
+  | "readiness_timeout"
+  | "exited"
+  | "runtime_lost";
+
+export type Phase = "accepted" | "image_pulled" | "created" | "started" | "ready" | "stopped";
+
+export interface TimelineEntry {
+  phase: Phase;
+  at: Date;
+}
+
+/** What to run: the image as it was when the sandbox was accepted. */
+export interface ImageSnapshot {
+  imageId: string;
+  /** host/repository:tag or host/repository@digest. */
+  reference: string;
+  /** Empty: pulled without a credential. */
+  registryId: string;
+  /** An operator-made global default: may exist on the engine alone. */
+  isDefault: boolean;
+  memoryMb: number;
+  readinessPort?: number;
+  ttlSeconds?: number;
+}
+
+export interface Sandbox {
+  id: string;
+  /** Grows by one with every change; changes are compare-and-set on it. */
+  version: number;
+  name: string;
+  workspaceId: string;
+  image: ImageSnapshot;
+  /** What the engine runs, set once the pull is authorized. */
+  pinnedReference?: string;
+  imageDigest?: string;
+  state: SandboxState;
+  stateReason?: StopReason | FailureReason;
+  message?: string;
+  exitCode?: number;
+  labels: Record<string, string>;
+  createdBy: string;
+  createdAt: Date;
+  updatedAt: Date;
+  startedAt?: Date;
+  readyAt?: Date;
+  expiresAt?: Date;
+  stoppedAt?: Date;
+  timeline: TimelineEntry[];
+  /** When the engine's object was seen removed, or known never to have been. Unset: there may be one. */
+  cleanedAt?: Date;
+}
+
+const next: Record<SandboxState, readonly SandboxState[]> = {
+  provisioning: ["ready", "stopping", "failed"],
+  ready: ["stopping", "failed"],
+  stopping: ["stopped", "failed"],
+  stopped: [],
+  failed: [],
+};
+
+/** Live sandboxes hold their name; see also the partial unique index in the stores. */
+export function isLive(state: SandboxState): boolean {
+  return state === "provisioning" || state === "ready";
+}
+
+export function hasEnded(state: SandboxState): boolean {
+  return state === "stopped" || state === "failed";
+}
+
+export function acceptSandbox(o: {
+  id: string;
+  name: string;
+  workspaceId: string;
+  image: ImageSnapshot;
+  labels: Record<string, string>;
+  createdBy: string;
+  now: Date;
+}): Sandbox {
+  return {
+    id: o.id,
+    version: 1,
+    name: o.name,
+    workspaceId: o.workspaceId,
+    image: o.image,
+    state: "provisioning",
+    labels: o.labels,
+    createdBy: o.createdBy,
+    createdAt: o.now,
+    updatedAt: o.now,
+    timeline: [{ phase: "accepted", at: o.now }],
+  };
+}
+
+function change(sandbox: Sandbox, patch: Partial<Sandbox>, now: Date): Sandbox {
+  return { ...sandbox, ...patch, version: sandbox.version + 1, updatedAt: now };
+}
+
+function enter(sandbox: Sandbox, state: SandboxState, patch: Partial<Sandbox>, now: Date): Sandbox {
+  if (!next[sandbox.state].includes(state)) {
+    throw new Error(`a sandbox can't go from ${sandbox.state} to ${state}`);
+  }
+  return change(sandbox, { ...patch, state }, now);
+}
+
+/** Adds a phase unless the timeline has it: a step that is done again keeps its first time. */
+function passed(timeline: readonly TimelineEntry[], phase: Phase, at: Date): TimelineEntry[] {
+  return timeline.some((entry) => entry.phase === phase) ? [...timeline] : [...timeline, { phase, at }];
+}
+
+/** The image is on the engine, under a reference that can't come to mean another one. */
+export function recordPulled(sandbox: Sandbox, image: { pinnedReference: string; digest: string }, now: Date): Sandbox {
+  return change(
+    sandbox,
+    {
+      pinnedReference: image.pinnedReference,
+      imageDigest: image.digest,
+      timeline: passed(sandbox.timeline, "image_pulled", now),
+    },
+    now,
+  );
+}
+
+/** The container runs since `startedAt` (the engine's word); its time to live counts from there and is set once. */
+export function recordStarted(sandbox: Sandbox, o: { createdAt: Date; startedAt: Date }, now: Date): Sandbox {
+  const ttl = sandbox.image.ttlSeconds;
+  const expiresAt = sandbox.expiresAt ?? (ttl === undefined ? undefined : new Date(o.startedAt.getTime() + ttl * 1000));
+  return change(
+    sandbox,
+    {
+      startedAt: sandbox.startedAt ?? o.startedAt,
+      ...(expiresAt ? { expiresAt } : {}),
+      timeline: passed(passed(sandbox.timeline, "created", o.createdAt), "started", o.startedAt),
+    },
+    now,
+  );
+}
+
+export function becomeReady(sandbox: Sandbox, now: Date): Sandbox {
+  return enter(sandbox, "ready", { readyAt: now, timeline: passed(sandbox.timeline, "ready", now) }, now);
+}
+
+export function beginStop(sandbox: Sandbox, reason: StopReason, now: Date): Sandbox {
+  return enter(sandbox, "stopping", { stateReason: reason }, now);
+}
+
+export function completeStop(sandbox: Sandbox, o: { exitCode?: number }, now: Date): Sandbox {
+  return enter(
+    sandbox,
+    "stopped",
+    {
+      stoppedAt: now,
+      timeline: passed(sandbox.timeline, "stopped", now),
+      ...(o.exitCode === undefined ? {} : { exitCode: o.exitCode }),
+    },
+    now,
+  );
+}
+
+export function fail(
+  sandbox: Sandbox,
+  o: { reason: FailureReason; message: string; exitCode?: number },
+  now: Date,
+): Sandbox {
+  return enter(
+    sandbox,
+    "failed",
+    {
+      stateReason: o.reason,
+      message: o.message,
+      stoppedAt: now,
+      timeline: passed(sandbox.timeline, "stopped", now),
+      ...(o.exitCode === undefined ? {} : { exitCode: o.exitCode }),
+    },
+    now,
+  );
+}
+
+/** Seconds between SIGTERM and SIGKILL: only a user's stop is a polite one. */
+export function graceSeconds(reason: StopReason): number {
+  return reason === "stopped_by_user" ? 10 : 0;
+}

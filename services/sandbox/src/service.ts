@@ -1,0 +1,313 @@
+import { toBinary } from "@bufbuild/protobuf";
+import { type ConnectRouter, createClient, type HandlerContext } from "@connectrpc/connect";
+import { asService, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/context";
+import { DomainError } from "@sandgate/kit/errors";
+import { answerOnce } from "@sandgate/kit/idempotency";
+import { newId } from "@sandgate/kit/ids";
+import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
+import { startRelay } from "@sandgate/kit/relay";
+import { type Repetition, repeat } from "@sandgate/kit/repeat";
+import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
+import { readSettings } from "@sandgate/kit/settings";
+import { startWorkspacePurges } from "@sandgate/kit/workspace-purges";
+import { ImageRegistryService, type ResolvedImage } from "@sandgate/proto/imageregistry/v1/image_registry";
+import {
+  type ListSandboxesRequest,
+  type ProvisionSandboxRequest,
+  ProvisionSandboxRequestSchema,
+  type ProvisionSandboxResponse,
+  ProvisionSandboxResponseSchema,
+  SandboxService,
+  type WaitSandboxesRequest,
+} from "@sandgate/proto/sandbox/v1/sandbox";
+import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { Counter, Gauge, Histogram } from "prom-client";
+import { createChanges } from "./changes.ts";
+import { stageProvisioned, stagePurged } from "./events.ts";
+import { toMessage, toStates } from "./messages.ts";
+import { checkName, makeUpName } from "./names.ts";
+import { createReconciler } from "./reconciler.ts";
+import type { Runtime } from "./runtime.ts";
+import { acceptSandbox, beginStop, type ImageSnapshot, isLive, type Sandbox } from "./sandbox.ts";
+import { sandboxSettings } from "./settings.ts";
+import { openSqliteStore } from "./store.sqlite.ts";
+import { waitUntilSettled } from "./waits.ts";
+
+export { sandboxSettings } from "./settings.ts";
+
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+/** How long an ended container's logs may take to be read before it is removed all the same. */
+const drainSeconds = 30;
+const slice = 100;
+
+export async function openSandboxService(environment: ServiceEnvironment): Promise<RunningService> {
+  const { bus, keyring, logger, metrics } = environment;
+  const settings = readSettings(sandboxSettings, environment.env);
+  const store = await openSqliteStore({ file: environment.database.file, logger });
+  const installationId = await store.installationId();
+  const images = createClient(ImageRegistryService, environment.transport("image-registry"));
+  const telemetry = createClient(TelemetryService, environment.transport("telemetry"));
+  const workspaces = createClient(WorkspaceService, environment.transport("workspace"));
+  const changes = createChanges(bus);
+  const quota = { maxSandboxes: settings.maxSandboxes, maxMemoryMb: settings.maxMemoryMb };
+  const draining = new AbortController();
+
+  new Gauge({
+    name: "sandgate_sandboxes",
+    help: "Sandboxes that are not ended and cleaned, by state",
+    labelNames: ["state"],
+    registers: [metrics],
+    async collect() {
+      this.reset();
+      for (const [state, count] of Object.entries(await store.countByState())) {
+        this.set({ state }, count);
+      }
+    },
+  });
+
+  const reconciler = createReconciler({
+    store,
+    runtime: await openRuntime(settings, installationId, environment),
+    changes,
+    installationId,
+    async authorizePull(sandbox, signal) {
+      return images.authorizePull(
+        {
+          workspaceId: sandbox.workspaceId,
+          registryId: sandbox.image.registryId,
+          reference: sandbox.image.reference,
+        },
+        asService({ signal, timeoutMs: 30_000 }),
+      );
+    },
+    async awaitDrained(sandboxId, signal) {
+      const { drained } = await telemetry.awaitDrained(
+        { sandboxId, timeoutSeconds: drainSeconds },
+        asService({ signal, timeoutMs: (drainSeconds + 5) * 1000 }),
+      );
+      return drained;
+    },
+    limits: {
+      cpus: settings.cpus,
+      pids: settings.pids,
+      pullTimeoutMs: settings.pullTimeoutSeconds * 1000,
+      readinessTimeoutMs: settings.readinessTimeoutSeconds * 1000,
+    },
+    confirmOrphanRemoval: settings.confirmOrphanRemoval,
+    logger,
+    metrics: {
+      readySeconds: new Histogram({
+        name: "sandgate_sandbox_ready_seconds",
+        help: "Time from the acceptance of a sandbox until it was ready",
+        buckets: [0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600],
+        registers: [metrics],
+      }),
+      logsLost: new Counter({
+        name: "sandgate_sandbox_logs_lost_total",
+        help: "Containers removed before their logs were read to the end",
+        registers: [metrics],
+      }),
+    },
+  });
+
+  async function findSandbox(context: HandlerContext, idOrName: string): Promise<Sandbox> {
+    const sandbox = await store.find(workspaceOf(callOf(context)), idOrName);
+    if (!sandbox) {
+      throw new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox.");
+    }
+    return sandbox;
+  }
+
+  async function provisionSandbox(
+    request: ProvisionSandboxRequest,
+    context: HandlerContext,
+  ): Promise<ProvisionSandboxResponse> {
+    const call = callOf(context);
+    checkName(request.name);
+    let sandboxId = "";
+    const response = await answerOnce({
+      call,
+      rpc: "ProvisionSandbox",
+      request: toBinary(ProvisionSandboxRequestSchema, request),
+      schema: ProvisionSandboxResponseSchema,
+      keyring,
+      answers: store.answers,
+      async work(claimFor) {
+        const trouble = reconciler.trouble();
+        if (trouble?.reason === "ISOLATION_UNAVAILABLE") {
+          throw new DomainError("PROVISIONING_FAILED", "Sandboxes can't be isolated on this host.", {
+            hint: trouble.message,
+          });
+        }
+        const { image } = await images.resolveImage({ imageId: request.imageId }, onBehalfOf(call));
+        if (!image) {
+          throw new DomainError("IMAGE_NOT_FOUND", "There is no such image.");
+        }
+        const sandbox = acceptSandbox({
+          id: newId(),
+          name: request.name || makeUpName(),
+          workspaceId: workspaceOf(call),
+          image: toSnapshot(image),
+          labels: request.labels,
+          createdBy: userOf(call).id,
+          now: new Date(),
+        });
+        const answer: ProvisionSandboxResponse = {
+          $typeName: "sandgate.sandbox.v1.ProvisionSandboxResponse",
+          sandbox: toMessage(sandbox),
+        };
+        await store.create(sandbox, quota, [stageProvisioned(sandbox, call)], await claimFor(answer));
+        sandboxId = sandbox.id;
+        return answer;
+      },
+    });
+    if (sandboxId) {
+      reconciler.wake(sandboxId);
+    }
+    return response;
+  }
+
+  async function listSandboxes(request: ListSandboxesRequest, context: HandlerContext) {
+    const limit = pageLimit(request.page?.limit);
+    const cursor = decodeCursor(request.page?.cursor ?? "");
+    const rows = await store.list(
+      workspaceOf(callOf(context)),
+      { states: toStates(request.states), labels: request.labels },
+      { limit: limit + 1, ...(cursor && { after: { createdAt: new Date(cursor.createdAt), id: cursor.id } }) },
+    );
+    const page = toPage(rows, limit, (row) => ({ createdAt: row.createdAt.getTime(), id: row.id }));
+    return { sandboxes: page.rows.map(toMessage), nextCursor: page.nextCursor };
+  }
+
+  async function waitSandboxes(request: WaitSandboxesRequest, context: HandlerContext) {
+    const found = await Promise.all(request.idsOrNames.map((idOrName) => findSandbox(context, idOrName)));
+    const settled = await waitUntilSettled({
+      store,
+      changes,
+      ids: found.map((sandbox) => sandbox.id),
+      timeoutMs: request.timeoutSeconds * 1000,
+      signal: AbortSignal.any([context.signal, draining.signal]),
+    });
+    return {
+      sandboxes: settled.map((sandbox) => {
+        if (!sandbox) {
+          throw new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox any more.");
+        }
+        return toMessage(sandbox);
+      }),
+    };
+  }
+
+  async function stopSandbox(context: HandlerContext, idOrName: string): Promise<Sandbox> {
+    for (;;) {
+      const sandbox = await findSandbox(context, idOrName);
+      if (!isLive(sandbox.state)) {
+        return sandbox;
+      }
+      const stopping = beginStop(sandbox, "stopped_by_user", new Date());
+      if (await store.update(stopping, [])) {
+        changes.announce(sandbox.id);
+        return stopping;
+      }
+    }
+  }
+
+  /** A slice of a deleted workspace's sandboxes; true once all are gone from the engine and from the store. */
+  async function purgeWorkspace(workspaceId: string, signal: AbortSignal): Promise<boolean> {
+    const uncleaned = await store.listUncleaned(workspaceId, slice);
+    for (const sandbox of uncleaned) {
+      if (isLive(sandbox.state) && (await store.update(beginStop(sandbox, "workspace_deleted", new Date()), []))) {
+        changes.announce(sandbox.id);
+      }
+    }
+    if (uncleaned.length > 0) {
+      return false;
+    }
+    while ((await store.deleteCleaned(workspaceId, slice)) === slice) {
+      if (signal.aborted) {
+        return false;
+      }
+    }
+    await store.completePurge(workspaceId, new Date(), [stagePurged(workspaceId)]);
+    return true;
+  }
+
+  let background: (Repetition | { stop(): Promise<void> })[] = [];
+
+  return {
+    routes(router: ConnectRouter) {
+      router.service(SandboxService, {
+        provisionSandbox,
+        listSandboxes,
+        waitSandboxes,
+        async getSandbox(request, context) {
+          return { sandbox: toMessage(await findSandbox(context, request.idOrName)) };
+        },
+        async stopSandbox(request, context) {
+          return { sandbox: toMessage(await stopSandbox(context, request.idOrName)) };
+        },
+        async getInstallation() {
+          return { installationId };
+        },
+      });
+    },
+    async start() {
+      background = [
+        startRelay({ outbox: store.outbox, bus, logger, metrics }),
+        await startWorkspacePurges({ service: "sandbox", store, bus, workspaces, purge: purgeWorkspace, logger }),
+        repeat({
+          what: "delete old sandbox records",
+          everyMs: hourMs,
+          logger,
+          async work(signal) {
+            const before = new Date(Date.now() - settings.retentionDays * dayMs);
+            while (!signal.aborted && (await store.deleteEndedBefore(before, slice)) === slice);
+          },
+        }),
+      ];
+      await reconciler.start();
+    },
+    async dependencies() {
+      return { runtime: reconciler.trouble()?.message ?? "ok" };
+    },
+    async drain() {
+      draining.abort();
+      await Promise.all([reconciler.stop(), ...background.map((work) => work.stop())]);
+    },
+    close: () => store.close(),
+  };
+}
+
+function toSnapshot(image: ResolvedImage): ImageSnapshot {
+  const { imageId, reference, registryId, isDefault, memoryMb, readinessPort, ttlSeconds } = image;
+  return {
+    imageId,
+    reference,
+    registryId,
+    isDefault,
+    memoryMb,
+    ...(readinessPort === undefined ? {} : { readinessPort }),
+    ...(ttlSeconds === undefined ? {} : { ttlSeconds }),
+  };
+}
+
+/** The adapter that the setting's scheme names, imported only when it is chosen. */
+async function openRuntime(
+  settings: { runtime: string; isolation: "on" | "off"; ociRuntime: string | undefined; cpus: number; pids: number },
+  installationId: string,
+  environment: ServiceEnvironment,
+): Promise<Runtime> {
+  if (!settings.runtime.startsWith("docker:")) {
+    throw new Error(`SANDGATE_RUNTIME must be docker:// and an address, not "${settings.runtime}"`);
+  }
+  const { createDockerRuntime } = await import("./runtime.docker.ts");
+  return createDockerRuntime({
+    url: settings.runtime,
+    installationId,
+    isolation: settings.isolation === "on",
+    logger: environment.logger,
+    ...(settings.ociRuntime === undefined ? {} : { runtimeName: settings.ociRuntime }),
+  });
+}

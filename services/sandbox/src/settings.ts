@@ -1,0 +1,55 @@
+import { choice, defineSettings, flag, integer, text } from "@sandgate/kit/settings";
+
+export const sandboxSettings = defineSettings({
+  runtime: text("SANDGATE_RUNTIME", {
+    default: "docker:///var/run/docker.sock",
+    doc: "The container engine that sandboxes run on: docker:// and the path of its socket, or docker://host:port",
+  }),
+  isolation: choice("SANDGATE_ISOLATION", ["on", "off"], {
+    default: "on",
+    doc: "off runs sandboxes even where the network rules that keep them from the host and each other can't be set",
+  }),
+  ociRuntime: text("SANDGATE_OCI_RUNTIME", {
+    optional: true,
+    doc: "The engine's OCI runtime for sandboxes, such as runsc (gVisor); the engine's own default unless set",
+  }),
+  cpus: integer("SANDGATE_SANDBOX_CPUS", { default: 1, min: 1, max: 256, doc: "CPU cores a sandbox may use" }),
+  pids: integer("SANDGATE_SANDBOX_PIDS", {
+    default: 512,
+    min: 16,
+    max: 32_768,
+    doc: "Processes and threads a sandbox may have",
+  }),
+  maxSandboxes: integer("SANDGATE_WORKSPACE_MAX_SANDBOXES", {
+    default: 100,
+    min: 0,
+    doc: "Sandboxes a workspace may hold at once; 0 for no limit",
+  }),
+  maxMemoryMb: integer("SANDGATE_WORKSPACE_MAX_MEMORY_MB", {
+    default: 65_536,
+    min: 0,
+    doc: "Memory in MB that a workspace's sandboxes may hold together; 0 for no limit",
+  }),
+  pullTimeoutSeconds: integer("SANDGATE_PULL_TIMEOUT_SECONDS", {
+    default: 600,
+    min: 1,
+    max: 86_400,
+    doc: "How long the pull of an image may take, and how long an engine that is down is waited for",
+  }),
+  readinessTimeoutSeconds: integer("SANDGATE_READINESS_TIMEOUT_SECONDS", {
+    default: 120,
+    min: 1,
+    max: 86_400,
+    doc: "How long a sandbox may take from its container's start until it is ready",
+  }),
+  retentionDays: integer("SANDGATE_SANDBOX_RETENTION_DAYS", {
+    default: 30,
+    min: 1,
+    max: 3_650,
+    doc: "How long the records of ended sandboxes are kept",
+  }),
+  confirmOrphanRemoval: flag("SANDGATE_CONFIRM_ORPHAN_REMOVAL", {
+    default: false,
+    doc: "Remove containers without a record even when there are many at once, as after restoring an old backup",
+  }),
+});
