@@ -1,0 +1,87 @@
+#!/bin/sh
+# `npm test`: every check and every test that this machine can run. What can't be run is skipped with its reason, or fails when
+# SANDGATE_REQUIRE names it. The last line counts them all. Arguments go to vitest (`npm test -- services/workspace`).
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+passed=0
+failed=0
+skipped=0
+finish() {
+  status=$?
+  [ "$status" = 0 ] || [ "$failed" != 0 ] || failed=1
+  rm -f "${results:-}"
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ "$failed" = 0 ]
+  exit
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+. deploy/local/prepare.sh
+prepare_packages
+PATH=$PWD/node_modules/.bin:$PATH
+export PATH
+
+# check <name> <command...>: one check counts as one test; exit code 77 means skipped.
+check() {
+  name=$1
+  shift
+  output=$("$@" 2>&1 </dev/null)
+  case $? in
+    0)
+      passed=$((passed + 1))
+      echo "passed   $name"
+      ;;
+    77)
+      skipped=$((skipped + 1))
+      echo "skipped  $name: $output"
+      ;;
+    *)
+      failed=$((failed + 1))
+      echo "FAILED   $name"
+      printf '%s\n' "$output"
+      ;;
+  esac
+}
+
+check "types" tsc --noEmit
+check "style" biome check .
+check "unused code and dependencies" knip
+check "protos: style" sh proto/check.sh lint
+check "protos: no breaking change" sh proto/check.sh breaking
+check "protos: generated code is current" sh proto/check.sh generated
+
+# The suites skip themselves when something is missing, so that nothing here ends the run.
+(prepare_engine) || say "suites that need a container engine will be skipped"
+missing=
+command -v docker-registry >/dev/null 2>&1 || missing="$missing docker-registry"
+command -v htpasswd >/dev/null 2>&1 || missing="$missing apache2-utils"
+[ -x /bin/busybox ] || missing="$missing busybox-static"
+if [ -n "$missing" ]; then
+  if is_root && has_apt; then
+    # shellcheck disable=SC2086 # a list of packages
+    install_debian $missing || say "suites that need$missing will be skipped"
+    # The package starts a registry of its own, which no suite uses.
+    if has_systemd; then
+      systemctl disable --now docker-registry >/dev/null 2>&1
+    else
+      service docker-registry stop >/dev/null 2>&1
+    fi
+  else
+    say "suites that need$missing will be skipped: they are installed only as root on Debian or Ubuntu"
+  fi
+fi
+
+results=$(mktemp)
+vitest run --reporter=default --reporter=json --outputFile.json="$results" "$@" </dev/null
+vitest_status=$?
+counts=$("$node" test/support/count-results.ts "$results") || counts="0 1 0"
+# shellcheck disable=SC2086 # three numbers
+set -- $counts
+# Vitest also fails for what belongs to no test, an unhandled rejection for one.
+[ "$vitest_status" = 0 ] || [ "$2" != 0 ] || set -- "$1" 1 "$3"
+passed=$((passed + $1))
+failed=$((failed + $2))
+skipped=$((skipped + $3))
