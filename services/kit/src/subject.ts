@@ -1,0 +1,11 @@
+/** Whether a subject is one of a NATS pattern: `*` stands for one token, a last `>` for one or more. */
+export function matchesSubject(pattern: string, subject: string): boolean {
+  const wanted = pattern.split(".");
+  const tokens = subject.split(".");
+  for (const [index, want] of wanted.entries()) {
+    if (want === ">" && index === wanted.length - 1) return tokens.length > index;
+    const token = tokens[index];
+    if (token === undefined || (want !== "*" && want !== token)) return false;
+  }
+  return wanted.length === tokens.length;
+}
