@@ -1,0 +1,37 @@
+import type { EventBus } from "@sandgate/kit/bus";
+import type { Call } from "@sandgate/kit/context";
+import { type StagedEvent, stageEvent } from "@sandgate/kit/outbox";
+import { ApiTokenRevokedSchema, UserCreatedSchema } from "@sandgate/proto/identity/v1/identity_events";
+
+export function userCreated(userId: string, call: Call | undefined): StagedEvent {
+  return stageEvent({
+    subject: "sandgate.identity.user.created.v1",
+    entityId: userId,
+    entityVersion: 1,
+    call,
+    schema: UserCreatedSchema,
+    payload: { userId },
+  });
+}
+
+/** A token changes but once: version 1 is its creation, 2 its end. */
+export function apiTokenRevoked(tokenId: string, userId: string, call: Call): StagedEvent {
+  return stageEvent({
+    subject: "sandgate.identity.api_token.revoked.v1",
+    entityId: tokenId,
+    entityVersion: 2,
+    call,
+    schema: ApiTokenRevokedSchema,
+    payload: { tokenId, userId },
+  });
+}
+
+/** Tells every facade at once; one that misses it reads the ended sessions again within a second. */
+export function signalSessionEnded(bus: EventBus, sessionId: string): void {
+  bus.signal("identity.sessions.ended", sessionId);
+}
+
+/** Tells every facade at once to forget the token; one that misses it keeps it for a second at most. */
+export function signalApiTokenRevoked(bus: EventBus, tokenId: string): void {
+  bus.signal("identity.api_tokens.revoked", tokenId);
+}
