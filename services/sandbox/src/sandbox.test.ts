@@ -1,0 +1,73 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import {
+  acceptSandbox,
+  becomeReady,
+  beginStop,
+  completeStop,
+  fail,
+  hasEnded,
+  isLive,
+  recordStarted,
+  type Sandbox,
+} from "./sandbox.ts";
+
+const t0 = new Date("2026-01-01T00:00:00Z");
+
+function accept(ttlSeconds?: number): Sandbox {
+  return acceptSandbox({
+    id: "s1",
+    name: "one",
+    workspaceId: "w1",
+    image: {
+      imageId: "i1",
+      reference: "docker.io/library/busybox:latest",
+      registryId: "",
+      isDefault: false,
+      memoryMb: 256,
+      ...(ttlSeconds === undefined ? {} : { ttlSeconds }),
+    },
+    labels: {},
+    createdBy: "u1",
+    now: t0,
+  });
+}
+
+test("the time to live counts from the engine's start and is set once", () => {
+  const first = recordStarted(accept(60), { createdAt: t0, startedAt: new Date(t0.getTime() + 5_000) }, t0);
+  expect(first.expiresAt).toEqual(new Date(t0.getTime() + 65_000));
+  const again = recordStarted(first, { createdAt: t0, startedAt: new Date(t0.getTime() + 9_000) }, t0);
+  expect(again.expiresAt).toEqual(first.expiresAt);
+  expect(again.timeline).toEqual(first.timeline);
+});
+
+test("without a time to live nothing expires", () => {
+  expect(recordStarted(accept(), { createdAt: t0, startedAt: t0 }, t0).expiresAt).toBeUndefined();
+});
+
+test("an ended sandbox never changes its state again, and every change raises the version by one", () => {
+  const changes: ((sandbox: Sandbox) => Sandbox)[] = [
+    (sandbox) => becomeReady(sandbox, t0),
+    (sandbox) => beginStop(sandbox, "stopped_by_user", t0),
+    (sandbox) => completeStop(sandbox, { exitCode: 143 }, t0),
+    (sandbox) => fail(sandbox, { reason: "exited", message: "over", exitCode: 0 }, t0),
+  ];
+  fc.assert(
+    fc.property(fc.array(fc.nat(changes.length - 1), { maxLength: 12 }), (picks) => {
+      let sandbox = accept();
+      for (const pick of picks) {
+        const before = sandbox;
+        try {
+          sandbox = changes[pick]?.(sandbox) ?? sandbox;
+        } catch (error) {
+          expect(String(error)).toMatch(/can't go from/);
+          continue;
+        }
+        expect(hasEnded(before.state)).toBe(false);
+        expect(sandbox.version).toBe(before.version + 1);
+        // Once it let go of its name it never holds it again.
+        expect(isLive(before.state) || !isLive(sandbox.state)).toBe(true);
+      }
+    }),
+  );
+});
