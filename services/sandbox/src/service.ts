@@ -4,11 +4,13 @@ import { asService, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/ki
 import { DomainError } from "@sandgate/kit/errors";
 import { answerOnce } from "@sandgate/kit/idempotency";
 import { newId } from "@sandgate/kit/ids";
+import type { Logger } from "@sandgate/kit/logging";
+import { counter, gauge, histogram } from "@sandgate/kit/metrics";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
 import { startRelay } from "@sandgate/kit/relay";
 import { type Repetition, repeat } from "@sandgate/kit/repeat";
 import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
-import { readSettings } from "@sandgate/kit/settings";
+import { readSettings, SettingsError, type SettingValues } from "@sandgate/kit/settings";
 import { startWorkspacePurges } from "@sandgate/kit/workspace-purges";
 import { ImageRegistryService, type ResolvedImage } from "@sandgate/proto/imageregistry/v1/image_registry";
 import {
@@ -22,7 +24,6 @@ import {
 } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { Counter, Gauge, Histogram } from "prom-client";
 import { createChanges } from "./changes.ts";
 import { stageProvisioned, stagePurged } from "./events.ts";
 import { toMessage, toStates } from "./messages.ts";
@@ -54,11 +55,10 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
   const quota = { maxSandboxes: settings.maxSandboxes, maxMemoryMb: settings.maxMemoryMb };
   const draining = new AbortController();
 
-  new Gauge({
+  gauge(metrics, {
     name: "sandgate_sandboxes",
     help: "Sandboxes that are not ended and cleaned, by state",
     labelNames: ["state"],
-    registers: [metrics],
     async collect() {
       this.reset();
       for (const [state, count] of Object.entries(await store.countByState())) {
@@ -69,7 +69,7 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
 
   const reconciler = createReconciler({
     store,
-    runtime: await openRuntime(settings, installationId, environment),
+    runtime: await openRuntime(settings, installationId, logger),
     changes,
     installationId,
     async authorizePull(sandbox, signal) {
@@ -98,16 +98,14 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
     confirmOrphanRemoval: settings.confirmOrphanRemoval,
     logger,
     metrics: {
-      readySeconds: new Histogram({
+      readySeconds: histogram(metrics, {
         name: "sandgate_sandbox_ready_seconds",
         help: "Time from the acceptance of a sandbox until it was ready",
         buckets: [0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600],
-        registers: [metrics],
       }),
-      logsLost: new Counter({
+      logsLost: counter(metrics, {
         name: "sandgate_sandbox_logs_lost_total",
         help: "Containers removed before their logs were read to the end",
-        registers: [metrics],
       }),
     },
   });
@@ -295,19 +293,21 @@ function toSnapshot(image: ResolvedImage): ImageSnapshot {
 
 /** The adapter that the setting's scheme names, imported only when it is chosen. */
 async function openRuntime(
-  settings: { runtime: string; isolation: "on" | "off"; ociRuntime: string | undefined; cpus: number; pids: number },
+  settings: SettingValues<typeof sandboxSettings>,
   installationId: string,
-  environment: ServiceEnvironment,
+  logger: Logger,
 ): Promise<Runtime> {
   if (!settings.runtime.startsWith("docker:")) {
-    throw new Error(`SANDGATE_RUNTIME must be docker:// and an address, not "${settings.runtime}"`);
+    throw new SettingsError([`SANDGATE_RUNTIME must be docker:// and an address, not "${settings.runtime}"`]);
   }
   const { createDockerRuntime } = await import("./runtime.docker.ts");
   return createDockerRuntime({
     url: settings.runtime,
     installationId,
     isolation: settings.isolation === "on",
-    logger: environment.logger,
-    ...(settings.ociRuntime === undefined ? {} : { runtimeName: settings.ociRuntime }),
+    runtimeName: settings.ociRuntime,
+    nameservers: settings.nameservers,
+    diskMb: settings.diskMb,
+    logger,
   });
 }

@@ -1,4 +1,4 @@
-import { choice, defineSettings, flag, integer, text } from "@sandgate/kit/settings";
+import { choice, defineSettings, flag, integer, list, text } from "@sandgate/kit/settings";
 
 export const sandboxSettings = defineSettings({
   runtime: text("SANDGATE_RUNTIME", {
@@ -19,6 +19,15 @@ export const sandboxSettings = defineSettings({
     min: 16,
     max: 32_768,
     doc: "Processes and threads a sandbox may have",
+  }),
+  diskMb: integer("SANDGATE_SANDBOX_DISK_MB", {
+    default: 10_240,
+    min: 16,
+    doc: "MB a sandbox may write to its own file system, where the engine's storage can limit it",
+  }),
+  nameservers: list("SANDGATE_SANDBOX_NAMESERVERS", {
+    default: ["1.1.1.1", "8.8.8.8"],
+    doc: "IPv4 addresses of the resolvers that sandboxes ask; one in a private range is let through on port 53",
   }),
   maxSandboxes: integer("SANDGATE_WORKSPACE_MAX_SANDBOXES", {
     default: 100,
