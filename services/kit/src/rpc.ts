@@ -94,7 +94,8 @@ function createErrorInterceptor(service: string, { seconds }: Measures, report: 
     const fail = (error: unknown) => report(error, request.method, requestIdOf(request.header, request.contextValues));
     try {
       const response = await next(request);
-      return response.stream ? { ...response, message: mapFailure(response.message, fail) } : response;
+      if (!response.stream) return response;
+      return { ...response, message: endWith(request.signal, mapFailure(response.message, fail)) };
     } catch (error) {
       throw fail(error);
     } finally {
@@ -116,6 +117,19 @@ async function* validateEach(request: StreamRequest): StreamRequest["message"] {
     validate(request.method.input, message);
     yield message;
   }
+}
+
+/**
+ * Ends a handler's stream when its call has ended. Without a network nothing else would: a generator that waits at a
+ * `yield` for a reader who has left never comes to its `finally`.
+ */
+function endWith<T>(signal: AbortSignal, messages: AsyncGenerator<T>): AsyncGenerator<T> {
+  const end = () => {
+    // A failure was reported by the messages themselves.
+    messages.return(undefined).catch(() => {});
+  };
+  signal.addEventListener("abort", end, { once: true });
+  return messages;
 }
 
 /** The same messages, and on failure what `fail` makes of it. */

@@ -1,0 +1,31 @@
+import { expect, test } from "vitest";
+import { createLogger } from "./logging.ts";
+
+function collect(level?: string) {
+  const lines: string[] = [];
+  const logger = createLogger({ service: "test", ...(level && { level }) }, { write: (line) => lines.push(line) });
+  return { logger, lines };
+}
+
+test("a line is JSON with time, level, service and cause", () => {
+  const { logger, lines } = collect();
+  logger.error({ err: new Error("outer", { cause: new Error("inner") }) }, "it failed");
+  const entry = JSON.parse(lines[0] ?? "");
+  expect(entry).toMatchObject({ level: "error", service: "test", msg: "it failed" });
+  expect(new Date(entry.time).toISOString()).toBe(entry.time);
+  expect(entry.err.stack).toContain("inner");
+});
+
+test("secrets are redacted", () => {
+  const { logger, lines } = collect();
+  logger.info({ authorization: "s3cret", headers: { authorization: "s3cret" }, a: { b: { password: "s3cret" } } }, "x");
+  logger.info({ token: "s3cret", body: { refresh_token: "s3cret" } }, "x");
+  expect(lines.join("")).not.toContain("s3cret");
+  expect(lines.join("").match(/\[redacted\]/g)).toHaveLength(5);
+});
+
+test("the level holds", () => {
+  const { logger, lines } = collect("warn");
+  logger.info("quiet");
+  expect(lines).toEqual([]);
+});

@@ -1,0 +1,96 @@
+import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { openKeyring } from "./sealing.ts";
+
+let folder: string;
+let file: string;
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "sealing-"));
+  file = join(folder, "deep", "keys.json");
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+const place = { service: "image-registry", table: "registries", record: "r1", workspace: "w1" };
+const plain = Buffer.from("the password");
+
+test("what is sealed opens, also after a restart, and never looks the same twice", async () => {
+  const first = await openKeyring({ file, create: true });
+  const sealed = first.seal(plain, place);
+  expect(Buffer.from(sealed).includes(plain)).toBe(false);
+  expect(Buffer.from(first.seal(plain, place)).equals(Buffer.from(sealed))).toBe(false);
+  const second = await openKeyring({ file, create: true });
+  expect(Buffer.from(second.open(sealed, place))).toEqual(plain);
+  expect(Buffer.from(second.open(first.seal(new Uint8Array(), place), place))).toEqual(Buffer.alloc(0));
+});
+
+test("the ring is its owner's alone, and starters at once agree on one", async () => {
+  const rings = await Promise.all(Array.from({ length: 8 }, () => openKeyring({ file, create: true })));
+  expect(statSync(file).mode & 0o777).toBe(0o600);
+  const sealed = rings[0]?.seal(plain, place) ?? new Uint8Array();
+  for (const ring of rings) expect(Buffer.from(ring.open(sealed, place))).toEqual(plain);
+  chmodSync(file, 0o644);
+  await openKeyring({ file, create: true });
+  expect(statSync(file).mode & 0o777).toBe(0o600);
+});
+
+test("a ring is not made up where it must be given", async () => {
+  await expect(openKeyring({ file, create: false })).rejects.toThrow("ENOENT");
+});
+
+test.each([
+  { ...place, service: "sandbox" },
+  { ...place, table: "images" },
+  { ...place, record: "r2" },
+  { ...place, workspace: "w2" },
+  { service: place.service, table: place.table, record: place.record },
+])("a value moved to %o doesn't open", async (elsewhere) => {
+  const ring = await openKeyring({ file, create: true });
+  const sealed = ring.seal(plain, place);
+  expect(() => ring.open(sealed, elsewhere)).toThrow();
+});
+
+test("a value with any byte changed, cut or grown doesn't open", async () => {
+  const ring = await openKeyring({ file, create: true });
+  const sealed = Buffer.from(ring.seal(plain, place));
+  for (let i = 0; i < sealed.length; i++) {
+    const changed = Buffer.from(sealed);
+    changed[i] = (changed[i] ?? 0) ^ 1;
+    expect(() => ring.open(changed, place)).toThrow();
+    expect(() => ring.open(sealed.subarray(0, i), place)).toThrow();
+  }
+  expect(() => ring.open(Buffer.concat([sealed, Buffer.from([0])]), place)).toThrow();
+});
+
+test("keys rotate: the new one seals, the old one still opens until it is taken out", async () => {
+  const old = (await openKeyring({ file, create: true })).seal(plain, place);
+  const ring = JSON.parse(readFileSync(file, "utf8"));
+  const retired = ring.current;
+  ring.keys.next = Buffer.alloc(32, 7).toString("base64");
+  ring.current = "next";
+  writeFileSync(file, JSON.stringify(ring));
+  const rotated = await openKeyring({ file, create: false });
+  expect(Buffer.from(rotated.open(old, place))).toEqual(plain);
+  const fresh = rotated.seal(plain, place);
+  expect(Buffer.from(fresh).includes("next")).toBe(true);
+
+  delete ring.keys[retired];
+  writeFileSync(file, JSON.stringify(ring));
+  const cut = await openKeyring({ file, create: false });
+  expect(Buffer.from(cut.open(fresh, place))).toEqual(plain);
+  expect(() => cut.open(old, place)).toThrow(`doesn't hold the key "${retired}"`);
+});
+
+test.each([
+  "",
+  "[]",
+  "{}",
+  '{"current":"a","keys":{}}',
+  '{"current":"a","keys":{"a":"c2hvcnQ="}}',
+  '{"current":1,"keys":{"a":2}}',
+])("the ring %s is refused", async (content) => {
+  file = join(folder, "ring.json");
+  writeFileSync(file, content);
+  await expect(openKeyring({ file, create: true })).rejects.toThrow("The key ring");
+});

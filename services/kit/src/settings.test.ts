@@ -1,0 +1,61 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, expect, expectTypeOf, test } from "vitest";
+import { choice, defineSettings, flag, integer, list, readSettings, SettingsError, secret, text } from "./settings.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "settings-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const definitions = defineSettings({
+  port: integer("PORT", { default: 8080, min: 0, max: 65535, doc: "Where it listens." }),
+  name: text("NAME", { doc: "What it is called." }),
+  url: text("URL", { optional: true, doc: "Where it is." }),
+  open: flag("OPEN", { default: false, doc: "Whether anyone may." }),
+  allow: list("ALLOW", { default: [], doc: "Who may." }),
+  level: choice("LEVEL", ["info", "debug"], { default: "info", doc: "How much it says." }),
+  password: secret("PASSWORD", { optional: true, doc: "The word." }),
+});
+
+test("values are typed, trimmed and defaulted", () => {
+  const settings = readSettings(definitions, { NAME: " it ", OPEN: "on", ALLOW: "a, b,,c", URL: "" });
+  expect(settings).toEqual({
+    port: 8080,
+    name: "it",
+    url: undefined,
+    open: true,
+    allow: ["a", "b", "c"],
+    level: "info",
+    password: undefined,
+  });
+  expectTypeOf(settings.port).toEqualTypeOf<number>();
+  expectTypeOf(settings.url).toEqualTypeOf<string | undefined>();
+  expectTypeOf(settings.level).toEqualTypeOf<"info" | "debug">();
+});
+
+test("one line lists everything that is wrong", () => {
+  const read = () => readSettings(definitions, { PORT: "70000", OPEN: "maybe", LEVEL: "loud" });
+  expect(read).toThrow(SettingsError);
+  expect(read).toThrow(
+    'Settings: PORT must be a whole number from 0 to 65535, not "70000"; NAME is missing (text); ' +
+      'OPEN must be true or false, not "maybe"; LEVEL must be one of info, debug, not "loud"',
+  );
+});
+
+test.each(["1.5", "1e3", "0x10", "-1", "NaN", "99999999999999999999"])("PORT=%s is refused", (PORT) => {
+  expect(() => readSettings(definitions, { NAME: "it", PORT })).toThrow(/^Settings: PORT must be/);
+});
+
+test("a secret may stand in a file", () => {
+  const file = join(folder, "password");
+  writeFileSync(file, "open sesame \n");
+  expect(readSettings(definitions, { NAME: "it", PASSWORD_FILE: file }).password).toBe("open sesame ");
+  const read = (env: NodeJS.ProcessEnv) => () => readSettings(definitions, { NAME: "it", ...env });
+  expect(read({ PASSWORD_FILE: `${file}.not` })).toThrow("PASSWORD_FILE names a file that can't be read");
+  expect(read({ PASSWORD_FILE: file, PASSWORD: "other" })).toThrow("PASSWORD and PASSWORD_FILE are both set");
+});
+
+test("definitions are data", () => {
+  expect(definitions.port).toMatchObject({ name: "PORT", kind: "integer", default: "8080", required: false });
+  expect(definitions.name).toMatchObject({ required: true, default: undefined, doc: "What it is called." });
+});
