@@ -16,7 +16,7 @@ quietly() {
     rm -f "$quiet_log"
     return 0
   fi
-  tail -n 20 "$quiet_log" >&2
+  tail -n 40 "$quiet_log" >&2
   rm -f "$quiet_log"
   return 1
 }
