@@ -1,0 +1,48 @@
+import { DatabaseSync } from "node:sqlite";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { createConnection } from "./sqlite-connection.ts";
+import { createTransaction, kitMigrations, kitTransactions } from "./sqlite-kit.ts";
+import type { Transaction } from "./transaction.ts";
+
+let db: DatabaseSync;
+let tx: Transaction;
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ["Date"], now: 1_000_000 });
+  db = new DatabaseSync(":memory:");
+  for (const sql of kitMigrations) db.exec(sql);
+  tx = createTransaction(createConnection(db), () => undefined);
+});
+afterEach(() => {
+  vi.useRealTimers();
+  db.close();
+});
+
+const acquire = (holder: string, names = ["shard"]) => kitTransactions.acquireLeases(tx, names, holder, 10_000);
+
+test("a lease has one holder, who renews it under the same epoch", () => {
+  expect(acquire("a")).toEqual([{ name: "shard", epoch: 1, expiresAt: 1_010_000 }]);
+  expect(acquire("b")).toEqual([]);
+  vi.setSystemTime(1_005_000);
+  expect(acquire("a")).toEqual([{ name: "shard", epoch: 1, expiresAt: 1_015_000 }]);
+});
+
+test("an expired lease goes to who asks first, under a new epoch", () => {
+  acquire("a");
+  vi.setSystemTime(1_010_000);
+  expect(acquire("b")).toEqual([{ name: "shard", epoch: 2, expiresAt: 1_020_000 }]);
+  expect(acquire("a")).toEqual([]);
+});
+
+test("its own expired lease comes back under a new epoch, since another could have had it", () => {
+  acquire("a");
+  vi.setSystemTime(1_020_000);
+  expect(acquire("a")).toEqual([{ name: "shard", epoch: 2, expiresAt: 1_030_000 }]);
+});
+
+test("of several, those that are free are taken; only the holder releases", () => {
+  acquire("a", ["one"]);
+  expect(acquire("b", ["one", "two"]).map(({ name }) => name)).toEqual(["two"]);
+  kitTransactions.releaseLeases(tx, ["one", "two"], "b");
+  expect(acquire("c", ["one", "two"]).map(({ name }) => name)).toEqual(["two"]);
+});
