@@ -1,9 +1,8 @@
 import type { EventBus } from "@sandgate/kit/bus";
 import type { Call } from "@sandgate/kit/context";
 import type { Logger } from "@sandgate/kit/logging";
-import type { Metrics } from "@sandgate/kit/metrics";
+import { gauge, type Metrics } from "@sandgate/kit/metrics";
 import { type Repetition, repeat } from "@sandgate/kit/repeat";
-import { Gauge } from "prom-client";
 import { signalMembership, workspaceDeleted } from "./events.ts";
 import type { Outcome, WorkspaceRecord, WorkspaceStore } from "./store.ts";
 
@@ -57,10 +56,9 @@ export async function announceDueDeletions(store: WorkspaceStore, now: Date): Pr
 /** Keeps announcing what stays open, and shows for how long the oldest has been open. */
 export function startDeletions(options: { store: WorkspaceStore; logger: Logger; metrics: Metrics }): Repetition {
   const { store, logger, metrics } = options;
-  new Gauge({
+  gauge(metrics, {
     name: "sandgate_workspace_oldest_open_deletion_age_seconds",
     help: "Seconds since the oldest workspace deletion that some service has not purged yet; 0 when there is none.",
-    registers: [metrics],
     async collect() {
       const oldest = await store.oldestOpenDeletion();
       this.set(oldest === undefined ? 0 : (Date.now() - oldest.getTime()) / 1000);

@@ -1,0 +1,254 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createClient } from "@connectrpc/connect";
+import { openLocalBus } from "@sandgate/kit/bus.local";
+import { createInMemoryNetwork } from "@sandgate/kit/clients";
+import { asFacade, asService, type RoleName } from "@sandgate/kit/context";
+import { newId } from "@sandgate/kit/ids";
+import { createLogger } from "@sandgate/kit/logging";
+import { createMetrics } from "@sandgate/kit/metrics";
+import { stageEvent } from "@sandgate/kit/outbox";
+import { openKeyring } from "@sandgate/kit/sealing";
+import { Role } from "@sandgate/proto/common/v1/access";
+import { IdentityService } from "@sandgate/proto/identity/v1/identity";
+import { UserDeletedSchema } from "@sandgate/proto/identity/v1/identity_events";
+import { WorkspacePurgedSchema } from "@sandgate/proto/imageregistry/v1/image_registry_events";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { openWorkspaceService } from "./service.ts";
+
+const logger = createLogger({ service: "workspace", level: "silent" });
+const metrics = createMetrics();
+const users = ["ann", "bob", "carl"].map((id) => ({ id, username: `${id}@example.com`, verified: id !== "carl" }));
+const cleanUps: (() => Promise<unknown>)[] = [];
+
+async function start() {
+  const folder = await mkdtemp(join(tmpdir(), "sandgate-workspace-"));
+  const network = await createInMemoryNetwork();
+  const bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics });
+  const service = await openWorkspaceService({
+    env: {},
+    service: "workspace",
+    database: { kind: "sqlite", file: join(folder, "workspace.sqlite") },
+    bus,
+    transport: (callee) => network.transport("workspace", callee),
+    keyring: await openKeyring({ file: join(folder, "keys.json"), create: true }),
+    logger,
+    metrics,
+  });
+  network.serve("workspace", { routes: service.routes, logger, metrics });
+  network.serve("identity", {
+    logger,
+    metrics: createMetrics(),
+    routes: (router) =>
+      router.service(IdentityService, {
+        batchGetUsers: ({ userIds, usernames }) => ({
+          users: users.filter(({ id, username }) => userIds.includes(id) || usernames.includes(username)),
+        }),
+      }),
+  });
+  await service.start();
+  cleanUps.push(async () => {
+    await service.drain();
+    await service.close();
+    await bus.close();
+    await rm(folder, { recursive: true });
+  });
+  return { bus, network };
+}
+
+let running: Awaited<ReturnType<typeof start>>;
+beforeAll(async () => {
+  running = await start();
+});
+afterAll(() => Promise.all(cleanUps.map((cleanUp) => cleanUp())));
+
+const client = () => createClient(WorkspaceService, running.network.transport("facade", "workspace"));
+
+function as(id: string, workspace?: { id: string; role: RoleName }, idempotencyKey?: string) {
+  return asFacade({
+    requestId: newId(),
+    user: {
+      id,
+      credential: "session",
+      credentialId: "s1",
+      operator: false,
+      ...(workspace && { workspaceId: workspace.id, role: workspace.role }),
+    },
+    idempotencyKey,
+  });
+}
+
+async function createWorkspace(owner = "ann"): Promise<{ id: string; role: RoleName }> {
+  const { workspace } = await client().createWorkspace({ name: "Lab" }, as(owner));
+  return { id: workspace?.id ?? "", role: "owner" };
+}
+
+const refused = (reason: string) => expect.objectContaining({ reason });
+
+test("a user has a personal workspace from the first list on, once", async () => {
+  const user = newId();
+  const lists = await Promise.all([1, 2].map(() => client().listWorkspaces({}, as(user))));
+  const [first, second] = lists.map(({ workspaces }) => workspaces);
+  expect(first).toMatchObject([{ name: "Personal", role: Role.OWNER }]);
+  expect(second).toEqual(first);
+  await client().deleteWorkspace({}, as(user, { id: first?.[0]?.id ?? "", role: "owner" }));
+  expect((await client().listWorkspaces({}, as(user))).workspaces).toEqual([]);
+});
+
+test("the same Idempotency-Key gives the first workspace again", async () => {
+  const user = newId();
+  const key = newId();
+  const [first, again] = await Promise.all(
+    [1, 2].map(() => client().createWorkspace({ name: "Lab" }, as(user, undefined, key))),
+  );
+  expect(again).toEqual(first);
+  await expect(client().createWorkspace({ name: "Other" }, as(user, undefined, key))).rejects.toThrow(
+    refused("CONFLICT"),
+  );
+});
+
+test("lists come in pages", async () => {
+  const user = newId();
+  for (const name of ["1", "2", "3"]) await client().createWorkspace({ name }, as(user));
+  const first = await client().listWorkspaces({ page: { limit: 3 } }, as(user));
+  const rest = await client().listWorkspaces({ page: { limit: 3, cursor: first.nextCursor } }, as(user));
+  expect(rest.nextCursor).toBe("");
+  expect([...first.workspaces, ...rest.workspaces].map(({ name }) => name)).toEqual(["Personal", "3", "2", "1"]);
+  await expect(client().listWorkspaces({ page: { cursor: "x" } }, as(user))).rejects.toThrow(
+    refused("VALIDATION_ERROR"),
+  );
+});
+
+test("a name has 1 to 100 characters and no control characters", async () => {
+  for (const name of ["", "a".repeat(101), "a\u0007b"]) {
+    await expect(client().createWorkspace({ name }, as("ann"))).rejects.toThrow(refused("VALIDATION_ERROR"));
+  }
+  await client().createWorkspace({ name: "é".repeat(100) }, as("ann"));
+});
+
+test("members are added by the names of verified users, once", async () => {
+  const workspace = await createWorkspace();
+  const asAnn = as("ann", workspace);
+  const { member } = await client().addMember({ username: "bob@example.com", role: Role.ADMIN }, asAnn);
+  expect(member).toMatchObject({ userId: "bob", username: "bob@example.com", role: Role.ADMIN });
+  await expect(client().addMember({ username: "bob@example.com", role: Role.MEMBER }, asAnn)).rejects.toThrow(
+    refused("CONFLICT"),
+  );
+  for (const username of ["carl@example.com", "nobody@example.com"]) {
+    await expect(client().addMember({ username, role: Role.MEMBER }, asAnn)).rejects.toThrow(
+      refused("MEMBER_NOT_FOUND"),
+    );
+  }
+  const { members } = await client().listMembers({}, asAnn);
+  expect(members.map(({ username, role }) => [username, role])).toEqual([
+    ["bob@example.com", Role.ADMIN],
+    ["ann@example.com", Role.OWNER],
+  ]);
+  expect(await client().getMembership({ workspaceId: workspace.id, userId: "bob" }, as("bob"))).toMatchObject({
+    workspaceExists: true,
+    role: Role.ADMIN,
+  });
+});
+
+test("the role is asked again when a change commits, not only where the call began", async () => {
+  const workspace = await createWorkspace();
+  await client().addMember({ username: "bob@example.com", role: Role.ADMIN }, as("ann", workspace));
+  const asBobTheAdmin = as("bob", { id: workspace.id, role: "admin" });
+  await client().updateMember({ userId: "bob", role: Role.MEMBER }, as("ann", workspace));
+  await expect(client().updateWorkspace({ name: "Mine" }, asBobTheAdmin)).rejects.toThrow(refused("INSUFFICIENT_ROLE"));
+  await client().removeMember({ userId: "bob" }, asBobTheAdmin);
+  await expect(client().getWorkspace({}, asBobTheAdmin)).rejects.toThrow(refused("WORKSPACE_FORBIDDEN"));
+});
+
+test("two owners who leave at once leave one behind", async () => {
+  const workspace = await createWorkspace();
+  await client().addMember({ username: "bob@example.com", role: Role.OWNER }, as("ann", workspace));
+  const results = await Promise.allSettled(
+    ["ann", "bob"].map((userId) => client().removeMember({ userId }, as(userId, workspace))),
+  );
+  expect(results.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
+  expect(results.find((result) => result.status === "rejected")?.reason).toEqual(refused("CONFLICT"));
+});
+
+test("a change of membership wakes whoever remembers it", async () => {
+  const signals: string[] = [];
+  const unwatch = running.bus.watch("workspace.membership", (_topic, body) => signals.push(body));
+  const workspace = await createWorkspace();
+  await client().addMember({ username: "bob@example.com", role: Role.MEMBER }, as("ann", workspace));
+  await client().updateMember({ userId: "bob", role: Role.ADMIN }, as("ann", workspace));
+  await client().removeMember({ userId: "bob" }, as("ann", workspace));
+  await client().deleteWorkspace({}, as("ann", workspace));
+  unwatch();
+  const { id } = workspace;
+  expect(signals).toEqual([`${id} bob`, `${id} bob`, `${id} bob`, `${id} *`]);
+});
+
+test("a deletion is complete when every service has purged", async () => {
+  const workspace = await createWorkspace();
+  const asAnn = as("ann", workspace);
+  const deletion = () => client().getDeletion({ workspaceId: workspace.id }, asFacade({ requestId: newId() }));
+  await expect(deletion()).rejects.toThrow(refused("NOT_FOUND"));
+  await expect(client().deleteWorkspace({}, as("ann", { id: workspace.id, role: "admin" }))).rejects.toThrow(
+    refused("INSUFFICIENT_ROLE"),
+  );
+  await client().deleteWorkspace({}, asAnn);
+  await expect(client().getWorkspace({}, asAnn)).rejects.toThrow(refused("WORKSPACE_NOT_FOUND"));
+  expect(await client().getMembership({ workspaceId: workspace.id, userId: "ann" }, as("ann"))).toMatchObject({
+    workspaceExists: false,
+    role: Role.UNSPECIFIED,
+  });
+  const open = await deletion();
+  expect(open.completedAt).toBeUndefined();
+  expect(open.purges.map(({ service }) => service)).toEqual(["image-registry", "sandbox", "telemetry"]);
+  expect(await metrics.getSingleMetricAsString("sandgate_workspace_oldest_open_deletion_age_seconds")).toMatch(
+    /seconds \d/,
+  );
+
+  await running.bus.publish(
+    open.purges.map(({ service }) =>
+      stageEvent({
+        subject: `sandgate.${service}.workspace.workspace_purged.v1`,
+        entityId: workspace.id,
+        entityVersion: 1,
+        workspaceId: workspace.id,
+        schema: WorkspacePurgedSchema,
+        payload: { workspaceId: workspace.id },
+      }),
+    ),
+  );
+  await vi.waitFor(async () => expect((await deletion()).completedAt).toBeDefined(), 10_000);
+});
+
+test("a deleted user leaves their workspaces, and those without another owner go", async () => {
+  users.push({ id: "dora", username: "dora@example.com", verified: true });
+  const shared = await createWorkspace("ann");
+  await client().addMember({ username: "dora@example.com", role: Role.OWNER }, as("ann", shared));
+  const own = await createWorkspace("dora");
+  await running.bus.publish([
+    stageEvent({
+      subject: "sandgate.identity.user.deleted.v1",
+      entityId: "dora",
+      entityVersion: 2,
+      schema: UserDeletedSchema,
+      payload: { userId: "dora" },
+    }),
+  ]);
+  await vi.waitFor(async () => {
+    const { workspaces } = await client().batchGetWorkspaces({ workspaceIds: [own.id, shared.id] }, as("dora"));
+    expect(workspaces).toMatchObject([{ id: shared.id, role: Role.UNSPECIFIED }]);
+  }, 10_000);
+  await expect(
+    client().addMember({ username: "dora@example.com", role: Role.MEMBER }, as("ann", shared)),
+  ).rejects.toThrow(refused("MEMBER_NOT_FOUND"));
+  await expect(client().createWorkspace({ name: "Again" }, as("dora"))).rejects.toThrow(refused("INVALID_TOKEN"));
+});
+
+test("other services ask which workspaces exist, and nothing else", async () => {
+  const workspace = await createWorkspace();
+  const sandbox = createClient(WorkspaceService, running.network.transport("sandbox", "workspace"));
+  const { workspaces } = await sandbox.batchGetWorkspaces({ workspaceIds: [workspace.id, newId()] }, asService());
+  expect(workspaces).toMatchObject([{ id: workspace.id, name: "Lab", role: Role.UNSPECIFIED }]);
+  await expect(sandbox.getDeletion({ workspaceId: workspace.id }, asService())).rejects.toThrow();
+});
