@@ -1,0 +1,71 @@
+/** A container image reference, taken apart and normalized as Docker does it. */
+export interface Reference {
+  /** host[:port], in lower case; "docker.io" where none is given. */
+  readonly host: string;
+  /** With Docker Hub's "library/" where the name has one part only. */
+  readonly repository: string;
+  readonly tag: string | undefined;
+  readonly digest: string | undefined;
+}
+
+/** What Docker Hub's images are named after; the API is at another host. */
+export const dockerHub = "docker.io";
+
+const mostCharacters = 255;
+
+// The grammar of github.com/distribution/reference, whose package documentation these names come from.
+const domainComponent = "[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?";
+const domainName = `${domainComponent}(?:\\.${domainComponent})*`;
+const ipv6Address = "\\[(?:[a-fA-F0-9:]+)\\]";
+const domain = `(?:${domainName}|${ipv6Address})(?::[0-9]+)?`;
+const pathComponent = "[a-z0-9]+(?:(?:\\.|_|__|-+)[a-z0-9]+)*";
+const remoteName = `${pathComponent}(?:/${pathComponent})*`;
+const tag = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}";
+// The algorithms that the OCI image specification registers, with the length of their hexadecimal digits.
+const digest = "sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}";
+
+const referencePattern = new RegExp(`^((?:${domain}/)?${remoteName})(?::(${tag}))?(?:@(${digest}))?$`);
+const tagPattern = new RegExp(`^${tag}$`);
+const digestPattern = new RegExp(`^(?:${digest})$`);
+/** Could be mistaken for the id of an image on the engine. */
+const identifierPattern = /^[a-f0-9]{64}$/;
+
+/** Parses a reference; undefined: not one. */
+export function parseReference(text: string): Reference | undefined {
+  const match = text.length > mostCharacters ? undefined : referencePattern.exec(text);
+  const [, name, tag, digest] = match ?? [];
+  if (name === undefined || identifierPattern.test(name)) return undefined;
+  const { host, path } = splitDomain(name);
+  // What looks like a path to the grammar may be a host to Docker and leave nothing valid behind.
+  if (!new RegExp(`^${remoteName}$`).test(path)) return undefined;
+  return {
+    host,
+    repository: host === dockerHub && !path.includes("/") ? `library/${path}` : path,
+    tag,
+    digest,
+  };
+}
+
+/** A first part is a host only when it looks like one: with a dot, a port or capitals, or as "localhost". */
+function splitDomain(name: string): { host: string; path: string } {
+  const slash = name.indexOf("/");
+  const first = name.slice(0, Math.max(slash, 0));
+  if (slash < 0 || !(/[.:]/.test(first) || first === "localhost" || first.toLowerCase() !== first)) {
+    return { host: dockerHub, path: name };
+  }
+  const host = first.toLowerCase();
+  return { host: host === "index.docker.io" ? dockerHub : host, path: name.slice(slash + 1) };
+}
+
+export function isTag(text: string): boolean {
+  return tagPattern.test(text);
+}
+
+export function isDigest(text: string): boolean {
+  return digestPattern.test(text);
+}
+
+/** The full name to pull: by digest where there is one, else by tag, "latest" without either. */
+export function formatReference({ host, repository, tag, digest }: Reference): string {
+  return digest === undefined ? `${host}/${repository}:${tag ?? "latest"}` : `${host}/${repository}@${digest}`;
+}
