@@ -1,0 +1,367 @@
+import { DatabaseSync } from "node:sqlite";
+import { create, toBinary } from "@bufbuild/protobuf";
+import type { EventBus } from "@sandgate/kit/bus";
+import { newId } from "@sandgate/kit/ids";
+import type { StagedEvent } from "@sandgate/kit/outbox";
+import { createConnection } from "@sandgate/kit/sqlite-connection";
+import { createTransaction, kitMigrations } from "@sandgate/kit/sqlite-kit";
+import type { Transaction } from "@sandgate/kit/transaction";
+import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
+import fc from "fast-check";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+
+/** A bus of its own for one test, as an adapter makes it. */
+export interface BusUnderTest {
+  /** Connects to it, again and again; with the delivery policy below. */
+  open(): Promise<EventBus>;
+  /** Loses everything that it keeps, as if it were made anew. No connection is open. */
+  wipe(): Promise<void>;
+  remove(): Promise<void>;
+}
+
+/** The suite waits for redeliveries, so they come soon; a handler that hangs is given up after half a second. */
+export const policyUnderTest = {
+  attempts: 4,
+  firstDelayMs: 10,
+  lastDelayMs: 40,
+  handlerTimeoutMs: 500,
+  concurrency: 4,
+} as const;
+
+const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 20_000, interval: 5 });
+
+function eventOf(o: { entity: string; version?: number; subject?: string; id?: string }): StagedEvent {
+  const id = o.id ?? newId();
+  const subject = o.subject ?? "sandgate.test.thing.changed.v1";
+  const event = create(EventSchema, {
+    eventId: id,
+    subject,
+    entityId: o.entity,
+    entityVersion: BigInt(o.version ?? 1),
+    workspaceId: "workspace",
+    requestId: "request",
+    actor: { userId: "user", credentialId: "token" },
+  });
+  return { id, subject, bytes: toBinary(EventSchema, event) };
+}
+
+const someEvents = (count: number) => Array.from({ length: count }, (_, number) => eventOf({ entity: `${number}` }));
+const entitiesOf = (events: readonly StagedEvent[]) => events.map((_, number) => `${number}`);
+
+/** What every event bus does, whatever it stands on. */
+export function describeEventBus(name: string, createBus: () => Promise<BusUnderTest>): void {
+  describe(`event bus: ${name}`, () => {
+    let place: BusUnderTest;
+    let bus: EventBus;
+
+    beforeEach(async () => {
+      place = await createBus();
+      bus = await place.open();
+    });
+    afterEach(async () => {
+      await bus.close();
+      await place.remove();
+    });
+
+    const reopen = async () => {
+      await bus.close();
+      bus = await place.open();
+    };
+    /** Consumes everything with this handler, by default one that just notes the entity. */
+    const consumeInto = async (
+      seen: string[],
+      o: { consumer?: string; subjects?: string[]; handle?: (event: Event, attempt: number) => Promise<void> } = {},
+    ) =>
+      bus.consume({
+        consumer: o.consumer ?? "test",
+        subjects: o.subjects ?? ["sandgate.>"],
+        handle: async (event, attempt) => {
+          await o.handle?.(event, attempt);
+          seen.push(event.entityId);
+        },
+      });
+
+    test("an event arrives whole, at every consumer of its subject and at no other", async () => {
+      const whole: Event[] = [];
+      const other: string[] = [];
+      const exact: string[] = [];
+      await consumeInto([], { handle: async (event) => void whole.push(event) });
+      await consumeInto(other, { consumer: "other", subjects: ["sandgate.test.*.created.v1", "sandgate.more.>"] });
+      await consumeInto(exact, { consumer: "exact", subjects: ["sandgate.test.thing.changed.v1"] });
+      const changed = eventOf({ entity: "a", version: 7 });
+      const created = eventOf({ entity: "b", subject: "sandgate.test.thing.created.v1" });
+      await bus.publish([changed, created]);
+      await until(() => expect([whole.length, other.length, exact.length]).toEqual([2, 1, 1]));
+      expect(whole.map((event) => toBinary(EventSchema, event))).toEqual(
+        expect.arrayContaining([changed.bytes, created.bytes].map((bytes) => new Uint8Array(bytes))),
+      );
+      expect([other, exact]).toEqual([["b"], ["a"]]);
+    });
+
+    test("a new consumer starts with what is kept", async () => {
+      const events = someEvents(20);
+      await bus.publish(events);
+      const seen: string[] = [];
+      await consumeInto(seen);
+      await until(() => expect(new Set(seen)).toEqual(new Set(entitiesOf(events))));
+    });
+
+    test("an event published again under its id is not delivered again", async () => {
+      const seen: string[] = [];
+      await consumeInto(seen);
+      const event = eventOf({ entity: "once" });
+      await bus.publish([event]);
+      await bus.publish([event, event]);
+      await reopen();
+      await bus.publish([event]);
+      const last = eventOf({ entity: "last" });
+      await bus.publish([last]);
+      await consumeInto(seen);
+      await until(() => expect(seen).toContain("last"));
+      expect(seen.toSorted()).toEqual(["last", "once"]);
+    });
+
+    test("a failed event comes again with its attempt counted, and holds up no other", async () => {
+      const attempts: number[] = [];
+      const seen: string[] = [];
+      await consumeInto(seen, {
+        handle: async (event, attempt) => {
+          if (event.entityId !== "0") return;
+          attempts.push(attempt);
+          if (attempt < 3) throw new Error("not yet");
+        },
+      });
+      const events = someEvents(20);
+      await bus.publish(events);
+      await until(() => expect(seen.toSorted()).toEqual(entitiesOf(events).toSorted()));
+      expect(attempts).toEqual([1, 2, 3]);
+    });
+
+    test("an event that always fails is parked with its last error, also after a restart", async () => {
+      let attempts = 0;
+      const seen: string[] = [];
+      const handle = async (event: Event) => {
+        if (event.entityId !== "poison") return;
+        attempts++;
+        throw new Error(`failure ${attempts}`);
+      };
+      await consumeInto(seen, { handle });
+      await bus.publish([eventOf({ entity: "poison", version: 3 }), eventOf({ entity: "good" })]);
+      await until(async () => expect(await bus.parked()).toHaveLength(1));
+      await reopen();
+      await consumeInto(seen, { handle });
+      await bus.publish([eventOf({ entity: "later" })]);
+      await until(() => expect(seen.toSorted()).toEqual(["good", "later"]));
+      expect(attempts).toBe(policyUnderTest.attempts);
+      const [parked, ...others] = await bus.parked();
+      expect(others).toEqual([]);
+      expect(parked).toMatchObject({ consumer: "test", attempts, error: `failure ${attempts}` });
+      expect(parked?.event).toMatchObject({ entityId: "poison", entityVersion: 3n });
+      expect(parked?.parkedAt).toBeInstanceOf(Date);
+    });
+
+    test("a handler that hangs is given up, and its event comes again", async () => {
+      const seen: string[] = [];
+      const release = Promise.withResolvers<void>();
+      await consumeInto(seen, {
+        handle: async (event, attempt) => {
+          if (event.entityId === "stuck" && attempt === 1) await release.promise;
+        },
+      });
+      await bus.publish([eventOf({ entity: "stuck" })]);
+      await until(() => expect(seen).toEqual(["stuck"]));
+      release.resolve();
+    });
+
+    test("a restart in the middle loses nothing", async () => {
+      const events = someEvents(120);
+      await bus.publish(events.slice(0, 80));
+      const seen: string[] = [];
+      for (let restart = 1; restart <= 3; restart++) {
+        const handled = Promise.withResolvers<void>();
+        await consumeInto(seen, {
+          handle: async () => {
+            if (seen.length >= restart * 20) handled.resolve();
+          },
+        });
+        await handled.promise;
+        await reopen();
+      }
+      await bus.publish(events.slice(80));
+      await consumeInto(seen);
+      await until(() => expect(new Set(seen)).toEqual(new Set(entitiesOf(events))));
+    });
+
+    test("an event whose handler failed before a restart comes again after it", async () => {
+      const failed = Promise.withResolvers<void>();
+      await consumeInto([], {
+        handle: async () => {
+          failed.resolve();
+          throw new Error("going down");
+        },
+      });
+      await bus.publish([eventOf({ entity: "a" })]);
+      await failed.promise;
+      await reopen();
+      const seen: string[] = [];
+      await consumeInto(seen);
+      await until(() => expect(seen).toEqual(["a"]));
+    });
+
+    test("a stopped consumer waits for its handlers and keeps its place", async () => {
+      const seen: string[] = [];
+      const started = Promise.withResolvers<void>();
+      const release = Promise.withResolvers<void>();
+      const consumption = await consumeInto(seen, {
+        handle: async () => {
+          started.resolve();
+          await release.promise;
+        },
+      });
+      await bus.publish([eventOf({ entity: "first" })]);
+      await started.promise;
+      const stopped = consumption.stop();
+      release.resolve();
+      await stopped;
+      expect(seen).toEqual(["first"]);
+      await bus.publish([eventOf({ entity: "second" })]);
+      await consumeInto(seen);
+      await until(() => expect(seen).toEqual(["first", "second"]));
+    });
+
+    test("consumers of one name share the events", async () => {
+      const shares: string[][] = [[], []];
+      for (const share of shares) await consumeInto(share);
+      const events = someEvents(60);
+      await bus.publish(events);
+      await until(() => expect(shares.flat().toSorted()).toEqual(entitiesOf(events).toSorted()));
+    });
+
+    test("a consumer handles a bounded number of events at once", async () => {
+      let running = 0;
+      let most = 0;
+      const seen: string[] = [];
+      await consumeInto(seen, {
+        handle: async () => {
+          most = Math.max(most, ++running);
+          await new Promise((resolve) => setImmediate(resolve));
+          running--;
+        },
+      });
+      await bus.publish(someEvents(60));
+      await until(() => expect(seen).toHaveLength(60));
+      expect(most).toBeGreaterThan(1);
+      expect(most).toBeLessThanOrEqual(policyUnderTest.concurrency);
+    });
+
+    test("a consumer that changes its subjects gets what is kept on the new ones", async () => {
+      const seen: string[] = [];
+      await bus.publish([
+        eventOf({ entity: "changed" }),
+        eventOf({ entity: "made", subject: "sandgate.test.thing.made.v1" }),
+      ]);
+      await consumeInto(seen, { subjects: ["sandgate.test.thing.changed.v1"] });
+      await until(() => expect(seen).toEqual(["changed"]));
+      await reopen();
+      await consumeInto(seen, { subjects: ["sandgate.test.thing.changed.v1", "sandgate.test.thing.made.v1"] });
+      await until(() => expect(seen).toEqual(["changed", "made"]));
+    });
+
+    test("with an inbox, any order, repetition and failure ends with the newest version of every entity", async () => {
+      const changes = fc.uniqueArray(fc.tuple(fc.constantFrom("a", "b", "c"), fc.integer({ min: 1, max: 15 })), {
+        minLength: 1,
+        maxLength: 30,
+        selector: ([entity, version]) => `${entity}${version}`,
+      });
+      const history = changes.chain((events) =>
+        fc.tuple(
+          fc.shuffledSubarray([...events, ...events], { minLength: events.length * 2 }),
+          // Which deliveries fail, before their effect or after it.
+          fc.infiniteStream(fc.constantFrom("before", "after", "no", "no", "no")),
+          fc.nat(events.length),
+        ),
+      );
+      let run = 0;
+      await fc.assert(
+        fc.asyncProperty(history, async ([order, failures, restartAt]) => {
+          const kind = `run${run++}`;
+          const { tx, close } = openInbox();
+          const applied = new Map<string, number>();
+          const done = new Set<string>();
+          const consume = () =>
+            bus.consume({
+              consumer: kind,
+              subjects: [`sandgate.test.${kind}.>`],
+              handle: async (event, attempt) => {
+                const failure: string = attempt < policyUnderTest.attempts ? failures.next().value : "no";
+                if (failure === "before") throw new Error("before its effect");
+                if (tx.firstTime(kind, event)) applied.set(event.entityId, Number(event.entityVersion));
+                if (failure === "after") throw new Error("after its effect");
+                done.add(event.eventId);
+              },
+            });
+          await consume();
+          for (const [index, [entity, version]] of order.entries()) {
+            // The same id each time, as a relay that lost its memory would publish it.
+            const id = `${kind}-${entity}-${version}`;
+            await bus.publish([eventOf({ id, entity, version, subject: `sandgate.test.${kind}.changed.v1` })]);
+            if (index === restartAt) {
+              await reopen();
+              await consume();
+            }
+          }
+          const newest = new Map<string, number>();
+          for (const [entity, version] of order) newest.set(entity, Math.max(version, newest.get(entity) ?? 0));
+          await until(() =>
+            expect(done.size).toBe(new Set(order.map(([entity, version]) => `${entity}${version}`)).size),
+          );
+          expect(applied).toEqual(newest);
+          expect(await bus.parked()).toEqual([]);
+          close();
+        }),
+        { numRuns: 8 },
+      );
+    });
+
+    test("its identity stays over restarts and changes when it is made anew", async () => {
+      const identity = await bus.identity();
+      await reopen();
+      expect(await bus.identity()).toBe(identity);
+      await bus.close();
+      await place.wipe();
+      bus = await place.open();
+      expect(await bus.identity()).not.toBe(identity);
+    });
+
+    test("a signal reaches the watchers of its topic until they leave", async () => {
+      const heard: string[] = [];
+      const leave = bus.watch("sandbox.a", (topic, body) => heard.push(`one ${topic} ${body}`));
+      bus.watch("sandbox.>", (topic, body) => heard.push(`all ${topic} ${body}`));
+      bus.watch("sandbox", () => heard.push("wrong"));
+      bus.signal("sandbox.a", "x");
+      bus.signal("sandbox.b");
+      await until(() => expect(heard.toSorted()).toEqual(["all sandbox.a x", "all sandbox.b ", "one sandbox.a x"]));
+      leave();
+      bus.signal("sandbox.a", "y");
+      await until(() => expect(heard).toContain("all sandbox.a y"));
+      expect(heard).not.toContain("one sandbox.a y");
+    });
+
+    test("a watcher that throws harms no other", async () => {
+      const heard: string[] = [];
+      bus.watch("topic", () => {
+        throw new Error("deaf");
+      });
+      bus.watch("topic", (_, body) => heard.push(body));
+      bus.signal("topic", "x");
+      await until(() => expect(heard).toEqual(["x"]));
+    });
+  });
+}
+
+/** An inbox in memory: what a consumer's database would be. */
+function openInbox(): { tx: Transaction; close(): void } {
+  const db = new DatabaseSync(":memory:");
+  for (const sql of kitMigrations) db.exec(sql);
+  return { tx: createTransaction(createConnection(db), () => undefined), close: () => db.close() };
+}
