@@ -1,0 +1,122 @@
+import { execFile } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import { Readable } from "node:stream";
+import { promisify } from "node:util";
+import Docker from "dockerode";
+
+const execute = promisify(execFile);
+
+/** A client of the engine under test: DOCKER_HOST, else the socket at its usual place. */
+export function openTestEngine(): Docker {
+  return new Docker();
+}
+
+/** Throws, saying what is missing, unless there is an engine and what images are made of. For `requireServer("docker", …)`. */
+export async function probeEngine(): Promise<void> {
+  await openTestEngine().ping();
+  await listApplets();
+}
+
+async function listApplets(): Promise<string[]> {
+  try {
+    const { stdout } = await execute("busybox", ["--list"]);
+    return stdout.trim().split("\n");
+  } catch (cause) {
+    throw new Error("busybox was not found (Debian's package busybox-static)", { cause });
+  }
+}
+
+export interface TestImage {
+  /** The image's id on the engine, `sha256:…`. */
+  id: string;
+  /** `repository:tag`. An image without one would go with the last tag that is taken from it. */
+  reference: string;
+  remove(): Promise<void>;
+}
+
+/**
+ * Makes a small image of the machine's static busybox, without any registry: /bin/busybox with a link for each of its
+ * programs, `files` besides (path to content), and `command` as its CMD. Two images differ at least in /etc/image-id, so
+ * that the engine holds nothing of one for having another. `programs`: those linked, all unless given.
+ */
+export async function buildImage(
+  engine: Docker,
+  o: {
+    command: readonly string[];
+    files?: Readonly<Record<string, string>>;
+    programs?: readonly string[];
+    /** `repository:tag`; one of its own unless given. */
+    reference?: string;
+    /** More lines of a Dockerfile, such as `EXPOSE 80`. */
+    changes?: readonly string[];
+  },
+): Promise<TestImage> {
+  const { stdout } = await execute("sh", ["-c", "command -v busybox"]);
+  const applets = o.programs ?? (await listApplets());
+  const archive = Buffer.concat([
+    ...["bin/", "etc/", "tmp/", "var/", "www/"].map((name) => tarEntry(name, { type: "5", mode: 0o755 })),
+    tarEntry("bin/busybox", { type: "0", mode: 0o755, body: await readFile(stdout.trim()) }),
+    ...applets
+      .filter((name) => name !== "busybox")
+      .map((name) => tarEntry(`bin/${name}`, { type: "2", mode: 0o777, link: "busybox" })),
+    tarEntry("etc/image-id", { type: "0", mode: 0o644, body: Buffer.from(crypto.randomUUID()) }),
+    ...Object.entries(o.files ?? {}).map(([path, text]) =>
+      tarEntry(path.replace(/^\//, ""), { type: "0", mode: 0o644, body: Buffer.from(text) }),
+    ),
+    Buffer.alloc(1024),
+  ]);
+  const reference = o.reference ?? `sandgate-test/${crypto.randomUUID()}:1`;
+  const [repo, tag] = splitTag(reference);
+  const answer = await engine.importImage(Readable.from([archive]), {
+    repo,
+    tag,
+    changes: [`CMD ${JSON.stringify(o.command)}`, ...(o.changes ?? [])],
+  });
+  const id = /"status":"(sha256:[0-9a-f]+)"/.exec(await readText(answer))?.[1];
+  if (id === undefined) throw new Error("the engine did not import the image");
+  return {
+    id,
+    reference,
+    async remove() {
+      await engine.getImage(id).remove({ force: true });
+    },
+  };
+}
+
+/** The repository and the tag of a reference that has a tag. */
+function splitTag(reference: string): [repository: string, tag: string] {
+  const colon = reference.lastIndexOf(":");
+  return [reference.slice(0, colon), reference.slice(colon + 1)];
+}
+
+/** All that a stream of the engine says. */
+export async function readText(stream: NodeJS.ReadableStream): Promise<string> {
+  let text = "";
+  for await (const chunk of stream.setEncoding("utf8")) text += chunk;
+  return text;
+}
+
+/** One ustar entry: type 0 is a file, 2 a symbolic link, 5 a directory. */
+function tarEntry(name: string, o: { type: "0" | "2" | "5"; mode: number; link?: string; body?: Buffer }): Buffer {
+  const body = o.body ?? Buffer.alloc(0);
+  const header = Buffer.alloc(512);
+  const octal = (value: number, length: number) => `${value.toString(8).padStart(length - 1, "0")}\0`;
+  header.write(name, 0, 100);
+  header.write(octal(o.mode, 8), 100);
+  header.write(octal(0, 8), 108);
+  header.write(octal(0, 8), 116);
+  header.write(octal(body.length, 12), 124);
+  header.write(octal(0, 12), 136);
+  header.write(" ".repeat(8), 148);
+  header.write(o.type, 156);
+  header.write(o.link ?? "", 157, 100);
+  header.write("ustar\u000000", 257);
+  header.write(
+    octal(
+      header.reduce((sum, byte) => sum + byte, 0),
+      7,
+    ),
+    148,
+  );
+  return Buffer.concat([header, body, Buffer.alloc((512 - (body.length % 512)) % 512)]);
+}
