@@ -42,12 +42,18 @@ export async function startServiceHost(
   };
 }
 
+/** A terminal's Ctrl-C under `npm start` arrives twice, from the terminal and passed on by npm. */
+const sameSignalMs = 500;
+
 /** Runs `stop` once, at the first SIGTERM or SIGINT, and ends the process when it has; a second signal ends it at once. */
 export function stopOnSignal(stop: () => Promise<void>): void {
-  let stopping = false;
+  let stoppingSince: number | undefined;
   const onSignal = (signal: NodeJS.Signals) => {
-    if (stopping) process.exit(signal === "SIGINT" ? 130 : 143);
-    stopping = true;
+    if (stoppingSince !== undefined) {
+      if (performance.now() - stoppingSince > sameSignalMs) process.exit(signal === "SIGINT" ? 130 : 143);
+      return;
+    }
+    stoppingSince = performance.now();
     stop().then(
       () => process.exit(0),
       () => process.exit(1),
