@@ -1,9 +1,10 @@
-import { ConnectError, type ConnectRouter, createRouterTransport, type Transport } from "@connectrpc/connect";
+import { ConnectError, type ConnectRouter, type Transport } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
 import { idempotencyKeyHeader, type Outgoing, outgoingKey, requestIdHeader, traceparentHeader } from "./context.ts";
 import { fromConnectError } from "./errors.ts";
 import { newId } from "./ids.ts";
 import { createInternalKeys, createTokenVerifier, type TokenSigner } from "./internal-auth.ts";
+import { createLocalTransport } from "./local-transport.ts";
 import type { Logger } from "./logging.ts";
 import type { Metrics } from "./metrics.ts";
 import { createRouterOptions, mapFailure } from "./rpc.ts";
@@ -96,7 +97,7 @@ export async function createInMemoryNetwork(): Promise<InMemoryNetwork> {
     serve(service, { routes, logger, metrics }) {
       const verifier = createTokenVerifier({ audience: service, jwks: keys.jwks });
       const router = createRouterOptions({ service, verifier, logger, metrics });
-      served.set(service, createRouterTransport(routes, { router, transport: { readMaxBytes } }));
+      served.set(service, createLocalTransport(routes, router, readMaxBytes));
     },
     transport(caller, service) {
       const find = (): Transport => {
