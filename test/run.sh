@@ -54,7 +54,11 @@ check "protos: no breaking change" sh proto/check.sh breaking
 check "protos: generated code is current" sh proto/check.sh generated
 
 # The suites skip themselves when something is missing, so that nothing here ends the run.
-(prepare_engine) || say "suites that need a container engine will be skipped"
+if (prepare_engine); then
+  engine has-image "$default_image" 2>/dev/null || prepare_default_image
+else
+  say "suites that need a container engine will be skipped"
+fi
 missing=
 command -v docker-registry >/dev/null 2>&1 || missing="$missing docker-registry"
 command -v htpasswd >/dev/null 2>&1 || missing="$missing apache2-utils"

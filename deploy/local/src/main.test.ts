@@ -1,0 +1,119 @@
+import { once } from "node:events";
+import { mkdtempSync, rmSync, statSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test/support/process";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+
+const root = join(import.meta.dirname, "../../..");
+let folder: string;
+let running: RunningProcess[];
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "sandgate-local-"));
+  running = [];
+});
+
+afterEach(async () => {
+  await Promise.all(running.map((each) => each.stop()));
+  rmSync(folder, { recursive: true });
+});
+
+/** Starts the launcher on the test's folder with these settings and no others. */
+function launch(settings: Record<string, string>): RunningProcess {
+  const { PATH, HOME } = process.env;
+  const env = { PATH, HOME, SANDGATE_DATA: join(folder, "data"), SANDGATE_ADMIN_PORT: "0", ...settings };
+  const started = startProcess(process.execPath, [join(root, "deploy/local/src/main.ts")], { cwd: folder, env });
+  running.push(started);
+  return started;
+}
+
+async function launchUntilReady(settings: Record<string, string>): Promise<RunningProcess> {
+  const started = launch(settings);
+  const ended = started.exited.then((code) => {
+    throw new Error(`ended with ${code}: ${started.output()}`);
+  });
+  const ready = async () => {
+    while (!started.output().includes("Sandgate is ready")) await delay(20);
+  };
+  await Promise.race([ready(), ended]);
+  return started;
+}
+
+/** Expects exit code 1 and nothing but this one line. */
+async function expectRefusal(started: RunningProcess, line: string | RegExp): Promise<void> {
+  expect(await started.exited).toBe(1);
+  expect(started.output()).toMatch(/^sandgate: [^\n]+\n$/);
+  expect(started.output()).toMatch(line);
+}
+
+describe("a start that can't succeed says why in one line", () => {
+  test("bad settings of every part", async () => {
+    const started = launch({ SANDGATE_PORT: "http", SANDGATE_WORKSPACE_MAX_SANDBOXES: "-1", SANDGATE_RATE_LIMIT: "x" });
+    await expectRefusal(started, /SANDGATE_PORT .*SANDGATE_RATE_LIMIT .*SANDGATE_WORKSPACE_MAX_SANDBOXES /);
+  });
+
+  test.each([
+    ["SANDGATE_DATABASE", "mongodb://localhost"],
+    ["SANDGATE_EVENTS", "nats://localhost"],
+    ["SANDGATE_RUNTIME", "kubernetes:"],
+    ["SANDGATE_IDENTITY_URL", "http://identity:8081"],
+    ["SANDGATE_IMAGE_REGISTRY_URL", "http://image-registry:8081"],
+  ])("%s of the distributed form", async (name, value) => {
+    await expectRefusal(launch({ SANDGATE_PORT: String(await findFreePort()), [name]: value }), name);
+  });
+
+  test("a port in use", async () => {
+    const server = createServer().listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const address = server.address();
+    const port = String(address !== null && typeof address === "object" ? address.port : 0);
+    await expectRefusal(launch({ SANDGATE_PORT: port }), `SANDGATE_PORT: port ${port} on 127.0.0.1 is in use`);
+    await expectRefusal(
+      launch({ SANDGATE_PORT: String(await findFreePort()), SANDGATE_ADMIN_PORT: port }),
+      `SANDGATE_ADMIN_PORT: port ${port} on 127.0.0.1 is in use`,
+    );
+    server.close();
+  });
+
+  test("a data folder that can't be made", async () => {
+    await expectRefusal(launch({ SANDGATE_DATA: "/dev/null/data" }), "the folder /dev/null/data can't be written");
+  });
+});
+
+test("the first start shows the operator's password once and makes a private key ring; SIGTERM ends it cleanly", async () => {
+  const port = String(await findFreePort());
+  const first = await launchUntilReady({ SANDGATE_PORT: port });
+  const password = /Sign in as admin@localhost with the password (\S+),/.exec(first.output())?.[1] ?? "";
+  expect(password.length).toBeGreaterThanOrEqual(16);
+  expect(statSync(join(folder, "data/keys.json")).mode & 0o777).toBe(0o600);
+  expect(statSync(join(folder, "data")).mode & 0o777).toBe(0o700);
+  expect(await first.stop()).toBe(0);
+
+  const second = await launchUntilReady({ SANDGATE_PORT: port });
+  expect(second.output()).not.toContain(password);
+  const answer = await fetch(`http://127.0.0.1:${port}/auth/login`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ username: "admin@localhost", password }),
+  });
+  expect(answer.status).toBe(200);
+});
+
+test("a second platform on the same data folder is refused, and a crash of the first lets it in", async () => {
+  const first = await launchUntilReady({ SANDGATE_PORT: String(await findFreePort()) });
+  const port = String(await findFreePort());
+  await expectRefusal(launch({ SANDGATE_PORT: port }), `${join(folder, "data")} is in use by another Sandgate`);
+  await first.kill();
+  await launchUntilReady({ SANDGATE_PORT: port });
+});
+
+test("start.sh refuses an engine that was named and doesn't answer", async () => {
+  const { PATH, HOME } = process.env;
+  const env = { PATH, HOME, DOCKER_HOST: `unix://${folder}/none.sock`, SANDGATE_DATA: join(folder, "data") };
+  const started = startProcess("sh", [join(root, "deploy/local/start.sh")], { cwd: folder, env });
+  running.push(started);
+  await expectRefusal(started, `no container engine answers at docker://${folder}/none.sock (ENOENT)`);
+});

@@ -1,0 +1,46 @@
+import { stopOnSignal } from "@sandgate/kit/host";
+import { createLogger } from "@sandgate/kit/logging";
+import { openPlatform, type Platform } from "./platform.ts";
+import { readLocalSettings } from "./settings.ts";
+
+/** The whole platform in one process, as `npm start` runs it. Says in one line why it can't start, with exit code 1. */
+function fail(error: unknown): never {
+  const message = error instanceof Error ? error.message : String(error);
+  const detailed = /^(debug|trace)$/.test(process.env.SANDGATE_LOG_LEVEL ?? "") && error instanceof Error;
+  process.stderr.write(`sandgate: ${detailed ? error.stack : message}\n`);
+  process.exit(1);
+}
+
+function welcome({ url, firstStart }: Platform, problems: readonly string[]): string {
+  const username = firstStart?.username ?? (process.env.SANDGATE_ADMIN_USERNAME || "admin@localhost");
+  const password = firstStart?.password ?? "<password>";
+  const body = JSON.stringify({ username, password });
+  return [
+    `Sandgate is ready at ${url} (reference: ${url}/docs)`,
+    ...(firstStart ? [`Sign in as ${username} with the password ${password}, which is shown only this once:`] : []),
+    ...(firstStart ? [] : ["Sign in:"]),
+    `  curl -s ${url}/auth/login -H 'content-type: application/json' -d '${body}'`,
+    ...problems.map((problem) => `Not in order yet: ${problem}`),
+    "",
+  ].join("\n");
+}
+
+try {
+  const { settings, env } = readLocalSettings(process.env);
+  const logger = createLogger({ service: "local", level: settings.logLevel });
+  // A rejection that nobody handles comes here too. What state the process is in is unknown then.
+  process.on("uncaughtException", (error) => {
+    logger.fatal({ err: error }, "unexpected error, so this process ends");
+    process.exit(1);
+  });
+  const platform = await openPlatform(settings, env);
+  stopOnSignal(() =>
+    platform.stop().catch((error: unknown) => {
+      logger.error({ err: error }, "did not stop cleanly");
+      throw error;
+    }),
+  );
+  process.stdout.write(welcome(platform, await platform.problems()));
+} catch (error) {
+  fail(error);
+}

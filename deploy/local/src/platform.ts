@@ -1,0 +1,153 @@
+import { once } from "node:events";
+import { createServer } from "node:net";
+import { openFacade } from "@sandgate/facade";
+import { openIdentityService } from "@sandgate/identity";
+import { openImageRegistryService } from "@sandgate/image-registry";
+import { startAdminServer } from "@sandgate/kit/admin";
+import { openLocalBus } from "@sandgate/kit/bus.local";
+import { createInMemoryNetwork } from "@sandgate/kit/clients";
+import { createLogger } from "@sandgate/kit/logging";
+import { createMetrics, type Metrics } from "@sandgate/kit/metrics";
+import { openKeyring } from "@sandgate/kit/sealing";
+import type { RunningService, ServiceEnvironment, ServiceName } from "@sandgate/kit/service";
+import { openSandboxService } from "@sandgate/sandbox";
+import { openTelemetryService } from "@sandgate/telemetry";
+import { openWorkspaceService } from "@sandgate/workspace";
+import { openDataFolder } from "./data-folder.ts";
+import type { LocalSettings } from "./settings.ts";
+
+/** Metrics tell about tenants, so they are for this machine alone. */
+const adminHost = "127.0.0.1";
+
+/** The whole platform in this process: the facade, the five services, their bus and their files. */
+export interface Platform {
+  /** Where the public API listens: "http://127.0.0.1:8080". */
+  url: string;
+  /** The operator account that this start made with a password of its own making, to be shown this once. */
+  firstStart: { username: string; password: string } | undefined;
+  /** What it depends on and can't use now, in one line each. */
+  problems(): Promise<string[]>;
+  /** Finishes running requests, ends waits, and closes everything. Sandboxes keep running. */
+  stop(): Promise<void>;
+}
+
+/** Opens the platform and listens. Throws an error whose message says in one line what is in the way. */
+export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessEnv): Promise<Platform> {
+  const folder = openDataFolder(settings.data);
+  // Found out before anything is made, since a first start shows a password only once.
+  await requireFreePort("SANDGATE_PORT", settings.host, settings.port);
+  if (settings.adminPort !== 0) await requireFreePort("SANDGATE_ADMIN_PORT", adminHost, settings.adminPort);
+
+  const openLogger = (service: string) => createLogger({ service, level: settings.logLevel });
+  const processMetrics = createMetrics({ processMetrics: true });
+  const registries: [Metrics, ...Metrics[]] = [processMetrics];
+  const openMetrics = (): Metrics => {
+    const metrics = createMetrics();
+    registries.push(metrics);
+    return metrics;
+  };
+
+  const [keyring, network, bus] = await Promise.all([
+    openKeyring({ file: settings.keysFile ?? folder.path("keys.json"), create: true }),
+    createInMemoryNetwork(),
+    openLocalBus({ file: folder.path("events.sqlite"), logger: openLogger("bus"), metrics: processMetrics }),
+  ]);
+
+  async function open<S extends RunningService>(
+    name: ServiceName,
+    openService: (environment: ServiceEnvironment) => Promise<S>,
+  ): Promise<S> {
+    const logger = openLogger(name);
+    const metrics = openMetrics();
+    const service = await openService({
+      env,
+      service: name,
+      database: { kind: "sqlite", file: folder.path(`${name}.sqlite`) },
+      bus,
+      transport: (callee) => network.transport(name, callee),
+      keyring,
+      logger,
+      metrics,
+    });
+    network.serve(name, { routes: (router) => service.routes(router), logger, metrics });
+    return service;
+  }
+
+  const [identity, workspace, imageRegistry, sandbox, telemetry] = await Promise.all([
+    open("identity", openIdentityService),
+    open("workspace", openWorkspaceService),
+    open("image-registry", openImageRegistryService),
+    open("sandbox", openSandboxService),
+    open("telemetry", openTelemetryService),
+  ]);
+  const services: Record<ServiceName, RunningService> = {
+    identity,
+    workspace,
+    "image-registry": imageRegistry,
+    sandbox,
+    telemetry,
+  };
+  const each = <T>(work: (service: RunningService) => Promise<T>) => Promise.all(Object.values(services).map(work));
+
+  /** Each dependency by its service and name, "sandbox.runtime": "ok", or what is wrong with it. */
+  async function checkDependencies(): Promise<Record<string, string>> {
+    const states = await Promise.all(
+      Object.entries(services).map(async ([name, service]) =>
+        Object.entries(await service.dependencies()).map(([dependency, state]) => [`${name}.${dependency}`, state]),
+      ),
+    );
+    return Object.fromEntries(states.flat());
+  }
+
+  await each((service) => service.start());
+  const facade = await openFacade({
+    env,
+    transport: (callee) => network.transport("facade", callee),
+    bus,
+    logger: openLogger("facade"),
+    metrics: openMetrics(),
+    dependencies: checkDependencies,
+  });
+  let ready = true;
+  const admin =
+    settings.adminPort === 0
+      ? undefined
+      : await startAdminServer({
+          host: adminHost,
+          port: settings.adminPort,
+          registries,
+          ready: () => ready,
+          dependencies: checkDependencies,
+        });
+
+  return {
+    url: await facade.listen(),
+    firstStart: identity.firstStart,
+    async problems() {
+      const states = Object.entries(await checkDependencies());
+      return states.filter(([, state]) => state !== "ok").map(([name, state]) => `${name}: ${state}`);
+    },
+    async stop() {
+      ready = false;
+      // Together: the requests that the facade waits for end when the services end their waits.
+      await Promise.all([facade.close(), each((service) => service.drain())]);
+      await each((service) => service.close());
+      await Promise.all([bus.close(), admin?.close()]);
+      folder.release();
+    },
+  };
+}
+
+/** A port that is taken otherwise shows only when everything else has started. */
+async function requireFreePort(setting: string, host: string, port: number): Promise<void> {
+  const server = createServer();
+  try {
+    await once(server.listen({ host, port }), "listening");
+  } catch (cause) {
+    const code = cause instanceof Error && "code" in cause ? String(cause.code) : String(cause);
+    const problem = code === "EADDRINUSE" ? "is in use; set another one" : `can't be listened on (${code})`;
+    throw new Error(`${setting}: port ${port} on ${host} ${problem}`, { cause });
+  }
+  server.close();
+  await once(server, "close");
+}

@@ -1,0 +1,92 @@
+import { facadeSettings } from "@sandgate/facade";
+import { identitySettings } from "@sandgate/identity";
+import { imageRegistrySettings } from "@sandgate/image-registry";
+import { serviceNames } from "@sandgate/kit/service";
+import {
+  choice,
+  defineSettings,
+  integer,
+  readSettings,
+  type SettingDefinitions,
+  SettingsError,
+  type SettingValues,
+  text,
+} from "@sandgate/kit/settings";
+import { sandboxSettings } from "@sandgate/sandbox";
+import { telemetrySettings } from "@sandgate/telemetry";
+import { workspaceSettings } from "@sandgate/workspace";
+import { runtimeAddress } from "./runtime-address.ts";
+
+/** The settings of the one-machine launcher, besides those of the facade and the services. */
+export const localSettings = defineSettings({
+  data: text("SANDGATE_DATA", { default: "./data", doc: "Folder of this machine's data, made when missing." }),
+  host: text("SANDGATE_HOST", { default: "127.0.0.1", doc: "The address the public API listens on." }),
+  port: integer("SANDGATE_PORT", { default: 8080, min: 1, max: 65_535, doc: "The port of the public API." }),
+  adminPort: integer("SANDGATE_ADMIN_PORT", {
+    default: 9464,
+    min: 0,
+    max: 65_535,
+    doc: "The port of metrics and health for operators, on the loopback address; 0 for none.",
+  }),
+  logLevel: choice("SANDGATE_LOG_LEVEL", ["trace", "debug", "info", "warn", "error", "fatal", "silent"], {
+    default: "warn",
+    doc: "The least level of the log lines written to standard output.",
+  }),
+  database: choice("SANDGATE_DATABASE", ["sqlite:"], {
+    default: "sqlite:",
+    doc: "The database: SQLite files in SANDGATE_DATA.",
+  }),
+  events: choice("SANDGATE_EVENTS", ["local:"], {
+    default: "local:",
+    doc: "The event bus: within the process, kept in SANDGATE_DATA.",
+  }),
+  keysFile: text("SANDGATE_KEYS_FILE", {
+    optional: true,
+    doc: "The key ring that seals secrets, made at the first start. Unset: keys.json in SANDGATE_DATA.",
+  }),
+});
+
+export type LocalSettings = SettingValues<typeof localSettings>;
+
+const all: readonly SettingDefinitions[] = [
+  localSettings,
+  facadeSettings,
+  identitySettings,
+  workspaceSettings,
+  imageRegistrySettings,
+  sandboxSettings,
+  telemetrySettings,
+];
+
+/**
+ * The launcher's settings, and the environment for the services with what follows from them filled in. Throws a
+ * SettingsError that names every bad setting of every part.
+ */
+export function readLocalSettings(given: NodeJS.ProcessEnv): { settings: LocalSettings; env: NodeJS.ProcessEnv } {
+  const problems = new Set<string>();
+  for (const definitions of all) {
+    try {
+      readSettings(definitions, given);
+    } catch (error) {
+      if (!(error instanceof SettingsError)) throw error;
+      for (const problem of error.problems) problems.add(problem);
+    }
+  }
+  for (const service of serviceNames) {
+    const name = `SANDGATE_${service.replace("-", "_").toUpperCase()}_URL`;
+    if (given[name]) problems.add(`${name} can't be set here: on one machine every service is in this process`);
+  }
+  if (problems.size > 0) throw new SettingsError([...problems]);
+
+  const settings = readSettings(localSettings, given);
+  const { host, port } = settings;
+  const shownHost = host === "0.0.0.0" || host === "::" ? "127.0.0.1" : host.includes(":") ? `[${host}]` : host;
+  const env = {
+    ...given,
+    SANDGATE_HOST: host,
+    SANDGATE_PORT: String(port),
+    SANDGATE_PUBLIC_URL: given.SANDGATE_PUBLIC_URL || `http://${shownHost}:${port}`,
+    SANDGATE_RUNTIME: runtimeAddress(given),
+  };
+  return { settings, env };
+}

@@ -1,0 +1,132 @@
+import { randomBytes } from "node:crypto";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { setTimeout as delay } from "node:timers/promises";
+import { openTestEngine } from "./images.ts";
+import { findFreePort, type RunningProcess, startProcess } from "./process.ts";
+
+const root = join(import.meta.dirname, "../..");
+const startTimeoutMs = 30_000;
+
+/** The one-machine platform as `npm start` runs it, in a process of its own with a folder and ports of its own. */
+export interface TestPlatform {
+  /** "http://127.0.0.1:40123" */
+  readonly url: string;
+  /** Where operators find metrics and health. */
+  readonly adminUrl: string;
+  /** The operator account. */
+  readonly admin: { username: string; password: string };
+  readonly dataFolder: string;
+  /** Each mail is a file here. */
+  readonly mailFolder: string;
+  /** The process of the last start. */
+  readonly process: RunningProcess;
+  /** SIGKILL, as a crash would; sandboxes and data stay. */
+  kill(): Promise<void>;
+  /** SIGTERM, and the exit code; sandboxes and data stay. */
+  terminate(): Promise<number | null>;
+  /** Starts it again on the same folder and ports once it has ended. */
+  start(): Promise<void>;
+  /** Ends it, and removes its sandboxes and its folder. */
+  stop(): Promise<void>;
+}
+
+/** Starts the platform and waits until it is ready. `settings` are environment variables; there are no rate limits unless set. */
+export async function startPlatform(o: { settings?: Record<string, string> } = {}): Promise<TestPlatform> {
+  const dataFolder = await mkdtemp(join(tmpdir(), "sandgate-"));
+  const [port, adminPort] = [await findFreePort(), await findFreePort()];
+  const url = `http://127.0.0.1:${port}`;
+  const admin = { username: "admin@localhost", password: randomBytes(12).toString("base64url") };
+  const env = {
+    ...withoutSettings(process.env),
+    SANDGATE_DATA: dataFolder,
+    SANDGATE_PORT: String(port),
+    SANDGATE_ADMIN_PORT: String(adminPort),
+    SANDGATE_ADMIN_USERNAME: admin.username,
+    SANDGATE_ADMIN_PASSWORD: admin.password,
+    SANDGATE_DEFAULT_IMAGE: await defaultImageSetting(),
+    SANDGATE_RATE_LIMIT: "0",
+    SANDGATE_SIGNIN_RATE_LIMIT: "0",
+    SANDGATE_LOG_LEVEL: "info",
+    ...o.settings,
+  };
+  const start = async (): Promise<RunningProcess> => {
+    const started = startProcess(process.execPath, [join(root, "deploy/local/src/main.ts")], { cwd: root, env });
+    await awaitReady(started, url);
+    return started;
+  };
+  let running = await start().catch(async (error: unknown) => {
+    await rm(dataFolder, { recursive: true });
+    throw error;
+  });
+
+  return {
+    url,
+    adminUrl: `http://127.0.0.1:${adminPort}`,
+    admin,
+    dataFolder,
+    mailFolder: join(dataFolder, "mail"),
+    get process() {
+      return running;
+    },
+    kill: () => running.kill(),
+    terminate: () => running.stop(),
+    async start() {
+      running = await start();
+    },
+    async stop() {
+      await running.stop();
+      await removeSandboxes(dataFolder);
+      await rm(dataFolder, { recursive: true });
+    },
+  };
+}
+
+/** The settings of whoever runs the tests are not the test's, but for the engine's address. */
+function withoutSettings(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  const kept = Object.entries(env).filter(([name]) => !name.startsWith("SANDGATE_") || name === "SANDGATE_RUNTIME");
+  return Object.fromEntries(kept);
+}
+
+/** The image that start.sh builds. */
+async function defaultImageSetting(): Promise<string> {
+  const { version } = JSON.parse(await readFile(join(root, "package.json"), "utf8")) as { version: string };
+  return `default=sandgate/default:${version}`;
+}
+
+async function awaitReady(started: RunningProcess, url: string): Promise<void> {
+  let exited = false;
+  const noteExit = () => {
+    exited = true;
+  };
+  started.exited.then(noteExit, noteExit);
+  const deadline = Date.now() + startTimeoutMs;
+  while (!exited && Date.now() < deadline) {
+    const answer = await fetch(`${url}/readyz`).catch(() => undefined);
+    await answer?.body?.cancel();
+    if (answer?.ok) return;
+    await delay(25);
+  }
+  await started.kill();
+  throw new Error(
+    `the platform ${exited ? "ended instead of starting" : "did not become ready"}:\n${started.output()}`,
+  );
+}
+
+/** Removes the containers of the installation whose data is here, the label's value being in the sandbox service's database. */
+async function removeSandboxes(dataFolder: string): Promise<void> {
+  const database = new DatabaseSync(join(dataFolder, "sandbox.sqlite"), { readOnly: true });
+  const installations = database.prepare("SELECT id FROM installation").all();
+  database.close();
+  const engine = openTestEngine();
+  if (!(await engine.ping().catch(() => undefined))) return;
+  for (const { id } of installations) {
+    const label = `sandgate.io/installation=${id}`;
+    const containers = await engine.listContainers({ all: true, filters: { label: [label] } });
+    await Promise.all(
+      containers.map((container) => engine.getContainer(container.Id).remove({ force: true, v: true })),
+    );
+  }
+}
