@@ -50,6 +50,18 @@ export interface MailTransport {
 const SMTP_TIMEOUT_MS = 15_000;
 const LEASE_MS = 60_000;
 
+const composer = createTransport({ streamTransport: true, buffer: true, newline: "unix" });
+
+/** The message id is the mail's own, so that a receiver can drop a repetition. */
+async function composeMessage(from: string, id: string, mail: Mail) {
+  const { envelope, message } = await composer.sendMail({ from, ...mail, messageId: `<${id}@sandgate>` });
+  const [header = ""] = message.toString().split("\n\n", 1);
+  // nodemailer breaks lines over 76 characters with quoted-printable. The texts are ASCII with lines far below 998
+  // characters, so 7bit is right as well (RFC 2045, 2.7) and leaves a link in one piece for whoever reads the source.
+  const plain = header.replace(/^Content-Transfer-Encoding:.*$/m, "Content-Transfer-Encoding: 7bit");
+  return { envelope, raw: `${plain}\n\n${mail.text}` };
+}
+
 export function createSmtpTransport(o: { url: string; from: string }): MailTransport {
   const transport = createTransport({
     url: o.url,
@@ -59,8 +71,7 @@ export function createSmtpTransport(o: { url: string; from: string }): MailTrans
   });
   return {
     async send(id, mail) {
-      // The receiver may drop a repetition by its message id.
-      await transport.sendMail({ from: o.from, ...mail, messageId: `<${id}@sandgate>` });
+      await transport.sendMail(await composeMessage(o.from, id, mail));
     },
     close: () => transport.close(),
   };
@@ -68,20 +79,18 @@ export function createSmtpTransport(o: { url: string; from: string }): MailTrans
 
 /** Writes each mail into a file of its own, readable by its owner alone, and logs where it is. */
 export function createFileTransport(o: { folder: string; from: string; logger: Logger }): MailTransport {
-  const transport = createTransport({ streamTransport: true, buffer: true, newline: "unix" });
   const folder = resolve(o.folder);
   return {
     async send(id, mail) {
-      const { message } = await transport.sendMail({ from: o.from, ...mail, messageId: `<${id}@sandgate>` });
-      if (!Buffer.isBuffer(message)) throw new Error("The mail was not composed into a buffer.");
+      const { raw } = await composeMessage(o.from, id, mail);
       await mkdir(folder, { recursive: true, mode: 0o700 });
       const file = join(folder, `${id}.eml`);
       // Written beside and renamed, so that whoever lists the folder never reads half a mail.
-      await writeFile(`${file}.part`, message, { mode: 0o600 });
+      await writeFile(`${file}.part`, raw, { mode: 0o600 });
       await rename(`${file}.part`, file);
       o.logger.info({ file }, "a mail was written to a file, as no SMTP server is set");
     },
-    close: () => transport.close(),
+    close: () => undefined,
   };
 }
 
@@ -93,10 +102,10 @@ export function retryDelayMs(attempts: number): number {
 export interface MailQueue {
   /** Makes what a transaction stores with the change that the mail is about. */
   seal(mail: Mail): NewMail;
-  /** Sends what was committed just now; returns at once. */
+  /** Sends what was committed just now; returns at once. After `stop` it does nothing. */
   wake(): void;
   start(): void;
-  /** Waits for the mails on their way. */
+  /** Waits for the mails on their way; the others are sent after the next start. */
   stop(): Promise<void>;
   /** "ok", or why the last mail could not be sent. */
   state(): "ok" | string;
@@ -114,6 +123,7 @@ export function createMailQueue(o: {
   const place = (id: string) => ({ service: "identity", table: "mails", record: id });
   let state: "ok" | string = "ok";
   let repetition: Repetition | undefined;
+  let stopped = false;
   const awake = new Set<Promise<void>>();
 
   async function deliver({ id, sealed, attempts }: DueMail): Promise<void> {
@@ -131,7 +141,7 @@ export function createMailQueue(o: {
   }
 
   async function deliverDue(): Promise<void> {
-    for (;;) {
+    while (!stopped) {
       const mails = await store.takeDueMails(now(), now() + LEASE_MS, 10);
       if (mails.length === 0) return;
       await Promise.all(mails.map(deliver));
@@ -144,6 +154,7 @@ export function createMailQueue(o: {
       return { id, sealed: keyring.seal(Buffer.from(JSON.stringify(mail)), place(id)) };
     },
     wake() {
+      if (stopped) return;
       const delivery = deliverDue()
         .catch((error: unknown) => logger.error({ err: error }, "the mail queue can't be read"))
         .finally(() => awake.delete(delivery));
@@ -153,6 +164,7 @@ export function createMailQueue(o: {
       repetition = repeat({ what: "send mails", everyMs: 5_000, logger, work: deliverDue });
     },
     async stop() {
+      stopped = true;
       await repetition?.stop();
       await Promise.all(awake);
       transport.close();

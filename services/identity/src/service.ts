@@ -247,11 +247,11 @@ export async function openIdentityService(
   };
 }
 
-function parsePublicUrl(url: string): string {
-  if (!/^https?:/.test(url) || !URL.canParse(url)) {
-    throw new SettingsError([`${identitySettings.publicUrl.name} must be an http or https address, not "${url}"`]);
-  }
-  return url.replace(/\/+$/, "");
+/** The address in its normal form, without a slash at its end. */
+function parsePublicUrl(text: string): string {
+  const url = URL.parse(text);
+  if (url?.protocol === "http:" || url?.protocol === "https:") return url.href.replace(/\/+$/, "");
+  throw new SettingsError([`${identitySettings.publicUrl.name} must be an http or https address, not "${text}"`]);
 }
 
 function checkAdminPassword(password: string | undefined): void {

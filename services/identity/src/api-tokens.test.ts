@@ -1,0 +1,62 @@
+import { describe, expect, test } from "vitest";
+import { createUseLog, hintOf, isApiToken, isExpired, newApiToken } from "./api-tokens.ts";
+
+describe("an API token", () => {
+  test("is sgt_, 30 characters of base62 and 6 of a checksum", () => {
+    for (let i = 0; i < 200; i++) {
+      const token = newApiToken();
+      expect(token).toMatch(/^sgt_[0-9A-Za-z]{36}$/);
+      expect(isApiToken(token)).toBe(true);
+    }
+  });
+
+  test("can be told from a mistyped one without the database", () => {
+    const token = newApiToken();
+    for (let i = 0; i < token.length; i++) {
+      const other = token[i] === "a" ? "b" : "a";
+      expect(isApiToken(token.slice(0, i) + other + token.slice(i + 1))).toBe(false);
+    }
+    for (const text of ["", "sgt_", token.slice(0, -1), `${token}0`, `${token}\n`, token.toUpperCase()]) {
+      expect(isApiToken(text)).toBe(false);
+    }
+  });
+
+  test("has a checksum that is the CRC32 of what stands before it, in base62 with digits, capitals, small letters", () => {
+    // CRC-32 of "sgt_" and thirty zeros is 0x070ABC40: computed with Python's zlib.
+    expect(isApiToken(`sgt_${"0".repeat(30)}07zifQ`)).toBe(true);
+  });
+
+  test("shows a hint that is not enough to guess it", () => {
+    const token = newApiToken();
+    expect(token.startsWith(hintOf(token))).toBe(true);
+    expect(hintOf(token)).toHaveLength(8);
+  });
+
+  test("expires at its time, or never", () => {
+    expect(isExpired({ expiresAt: 1000 }, 999)).toBe(false);
+    expect(isExpired({ expiresAt: 1000 }, 1000)).toBe(true);
+    expect(isExpired({ expiresAt: undefined }, Number.MAX_SAFE_INTEGER)).toBe(false);
+  });
+});
+
+describe("the log of uses", () => {
+  test("keeps the last use to the minute and is empty after it was taken", () => {
+    const log = createUseLog();
+    log.note({ id: "a", lastUsedAt: undefined }, 60_000);
+    log.note({ id: "a", lastUsedAt: undefined }, 179_999);
+    log.note({ id: "b", lastUsedAt: undefined }, 61_000);
+    expect(log.take()).toEqual([
+      { id: "a", usedAt: 120_000 },
+      { id: "b", usedAt: 60_000 },
+    ]);
+    expect(log.take()).toEqual([]);
+  });
+
+  test("has nothing to store for a token whose minute is stored", () => {
+    const log = createUseLog();
+    log.note({ id: "a", lastUsedAt: 120_000 }, 179_999);
+    expect(log.take()).toEqual([]);
+    log.note({ id: "a", lastUsedAt: 120_000 }, 180_000);
+    expect(log.take()).toEqual([{ id: "a", usedAt: 180_000 }]);
+  });
+});

@@ -1,0 +1,372 @@
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { timestampDate, timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { type Client, createClient } from "@connectrpc/connect";
+import type { EventBus } from "@sandgate/kit/bus";
+import { openLocalBus } from "@sandgate/kit/bus.local";
+import { createInMemoryNetwork } from "@sandgate/kit/clients";
+import { asFacade, asService, type UserCaller } from "@sandgate/kit/context";
+import { newId } from "@sandgate/kit/ids";
+import { createLogger } from "@sandgate/kit/logging";
+import { createMetrics } from "@sandgate/kit/metrics";
+import { openKeyring } from "@sandgate/kit/sealing";
+import { IdentityService } from "@sandgate/proto/identity/v1/identity";
+import { createLocalJWKSet, jwtVerify } from "jose";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { type IdentityRunning, openIdentityService } from "./service.ts";
+
+const logger = createLogger({ service: "identity", level: "silent" });
+const password = "correct horse battery";
+const username = "Ann@Example.com";
+
+let folder: string;
+let now: number;
+let bus: EventBus;
+let network: Awaited<ReturnType<typeof createInMemoryNetwork>>;
+let service: IdentityRunning;
+let identity: Client<typeof IdentityService>;
+
+async function open(env: NodeJS.ProcessEnv = {}): Promise<void> {
+  const metrics = createMetrics();
+  bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics });
+  network = await createInMemoryNetwork();
+  service = await openIdentityService(
+    {
+      env: { SANDGATE_DATA: folder, ...env },
+      service: "identity",
+      database: { kind: "sqlite", file: join(folder, "identity.sqlite") },
+      bus,
+      transport: (name) => network.transport("identity", name),
+      keyring: await openKeyring({ file: join(folder, "keys.json"), create: true }),
+      logger,
+      metrics,
+    },
+    () => now,
+  );
+  network.serve("identity", { routes: service.routes, logger, metrics });
+  await service.start();
+  identity = createClient(IdentityService, network.transport("facade", "identity"));
+}
+
+async function close(): Promise<void> {
+  await service.drain();
+  await service.close();
+  await bus.close();
+}
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "sandgate-identity-"));
+  now = Date.UTC(2026, 0, 1);
+});
+
+afterEach(async () => {
+  await close();
+  await rm(folder, { recursive: true });
+});
+
+const nobody = (idempotencyKey?: string) => asFacade({ requestId: newId(), idempotencyKey });
+
+function as(id: string, more: { credential?: UserCaller["credential"]; idempotencyKey?: string } = {}) {
+  const user = { id, credential: more.credential ?? "session", credentialId: newId(), operator: false };
+  return asFacade({ requestId: newId(), user, idempotencyKey: more.idempotencyKey });
+}
+
+/** The tokens of the mails written so far, the oldest first, once there are `count` mails. */
+async function readMails(count: number): Promise<{ token: string | undefined; text: string }[]> {
+  const mailFolder = join(folder, "mail");
+  const files = await vi.waitUntil(async () => {
+    const names = (await readdir(mailFolder).catch(() => [])).filter((name) => name.endsWith(".eml"));
+    return names.length >= count && names.toSorted();
+  });
+  return Promise.all(
+    files.map(async (file) => {
+      const text = await readFile(join(mailFolder, file), "utf8");
+      return { text, token: /token=([A-Za-z0-9_-]+)/.exec(text)?.[1] };
+    }),
+  );
+}
+
+async function createUser(): Promise<string> {
+  await identity.register({ username, password }, nobody());
+  const [mail] = await readMails(1);
+  await identity.verifyEmail({ token: mail?.token ?? "" }, nobody());
+  const { users } = await identity.batchGetUsers({ usernames: [username] }, nobody());
+  return users[0]?.id ?? "";
+}
+
+const signIn = async () => (await identity.signIn({ username, password }, nobody())).tokens;
+
+async function signedIn() {
+  const tokens = await signIn();
+  if (!tokens) throw new Error("The answer has no tokens.");
+  return tokens;
+}
+
+async function verifyAccessToken(token: string) {
+  const { jwks, issuer, audience } = await identity.getSigningKeys({}, nobody());
+  const options = { issuer, audience, typ: "at+jwt", currentDate: new Date(now) };
+  return (await jwtVerify(token, createLocalJWKSet(JSON.parse(jwks)), options)).payload;
+}
+
+describe("accounts", () => {
+  test("a user registers, verifies the address and signs in", async () => {
+    await open();
+    await identity.register({ username, password }, nobody());
+    await expect(signIn()).rejects.toMatchObject({ reason: "EMAIL_NOT_VERIFIED" });
+    await expect(identity.signIn({ username, password: "wrong password" }, nobody())).rejects.toMatchObject({
+      reason: "INVALID_CREDENTIALS",
+    });
+    const [mail] = await readMails(1);
+    expect(mail?.text).toContain(`http://127.0.0.1:8080/auth/verify-email?token=${mail?.token}\n`);
+    await identity.verifyEmail({ token: mail?.token ?? "" }, nobody());
+    await expect(identity.verifyEmail({ token: mail?.token ?? "" }, nobody())).rejects.toMatchObject({
+      reason: "INVALID_TOKEN",
+    });
+    const { tokens } = await identity.signIn({ username: "ANN@example.com", password }, nobody());
+    expect(tokens).toMatchObject({ expiresInSeconds: 300, refreshExpiresInSeconds: 1800 });
+  });
+
+  test("a taken name is answered like a free one and changes nothing", async () => {
+    await open();
+    const id = await createUser();
+    const again = { username: "ann@EXAMPLE.com", password: "another password" };
+    expect(await identity.register(again, nobody())).toMatchObject({});
+    expect((await readMails(2))[1]?.token).toBeUndefined();
+    await expect(identity.signIn(again, nobody())).rejects.toMatchObject({ reason: "INVALID_CREDENTIALS" });
+    const { users } = await identity.batchGetUsers({ userIds: [id], usernames: ["ann@example.com"] }, nobody());
+    expect(users).toMatchObject([{ id, username, verified: true, operator: false }]);
+  });
+
+  test("another verification mail goes to unverified users alone", async () => {
+    await open();
+    await identity.resendVerification({ username: "nobody@example.com" }, nobody());
+    await identity.register({ username, password }, nobody());
+    await readMails(1);
+    await identity.resendVerification({ username: username.toUpperCase() }, nobody());
+    const mails = await readMails(2);
+    expect(mails).toHaveLength(2);
+    await identity.verifyEmail({ token: mails[1]?.token ?? "" }, nobody());
+    await expect(identity.verifyEmail({ token: mails[0]?.token ?? "" }, nobody())).rejects.toMatchObject({
+      reason: "INVALID_TOKEN",
+    });
+  });
+
+  test("a new user is an event on the bus", async () => {
+    await open();
+    const created: string[] = [];
+    const consumption = await bus.consume({
+      consumer: "test",
+      subjects: ["sandgate.identity.user.created.v1"],
+      handle: async (event) => void created.push(event.entityId),
+    });
+    const id = await createUser();
+    await vi.waitUntil(() => created.includes(id));
+    await consumption.stop();
+    const { users } = await identity.batchGetUsers({ userIds: created }, nobody());
+    expect(users.map((user) => user.username).toSorted()).toEqual([username, "admin@localhost"]);
+  });
+
+  test("closed registration is forbidden", async () => {
+    await open({ SANDGATE_REGISTRATION: "closed" });
+    await expect(identity.register({ username, password }, nobody())).rejects.toMatchObject({ reason: "FORBIDDEN" });
+  });
+
+  test("a short password and a name that is no address are refused", async () => {
+    await open();
+    await expect(identity.register({ username: "ann", password: "short" }, nobody())).rejects.toMatchObject({
+      reason: "VALIDATION_ERROR",
+    });
+  });
+});
+
+describe("the operator", () => {
+  test("is made by the first start alone, with a password shown once", async () => {
+    await open();
+    const first = service.firstStart;
+    if (!first) throw new Error("The first start made no operator.");
+    expect(first.username).toBe("admin@localhost");
+    const { tokens } = await identity.signIn(first, nobody());
+    expect(await verifyAccessToken(tokens?.accessToken ?? "")).toMatchObject({ op: true });
+    await close();
+    await open();
+    expect(service.firstStart).toBeUndefined();
+    await identity.signIn(first, nobody());
+  });
+
+  test("has the name and password of the settings", async () => {
+    await open({ SANDGATE_ADMIN_USERNAME: "root@example.com", SANDGATE_ADMIN_PASSWORD: password });
+    expect(service.firstStart).toBeUndefined();
+    await identity.signIn({ username: "root@example.com", password }, nobody());
+  });
+});
+
+describe("sessions", () => {
+  test("an access token names the user, the session and its end", async () => {
+    await open();
+    const id = await createUser();
+    const { accessToken } = await signedIn();
+    const seconds = now / 1000;
+    expect(await verifyAccessToken(accessToken)).toMatchObject({
+      ...{ sub: id, op: false, iat: seconds, exp: seconds + 300 },
+      ...{ iss: "http://127.0.0.1:8080", aud: "sandgate" },
+    });
+  });
+
+  test("a refresh goes on with the same session, also over a restart", async () => {
+    await open();
+    await createUser();
+    const first = await signedIn();
+    const { sid } = await verifyAccessToken(first.accessToken);
+    now += 60_000;
+    const second = await identity.refreshSession({ refreshToken: first.refreshToken }, nobody());
+    expect(second.tokens?.refreshExpiresInSeconds).toBe(1800);
+    expect((await verifyAccessToken(second.tokens?.accessToken ?? "")).sid).toBe(sid);
+    await close();
+    await open();
+    now += 5_000;
+    const retried = await identity.refreshSession({ refreshToken: first.refreshToken }, nobody());
+    expect(retried.tokens?.refreshToken).toBe(second.tokens?.refreshToken);
+  });
+
+  test("a stolen refresh token ends the session, and the facades hear of it", async () => {
+    await open();
+    await createUser();
+    const first = await signedIn();
+    const { sid } = await verifyAccessToken(first.accessToken);
+    const heard: string[] = [];
+    bus.watch("identity.sessions.ended", (_, body) => heard.push(body));
+    const second = await identity.refreshSession({ refreshToken: first.refreshToken }, nobody());
+    now += 10_001;
+    for (const token of [first.refreshToken, second.tokens?.refreshToken ?? ""]) {
+      await expect(identity.refreshSession({ refreshToken: token }, nobody())).rejects.toMatchObject({
+        reason: "INVALID_TOKEN",
+      });
+    }
+    expect(heard).toEqual([sid]);
+    expect((await identity.getSigningKeys({}, nobody())).endedSessionIds).toEqual([sid]);
+    now += 331_000;
+    expect((await identity.getSigningKeys({}, nobody())).endedSessionIds).toEqual([]);
+  });
+
+  test("signing out ends the session; an unknown token is answered the same", async () => {
+    await open();
+    await createUser();
+    const { accessToken, refreshToken } = await signedIn();
+    const { sid } = await verifyAccessToken(accessToken);
+    await identity.signOut({ refreshToken }, nobody());
+    await identity.signOut({ refreshToken }, nobody());
+    await identity.signOut({ refreshToken: "unknown" }, nobody());
+    expect((await identity.getSigningKeys({}, nobody())).endedSessionIds).toEqual([sid]);
+    await expect(identity.refreshSession({ refreshToken }, nobody())).rejects.toMatchObject({
+      reason: "INVALID_TOKEN",
+    });
+  });
+});
+
+describe("API tokens", () => {
+  test("a token is shown once, verified, listed without its secret and revoked", async () => {
+    await open();
+    const id = await createUser();
+    const workspaceId = newId();
+    const { apiToken, token } = await identity.createApiToken({ description: "ci", workspaceId }, as(id));
+    expect(token).toMatch(/^sgt_[0-9A-Za-z]{36}$/);
+    const tokenId = apiToken?.id ?? "";
+    now += 90_000;
+    const verified = await identity.verifyApiToken({ token }, nobody());
+    expect(verified).toMatchObject({ tokenId, userId: id, workspaceId, operator: false });
+    expect(verified.expiresAt).toBeUndefined();
+    const { apiTokens } = await identity.listApiTokens({}, as(id));
+    expect(apiTokens).toMatchObject([{ id: tokenId, description: "ci", tokenHint: token.slice(0, 8), workspaceId }]);
+    const [listed] = apiTokens;
+    expect(listed?.lastUsedAt && timestampDate(listed.lastUsedAt).toISOString()).toBe("2026-01-01T00:01:00.000Z");
+
+    const heard: string[] = [];
+    bus.watch("identity.api_tokens.revoked", (_, body) => heard.push(body));
+    await identity.revokeApiToken({ tokenOrId: token }, as(id));
+    expect(heard).toEqual([tokenId]);
+    await expect(identity.verifyApiToken({ token }, nobody())).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+    for (const tokenOrId of [token, tokenId, "", "sgt_nonsense"]) {
+      await expect(identity.revokeApiToken({ tokenOrId }, as(id))).rejects.toMatchObject({
+        reason: "API_KEY_NOT_FOUND",
+      });
+    }
+  });
+
+  test("another user's token can't be revoked, by neither form", async () => {
+    await open();
+    const id = await createUser();
+    const { apiToken, token } = await identity.createApiToken({ description: "ci" }, as(id));
+    for (const tokenOrId of [token, apiToken?.id ?? ""]) {
+      await expect(identity.revokeApiToken({ tokenOrId }, as(newId()))).rejects.toMatchObject({
+        reason: "API_KEY_NOT_FOUND",
+      });
+    }
+    await identity.revokeApiToken({ tokenOrId: apiToken?.id ?? "" }, as(id));
+    await expect(identity.verifyApiToken({ token }, nobody())).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+  });
+
+  test("a token ends at its time, which must be in the future", async () => {
+    await open();
+    const id = await createUser();
+    const until = (ms: number) => ({ description: "ci", expiresAt: timestampFromMs(ms) });
+    await expect(identity.createApiToken(until(now), as(id))).rejects.toMatchObject({
+      reason: "VALIDATION_ERROR",
+      violations: [{ field: "expires_at" }],
+    });
+    const { token } = await identity.createApiToken(until(now + 1000), as(id));
+    await identity.verifyApiToken({ token }, nobody());
+    now += 1000;
+    await expect(identity.verifyApiToken({ token }, nobody())).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+  });
+
+  test("a workspace must be a UUID", async () => {
+    await open();
+    const request = { description: "ci", workspaceId: "lab" };
+    await expect(identity.createApiToken(request, as(newId()))).rejects.toMatchObject({
+      violations: [{ field: "workspace_id" }],
+    });
+  });
+
+  test("the same Idempotency-Key gets the same token, another request with it a conflict", async () => {
+    await open();
+    const id = await createUser();
+    const request = { description: "ci" };
+    const first = await identity.createApiToken(request, as(id, { idempotencyKey: "k" }));
+    expect((await identity.createApiToken(request, as(id, { idempotencyKey: "k" }))).token).toBe(first.token);
+    await expect(
+      identity.createApiToken({ description: "other" }, as(id, { idempotencyKey: "k" })),
+    ).rejects.toMatchObject({ reason: "CONFLICT" });
+    expect((await identity.listApiTokens({}, as(id))).apiTokens).toHaveLength(1);
+  });
+
+  test("the list comes in pages, newest first", async () => {
+    await open();
+    const id = await createUser();
+    for (const description of ["one", "two", "three"]) await identity.createApiToken({ description }, as(id));
+    const first = await identity.listApiTokens({ page: { limit: 2 } }, as(id));
+    const rest = await identity.listApiTokens({ page: { limit: 2, cursor: first.nextCursor } }, as(id));
+    expect([...first.apiTokens, ...rest.apiTokens].map(({ description }) => description)).toEqual([
+      ...["three", "two", "one"],
+    ]);
+    expect(rest.nextCursor).toBe("");
+    await expect(identity.listApiTokens({ page: { cursor: "x" } }, as(id))).rejects.toMatchObject({
+      violations: [{ field: "query.cursor" }],
+    });
+  });
+
+  test("an API token doesn't manage API tokens, and no service but the facade asks for them", async () => {
+    await open();
+    await expect(identity.listApiTokens({}, as(newId(), { credential: "api_token" }))).rejects.toMatchObject({
+      reason: "FORBIDDEN",
+    });
+    const workspace = createClient(IdentityService, network.transport("workspace", "identity"));
+    await expect(workspace.verifyApiToken({ token: "" }, asService())).rejects.toThrow();
+    expect(await workspace.batchGetUsers({ userIds: [newId()] }, asService())).toMatchObject({ users: [] });
+  });
+});
+
+test("dependencies are told", async () => {
+  await open();
+  expect(await service.dependencies()).toEqual({ database: "ok", mail: "ok" });
+});

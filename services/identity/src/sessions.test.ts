@@ -1,0 +1,43 @@
+import { describe, expect, test } from "vitest";
+import { judgeRefresh, refreshTokenExpiry, successorOf } from "./sessions.ts";
+
+const session = { endedAt: undefined, expiresAt: 1_000_000 };
+const fresh = { expiresAt: 500_000, usedAt: undefined };
+
+describe("a presented refresh token", () => {
+  test("is exchanged while it is fresh", () => {
+    expect(judgeRefresh(fresh, session, 499_999)).toBe("rotate");
+    expect(judgeRefresh(fresh, session, 500_000)).toBe("bad");
+  });
+
+  test("that was used gets its successor again for ten seconds", () => {
+    const used = { ...fresh, usedAt: 100_000 };
+    expect(judgeRefresh(used, session, 100_000)).toBe("repeat");
+    expect(judgeRefresh(used, session, 110_000)).toBe("repeat");
+    expect(judgeRefresh(used, session, 110_001)).toBe("reused");
+    expect(judgeRefresh(used, session, 600_000)).toBe("reused");
+  });
+
+  test("is bad once its session has ended or has run for its time", () => {
+    expect(judgeRefresh(fresh, { ...session, endedAt: 1 }, 100)).toBe("bad");
+    expect(judgeRefresh({ ...fresh, usedAt: 1 }, { ...session, endedAt: 2 }, 90_000)).toBe("bad");
+    expect(judgeRefresh({ ...fresh, expiresAt: 2_000_000 }, session, 1_000_000)).toBe("bad");
+  });
+});
+
+describe("a new refresh token", () => {
+  test("lives for 1800 seconds, but not longer than its session", () => {
+    expect(refreshTokenExpiry({ expiresAt: 10_000_000 }, 0)).toBe(1_800_000);
+    expect(refreshTokenExpiry({ expiresAt: 1_000 }, 0)).toBe(1_000);
+  });
+
+  test("follows from the presented one, its session and the server's key", () => {
+    const key = new Uint8Array(32).fill(1);
+    const successor = successorOf("token", "session", key);
+    expect(successor).toMatch(/^[A-Za-z0-9_-]{43}$/);
+    expect(successorOf("token", "session", key)).toBe(successor);
+    expect(successorOf("token", "other", key)).not.toBe(successor);
+    expect(successorOf("other", "session", key)).not.toBe(successor);
+    expect(successorOf("token", "session", new Uint8Array(32).fill(2))).not.toBe(successor);
+  });
+});
