@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { connect } from "node:http2";
 import { fileURLToPath } from "node:url";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { startServiceHost } from "./host.ts";
 import { createInternalKeys, createTokenVerifier } from "./internal-auth.ts";
 import { createLogger } from "./logging.ts";
@@ -24,7 +24,8 @@ test("health can be asked over HTTP/2 without a token", async () => {
     const request = session.request({ ":path": "/healthz" });
     const [headers] = await once(request, "response");
     expect(headers[":status"]).toBe(200);
-    request.close();
+    request.resume();
+    await once(request, "end");
   } finally {
     session.close();
     await host.close();
@@ -33,17 +34,7 @@ test("health can be asked over HTTP/2 without a token", async () => {
 
 const hostModule = fileURLToPath(new URL("./host.ts", import.meta.url));
 
-test.each([
-  ["stops in order at a signal", "process.stdout.write('stopped ');", ["SIGTERM"], 0, "up stopped "],
-  ["says when stopping failed", "throw new Error('stuck');", ["SIGINT"], 1, "up "],
-  [
-    "gives up at the second signal",
-    "process.stdout.write('on ');await new Promise(() => {});",
-    ["SIGTERM", "SIGTERM"],
-    143,
-    "up on ",
-  ],
-] as const)("a process %s", async (_, stop, signals, code, output) => {
+function start(stop: string) {
   const program = `
     const { stopOnSignal } = await import(${JSON.stringify(hostModule)});
     stopOnSignal(async () => { ${stop} });
@@ -52,20 +43,30 @@ test.each([
   const child = spawn(process.execPath, ["--input-type=module", "--eval", program], {
     stdio: ["ignore", "pipe", "ignore"],
   });
-  try {
-    const exited = once(child, "exit");
-    let seen = "";
-    for (const signal of signals) {
-      const [chunk] = await once(child.stdout, "data");
-      seen += chunk;
-      child.kill(signal);
-    }
-    child.stdout.on("data", (chunk) => {
-      seen += chunk;
-    });
-    expect((await exited)[0]).toBe(code);
-    expect(seen).toBe(output);
-  } finally {
+  const output: string[] = [];
+  child.stdout.on("data", (chunk) => output.push(String(chunk)));
+  onTestFinished(() => {
     child.kill("SIGKILL");
-  }
+  });
+  return { child, output, up: once(child.stdout, "data"), exited: once(child, "exit") };
+}
+
+test.each([
+  ["stops in order at a signal", "process.stdout.write('stopped ');", 0, "up stopped "],
+  ["says when stopping failed", "throw new Error('stuck');", 1, "up "],
+])("a process %s", async (_, stop, code, said) => {
+  const { child, output, up, exited } = start(stop);
+  await up;
+  child.kill("SIGTERM");
+  expect((await exited)[0]).toBe(code);
+  expect(output.join("")).toBe(said);
+});
+
+test("a process that can't stop gives up when it is asked again", async () => {
+  const { child, output, up, exited } = start("process.stdout.write('stopping ');await new Promise(() => {});");
+  await up;
+  const asking = setInterval(() => child.kill("SIGINT"), 100);
+  onTestFinished(() => clearInterval(asking));
+  expect((await exited)[0]).toBe(130);
+  expect(output.join("")).toBe("up stopping ");
 });

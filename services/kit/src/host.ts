@@ -1,24 +1,31 @@
+import type { ServerHttp2Session } from "node:http2";
 import { Code, ConnectError, type ConnectRouter } from "@connectrpc/connect";
 import { fastifyConnectPlugin } from "@connectrpc/connect-fastify";
 import Fastify from "fastify";
 import { createRouterOptions, type ServerOptions } from "./rpc.ts";
 
-/** How long calls may go on once the host closes. */
-const drainMs = 10_000;
+/** How long clients have to read the last of it once the host has ended their calls. */
+const partMs = 1_000;
 
 export interface ServiceHost {
   /** "http://127.0.0.1:8081" */
   url: string;
-  /** Takes no more calls, lets running ones finish for 10 s, then ends them. */
+  /** Takes no more calls, lets running ones finish for `drainMs`, then ends them, and a second later every connection. */
   close(): Promise<void>;
 }
 
-/** Serves a service's RPCs (Connect, gRPC and gRPC-Web) over HTTP/2 without TLS, and /healthz. `port` 0 takes a free one. */
+/** Serves a service's RPCs (Connect, gRPC and gRPC-Web) over HTTP/2 without TLS, and /healthz. `port` 0 takes a free one, `drainMs` is 10 s unless set. */
 export async function startServiceHost(
-  o: ServerOptions & { routes(router: ConnectRouter): void; host: string; port: number },
+  o: ServerOptions & { routes(router: ConnectRouter): void; host: string; port: number; drainMs?: number },
 ): Promise<ServiceHost> {
+  const drainMs = o.drainMs ?? 10_000;
   const shutdown = new AbortController();
   const app = Fastify({ http2: true, logger: false });
+  const sessions = new Set<ServerHttp2Session>();
+  app.server.on("session", (session) => {
+    sessions.add(session);
+    session.once("close", () => sessions.delete(session));
+  });
   app.get("/healthz", async () => ({ status: "ok" }));
   await app.register(fastifyConnectPlugin, {
     ...createRouterOptions(o),
@@ -30,13 +37,17 @@ export async function startServiceHost(
   return {
     url,
     async close() {
-      const timer = setTimeout(() => {
+      const ends = setTimeout(() => {
         shutdown.abort(new ConnectError(`${o.service} is shutting down`, Code.Unavailable));
       }, drainMs);
+      const parts = setTimeout(() => {
+        for (const session of sessions) session.destroy();
+      }, drainMs + partMs);
       try {
         await app.close();
       } finally {
-        clearTimeout(timer);
+        clearTimeout(ends);
+        clearTimeout(parts);
       }
     },
   };

@@ -351,6 +351,34 @@ test("a host that closes lets a running call finish and takes no more", async ()
   await Promise.all([...hosts.values()].map((each) => (each === host ? undefined : each.close())));
 });
 
+test("a host closes also when a handler minds no signal", async () => {
+  const keys = await createInternalKeys(["facade"]);
+  const host = await startServiceHost({
+    service: "workspace",
+    routes: serveWorkspace,
+    verifier: createTokenVerifier({ audience: "workspace", jwks: keys.jwks }),
+    logger,
+    metrics,
+    host: "127.0.0.1",
+    port: 0,
+    drainMs: 10,
+  });
+  const signer = keys.signer("facade");
+  const client = createClient(
+    WorkspaceService,
+    createRemoteTransport({ url: host.url, signer, audience: "workspace" }),
+  );
+  const started = Promise.withResolvers<void>();
+  handle = () => {
+    started.resolve();
+    return new Promise(() => {});
+  };
+  const stuck = client.getWorkspace({}, asFacade({ requestId: "r", user })).catch((error: unknown) => error);
+  await started.promise;
+  await host.close();
+  expect(await stuck).toEqual(reason("UPSTREAM_ERROR"));
+});
+
 test("fields in lists are named by their place", () => {
   const message = create(WaitSandboxesRequestSchema, { idsOrNames: ["a", ""], timeoutSeconds: 1 });
   expect(() => validate(WaitSandboxesRequestSchema, message)).toThrow(
