@@ -1,6 +1,10 @@
 # Functions shared by start.sh and test/run.sh: what a machine needs before Sandgate can run on it. POSIX sh, sourced from the
 # repository's root. Each function is quick and silent when there is nothing to do, and fails with one line that says what is missing.
 
+# The engine's and the firewall's programs are here, and not on every root's PATH.
+PATH=$PATH:/usr/sbin:/sbin
+export PATH
+
 say() { printf 'sandgate: %s\n' "$*" >&2; }
 fail() {
   say "$*"
