@@ -1,0 +1,161 @@
+import { promisify } from "node:util";
+import { zstdCompress, zstdCompressSync, zstdDecompress, zstdDecompressSync } from "node:zlib";
+import { type LogRow, type MetricRow, type StreamName, toMicros } from "./rows.ts";
+
+export type ChunkKind = "logs" | "metrics";
+
+/** Rows of one kind in the source's order, compressed, with what the index needs to know of them. */
+export interface Chunk {
+  kind: ChunkKind;
+  rows: number;
+  stdoutRows: number;
+  stderrRows: number;
+  /** The least and greatest time in microseconds. */
+  firstUs: number;
+  lastUs: number;
+  /** Size of the lines in UTF-8, which is what the log quota counts. 0 for metrics. */
+  textBytes: number;
+  body: Uint8Array;
+}
+
+/** Below both, a new batch is put into the newest chunk instead of one of its own: a line a second must not make a chunk a second. */
+const mergeBelow = { rows: 1_000, textBytes: 64 * 1024 };
+
+const compress = promisify(zstdCompress);
+const decompress = promisify(zstdDecompress);
+
+/** Packs at least one line. Compression runs in the thread pool. */
+export async function sealLogs(rows: readonly LogRow[]): Promise<Chunk> {
+  const packed = packLogs(rows);
+  return { ...summarizeLogs(rows), body: await compress(packed) };
+}
+
+/** Packs at least one sample. */
+export async function sealMetrics(rows: readonly MetricRow[]): Promise<Chunk> {
+  const packed = packMetrics(rows);
+  return { ...summarizeMetrics(rows), body: await compress(packed) };
+}
+
+export async function openLogs(body: Uint8Array): Promise<LogRow[]> {
+  return unpackLogs(await decompress(body));
+}
+
+export async function openMetrics(body: Uint8Array): Promise<MetricRow[]> {
+  return unpackMetrics(await decompress(body));
+}
+
+/** True when `next` fits into `last`, the chunk before it. */
+export function fitsInto(last: Pick<Chunk, "rows" | "textBytes">, next: Chunk): boolean {
+  return last.rows + next.rows <= mergeBelow.rows && last.textBytes + next.textBytes <= mergeBelow.textBytes;
+}
+
+/** One chunk of both, `next` after `last`; small ones only (see fitsInto), so it runs where it is called. */
+export function mergeChunks(kind: ChunkKind, last: Uint8Array, next: Uint8Array): Chunk {
+  const a = zstdDecompressSync(last);
+  const b = zstdDecompressSync(next);
+  if (kind === "logs") {
+    const rows = [...unpackLogs(a), ...unpackLogs(b)];
+    return { ...summarizeLogs(rows), body: zstdCompressSync(packLogs(rows)) };
+  }
+  const rows = [...unpackMetrics(a), ...unpackMetrics(b)];
+  return { ...summarizeMetrics(rows), body: zstdCompressSync(packMetrics(rows)) };
+}
+
+/** The size of a line in UTF-8. */
+export function textBytesOf(row: LogRow): number {
+  return Buffer.byteLength(row.log);
+}
+
+function summarizeLogs(rows: readonly LogRow[]): Omit<Chunk, "body"> {
+  const stderrRows = rows.reduce((count, row) => count + (row.stream === "stderr" ? 1 : 0), 0);
+  const textBytes = rows.reduce((sum, row) => sum + textBytesOf(row), 0);
+  return {
+    kind: "logs",
+    rows: rows.length,
+    stdoutRows: rows.length - stderrRows,
+    stderrRows,
+    ...timesOf(rows),
+    textBytes,
+  };
+}
+
+function summarizeMetrics(rows: readonly MetricRow[]): Omit<Chunk, "body"> {
+  return { kind: "metrics", rows: rows.length, stdoutRows: 0, stderrRows: 0, ...timesOf(rows), textBytes: 0 };
+}
+
+/** Lines of two streams may stand a little out of their times' order, so the ends are not the first and the last row. */
+function timesOf(rows: readonly { timeNs: bigint }[]): { firstUs: number; lastUs: number } {
+  let firstUs = Number.POSITIVE_INFINITY;
+  let lastUs = Number.NEGATIVE_INFINITY;
+  for (const { timeNs } of rows) {
+    const us = toMicros(timeNs);
+    if (us < firstUs) firstUs = us;
+    if (us > lastUs) lastUs = us;
+  }
+  return { firstUs, lastUs };
+}
+
+// Columns compress better than rows. Numbers are little-endian.
+//   logs:    rows u32 | time i64 … (the first, then differences) | stream u8 … | length u32 … | lines in UTF-8
+//   metrics: rows u32 | time i64 … (the first, then differences) | CPU seconds f64 … | memory bytes f64 …
+
+function packLogs(rows: readonly LogRow[]): Buffer {
+  const lines = rows.map((row) => Buffer.from(row.log, "utf8"));
+  const header = Buffer.allocUnsafe(4 + rows.length * 13);
+  let at = packTimes(header, rows);
+  for (const row of rows) at = header.writeUInt8(row.stream === "stdout" ? 1 : 2, at);
+  for (const line of lines) at = header.writeUInt32LE(line.length, at);
+  return Buffer.concat([header, ...lines]);
+}
+
+function unpackLogs(packed: Buffer): LogRow[] {
+  const times = unpackTimes(packed);
+  const streams = 4 + times.length * 8;
+  const lengths = streams + times.length;
+  let at = lengths + times.length * 4;
+  return times.map((timeNs, i) => {
+    const stream: StreamName = packed.readUInt8(streams + i) === 1 ? "stdout" : "stderr";
+    const end = at + packed.readUInt32LE(lengths + i * 4);
+    const log = packed.toString("utf8", at, end);
+    at = end;
+    return { timeNs, stream, log };
+  });
+}
+
+function packMetrics(rows: readonly MetricRow[]): Buffer {
+  const packed = Buffer.allocUnsafe(4 + rows.length * 24);
+  let at = packTimes(packed, rows);
+  for (const row of rows) at = packed.writeDoubleLE(row.cpuSeconds, at);
+  for (const row of rows) at = packed.writeDoubleLE(row.memoryBytes, at);
+  return packed;
+}
+
+function unpackMetrics(packed: Buffer): MetricRow[] {
+  const times = unpackTimes(packed);
+  const cpu = 4 + times.length * 8;
+  const memory = cpu + times.length * 8;
+  return times.map((timeNs, i) => ({
+    timeNs,
+    cpuSeconds: packed.readDoubleLE(cpu + i * 8),
+    memoryBytes: packed.readDoubleLE(memory + i * 8),
+  }));
+}
+
+/** Answers where the times end. */
+function packTimes(into: Buffer, rows: readonly { timeNs: bigint }[]): number {
+  let at = into.writeUInt32LE(rows.length, 0);
+  let before = 0n;
+  for (const { timeNs } of rows) {
+    at = into.writeBigInt64LE(timeNs - before, at);
+    before = timeNs;
+  }
+  return at;
+}
+
+function unpackTimes(packed: Buffer): bigint[] {
+  let before = 0n;
+  return Array.from({ length: packed.readUInt32LE(0) }, (_, i) => {
+    before += packed.readBigInt64LE(4 + i * 8);
+    return before;
+  });
+}

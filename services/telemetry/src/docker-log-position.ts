@@ -1,0 +1,220 @@
+import type { LogFrame } from "./docker-log-frames.ts";
+import { type LogRow, type StreamName, streamNames } from "./rows.ts";
+
+/** A frame by what the engine says of it: the `ordinal`th (from 1) of its stream with that time. */
+interface FramePlace {
+  stream: StreamName;
+  timeNs: bigint;
+  ordinal: number;
+}
+
+/** A line that has begun and not ended. */
+interface OpenLine {
+  first: FramePlace;
+  /** What was read of it; undefined while reading again has not come to its first frame. */
+  parts: Buffer[] | undefined;
+  bytes: number;
+  /** It was given out cut; the rest is dropped. */
+  cut: boolean;
+}
+
+/** A line's bytes in UTF-8, the mark of a cut one included. */
+export const maxLineBytes = 64 * 1024;
+export const cutMark = " …[cut]";
+
+/**
+ * How far before the place reached reading starts again. The frames of two streams may stand in the log out of their times'
+ * order, and a clock may be set back a little.
+ */
+const overlapNs = 2_000_000_000n;
+
+/** "unsure": this is not what should follow here, so the place has to be found again in a complete reading. */
+export type Taken = LogRow | "unsure" | undefined;
+
+/**
+ * Where a container's log was read to, and the lines that were open there. The engine's log has no numbers, so the place is
+ * the last frame taken, by stream, time and ordinal: reading again starts some time before it, finds that very frame, and
+ * goes on behind it in the log's own order.
+ */
+export interface LogPosition {
+  /** True when there is a place to find again. */
+  readonly started: boolean;
+  /** Begins a reading. Answers the time from which the engine must give frames; undefined: from the log's beginning. */
+  begin(reading: "complete" | "following"): bigint | undefined;
+  /** Takes the reading's next frame and answers the line that it completes. */
+  take(frame: LogFrame): Taken;
+  /**
+   * Ends a complete reading. False: the place is not in the log any more, and lines behind it may be lost; another complete
+   * reading then takes all that is later.
+   */
+  end(): boolean;
+  /** The position as text, for createLogPosition. */
+  cursor(): string;
+}
+
+/** `cursor` "" or "0" is the beginning. Throws for a text that is no cursor. */
+export function createLogPosition(cursor: string): LogPosition {
+  const restored = parseCursor(cursor);
+  let anchor = restored.anchor;
+  const open = restored.open;
+  let following = false;
+  let seeking = false;
+  let lost = false;
+  /** The time of what seemed not to follow: after a clock was set back, what does follow is no later than that. */
+  let unsureNs: bigint | undefined;
+  /** The last frame of each stream in this reading. */
+  let last: Partial<Record<StreamName, FramePlace>> = {};
+
+  const locate = ({ stream, timeNs }: LogFrame): FramePlace => {
+    const before = last[stream];
+    return { stream, timeNs, ordinal: before?.timeNs === timeNs ? before.ordinal + 1 : 1 };
+  };
+
+  const doubt = (frame: LogFrame): Taken => {
+    unsureNs = frame.timeNs;
+    return "unsure";
+  };
+
+  /** While the place is sought: gathers the open lines' parts again. */
+  const seek = (frame: LogFrame, place: FramePlace): Taken => {
+    if (!anchor) return undefined;
+    const line = open[frame.stream];
+    if (line && !line.parts && isSame(line.first, place)) line.parts = [];
+    if (line?.parts && !line.cut) {
+      line.parts.push(Buffer.from(frame.payload));
+      line.bytes += frame.payload.length;
+    }
+    if (isSame(anchor, place)) {
+      seeking = false;
+      return undefined;
+    }
+    const passed = frame.timeNs > anchor.timeNs + (frame.stream === anchor.stream ? 0n : overlapNs);
+    return following && passed ? doubt(frame) : undefined;
+  };
+
+  const read = (frame: LogFrame, place: FramePlace): LogRow | undefined => {
+    anchor = place;
+    const { stream, payload } = frame;
+    const ends = payload.at(-1) === 0x0a;
+    const content = ends ? payload.subarray(0, -1) : payload;
+    const line = open[stream];
+    if (ends) delete open[stream];
+    if (!line) {
+      if (ends) return { timeNs: frame.timeNs, stream, log: decodeLine([content], false) };
+      open[stream] = { first: place, parts: [Buffer.from(content)], bytes: content.length, cut: false };
+      return undefined;
+    }
+    if (line.cut) return undefined;
+    const parts = line.parts ?? [];
+    // A copy: the frame's own memory is that of a whole read of the socket.
+    parts.push(Buffer.from(content));
+    line.parts = parts;
+    line.bytes += content.length;
+    const cut = line.bytes > maxLineBytes;
+    if (!ends && !cut) return undefined;
+    line.cut = cut;
+    line.parts = [];
+    return { timeNs: line.first.timeNs, stream, log: decodeLine(parts, cut) };
+  };
+
+  return {
+    get started() {
+      return anchor !== undefined;
+    },
+    begin(reading) {
+      following = reading === "following";
+      seeking = anchor !== undefined && !lost;
+      last = {};
+      let sinceNs = anchor?.timeNs;
+      if (sinceNs !== undefined && unsureNs !== undefined && unsureNs < sinceNs) sinceNs = unsureNs;
+      for (const stream of streamNames) {
+        const line = open[stream];
+        if (!line) continue;
+        line.parts = undefined;
+        line.bytes = 0;
+        if (sinceNs !== undefined && line.first.timeNs < sinceNs) sinceNs = line.first.timeNs;
+      }
+      if (sinceNs === undefined) return undefined;
+      return sinceNs > overlapNs ? sinceNs - overlapNs : 0n;
+    },
+    take(frame) {
+      const place = locate(frame);
+      const before = last[frame.stream];
+      if (seeking) {
+        last[frame.stream] = place;
+        return seek(frame, place);
+      }
+      if (lost) {
+        if (anchor && frame.timeNs <= anchor.timeNs) return undefined;
+        lost = false;
+      }
+      // Around the rotation of its log the engine repeats lines to its followers. What does not come later is checked.
+      const continues = open[frame.stream] !== undefined && frame.timeNs === before?.timeNs;
+      if (following && before && frame.timeNs <= before.timeNs && !continues) return doubt(frame);
+      last[frame.stream] = place;
+      return read(frame, place);
+    },
+    end() {
+      if (!seeking) {
+        lost = false;
+        unsureNs = undefined;
+        return true;
+      }
+      seeking = false;
+      lost = true;
+      for (const stream of streamNames) delete open[stream];
+      return false;
+    },
+    cursor: () => formatCursor(anchor, open),
+  };
+}
+
+function isSame(a: FramePlace, b: FramePlace): boolean {
+  return a.timeNs === b.timeNs && a.stream === b.stream && a.ordinal === b.ordinal;
+}
+
+/** Invalid UTF-8 becomes U+FFFD. A line too long ends at a character's end, with the mark. */
+function decodeLine(parts: readonly Buffer[], cut: boolean): string {
+  const [only] = parts;
+  const text = (parts.length === 1 && only ? only : Buffer.concat(parts)).toString("utf8");
+  // The replacement of invalid bytes may have made it too long as well.
+  const encoded = cut || text.length > maxLineBytes / 3 ? Buffer.from(text) : undefined;
+  if (!encoded || (!cut && encoded.length <= maxLineBytes)) return text;
+  let end = Math.min(encoded.length, maxLineBytes - Buffer.byteLength(cutMark));
+  while (end > 0 && ((encoded[end] ?? 0) & 0xc0) === 0x80) end -= 1;
+  return encoded.toString("utf8", 0, end) + cutMark;
+}
+
+// A cursor is one item per part, separated by spaces: the last frame taken, then each open line's first frame, marked `+`,
+// or `-` when the line was given out cut.
+
+function formatCursor(anchor: FramePlace | undefined, open: Partial<Record<StreamName, OpenLine>>): string {
+  if (!anchor) return "0";
+  const lines = streamNames.flatMap((stream) => open[stream] ?? []);
+  return [formatPlace(anchor), ...lines.map((line) => (line.cut ? "-" : "+") + formatPlace(line.first))].join(" ");
+}
+
+function formatPlace({ stream, timeNs, ordinal }: FramePlace): string {
+  return `${stream}/${timeNs}/${ordinal}`;
+}
+
+function parseCursor(cursor: string): {
+  anchor: FramePlace | undefined;
+  open: Partial<Record<StreamName, OpenLine>>;
+} {
+  const open: Partial<Record<StreamName, OpenLine>> = {};
+  if (cursor === "" || cursor === "0") return { anchor: undefined, open };
+  const [anchor = "", ...lines] = cursor.split(" ");
+  for (const line of lines) {
+    const first = parsePlace(line.slice(1));
+    open[first.stream] = { first, parts: undefined, bytes: 0, cut: line.startsWith("-") };
+  }
+  return { anchor: parsePlace(anchor), open };
+}
+
+function parsePlace(text: string): FramePlace {
+  const [, name, time, ordinal] = /^(\w+)\/(\d+)\/(\d+)$/.exec(text) ?? [];
+  const stream = streamNames.find((known) => known === name);
+  if (!stream || time === undefined) throw new Error(`not a place in a container's log: ${text}`);
+  return { stream, timeNs: BigInt(time), ordinal: Number(ordinal) };
+}

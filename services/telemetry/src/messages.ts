@@ -1,0 +1,71 @@
+import { create } from "@bufbuild/protobuf";
+import { invalid } from "@sandgate/kit/errors";
+import {
+  type IngestTelemetryRequest,
+  type LogEntry,
+  LogEntrySchema,
+  LogStream,
+  type MetricPoint,
+  MetricPointSchema,
+  SourceKind,
+} from "@sandgate/proto/telemetry/v1/telemetry";
+import { type Chunk, sealLogs, sealMetrics } from "./chunks.ts";
+import { fromTimestamp, type LogRow, type MetricRow, type StreamName, toTimestamp } from "./rows.ts";
+import type { Batch } from "./store.ts";
+
+/** Undefined: both. */
+export function toStreamName(stream: LogStream): StreamName | undefined {
+  if (stream === LogStream.UNSPECIFIED) return undefined;
+  return stream === LogStream.STDOUT ? "stdout" : "stderr";
+}
+
+export function toLogEntry({ timeNs, stream, log }: LogRow): LogEntry {
+  return create(LogEntrySchema, {
+    timestamp: timestampOf(timeNs),
+    stream: stream === "stdout" ? LogStream.STDOUT : LogStream.STDERR,
+    log,
+  });
+}
+
+export function toMetricPoint({ timeNs, cpuSeconds, memoryBytes }: MetricRow): MetricPoint {
+  return create(MetricPointSchema, {
+    timestamp: timestampOf(timeNs),
+    cpuUsage: cpuSeconds,
+    memoryUsage: memoryBytes,
+  });
+}
+
+function timestampOf(timeNs: bigint) {
+  return { $typeName: "google.protobuf.Timestamp" as const, ...toTimestamp(timeNs) };
+}
+
+/** The batch that a request brings, its rows sealed. Throws VALIDATION_ERROR for rows of another kind than the source's. */
+export async function toBatch(request: IngestTelemetryRequest): Promise<Batch> {
+  const { source, fromCursor, toCursor, final } = request;
+  if (!source) throw invalid("source", "is missing");
+  const kind = source.kind === SourceKind.LOGS ? "logs" : "metrics";
+  const other = kind === "logs" ? request.metrics : request.logs;
+  if (other.length > 0) throw invalid("source.kind", `is ${kind}, which the rows are not`);
+  const { sandboxId, workspaceId, containerId } = source;
+  const chunk = await (kind === "logs" ? toLogChunk(request.logs) : toMetricChunk(request.metrics));
+  return { source: { sandboxId, workspaceId, containerId, kind }, fromCursor, toCursor, chunk, final };
+}
+
+async function toLogChunk(entries: readonly LogEntry[]): Promise<Chunk | undefined> {
+  if (entries.length === 0) return undefined;
+  const rows = entries.map(({ timestamp, stream, log }, i): LogRow => {
+    const name = toStreamName(stream);
+    if (!timestamp || !name) throw invalid(`logs[${i}]`, "has no timestamp or no stream");
+    return { timeNs: fromTimestamp(timestamp), stream: name, log };
+  });
+  return sealLogs(rows);
+}
+
+async function toMetricChunk(points: readonly MetricPoint[]): Promise<Chunk | undefined> {
+  if (points.length === 0) return undefined;
+  const rows = points.map(({ timestamp, cpuUsage, memoryUsage }, i): MetricRow => {
+    if (!timestamp) throw invalid(`metrics[${i}]`, "has no timestamp");
+    return { timeNs: fromTimestamp(timestamp), cpuSeconds: cpuUsage, memoryBytes: memoryUsage };
+  });
+  return sealMetrics(rows);
+}

@@ -1,0 +1,63 @@
+import { type ChunkKind, openLogs, openMetrics } from "./chunks.ts";
+import { type LogRow, type MetricRow, type Numbered, type StreamName, toMicros } from "./rows.ts";
+import type { ChunkPlace, StoredChunk, TelemetryStore } from "./store.ts";
+import { newestRows, type Window } from "./windows.ts";
+
+/** Chunks read from the store at once. */
+const page = 8;
+
+/** The newest `limit` lines of the window, oldest first. */
+export function queryLogs(
+  store: TelemetryStore,
+  o: { sandboxId: string; window: Window; limit: number; stream: StreamName | undefined },
+): Promise<Numbered<LogRow>[]> {
+  return newestRows<StoredChunk, LogRow>({
+    window: o.window,
+    limit: o.limit,
+    chunks: chunksOf(store, "logs", o),
+    open: openLogChunk,
+    keeps: (row) => o.stream === undefined || row.stream === o.stream,
+  });
+}
+
+/** The newest `limit` samples of the window, oldest first. */
+export function queryMetrics(
+  store: TelemetryStore,
+  o: { sandboxId: string; window: Window; limit: number },
+): Promise<Numbered<MetricRow>[]> {
+  return newestRows<StoredChunk, MetricRow>({
+    window: o.window,
+    limit: o.limit,
+    chunks: chunksOf(store, "metrics", o),
+    open: openMetricChunk,
+    keeps: () => true,
+  });
+}
+
+export async function openLogChunk(chunk: StoredChunk): Promise<Numbered<LogRow>[]> {
+  return number(chunk, await openLogs(chunk.body));
+}
+
+export async function openMetricChunk(chunk: StoredChunk): Promise<Numbered<MetricRow>[]> {
+  return number(chunk, await openMetrics(chunk.body));
+}
+
+function number<R>(chunk: StoredChunk, rows: readonly R[]): Numbered<R>[] {
+  return rows.map((row, i) => ({ ...row, sequence: chunk.firstSequence + i }));
+}
+
+async function* chunksOf(
+  store: TelemetryStore,
+  kind: ChunkKind,
+  o: { sandboxId: string; window: Window; stream?: StreamName | undefined },
+): AsyncGenerator<StoredChunk> {
+  const { sandboxId, window, stream } = o;
+  const sinceUs = toMicros(window.sinceNs);
+  const untilUs = toMicros(window.untilNs);
+  for (let after: ChunkPlace | undefined; ; ) {
+    const chunks = await store.listChunks({ sandboxId, kind, sinceUs, untilUs, stream, after, limit: page });
+    yield* chunks;
+    after = chunks.at(-1);
+    if (chunks.length < page) return;
+  }
+}

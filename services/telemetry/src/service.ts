@@ -1,0 +1,202 @@
+import { create } from "@bufbuild/protobuf";
+import { type ConnectRouter, createClient, type HandlerContext } from "@connectrpc/connect";
+import { asService, callOf, workspaceOf } from "@sandgate/kit/context";
+import { DomainError, invalid } from "@sandgate/kit/errors";
+import type { Logger } from "@sandgate/kit/logging";
+import { counter } from "@sandgate/kit/metrics";
+import { startRelay } from "@sandgate/kit/relay";
+import { type Repetition, repeat } from "@sandgate/kit/repeat";
+import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
+import { readSettings, SettingsError } from "@sandgate/kit/settings";
+import { startWorkspacePurges } from "@sandgate/kit/workspace-purges";
+import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import {
+  type AwaitDrainedRequest,
+  type IngestTelemetryRequest,
+  type QueryTelemetryRequest,
+  type TailTelemetryRequest,
+  TailTelemetryResponseSchema,
+  TelemetryService,
+} from "@sandgate/proto/telemetry/v1/telemetry";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { type Collector, startCollector } from "./collector.ts";
+import type { Engine } from "./engine.ts";
+import { stagePurged } from "./events.ts";
+import { toBatch, toLogEntry, toMetricPoint, toStreamName } from "./messages.ts";
+import { queryLogs, queryMetrics } from "./queries.ts";
+import { fromMillis, fromTimestamp } from "./rows.ts";
+import { telemetrySettings } from "./settings.ts";
+import { openSqliteStore } from "./store.sqlite.ts";
+import { tailRows, topicOf } from "./tails.ts";
+
+export { telemetrySettings } from "./settings.ts";
+
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+const defaultLimit = 500;
+/** A lost start is tried again; the sandbox service may not answer yet. */
+const startRetryMs = 2_000;
+const bytesPerMb = 1024 * 1024;
+
+export async function openTelemetryService(environment: ServiceEnvironment): Promise<RunningService> {
+  const { bus, logger, metrics } = environment;
+  const settings = readSettings(telemetrySettings, environment.env);
+  const openEngine = await chooseEngine(settings.runtime, logger);
+  const store = await openSqliteStore({ file: environment.database.file, logger });
+  const sandboxes = createClient(SandboxService, environment.transport("sandbox"));
+  const workspaces = createClient(WorkspaceService, environment.transport("workspace"));
+  const ingest = createClient(TelemetryService, environment.transport("telemetry"));
+  const draining = new AbortController();
+  let collector: Collector | undefined;
+  let closing: (() => Promise<void>)[] = [];
+
+  const stored = counter(metrics, {
+    name: "sandgate_telemetry_stored_batches_total",
+    help: "Batches of logs and samples, by what became of them",
+    labelNames: ["outcome"],
+  });
+
+  async function ingestTelemetry(request: IngestTelemetryRequest) {
+    const batch = await toBatch(request);
+    const answer = await store.appendBatch(batch, {
+      logQuotaBytes: settings.logQuotaMb * bytesPerMb,
+      now: new Date(),
+    });
+    stored.inc({ outcome: answer.accepted ? "accepted" : "refused" });
+    if (answer.accepted) bus.signal(topicOf(batch.source.sandboxId));
+    return answer;
+  }
+
+  async function queryTelemetry(request: QueryTelemetryRequest, context: HandlerContext) {
+    const { sandboxId } = request;
+    const nowNs = fromMillis(Date.now());
+    const window = {
+      sinceNs: request.since ? fromTimestamp(request.since) : nowNs - fromMillis(hourMs),
+      // Now is to the millisecond; what has come in until now is wanted.
+      untilNs: request.until ? fromTimestamp(request.until) : nowNs + fromMillis(1),
+    };
+    if (window.sinceNs >= window.untilNs) throw invalid("query.since", "must be before until");
+    await requireOwn(sandboxId, context);
+    const limit = request.limit || defaultLimit;
+    const stream = toStreamName(request.stream);
+    const [logs, points] = await Promise.all([
+      request.includeLogs ? queryLogs(store, { sandboxId, window, limit, stream }) : [],
+      request.includeMetrics ? queryMetrics(store, { sandboxId, window, limit }) : [],
+    ]);
+    return { logs: logs.map(toLogEntry), metrics: points.map(toMetricPoint) };
+  }
+
+  async function* tailTelemetry(request: TailTelemetryRequest, context: HandlerContext) {
+    const rows = tailRows({
+      store,
+      bus,
+      sandboxId: request.sandboxId,
+      workspaceId: workspaceOf(callOf(context)),
+      position: request.position,
+      stream: toStreamName(request.stream),
+      include: { logs: request.includeLogs, metrics: request.includeMetrics },
+      signal: AbortSignal.any([context.signal, draining.signal]),
+    });
+    for await (const { position, ...row } of rows) {
+      yield create(TailTelemetryResponseSchema, {
+        position,
+        row:
+          "log" in row
+            ? { case: "log", value: toLogEntry(row.log) }
+            : { case: "metric", value: toMetricPoint(row.metric) },
+      });
+    }
+  }
+
+  async function awaitDrained(request: AwaitDrainedRequest, context: HandlerContext) {
+    const time = AbortSignal.timeout(request.timeoutSeconds * 1000);
+    const over = AbortSignal.any([time, context.signal, draining.signal]);
+    if (!collector) throw new DomainError("UPSTREAM_ERROR", "Container logs are not being collected yet.");
+    try {
+      await collector.drained(request.sandboxId, over);
+      return { drained: true };
+    } catch (error) {
+      if (over.aborted) return { drained: false };
+      throw new DomainError("UPSTREAM_ERROR", "The container engine can't be asked.", { cause: error });
+    }
+  }
+
+  /** The sandbox service has been asked by the facade; this holds whatever it answered. A sandbox without rows is nobody's. */
+  async function requireOwn(sandboxId: string, context: HandlerContext): Promise<void> {
+    const workspaceId = workspaceOf(callOf(context));
+    const sandbox = await store.findSandbox(sandboxId);
+    if (sandbox && sandbox.workspaceId !== workspaceId) {
+      throw new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox.");
+    }
+  }
+
+  /** Runs once the sandbox service tells the installation's id. */
+  function startCollecting(): Repetition {
+    return repeat({
+      what: "start collecting telemetry",
+      everyMs: startRetryMs,
+      logger,
+      async work(signal) {
+        if (collector) return;
+        const { installationId } = await sandboxes.getInstallation({}, asService({ signal }));
+        collector = startCollector({ engine: openEngine(installationId), client: ingest, logger, metrics });
+      },
+    });
+  }
+
+  return {
+    routes(router: ConnectRouter) {
+      router.service(TelemetryService, { ingestTelemetry, queryTelemetry, tailTelemetry, awaitDrained });
+    },
+    async start() {
+      const relay = startRelay({ outbox: store.outbox, bus, logger, metrics });
+      const purges = await startWorkspacePurges({
+        service: "telemetry",
+        store,
+        bus,
+        workspaces,
+        logger,
+        async purge(workspaceId, signal) {
+          while (await store.purgeSlice(workspaceId)) if (signal.aborted) return false;
+          const at = new Date();
+          await store.completePurge(workspaceId, at, stagePurged(workspaceId, at));
+          return true;
+        },
+      });
+      const sweep = repeat({
+        what: "sweep expired logs and samples",
+        everyMs: hourMs,
+        logger,
+        async work(signal) {
+          const before = new Date(Date.now() - settings.retentionDays * dayMs);
+          while (!signal.aborted && (await store.sweepExpired(before)));
+        },
+      });
+      const starting = startCollecting();
+      closing = [() => starting.stop(), () => sweep.stop(), () => purges.stop(), () => relay.stop()];
+    },
+    async dependencies() {
+      return { runtime: collector?.state() ?? "its containers are not followed yet" };
+    },
+    async drain() {
+      draining.abort();
+      const [starting, ...others] = closing;
+      closing = [];
+      await starting?.();
+      await collector?.stop();
+      await Promise.all(others.map((stop) => stop()));
+    },
+    close: () => store.close(),
+  };
+}
+
+/** The adapter that the setting's scheme names, imported only when it is chosen. */
+async function chooseEngine(address: string, logger: Logger): Promise<(installationId: string) => Engine> {
+  if (!address.startsWith("docker:")) {
+    throw new SettingsError([`SANDGATE_RUNTIME must be docker:// and an address, not "${address}"`]);
+  }
+  const { createDockerClient } = await import("./docker-client.ts");
+  const { openDockerEngine } = await import("./engine.docker.ts");
+  const client = createDockerClient(address);
+  return (installationId) => openDockerEngine({ client, installationId, logger });
+}
