@@ -6,7 +6,6 @@ import { DomainError, type DomainErrorOptions, type Reason, reasons } from "./do
 
 export {
   DomainError,
-  type DomainErrorOptions,
   invalid,
   type Reason,
   reasons,

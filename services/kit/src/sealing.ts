@@ -3,7 +3,7 @@ import { chmod, link, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname } from "node:path";
 
 /** Where a sealed value stands. It is authenticated with the value, so a value copied to another place doesn't open there. */
-export interface SealedPlace {
+interface SealedPlace {
   service: string;
   table: string;
   record: string;
