@@ -12,8 +12,7 @@ finish() {
   [ "$status" = 0 ] || [ "$failed" != 0 ] || failed=1
   rm -f "${results:-}"
   echo "$passed passed, $failed failed, $skipped skipped"
-  [ "$failed" = 0 ]
-  exit
+  exit $((failed > 0))
 }
 trap finish EXIT
 trap 'exit 130' INT

@@ -18,7 +18,7 @@ import { workspaceSettings } from "@sandgate/workspace";
 import { runtimeAddress } from "./runtime-address.ts";
 
 /** The settings of the one-machine launcher, besides those of the facade and the services. */
-export const localSettings = defineSettings({
+const localSettings = defineSettings({
   data: text("SANDGATE_DATA", { default: "./data", doc: "Folder of this machine's data, made when missing." }),
   host: text("SANDGATE_HOST", { default: "127.0.0.1", doc: "The address the public API listens on." }),
   port: integer("SANDGATE_PORT", { default: 8080, min: 1, max: 65_535, doc: "The port of the public API." }),
