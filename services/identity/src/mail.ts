@@ -23,6 +23,8 @@ Confirm it within 24 hours with this link:
 
 ${o.publicUrl}/auth/verify-email?token=${o.token}
 
+A program sends the token in the body of POST /auth/verify-email.
+
 If it wasn't you, ignore this mail: nothing happens without the link.
 `,
   };

@@ -10,7 +10,7 @@ export interface Argon2Work {
 }
 
 /** The first recommendation of the OWASP password storage cheat sheet for argon2id with little memory. */
-export const OWASP_WORK: Argon2Work = { memory: 19_456, passes: 2, parallelism: 1 };
+const OWASP_WORK: Argon2Work = { memory: 19_456, passes: 2, parallelism: 1 };
 
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;

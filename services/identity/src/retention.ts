@@ -3,7 +3,7 @@ const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 
 /** How long an unsent mail is tried: its link is dead afterwards. */
-export const MAIL_TRIED_MS = DAY_MS;
+const MAIL_TRIED_MS = DAY_MS;
 
 /** Rows whose time is before the cutoff are of no use to anybody any more. Epoch milliseconds. */
 export interface Cutoffs {

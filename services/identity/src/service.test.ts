@@ -19,6 +19,8 @@ import { type IdentityRunning, openIdentityService } from "./service.ts";
 const logger = createLogger({ service: "identity", level: "silent" });
 const password = "correct horse battery";
 const username = "Ann@Example.com";
+/** Well beyond what a busy machine needs; nothing is measured by it. */
+const patient = { timeout: 20_000 };
 
 let folder: string;
 let now: number;
@@ -78,7 +80,7 @@ async function readMails(count: number): Promise<{ token: string | undefined; te
   const files = await vi.waitUntil(async () => {
     const names = (await readdir(mailFolder).catch(() => [])).filter((name) => name.endsWith(".eml"));
     return names.length >= count && names.toSorted();
-  });
+  }, patient);
   return Promise.all(
     files.map(async (file) => {
       const text = await readFile(join(mailFolder, file), "utf8");
@@ -161,7 +163,7 @@ describe("accounts", () => {
       handle: async (event) => void created.push(event.entityId),
     });
     const id = await createUser();
-    await vi.waitUntil(() => created.includes(id));
+    await vi.waitUntil(() => created.includes(id), patient);
     await consumption.stop();
     const { users } = await identity.batchGetUsers({ userIds: created }, nobody());
     expect(users.map((user) => user.username).toSorted()).toEqual([username, "admin@localhost"]);
@@ -364,6 +366,16 @@ describe("API tokens", () => {
     await expect(workspace.verifyApiToken({ token: "" }, asService())).rejects.toThrow();
     expect(await workspace.batchGetUsers({ userIds: [newId()] }, asService())).toMatchObject({ users: [] });
   });
+});
+
+test.each([
+  { SANDGATE_PUBLIC_URL: "sandgate.example" },
+  { SANDGATE_SMTP_URL: "mail.example:25" },
+  { SANDGATE_ADMIN_PASSWORD: "short" },
+])("a bad setting is named: %o", async (env) => {
+  await expect(open(env)).rejects.toThrow(Object.keys(env)[0]);
+  await bus.close();
+  await open();
 });
 
 test("dependencies are told", async () => {

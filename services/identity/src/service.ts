@@ -77,6 +77,7 @@ export async function openIdentityService(
   const { bus, keyring, logger } = environment;
   const settings = readSettings(identitySettings, environment.env);
   const publicUrl = parsePublicUrl(settings.publicUrl);
+  checkSmtpUrl(settings.smtpUrl);
   checkAdminPassword(settings.adminPassword);
 
   const { database, store } = await openSqliteStore({ file: environment.database.file, logger });
@@ -252,6 +253,11 @@ function parsePublicUrl(text: string): string {
   const url = URL.parse(text);
   if (url?.protocol === "http:" || url?.protocol === "https:") return url.href.replace(/\/+$/, "");
   throw new SettingsError([`${identitySettings.publicUrl.name} must be an http or https address, not "${text}"`]);
+}
+
+function checkSmtpUrl(text: string | undefined): void {
+  if (text === undefined || ["smtp:", "smtps:"].includes(URL.parse(text)?.protocol ?? "")) return;
+  throw new SettingsError([`${identitySettings.smtpUrl.name} must be an smtp or smtps address`]);
 }
 
 function checkAdminPassword(password: string | undefined): void {

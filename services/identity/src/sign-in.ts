@@ -16,7 +16,7 @@ import type { IdentityStore } from "./store.ts";
 import { hashSecret, newSecret } from "./tokens.ts";
 import { usernameKey } from "./users.ts";
 
-export interface SessionTokens {
+interface SessionTokens {
   accessToken: string;
   refreshToken: string;
   expiresInSeconds: number;

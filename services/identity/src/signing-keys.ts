@@ -32,7 +32,7 @@ export function findOutdatedKeys<K extends Pick<StoredKey, "createdAt">>(keys: r
   );
 }
 
-export interface AccessClaims {
+interface AccessClaims {
   userId: string;
   sessionId: string;
   operator: boolean;
