@@ -1,0 +1,31 @@
+import { errorCodes, type FastifyInstance } from "fastify";
+
+const jsonMediaType = /^application\/json\s*(?:;|$)/i;
+/** RFC 8259, 8.1: JSON between systems is UTF-8. A byte order mark is skipped. */
+const utf8 = new TextDecoder("utf-8", { fatal: true });
+
+/**
+ * Reads bodies as JSON where the route has a body, and ignores them elsewhere. An empty body is none.
+ * Keys that could change a prototype are dropped.
+ */
+export function parseJsonBodies(app: FastifyInstance): void {
+  const parseJson = app.getDefaultJsonParser("remove", "remove");
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser("*", { parseAs: "buffer" }, (request, body: Buffer, done) => {
+    if (!request.routeOptions.schema?.body || body.length === 0) return done(null, undefined);
+    if (!jsonMediaType.test(request.headers["content-type"] ?? "")) {
+      return done(new errorCodes.FST_ERR_CTP_INVALID_MEDIA_TYPE());
+    }
+    const text = decode(body);
+    if (text === undefined) return done(new errorCodes.FST_ERR_CTP_INVALID_JSON_BODY());
+    parseJson(request, text, done);
+  });
+}
+
+function decode(body: Buffer): string | undefined {
+  try {
+    return utf8.decode(body);
+  } catch {
+    return undefined;
+  }
+}

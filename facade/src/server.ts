@@ -1,0 +1,177 @@
+import type { IncomingMessage, Server } from "node:http";
+import type { Transport } from "@connectrpc/connect";
+import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
+import type { EventBus } from "@sandgate/kit/bus";
+import type { Logger } from "@sandgate/kit/logging";
+import { histogram, type Metrics } from "@sandgate/kit/metrics";
+import type { ServiceName } from "@sandgate/kit/service";
+import { readSettings } from "@sandgate/kit/settings";
+import Fastify from "fastify";
+import { admitRequests } from "./admission.ts";
+import { createAuthenticator } from "./authentication.ts";
+import { parseJsonBodies } from "./body-parser.ts";
+import { createClients } from "./clients.ts";
+import { originsOf } from "./cors.ts";
+import { createErrorAnswers } from "./error-answers.ts";
+import { createOpenCalls } from "./open-calls.ts";
+import { documentRoutes } from "./openapi.ts";
+import { createLocalRateLimiter } from "./rate-limit.ts";
+import { createRateLimits } from "./rate-limits.ts";
+import { requestIdOf } from "./request-context.ts";
+import type { App, RouteContext } from "./route.ts";
+import { addApiTokenRoutes } from "./routes/api-tokens.ts";
+import { addAuthRoutes } from "./routes/auth.ts";
+import { addHealthRoutes } from "./routes/health.ts";
+import { addMemberRoutes } from "./routes/members.ts";
+import { addMonitoringRoutes } from "./routes/monitoring.ts";
+import { addReferenceRoutes } from "./routes/reference.ts";
+import { addRegistryRoutes } from "./routes/registries.ts";
+import { addSandboxImageRoutes } from "./routes/sandbox-images.ts";
+import { addSandboxRoutes } from "./routes/sandboxes.ts";
+import { addWorkspaceRoutes } from "./routes/workspaces.ts";
+import { checkSettings, facadeSettings } from "./settings.ts";
+import { createWorkspaceScope } from "./workspace-scope.ts";
+
+export { facadeSettings };
+
+const maxBodyBytes = 1024 * 1024;
+
+export interface FacadeEnvironment {
+  env: NodeJS.ProcessEnv;
+  /** The way to each service; calls through it are signed as the facade. */
+  transport(service: ServiceName): Transport;
+  bus: EventBus;
+  logger: Logger;
+  metrics: Metrics;
+  /** The state of what the process depends on ("ok", or what is wrong), which /readyz shows. */
+  dependencies?(): Promise<Record<string, string>>;
+}
+
+export interface Facade {
+  /** For requests without a network. */
+  app: App;
+  /** Answers the address it listens on. */
+  listen(): Promise<string>;
+  /** Ends waits and streams, and says so on /readyz; other requests are still answered. */
+  drain(): Promise<void>;
+  /** Takes no more requests, and lets running ones finish. */
+  close(): Promise<void>;
+}
+
+/** Opens the public API. Throws a SettingsError for settings that can't be used. */
+export async function openFacade(environment: FacadeEnvironment): Promise<Facade> {
+  const settings = readSettings(facadeSettings, environment.env);
+  checkSettings(settings);
+  const { logger, bus } = environment;
+
+  let port = settings.port;
+  const publicUrl = () => (settings.publicUrl ?? `http://localhost:${port}`).replace(/\/+$/, "");
+  const clients = createClients(environment.transport);
+  const authenticator = createAuthenticator({ clients, bus });
+  const scope = createWorkspaceScope({ clients, bus });
+  const openCalls = createOpenCalls();
+  const limits = createRateLimits({
+    limiter: createLocalRateLimiter(),
+    perMinute: settings.rateLimit,
+    signInsPerMinute: settings.signInRateLimit,
+  });
+  const errors = createErrorAnswers({ docsUrl: () => `${publicUrl()}/docs`, logger });
+
+  const app: App = Fastify({
+    // Requests are logged by their route alone, since a path may hold a token.
+    logger: false,
+    bodyLimit: maxBodyBytes,
+    genReqId: requestIdOf,
+    trustProxy: settings.trustedProxies.length > 0 ? [...settings.trustedProxies] : false,
+    // Requests on open connections are answered to the end.
+    return503OnClosing: false,
+    routerOptions: { ignoreTrailingSlash: true, maxParamLength: 8 * 1024 },
+    rewriteUrl: createPrefixRemover(settings.publicUrl),
+    // A request without a Host is no reason to refuse it in another shape than ours.
+    http: { requireHostHeader: false },
+    clientErrorHandler: errors.answerUnreadable,
+    frameworkErrors: (error, request, reply) => void errors.answer(error, request, reply),
+  }).withTypeProvider<TypeBoxTypeProvider>();
+  // Fields are checked all at once, before Fastify would stop at the first bad place.
+  app.setValidatorCompiler(() => () => true);
+  app.setErrorHandler((error, request, reply) => errors.answer(error, request, reply));
+  parseJsonBodies(app);
+  const document = await documentRoutes(app, publicUrl);
+  admitRequests(app, { authenticator, scope, limits, origins: originsOf(settings.redirectUris) });
+  recordRequests(app, environment);
+
+  const context: RouteContext = { clients, authenticator, scope, limits, openCalls, logger };
+  addAuthRoutes(app, context);
+  addApiTokenRoutes(app, context);
+  addWorkspaceRoutes(app, context);
+  addMemberRoutes(app, context);
+  addSandboxImageRoutes(app, context);
+  addRegistryRoutes(app, context);
+  addSandboxRoutes(app, context);
+  addMonitoringRoutes(app, context);
+  addHealthRoutes(app, context, async () => (await environment.dependencies?.()) ?? {});
+  addReferenceRoutes(app, document);
+  await app.ready();
+  answerExpectations(app.server);
+
+  return {
+    app,
+    async listen() {
+      const address = await app.listen({ host: settings.host, port: settings.port });
+      port = Number(new URL(address).port);
+      logger.info({ address, public_url: publicUrl() }, "the public API listens");
+      return address;
+    },
+    async drain() {
+      openCalls.drain();
+    },
+    async close() {
+      openCalls.drain();
+      await app.close();
+      authenticator.close();
+      scope.close();
+    },
+  };
+}
+
+/** Logs and measures every request by its route's pattern. */
+function recordRequests(app: App, { logger, metrics }: FacadeEnvironment): void {
+  const seconds = histogram(metrics, {
+    name: "sandgate_http_request_seconds",
+    help: "Time to answer a request of the public API.",
+    labelNames: ["method", "route", "status"],
+    buckets: [0.005, 0.025, 0.1, 0.5, 2.5, 10, 60],
+  });
+  app.addHook("onResponse", (request, reply, done) => {
+    const { method, pattern: route } = request;
+    const status = reply.statusCode;
+    seconds.observe({ method, route, status }, reply.elapsedTime / 1000);
+    if (logger.isLevelEnabled("info")) {
+      const caller = request.inWorkspace ?? request.signedIn?.user;
+      logger.info(
+        {
+          request_id: request.id,
+          method,
+          route,
+          status,
+          ms: Math.round(reply.elapsedTime * 10) / 10,
+          user_id: caller?.id,
+          workspace_id: caller?.workspaceId,
+        },
+        "request",
+      );
+    }
+    done();
+  });
+}
+
+/** Takes the public address's path prefix off a URL, for proxies that leave it on. */
+function createPrefixRemover(publicUrl: string | undefined): (request: IncomingMessage) => string {
+  const prefix = publicUrl === undefined ? "" : new URL(publicUrl).pathname.replace(/\/+$/, "");
+  return ({ url = "/" }) => (prefix !== "" && url.startsWith(`${prefix}/`) ? url.slice(prefix.length) : url);
+}
+
+/** An Expect header with anything but 100-continue gets an ordinary answer instead of Node's bare 417. */
+function answerExpectations(server: Server): void {
+  server.on("checkExpectation", (request, response) => server.emit("request", request, response));
+}

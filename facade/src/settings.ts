@@ -1,0 +1,54 @@
+import { defineSettings, integer, list, SettingsError, type SettingValues, text } from "@sandgate/kit/settings";
+import ipaddr from "ipaddr.js";
+
+/** The facade's settings. */
+export const facadeSettings = defineSettings({
+  host: text("SANDGATE_HOST", { default: "0.0.0.0", doc: "The address the public API listens on." }),
+  port: integer("SANDGATE_PORT", {
+    default: 8080,
+    min: 0,
+    max: 65535,
+    doc: "The port of the public API; 0 takes any free one.",
+  }),
+  publicUrl: text("SANDGATE_PUBLIC_URL", {
+    optional: true,
+    doc: "How clients reach the public API, a path prefix included; the base of docs_url. Unset: http://localhost and the port.",
+  }),
+  rateLimit: integer("SANDGATE_RATE_LIMIT", {
+    default: 600,
+    doc: "Requests a minute for each user or API token, and for each address without one. 0: no limit.",
+  }),
+  signInRateLimit: integer("SANDGATE_SIGNIN_RATE_LIMIT", {
+    default: 10,
+    doc: "Sign-ins a minute for each address and for each account. 0: no limit.",
+  }),
+  trustedProxies: list("SANDGATE_TRUSTED_PROXIES", {
+    default: [],
+    doc: "Addresses or CIDR ranges of the proxies whose X-Forwarded-For is believed.",
+  }),
+  redirectUris: list("SANDGATE_REDIRECT_URIS", {
+    default: [],
+    doc: "Addresses of the calling applications; browsers may call the API from their origins.",
+  }),
+});
+
+export type FacadeSettings = SettingValues<typeof facadeSettings>;
+
+/** Throws a SettingsError for what only the facade can tell is wrong. */
+export function checkSettings(settings: FacadeSettings): void {
+  const { publicUrl, trustedProxies, redirectUris } = settings;
+  const problems = [
+    ...(publicUrl === undefined || isWebAddress(publicUrl) ? [] : ["SANDGATE_PUBLIC_URL must be an http or https URL"]),
+    ...trustedProxies
+      .filter((item) => !ipaddr.isValid(item) && !ipaddr.isValidCIDR(item))
+      .map((item) => `SANDGATE_TRUSTED_PROXIES has "${item}", which is no address or CIDR range`),
+    ...redirectUris
+      .filter((item) => !isWebAddress(item))
+      .map((item) => `SANDGATE_REDIRECT_URIS has "${item}", which is no http or https URL`),
+  ];
+  if (problems.length > 0) throw new SettingsError(problems);
+}
+
+function isWebAddress(address: string): boolean {
+  return URL.canParse(address) && /^https?:$/.test(new URL(address).protocol);
+}

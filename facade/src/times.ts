@@ -1,0 +1,50 @@
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+
+// Date, time, and an offset that may be missing (then UTC). A `+` that a query string turned into a space is taken as meant.
+const isoDateTime =
+  /^(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?:([Zz])|([+ -])(\d\d)(?::?(\d\d))?)?$/;
+
+/** The moment that an ISO 8601 date and time names, in microseconds since 1970; undefined for anything else, a bare date too. */
+export function parseMoment(text: string): bigint | undefined {
+  const match = isoDateTime.exec(text);
+  if (!match) return undefined;
+  const [year, month, day, hour, minute, second] = match.slice(1, 7).map((part) => Number(part ?? 0));
+  if (year === undefined || month === undefined || day === undefined) return undefined;
+  if (hour === undefined || minute === undefined || second === undefined) return undefined;
+  if (year < 1 || hour > 23 || minute > 59 || second > 59) return undefined;
+  const date = new Date(0);
+  // Unlike Date.UTC this takes years below 100 as they are.
+  date.setUTCFullYear(year, month - 1, day);
+  if (date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) return undefined;
+  date.setUTCHours(hour, minute, second);
+  const offsetHours = Number(match[10] ?? 0);
+  const offsetMinutes = Number(match[11] ?? 0);
+  if (offsetHours > 23 || offsetMinutes > 59) return undefined;
+  const offsetMs = (offsetHours * 60 + offsetMinutes) * 60_000 * (match[9] === "-" ? -1 : 1);
+  const ms = date.getTime() - offsetMs;
+  // The years of google.protobuf.Timestamp, which the offset may leave.
+  if (new Date(ms).getUTCFullYear() < 1 || new Date(ms).getUTCFullYear() > 9999) return undefined;
+  return BigInt(ms) * 1000n + BigInt((match[7] ?? "").padEnd(6, "0").slice(0, 6));
+}
+
+/** A google.protobuf.Timestamp of microseconds since 1970. */
+export function toTimestamp(micros: bigint): { seconds: bigint; nanos: number } {
+  const rest = ((micros % 1_000_000n) + 1_000_000n) % 1_000_000n;
+  return { seconds: (micros - rest) / 1_000_000n, nanos: Number(rest) * 1000 };
+}
+
+/** ISO 8601 in UTC with milliseconds. */
+export function toIsoMillis(at: Timestamp): string {
+  return new Date(Number(at.seconds) * 1000 + Math.floor(at.nanos / 1_000_000)).toISOString();
+}
+
+/** ISO 8601 in UTC with milliseconds; null for a time that was not set. */
+export function toIsoMillisOrNull(at: Timestamp | undefined): string | null {
+  return at ? toIsoMillis(at) : null;
+}
+
+/** ISO 8601 in UTC with microseconds. */
+export function toIsoMicros(at: Timestamp): string {
+  const second = new Date(Number(at.seconds) * 1000).toISOString().slice(0, 19);
+  return `${second}.${String(Math.floor(at.nanos / 1000)).padStart(6, "0")}Z`;
+}
