@@ -22,8 +22,8 @@ export interface DeliveryPolicy {
   concurrency: number;
 }
 
-/** Twelve attempts are about four minutes of failures. */
-export const defaultDeliveryPolicy: DeliveryPolicy = {
+/** Twelve attempts are spread over about four minutes. */
+const defaultDeliveryPolicy: DeliveryPolicy = {
   attempts: 12,
   firstDelayMs: 200,
   lastDelayMs: 60_000,

@@ -1,4 +1,4 @@
-export interface Lease {
+interface Lease {
   name: string;
   /** Grows each time the lease changes hands, so that work under an older one can be told apart. */
   epoch: number;

@@ -8,7 +8,7 @@ export interface StagedEvent {
   bytes: Uint8Array;
 }
 
-export interface OutboxBacklog {
+interface OutboxBacklog {
   unsent: number;
   oldestStagedAt: Date | undefined;
 }

@@ -6,7 +6,7 @@ import type { Call } from "./context.ts";
 import { newId } from "./ids.ts";
 import type { StagedEvent } from "./outbox-store.ts";
 
-export type { OutboxBacklog, OutboxStore, StagedEvent } from "./outbox-store.ts";
+export type { OutboxStore, StagedEvent } from "./outbox-store.ts";
 
 /** Makes the event of a change. `entityVersion` is the entity's version after it; `call` names who caused it. */
 export function stageEvent<T extends DescMessage>(options: {

@@ -1,10 +1,10 @@
 import type { DatabaseSync, SQLInputValue, SQLOutputValue, StatementSync } from "node:sqlite";
 
 /** What a statement takes: a boolean becomes 0 or 1, a Date its epoch milliseconds, undefined NULL. */
-export type SqliteValue = SQLInputValue | boolean | Date | undefined;
+type SqliteValue = SQLInputValue | boolean | Date | undefined;
 /** Values for `?` in their order, or one object for `:name`. */
-export type SqliteParameters = readonly SqliteValue[] | readonly [Readonly<Record<string, SqliteValue>>];
-export type SqliteRow = Record<string, SQLOutputValue>;
+type SqliteParameters = readonly SqliteValue[] | readonly [Readonly<Record<string, SqliteValue>>];
+type SqliteRow = Record<string, SQLOutputValue>;
 
 /**
  * A connection whose statements are prepared once and kept.
@@ -53,12 +53,6 @@ export function createConnection(db: DatabaseSync): SqliteConnection {
       return Number((named ? statement.run(named) : statement.run(...positional)).changes);
     },
   };
-}
-
-/** Whether a statement failed because a row with that unique index's or primary key's values exists. */
-export function isUniqueViolation(error: unknown): boolean {
-  // SQLITE_CONSTRAINT_UNIQUE and SQLITE_CONSTRAINT_PRIMARYKEY, https://sqlite.org/rescode.html
-  return error instanceof Error && "errcode" in error && (error.errcode === 2067 || error.errcode === 1555);
 }
 
 function bind(parameters: SqliteParameters): [Record<string, SQLInputValue> | undefined, SQLInputValue[]] {

@@ -14,12 +14,11 @@ import type { kitTransactions } from "./sqlite-kit.ts";
 import type { Failure, WriteAnswer, WriterAnswer, WriterData, WriterRequest } from "./sqlite-messages.ts";
 import type { Transactions } from "./transaction.ts";
 
-export { isUniqueViolation, type SqliteConnection, type SqliteRow, type SqliteValue } from "./sqlite-connection.ts";
 export type { Transaction, Transactions } from "./transaction.ts";
 
 type Tail<P extends readonly unknown[]> = P extends readonly [unknown, ...infer Rest] ? Rest : [];
 /** The transactions of a module as the calling thread sees them. */
-export type Writes<T extends Transactions> = {
+type Writes<T extends Transactions> = {
   readonly [K in keyof T]: (...args: Tail<Parameters<T[K]>>) => Promise<ReturnType<T[K]>>;
 };
 
