@@ -1,5 +1,5 @@
 // Loaded by the database's writer thread: nothing heavy is imported here.
-import { DomainError } from "@sandgate/kit/errors";
+import { DomainError } from "@sandgate/kit/domain-error";
 import type { Claim } from "@sandgate/kit/idempotency";
 import type { StagedEvent } from "@sandgate/kit/outbox";
 import type { Transaction, Transactions } from "@sandgate/kit/sqlite";
