@@ -1,0 +1,229 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { expectError, expectInvalid, expectStatus, isoMilliseconds, uniqueName, uuid } from "./client.ts";
+import { openTarget, type Target, type Tenant } from "./target.ts";
+
+let target: Target;
+let user: Tenant;
+
+beforeAll(async () => {
+  target = await openTarget();
+  user = await target.newTenant();
+});
+afterAll(() => target?.close());
+
+const password = "correct horse battery";
+const tokenSet = {
+  access_token: expect.stringMatching(/^[\w-]+\.[\w-]+\.[\w-]+$/),
+  refresh_token: expect.stringMatching(/\S{20,}/),
+  expires_in: 300,
+  refresh_expires_in: 1800,
+};
+const signIn = async (who: { username: string; password: string }) =>
+  target.post("/auth/login", { username: who.username, password: who.password, recaptchaToken: "x" });
+
+describe("signing up", () => {
+  test("by the mailed link, which works once", async () => {
+    const username = `${uniqueName("new")}@example.com`;
+    const registered = await target.post("/auth/register", { username, password, recaptchaToken: "" });
+    expect(expectStatus(registered, 201)).toEqual({ success: true });
+    const token = await target.mailedToken(username);
+    expect(expectStatus(await target.post("/auth/verify-email", { token }), 200)).toEqual({ success: true });
+    expectError(await target.post("/auth/verify-email", { token }), "invalid_token");
+    expectStatus(await signIn({ username, password }), 200);
+  });
+
+  test("a taken name gets the same answer, and its password stays", async () => {
+    const again = await target.post("/auth/register", {
+      username: user.username.toUpperCase(),
+      password: "another password",
+      recaptchaToken: "",
+    });
+    expect(expectStatus(again, 201)).toEqual({ success: true });
+    expectError(await signIn({ username: user.username, password: "another password" }), "invalid_credentials");
+    expectStatus(await signIn(user), 200);
+  });
+
+  test("refuses what is no address and no password", async () => {
+    expectInvalid(
+      await target.post("/auth/register", { username: "no address", password: "short", recaptchaToken: "" }),
+      "body.username",
+      "body.password",
+    );
+    expectInvalid(await target.post("/auth/register", {}), "body.username", "body.password");
+    expectInvalid(
+      await target.post("/auth/register", { username: "a@example.com", password: "x".repeat(257), recaptchaToken: "" }),
+      "body.password",
+    );
+  });
+
+  test("a new link can be asked for, whatever the name", async () => {
+    for (const username of [user.username, "nobody@example.com"]) {
+      expectStatus(await target.post("/auth/resend-verification", { username }), 202);
+    }
+  });
+
+  test("a wrong verification token is invalid", async () => {
+    expectError(await target.post("/auth/verify-email", { token: "nonsense" }), "invalid_token");
+  });
+});
+
+describe("signing in", () => {
+  test("answers the token set, and compares the name without case", async () => {
+    const answer = await signIn({ username: user.username.toUpperCase(), password: user.password });
+    expect(expectStatus(answer, 200)).toEqual({ success: true, tokens: tokenSet });
+    expect(answer.headers.get("cache-control")).toBe("no-store");
+  });
+
+  test("needs no recaptchaToken while no secret is set", async () => {
+    expectStatus(await target.post("/auth/login", { username: user.username, password: user.password }), 200);
+  });
+
+  test("reports every missing field", async () => {
+    expectInvalid(await target.post("/auth/login", {}), "body.username", "body.password");
+    expectInvalid(await target.post("/auth/login", { username: 5, password: null }), "body.username", "body.password");
+  });
+});
+
+describe("refreshing", () => {
+  test("rotates, and a retry gets the same successor", async () => {
+    const { tokens } = expectStatus(await signIn(user), 200);
+    const first = expectStatus(await target.post("/auth/refresh", { refresh_token: tokens.refresh_token }), 200);
+    expect(first).toEqual({ success: true, tokens: tokenSet });
+    expect(first.tokens.refresh_token).not.toBe(tokens.refresh_token);
+    const retried = expectStatus(await target.post("/auth/refresh", { refresh_token: tokens.refresh_token }), 200);
+    expect(retried.tokens.refresh_token).toBe(first.tokens.refresh_token);
+    expectStatus(await target.get("/workspaces", { token: first.tokens.access_token }), 200);
+  });
+
+  test("a token from before the last one ends the whole family", async () => {
+    const { tokens } = expectStatus(await signIn(user), 200);
+    const second = expectStatus(
+      await target.post("/auth/refresh", { refresh_token: tokens.refresh_token }),
+      200,
+    ).tokens;
+    const third = expectStatus(await target.post("/auth/refresh", { refresh_token: second.refresh_token }), 200).tokens;
+    expectError(await target.post("/auth/refresh", { refresh_token: tokens.refresh_token }), "invalid_token");
+    expectError(await target.post("/auth/refresh", { refresh_token: third.refresh_token }), "invalid_token");
+    await expect
+      .poll(async () => (await target.get("/workspaces", { token: third.access_token })).body?.error?.code)
+      .toBe("invalid_token");
+  });
+
+  test("nonsense, an access token and nothing are refused", async () => {
+    expectError(await target.post("/auth/refresh", { refresh_token: "nonsense" }), "invalid_token");
+    expectError(await target.post("/auth/refresh", { refresh_token: user.token }), "invalid_token");
+    expectInvalid(await target.post("/auth/refresh", {}), "body.refresh_token");
+  });
+
+  test("logout ends the family, its access tokens within a second, and no other session", async () => {
+    const { tokens } = expectStatus(await signIn(user), 200);
+    expectStatus(await target.post("/auth/logout", { refresh_token: tokens.refresh_token }), 204);
+    expectError(await target.post("/auth/refresh", { refresh_token: tokens.refresh_token }), "invalid_token");
+    await expect
+      .poll(async () => (await target.get("/workspaces", { token: tokens.access_token })).body?.error?.code)
+      .toBe("invalid_token");
+    expectStatus(await target.get("/workspaces", { token: user.token }), 200);
+  });
+
+  test("logout answers the same for a token nobody has", async () => {
+    expectStatus(await target.post("/auth/logout", { refresh_token: "nonsense" }), 204);
+  });
+});
+
+describe("API tokens", () => {
+  const session = () => ({ token: user.token });
+
+  test("are shown once, listed by hint, and end by token or id", async () => {
+    const created = expectStatus(await target.post("/api-tokens/", { description: "deploys" }, session()), 201);
+    expect(created).toEqual({
+      id: uuid,
+      token: expect.stringMatching(/^sgt_[0-9A-Za-z]{30,}$/),
+      description: "deploys",
+      workspace_id: null,
+      expires_at: null,
+      created_at: isoMilliseconds,
+    });
+    const list = expectStatus(await target.get("/api-tokens", session()), 200);
+    const listed = list.api_tokens.find((item: { id: string }) => item.id === created.id);
+    expect(listed).toEqual({
+      id: created.id,
+      description: "deploys",
+      token_hint: expect.any(String),
+      workspace_id: null,
+      expires_at: null,
+      created_at: created.created_at,
+      last_used_at: null,
+    });
+    expect(created.token.startsWith(listed.token_hint.replace(/\W+$/, ""))).toBe(true);
+    expect(JSON.stringify(list)).not.toContain(created.token);
+    expectStatus(await target.delete(`/api-tokens/${created.id}`, session()), 204);
+    expectError(await target.delete(`/api-tokens/${created.token}`, session()), "api_key_not_found");
+  });
+
+  test("bound to a workspace are good nowhere else", async () => {
+    const second = expectStatus(await target.post("/workspaces", { name: "second" }, session()), 201);
+    const { token } = expectStatus(
+      await target.post("/api-tokens", { description: "bound", workspace_id: user.workspace }, session()),
+      201,
+    );
+    expectStatus(await target.get("/sandboxes", { token, workspace: user.workspace }), 200);
+    expectError(await target.get("/sandboxes", { token, workspace: second.id }), "workspace_forbidden");
+    expectError(await target.get(`/workspaces/${second.id}`, { token }), "workspace_forbidden");
+  });
+
+  test("can't be bound to a workspace that is not one's own, nor expire in the past", async () => {
+    const other = await target.newTenant();
+    const bound = await target.post("/api-tokens", { description: "x", workspace_id: other.workspace }, session());
+    expectError(bound, "workspace_forbidden");
+    const past = await target.post("/api-tokens", { description: "x", expires_at: "2020-01-01T00:00:00Z" }, session());
+    expectInvalid(past, "body.expires_at");
+  });
+
+  test("expire", async () => {
+    const expiresAt = new Date(Date.now() + 1_500).toISOString();
+    const { token } = expectStatus(
+      await target.post("/api-tokens", { description: "short", expires_at: expiresAt }, session()),
+      201,
+    );
+    expectStatus(await target.get("/workspaces", { token }), 200);
+    await expect
+      .poll(async () => (await target.get("/workspaces", { token })).body?.error?.code, { timeout: 6_000 })
+      .toBe("invalid_token");
+  });
+
+  test("don't manage tokens themselves", async () => {
+    const { token } = expectStatus(await target.post("/api-tokens", { description: "ci" }, session()), 201);
+    expectError(await target.get("/api-tokens", { token }), "forbidden");
+    expectError(await target.post("/api-tokens", { description: "y" }, { token }), "forbidden");
+    expectError(await target.delete(`/api-tokens/${token}`, { token }), "forbidden");
+  });
+
+  test("are listed page by page, newest first", async () => {
+    const tenant = await target.newTenant();
+    const made: string[] = [];
+    for (let i = 0; i < 5; i++) {
+      made.push(
+        expectStatus(await target.post("/api-tokens", { description: `t${i}` }, { token: tenant.token }), 201).id,
+      );
+    }
+    const first = expectStatus(await target.get("/api-tokens?limit=3", { token: tenant.token }), 200);
+    expect(first.api_tokens.map((item: { id: string }) => item.id)).toEqual(made.slice(2).reverse());
+    await target.post("/api-tokens", { description: "between" }, { token: tenant.token });
+    const rest = expectStatus(
+      await target.get(`/api-tokens?limit=3&cursor=${encodeURIComponent(first.next_cursor)}`, { token: tenant.token }),
+      200,
+    );
+    expect(rest.api_tokens.map((item: { id: string }) => item.id)).toEqual(made.slice(0, 2).reverse());
+    expect(rest.next_cursor).toBeNull();
+    expectInvalid(await target.get("/api-tokens?cursor=nonsense", { token: tenant.token }), "query.cursor");
+    expectInvalid(await target.get("/api-tokens?limit=501", { token: tenant.token }), "query.limit");
+  });
+
+  test("the same Idempotency-Key makes one token and shows it again", async () => {
+    const headers = { "idempotency-key": uniqueName("key") };
+    const first = await target.post("/api-tokens", { description: "once" }, { ...session(), headers });
+    const again = await target.post("/api-tokens", { description: "once" }, { ...session(), headers });
+    expect(expectStatus(again, 201)).toEqual(expectStatus(first, 201));
+    expectError(await target.post("/api-tokens", { description: "twice" }, { ...session(), headers }), "conflict");
+  });
+});

@@ -1,0 +1,30 @@
+/** The table of spec part 7.3: every code with its status, and whether an identical retry may succeed. */
+export const codes = {
+  unauthenticated: { status: 401, retryable: false },
+  invalid_token: { status: 401, retryable: false },
+  invalid_credentials: { status: 401, retryable: false },
+  email_not_verified: { status: 403, retryable: false },
+  forbidden: { status: 403, retryable: false },
+  insufficient_role: { status: 403, retryable: false },
+  workspace_required: { status: 400, retryable: false },
+  workspace_forbidden: { status: 403, retryable: false },
+  workspace_not_found: { status: 404, retryable: false },
+  member_not_found: { status: 404, retryable: false },
+  sandbox_not_found: { status: 404, retryable: false },
+  sandbox_name_conflict: { status: 409, retryable: false },
+  sandbox_not_ready: { status: 409, retryable: true },
+  provisioning_failed: { status: 502, retryable: true },
+  image_not_found: { status: 404, retryable: false },
+  image_disabled: { status: 400, retryable: false },
+  image_immutable: { status: 403, retryable: false },
+  registry_not_found: { status: 404, retryable: false },
+  api_key_not_found: { status: 404, retryable: false },
+  validation_error: { status: 422, retryable: false },
+  not_found: { status: 404, retryable: false },
+  conflict: { status: 409, retryable: false },
+  rate_limited: { status: 429, retryable: true },
+  internal_error: { status: 500, retryable: true },
+  upstream_error: { status: 502, retryable: true },
+} as const;
+
+export type ErrorCode = keyof typeof codes;

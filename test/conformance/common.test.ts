@@ -1,0 +1,230 @@
+// What holds for every route: headers, the order of checks, bodies, limits, the pages about the API itself.
+import { randomUUID } from "node:crypto";
+import { connect } from "node:net";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { expectError, expectInvalid, expectStatus, uniqueName } from "./client.ts";
+import { codes } from "./codes.ts";
+import { openTarget, type Target, type Tenant } from "./target.ts";
+
+let target: Target;
+let user: Tenant;
+
+beforeAll(async () => {
+  target = await openTarget({ SANDGATE_REDIRECT_URIS: "https://app.example.com/signed-in" });
+  user = await target.newTenant();
+});
+afterAll(() => target?.close());
+
+const mine = () => ({ token: user.token, workspace: user.workspace });
+
+describe("requests and answers", () => {
+  test("a well-formed X-Request-Id is taken over, another is replaced", async () => {
+    const given = "client.id_1-2";
+    const answer = await target.get("/workspaces", { token: user.token, headers: { "x-request-id": given } });
+    expect(answer.headers.get("x-request-id")).toBe(given);
+    const failed = await target.get("/nowhere", { headers: { "x-request-id": given } });
+    expect(failed.body.error.request_id).toBe(given);
+    for (const bad of ["a b", "x".repeat(129), "a/b", "\u00e9"]) {
+      const replaced = await target.get("/workspaces", { token: user.token, headers: { "x-request-id": bad } });
+      expect(replaced.headers.get("x-request-id")).not.toBe(bad);
+    }
+  });
+
+  test("a trailing slash never matters, HEAD works as GET", async () => {
+    expectStatus(await target.get("/workspaces/", { token: user.token }), 200);
+    expectStatus(await target.get("/sandboxes/", mine()), 200);
+    const head = await target.send("HEAD", "/workspaces", { token: user.token });
+    expect([head.status, head.text]).toEqual([200, ""]);
+  });
+
+  test("the scheme's case doesn't matter", async () => {
+    expectStatus(await target.get("/workspaces", { headers: { authorization: `bearer ${user.token}` } }), 200);
+    expectStatus(await target.get("/workspaces", { headers: { authorization: `BEARER ${user.token}` } }), 200);
+  });
+
+  test("unknown routes are not found, with or without a token", async () => {
+    expectError(await target.get("/nowhere"), "not_found");
+    expectError(await target.get("/nowhere", mine()), "not_found");
+    expectError(await target.send("PUT", "/sandboxes", mine()), "not_found");
+    expectError(await target.get("/%ff", mine()), "not_found");
+  });
+
+  test("checks come in their order", async () => {
+    const bad = { name: 1 };
+    expectError(await target.post("/sandbox-images", bad), "unauthenticated");
+    expectError(await target.post("/sandbox-images", bad, { token: "nonsense" }), "invalid_token");
+    expectError(await target.post("/sandbox-images", bad, { token: user.token }), "validation_error");
+    const good = { name: "n", image: "busybox" };
+    expectError(await target.post("/sandbox-images", good, { token: user.token }), "workspace_required");
+    expectError(
+      await target.post("/sandbox-images", good, { token: user.token, workspace: randomUUID() }),
+      "workspace_forbidden",
+    );
+    expectError(
+      await target.get("/sandboxes/none", { token: user.token, workspace: randomUUID() }),
+      "workspace_forbidden",
+    );
+  });
+
+  test("one item per offending field, of every place", async () => {
+    expectInvalid(
+      await target.post("/sandbox-images?x=1", { name: 1 }, { token: user.token, workspace: "nonsense" }),
+      "header.x-workspace-id",
+      "body.name",
+      "body.image",
+    );
+    expectInvalid(
+      await target.put(`/workspaces/nonsense/members/${randomUUID()}`, { role: 1 }, { token: user.token }),
+      "path.workspace_id",
+      "body.role",
+    );
+  });
+
+  test("bad bodies are validation errors on the body, and lose nothing", async () => {
+    const cases = [
+      { raw: "{" },
+      { raw: '{"name":"a"}', headers: { "content-type": "text/plain" } },
+      { raw: "[]" },
+      { raw: "null" },
+      { raw: '"text"' },
+      { raw: "" },
+      { raw: JSON.stringify({ name: "x".repeat(1_100_000) }) },
+      { raw: '{"name":"a","__proto__":{"x":1}}', expected: 201 },
+    ];
+    for (const { raw, headers, expected } of cases) {
+      const answer = await target.send("POST", "/workspaces", { token: user.token, raw, ...(headers && { headers }) });
+      if (expected) expectStatus(answer, expected);
+      else expectInvalid(answer, "body");
+    }
+  });
+
+  test("what is no HTTP gets a clean answer", async () => {
+    const { hostname, port } = new URL(target.url);
+    const socket = connect(Number(port), hostname);
+    socket.end("NONSENSE\r\n\r\n");
+    let text = "";
+    for await (const chunk of socket) text += chunk;
+    expect(text).toMatch(/^HTTP\/1\.1 4\d\d /);
+    expect(text).not.toMatch(/at .*\.ts:/);
+  });
+
+  test("browsers of a configured origin may call, others may not", async () => {
+    const preflight = await target.send("OPTIONS", "/sandboxes", {
+      headers: {
+        origin: "https://app.example.com",
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,content-type,x-workspace-id,idempotency-key",
+      },
+    });
+    expect(preflight.status).toBe(204);
+    expect(preflight.headers.get("access-control-allow-origin")).toBe("https://app.example.com");
+    expect(preflight.headers.get("access-control-allow-headers")?.toLowerCase()).toContain("x-workspace-id");
+    const allowed = await target.get("/sandboxes", { ...mine(), headers: { origin: "https://app.example.com" } });
+    expect(allowed.headers.get("access-control-expose-headers")?.toLowerCase()).toContain("x-request-id");
+    const denied = await target.get("/sandboxes", { ...mine(), headers: { origin: "https://evil.example" } });
+    expect(denied.headers.get("access-control-allow-origin")).toBeNull();
+  });
+
+  test("an Idempotency-Key that can't be one is invalid", async () => {
+    const answer = await target.post(
+      "/workspaces",
+      { name: "n" },
+      {
+        token: user.token,
+        headers: { "idempotency-key": "x".repeat(256) },
+      },
+    );
+    expectInvalid(answer, "header.idempotency-key");
+  });
+});
+
+describe("rate limits", () => {
+  test("are announced on every answer", async () => {
+    const answer = await target.get("/workspaces", { token: user.token });
+    expect(Number(answer.headers.get("ratelimit-limit"))).toBeGreaterThan(0);
+    expect(Number(answer.headers.get("ratelimit-remaining"))).toBeGreaterThanOrEqual(0);
+    expect(Number(answer.headers.get("ratelimit-reset"))).toBeGreaterThanOrEqual(0);
+  });
+
+  test("hold per credential, and tell when to come back", async () => {
+    const limited = await openTarget({ SANDGATE_RATE_LIMIT: "30" });
+    try {
+      const [one, two] = [await limited.newTenant(), await limited.newTenant()];
+      const statuses = [];
+      for (let i = 0; i < 40; i++) {
+        statuses.push((await limited.get("/workspaces", { token: one.token })).status);
+      }
+      expect(statuses.at(-1)).toBe(429);
+      expect(statuses.filter((status) => status === 200).length).toBeLessThanOrEqual(30);
+      expectStatus(await limited.get("/workspaces", { token: two.token }), 200);
+    } finally {
+      await limited.close();
+    }
+  });
+});
+
+describe("about the API", () => {
+  test("healthz and readyz need no token", async () => {
+    expectStatus(await target.get("/healthz"), 200);
+    const ready = expectStatus(await target.get("/readyz"), 200);
+    expect(JSON.stringify(ready)).toContain("runtime");
+  });
+
+  test("openapi.json describes every route in OpenAPI 3.1", async () => {
+    const document = expectStatus(await target.get("/openapi.json"), 200);
+    expect(document.openapi).toMatch(/^3\.1/);
+    const operations = Object.entries(document.paths as Record<string, object>).flatMap(([path, item]) =>
+      Object.keys(item).map((method) => `${method.toUpperCase()} ${path.replace(/(.)\/$/, "$1")}`),
+    );
+    expect(operations).toEqual(
+      expect.arrayContaining([
+        "DELETE /workspaces/{workspace_id}",
+        "POST /sandbox-images",
+        "GET /sandbox-images",
+        "PUT /sandbox-images/{id}",
+        "GET /sandbox/monitoring/{sandbox_id}",
+        "POST /api-tokens",
+        "DELETE /api-tokens/{token}",
+        "GET /api-tokens",
+        "POST /auth/login",
+        "POST /auth/refresh",
+        "GET /workspaces",
+        "GET /sandboxes",
+        "POST /sandboxes/provision",
+        "POST /sandboxes/wait",
+        "POST /registries",
+        "GET /registries",
+      ]),
+    );
+  });
+
+  test("docs is a page with an anchor per code, where docs_url points", async () => {
+    const { status, text: page } = await target.get("/docs");
+    expect(status).toBe(200);
+    for (const code of Object.keys(codes)) {
+      expect(page).toContain(`id="${code}"`);
+    }
+    const { docs_url } = (await target.get("/nowhere")).body.error;
+    expect(new URL(docs_url).pathname).toBe("/docs");
+  });
+});
+
+test("a second user of a second workspace sees nothing of the first", async () => {
+  const [one, two] = [await target.newTenant(), await target.newTenant()];
+  const as = (tenant: Tenant) => ({ token: tenant.token, workspace: tenant.workspace });
+  const image = expectStatus(await target.post("/sandbox-images", { name: "secret", image: "busybox" }, as(one)), 201);
+  const workspace = expectStatus(await target.post("/workspaces", { name: "secret" }, as(one)), 201);
+  const token = expectStatus(await target.post("/api-tokens", { description: uniqueName("secret") }, as(one)), 201);
+  const seen: string[] = [];
+  for (const path of ["/sandbox-images", "/sandboxes", "/registries"]) {
+    seen.push((await target.get(path, as(two))).text);
+    expectError(await target.get(path, { token: two.token, workspace: one.workspace }), "workspace_forbidden");
+  }
+  for (const path of ["/workspaces", "/api-tokens"]) {
+    // The header means nothing here.
+    seen.push((await target.get(path, { token: two.token, workspace: one.workspace })).text);
+  }
+  for (const id of [image.id, workspace.id, token.id, one.workspace]) {
+    expect(seen.join()).not.toContain(id);
+  }
+});

@@ -1,0 +1,282 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
+import { requireServer } from "../support/require.ts";
+import { expectError, expectInvalid, expectStatus, isoMicroseconds, uniqueName } from "./client.ts";
+import { openTarget, type Target, type Tenant } from "./target.ts";
+
+const hasEngine = await requireServer("docker", probeEngine);
+
+interface LogEntry {
+  timestamp: string;
+  stream: string;
+  log: string;
+}
+
+/** Says ten lines on each stream, then one a second. */
+const script = `
+i=0
+while [ $i -lt 10 ]; do
+  echo "out $i"
+  echo "err $i" >&2
+  i=$((i + 1))
+done
+while :; do
+  echo "tick $i"
+  i=$((i + 1))
+  sleep 0.2
+done
+`;
+
+describe.runIf(hasEngine)(
+  "monitoring",
+  () => {
+    let target: Target;
+    let owner: Tenant;
+    let stranger: Tenant;
+    let image: TestImage;
+    let imageId: string;
+    let id: string;
+    let name: string;
+    const engine = openTestEngine();
+
+    const as = (tenant: Tenant) => ({ token: tenant.token, workspace: tenant.workspace });
+    const path = (query = "", which = id) => `/sandbox/monitoring/${which}${query}`;
+    const query = async (text = "", which = id) => expectStatus(await target.get(path(text, which), as(owner)), 200);
+
+    beforeAll(async () => {
+      image = await buildImage(engine, { command: ["/bin/sh", "/run"], files: { "/run": script } });
+      target = await openTarget();
+      [owner, stranger] = [await target.newTenant(), await target.newTenant()];
+      const body = { name: "talker", image: image.reference, is_default: true, memory_mb: 256 };
+      imageId = expectStatus(await target.post("/sandbox-images", body, as(target.operator)), 201).id;
+      name = uniqueName("talker");
+      const provisioned = await target.post("/sandboxes/provision", { image_id: imageId, name }, as(owner));
+      id = expectStatus(provisioned, 201).id;
+      expectStatus(await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 60 }, as(owner)), 200);
+      await expect.poll(async () => (await query()).metrics.length, { timeout: 20_000 }).toBeGreaterThan(1);
+    });
+    afterAll(async () => {
+      if (id) await target.delete(`/sandboxes/${id}`, as(owner));
+      await target?.close();
+      await image?.remove();
+    });
+
+    test("answers both streams with the engine's timestamps, oldest first, and samples", async () => {
+      const body = await query();
+      expect(body).toMatchObject({ sandbox_id: id, sandbox_name: name });
+      expect(Object.keys(body).sort()).toEqual(["logs", "metrics", "sandbox_id", "sandbox_name"]);
+      const logs: LogEntry[] = body.logs;
+      for (const entry of logs) {
+        expect(entry).toEqual({
+          timestamp: isoMicroseconds,
+          stream: expect.stringMatching(/^(stdout|stderr)$/),
+          log: expect.any(String),
+        });
+      }
+      const of = (stream: string) => logs.filter((entry) => entry.stream === stream).map((entry) => entry.log);
+      expect(of("stdout").slice(0, 11)).toEqual([...Array.from({ length: 10 }, (_, i) => `out ${i}`), "tick 10"]);
+      expect(of("stderr")).toEqual(Array.from({ length: 10 }, (_, i) => `err ${i}`));
+      expect(logs.map((entry) => entry.timestamp)).toEqual(logs.map((entry) => entry.timestamp).sort());
+      for (const point of body.metrics) {
+        expect(Object.keys(point).sort()).toEqual(["cpu_usage", "memory_usage", "timestamp"]);
+        expect(point.timestamp).toMatch(/Z$/);
+        expect(point.memory_usage).toBeGreaterThan(0);
+      }
+      const cpu: number[] = body.metrics.map((point: { cpu_usage: number }) => point.cpu_usage);
+      expect(cpu).toEqual([...cpu].sort((a, b) => a - b));
+      expect(cpu.at(-1)).toBeGreaterThan(0);
+    });
+
+    test("takes the name for the id", async () => {
+      expect((await query("?include=metrics", name)).sandbox_id).toBe(id);
+    });
+
+    test("limit keeps the newest of each", async () => {
+      const until = new Date().toISOString();
+      const all = await query(`?until=${until}`);
+      const some = await query(`?until=${until}&limit=2`);
+      expect(some.logs).toEqual(all.logs.slice(-2));
+      expect(some.metrics).toEqual(all.metrics.slice(-2));
+      for (const limit of ["0", "10001", "1.5", "x", "-1"]) {
+        expectInvalid(await target.get(path(`?limit=${limit}`), as(owner)), "query.limit");
+      }
+      expectStatus(await target.get(path("?limit=10000"), as(owner)), 200);
+    });
+
+    test("since is inclusive and until is not", async () => {
+      const { logs }: { logs: LogEntry[] } = await query();
+      const [first, second, third] = [logs[5], logs[6], logs[logs.length - 1]];
+      if (!first || !second || !third) throw new Error("there are more lines than that");
+      const window = await query(`?since=${second.timestamp}&until=${third.timestamp}`);
+      expect(window.logs).toEqual(
+        logs.filter((entry) => entry.timestamp >= second.timestamp && entry.timestamp < third.timestamp),
+      );
+      expect((await query(`?until=${first.timestamp}&include=logs`)).logs.length).toBeLessThanOrEqual(5);
+      expect((await query("?since=2020-01-01T00:00:00Z&until=2020-01-02T00:00:00Z")).logs).toEqual([]);
+      // No offset means UTC; another offset means itself.
+      expect((await query(`?since=${second.timestamp.replace("Z", "")}&until=${third.timestamp}`)).logs).toEqual(
+        window.logs,
+      );
+      expect((await query("?since=&until=&stream=")).logs.length).toBeGreaterThan(0);
+    });
+
+    test("stream and include select", async () => {
+      const stderr = await query("?stream=stderr");
+      expect(stderr.logs).toHaveLength(10);
+      expect(stderr.metrics.length).toBeGreaterThan(0);
+      expect(await query("?include=logs")).toMatchObject({ metrics: [] });
+      expect((await query("?include=metrics")).logs).toEqual([]);
+      expect((await query("?include=metrics,logs")).logs.length).toBeGreaterThan(0);
+    });
+
+    test("refuses what makes no sense", async () => {
+      const now = new Date().toISOString();
+      expectInvalid(await target.get(path("?stream=stdin"), as(owner)), "query.stream");
+      for (const include of ["", "logs,", "cpu", "logs,cpu"]) {
+        expectInvalid(await target.get(path(`?include=${include}`), as(owner)), "query.include");
+      }
+      for (const since of ["yesterday", "2026-01-01", "2026-13-01T00:00:00Z"]) {
+        expectInvalid(await target.get(path(`?since=${since}`), as(owner)), "query.since");
+      }
+      expectInvalid(await target.get(path(`?since=${now}&until=${now}`), as(owner)), "query.since");
+      expectInvalid(
+        await target.get(path("?since=x&until=y&limit=0&stream=z"), as(owner)),
+        "query.since",
+        "query.until",
+        "query.limit",
+        "query.stream",
+      );
+    });
+
+    test("another's sandbox can't be told from none", async () => {
+      const answers = [
+        await target.get(path(), as(stranger)),
+        await target.get(path("", name), as(stranger)),
+        await target.get(path("", "no-such"), as(stranger)),
+      ];
+      for (const answer of answers) {
+        expectError(answer, "sandbox_not_found");
+        expect(answer.body.error.message).toBe(answers[2]?.body.error.message);
+      }
+      expectError(await target.get(path(), { token: owner.token }), "workspace_required");
+      expectError(await target.get(path()), "unauthenticated");
+    });
+
+    test("a sandbox still provisioning answers with what there is", async () => {
+      const body = { name: "slow", image: image.reference, is_default: true, memory_mb: 256, readiness_port: 9 };
+      const slow = expectStatus(await target.post("/sandbox-images", body, as(target.operator)), 201);
+      const made = expectStatus(await target.post("/sandboxes/provision", { image_id: slow.id }, as(owner)), 201);
+      expect(await query("", made.id)).toMatchObject({ sandbox_id: made.id, sandbox_name: made.name });
+      expectStatus(await target.delete(`/sandboxes/${made.id}`, as(owner)), 204);
+    });
+
+    test("logs outlive the sandbox, down to its last line", async () => {
+      const body = { name: "brief", is_default: true, memory_mb: 256 };
+      const brief = await buildImage(engine, {
+        command: ["/bin/sh", "-c", "echo first; sleep 1; echo last >&2; exit 3"],
+      });
+      const made = await target.post("/sandbox-images", { ...body, image: brief.reference }, as(target.operator));
+      const provisioned = await target.post(
+        "/sandboxes/provision",
+        { image_id: expectStatus(made, 201).id },
+        as(owner),
+      );
+      const { id: briefId } = expectStatus(provisioned, 201);
+      await expect
+        .poll(async () => (await target.get(`/sandboxes/${briefId}`, as(owner))).body.state, { timeout: 20_000 })
+        .toBe("failed");
+      await expect
+        .poll(async () => (await query("", briefId)).logs.map((entry: LogEntry) => [entry.stream, entry.log]), {
+          timeout: 5_000,
+        })
+        .toEqual([
+          ["stdout", "first"],
+          ["stderr", "last"],
+        ]);
+      await brief.remove();
+    });
+
+    test("the live stream goes on where it was left, with nothing lost or repeated", async () => {
+      const first = await readStream(8);
+      const resumed = await readStream(8, first.at(-1)?.id);
+      const ticks = [...first, ...resumed]
+        .filter((event) => event.event === "log")
+        .map((event) => Number(event.data.log.replace("tick ", "")));
+      expect(ticks.length).toBeGreaterThan(8);
+      for (const [index, tick] of ticks.entries()) {
+        expect(tick).toBe((ticks[0] ?? 0) + index);
+      }
+      expect(first[0]?.data).toMatchObject({ timestamp: expect.stringMatching(/Z$/) });
+    });
+
+    test("the live stream says what else went wrong the ordinary way", async () => {
+      expectError(await target.get(path("/stream"), as(stranger)), "sandbox_not_found");
+      expectError(await target.get(path("/stream")), "unauthenticated");
+      const answer = await target.get(path("/stream"), { ...as(owner), headers: { "last-event-id": "nonsense" } });
+      expectInvalid(answer, "header.last-event-id");
+    });
+
+    test("the live stream ends with the session", async () => {
+      const { tokens } = expectStatus(
+        await target.post("/auth/login", { username: owner.username, password: owner.password }),
+        200,
+      );
+      const response = await fetch(target.url + path("/stream"), {
+        headers: { authorization: `Bearer ${tokens.access_token}`, "x-workspace-id": owner.workspace },
+      });
+      expect(response.status).toBe(200);
+      await delay(300);
+      expectStatus(await target.post("/auth/logout", { refresh_token: tokens.refresh_token }), 204);
+      // Resolves only when the server ends the stream.
+      expect(await response.text()).toContain("event: log");
+    });
+
+    interface StreamEvent {
+      id: string;
+      event: string;
+      data: { timestamp: string; log: string };
+    }
+
+    async function readStream(count: number, lastEventId?: string): Promise<StreamEvent[]> {
+      const abort = new AbortController();
+      const response = await fetch(target.url + path("/stream"), {
+        headers: {
+          authorization: `Bearer ${owner.token}`,
+          "x-workspace-id": owner.workspace,
+          ...(lastEventId === undefined ? {} : { "last-event-id": lastEventId }),
+        },
+        signal: abort.signal,
+      });
+      expect(response.headers.get("content-type")).toMatch(/^text\/event-stream/);
+      expect(response.headers.get("x-request-id")).toMatch(/\S/);
+      const events: StreamEvent[] = [];
+      let text = "";
+      try {
+        for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+          text += chunk;
+          for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+            const fields = Object.fromEntries(
+              text
+                .slice(0, end)
+                .split("\n")
+                .filter((line) => !line.startsWith(":"))
+                .map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1).trimStart()]),
+            );
+            text = text.slice(end + 2);
+            if (fields.data !== undefined) {
+              events.push({ id: fields.id ?? "", event: fields.event ?? "", data: JSON.parse(fields.data) });
+            }
+          }
+          if (events.length >= count) {
+            return events.slice(0, count);
+          }
+        }
+        return events;
+      } finally {
+        abort.abort();
+      }
+    }
+  },
+  90_000,
+);

@@ -1,0 +1,117 @@
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { startPlatform } from "../support/platform.ts";
+import { type Client, createClient, expectStatus, uniqueName } from "./client.ts";
+
+/** A signed-in user with a workspace of its own. */
+export interface Tenant {
+  username: string;
+  password: string;
+  token: string;
+  refreshToken: string;
+  workspace: string;
+}
+
+/** The service under test: one that runs already, or one that this run starts. */
+export interface Target extends Client {
+  /** The operator account. */
+  operator: Tenant;
+  /** A global default image that serves a page on port 8080 and logs each request on standard error. */
+  defaultImageId: string;
+  /** Its reference, which the engine has without any registry: good for other default images, by the operator. */
+  defaultReference: string;
+  /** Registers, verifies and signs in a new user. */
+  newTenant(): Promise<Tenant>;
+  /** The token in the last mail to this address. */
+  mailedToken(username: string): Promise<string>;
+  close(): Promise<void>;
+}
+
+/**
+ * Opens the service at SANDGATE_CONFORMANCE_URL, with its operator in SANDGATE_CONFORMANCE_USERNAME and _PASSWORD and its
+ * folder of mails in SANDGATE_CONFORMANCE_MAIL, or starts the one-process platform with these settings.
+ */
+export async function openTarget(settings: Record<string, string> = {}): Promise<Target> {
+  const given = process.env.SANDGATE_CONFORMANCE_URL;
+  if (given !== undefined) {
+    const { SANDGATE_CONFORMANCE_USERNAME, SANDGATE_CONFORMANCE_PASSWORD, SANDGATE_CONFORMANCE_MAIL } = process.env;
+    return describeTarget({
+      url: given,
+      username: SANDGATE_CONFORMANCE_USERNAME ?? "admin@localhost",
+      password: SANDGATE_CONFORMANCE_PASSWORD ?? "",
+      mailFolder: SANDGATE_CONFORMANCE_MAIL ?? "data/mail",
+      close: async () => {},
+    });
+  }
+  const platform = await startPlatform({
+    settings: { SANDGATE_RATE_LIMIT: "100000", SANDGATE_SIGNIN_RATE_LIMIT: "100000", ...settings },
+  });
+  return describeTarget({
+    url: platform.url,
+    username: platform.admin.username,
+    password: platform.admin.password,
+    mailFolder: platform.mailFolder,
+    close: () => platform.stop(),
+  });
+}
+
+async function describeTarget(o: {
+  url: string;
+  username: string;
+  password: string;
+  mailFolder: string;
+  close(): Promise<void>;
+}): Promise<Target> {
+  const client = createClient(o.url);
+
+  async function signIn(username: string, password: string): Promise<Tenant> {
+    const { tokens } = expectStatus(await client.post("/auth/login", { username, password, recaptchaToken: "" }), 200);
+    const token: string = tokens.access_token;
+    const { workspaces } = expectStatus(await client.get("/workspaces", { token }), 200);
+    return { username, password, token, refreshToken: tokens.refresh_token, workspace: workspaces[0].id };
+  }
+
+  async function mailedToken(username: string): Promise<string> {
+    for (let tries = 0; tries < 100; tries++) {
+      const names = await readdir(o.mailFolder).catch(() => []);
+      const mails = await Promise.all(names.map((name) => readFile(join(o.mailFolder, name), "utf8")));
+      const mine = mails.filter((mail) => mail.includes(`To: ${username}`)).sort();
+      // A mail's quoted-printable lines are broken with "=" and hold "=" as "=3D".
+      const text = mine
+        .at(-1)
+        ?.replace(/=\r?\n/g, "")
+        .replace(/=3D/g, "=");
+      const token = text && /token=([A-Za-z0-9._~-]+)/.exec(text)?.[1];
+      if (token) {
+        return token;
+      }
+      await delay(50);
+    }
+    throw new Error(`no mail to ${username} in ${o.mailFolder}`);
+  }
+
+  async function newTenant(): Promise<Tenant> {
+    const username = `${uniqueName("user")}@example.com`;
+    const password = "correct horse battery";
+    expectStatus(await client.post("/auth/register", { username, password, recaptchaToken: "" }), 201);
+    expectStatus(await client.post("/auth/verify-email", { token: await mailedToken(username) }), 200);
+    return signIn(username, password);
+  }
+
+  const operator = await signIn(o.username, o.password);
+  const { images } = expectStatus(
+    await client.get("/sandbox-images?enabled_only=true", { token: operator.token, workspace: operator.workspace }),
+    200,
+  );
+  const defaultImage = images.find((image: { is_default: boolean }) => image.is_default);
+  return {
+    ...client,
+    operator,
+    defaultImageId: defaultImage.id,
+    defaultReference: defaultImage.image,
+    newTenant,
+    mailedToken,
+    close: o.close,
+  };
+}
