@@ -11,7 +11,7 @@ engine has-image "$default_image" 2>/dev/null || {
   prepare_default_image
 }
 
-export SANDGATE_DEFAULT_IMAGE="${SANDGATE_DEFAULT_IMAGE-default=$default_image}"
+export SANDGATE_DEFAULT_IMAGE="${SANDGATE_DEFAULT_IMAGE-default=$default_image,8080}"
 # Spares every later start, and each database's writer thread, the stripping of types: half the time and memory of those threads.
 export NODE_COMPILE_CACHE="${NODE_COMPILE_CACHE-$PWD/node_modules/.cache/node}"
 exec "$node" deploy/local/src/main.ts

@@ -93,7 +93,7 @@ function withoutSettings(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
 /** The image that start.sh builds. */
 async function defaultImageSetting(): Promise<string> {
   const { version } = JSON.parse(await readFile(join(root, "package.json"), "utf8")) as { version: string };
-  return `default=sandgate/default:${version}`;
+  return `default=sandgate/default:${version},8080`;
 }
 
 async function awaitReady(started: RunningProcess, url: string): Promise<void> {
