@@ -45,14 +45,14 @@ export function isExpired(token: Pick<ApiToken, "expiresAt">, now: number): bool
   return token.expiresAt !== undefined && token.expiresAt <= now;
 }
 
-/**
- * Remembers when tokens were used, at most once a minute each, so that a request doesn't cost a write. What `take`
- * returns is forgotten here and has to be stored.
- */
-export function createUseLog(): {
+export interface UseLog {
   note(token: Pick<ApiToken, "id" | "lastUsedAt">, now: number): void;
+  /** What it answers is forgotten here and has to be stored. */
   take(): { id: string; usedAt: number }[];
-} {
+}
+
+/** Remembers when tokens were used, to the minute, so that a request doesn't cost a write. */
+export function createUseLog(): UseLog {
   let uses = new Map<string, number>();
   return {
     note(token, now) {

@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rename, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { timestampDate, timestampFromMs } from "@bufbuild/protobuf/wkt";
@@ -375,6 +375,16 @@ test.each([
 ])("a bad setting is named: %o", async (env) => {
   await expect(open(env)).rejects.toThrow(Object.keys(env)[0]);
   await bus.close();
+  await open();
+});
+
+test("a key ring that doesn't open the signing keys fails the start", async () => {
+  await open();
+  await close();
+  await rename(join(folder, "keys.json"), join(folder, "kept.json"));
+  await expect(open()).rejects.toThrow();
+  await bus.close();
+  await rename(join(folder, "kept.json"), join(folder, "keys.json"));
   await open();
 });
 

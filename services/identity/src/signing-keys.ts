@@ -39,6 +39,9 @@ interface AccessClaims {
 }
 
 export interface SigningKeys {
+  /** What session tokens say in `iss` and `aud`. */
+  readonly issuer: string;
+  readonly audience: string;
   /** A JWT of RFC 9068's type with `sid` (session) and `op` (operator), good for 300 seconds. */
   signAccessToken(claims: AccessClaims): Promise<string>;
   /** The key that derives the successors of refresh tokens. */
@@ -115,6 +118,8 @@ export async function openSigningKeys(options: {
   await maintain();
 
   return {
+    issuer,
+    audience,
     maintain,
     async signAccessToken({ userId, sessionId, operator }) {
       const key = pickSigningKey(sessionKeys, now());

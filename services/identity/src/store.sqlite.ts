@@ -84,11 +84,13 @@ const migrations = [
    CREATE INDEX mails_created ON mails (created_at);`,
 ];
 
+export interface OpenedStore {
+  database: IdentityDatabase;
+  store: IdentityStore;
+}
+
 /** Opens identity's database. The store's reads run in the calling thread, its transactions in the writer's. */
-export async function openSqliteStore(options: {
-  file: string;
-  logger: Logger;
-}): Promise<{ database: IdentityDatabase; store: IdentityStore }> {
+export async function openSqliteStore(options: { file: string; logger: Logger }): Promise<OpenedStore> {
   const database: IdentityDatabase = await openSqlite<typeof transactions>({
     ...options,
     migrations,

@@ -1,0 +1,167 @@
+import { create, toBinary } from "@bufbuild/protobuf";
+import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
+import type { ServiceImpl } from "@connectrpc/connect";
+import type { EventBus } from "@sandgate/kit/bus";
+import { callOf, userOf } from "@sandgate/kit/context";
+import { DomainError, invalid } from "@sandgate/kit/errors";
+import { type AnswerStore, answerOnce } from "@sandgate/kit/idempotency";
+import { isUuid, newId } from "@sandgate/kit/ids";
+import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
+import type { Keyring } from "@sandgate/kit/sealing";
+import {
+  type ApiToken as ApiTokenMessage,
+  ApiTokenSchema,
+  CreateApiTokenRequestSchema,
+  CreateApiTokenResponseSchema,
+  type IdentityService,
+} from "@sandgate/proto/identity/v1/identity";
+import type { Accounts } from "./accounts.ts";
+import { type ApiToken, hintOf, isApiToken, isExpired, newApiToken, type UseLog } from "./api-tokens.ts";
+import { apiTokenRevoked, signalApiTokenRevoked } from "./events.ts";
+import type { Sessions } from "./sign-in.ts";
+import type { SigningKeys } from "./signing-keys.ts";
+import type { IdentityStore } from "./store.ts";
+import { hashSecret } from "./tokens.ts";
+import { type User, usernameKey } from "./users.ts";
+
+/** What answers the service's calls. */
+export function createHandlers(o: {
+  accounts: Accounts;
+  sessions: Sessions;
+  keys: SigningKeys;
+  store: IdentityStore;
+  answers: AnswerStore;
+  uses: UseLog;
+  /** Stores what the log of uses holds. */
+  storeUses(): Promise<void>;
+  /** Runs what an answer must not wait for. */
+  runInBackground(what: string, task: () => Promise<void>): void;
+  bus: EventBus;
+  keyring: Keyring;
+  now: () => number;
+}): ServiceImpl<typeof IdentityService> {
+  const { accounts, sessions, keys, store, uses, bus, keyring, now } = o;
+
+  return {
+    async register(request, context) {
+      await accounts.register(request, callOf(context));
+      return {};
+    },
+    async verifyEmail({ token }) {
+      await accounts.verifyEmail(token);
+      return {};
+    },
+    resendVerification({ username }) {
+      // Its time would tell whether there is such a user.
+      o.runInBackground("renew a verification", () => accounts.resendVerification(username));
+      return {};
+    },
+
+    async signIn({ username, password }) {
+      return { tokens: await sessions.signIn(username, password) };
+    },
+    async refreshSession({ refreshToken }) {
+      return { tokens: await sessions.refresh(refreshToken) };
+    },
+    async signOut({ refreshToken }) {
+      await sessions.signOut(refreshToken);
+      return {};
+    },
+
+    createApiToken(request, context) {
+      const call = callOf(context);
+      const user = userOf(call);
+      return answerOnce({
+        call,
+        rpc: "CreateApiToken",
+        request: toBinary(CreateApiTokenRequestSchema, request),
+        schema: CreateApiTokenResponseSchema,
+        keyring,
+        answers: o.answers,
+        async work(claimFor) {
+          const createdAt = now();
+          const token = newApiToken();
+          const record: ApiToken = {
+            id: newId(createdAt),
+            userId: user.id,
+            description: request.description,
+            hint: hintOf(token),
+            workspaceId: parseWorkspaceId(request.workspaceId),
+            expiresAt: request.expiresAt && timestampMs(request.expiresAt),
+            createdAt,
+            lastUsedAt: undefined,
+          };
+          if (isExpired(record, createdAt)) throw invalid("expires_at", "must be in the future");
+          const response = create(CreateApiTokenResponseSchema, { apiToken: toApiToken(record), token });
+          await store.createApiToken({ ...record, tokenHash: hashSecret(token) }, await claimFor(response));
+          return response;
+        },
+      });
+    },
+    async listApiTokens({ page }, context) {
+      const user = userOf(callOf(context));
+      await o.storeUses();
+      const limit = pageLimit(page?.limit);
+      const tokens = await store.listApiTokens(user.id, limit + 1, decodeCursor(page?.cursor ?? ""));
+      const { rows, nextCursor } = toPage(tokens, limit, (token) => token);
+      return { apiTokens: rows.map(toApiToken), nextCursor };
+    },
+    async revokeApiToken({ tokenOrId }, context) {
+      const call = callOf(context);
+      const user = userOf(call);
+      const id = isApiToken(tokenOrId) ? (await store.findApiToken(hashSecret(tokenOrId)))?.id : tokenOrId;
+      if (id === undefined || !(await store.revokeApiToken(user.id, id, [apiTokenRevoked(id, user.id, call)]))) {
+        throw new DomainError("API_KEY_NOT_FOUND", "You have no such API token.");
+      }
+      signalApiTokenRevoked(bus, id);
+      return {};
+    },
+    async verifyApiToken({ token }) {
+      const found = isApiToken(token) ? await store.findApiToken(hashSecret(token)) : undefined;
+      if (!found || isExpired(found, now())) {
+        throw new DomainError("INVALID_TOKEN", "The API token is unknown, was revoked or has expired.");
+      }
+      uses.note(found, now());
+      return {
+        tokenId: found.id,
+        userId: found.userId,
+        operator: found.operator,
+        ...(found.workspaceId !== undefined && { workspaceId: found.workspaceId }),
+        ...(found.expiresAt !== undefined && { expiresAt: timestampFromMs(found.expiresAt) }),
+      };
+    },
+
+    async batchGetUsers({ userIds, usernames }) {
+      const users = await store.findUsers(userIds, usernames.map(usernameKey));
+      return { users: users.map(toUser) };
+    },
+    async getSigningKeys() {
+      const [jwks, endedSessionIds] = await Promise.all([keys.publicJwks(), sessions.listEnded()]);
+      return { jwks: JSON.stringify(jwks), endedSessionIds, issuer: keys.issuer, audience: keys.audience };
+    },
+  };
+}
+
+/** Empty: not bound to a workspace. Whether the user is a member is the facade's to check. */
+function parseWorkspaceId(given: string): string | undefined {
+  if (given === "") return undefined;
+  const id = given.toLowerCase();
+  if (!isUuid(id)) throw invalid("workspace_id", "must be a UUID");
+  return id;
+}
+
+function toUser({ id, username, verified, operator, createdAt }: User) {
+  return { id, username, verified, operator, createdAt: timestampFromMs(createdAt) };
+}
+
+function toApiToken(token: ApiToken): ApiTokenMessage {
+  return create(ApiTokenSchema, {
+    id: token.id,
+    description: token.description,
+    tokenHint: token.hint,
+    workspaceId: token.workspaceId ?? "",
+    createdAt: timestampFromMs(token.createdAt),
+    ...(token.expiresAt !== undefined && { expiresAt: timestampFromMs(token.expiresAt) }),
+    ...(token.lastUsedAt !== undefined && { lastUsedAt: timestampFromMs(token.lastUsedAt) }),
+  });
+}

@@ -1,0 +1,60 @@
+import {
+  choice,
+  defineSettings,
+  readSettings,
+  SettingsError,
+  type SettingValues,
+  secret,
+  text,
+} from "@sandgate/kit/settings";
+import { DEFAULT_OPERATOR_USERNAME, PASSWORD_LENGTH } from "./users.ts";
+
+export const identitySettings = defineSettings({
+  data: text("SANDGATE_DATA", { default: "./data", doc: "Folder of this machine's data; mails are written under it." }),
+  publicUrl: text("SANDGATE_PUBLIC_URL", {
+    default: "http://127.0.0.1:8080",
+    doc: "Address under which clients reach the API; the base of links in mails and the issuer of session tokens.",
+  }),
+  registration: choice("SANDGATE_REGISTRATION", ["open", "closed"], {
+    default: "open",
+    doc: "Whether anybody may register an account.",
+  }),
+  smtpUrl: secret("SANDGATE_SMTP_URL", {
+    optional: true,
+    doc: "SMTP server for mails (smtp[s]://user:password@host:port). Without it each mail is written to a file.",
+  }),
+  mailFrom: text("SANDGATE_MAIL_FROM", { default: "Sandgate <sandgate@localhost>", doc: "Sender of mails." }),
+  adminUsername: text("SANDGATE_ADMIN_USERNAME", {
+    default: DEFAULT_OPERATOR_USERNAME,
+    doc: "User name of the operator account that the first start creates.",
+  }),
+  adminPassword: secret("SANDGATE_ADMIN_PASSWORD", {
+    optional: true,
+    doc: "Password of that account. Without it a random one is made and shown once.",
+  }),
+});
+
+/** Throws a SettingsError for bad ones. The public address comes in its normal form, without a slash at its end. */
+export function readIdentitySettings(env: NodeJS.ProcessEnv): SettingValues<typeof identitySettings> {
+  const settings = readSettings(identitySettings, env);
+  checkSmtpUrl(settings.smtpUrl);
+  checkAdminPassword(settings.adminPassword);
+  return { ...settings, publicUrl: parsePublicUrl(settings.publicUrl) };
+}
+
+function parsePublicUrl(text: string): string {
+  const url = URL.parse(text);
+  if (url?.protocol === "http:" || url?.protocol === "https:") return url.href.replace(/\/+$/, "");
+  throw new SettingsError([`${identitySettings.publicUrl.name} must be an http or https address, not "${text}"`]);
+}
+
+function checkSmtpUrl(text: string | undefined): void {
+  if (text === undefined || ["smtp:", "smtps:"].includes(URL.parse(text)?.protocol ?? "")) return;
+  throw new SettingsError([`${identitySettings.smtpUrl.name} must be an smtp or smtps address`]);
+}
+
+function checkAdminPassword(password: string | undefined): void {
+  const { min, max } = PASSWORD_LENGTH;
+  if (password === undefined || (password.length >= min && password.length <= max)) return;
+  throw new SettingsError([`${identitySettings.adminPassword.name} must have ${min} to ${max} characters`]);
+}
