@@ -1,0 +1,46 @@
+import type { Call } from "@sandgate/kit/context";
+import { type StagedEvent, stageEvent } from "@sandgate/kit/outbox";
+import {
+  ImageCreatedSchema,
+  ImageDeletedSchema,
+  ImageUpdatedSchema,
+  WorkspacePurgedSchema,
+} from "@sandgate/proto/imageregistry/v1/image_registry_events";
+
+interface ChangedImage {
+  readonly id: string;
+  readonly workspaceId: string;
+  /** The image's version after the change. */
+  readonly version: number;
+}
+
+const schemas = { created: ImageCreatedSchema, updated: ImageUpdatedSchema, deleted: ImageDeletedSchema };
+
+/** @param call left out where nobody's call makes the image */
+export function imageChanged(
+  change: keyof typeof schemas,
+  { id, workspaceId, version }: ChangedImage,
+  call?: Call,
+): StagedEvent {
+  return stageEvent({
+    subject: `sandgate.image-registry.image.${change}.v1`,
+    entityId: id,
+    entityVersion: version,
+    workspaceId,
+    call,
+    schema: schemas[change],
+    payload: { imageId: id },
+  });
+}
+
+/** @param version of the workspace's guard, which grows with every purge */
+export function workspacePurged(workspaceId: string, version: number): StagedEvent {
+  return stageEvent({
+    subject: "sandgate.image-registry.workspace.workspace_purged.v1",
+    entityId: workspaceId,
+    entityVersion: version,
+    workspaceId,
+    schema: WorkspacePurgedSchema,
+    payload: { workspaceId },
+  });
+}
