@@ -61,7 +61,11 @@ export function explainPullFailure(error: unknown, registryHost: string): Domain
   ) {
     return new DomainError("IMAGE_PULL_UNAUTHORIZED", `${registryHost} refused the credential for this image.`, cause);
   }
-  if (/no matching manifest|unsupported|invalid reference|not implemented|does not match .*platform/i.test(message)) {
+  if (
+    /no matching manifest|unsupported (media|manifest)|image operating system|invalid reference|does not match .*platform/i.test(
+      message,
+    )
+  ) {
     return new DomainError("PROVISIONING_FAILED", `The image can't run here: ${message}`, cause);
   }
   if (/no space left|input\/output error|failed to register layer/i.test(message)) return unavailable(error);

@@ -27,6 +27,9 @@ const capabilities = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVI
 /** Containers inspected at once by `list`. */
 const inspectedAtOnce = 16;
 
+/** Of one `ensure`, 0.1 s apart. */
+const creationAttempts = 20;
+
 const mebibyte = 1024 * 1024;
 
 export interface DockerRuntimeOptions {
@@ -61,7 +64,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
   // Until the engine refuses it once: only overlay2 on xfs with pquota, btrfs, zfs and devicemapper have quotas.
   let limitsDisk = true;
 
-  const containerOf = (sandboxId: string) => engine.getContainer(`sandgate-${sandboxId}`);
+  const containerOf = (sandboxId: string) => engine.getContainer(containerNameOf(sandboxId));
   const ourLabel = `${labels.installation}=${installationId}`;
 
   async function inspect(id: string): Promise<ContainerInspectInfo | undefined> {
@@ -156,7 +159,9 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     try {
       const name = containerNameOf(spec.sandboxId);
       let info = await inspect(name);
-      if (!info) {
+      // A name can be taken before its container can be seen, while another process makes it or it is being removed.
+      for (let attempt = 1; !info && attempt <= creationAttempts; attempt++) {
+        if (attempt > 1) await delay(100);
         await create(spec);
         info = await inspect(name);
       }
@@ -164,7 +169,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
         await start(engine.getContainer(info.Id));
         info = await inspect(name);
       }
-      // Another installation's container has the name, or it was removed meanwhile.
+      // Another installation's container has the name, or it was removed at once.
       if (!info) throw new DomainError("RUNTIME_UNAVAILABLE", "The container was not there after it was made.");
       return observationOf(info);
     } catch (error) {

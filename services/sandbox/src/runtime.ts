@@ -62,7 +62,8 @@ export interface Runtime {
   findLocalImage(reference: string): Promise<{ reference: string; digest: string } | undefined>;
 
   /**
-   * Brings an image onto the engine. Throws IMAGE_PULL_UNAUTHORIZED (the registry refused the credential),
+   * Brings an image onto the engine. It authorizes nothing: for a digest that the engine has, it may not ask the registry
+   * at all. Throws IMAGE_PULL_UNAUTHORIZED (the registry refused the credential),
    * IMAGE_NOT_FOUND_IN_REGISTRY, REGISTRY_UNREACHABLE (also: it failed or is overloaded; worth a retry) or
    * PROVISIONING_FAILED (an image this engine can't run, such as one for another architecture).
    */

@@ -1,0 +1,366 @@
+import { execFile } from "node:child_process";
+import { randomInt, randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { connect, createServer, type Socket } from "node:net";
+import { networkInterfaces, tmpdir } from "node:os";
+import { join } from "node:path";
+import { PassThrough } from "node:stream";
+import { setTimeout as delay } from "node:timers/promises";
+import { promisify } from "node:util";
+import { createLogger } from "@sandgate/kit/logging";
+import { createDockerRuntime } from "@sandgate/sandbox/runtime.docker";
+import type { Container } from "dockerode";
+import { afterAll, describe, expect, it } from "vitest";
+import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
+import { startProcess } from "../support/process.ts";
+import { probeRegistry, startRegistry } from "../support/registry.ts";
+import { requireServer } from "../support/require.ts";
+import { describeRuntime, type RuntimeHarness } from "./runtime.ts";
+
+const execute = promisify(execFile);
+const url = process.env.DOCKER_HOST ?? "docker:///var/run/docker.sock";
+const logger = createLogger({ service: "runtime-test", level: "silent" });
+const isAvailable = await requireServer("docker", async () => {
+  await probeEngine();
+  await probeRegistry();
+  await execute("iptables", ["-S", "DOCKER-USER"]);
+});
+
+/**
+ * Hosts to reach or not: a network namespace of its own behind the host, with a public and a private address, and a
+ * link-local address on the host's loopback interface. Numbered at random, so that two runs on a machine don't meet.
+ */
+async function openPeers(): Promise<{ addresses: RuntimeHarness["peers"]; close(): Promise<void> }> {
+  const number = randomInt(64);
+  const network = { public: `203.0.113.${number * 4}`, private: `10.213.77.${number * 4}` };
+  const addresses = {
+    public: hostOf(network.public, 2),
+    private: hostOf(network.private, 2),
+    linkLocal: `169.254.77.${number}`,
+  };
+  const namespace = `sandgate-test${number}`;
+  const link = `sgtest${number}`;
+  const ip = (...args: string[]) => execute("ip", args);
+  const close = async () => {
+    await Promise.all(servers.map((server) => server.stop()));
+    await ip("address", "del", `${addresses.linkLocal}/32`, "dev", "lo").catch(() => {});
+    await ip("link", "del", link).catch(() => {});
+    await ip("netns", "del", namespace).catch(() => {});
+    await rm(folder, { recursive: true });
+  };
+  const folder = await mkdtemp(join(tmpdir(), "sandgate-peers-"));
+  await writeFile(join(folder, "index.html"), "peer\n");
+  const servers: ReturnType<typeof startProcess>[] = [];
+  try {
+    await ip("netns", "add", namespace);
+    await ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", namespace);
+    await ip("link", "set", link, "up");
+    await ip("-n", namespace, "link", "set", "eth0", "up");
+    for (const subnet of Object.values(network)) {
+      await ip("address", "add", `${hostOf(subnet, 1)}/30`, "dev", link);
+      await ip("-n", namespace, "address", "add", `${hostOf(subnet, 2)}/30`, "dev", "eth0");
+    }
+    await ip("address", "add", `${addresses.linkLocal}/32`, "dev", "lo");
+    const env = { PATH: process.env.PATH };
+    const serve = ["busybox", "httpd", "-f", "-h", folder, "-p"];
+    servers.push(
+      startProcess("ip", ["netns", "exec", namespace, ...serve, "8000"], { env }),
+      startProcess("busybox", [...serve.slice(1), `${addresses.linkLocal}:8000`], { env }),
+    );
+    for (const address of Object.values(addresses)) {
+      while (!(await fetch(`http://${address}:8000/`).catch(() => undefined))?.ok) await delay(50);
+    }
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  return { addresses, close };
+}
+
+function hostOf(subnet: string, host: number): string {
+  return subnet.replace(/\d+$/, (last) => String(Number(last) + host));
+}
+
+/** The engine under an address of its own, which can be taken away. */
+async function openProxy(socketPath: string): Promise<{ close(): Promise<void> }> {
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    const upstream = connect(new URL(url).pathname);
+    for (const each of [socket, upstream]) sockets.add(each.on("error", () => {}));
+    socket.pipe(upstream).pipe(socket);
+  }).listen(socketPath);
+  await once(server, "listening");
+  return {
+    async close() {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+      await once(server, "close");
+    },
+  };
+}
+
+/** What a container, or an exec in it, prints on both streams until it ends. */
+async function collect(stream: NodeJS.ReadableStream): Promise<string> {
+  const both = new PassThrough();
+  openTestEngine().modem.demuxStream(stream, both, both);
+  stream.on("end", () => both.end());
+  let text = "";
+  for await (const chunk of both) text += chunk;
+  return text;
+}
+
+async function openHarness(): Promise<RuntimeHarness> {
+  const closing = new AsyncDisposableStack();
+  try {
+    return await fillHarness(closing);
+  } catch (error) {
+    await closing.disposeAsync();
+    throw error;
+  }
+}
+
+async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarness> {
+  const engine = openTestEngine();
+  const installationId = `test-${randomUUID()}`;
+  const open = () => createDockerRuntime({ url, installationId, isolation: true, logger });
+  const runtime = open();
+  const credential = { username: "alice", password: "correct horse" };
+  const registry = closing.adopt(await startRegistry({ users: [credential] }), (each) => each.stop());
+  const peers = closing.adopt(await openPeers(), (each) => each.close());
+  await runtime.check();
+  const containerOf = (sandboxId: string) => engine.getContainer(`sandgate-${sandboxId}`);
+  const makeImage = async (command: readonly string[], programs?: readonly string[]) => {
+    const image = await buildImage(engine, {
+      command,
+      ...(programs && { programs }),
+      files: { "www/index.html": "hello\n" },
+    });
+    closing.defer(() => image.remove());
+    return image.id;
+  };
+  const tools = await makeImage(["sleep", "3600"]);
+  return {
+    runtime,
+    installationId,
+    openSecond: open,
+    makeImage,
+    async exec(sandboxId, command) {
+      const exec = await containerOf(sandboxId).exec({ Cmd: [...command], AttachStdout: true, AttachStderr: true });
+      const output = await collect(await exec.start({}));
+      const { ExitCode: exitCode } = await exec.inspect();
+      return { exitCode: exitCode ?? -1, output };
+    },
+    async readLogs(sandboxId) {
+      return collect(await containerOf(sandboxId).logs({ stdout: true, stderr: true, follow: false }).then(asStream));
+    },
+    async addressOf(sandboxId) {
+      const info = await containerOf(sandboxId).inspect();
+      return info.NetworkSettings.Networks.sandgate?.IPAddress ?? "";
+    },
+    async runUnprotected(command) {
+      const labels = { "sandgate.io/test": installationId };
+      const container: Container = await engine.createContainer({ Image: tools, Cmd: [...command], Labels: labels });
+      try {
+        await container.start();
+        const { StatusCode: exitCode } = await container.wait();
+        const output = await collect(
+          await container.logs({ stdout: true, stderr: true, follow: false }).then(asStream),
+        );
+        return { exitCode, output };
+      } finally {
+        await container.remove({ force: true });
+      }
+    },
+    hostAddresses: Object.entries(networkInterfaces())
+      .filter(([name]) => !name.startsWith("veth"))
+      .flatMap(([, addresses]) => addresses ?? [])
+      .filter(({ family, internal }) => family === "IPv4" && !internal)
+      .map(({ address }) => address),
+    peers: peers.addresses,
+    registry: {
+      host: registry.host,
+      credential,
+      async publish() {
+        const image = await buildImage(engine, { command: ["sleep", "3600"] });
+        const digest = await registry.push(engine, image.id, "team/app", "1", credential);
+        await image.remove();
+        const reference = `${registry.host}/team/app@${digest}`;
+        closing.defer(async () => {
+          await engine
+            .getImage(reference)
+            .remove({ force: true })
+            .catch(() => {});
+        });
+        return reference;
+      },
+    },
+    close: () => closing.disposeAsync(),
+  };
+}
+
+/** Without `follow` the client has the logs whole, and streams are what it takes frames apart from. */
+function asStream(logs: Buffer): NodeJS.ReadableStream {
+  const stream = new PassThrough();
+  setImmediate(() => stream.end(logs));
+  return stream;
+}
+
+describeRuntime("docker", isAvailable, openHarness);
+
+describe.runIf(isAvailable)("runtime: docker alone", () => {
+  const engine = openTestEngine();
+  const installationId = `test-${randomUUID()}`;
+  const runtime = createDockerRuntime({ url, installationId, isolation: true, logger });
+  const images: TestImage[] = [];
+  const made: string[] = [];
+
+  async function prepare() {
+    const image = await buildImage(engine, {
+      command: ["sleep", "3600"],
+      changes: ["VOLUME /data"],
+    });
+    images.push(image);
+    const sandboxId = randomUUID();
+    made.push(sandboxId);
+    const workspaceId = randomUUID();
+    return { sandboxId, workspaceId, installationId, reference: image.id, memoryMb: 64, cpus: 0.5, pids: 64 };
+  }
+
+  afterAll(async () => {
+    await Promise.all(made.map((sandboxId) => runtime.remove(sandboxId)));
+    await Promise.all(images.map((image) => image.remove()));
+  });
+
+  it("starts what a crash left created", async () => {
+    const spec = await prepare();
+    await runtime.check();
+    await engine.createContainer({
+      name: `sandgate-${spec.sandboxId}`,
+      Image: spec.reference,
+      Labels: {
+        "sandgate.io/sandbox-id": spec.sandboxId,
+        "sandgate.io/workspace-id": spec.workspaceId,
+        "sandgate.io/installation": installationId,
+      },
+      HostConfig: { NetworkMode: "sandgate" },
+    });
+    expect(await runtime.inspect(spec.sandboxId)).toMatchObject({ phase: "created" });
+    expect(await runtime.ensure(spec)).toMatchObject({ phase: "running" });
+  });
+
+  it("neither lists nor inspects what another installation made", async () => {
+    const spec = await prepare();
+    await runtime.ensure(spec);
+    const other = createDockerRuntime({ url, installationId: `test-${randomUUID()}`, isolation: true, logger });
+    expect(await other.list()).toEqual([]);
+    expect(await other.inspect(spec.sandboxId)).toBeUndefined();
+    expect(await runtime.list()).toHaveLength(2);
+  });
+
+  it("asks of the engine what the design says", async () => {
+    const spec = await prepare();
+    await runtime.ensure(spec);
+    const {
+      HostConfig: host,
+      Config: config,
+      Mounts: mounts,
+    } = await engine.getContainer(`sandgate-${spec.sandboxId}`).inspect();
+    expect(host).toMatchObject({
+      Memory: 64 * 1024 * 1024,
+      MemorySwap: 64 * 1024 * 1024,
+      NanoCpus: 5e8,
+      PidsLimit: 64,
+      NetworkMode: "sandgate",
+      Privileged: false,
+      PublishAllPorts: false,
+      RestartPolicy: { Name: "no" },
+      LogConfig: { Type: "json-file", Config: { "max-size": "64m", "max-file": "3" } },
+    });
+    expect(config).toMatchObject({ StopSignal: "SIGTERM", Hostname: spec.sandboxId });
+    const volume = engine.getVolume(mounts[0]?.Name ?? "");
+    await volume.inspect();
+    await runtime.remove(spec.sandboxId);
+    await expect(volume.inspect()).rejects.toMatchObject({ statusCode: 404 });
+  });
+
+  it("observes on after the engine was away, and wakes what it has", async () => {
+    const spec = await prepare();
+    await runtime.ensure(spec);
+    const folder = await mkdtemp(join(tmpdir(), "sandgate-engine-"));
+    const socketPath = join(folder, "docker.sock");
+    const controller = new AbortController();
+    const proxy = await openProxy(socketPath);
+    const proxied = createDockerRuntime({ url: `docker://${socketPath}`, installationId, isolation: true, logger });
+    const wakeUps = proxied.observe(controller.signal)[Symbol.asyncIterator]();
+    const wakeUpOf = async (sandboxId: string) => {
+      for (let next = await wakeUps.next(); next.value?.sandboxId !== sandboxId; ) next = await wakeUps.next();
+    };
+    await wakeUpOf(spec.sandboxId);
+    await proxy.close();
+    await expect(proxied.list()).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
+    const again = await openProxy(socketPath);
+    await wakeUpOf(spec.sandboxId);
+    controller.abort();
+    while (!(await wakeUps.next()).done);
+    await again.close();
+    await rm(folder, { recursive: true });
+  });
+
+  it("puts rules back that someone removed, and leaves those of others alone", async () => {
+    await runtime.check();
+    const listRules = async () => {
+      const { stdout } = await execute("iptables", ["-S"]);
+      return stdout.split("\n").filter((line) => /sandgate0|SANDGATE/.test(line));
+    };
+    const before = await listRules();
+    await execute("iptables", ["-D", "INPUT", "-i", "sandgate0", "-j", "SANDGATE-INPUT"]);
+    await execute("iptables", ["-F", "SANDGATE-FORWARD"]);
+    await execute("iptables", ["-I", "DOCKER-USER", "1", "-i", "sandgate-none0", "-j", "RETURN"]);
+    try {
+      await runtime.check();
+      const { stdout } = await execute("iptables", ["-S", "DOCKER-USER"]);
+      const rules = stdout.split("\n").filter((line) => line.startsWith("-A"));
+      expect(rules.slice(0, 2)).toEqual([
+        "-A DOCKER-USER -i sandgate0 -j SANDGATE-FORWARD",
+        "-A DOCKER-USER -i sandgate-none0 -j RETURN",
+      ]);
+    } finally {
+      await execute("iptables", ["-D", "DOCKER-USER", "-i", "sandgate-none0", "-j", "RETURN"]);
+    }
+    expect(await listRules()).toEqual(before);
+  });
+
+  it("says that an engine is not there", async () => {
+    const absent = createDockerRuntime({
+      url: "docker:///nowhere/docker.sock",
+      installationId,
+      isolation: true,
+      logger,
+    });
+    const unavailable = { reason: "RUNTIME_UNAVAILABLE" };
+    const signal = new AbortController().signal;
+    const pinnedReference = `127.0.0.1:1/a@sha256:${"0".repeat(64)}`;
+    await expect(absent.check()).rejects.toMatchObject(unavailable);
+    await expect(absent.list()).rejects.toMatchObject(unavailable);
+    await expect(absent.ensure(await prepare())).rejects.toMatchObject(unavailable);
+    await expect(absent.probe(randomUUID(), 80, signal)).rejects.toMatchObject(unavailable);
+    await expect(
+      absent.pull({ pinnedReference, registryHost: "127.0.0.1:1", username: "", password: "", signal }),
+    ).rejects.toMatchObject(unavailable);
+  });
+
+  it("refuses a runtime that the engine lacks, and resolvers that only the host reaches", async () => {
+    const gvisor = createDockerRuntime({
+      url,
+      installationId,
+      isolation: true,
+      runtimeName: "no-such-runtime",
+      logger,
+    });
+    await expect(gvisor.check()).rejects.toMatchObject({ reason: "ISOLATION_UNAVAILABLE" });
+    expect(() =>
+      createDockerRuntime({ url, installationId, isolation: true, nameservers: ["127.0.0.53"], logger }),
+    ).toThrow("127.0.0.53");
+  });
+});

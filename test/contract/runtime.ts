@@ -1,0 +1,424 @@
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import { type AddressInfo, createServer as createTcpServer, type Socket } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
+import type { Observation, PullRequest, Runtime, RuntimeSpec } from "@sandgate/sandbox/runtime";
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import type { Credential } from "../support/registry.ts";
+
+/** What the suite needs of an engine besides the port. Images are of busybox, with all its programs. */
+export interface RuntimeHarness {
+  runtime: Runtime;
+  installationId: string;
+  /** A second adapter of the same installation, as another process would have. */
+  openSecond(): Runtime;
+  /** Makes an image that `ensure` takes as a reference. `programs`: the only ones it has. */
+  makeImage(command: readonly string[], programs?: readonly string[]): Promise<string>;
+  /** Runs a program inside a sandbox, with what it printed on both streams. */
+  exec(sandboxId: string, command: readonly string[]): Promise<{ exitCode: number; output: string }>;
+  /** Both streams of a sandbox so far. */
+  readLogs(sandboxId: string): Promise<string>;
+  addressOf(sandboxId: string): Promise<string>;
+  /** Runs a program to its end in a container that nothing isolates, to show that what is forbidden would work. */
+  runUnprotected(command: readonly string[]): Promise<{ exitCode: number; output: string }>;
+  /** Addresses of the engine's host as containers know them. */
+  hostAddresses: readonly string[];
+  /** Addresses with `http://<address>:<port>/` answering behind the host: one public, one private, one link-local. */
+  peers: { public: string; private: string; linkLocal: string };
+  registry: {
+    host: string;
+    credential: Credential;
+    /** Puts a new image there that the engine does not have; answers its pinned reference. */
+    publish(): Promise<string>;
+  };
+  close(): Promise<void>;
+}
+
+const serve = ["httpd", "-f", "-p", "8000", "-h", "/www"];
+const idle = ["sleep", "3600"];
+
+/** What every adapter of the runtime port keeps to, against a real engine. */
+export function describeRuntime(name: string, isAvailable: boolean, openHarness: () => Promise<RuntimeHarness>): void {
+  describe.runIf(isAvailable)(`runtime: ${name}`, () => {
+    let harness: RuntimeHarness;
+    let runtime: Runtime;
+    const made = new Set<string>();
+
+    beforeAll(async () => {
+      harness = await openHarness();
+      runtime = harness.runtime;
+    });
+    afterEach(async () => {
+      await Promise.all([...made].map((sandboxId) => runtime.remove(sandboxId)));
+      made.clear();
+    });
+    afterAll(() => harness?.close());
+
+    function specOf(reference: string, changes: Partial<RuntimeSpec> = {}): RuntimeSpec {
+      const sandboxId = randomUUID();
+      made.add(sandboxId);
+      const { installationId } = harness;
+      return {
+        sandboxId,
+        workspaceId: randomUUID(),
+        installationId,
+        reference,
+        memoryMb: 64,
+        cpus: 0.5,
+        pids: 64,
+        ...changes,
+      };
+    }
+
+    async function run(command: readonly string[], changes: Partial<RuntimeSpec> = {}): Promise<RuntimeSpec> {
+      const spec = specOf(await harness.makeImage(command), changes);
+      await runtime.ensure(spec);
+      return spec;
+    }
+
+    /** Looks until the sandbox is as wanted; the test's own time limit ends it otherwise. */
+    async function see(sandboxId: string, phase: Observation["phase"]): Promise<Observation> {
+      for (;;) {
+        const seen = await runtime.inspect(sandboxId);
+        if (seen?.phase === phase) return seen;
+        await delay(50);
+      }
+    }
+
+    async function until(condition: () => Promise<boolean>): Promise<void> {
+      while (!(await condition())) await delay(50);
+    }
+
+    const probe = (sandboxId: string, port?: number) => runtime.probe(sandboxId, port, new AbortController().signal);
+
+    /** True when `GET /` gets an answer from inside the sandbox within two seconds. */
+    async function reaches(sandboxId: string, address: string, port: number): Promise<boolean> {
+      const { exitCode } = await harness.exec(sandboxId, fetchCommand(address, port));
+      return exitCode === 0;
+    }
+
+    describe("life", () => {
+      it("makes, starts, lists and removes a sandbox, each as often as one likes", async () => {
+        const spec = specOf(await harness.makeImage(idle));
+        const first = await runtime.ensure(spec);
+        expect(first).toMatchObject({ sandboxId: spec.sandboxId, workspaceId: spec.workspaceId, phase: "running" });
+        expect(first.startedAt?.getTime()).toBeGreaterThanOrEqual(first.createdAt.getTime());
+        expect(await runtime.ensure(spec)).toEqual(first);
+        expect(await runtime.inspect(spec.sandboxId)).toEqual(first);
+        expect(await runtime.list()).toContainEqual(first);
+        await runtime.remove(spec.sandboxId);
+        await runtime.remove(spec.sandboxId);
+        await runtime.stop(spec.sandboxId, 1);
+        await runtime.stop(spec.sandboxId, 0);
+        expect(await runtime.inspect(spec.sandboxId)).toBeUndefined();
+        expect((await runtime.list()).map(({ sandboxId }) => sandboxId)).not.toContain(spec.sandboxId);
+      });
+
+      it("makes one sandbox when several callers race", async () => {
+        const spec = specOf(await harness.makeImage(idle));
+        const second = harness.openSecond();
+        const seen = await Promise.all([runtime, second, runtime, second, runtime].map((each) => each.ensure(spec)));
+        expect(seen.every(({ phase }) => phase === "running")).toBe(true);
+        expect((await runtime.list()).filter(({ sandboxId }) => sandboxId === spec.sandboxId)).toHaveLength(1);
+      });
+
+      it("notices an early exit with its code, and does not start it again", async () => {
+        const spec = await run(["sh", "-c", "echo done; exit 4"]);
+        const exited = await see(spec.sandboxId, "exited");
+        expect(exited).toMatchObject({ exitCode: 4, outOfMemory: false });
+        expect(exited.finishedAt?.getTime()).toBeGreaterThanOrEqual(exited.startedAt?.getTime() ?? Number.NaN);
+        expect(await runtime.ensure(spec)).toEqual(exited);
+        expect(await harness.readLogs(spec.sandboxId)).toBe("done\n");
+      });
+
+      it("refuses a command that is not in the image, and says which, again and again", async () => {
+        const spec = specOf(await harness.makeImage(["/no/such/program"]));
+        for (const _ of [1, 2]) {
+          await expect(runtime.ensure(spec)).rejects.toMatchObject({
+            reason: "PROVISIONING_FAILED",
+            message: expect.stringContaining("/no/such/program"),
+          });
+        }
+        expect(await runtime.inspect(spec.sandboxId)).toMatchObject({ phase: "created" });
+      });
+
+      it("refuses an image that the engine does not have", async () => {
+        const spec = specOf(`sha256:${"0".repeat(64)}`);
+        await expect(runtime.ensure(spec)).rejects.toMatchObject({ reason: "PROVISIONING_FAILED" });
+      });
+
+      it("lets a sandbox end on SIGTERM, and kills one that ignores it", async () => {
+        const polite = await run(["sh", "-c", "trap 'exit 7' TERM; echo up; while true; do sleep 0.1; done"]);
+        const stubborn = await run(["sh", "-c", "trap '' TERM; echo up; while true; do sleep 0.1; done"]);
+        const hurried = await run(["sh", "-c", "trap 'exit 7' TERM; echo up; while true; do sleep 0.1; done"]);
+        const specs = [polite, stubborn, hurried];
+        await until(async () =>
+          (await Promise.all(specs.map((spec) => harness.readLogs(spec.sandboxId)))).every((log) => log === "up\n"),
+        );
+        await Promise.all([
+          runtime.stop(polite.sandboxId, 10),
+          runtime.stop(stubborn.sandboxId, 1),
+          runtime.stop(hurried.sandboxId, 0),
+        ]);
+        const seen = await Promise.all(specs.map((spec) => runtime.inspect(spec.sandboxId)));
+        expect(seen.map((one) => [one?.phase, one?.exitCode])).toEqual([
+          ["exited", 7],
+          ["exited", 137],
+          ["exited", 137],
+        ]);
+      });
+
+      it("wakes whoever observes, and ends with its signal", async () => {
+        const spec = specOf(await harness.makeImage(["sleep", "1"]));
+        const controller = new AbortController();
+        const phases = new Set<string | undefined>();
+        const observing = (async () => {
+          for await (const { sandboxId } of runtime.observe(controller.signal)) {
+            if (sandboxId !== spec.sandboxId) continue;
+            phases.add((await runtime.inspect(sandboxId))?.phase);
+            if (phases.has("exited")) controller.abort();
+          }
+        })();
+        await runtime.ensure(spec);
+        await observing;
+        expect(phases).toContain("exited");
+      });
+    });
+
+    describe("readiness", () => {
+      it("asks the port, without following redirects", async () => {
+        const spec = await run(serve);
+        await until(() => probe(spec.sandboxId, 8000));
+        expect(await probe(spec.sandboxId, 8001)).toBe(false);
+        const answers = (head: string) => [
+          "sh",
+          "-c",
+          `while true; do printf 'HTTP/1.1 ${head}\\r\\nContent-Length: 0\\r\\n\\r\\n' | nc -l -p 8000; done`,
+        ];
+        const redirecting = await run(answers("302 Found\\r\\nLocation: http://127.0.0.1:1/"));
+        await until(() => probe(redirecting.sandboxId, 8000));
+        const failing = await run(answers("503 Service Unavailable"));
+        await until(async () => (await harness.exec(failing.sandboxId, ["netstat", "-ltn"])).output.includes(":8000"));
+        expect(await probe(failing.sandboxId, 8000)).toBe(false);
+      });
+
+      it("is not held up by an answer without an end, or by none", async () => {
+        const endless = await run([
+          "sh",
+          "-c",
+          "while true; do (printf 'HTTP/1.1 200 OK\\r\\n\\r\\n'; yes) | nc -l -p 8000; done",
+        ]);
+        await until(() => probe(endless.sandboxId, 8000));
+        const silent = await run(["nc", "-ll", "-p", "8000", "-e", "sleep", "60"]);
+        expect(await probe(silent.sandboxId, 8000)).toBe(false);
+        const header = await run([
+          "sh",
+          "-c",
+          "while true; do (printf 'HTTP/1.1 200 OK\\r\\nx: '; yes) | nc -l -p 8000; done",
+        ]);
+        await until(async () => (await harness.exec(header.sandboxId, ["netstat", "-ltn"])).output.includes(":8000"));
+        expect(await probe(header.sandboxId, 8000)).toBe(false);
+      });
+
+      it("without a port runs `true`, or waits a second where that is missing", async () => {
+        const spec = await run(idle);
+        expect(await probe(spec.sandboxId)).toBe(true);
+        const bare = specOf(await harness.makeImage(idle, ["sleep"]));
+        const { startedAt } = await runtime.ensure(bare);
+        await until(() => probe(bare.sandboxId));
+        expect(Date.now() - (startedAt?.getTime() ?? Number.NaN)).toBeGreaterThanOrEqual(1_000);
+      });
+
+      it("is false for a sandbox that has ended or is gone, and gives way to its signal", async () => {
+        const spec = await run(["true"]);
+        await see(spec.sandboxId, "exited");
+        expect(await probe(spec.sandboxId)).toBe(false);
+        expect(await probe(spec.sandboxId, 8000)).toBe(false);
+        expect(await probe(randomUUID())).toBe(false);
+        const reason = new Error("enough");
+        await expect(runtime.probe(spec.sandboxId, 8000, AbortSignal.abort(reason))).rejects.toBe(reason);
+        const silent = await run(["nc", "-ll", "-p", "8000", "-e", "sleep", "60"]);
+        const controller = new AbortController();
+        const probing = runtime.probe(silent.sandboxId, 8000, controller.signal);
+        controller.abort(reason);
+        await expect(probing).rejects.toBe(reason);
+      });
+    });
+
+    describe("limits", () => {
+      it("holds memory, and says so when that ended the sandbox", async () => {
+        const spec = await run(["tail", "/dev/zero"]);
+        expect(await see(spec.sandboxId, "exited")).toMatchObject({ exitCode: 137, outOfMemory: true });
+        const survivor = await run(["sh", "-c", "tail /dev/zero; exit 3"]);
+        expect(await see(survivor.sandboxId, "exited")).toMatchObject({ exitCode: 3, outOfMemory: false });
+      });
+
+      it("sets the memory and process limits in the sandbox's control group", async () => {
+        const spec = await run(idle, { memoryMb: 96, pids: 33 });
+        const { output } = await harness.exec(spec.sandboxId, [
+          "sh",
+          "-c",
+          "cd /sys/fs/cgroup; cat memory/memory.limit_in_bytes memory/memory.memsw.limit_in_bytes pids/pids.max 2>/dev/null || cat memory.max pids.max",
+        ]);
+        const numbers = output.trim().split("\n").map(Number);
+        expect(new Set(numbers)).toEqual(new Set([96 * 1024 * 1024, 33]));
+      });
+
+      it("keeps a fork bomb within its process limit while a neighbour answers", async () => {
+        const neighbour = await run(serve);
+        await until(() => probe(neighbour.sandboxId, 8000));
+        // The inner shell ends when it can't fork, which leaves room for one more; the outer then uses no more programs.
+        const bomb = await run(
+          [
+            "sh",
+            "-c",
+            `cd /sys/fs/cgroup; [ -d pids ] && cd pids; (while true; do sleep 600 & done) 2>/dev/null; sleep 600 &
+             read now < pids.current; read max < pids.max; echo full $now $max; while true; do read x < /dev/zero; done`,
+          ],
+          { pids: 40, cpus: 0.25 },
+        );
+        await until(async () => (await harness.readLogs(bomb.sandboxId)) !== "");
+        expect(await harness.readLogs(bomb.sandboxId)).toBe("full 40 40\n");
+        expect(await probe(neighbour.sandboxId, 8000)).toBe(true);
+        expect(await runtime.inspect(bomb.sandboxId)).toMatchObject({ phase: "running" });
+        await runtime.stop(bomb.sandboxId, 0);
+      });
+    });
+
+    describe("isolation", () => {
+      it("leaves few capabilities, no new privileges, and a seccomp filter", async () => {
+        const spec = await run(idle);
+        const { output } = await harness.exec(spec.sandboxId, ["cat", "/proc/1/status"]);
+        const status = Object.fromEntries(output.split("\n").map((line) => line.split(/:\s+/)));
+        // CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE
+        const allowed = [0, 1, 3, 5, 6, 7, 8, 10].reduce((mask, bit) => mask | (1n << BigInt(bit)), 0n);
+        for (const set of ["CapPrm", "CapEff", "CapBnd"]) expect(BigInt(`0x${status[set]}`) & ~allowed).toBe(0n);
+        expect(status).toMatchObject({ NoNewPrivs: "1", Seccomp: "2" });
+        for (const command of [
+          "mknod /tmp/null c 1 3",
+          "mount -t tmpfs none /tmp",
+          "chroot / true",
+          "ping -c 1 127.0.0.1",
+        ]) {
+          expect((await harness.exec(spec.sandboxId, ["sh", "-c", command])).exitCode, command).not.toBe(0);
+        }
+      });
+
+      it("adds nothing of the platform's to the environment, and no engine's socket", async () => {
+        const spec = await run(idle);
+        const { output } = await harness.exec(spec.sandboxId, [
+          "sh",
+          "-c",
+          "tr '\\0' '\\n' < /proc/1/environ; ls /run /var/run",
+        ]);
+        expect(output).not.toMatch(/SANDGATE|KUBERNETES|docker\.sock/);
+      });
+
+      it("reaches no port of the host, from whatever side", async () => {
+        const spec = await run(idle);
+        const server = createServer((_, response) => response.end("the platform")).listen(0, "0.0.0.0");
+        await once(server, "listening");
+        const { port } = server.address() as AddressInfo;
+        try {
+          for (const address of harness.hostAddresses) {
+            expect(await harness.runUnprotected(fetchCommand(address, port)), `control ${address}`).toEqual({
+              exitCode: 0,
+              output: "",
+            });
+            expect(await reaches(spec.sandboxId, address, port), address).toBe(false);
+          }
+        } finally {
+          server.close();
+        }
+      });
+
+      it("reaches public addresses, but no private or link-local ones", async () => {
+        const spec = await run(idle);
+        for (const address of Object.values(harness.peers)) {
+          expect(await harness.runUnprotected(fetchCommand(address, 8000)), `control ${address}`).toEqual({
+            exitCode: 0,
+            output: "",
+          });
+        }
+        expect(await reaches(spec.sandboxId, harness.peers.public, 8000)).toBe(true);
+        expect(await reaches(spec.sandboxId, harness.peers.private, 8000)).toBe(false);
+        expect(await reaches(spec.sandboxId, harness.peers.linkLocal, 8000)).toBe(false);
+      });
+
+      it("reaches itself, but no neighbour", async () => {
+        const [a, b] = [await run(serve), await run(serve)];
+        for (const { sandboxId } of [a, b]) await until(() => probe(sandboxId, 8000));
+        expect(await reaches(a.sandboxId, "127.0.0.1", 8000)).toBe(true);
+        expect(await reaches(a.sandboxId, await harness.addressOf(b.sandboxId), 8000)).toBe(false);
+        expect(await reaches(b.sandboxId, await harness.addressOf(a.sandboxId), 8000)).toBe(false);
+      });
+
+      it("is checked as often as one likes, by several at once", async () => {
+        const second = harness.openSecond();
+        await Promise.all([runtime.check(), second.check(), runtime.check()]);
+        await runtime.check();
+      });
+    });
+
+    describe("images", () => {
+      const pull = (pinnedReference: string, changes: Partial<PullRequest> = {}) =>
+        runtime.pull({
+          pinnedReference,
+          registryHost: harness.registry.host,
+          ...harness.registry.credential,
+          signal: new AbortController().signal,
+          ...changes,
+        });
+
+      it("pulls by digest with a credential and runs what it pulled", async () => {
+        const reference = await harness.registry.publish();
+        await pull(reference);
+        await pull(reference);
+        expect(await runtime.ensure(specOf(reference))).toMatchObject({ phase: "running" });
+      });
+
+      it("tells a refused credential from a missing image", async () => {
+        const reference = await harness.registry.publish();
+        const refused = { reason: "IMAGE_PULL_UNAUTHORIZED" };
+        await expect(pull(reference, { password: "wrong" })).rejects.toMatchObject(refused);
+        await expect(pull(reference, { username: "", password: "" })).rejects.toMatchObject(refused);
+        const missing = { reason: "IMAGE_NOT_FOUND_IN_REGISTRY" };
+        await expect(pull(reference.replace(/[0-9a-f]{64}$/, "0".repeat(64)))).rejects.toMatchObject(missing);
+        await expect(pull(reference.replace(/\/[^@]+@/, "/no/such@"))).rejects.toMatchObject(missing);
+      });
+
+      it("tells a registry that can't be reached, or does not speak", async () => {
+        const registryHost = "127.0.0.1:1";
+        const reference = `${registryHost}/team/app@sha256:${"0".repeat(64)}`;
+        await expect(pull(reference, { registryHost })).rejects.toMatchObject({ reason: "REGISTRY_UNREACHABLE" });
+      });
+
+      it("ends a pull with its signal", async () => {
+        const sockets = new Set<Socket>();
+        const silent = createTcpServer((socket) => sockets.add(socket)).listen(0, "127.0.0.1");
+        await once(silent, "listening");
+        const registryHost = `127.0.0.1:${(silent.address() as AddressInfo).port}`;
+        const controller = new AbortController();
+        const reason = new Error("enough");
+        const reference = `${registryHost}/team/app@sha256:${"0".repeat(64)}`;
+        const pulling = pull(reference, { registryHost, signal: controller.signal });
+        silent.once("connection", () => controller.abort(reason));
+        await expect(pulling).rejects.toBe(reason);
+        await expect(pull(reference, { registryHost, signal: controller.signal })).rejects.toBe(reason);
+        for (const socket of sockets) socket.destroy();
+        silent.close();
+      });
+
+      it("finds an image that the engine has, and no other", async () => {
+        const id = await harness.makeImage(idle);
+        expect(await runtime.findLocalImage(id)).toEqual({ reference: id, digest: expect.stringMatching(/^sha256:/) });
+        expect(await runtime.findLocalImage("sandgate-test/none:1")).toBeUndefined();
+      });
+    });
+  });
+}
+
+function fetchCommand(address: string, port: number): string[] {
+  return ["timeout", "2", "wget", "-q", "-O", "/dev/null", `http://${address}:${port}/`];
+}
