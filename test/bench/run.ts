@@ -1,0 +1,20 @@
+// `npm run bench`: what the platform costs, each figure a ratio or a size measured in one run, beside its aim.
+import { stdout } from "node:process";
+import type { Figure } from "./figure.ts";
+import { measureProvision } from "./provision.ts";
+import { measureRequests } from "./requests.ts";
+import { measureStart } from "./start.ts";
+
+const benches: Record<string, () => Promise<Figure[]>> = {
+  start: measureStart,
+  requests: measureRequests,
+  provision: measureProvision,
+};
+
+const wanted = process.argv.slice(2);
+for (const [name, measure] of Object.entries(benches)) {
+  if (wanted.length > 0 && !wanted.includes(name)) continue;
+  for (const { what, value, unit, aim, detail } of await measure()) {
+    stdout.write(`${what}: ${value.toFixed(2)}${unit} (aim: ${aim}); ${detail}\n`);
+  }
+}
