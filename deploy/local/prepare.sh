@@ -25,7 +25,8 @@ quietly() {
   return 1
 }
 
-# Installs the npm packages of package-lock.json when node_modules doesn't hold them, and sets $node to a Node.js 24.
+# Installs the npm packages of package-lock.json when node_modules doesn't hold them, and sets $node to a Node.js 24 that
+# keeps what it compiles, which halves the time of a start.
 prepare_packages() {
   command -v node >/dev/null 2>&1 || fail "Node.js 20 or newer is needed: https://nodejs.org/en/download"
   if ! node deploy/local/installed.mjs; then
@@ -33,6 +34,7 @@ prepare_packages() {
     quietly "installing npm packages (a minute or so, once)" npm ci --include=dev --include=optional --ignore-scripts --no-audit --no-fund ||
       fail "npm ci failed; its last lines are above"
   fi
+  export NODE_COMPILE_CACHE="$PWD/node_modules/.cache/node"
   node=node_modules/.bin/node
   [ -x "$node" ] && "$node" --version >/dev/null 2>&1 && return
   # No pinned runtime exists for this platform: the machine's own will do if it is new enough.
