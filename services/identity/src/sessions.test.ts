@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { judgeRefresh, refreshTokenExpiry, successorOf } from "./sessions.ts";
 
 const session = { endedAt: undefined, expiresAt: 1_000_000 };
-const fresh = { expiresAt: 500_000, usedAt: undefined };
+const fresh = { expiresAt: 500_000, usedAt: undefined, successorUsed: false };
 
 describe("a presented refresh token", () => {
   test("is exchanged while it is fresh", () => {
@@ -16,6 +16,10 @@ describe("a presented refresh token", () => {
     expect(judgeRefresh(used, session, 110_000)).toBe("repeat");
     expect(judgeRefresh(used, session, 110_001)).toBe("reused");
     expect(judgeRefresh(used, session, 600_000)).toBe("reused");
+  });
+
+  test("is no retry once its successor was used", () => {
+    expect(judgeRefresh({ ...fresh, usedAt: 100_000, successorUsed: true }, session, 100_001)).toBe("reused");
   });
 
   test("is bad once its session has ended or has run for its time", () => {

@@ -5,7 +5,7 @@ export const ACCESS_TOKEN_SECONDS = 300;
 export const REFRESH_TOKEN_SECONDS = 1800;
 /** However often it is refreshed, a session ends 30 days after the sign-in. */
 export const SESSION_SECONDS = 30 * 24 * 3600;
-/** A client that lost the answer may present its token once more within this time. */
+/** A client that lost the answer may present its token again within this time. */
 const RETRY_GRACE_MS = 10_000;
 /**
  * How long an ended session is named to the facades: an access token's life, and some time for an access token that was
@@ -26,6 +26,8 @@ export interface Session {
 export interface RefreshToken {
   expiresAt: number;
   usedAt: number | undefined;
+  /** Whoever used the successor had the answer and has no reason to retry. */
+  successorUsed: boolean;
 }
 
 /** The token that follows the presented one. Derived, so a retry gets the same one though only hashes are stored. */
@@ -39,7 +41,7 @@ export function refreshTokenExpiry(session: Pick<Session, "expiresAt">, now: num
 
 /**
  * What to do with a presented refresh token: `rotate` it, `repeat` the successor it already has, refuse it as `bad`, or
- * end its session, because a token `reused` after the grace was stolen from its owner, or by its presenter.
+ * end its session, because a token that is `reused` and no retry was stolen from its owner, or by its presenter.
  */
 export function judgeRefresh(
   token: RefreshToken,
@@ -47,6 +49,8 @@ export function judgeRefresh(
   now: number,
 ): "rotate" | "repeat" | "bad" | "reused" {
   if (session.endedAt !== undefined || session.expiresAt <= now) return "bad";
-  if (token.usedAt !== undefined) return now - token.usedAt <= RETRY_GRACE_MS ? "repeat" : "reused";
+  if (token.usedAt !== undefined) {
+    return now - token.usedAt <= RETRY_GRACE_MS && !token.successorUsed ? "repeat" : "reused";
+  }
   return token.expiresAt > now ? "rotate" : "bad";
 }

@@ -79,7 +79,8 @@ export function createSessions(o: {
       const sessionId = await store.findSessionOf(presentedHash);
       if (sessionId === undefined) throw badRefreshToken();
       const successor = successorOf(presented, sessionId, keys.refreshKey());
-      const refreshed = await store.rotateRefreshToken(presentedHash, hashSecret(successor), now());
+      const presentedAt = now();
+      const refreshed = await store.rotateRefreshToken(presentedHash, hashSecret(successor), presentedAt);
       switch (refreshed.outcome) {
         case "reused":
           signalSessionEnded(bus, refreshed.sessionId);
@@ -91,7 +92,7 @@ export function createSessions(o: {
             accessToken: await keys.signAccessToken(refreshed),
             refreshToken: successor,
             expiresInSeconds: ACCESS_TOKEN_SECONDS,
-            refreshExpiresInSeconds: Math.max(0, Math.floor((refreshed.refreshTokenExpiresAt - now()) / 1000)),
+            refreshExpiresInSeconds: Math.max(0, Math.floor((refreshed.refreshTokenExpiresAt - presentedAt) / 1000)),
           };
       }
     },

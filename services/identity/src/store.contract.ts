@@ -225,6 +225,14 @@ export function describeIdentityStore(name: string, open: () => Promise<OpenStor
         expect(await rotate("of another session", "x", T0 + 10_002)).toMatchObject({ outcome: "refreshed" });
       });
 
+      test("a token whose successor was used is no retry, however soon it comes", async () => {
+        const { id: sessionId } = await startSession(await createUser(), "one");
+        await rotate("one", "two", T0);
+        await rotate("two", "three", T0 + 1);
+        expect(await rotate("one", "two", T0 + 2)).toEqual({ outcome: "reused", sessionId });
+        expect(await rotate("three", "four", T0 + 3)).toEqual({ outcome: "bad" });
+      });
+
       test("a session ends for good when its time is up, however often it was refreshed", async () => {
         const expiresAt = T0 + 60_000;
         await startSession(await createUser(), "one", { expiresAt });

@@ -114,21 +114,24 @@ function rotateRefreshToken(
   if (!row) return { outcome: "bad" };
   const sessionId = row.session_id;
   const session = { endedAt: row.ended_at ?? undefined, expiresAt: row.session_expires_at };
-  const judgement = judgeRefresh({ expiresAt: row.token_expires_at, usedAt: row.used_at ?? undefined }, session, now);
+  const successor = tx.db.get<{ expires_at: number; used_at: number | null }>(
+    "SELECT expires_at, used_at FROM refresh_tokens WHERE token_hash = ?",
+    successorHash,
+  );
+  const token = {
+    expiresAt: row.token_expires_at,
+    usedAt: row.used_at ?? undefined,
+    successorUsed: typeof successor?.used_at === "number",
+  };
   const refreshed = { outcome: "refreshed" as const, sessionId, userId: row.user_id, operator: row.operator === 1 };
-  switch (judgement) {
+  switch (judgeRefresh(token, session, now)) {
     case "bad":
       return { outcome: "bad" };
     case "reused":
       tx.db.run("UPDATE sessions SET ended_at = ? WHERE id = ?", now, sessionId);
       return { outcome: "reused", sessionId };
-    case "repeat": {
-      const successor = tx.db.get<{ expires_at: number }>(
-        "SELECT expires_at FROM refresh_tokens WHERE token_hash = ?",
-        successorHash,
-      );
+    case "repeat":
       return successor ? { ...refreshed, refreshTokenExpiresAt: successor.expires_at } : { outcome: "bad" };
-    }
     case "rotate": {
       const expiresAt = refreshTokenExpiry(session, now);
       tx.db.run("UPDATE refresh_tokens SET used_at = ? WHERE token_hash = ?", now, presentedHash);
