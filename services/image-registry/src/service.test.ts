@@ -1,0 +1,345 @@
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createClient } from "@connectrpc/connect";
+import { openLocalBus } from "@sandgate/kit/bus.local";
+import { createInMemoryNetwork } from "@sandgate/kit/clients";
+import { asFacade, asService, onBehalfOf } from "@sandgate/kit/context";
+import { newId } from "@sandgate/kit/ids";
+import { createLogger } from "@sandgate/kit/logging";
+import { createMetrics } from "@sandgate/kit/metrics";
+import { stageEvent } from "@sandgate/kit/outbox";
+import { openKeyring } from "@sandgate/kit/sealing";
+import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
+import { findFreePort } from "@sandgate/test/support/process";
+import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test/support/registry";
+import { requireServer } from "@sandgate/test/support/require";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { openImageRegistryService } from "./service.ts";
+
+const logger = createLogger({ service: "image-registry", level: "silent" });
+const metrics = createMetrics();
+const ann = { username: "ann", password: "correct horse battery" };
+const digest = `sha256:${"a".repeat(64)}`;
+const cleanUps: (() => Promise<unknown>)[] = [];
+const hasRegistry = await requireServer("registry", probeRegistry);
+
+let registry: TestRegistry | undefined;
+let running: Awaited<ReturnType<typeof start>>;
+
+async function start() {
+  const folder = await mkdtemp(join(tmpdir(), "sandgate-image-registry-"));
+  const network = await createInMemoryNetwork();
+  const bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics });
+  const purged: string[] = [];
+  await bus.consume({
+    consumer: "test",
+    subjects: ["sandgate.image-registry.workspace.workspace_purged.v1"],
+    async handle({ workspaceId }) {
+      purged.push(workspaceId);
+    },
+  });
+  const keyring = await openKeyring({ file: join(folder, "keys.json"), create: true });
+  const open = () =>
+    openImageRegistryService({
+      env: {
+        SANDGATE_REGISTRY_ALLOW: "127.0.0.0/8",
+        SANDGATE_DEFAULT_IMAGE: "Default=sandgate/default:1",
+      },
+      service: "image-registry",
+      database: { kind: "sqlite", file: join(folder, "image-registry.sqlite") },
+      bus,
+      transport: (callee) => network.transport("image-registry", callee),
+      keyring,
+      logger,
+      metrics,
+    });
+  const first = await open();
+  network.serve("image-registry", { routes: first.routes, logger, metrics });
+  network.serve("workspace", {
+    logger,
+    metrics: createMetrics(),
+    routes: (router) =>
+      router.service(WorkspaceService, {
+        batchGetWorkspaces: ({ workspaceIds }) => ({
+          workspaces: workspaceIds.filter((id) => id !== "gone").map((id) => ({ id })),
+        }),
+      }),
+  });
+  await first.start();
+  await createClient(ImageRegistryService, network.transport("facade", "image-registry")).createImage(
+    { name: "left over", image: "alpine" },
+    as("gone"),
+  );
+  await first.drain();
+  await first.close();
+  // Again, so that what is done at the first start alone shows, and the sweep at every start.
+  const service = await open();
+  network.serve("image-registry", { routes: service.routes, logger, metrics });
+  await service.start();
+  cleanUps.push(async () => {
+    await service.drain();
+    await service.close();
+    await bus.close();
+    await rm(folder, { recursive: true });
+  });
+  return { bus, folder, network, purged };
+}
+
+beforeAll(async () => {
+  if (hasRegistry) registry = await startRegistry({ users: [ann] });
+  running = await start();
+});
+afterAll(async () => {
+  for (const cleanUp of cleanUps) await cleanUp();
+  await registry?.stop();
+});
+
+const client = () => createClient(ImageRegistryService, running.network.transport("facade", "image-registry"));
+const sandbox = () => createClient(ImageRegistryService, running.network.transport("sandbox", "image-registry"));
+
+function as(workspaceId: string, o: { operator?: boolean; role?: "member" | "admin"; key?: string } = {}) {
+  return asFacade({
+    requestId: newId(),
+    user: {
+      id: "ann",
+      credential: "session",
+      credentialId: "s1",
+      operator: o.operator ?? false,
+      workspaceId,
+      role: o.role ?? "admin",
+    },
+    idempotencyKey: o.key,
+  });
+}
+
+const refused = (reason: string, field?: string) =>
+  expect.objectContaining({
+    reason,
+    ...(field && { violations: [expect.objectContaining({ field })] }),
+  });
+
+test("an image is created, read, listed with the defaults, changed and deleted", async () => {
+  const workspace = newId();
+  const { image } = await client().createImage({ name: "tool", image: "alpine:3.20" }, as(workspace));
+  expect(image).toMatchObject({
+    name: "tool",
+    image: "alpine:3.20",
+    tag: "3.20",
+    enabled: true,
+    isDefault: false,
+    memoryMb: 1024,
+    workspaceId: workspace,
+    registryId: "",
+  });
+  const imageId = image?.id ?? "";
+  expect((await client().getImage({ imageId }, as(workspace))).image).toEqual(image);
+  const list = await client().listImages({}, as(workspace));
+  expect(list.total).toBe(2);
+  expect(list.images.map(({ name, isDefault }) => [name, isDefault])).toEqual([
+    ["tool", false],
+    ["Default", true],
+  ]);
+  const changed = await client().updateImage({ imageId, enabled: false, ttlSeconds: 60 }, as(workspace));
+  expect(changed.image).toMatchObject({ enabled: false, ttlSeconds: 60, name: "tool" });
+  expect(await client().listImages({ enabledOnly: true }, as(workspace))).toMatchObject({
+    total: 1,
+    images: [{ name: "Default" }],
+  });
+  await client().deleteImage({ imageId }, as(workspace));
+  await expect(client().getImage({ imageId }, as(workspace))).rejects.toThrow(refused("IMAGE_NOT_FOUND"));
+});
+
+test("pages count the whole list", async () => {
+  const workspace = newId();
+  for (const name of ["1", "2", "3"]) await client().createImage({ name, image: "alpine" }, as(workspace));
+  const first = await client().listImages({ page: { limit: 3 } }, as(workspace));
+  expect(first).toMatchObject({ total: 4, images: [{ name: "3" }, { name: "2" }, { name: "1" }] });
+  const rest = await client().listImages({ page: { limit: 3, cursor: first.nextCursor } }, as(workspace));
+  expect(rest).toMatchObject({ total: 4, images: [{ name: "Default" }], nextCursor: "" });
+});
+
+test("the same Idempotency-Key gives the first image again", async () => {
+  const workspace = newId();
+  const options = { key: newId() };
+  const create = (name: string) => client().createImage({ name, image: "alpine" }, as(workspace, options));
+  const [first, again] = await Promise.all([create("tool"), create("tool")]);
+  expect(again).toEqual(first);
+  await expect(create("other")).rejects.toThrow(refused("CONFLICT"));
+  expect((await client().listImages({}, as(workspace))).total).toBe(2);
+});
+
+test("only an operator makes a global default image, and nobody changes one", async () => {
+  const request = { name: "shared", image: "debian", isDefault: true };
+  await expect(client().createImage(request, as(newId()))).rejects.toThrow(refused("FORBIDDEN"));
+  const { image } = await client().createImage(request, as(newId(), { operator: true }));
+  expect(image).toMatchObject({ isDefault: true, workspaceId: "" });
+  const imageId = image?.id ?? "";
+  const asOperator = as(newId(), { operator: true });
+  expect((await client().getImage({ imageId }, as(newId()))).image?.isDefault).toBe(true);
+  await expect(client().updateImage({ imageId, name: "x" }, asOperator)).rejects.toThrow(refused("IMAGE_IMMUTABLE"));
+  await expect(client().deleteImage({ imageId }, asOperator)).rejects.toThrow(refused("IMAGE_IMMUTABLE"));
+});
+
+test("another workspace's image is not there", async () => {
+  const { image } = await client().createImage({ name: "tool", image: "alpine" }, as(newId()));
+  const imageId = image?.id ?? "";
+  const other = as(newId());
+  await expect(client().getImage({ imageId }, other)).rejects.toThrow(refused("IMAGE_NOT_FOUND"));
+  await expect(client().updateImage({ imageId }, other)).rejects.toThrow(refused("IMAGE_NOT_FOUND"));
+  await expect(client().deleteImage({ imageId }, other)).rejects.toThrow(refused("IMAGE_NOT_FOUND"));
+});
+
+test("a member reads and doesn't write", async () => {
+  const asMember = as(newId(), { role: "member" });
+  await client().listImages({}, asMember);
+  await expect(client().createImage({ name: "tool", image: "alpine" }, asMember)).rejects.toThrow(
+    refused("INSUFFICIENT_ROLE"),
+  );
+});
+
+test("what is wrong with an image is told by field", async () => {
+  const create = (fields: object) => client().createImage({ name: "tool", image: "alpine", ...fields }, as(newId()));
+  await expect(create({ image: "no image" })).rejects.toThrow(refused("VALIDATION_ERROR", "image"));
+  await expect(create({ image: "10.0.0.1/tool" })).rejects.toThrow(refused("VALIDATION_ERROR", "image"));
+  await expect(create({ image: "alpine:1", tag: "2" })).rejects.toThrow(refused("VALIDATION_ERROR", "tag"));
+  await expect(create({ memoryMb: 255 })).rejects.toThrow(refused("VALIDATION_ERROR", "memory_mb"));
+  await expect(create({ registryId: newId() })).rejects.toThrow(refused("REGISTRY_NOT_FOUND"));
+});
+
+test("a sandbox gets the snapshot of an enabled image", async () => {
+  const workspace = newId();
+  const asUser = as(workspace);
+  const { image } = await client().createImage(
+    { name: "tool", image: `ghcr.io/a/b:1@${digest}`, readinessPort: 80, memoryMb: 512 },
+    asUser,
+  );
+  const imageId = image?.id ?? "";
+  const resolve = (id: string, workspaceId: string) =>
+    sandbox().resolveImage(
+      { imageId: id },
+      onBehalfOf({
+        requestId: newId(),
+        service: "facade",
+        user: { id: "ann", credential: "session", credentialId: "s1", operator: false, workspaceId, role: "member" },
+        signal: new AbortController().signal,
+        timeoutMs: () => undefined,
+      }),
+    );
+  expect((await resolve(imageId, workspace)).image).toMatchObject({
+    imageId,
+    reference: `ghcr.io/a/b@${digest}`,
+    memoryMb: 512,
+    readinessPort: 80,
+    registryId: "",
+    isDefault: false,
+  });
+  const { images } = await client().listImages({}, asUser);
+  const shared = images.find(({ name }) => name === "Default");
+  expect((await resolve(shared?.id ?? "", workspace)).image).toMatchObject({
+    reference: "docker.io/sandgate/default:1",
+    isDefault: true,
+  });
+  await expect(resolve(imageId, newId())).rejects.toThrow(refused("IMAGE_NOT_FOUND"));
+  await client().updateImage({ imageId, enabled: false }, asUser);
+  await expect(resolve(imageId, workspace)).rejects.toThrow(refused("IMAGE_DISABLED"));
+});
+
+describe.runIf(hasRegistry)("with a private registry", () => {
+  const credential = () => ({ name: "private", url: `http://${registry?.host}`, ...ann });
+
+  test("a credential is tried on entry, and its password is kept sealed", async () => {
+    const workspace = newId();
+    const { registry: shown } = await client().createRegistry(credential(), as(workspace));
+    expect(shown).toMatchObject({ name: "private", username: "ann", url: `http://${registry?.host}` });
+    for (const file of await readdir(running.folder)) {
+      expect((await readFile(join(running.folder, file))).includes(ann.password)).toBe(false);
+    }
+    const create = (fields: object) => client().createRegistry({ ...credential(), ...fields }, as(workspace));
+    await expect(create({})).rejects.toThrow(refused("CONFLICT"));
+    await expect(create({ name: "b", password: "wrong" })).rejects.toThrow(refused("VALIDATION_ERROR", "password"));
+    await expect(create({ name: "b", url: `127.0.0.1:${await findFreePort()}` })).rejects.toThrow(
+      refused("UPSTREAM_ERROR"),
+    );
+    await expect(create({ name: "b", url: "http://ghcr.io" })).rejects.toThrow(refused("VALIDATION_ERROR", "url"));
+    await expect(create({ name: "b", url: "10.0.0.1" })).rejects.toThrow(refused("VALIDATION_ERROR", "url"));
+    await expect(create({ name: "b", url: "ghcr.io/path" })).rejects.toThrow(refused("VALIDATION_ERROR", "url"));
+    expect((await client().listRegistries({}, as(workspace))).registries).toEqual([shown]);
+    await expect(client().getRegistry({ registryId: shown?.id ?? "" }, as(newId()))).rejects.toThrow(
+      refused("REGISTRY_NOT_FOUND"),
+    );
+  });
+
+  test("its url and username change only with the password", async () => {
+    const asAnn = as(newId());
+    const registryId = (await client().createRegistry(credential(), asAnn)).registry?.id ?? "";
+    const renamed = await client().updateRegistry({ registryId, name: "renamed" }, asAnn);
+    expect(renamed.registry?.name).toBe("renamed");
+    await expect(client().updateRegistry({ registryId, username: "bob" }, asAnn)).rejects.toThrow(
+      refused("VALIDATION_ERROR", "password"),
+    );
+    await expect(client().updateRegistry({ registryId, password: "wrong" }, asAnn)).rejects.toThrow(
+      refused("VALIDATION_ERROR", "password"),
+    );
+    const moved = await client().updateRegistry({ registryId, url: registry?.host ?? "", ...ann }, asAnn);
+    expect(moved.registry?.url).toBe(registry?.host);
+  });
+
+  test("an image uses it at its own host, and then it stays", async () => {
+    const asAnn = as(newId());
+    const registryId = (await client().createRegistry(credential(), asAnn)).registry?.id ?? "";
+    await expect(client().createImage({ name: "tool", image: "alpine", registryId }, asAnn)).rejects.toThrow(
+      refused("VALIDATION_ERROR", "registry_id"),
+    );
+    const { image } = await client().createImage(
+      { name: "tool", image: `${registry?.host}/team/tool`, registryId },
+      asAnn,
+    );
+    expect(image).toMatchObject({ registryId, registryName: "private" });
+    await expect(client().deleteRegistry({ registryId }, asAnn)).rejects.toThrow(refused("CONFLICT"));
+    await client().updateImage({ imageId: image?.id ?? "", clear: ["registry_id"] }, asAnn);
+    await client().deleteRegistry({ registryId }, asAnn);
+  });
+
+  test("a pull is authorized with the workspace's own credential alone", async () => {
+    const workspaceId = newId();
+    const registryId = (await client().createRegistry(credential(), as(workspaceId))).registry?.id ?? "";
+    const pull = (request: { workspaceId: string; registryId?: string; reference?: string }) =>
+      sandbox().authorizePull({ reference: `${registry?.host}/team/none:1`, ...request }, asService());
+    await expect(pull({ workspaceId, registryId })).rejects.toThrow(refused("IMAGE_NOT_FOUND_IN_REGISTRY"));
+    await expect(pull({ workspaceId })).rejects.toThrow(refused("IMAGE_PULL_UNAUTHORIZED"));
+    await expect(pull({ workspaceId: newId(), registryId })).rejects.toThrow(refused("IMAGE_PULL_UNAUTHORIZED"));
+    await expect(pull({ workspaceId, registryId, reference: "docker.io/library/alpine:1" })).rejects.toThrow(
+      refused("IMAGE_PULL_UNAUTHORIZED"),
+    );
+    await expect(pull({ workspaceId, reference: `127.0.0.1:${await findFreePort()}/a:1` })).rejects.toThrow(
+      refused("REGISTRY_UNREACHABLE"),
+    );
+  });
+});
+
+test("a deleted workspace is purged, and takes nothing new", async () => {
+  const workspace = newId();
+  await client().createImage({ name: "tool", image: "alpine" }, as(workspace));
+  await running.bus.publish([
+    stageEvent({
+      subject: "sandgate.workspace.workspace.deleted.v1",
+      entityId: workspace,
+      entityVersion: 2,
+      workspaceId: workspace,
+      schema: WorkspaceDeletedSchema,
+      payload: { workspaceId: workspace },
+    }),
+  ]);
+  await vi.waitFor(() => expect(running.purged).toContain(workspace), 20_000);
+  expect((await client().listImages({}, as(workspace))).images.map(({ name }) => name)).not.toContain("tool");
+  await expect(client().createImage({ name: "late", image: "alpine" }, as(workspace))).rejects.toThrow(
+    refused("WORKSPACE_FORBIDDEN"),
+  );
+});
+
+test("a workspace that is gone without having been heard of is found by the sweep", async () => {
+  await vi.waitFor(() => expect(running.purged).toContain("gone"), 20_000);
+});
