@@ -99,13 +99,17 @@ function pickHeaders(request: FastifyRequest, names: readonly string[], violatio
     const value = request.headers[name];
     if (value === undefined || value === "") continue;
     // Node joins what was sent twice with a comma.
-    if (value.includes(",") && (request.raw.headersDistinct[name]?.length ?? 0) > 1) {
+    if (typeof value !== "string" || (value.includes(",") && timesGiven(request.raw.rawHeaders, name) > 1)) {
       violations.push({ field: `header.${name}`, issue: "must be given once" });
     } else {
       picked[name] = value;
     }
   }
   return picked;
+}
+
+function timesGiven(rawHeaders: readonly string[], name: string): number {
+  return rawHeaders.filter((item, index) => index % 2 === 0 && item.toLowerCase() === name).length;
 }
 
 function collect(violations: Violation[], place: Place, errors: readonly ErrorObject[]): void {
@@ -122,6 +126,8 @@ function fieldOf(place: Place, error: ErrorObject): string {
     .split("/")
     .slice(1)
     .map((step) => step.replaceAll("~1", "/").replaceAll("~0", "~"));
+  // A repeated query value is one field.
+  if (place === "query") steps.splice(1);
   if (error.keyword === "required") steps.push(String(error.params.missingProperty));
   return [place, ...steps].join(".");
 }

@@ -78,7 +78,6 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
         summary: "Follow a sandbox's logs and metrics",
         description:
           "Server-Sent Events `log` and `metric`, with the rows of the query as data. Each has an id; with it as Last-Event-ID the stream goes on after that row, without it begins now.",
-        produces: ["text/event-stream"],
         headers: ResumingHeaders,
         params: SandboxParams,
         querystring: StreamQuery,

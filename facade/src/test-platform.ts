@@ -1,0 +1,157 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { ConnectRouter, ServiceImpl } from "@connectrpc/connect";
+import { openLocalBus } from "@sandgate/kit/bus.local";
+import { createInMemoryNetwork } from "@sandgate/kit/clients";
+import type { Call } from "@sandgate/kit/context";
+import { DomainError } from "@sandgate/kit/errors";
+import { createLogger } from "@sandgate/kit/logging";
+import { createMetrics } from "@sandgate/kit/metrics";
+import { Role } from "@sandgate/proto/common/v1/access";
+import { IdentityService } from "@sandgate/proto/identity/v1/identity";
+import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
+import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { exportJWK, generateKeyPair, SignJWT } from "jose";
+import { openFacade } from "./server.ts";
+
+/** What tests put in place of single methods of the services. */
+export interface Handlers {
+  identity?: Partial<ServiceImpl<typeof IdentityService>>;
+  workspace?: Partial<ServiceImpl<typeof WorkspaceService>>;
+  imageRegistry?: Partial<ServiceImpl<typeof ImageRegistryService>>;
+  sandbox?: Partial<ServiceImpl<typeof SandboxService>>;
+  telemetry?: Partial<ServiceImpl<typeof TelemetryService>>;
+}
+
+export const at = { seconds: 1_780_000_000n, nanos: 123_456_000 };
+export const userId = "01900000-0000-7000-8000-000000000001";
+export const workspaceId = "01900000-0000-7000-8000-00000000000a";
+export const foreignWorkspaceId = "01900000-0000-7000-8000-00000000000b";
+export const apiToken = "sgt_good";
+export const boundApiToken = "sgt_bound";
+
+/**
+ * The facade in front of small services: identity knows one user, who signs in with any password, and the tokens above;
+ * workspace knows two workspaces, the first of which has the user as a member with `role`.
+ */
+export async function openTestPlatform(o: { env?: NodeJS.ProcessEnv; handlers?: Handlers } = {}) {
+  const folder = await mkdtemp(join(tmpdir(), "sandgate-facade-"));
+  const logLines: string[] = [];
+  const logger = createLogger({ service: "test" }, { write: (line: string) => void logLines.push(line) });
+  const metrics = createMetrics();
+  const bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics });
+  const network = await createInMemoryNetwork();
+  const { privateKey, publicKey } = await generateKeyPair("EdDSA");
+  const jwks = JSON.stringify({ keys: [{ ...(await exportJWK(publicKey)), kid: "k1", alg: "EdDSA" }] });
+
+  const state = {
+    role: Role.OWNER as Role,
+    workspaceExists: true,
+    endedSessions: [] as string[],
+    revokedTokens: new Set<string>(),
+    calls: [] as { method: string; call: Call; request: unknown }[],
+  };
+
+  async function signAccessToken(
+    claims: { sid?: string; sub?: string; iss?: string; aud?: string; typ?: string; expiresInSeconds?: number } = {},
+  ): Promise<string> {
+    const now = Math.floor(Date.now() / 1000);
+    return new SignJWT({ sid: claims.sid ?? "s1", op: false })
+      .setProtectedHeader({ alg: "EdDSA", kid: "k1", typ: claims.typ ?? "at+jwt" })
+      .setIssuer(claims.iss ?? "https://issuer.test")
+      .setAudience(claims.aud ?? "sandgate")
+      .setSubject(claims.sub ?? userId)
+      .setIssuedAt(now)
+      .setExpirationTime(now + (claims.expiresInSeconds ?? 300))
+      .sign(privateKey);
+  }
+
+  const identity: Partial<ServiceImpl<typeof IdentityService>> = {
+    getSigningKeys: () => ({
+      jwks,
+      endedSessionIds: state.endedSessions,
+      issuer: "https://issuer.test",
+      audience: "sandgate",
+    }),
+    verifyApiToken: ({ token }) => {
+      if (![apiToken, boundApiToken].includes(token) || state.revokedTokens.has(token)) {
+        throw new DomainError("INVALID_TOKEN", "The API token is not valid.");
+      }
+      return { tokenId: `id-${token}`, userId, ...(token === boundApiToken && { workspaceId }) };
+    },
+    ...o.handlers?.identity,
+  };
+  const workspace: Partial<ServiceImpl<typeof WorkspaceService>> = {
+    getMembership: ({ workspaceId: asked }) => ({
+      workspaceExists: state.workspaceExists && [workspaceId, foreignWorkspaceId].includes(asked),
+      role: asked === workspaceId && state.workspaceExists ? state.role : Role.UNSPECIFIED,
+    }),
+    getWorkspace: () => ({
+      workspace: { id: workspaceId, name: "one", role: state.role, createdAt: at, updatedAt: at },
+    }),
+    ...o.handlers?.workspace,
+  };
+  const serve = (routes: (router: ConnectRouter) => void) => ({ routes, logger, metrics });
+  network.serve(
+    "identity",
+    serve((router) => router.service(IdentityService, identity)),
+  );
+  network.serve(
+    "workspace",
+    serve((router) => router.service(WorkspaceService, workspace)),
+  );
+  network.serve(
+    "image-registry",
+    serve((router) => router.service(ImageRegistryService, o.handlers?.imageRegistry ?? {})),
+  );
+  network.serve(
+    "sandbox",
+    serve((router) => router.service(SandboxService, o.handlers?.sandbox ?? {})),
+  );
+  network.serve(
+    "telemetry",
+    serve((router) => router.service(TelemetryService, o.handlers?.telemetry ?? {})),
+  );
+
+  const facade = await openFacade({
+    env: { SANDGATE_PORT: "0", SANDGATE_HOST: "127.0.0.1", SANDGATE_PUBLIC_URL: "https://api.test/v", ...o.env },
+    transport: (service) => network.transport("facade", service),
+    bus,
+    logger,
+    metrics,
+  });
+
+  return {
+    ...facade,
+    bus,
+    state,
+    logLines,
+    signAccessToken,
+    async close() {
+      await facade.close();
+      await bus.close();
+      await rm(folder, { recursive: true });
+    },
+  };
+}
+
+export type TestPlatform = Awaited<ReturnType<typeof openTestPlatform>>;
+
+export function sandboxMessage(state: SandboxState = SandboxState.READY) {
+  return {
+    id: "01900000-0000-7000-8000-0000000000aa",
+    name: "box",
+    workspaceId,
+    imageId: "image-1",
+    image: "registry.test/app:1",
+    state,
+    memoryMb: 512,
+    createdBy: userId,
+    createdAt: at,
+    updatedAt: at,
+    timeline: [{ phase: "accepted", at }],
+  };
+}
