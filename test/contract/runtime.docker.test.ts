@@ -11,7 +11,7 @@ import { promisify } from "node:util";
 import { createLogger } from "@sandgate/kit/logging";
 import { createDockerRuntime } from "@sandgate/sandbox/runtime.docker";
 import type { Container } from "dockerode";
-import { afterAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it, vi } from "vitest";
 import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
 import { startProcess } from "../support/process.ts";
 import { probeRegistry, startRegistry } from "../support/registry.ts";
@@ -329,6 +329,49 @@ describe.runIf(isAvailable)("runtime: docker alone", () => {
       await execute("iptables", ["-D", "DOCKER-USER", "-i", "sandgate-none0", "-j", "RETURN"]);
     }
     expect(await listRules()).toEqual(before);
+  });
+
+  it("reaches no port that another container publishes on the host", async () => {
+    const spec = await prepare();
+    await runtime.ensure(spec);
+    const server = await engine.createContainer({
+      Image: spec.reference,
+      Cmd: ["httpd", "-f", "-p", "8000"],
+      ExposedPorts: { "8000/tcp": {} },
+      HostConfig: { PortBindings: { "8000/tcp": [{ HostIp: "0.0.0.0", HostPort: "" }] } },
+    });
+    try {
+      await server.start();
+      const { NetworkSettings: network } = await server.inspect();
+      const port = network.Ports["8000/tcp"]?.[0]?.HostPort;
+      const gateway = network.Networks.bridge?.Gateway;
+      const url = `http://${gateway}:${port}/`;
+      // There is nothing to serve, which is an answer too.
+      while ((await fetch(url).catch(() => undefined))?.status !== 404) await delay(50);
+      const container = engine.getContainer(`sandgate-${spec.sandboxId}`);
+      const command = ["timeout", "2", "wget", "-q", "-O", "-", url];
+      const exec = await container.exec({ Cmd: command, AttachStdout: true, AttachStderr: true });
+      expect(await collect(await exec.start({}))).not.toContain("404");
+    } finally {
+      await server.remove({ force: true });
+    }
+  });
+
+  it("makes no sandbox where the rules can't be set, unless isolation is off", async () => {
+    const spec = await prepare();
+    vi.stubEnv("PATH", "/nowhere");
+    try {
+      const refusing = createDockerRuntime({ url, installationId, isolation: true, logger });
+      const unavailable = { reason: "ISOLATION_UNAVAILABLE", message: expect.stringContaining("iptables") };
+      await expect(refusing.check()).rejects.toMatchObject(unavailable);
+      await expect(refusing.ensure(spec)).rejects.toMatchObject(unavailable);
+      expect(await refusing.inspect(spec.sandboxId)).toBeUndefined();
+      const trusting = createDockerRuntime({ url, installationId, isolation: false, logger });
+      await trusting.check();
+      expect(await trusting.ensure(spec)).toMatchObject({ phase: "running" });
+    } finally {
+      vi.unstubAllEnvs();
+    }
   });
 
   it("says that an engine is not there", async () => {
