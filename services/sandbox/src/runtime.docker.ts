@@ -5,6 +5,7 @@ import type { Logger } from "@sandgate/kit/logging";
 import type { Container, ContainerCreateOptions, ContainerInspectInfo } from "dockerode";
 import { callEngine, type Engine, messageOf, openEngine, statusOf, unavailable, unless } from "./docker-client.ts";
 import { createIsolation, recheckMs } from "./docker-isolation.ts";
+import { endedForMemory } from "./docker-memory.ts";
 import { networkName } from "./docker-network.ts";
 import { probeExec, probeHttp } from "./docker-probe.ts";
 import { pullImage } from "./docker-pull.ts";
@@ -171,7 +172,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
       }
       // Another installation's container has the name, or it was removed at once.
       if (!info) throw new DomainError("RUNTIME_UNAVAILABLE", "The container was not there after it was made.");
-      return observationOf(info);
+      return await observationOf(engine, info);
     } catch (error) {
       throw unavailable(error);
     }
@@ -206,8 +207,12 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     },
 
     async inspect(sandboxId) {
-      const info = await inspect(containerNameOf(sandboxId)).catch(rethrowUnavailable);
-      return info && observationOf(info);
+      try {
+        const info = await inspect(containerNameOf(sandboxId));
+        return info && (await observationOf(engine, info));
+      } catch (error) {
+        throw unavailable(error);
+      }
     },
 
     async probe(sandboxId, readinessPort, signal) {
@@ -260,8 +265,13 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
         const found: Observation[] = [];
         for (let from = 0; from < ids.length; from += inspectedAtOnce) {
           const slice = ids.slice(from, from + inspectedAtOnce);
-          const infos = await Promise.all(slice.map(({ id }) => inspect(id)));
-          found.push(...infos.filter((info) => info !== undefined).map(observationOf));
+          const seen = await Promise.all(
+            slice.map(async ({ id }) => {
+              const info = await inspect(id);
+              return info && observationOf(engine, info);
+            }),
+          );
+          found.push(...seen.filter((each) => each !== undefined));
         }
         return found;
       } catch (error) {
@@ -294,7 +304,7 @@ function timeOf(text: string): Date | undefined {
   return text.startsWith("0001-") ? undefined : new Date(text);
 }
 
-function observationOf(info: ContainerInspectInfo): Observation {
+async function observationOf(engine: Engine, info: ContainerInspectInfo): Promise<Observation> {
   const { State: state, Config: config } = info;
   const startedAt = timeOf(state.StartedAt);
   const finishedAt = timeOf(state.FinishedAt);
@@ -311,8 +321,7 @@ function observationOf(info: ContainerInspectInfo): Observation {
     phase: "exited",
     ...(finishedAt && { finishedAt }),
     ...(startedAt && { exitCode: state.ExitCode }),
-    // The engine also flags a container that outlived a child of its own killed for memory, and then ended as it liked.
-    outOfMemory: state.OOMKilled && state.ExitCode === 137,
+    outOfMemory: await endedForMemory(engine, info),
   };
 }
 
