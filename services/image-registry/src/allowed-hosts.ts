@@ -48,7 +48,7 @@ function isPublic(address: string): boolean {
 }
 
 /** Takes host[:port] apart; brackets around an IPv6 address go. */
-export function splitHost(host: string): { name: string; port: number | undefined } {
+function splitHost(host: string): { name: string; port: number | undefined } {
   if (ipaddr.IPv6.isValid(host)) return { name: host.toLowerCase(), port: undefined };
   const match = /^(?:\[(?<address>[^\]]+)\]|(?<name>[^:]+))(?::(?<port>\d{1,5}))?$/.exec(host);
   const name = match?.groups?.address ?? match?.groups?.name;

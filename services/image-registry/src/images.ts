@@ -53,7 +53,7 @@ export function readChangedImage(image: ImageFields, request: UpdateImageRequest
 }
 
 /** The parts of a stored image's reference, its tag filled in. */
-export function referenceOf({ image, tag }: Pick<ImageRecord, "image" | "tag">): Reference {
+function referenceOf({ image, tag }: Pick<ImageRecord, "image" | "tag">): Reference {
   const reference = parseReference(image);
   if (reference === undefined) throw new Error(`the stored image "${image}" is not a reference`);
   return { ...reference, tag };

@@ -46,7 +46,7 @@ async function start() {
     openImageRegistryService({
       env: {
         SANDGATE_REGISTRY_ALLOW: "127.0.0.0/8",
-        SANDGATE_DEFAULT_IMAGE: "Default=sandgate/default:1",
+        SANDGATE_DEFAULT_IMAGE: "Default=sandgate/default:1,8080",
       },
       service: "image-registry",
       database: { kind: "sqlite", file: join(folder, "image-registry.sqlite") },
@@ -240,6 +240,7 @@ test("a sandbox gets the snapshot of an enabled image", async () => {
   const shared = images.find(({ name }) => name === "Default");
   expect((await resolve(shared?.id ?? "", workspace)).image).toMatchObject({
     reference: "docker.io/sandgate/default:1",
+    readinessPort: 8080,
     isDefault: true,
   });
   await expect(resolve(imageId, newId())).rejects.toThrow(refused("IMAGE_NOT_FOUND"));

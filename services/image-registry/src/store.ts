@@ -48,7 +48,7 @@ export interface RegistryVersion {
 }
 
 /** What is asked of a list of images: the workspace's own and the global defaults. */
-export interface ImageFilter {
+interface ImageFilter {
   readonly workspaceId: string;
   readonly enabledOnly: boolean;
 }

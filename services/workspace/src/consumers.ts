@@ -40,7 +40,7 @@ export async function consumeEvents(parts: Parts): Promise<{ stop(): Promise<voi
 }
 
 /** Ends all memberships of a user whose account is gone; a workspace that loses its last owner is deleted. */
-export async function removeUser({ store, bus }: Parts, userId: string): Promise<void> {
+async function removeUser({ store, bus }: Parts, userId: string): Promise<void> {
   await store.markDeparted(userId, new Date());
   for (;;) {
     const workspaces = await store.listWorkspaces(userId, undefined, batch);
