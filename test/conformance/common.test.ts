@@ -174,17 +174,19 @@ describe("about the API", () => {
     const document = expectStatus(await target.get("/openapi.json"), 200);
     expect(document.openapi).toMatch(/^3\.1/);
     const operations = Object.entries(document.paths as Record<string, object>).flatMap(([path, item]) =>
-      Object.keys(item).map((method) => `${method.toUpperCase()} ${path.replace(/(.)\/$/, "$1")}`),
+      Object.keys(item).map(
+        (method) => `${method.toUpperCase()} ${path.replace(/(.)\/$/, "$1").replace(/\{\w+\}/g, "{}")}`,
+      ),
     );
     expect(operations).toEqual(
       expect.arrayContaining([
-        "DELETE /workspaces/{workspace_id}",
+        "DELETE /workspaces/{}",
         "POST /sandbox-images",
         "GET /sandbox-images",
-        "PUT /sandbox-images/{id}",
-        "GET /sandbox/monitoring/{sandbox_id}",
+        "PUT /sandbox-images/{}",
+        "GET /sandbox/monitoring/{}",
         "POST /api-tokens",
-        "DELETE /api-tokens/{token}",
+        "DELETE /api-tokens/{}",
         "GET /api-tokens",
         "POST /auth/login",
         "POST /auth/refresh",

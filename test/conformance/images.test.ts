@@ -86,7 +86,16 @@ describe("registering an image", () => {
 
   test("follows the reference grammar", async () => {
     const digest = `sha256:${"a".repeat(64)}`;
-    for (const image of ["UPPER/case", "a//b", "a b", "http://a/b", "a:", `a@sha256:12`, "-a", `${"a".repeat(256)}`]) {
+    for (const image of [
+      "host.example.com/UPPER",
+      "a//b",
+      "a b",
+      "http://a/b",
+      "a:",
+      `a@sha256:12`,
+      "-a",
+      `${"a".repeat(256)}`,
+    ]) {
       expectInvalid(await create({ name: "n", image }), "body.image");
     }
     for (const image of ["busybox", "a/b/c", "host.example.com/a", "host.example.com:444/a__b/c-d.e", `a@${digest}`]) {

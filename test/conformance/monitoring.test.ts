@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
 import { requireServer } from "../support/require.ts";
 import { expectError, expectInvalid, expectStatus, isoMicroseconds, uniqueName } from "./client.ts";
@@ -54,7 +54,10 @@ describe.runIf(hasEngine)(
       const provisioned = await target.post("/sandboxes/provision", { image_id: imageId, name }, as(owner));
       id = expectStatus(provisioned, 201).id;
       expectStatus(await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 60 }, as(owner)), 200);
-      await expect.poll(async () => (await query()).metrics.length, { timeout: 20_000 }).toBeGreaterThan(1);
+      await vi.waitFor(async () => expect((await query()).metrics.length).toBeGreaterThan(1), {
+        timeout: 20_000,
+        interval: 200,
+      });
     });
     afterAll(async () => {
       if (id) await target.delete(`/sandboxes/${id}`, as(owner));
