@@ -319,7 +319,8 @@ async function observationOf(engine: Engine, info: ContainerInspectInfo): Promis
   return {
     ...base,
     phase: "exited",
-    ...(finishedAt && { finishedAt }),
+    // The engine stamps the start of a process that ends at once some milliseconds after its end.
+    ...(finishedAt && { finishedAt: startedAt && startedAt > finishedAt ? startedAt : finishedAt }),
     ...(startedAt && { exitCode: state.ExitCode }),
     outOfMemory: await endedForMemory(engine, info),
   };
