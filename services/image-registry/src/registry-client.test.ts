@@ -1,8 +1,11 @@
 import { execFile } from "node:child_process";
 import { createHash, randomUUID, sign, X509Certificate } from "node:crypto";
+import { createSocket } from "node:dgram";
+import { promises as dns } from "node:dns";
 import { once } from "node:events";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type RequestListener } from "node:http";
+import { createServer as createTcpServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -24,6 +27,29 @@ const cleanUps: (() => Promise<unknown>)[] = [];
 afterAll(async () => {
   for (const cleanUp of cleanUps) await cleanUp();
 });
+
+/** A DNS server that gives every name this address. */
+async function startDns(address: string): Promise<dns.Resolver> {
+  const server = createSocket("udp4");
+  server.on("message", (query, { port }) => {
+    const nameEnd = query.indexOf(0, 12) + 1;
+    const isForV4 = query.readUInt16BE(nameEnd) === 1;
+    const header = Buffer.from(query.subarray(0, 12));
+    header.writeUInt16BE(0x8180, 2);
+    header.writeUInt32BE(isForV4 ? 0x00010001 : 0x00010000, 4);
+    header.writeUInt32BE(0, 8);
+    // The name by its place in the question, type A, class IN, 0 s, 4 bytes (RFC 1035, 4.1.3).
+    const answer = Buffer.from([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4, ...address.split(".").map(Number)]);
+    const question = query.subarray(12, nameEnd + 4);
+    server.send(Buffer.concat([header, question, ...(isForV4 ? [answer] : [])]), port);
+  });
+  server.bind(0, "127.0.0.1");
+  await once(server, "listening");
+  cleanUps.push(async () => server.close());
+  const resolver = new dns.Resolver({ timeout: 1_000, tries: 1 });
+  resolver.setServers([`127.0.0.1:${server.address().port}`]);
+  return resolver;
+}
 
 function clientFor(...allow: string[]) {
   const allowed = readAllowedHosts(allow);
@@ -253,6 +279,29 @@ describe("a hostile or broken registry", () => {
       clientFor(host).resolveDigest({ host, scheme: "http" }, image(host), undefined, signal),
     ).rejects.toThrow(problem("refused_address"));
     expect(reached).toBe(false);
+  });
+
+  test("can't have a name that leads into a network that nobody allowed", async () => {
+    const resolver = await startDns("127.0.0.1");
+    let connections = 0;
+    const inside = createTcpServer((socket) => {
+      connections += 1;
+      socket.destroy();
+    }).listen(0, "127.0.0.1");
+    await once(inside, "listening");
+    cleanUps.push(async () => inside.close());
+    const address = inside.address();
+    const host = `registry.example:${typeof address === "object" && address?.port}`;
+    const check = (...allow: string[]) => {
+      const allowed = readAllowedHosts(allow);
+      const client = createRegistryClient(createGuardedRequest(allowed, resolver), allowed);
+      return client.checkCredential({ host, scheme: "https" }, ann, signal);
+    };
+    await expect(check()).rejects.toThrow(problem("refused_address"));
+    await expect(check("10.0.0.0/8")).rejects.toThrow(problem("refused_address"));
+    expect(connections).toBe(0);
+    await expect(check("127.0.0.0/8")).rejects.toThrow(problem("unreachable"));
+    expect(connections).toBe(1);
   });
 
   test("is unreachable when it fails, redirects in circles, sends too much or isn't there", async () => {
