@@ -99,6 +99,7 @@ export async function openFacade(environment: FacadeEnvironment): Promise<Facade
   const document = await documentRoutes(app, publicUrl);
   admitRequests(app, { authenticator, scope, limits, origins: originsOf(settings.redirectUris) });
   recordRequests(app, environment);
+  const leaveConnections = keepConnectionsUntilClosing(app);
 
   const context: RouteContext = { clients, authenticator, scope, limits, openCalls, logger };
   addAuthRoutes(app, context);
@@ -127,6 +128,7 @@ export async function openFacade(environment: FacadeEnvironment): Promise<Facade
     },
     async close() {
       openCalls.drain();
+      leaveConnections();
       await app.close();
       authenticator.close();
       scope.close();
@@ -163,6 +165,24 @@ function recordRequests(app: App, { logger, metrics }: FacadeEnvironment): void 
     }
     done();
   });
+}
+
+/**
+ * Once called, the answer lets go of each connection after its running request. Fastify closes those idle when it begins to
+ * close; one that becomes idle later would hold it up until the client or the keep-alive timeout (72 s) ends it.
+ */
+function keepConnectionsUntilClosing(app: App): () => void {
+  let closing = false;
+  app.addHook("onSend", async (_request, reply) => {
+    if (closing) reply.header("connection", "close");
+  });
+  app.addHook("onResponse", (_request, _reply, done) => {
+    if (closing) setImmediate(() => app.server.closeIdleConnections());
+    done();
+  });
+  return () => {
+    closing = true;
+  };
 }
 
 /** Takes the public address's path prefix off a URL, for proxies that leave it on. */
