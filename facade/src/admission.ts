@@ -29,7 +29,7 @@ export function admitRequests(app: FastifyInstance, admission: Admission): void 
   app.decorateRequest("pattern", "unknown");
 
   app.addHook("onRequest", async (request, reply) => {
-    reply.header("x-request-id", request.id);
+    reply.header("x-request-id", request.id).header("x-content-type-options", "nosniff");
     if (shareAcrossOrigins(request, reply, admission.origins)) {
       await admission.limits.showAddress(request, reply);
       return reply.code(204).send();

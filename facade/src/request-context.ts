@@ -29,15 +29,19 @@ export function signedInOf(request: FastifyRequest): SignedIn {
   return request.signedIn;
 }
 
+/** 1 to 255 printable characters; routes that take a key refuse another one. */
+export const idempotencyKeyPattern = "^[\\x20-\\x7e]{1,255}$";
+const wellFormedKey = new RegExp(idempotencyKeyPattern);
 const wellFormedTraceparent = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
 
 /** Options for a call to a service on behalf of the request's caller, in the request's workspace if it has one. */
 export function callFor(request: FastifyRequest, o: { signal?: AbortSignal; timeoutMs?: number } = {}): CallOptions {
   const { "idempotency-key": key, traceparent } = request.headers;
+  const keyed = request.method === "POST" && typeof key === "string" && wellFormedKey.test(key);
   return asFacade({
     requestId: request.id,
     user: request.inWorkspace ?? request.signedIn?.user,
-    idempotencyKey: request.method === "POST" && typeof key === "string" ? key : undefined,
+    idempotencyKey: keyed ? key : undefined,
     traceparent: typeof traceparent === "string" && wellFormedTraceparent.test(traceparent) ? traceparent : undefined,
     signal: o.signal,
     timeoutMs: o.timeoutMs,
@@ -47,8 +51,8 @@ export function callFor(request: FastifyRequest, o: { signal?: AbortSignal; time
 /** The longest id the contracts take. Ids are opaque, so a longer one is just not found. */
 const maxIdLength = 128;
 
-/** The id as it is, or the error of something that doesn't exist. */
+/** The id as it is. Throws `missing` for one that can't be anything's. */
 export function opaqueId(id: string, missing: DomainError): string {
-  if (id.length > maxIdLength) throw missing;
+  if (id === "" || id.length > maxIdLength) throw missing;
   return id;
 }

@@ -1,7 +1,8 @@
+import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
 import { callOf } from "@sandgate/kit/context";
-import { DomainError } from "@sandgate/kit/errors";
+import { DomainError, invalid } from "@sandgate/kit/errors";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { ListSandboxesRequest, ProvisionSandboxRequest } from "@sandgate/proto/sandbox/v1/sandbox";
 import { SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
@@ -10,10 +11,12 @@ import {
   type QueryTelemetryRequest,
   type TailTelemetryRequest,
 } from "@sandgate/proto/telemetry/v1/telemetry";
-import { afterEach, beforeEach, expect, it } from "vitest";
+import { afterAll, beforeAll, beforeEach, expect, it } from "vitest";
 import { at, openTestPlatform, sandboxMessage, type TestPlatform, userId, workspaceId } from "./test-platform.ts";
 
 let platform: TestPlatform;
+let url: string;
+let sessionId: string;
 let headers: Record<string, string>;
 let asked: {
   provision?: ProvisionSandboxRequest;
@@ -25,9 +28,9 @@ let asked: {
 /** What the next wait answers with; a function is given the call's signal. */
 let wait: (signal: AbortSignal) => Promise<ReturnType<typeof sandboxMessage>>;
 
-beforeEach(async () => {
-  asked = {};
-  platform = await openTestPlatform({
+async function open(): Promise<TestPlatform> {
+  return openTestPlatform({
+    env: { SANDGATE_RATE_LIMIT: "10000" },
     handlers: {
       sandbox: {
         provisionSandbox: (request) => {
@@ -57,6 +60,7 @@ beforeEach(async () => {
         },
         async *tailTelemetry(request, context) {
           asked.tail = request;
+          if (request.position === "bad") throw invalid("header.last-event-id", "is not an id that this stream gave");
           yield {
             position: "p1",
             row: { case: "log", value: { timestamp: at, stream: LogStream.STDOUT, log: "a\nb" } },
@@ -67,9 +71,22 @@ beforeEach(async () => {
       },
     },
   });
-  headers = { authorization: `Bearer ${await platform.signAccessToken()}`, "x-workspace-id": workspaceId };
+}
+
+beforeAll(async () => {
+  platform = await open();
+  url = await platform.listen();
 });
-afterEach(() => platform.close());
+afterAll(() => platform.close());
+beforeEach(async () => {
+  asked = {};
+  // A session of its own for each test, since some end it.
+  sessionId = randomUUID();
+  headers = {
+    authorization: `Bearer ${await platform.signAccessToken({ sid: sessionId })}`,
+    "x-workspace-id": workspaceId,
+  };
+});
 
 const post = (url: string, payload: object) => platform.app.inject({ method: "POST", url, headers, payload });
 
@@ -150,7 +167,6 @@ it.each([
 });
 
 it("ends a wait whose client goes away", async () => {
-  const url = await platform.listen();
   const client = new AbortController();
   const ended = new Promise<void>((resolve) => {
     wait = async (signal) => {
@@ -168,18 +184,6 @@ it("ends a wait whose client goes away", async () => {
   });
   await expect(request).rejects.toThrow();
   await ended;
-});
-
-it("ends waits at once when it drains, and is not ready then", async () => {
-  wait = async (signal) => {
-    void platform.drain();
-    if (!signal.aborted) await once(signal, "abort");
-    return sandboxMessage(SandboxState.PROVISIONING);
-  };
-  const response = await post("/sandboxes/wait", { sandbox_id: "box" });
-  expect(response.json().error.code).toBe("sandbox_not_ready");
-  expect((await platform.app.inject("/readyz")).json().error.code).toBe("upstream_error");
-  expect((await platform.app.inject({ url: "/sandboxes/box", headers })).statusCode).toBe(200);
 });
 
 it("caps the open waits of a credential", async () => {
@@ -246,10 +250,9 @@ it("finds no sandbox by a name nobody has", async () => {
 });
 
 /** Opens a stream and collects what arrives. */
-async function follow(extra: Record<string, string> = {}) {
-  const url = await platform.listen();
+async function follow(extra: Record<string, string> = {}, base = url) {
   const [response]: IncomingMessage[] = await once(
-    get(`${url}/sandbox/monitoring/box/stream`, { headers: { ...headers, ...extra }, agent: false }),
+    get(`${base}/sandbox/monitoring/box/stream`, { headers: { ...headers, ...extra }, agent: false }),
     "response",
   );
   if (!response) throw new Error("no response");
@@ -264,7 +267,7 @@ it("streams rows as events, and resumes after the last one", async () => {
   const { response, text } = await follow({ "last-event-id": "p0" });
   expect(response.headers["content-type"]).toBe("text/event-stream; charset=utf-8");
   expect(response.headers["x-request-id"]).toBeDefined();
-  expect(response.headers["ratelimit-limit"]).toBe("600");
+  expect(response.headers["ratelimit-limit"]).toBe("10000");
   while (!text().includes("memory_usage")) await once(response, "data");
   expect(text()).toContain(
     'id: p1\nevent: log\ndata: {"timestamp":"2026-05-28T20:26:40.123456Z","stream":"stdout","log":"a\\nb"}\n\n',
@@ -274,9 +277,16 @@ it("streams rows as events, and resumes after the last one", async () => {
   response.destroy();
 });
 
+it("refuses to resume after an id that no stream gave", async () => {
+  const url = "/sandbox/monitoring/box/stream";
+  const response = await platform.app.inject({ url, headers: { ...headers, "last-event-id": "bad" } });
+  expect(response.statusCode).toBe(422);
+  expect(response.json().error.details[0].field).toBe("header.last-event-id");
+});
+
 it("ends a stream with the session", async () => {
   const { ended } = await follow();
-  platform.bus.signal("identity.sessions.ended", "s1");
+  platform.bus.signal("identity.sessions.ended", sessionId);
   await ended;
 });
 
@@ -284,12 +294,8 @@ it("ends a stream with the membership", async () => {
   const { ended } = await follow();
   platform.state.role = Role.UNSPECIFIED;
   await ended;
-});
-
-it("ends streams when it drains", async () => {
-  const { ended } = await follow();
-  await platform.drain();
-  await ended;
+  platform.state.role = Role.OWNER;
+  platform.bus.signal("workspace.membership", `${workspaceId} *`);
 });
 
 it("answers HEAD for a stream without opening one", async () => {
@@ -297,4 +303,22 @@ it("answers HEAD for a stream without opening one", async () => {
   expect(response.statusCode).toBe(200);
   expect(response.headers["content-type"]).toBe("text/event-stream; charset=utf-8");
   expect(asked.tail).toBeUndefined();
+});
+
+it("ends waits and streams at once when it drains, is not ready then, and answers the rest", async () => {
+  const draining = await open();
+  const headers = { authorization: `Bearer ${await draining.signAccessToken()}`, "x-workspace-id": workspaceId };
+  const { ended } = await follow(headers, await draining.listen());
+  wait = async (signal) => {
+    void draining.drain();
+    if (!signal.aborted) await once(signal, "abort");
+    return sandboxMessage(SandboxState.PROVISIONING);
+  };
+  const payload = { sandbox_id: "box" };
+  const waited = await draining.app.inject({ method: "POST", url: "/sandboxes/wait", headers, payload });
+  expect(waited.json().error.code).toBe("sandbox_not_ready");
+  await ended;
+  expect((await draining.app.inject("/readyz")).json().error.code).toBe("upstream_error");
+  expect((await draining.app.inject({ url: "/sandboxes/box", headers })).statusCode).toBe(200);
+  await draining.close();
 });

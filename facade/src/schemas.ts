@@ -1,4 +1,5 @@
 import { type Static, type TSchema, Type } from "typebox";
+import { idempotencyKeyPattern } from "./request-context.ts";
 
 // The shapes of the public API, which the validators, the serializers and the OpenAPI document are made from.
 
@@ -26,7 +27,7 @@ const workspaceId = nullable(
   Type.String({ format: "uuid", description: "The workspace that the request belongs to." }),
 );
 const idempotencyKey = Type.String({
-  pattern: "^[\\x20-\\x7e]{1,255}$",
+  pattern: idempotencyKeyPattern,
   "x-issue": "must be 1 to 255 printable characters",
   description: "The same key with the same body within 24 hours gives the first answer again.",
 });

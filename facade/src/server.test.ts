@@ -210,6 +210,17 @@ describe("workspaces", () => {
     expect(response.json().error.code).toBe("workspace_forbidden");
   });
 
+  it("finds no registry by a blank id", async () => {
+    const payload = { name: "a", image: "app", registry_id: "" };
+    const response = await platform.app.inject({
+      method: "POST",
+      url: "/sandbox-images",
+      headers: authorized(),
+      payload,
+    });
+    expect(response.json().error.code).toBe("registry_not_found");
+  });
+
   it("takes the id in any case", async () => {
     const headers = authorized({ "x-workspace-id": workspaceId.toUpperCase() });
     expect((await platform.app.inject({ url: "/sandbox-images", headers })).statusCode).toBe(200);

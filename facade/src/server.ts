@@ -35,6 +35,9 @@ import { createWorkspaceScope } from "./workspace-scope.ts";
 export { facadeSettings };
 
 const maxBodyBytes = 1024 * 1024;
+/** How long a client may take to send a request. */
+const receiveTimeoutMs = 60_000;
+const idleSweepMs = 100;
 
 export interface FacadeEnvironment {
   env: NodeJS.ProcessEnv;
@@ -81,6 +84,7 @@ export async function openFacade(environment: FacadeEnvironment): Promise<Facade
     // Requests are logged by their route alone, since a path may hold a token.
     logger: false,
     bodyLimit: maxBodyBytes,
+    requestTimeout: receiveTimeoutMs,
     genReqId: requestIdOf,
     trustProxy: settings.trustedProxies.length > 0 ? [...settings.trustedProxies] : false,
     // Requests on open connections are answered to the end.
@@ -90,7 +94,13 @@ export async function openFacade(environment: FacadeEnvironment): Promise<Facade
     // A request without a Host is no reason to refuse it in another shape than ours.
     http: { requireHostHeader: false },
     clientErrorHandler: errors.answerUnreadable,
-    frameworkErrors: (error, request, reply) => void errors.answer(error, request, reply),
+    // A malformed path: no hook has run yet, and there is no route.
+    frameworkErrors: (error, request, reply) => {
+      limits.countAddress(request, reply).then(
+        () => errors.answer(error, request, reply),
+        (refusal: unknown) => errors.answer(refusal, request, reply),
+      );
+    },
   }).withTypeProvider<TypeBoxTypeProvider>();
   // Fields are checked all at once, before Fastify would stop at the first bad place.
   app.setValidatorCompiler(() => () => true);
@@ -129,7 +139,9 @@ export async function openFacade(environment: FacadeEnvironment): Promise<Facade
     async close() {
       openCalls.drain();
       leaveConnections();
-      await app.close();
+      // A connection that falls idle from now on would otherwise be waited for.
+      const sweep = setInterval(() => app.server.closeIdleConnections(), idleSweepMs);
+      await app.close().finally(() => clearInterval(sweep));
       authenticator.close();
       scope.close();
     },

@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
+import { setTimeout } from "node:timers/promises";
 import { DomainError, type Violation } from "@sandgate/kit/errors";
 import type { TailTelemetryResponse } from "@sandgate/proto/telemetry/v1/telemetry";
 import type { FastifyReply, FastifyRequest } from "fastify";
@@ -22,6 +23,8 @@ import { sandboxIdOf } from "./sandboxes.ts";
 
 const tags = ["Monitoring"];
 const heartbeatMs = 15_000;
+/** How long an answer without rows is held back, since telemetry may yet refuse the stream. */
+const refusalMs = 250;
 /** How often an open stream asks whether its caller may still read it. */
 const recheckMs = 1_000;
 const hourMicros = 3_600_000_000n;
@@ -91,23 +94,26 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
       if (request.method === "HEAD") return reply.headers(streamHeaders).send("");
       const position = request.headers["last-event-id"] ?? "";
       const call = context.openCalls.open(signedInOf(request), reply);
-      const rows = telemetry.tailTelemetry(
-        { sandboxId: id, position, ...readSelection(request.query) },
-        callFor(request, { signal: call.signal, timeoutMs: 0 }),
-      );
-      reply.hijack();
       const stopWatching = watchAccess(context, streamRules, request, call.close);
       try {
-        await sendRows(reply, rows, call.signal);
+        const rows = telemetry.tailTelemetry(
+          { sandboxId: id, position, ...readSelection(request.query) },
+          callFor(request, { signal: call.signal, timeoutMs: 0 }),
+        );
+        await sendRows(reply, rows[Symbol.asyncIterator](), call.signal);
       } catch (error) {
+        if (!reply.raw.headersSent) {
+          throw call.signal.aborted ? new DomainError("DRAINING", "The stream ended before it began.") : error;
+        }
         if (!call.signal.aborted) {
           context.logger.warn({ request_id: request.id, route: request.pattern, err: error }, "a stream broke off");
         }
       } finally {
         stopWatching();
         call.close();
-        reply.raw.end();
       }
+      reply.hijack();
+      reply.raw.end();
     },
   );
 
@@ -160,11 +166,14 @@ const streamHeaders = {
   "x-accel-buffering": "no",
 };
 
+/** Sends the rows until they or the caller end. Throws before anything is sent when the rows are refused at once. */
 async function sendRows(
   reply: FastifyReply,
-  rows: AsyncIterable<TailTelemetryResponse>,
+  rows: AsyncIterator<TailTelemetryResponse>,
   signal: AbortSignal,
 ): Promise<void> {
+  let next = rows.next();
+  await Promise.race([next, setTimeout(refusalMs, undefined, { signal })]);
   const { raw } = reply.headers(streamHeaders);
   raw.writeHead(200, reply.getHeaders() as Record<string, string>);
   raw.write(": stream\n\n");
@@ -172,7 +181,10 @@ async function sendRows(
     if (!raw.writableNeedDrain) raw.write(": heartbeat\n\n");
   }, heartbeatMs);
   try {
-    for await (const row of rows) await send(raw, formatEvent(row), signal);
+    for (let row = await next; !row.done; row = await next) {
+      await send(raw, formatEvent(row.value), signal);
+      next = rows.next();
+    }
   } finally {
     clearInterval(heartbeat);
   }

@@ -20,8 +20,6 @@ const defaultWaitSeconds = 60;
 /** What a wait's call may take beyond the wait. */
 const waitGraceMs = 5_000;
 
-export const noSuchSandbox = () =>
-  new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox that you may access.");
 const noSuchImage = () => new DomainError("IMAGE_NOT_FOUND", "The workspace has no such image.");
 
 export function addSandboxRoutes(app: App, { clients: { sandbox }, openCalls }: RouteContext): void {
@@ -47,7 +45,7 @@ export function addSandboxRoutes(app: App, { clients: { sandbox }, openCalls }: 
     async (request, reply) => {
       const { image_id, name, labels } = request.body;
       const { sandbox: accepted } = await sandbox.provisionSandbox(
-        { imageId: imageIdOf(image_id), name: name ?? "", labels: labels ?? {} },
+        { imageId: opaqueId(image_id, noSuchImage()), name: name ?? "", labels: labels ?? {} },
         callFor(request),
       );
       return reply.code(201).send(toSandbox(present(accepted)));
@@ -159,13 +157,7 @@ export function addSandboxRoutes(app: App, { clients: { sandbox }, openCalls }: 
 
 /** The id or name of a sandbox as the contract takes it. */
 export function sandboxIdOf(idOrName: string): string {
-  if (idOrName === "") throw noSuchSandbox();
-  return opaqueId(idOrName, noSuchSandbox());
-}
-
-function imageIdOf(id: string): string {
-  if (id === "") throw noSuchImage();
-  return opaqueId(id, noSuchImage());
+  return opaqueId(idOrName, new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox."));
 }
 
 /** The labels of a query whose items were checked to have a colon; the value may have more of them. */
