@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { startRelay } from "@sandgate/kit/relay";
 import { type Repetition, repeat } from "@sandgate/kit/repeat";
-import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
+import { type RunningService, type ServiceEnvironment, sqliteFile } from "@sandgate/kit/service";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { createAccounts } from "./accounts.ts";
 import { createUseLog } from "./api-tokens.ts";
@@ -36,7 +36,7 @@ export async function openIdentityService(
   now: () => number = Date.now,
 ): Promise<IdentityRunning> {
   const settings = readIdentitySettings(environment.env);
-  const opened = await openSqliteStore({ file: environment.database.file, logger: environment.logger });
+  const opened = await openSqliteStore({ file: sqliteFile(environment.database), logger: environment.logger });
   try {
     return await assemble(environment, settings, opened, now);
   } catch (error) {

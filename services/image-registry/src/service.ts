@@ -7,7 +7,7 @@ import { answerOnce } from "@sandgate/kit/idempotency";
 import { newId } from "@sandgate/kit/ids";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
 import { startRelay } from "@sandgate/kit/relay";
-import type { OpenService, ServiceEnvironment } from "@sandgate/kit/service";
+import { type OpenService, type ServiceEnvironment, sqliteFile } from "@sandgate/kit/service";
 import { defineSettings, list, readSettings, SettingsError, text } from "@sandgate/kit/settings";
 import { startWorkspacePurges } from "@sandgate/kit/workspace-purges";
 import {
@@ -59,7 +59,7 @@ export const openImageRegistryService: OpenService = async (environment) => {
   const { defaultImage } = settings;
   const seed = defaultImage && parseSetting("SANDGATE_DEFAULT_IMAGE", () => readSeed(defaultImage, allowed));
 
-  const opened = await openSqliteStore({ file: database.file, logger });
+  const opened = await openSqliteStore({ file: sqliteFile(database), logger });
   const { store } = opened;
   const relay = startRelay({ outbox: opened.outbox, bus, logger, metrics });
   let purges: Awaited<ReturnType<typeof startWorkspacePurges>> | undefined;

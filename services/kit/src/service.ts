@@ -8,11 +8,14 @@ import type { Keyring } from "./sealing.ts";
 export const serviceNames = ["identity", "workspace", "image-registry", "sandbox", "telemetry"] as const;
 export type ServiceName = (typeof serviceNames)[number];
 
+/** Where a service keeps its data: a file of its own, or a database of its own on a MongoDB replica set. */
+export type DatabaseTarget = { kind: "sqlite"; file: string } | { kind: "mongodb"; url: string; name: string };
+
 /** Everything a service is given by the process that holds it. */
 export interface ServiceEnvironment {
   env: NodeJS.ProcessEnv;
   service: string;
-  database: { kind: "sqlite"; file: string };
+  database: DatabaseTarget;
   bus: EventBus;
   /** The way to another service; calls through it are signed as this service. */
   transport(service: ServiceName): Transport;
@@ -35,3 +38,9 @@ export interface RunningService {
 }
 
 export type OpenService = (environment: ServiceEnvironment) => Promise<RunningService>;
+
+/** The file of a service that keeps its data in SQLite only. Throws for another database. */
+export function sqliteFile(database: DatabaseTarget): string {
+  if (database.kind !== "sqlite") throw new Error(`This service can't keep its data in ${database.kind} yet.`);
+  return database.file;
+}

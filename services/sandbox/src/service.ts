@@ -9,7 +9,7 @@ import { counter, gauge, histogram } from "@sandgate/kit/metrics";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
 import { startRelay } from "@sandgate/kit/relay";
 import { type Repetition, repeat } from "@sandgate/kit/repeat";
-import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
+import { type RunningService, type ServiceEnvironment, sqliteFile } from "@sandgate/kit/service";
 import { readSettings, SettingsError, type SettingValues } from "@sandgate/kit/settings";
 import { startWorkspacePurges } from "@sandgate/kit/workspace-purges";
 import { ImageRegistryService, type ResolvedImage } from "@sandgate/proto/imageregistry/v1/image_registry";
@@ -46,7 +46,7 @@ const slice = 100;
 export async function openSandboxService(environment: ServiceEnvironment): Promise<RunningService> {
   const { bus, keyring, logger, metrics } = environment;
   const settings = readSettings(sandboxSettings, environment.env);
-  const store = await openSqliteStore({ file: environment.database.file, logger });
+  const store = await openSqliteStore({ file: sqliteFile(environment.database), logger });
   const installationId = await store.installationId();
   const images = createClient(ImageRegistryService, environment.transport("image-registry"));
   const telemetry = createClient(TelemetryService, environment.transport("telemetry"));

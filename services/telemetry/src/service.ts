@@ -6,7 +6,7 @@ import type { Logger } from "@sandgate/kit/logging";
 import { counter } from "@sandgate/kit/metrics";
 import { startRelay } from "@sandgate/kit/relay";
 import { type Repetition, repeat } from "@sandgate/kit/repeat";
-import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
+import { type RunningService, type ServiceEnvironment, sqliteFile } from "@sandgate/kit/service";
 import { readSettings, SettingsError } from "@sandgate/kit/settings";
 import { startWorkspacePurges } from "@sandgate/kit/workspace-purges";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
@@ -42,7 +42,7 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
   const { bus, logger, metrics } = environment;
   const settings = readSettings(telemetrySettings, environment.env);
   const openEngine = await chooseEngine(settings.runtime, logger);
-  const store = await openSqliteStore({ file: environment.database.file, logger });
+  const store = await openSqliteStore({ file: sqliteFile(environment.database), logger });
   const sandboxes = createClient(SandboxService, environment.transport("sandbox"));
   const workspaces = createClient(WorkspaceService, environment.transport("workspace"));
   const ingest = createClient(TelemetryService, environment.transport("telemetry"));

@@ -7,7 +7,7 @@ import { answerOnce } from "@sandgate/kit/idempotency";
 import { newId } from "@sandgate/kit/ids";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
 import { startRelay } from "@sandgate/kit/relay";
-import type { OpenService, ServiceEnvironment } from "@sandgate/kit/service";
+import { type OpenService, type ServiceEnvironment, sqliteFile } from "@sandgate/kit/service";
 import { defineSettings } from "@sandgate/kit/settings";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
@@ -40,7 +40,7 @@ type OpenStore = Awaited<ReturnType<typeof openSqliteStore>>;
 /** Opens the service that owns workspaces, their members and roles. */
 export const openWorkspaceService: OpenService = async (environment) => {
   const { bus, logger, metrics, database } = environment;
-  const opened = await openSqliteStore({ file: database.file, logger });
+  const opened = await openSqliteStore({ file: sqliteFile(database), logger });
   const relay = startRelay({ outbox: opened.outbox, bus, logger, metrics });
   const { store } = opened;
   let consumption: Awaited<ReturnType<typeof consumeEvents>> | undefined;
