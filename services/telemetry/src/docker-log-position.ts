@@ -29,7 +29,7 @@ export const cutMark = " …[cut]";
 const overlapNs = 2_000_000_000n;
 
 /** "unsure": this is not what should follow here, so the place has to be found again in a complete reading. */
-export type Taken = LogRow | "unsure" | undefined;
+type Taken = LogRow | "unsure" | undefined;
 
 /**
  * Where a container's log was read to, and the lines that were open there. The engine's log has no numbers, so the place is
@@ -39,6 +39,8 @@ export type Taken = LogRow | "unsure" | undefined;
 export interface LogPosition {
   /** True when there is a place to find again. */
   readonly started: boolean;
+  /** True while a reading has not come to that place. */
+  readonly seeking: boolean;
   /** Begins a reading. Answers the time from which the engine must give frames; undefined: from the log's beginning. */
   begin(reading: "complete" | "following"): bigint | undefined;
   /** Takes the reading's next frame and answers the line that it completes. */
@@ -48,6 +50,8 @@ export interface LogPosition {
    * reading then takes all that is later.
    */
   end(): boolean;
+  /** Ends the lines still open, whose container has ended and will not end them. */
+  finish(): LogRow[];
   /** The position as text, for createLogPosition. */
   cursor(): string;
 }
@@ -121,6 +125,9 @@ export function createLogPosition(cursor: string): LogPosition {
     get started() {
       return anchor !== undefined;
     },
+    get seeking() {
+      return seeking;
+    },
     begin(reading) {
       following = reading === "following";
       seeking = anchor !== undefined && !lost;
@@ -149,7 +156,8 @@ export function createLogPosition(cursor: string): LogPosition {
         lost = false;
       }
       // Around the rotation of its log the engine repeats lines to its followers. What does not come later is checked.
-      const continues = open[frame.stream] !== undefined && frame.timeNs === before?.timeNs;
+      const line = frame.timeNs === before?.timeNs ? open[frame.stream] : undefined;
+      const continues = line && !line.parts?.some((part) => part.equals(frame.payload));
       if (following && before && frame.timeNs <= before.timeNs && !continues) return doubt(frame);
       last[frame.stream] = place;
       return read(frame, place);
@@ -164,6 +172,14 @@ export function createLogPosition(cursor: string): LogPosition {
       lost = true;
       for (const stream of streamNames) delete open[stream];
       return false;
+    },
+    finish() {
+      return streamNames.flatMap((stream) => {
+        const line = open[stream];
+        delete open[stream];
+        if (!line || line.cut) return [];
+        return { timeNs: line.first.timeNs, stream, log: decodeLine(line.parts ?? [], false) };
+      });
     },
     cursor: () => formatCursor(anchor, open),
   };

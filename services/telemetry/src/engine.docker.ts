@@ -81,6 +81,8 @@ export function openDockerEngine(o: { client: DockerClient; installationId: stri
         if (row && row !== "unsure") rows.push(row);
         newestNs = frame.timeNs;
       }
+      // What is read again is old and says nothing.
+      if (trusted && position.seeking) continue;
       if (rows.length > 0) yield { rows, cursor: position.cursor() };
       received += bytes.length;
       const late = newestNs > 0n && fromMillis(Date.now()) - newestNs > lagging.ns;
@@ -125,6 +127,8 @@ export function openDockerEngine(o: { client: DockerClient; installationId: stri
       const position = createLogPosition(cursor);
       if (!follow) {
         yield* readComplete(container, position, signal);
+        const rows = position.finish();
+        if (rows.length > 0) yield { rows, cursor: position.cursor() };
         return;
       }
       if (position.started) yield* readComplete(container, position, signal);

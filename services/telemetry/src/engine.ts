@@ -27,8 +27,9 @@ export interface Engine {
   /** What happens to containers of the installation. Ends when the connection does. */
   observe(signal: AbortSignal): AsyncIterable<{ containerId: string; action: "start" | "kill" | "die" | "destroy" }>;
   /**
-   * Lines behind `cursor` ("" or "0": all). Following ends with the container or the connection; without it, at the log's
-   * present end. Not reading on holds the engine back. A container that is gone has no lines.
+   * Lines behind `cursor` ("" or "0": all). Following ends with the container or the connection, and may miss its last lines;
+   * without it, the log of a container that has ended is read to its end, a last line without line end included.
+   * Not reading on holds the engine back. A container that is gone has no lines.
    */
   readLogs(container: Container, cursor: string, o: { follow: boolean; signal: AbortSignal }): AsyncIterable<LogBlock>;
   /** The counters of a running container; undefined when it doesn't run (any more). */

@@ -1,0 +1,67 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { fitsInto, mergeChunks, openLogs, openMetrics, sealLogs, sealMetrics } from "./chunks.ts";
+import { type LogRow, type MetricRow, streamNames, toMicros } from "./rows.ts";
+
+const time = fc.bigInt({ min: 0n, max: 4_000_000_000_000_000_000n });
+const logRow: fc.Arbitrary<LogRow> = fc.record({
+  timeNs: time,
+  stream: fc.constantFrom(...streamNames),
+  log: fc.string({ unit: "grapheme" }),
+});
+const metricRow: fc.Arbitrary<MetricRow> = fc.record({
+  timeNs: time,
+  cpuSeconds: fc.double({ min: 0, noNaN: true }),
+  memoryBytes: fc.double({ min: 0, noNaN: true }),
+});
+const some = { minLength: 1, maxLength: 50 };
+
+describe("chunks", () => {
+  test("give lines back as they were, with a true summary", async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(logRow, some), async (rows) => {
+        const chunk = await sealLogs(rows);
+        expect(await openLogs(chunk.body)).toEqual(rows);
+        const times = rows.map((row) => toMicros(row.timeNs));
+        expect(chunk).toMatchObject({
+          kind: "logs",
+          rows: rows.length,
+          stdoutRows: rows.filter((row) => row.stream === "stdout").length,
+          stderrRows: rows.filter((row) => row.stream === "stderr").length,
+          firstUs: Math.min(...times),
+          lastUs: Math.max(...times),
+          textBytes: Buffer.byteLength(rows.map((row) => row.log).join("")),
+        });
+      }),
+    );
+  });
+
+  test("give samples back as they were", async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(metricRow, some), async (rows) => {
+        expect(await openMetrics((await sealMetrics(rows)).body)).toEqual(rows);
+      }),
+    );
+  });
+
+  test("merged are as if sealed together", async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(logRow, some), fc.array(logRow, some), async (first, second) => {
+        const [a, b] = [await sealLogs(first), await sealLogs(second)];
+        const { body, ...summary } = mergeChunks("logs", a.body, b.body);
+        expect(await openLogs(body)).toEqual([...first, ...second]);
+        expect(await sealLogs([...first, ...second])).toMatchObject(summary);
+      }),
+      { numRuns: 30 },
+    );
+  });
+
+  test("are merged while they are small", async () => {
+    const row: LogRow = { timeNs: 1n, stream: "stdout", log: "x".repeat(1_000) };
+    const one = await sealLogs([row]);
+    expect(fitsInto(await sealLogs(Array(64).fill(row)), one)).toBe(true);
+    expect(fitsInto(await sealLogs(Array(65).fill(row)), one)).toBe(false);
+    const empty = { ...row, log: "" };
+    expect(fitsInto(await sealLogs(Array(1_000).fill(empty)), one)).toBe(false);
+  });
+});

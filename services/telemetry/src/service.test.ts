@@ -1,0 +1,428 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { type Client, createClient } from "@connectrpc/connect";
+import type { EventBus } from "@sandgate/kit/bus";
+import { openLocalBus } from "@sandgate/kit/bus.local";
+import { createInMemoryNetwork, type InMemoryNetwork } from "@sandgate/kit/clients";
+import { asFacade, asService } from "@sandgate/kit/context";
+import { newId } from "@sandgate/kit/ids";
+import { createLogger } from "@sandgate/kit/logging";
+import { createMetrics } from "@sandgate/kit/metrics";
+import { stageEvent } from "@sandgate/kit/outbox";
+import { openKeyring } from "@sandgate/kit/sealing";
+import type { RunningService } from "@sandgate/kit/service";
+import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import { LogStream, SourceKind, TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
+import { buildImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test/support/images";
+import { requireServer } from "@sandgate/test/support/require";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { openTelemetryService } from "./service.ts";
+
+const logger = createLogger({ service: "telemetry", level: process.env.SANDGATE_LOG_LEVEL ?? "silent" });
+/** Well beyond what a busy machine needs; nothing is measured by it. */
+const patient = { timeout: 60_000, interval: 100 };
+
+let folder: string;
+let installationId: string;
+let workspaceId: string;
+let network: InMemoryNetwork;
+let bus: EventBus;
+let service: RunningService;
+let telemetry: Client<typeof TelemetryService>;
+let ingest: Client<typeof TelemetryService>;
+let drains: Client<typeof TelemetryService>;
+
+/** Opens the service on the test's folder, again after a close. */
+async function open(runtime: string): Promise<void> {
+  const metrics = createMetrics();
+  bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics });
+  network = await createInMemoryNetwork();
+  network.serve("sandbox", {
+    routes: (router) => router.service(SandboxService, { getInstallation: async () => ({ installationId }) }),
+    logger,
+    metrics,
+  });
+  network.serve("workspace", {
+    routes: (router) =>
+      router.service(WorkspaceService, {
+        batchGetWorkspaces: async ({ workspaceIds }) => ({ workspaces: workspaceIds.map((id) => ({ id })) }),
+      }),
+    logger,
+    metrics,
+  });
+  service = await openTelemetryService({
+    env: { SANDGATE_RUNTIME: runtime },
+    service: "telemetry",
+    database: { kind: "sqlite", file: join(folder, "telemetry.sqlite") },
+    bus,
+    transport: (name) => network.transport("telemetry", name),
+    keyring: await openKeyring({ file: join(folder, "keys.json"), create: true }),
+    logger,
+    metrics,
+  });
+  network.serve("telemetry", { routes: service.routes, logger, metrics });
+  await service.start();
+  telemetry = createClient(TelemetryService, network.transport("facade", "telemetry"));
+  ingest = createClient(TelemetryService, network.transport("telemetry", "telemetry"));
+  drains = createClient(TelemetryService, network.transport("sandbox", "telemetry"));
+}
+
+async function close(): Promise<void> {
+  await service.drain();
+  await service.close();
+  await bus.close();
+}
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "sandgate-telemetry-"));
+  installationId = newId();
+  workspaceId = newId();
+});
+
+afterEach(async () => {
+  await close();
+  await rm(folder, { recursive: true });
+});
+
+function member(o: { workspace?: string; signal?: AbortSignal } = {}) {
+  const workspace = o.workspace ?? workspaceId;
+  return asFacade({
+    requestId: newId(),
+    user: {
+      id: "u1",
+      credential: "session",
+      credentialId: "s1",
+      operator: false,
+      workspaceId: workspace,
+      role: "member",
+    },
+    signal: o.signal,
+    timeoutMs: 0,
+  });
+}
+
+const all = { includeLogs: true, includeMetrics: true, limit: 10_000 };
+
+async function readLines(sandboxId: string, query: { stream?: LogStream; limit?: number } = {}): Promise<string[]> {
+  const { logs } = await telemetry.queryTelemetry({ ...all, sandboxId, ...query }, member());
+  return logs.map((entry) => entry.log);
+}
+
+describe("telemetry", () => {
+  beforeEach(() => open("docker:///nowhere/docker.sock"));
+
+  const seconds = BigInt(Math.floor(Date.now() / 1000));
+  /** Each line is a nanosecond after the one before. */
+  let nanos = 0;
+  beforeEach(() => {
+    nanos = 0;
+  });
+
+  function sourceOf(sandboxId: string, kind = SourceKind.LOGS) {
+    return { sandboxId, workspaceId, containerId: "c1", kind };
+  }
+  async function ingestLines(sandboxId: string, from: string, to: string, lines: readonly string[], final = false) {
+    const logs = lines.map((log, i) => ({
+      timestamp: { seconds, nanos: nanos++ },
+      stream: i % 2 ? LogStream.STDERR : LogStream.STDOUT,
+      log,
+    }));
+    const request = { source: sourceOf(sandboxId), fromCursor: from, toCursor: to, logs, final };
+    return ingest.ingestTelemetry(request, asService());
+  }
+
+  test("gives back what was ingested, once, to the nanosecond, by stream and limit", async () => {
+    const sandboxId = newId();
+    const { accepted } = await ingestLines(sandboxId, "", "a", ["1", "2", "3", "4"]);
+    expect(accepted).toBe(true);
+    expect(await ingestLines(sandboxId, "", "a", ["1", "2", "3", "4"])).toMatchObject({
+      accepted: false,
+      storedCursor: "a",
+    });
+    expect(await readLines(sandboxId)).toEqual(["1", "2", "3", "4"]);
+    expect(await readLines(sandboxId, { limit: 2 })).toEqual(["3", "4"]);
+    expect(await readLines(sandboxId, { stream: LogStream.STDERR })).toEqual(["2", "4"]);
+    const { logs } = await telemetry.queryTelemetry({ sandboxId, includeLogs: true }, member());
+    expect(logs.map((entry) => entry.timestamp?.nanos)).toEqual([0, 1, 2, 3]);
+    expect(await readLines(newId())).toEqual([]);
+  });
+
+  test("has a window whose start is in it and whose end is not", async () => {
+    const sandboxId = newId();
+    await ingestLines(sandboxId, "", "a", ["1", "2", "3", "4"]);
+    const { logs: all } = await telemetry.queryTelemetry({ sandboxId, includeLogs: true }, member());
+    const [, since, , until] = all.map((entry) => entry.timestamp);
+    if (!since || !until) throw new Error("a line has no time");
+    const { logs, metrics } = await telemetry.queryTelemetry({ sandboxId, includeLogs: true, since, until }, member());
+    expect(logs.map((entry) => entry.log)).toEqual(["2", "3"]);
+    expect(metrics).toEqual([]);
+    await expect(
+      telemetry.queryTelemetry({ sandboxId, includeLogs: true, since: until, until }, member()),
+    ).rejects.toMatchObject({ reason: "VALIDATION_ERROR", violations: [{ field: "query.since" }] });
+  });
+
+  test("shows a sandbox to its workspace alone", async () => {
+    const sandboxId = newId();
+    await ingestLines(sandboxId, "", "a", ["secret"]);
+    const other = member({ workspace: newId() });
+    await expect(telemetry.queryTelemetry({ ...all, sandboxId }, other)).rejects.toMatchObject({
+      reason: "SANDBOX_NOT_FOUND",
+    });
+    const tail = telemetry.tailTelemetry({ ...all, sandboxId, position: "0.0" }, other);
+    await expect(tail[Symbol.asyncIterator]().next()).rejects.toMatchObject({ reason: "SANDBOX_NOT_FOUND" });
+  });
+
+  test("a tail begins now, resumes behind a position, and ends with its sources", async () => {
+    const sandboxId = newId();
+    await ingestLines(sandboxId, "", "a", ["before"]);
+    const seen: string[] = [];
+    let position = "";
+    const follow = async () => {
+      const stop = new AbortController();
+      try {
+        const request = { sandboxId, includeLogs: true, position };
+        for await (const row of telemetry.tailTelemetry(request, member({ signal: stop.signal }))) {
+          position = row.position;
+          if (row.row.case === "log") seen.push(row.row.value.log);
+          if (seen.length === 3) return;
+        }
+        seen.push("end");
+      } finally {
+        stop.abort();
+      }
+    };
+    const first = follow();
+    // A tail that was not there yet when the lines came would wait for the next ones.
+    let at = "a";
+    await vi.waitUntil(async () => {
+      const to = newId();
+      await ingestLines(sandboxId, at, to, ["1", "2"]);
+      at = to;
+      return seen.length > 0;
+    }, patient);
+    await ingestLines(sandboxId, at, "c", ["3", "4"]);
+    await first;
+    expect(seen.slice(0, 3)).toEqual(["1", "2", expect.any(String)]);
+    const numbers = position;
+    await ingestLines(sandboxId, "c", "d", ["5"], true);
+    await follow();
+    expect(seen.at(-1)).toBe("end");
+    position = numbers;
+    const stored = await readLines(sandboxId);
+    const resumed = seen.slice(3, -1);
+    expect(stored.slice(-resumed.length)).toEqual(resumed);
+    expect(resumed.at(-1)).toBe("5");
+  });
+
+  test("a tail's position that is none is refused", async () => {
+    const tail = telemetry.tailTelemetry({ ...all, sandboxId: newId(), position: "yesterday" }, member());
+    await expect(tail[Symbol.asyncIterator]().next()).rejects.toMatchObject({
+      reason: "VALIDATION_ERROR",
+      violations: [{ field: "header.last-event-id" }],
+    });
+  });
+
+  test("draining ends a tail", async () => {
+    const tail = telemetry.tailTelemetry({ ...all, sandboxId: newId() }, member());
+    const next = tail[Symbol.asyncIterator]().next();
+    await delay(50);
+    await service.drain();
+    expect(await next).toMatchObject({ done: true });
+  });
+
+  test("a deleted workspace is purged, and takes nothing afterwards", async () => {
+    const sandboxId = newId();
+    await ingestLines(sandboxId, "", "a", ["1"]);
+    let purged = 0;
+    const consumption = await bus.consume({
+      consumer: "test",
+      subjects: ["sandgate.telemetry.workspace.workspace_purged.v1"],
+      async handle() {
+        purged += 1;
+      },
+    });
+    await bus.publish([
+      stageEvent({
+        subject: "sandgate.workspace.workspace.deleted.v1",
+        entityId: workspaceId,
+        entityVersion: 2,
+        workspaceId,
+        schema: WorkspaceDeletedSchema,
+        payload: { workspaceId },
+      }),
+    ]);
+    await vi.waitUntil(() => purged > 0, patient);
+    await consumption.stop();
+    expect(await readLines(sandboxId)).toEqual([]);
+    await expect(ingestLines(newId(), "", "a", ["late"])).rejects.toMatchObject({ reason: "WORKSPACE_NOT_FOUND" });
+  });
+
+  test("rows of another kind than their source's are refused", async () => {
+    const source = sourceOf(newId(), SourceKind.METRICS);
+    const logs = [{ timestamp: { seconds: 1n, nanos: 0 }, stream: LogStream.STDOUT, log: "x" }];
+    await expect(ingest.ingestTelemetry({ source, toCursor: "a", logs }, asService())).rejects.toMatchObject({
+      reason: "VALIDATION_ERROR",
+    });
+  });
+});
+
+const hasEngine = await requireServer("docker", probeEngine);
+
+describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, () => {
+  const runtime = process.env.DOCKER_HOST ?? "docker:///var/run/docker.sock";
+  const engine = openTestEngine();
+  let image: TestImage;
+
+  beforeAll(async () => {
+    image = await buildImage(engine, { command: ["sleep", "3600"] });
+  });
+  afterAll(() => image.remove());
+  beforeEach(() => open(runtime));
+  afterEach(async () => {
+    const filters = { label: [`sandgate.io/installation=${installationId}`] };
+    const left = await engine.listContainers({ all: true, filters });
+    await Promise.all(left.map(({ Id }) => engine.getContainer(Id).remove({ force: true })));
+  });
+
+  async function run(script: string, o: { logFileMb?: string } = {}) {
+    const sandboxId = newId();
+    const container = await engine.createContainer({
+      Image: image.id,
+      Cmd: ["sh", "-c", script],
+      Labels: {
+        "sandgate.io/sandbox-id": sandboxId,
+        "sandgate.io/workspace-id": workspaceId,
+        "sandgate.io/installation": installationId,
+      },
+      HostConfig: {
+        NetworkMode: "none",
+        LogConfig: { Type: "json-file", Config: { "max-size": `${o.logFileMb ?? 64}m`, "max-file": "10" } },
+      },
+    });
+    await container.start();
+    return { sandboxId, container };
+  }
+  async function awaitDrained(sandboxId: string): Promise<boolean> {
+    const o = asService({ timeoutMs: 65_000 });
+    return (await drains.awaitDrained({ sandboxId, timeoutSeconds: 60 }, o)).drained;
+  }
+  /** All lines there are, past the limit of one query. */
+  async function readAll(sandboxId: string): Promise<string[]> {
+    const lines: string[] = [];
+    const tail = telemetry.tailTelemetry({ sandboxId, includeLogs: true, position: "0.0" }, member());
+    for await (const { row } of tail) if (row.case === "log") lines.push(row.value.log);
+    return lines;
+  }
+
+  test("both streams of a container that is over at once are there when it is drained", async () => {
+    const { sandboxId } = await run("echo out; sleep 0.05; echo err >&2; sleep 0.05; printf 'no line end'; exit 3");
+    expect(await awaitDrained(sandboxId)).toBe(true);
+    const { logs } = await telemetry.queryTelemetry({ ...all, sandboxId }, member());
+    expect(logs.map((entry) => [entry.stream, entry.log])).toEqual([
+      [LogStream.STDOUT, "out"],
+      [LogStream.STDERR, "err"],
+      [LogStream.STDOUT, "no line end"],
+    ]);
+  });
+
+  test("lines of a running container come in by themselves", async () => {
+    const { sandboxId } = await run("echo here; sleep 3600");
+    await vi.waitUntil(async () => (await readLines(sandboxId))[0] === "here", patient);
+  });
+
+  test("long, invalid and empty lines", async () => {
+    const { sandboxId } = await run(
+      `head -c 40000 /dev/zero | tr '\\0' a; echo; head -c 100000 /dev/zero | tr '\\0' b; echo; printf 'x\\377y\\n'; echo; echo last`,
+    );
+    expect(await awaitDrained(sandboxId)).toBe(true);
+    const [long, cut, ...rest] = await readLines(sandboxId);
+    expect(long).toBe("a".repeat(40_000));
+    expect(cut).toMatch(/^b+ …\[cut\]$/);
+    expect(Buffer.byteLength(cut ?? "")).toBe(65_536);
+    expect(rest).toEqual(["x\uFFFDy", "", "last"]);
+  });
+
+  test("a fast writer's lines come once and in order, though its log rotates and the service is restarted meanwhile", async () => {
+    const count = 60_000;
+    const { sandboxId } = await run(
+      `i=0; while [ $i -lt ${count} ]; do echo "line $i"; i=$((i+1)); [ $((i % 400)) = 0 ] && usleep 10000; done; true`,
+      { logFileMb: "1" },
+    );
+    for (const enough of [1_000, 10_000, 30_000]) {
+      await vi.waitUntil(async () => {
+        const [newest = ""] = await readLines(sandboxId, { limit: 1 });
+        return Number(newest.slice(5)) > enough;
+      }, patient);
+      await close();
+      await open(runtime);
+    }
+    expect(await awaitDrained(sandboxId)).toBe(true);
+    const lines = await readAll(sandboxId);
+    expect(lines.findIndex((line, i) => line !== `line ${i}`)).toBe(-1);
+    expect(lines).toHaveLength(count);
+  });
+
+  test("what a container wrote while no service ran is read afterwards", async () => {
+    await close();
+    const { sandboxId, container } = await run("for i in 1 2 3; do echo $i; done");
+    await container.wait();
+    await open(runtime);
+    await vi.waitUntil(async () => (await readLines(sandboxId)).length === 3, patient);
+    expect(await awaitDrained(sandboxId)).toBe(true);
+    expect(await readLines(sandboxId)).toEqual(["1", "2", "3"]);
+  });
+
+  test("samples begin with the container, and its CPU time grows to its end", async () => {
+    const { sandboxId, container } = await run("trap 'exit 0' TERM; while :; do :; done");
+    const samples = async () => (await telemetry.queryTelemetry({ ...all, sandboxId }, member())).metrics;
+    await vi.waitUntil(async () => (await samples()).length >= 2, patient);
+    await container.stop();
+    expect(await awaitDrained(sandboxId)).toBe(true);
+    const [first, second, ...more] = await samples();
+    if (!first || !second) throw new Error("two samples were there before");
+    expect(second.cpuUsage).toBeGreaterThan(first.cpuUsage);
+    expect(more.every((sample) => sample.cpuUsage > first.cpuUsage)).toBe(true);
+    expect(first.memoryUsage).toBeGreaterThan(0);
+    expect(first.memoryUsage).toBeLessThan(64 * 1024 * 1024);
+  });
+
+  test("nothing is waited for where there is nothing to read", async () => {
+    expect(await awaitDrained(newId())).toBe(true);
+    const sandboxId = newId();
+    await engine.createContainer({
+      Image: image.id,
+      Labels: {
+        "sandgate.io/sandbox-id": sandboxId,
+        "sandgate.io/workspace-id": workspaceId,
+        "sandgate.io/installation": installationId,
+      },
+    });
+    expect(await awaitDrained(sandboxId)).toBe(true);
+  });
+
+  test("a running container is not drained, and draining the service does not say it is", async () => {
+    const { sandboxId } = await run("sleep 3600");
+    const waiting = awaitDrained(sandboxId);
+    await vi.waitUntil(
+      async () => (await telemetry.queryTelemetry({ ...all, sandboxId }, member())).metrics.length > 0,
+      patient,
+    );
+    await service.drain();
+    expect(await waiting).toBe(false);
+  });
+
+  test("a container of another installation is left alone", async () => {
+    const mine = installationId;
+    installationId = newId();
+    const { sandboxId, container } = await run("echo foreign");
+    await container.wait();
+    await container.remove();
+    installationId = mine;
+    expect(await awaitDrained(sandboxId)).toBe(true);
+    expect(await readLines(sandboxId)).toEqual([]);
+  });
+});
