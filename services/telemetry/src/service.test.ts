@@ -122,7 +122,7 @@ describe("telemetry", () => {
     nanos = 0;
   });
 
-  function sourceOf(sandboxId: string, kind = SourceKind.LOGS) {
+  function sourceOf(sandboxId: string, kind: SourceKind = SourceKind.LOGS) {
     return { sandboxId, workspaceId, containerId: "c1", kind };
   }
   async function ingestLines(sandboxId: string, from: string, to: string, lines: readonly string[], final = false) {
