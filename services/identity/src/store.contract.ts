@@ -262,7 +262,7 @@ export function describeIdentityStore(name: string, open: () => Promise<OpenStor
 
       test("a claimed answer is stored with the token, and only the first", async () => {
         const userId = await createUser();
-        const claim: Claim = { id: "claim", bodyHash: "body", sealed: new Uint8Array([1]) };
+        const claim: Claim = { id: "claim", sealed: new Uint8Array([1]) };
         await store.createApiToken(apiToken(userId, "first"), claim);
         await expect(store.createApiToken(apiToken(userId, "second"), claim)).rejects.toThrow();
         expect(await store.findApiToken(hashSecret("second"))).toBeUndefined();

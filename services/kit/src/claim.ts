@@ -2,9 +2,7 @@
 export interface Claim {
   /** Hash of the caller, the method and the key. */
   id: string;
-  /** Hash of the request. */
-  bodyHash: string;
-  /** The response, sealed. */
+  /** The request's hash and the response, sealed together: a request may hold a password, whose bare hash could be guessed at. */
   sealed: Uint8Array;
 }
 

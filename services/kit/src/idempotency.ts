@@ -36,20 +36,21 @@ export async function answerOnce<T extends DescMessage>(options: {
   if (call.idempotencyKey === undefined) return work(async () => undefined);
 
   const workspace = call.user?.workspaceId ?? "";
-  const id = digest(
+  const id = hash(
     JSON.stringify([call.user?.id ?? "", workspace, schema.file.proto.package, rpc, call.idempotencyKey]),
-  );
-  const bodyHash = digest(options.request);
+  ).toString("base64url");
+  const requestHash = hash(options.request);
   const about = { service: schema.file.proto.package, table: "kit_answers", record: id, workspace };
   const recall = async (): Promise<MessageShape<T> | undefined> => {
     const claim = await answers.find(id);
     if (!claim) return undefined;
-    if (claim.bodyHash !== bodyHash) {
+    const opened = keyring.open(claim.sealed, about);
+    if (!requestHash.equals(opened.subarray(0, requestHash.length))) {
       throw new DomainError("CONFLICT", "This Idempotency-Key was used for a different request.", {
         hint: "Use a new key for a new request.",
       });
     }
-    return fromBinary(schema, keyring.open(claim.sealed, about));
+    return fromBinary(schema, opened.subarray(requestHash.length));
   };
   const answer = async (): Promise<MessageShape<T>> => {
     const first = await recall();
@@ -57,8 +58,7 @@ export async function answerOnce<T extends DescMessage>(options: {
     try {
       return await work(async (response) => ({
         id,
-        bodyHash,
-        sealed: keyring.seal(toBinary(schema, response), about),
+        sealed: keyring.seal(Buffer.concat([requestHash, toBinary(schema, response)]), about),
       }));
     } catch (error) {
       const winner = error instanceof ClaimTaken ? await recall() : undefined;
@@ -79,6 +79,6 @@ export async function answerOnce<T extends DescMessage>(options: {
   }
 }
 
-function digest(data: string | Uint8Array): string {
-  return createHash("sha256").update(data).digest("base64url");
+function hash(data: string | Uint8Array): Buffer {
+  return createHash("sha256").update(data).digest();
 }

@@ -15,7 +15,8 @@ export type Metrics = Registry;
 /** A registry of its own. `processMetrics` adds Node's and the process's figures, which belong in one registry per process. */
 export function createMetrics(o: { processMetrics?: boolean } = {}): Metrics {
   const registry = new Registry();
-  if (o.processMetrics) collectDefaultMetrics({ register: registry });
+  // By default Node's loop is woken every 10 ms to measure its delay.
+  if (o.processMetrics) collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   return registry;
 }
 

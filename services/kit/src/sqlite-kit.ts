@@ -35,7 +35,6 @@ export const kitMigrations: readonly string[] = [
    CREATE INDEX kit_inbox_versions_seen ON kit_inbox_versions (seen_at);
    CREATE TABLE kit_answers (
      id TEXT PRIMARY KEY,
-     body_hash TEXT NOT NULL,
      sealed BLOB NOT NULL,
      expires_at INTEGER NOT NULL
    ) STRICT, WITHOUT ROWID;
@@ -162,10 +161,10 @@ export function createTransaction(db: SqliteConnection, onPublish: () => void): 
       if (!claim) return;
       const now = Date.now();
       const taken = db.run(
-        `INSERT INTO kit_answers (id, body_hash, sealed, expires_at) VALUES (:id, :bodyHash, :sealed, :expiresAt)
-         ON CONFLICT DO UPDATE SET body_hash = excluded.body_hash, sealed = excluded.sealed, expires_at = excluded.expires_at
+        `INSERT INTO kit_answers (id, sealed, expires_at) VALUES (:id, :sealed, :expiresAt)
+         ON CONFLICT DO UPDATE SET sealed = excluded.sealed, expires_at = excluded.expires_at
          WHERE expires_at <= :now`,
-        { id: claim.id, bodyHash: claim.bodyHash, sealed: claim.sealed, expiresAt: now + claimKeptMs, now },
+        { id: claim.id, sealed: claim.sealed, expiresAt: now + claimKeptMs, now },
       );
       if (taken === 0) throw new ClaimTaken("Another call with this Idempotency-Key was first");
     },

@@ -107,11 +107,7 @@ export async function openSqlite<T extends Transactions>(options: {
     },
     answers: {
       find: async (id) =>
-        read.get<Claim>(
-          "SELECT id, body_hash AS bodyHash, sealed FROM kit_answers WHERE id = ? AND expires_at > ?",
-          id,
-          Date.now(),
-        ),
+        read.get<Claim>("SELECT id, sealed FROM kit_answers WHERE id = ? AND expires_at > ?", id, Date.now()),
     },
     onCommit: (listener) => listen(writer.commitListeners, listener),
     close: async () => {
