@@ -29,6 +29,8 @@ export function createErrorAnswers(o: { docsUrl: () => string; logger: Logger })
     const code = codeOf(error.reason);
     if (code === "internal_error") {
       o.logger.error({ request_id: request.id, route: request.pattern, err: thrown }, "unexpected error");
+    } else if (code === "upstream_error") {
+      o.logger.warn({ request_id: request.id, route: request.pattern, err: thrown }, "a dependency failed");
     }
     reply.code(errorKinds[code].status).header("x-request-id", request.id);
     if (errorKinds[code].status === 401) reply.header("www-authenticate", challengeOf(code));

@@ -17,7 +17,7 @@ const NextCursor = nullable(
   Type.String({ description: "Send it as `cursor` to get the next page; null on the last one." }),
 );
 
-export const Page = {
+const Page = {
   limit: Type.Integer({ minimum: 1, maximum: 500, default: 100 }),
   cursor: Type.Optional(Type.String({ maxLength: 512, description: "An earlier answer's `next_cursor`." })),
 };

@@ -183,7 +183,7 @@ const failureHints: Record<string, string> = {
 };
 
 /** The sandbox when it is ready; otherwise what keeps it from being so, as an error. */
-export function requireReady(sandbox: SandboxMessage): SandboxMessage {
+function requireReady(sandbox: SandboxMessage): SandboxMessage {
   switch (sandbox.state) {
     case SandboxState.READY:
       return sandbox;
