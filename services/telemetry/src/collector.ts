@@ -20,7 +20,7 @@ export interface Collector {
    * Throws when the engine can't be asked, or the signal's reason.
    */
   drained(sandboxId: string, signal: AbortSignal): Promise<void>;
-  /** "ok", or why the engine can't be read. */
+  /** "ok" until the engine can't be read, then why. */
   state(): string;
   /** Ends all following; what was not stored is read again next time. */
   stop(): Promise<void>;
@@ -70,7 +70,7 @@ export function startCollector(o: {
   const ingestLimiter = createLimiter(batchesInFlight);
   const sampleLimiter = createLimiter(samplesInFlight);
   const followed = new Map<string, Followed>();
-  let state = "the engine was not asked yet";
+  let state = "ok";
 
   const lines = counter(o.metrics, {
     name: "sandgate_telemetry_collected_lines_total",

@@ -48,6 +48,8 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
   const ingest = createClient(TelemetryService, environment.transport("telemetry"));
   const draining = new AbortController();
   let collector: Collector | undefined;
+  /** Why there is no collector yet, once that is known. */
+  let trouble = "ok";
   let closing: (() => Promise<void>)[] = [];
 
   const stored = counter(metrics, {
@@ -138,7 +140,12 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
       logger,
       async work(signal) {
         if (collector) return;
-        const { installationId } = await sandboxes.getInstallation({}, asService({ signal }));
+        const { installationId } = await sandboxes
+          .getInstallation({}, asService({ signal }))
+          .catch((error: unknown) => {
+            trouble = `the sandbox service can't be asked: ${error instanceof Error ? error.message : error}`;
+            throw error;
+          });
         collector = startCollector({ engine: openEngine(installationId), client: ingest, logger, metrics });
       },
     });
@@ -176,7 +183,7 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
       closing = [() => starting.stop(), () => sweep.stop(), () => purges.stop(), () => relay.stop()];
     },
     async dependencies() {
-      return { runtime: collector?.state() ?? "its containers are not followed yet" };
+      return { runtime: collector?.state() ?? trouble };
     },
     async drain() {
       draining.abort();
