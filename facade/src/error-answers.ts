@@ -91,13 +91,19 @@ function toDomainError(thrown: unknown, request: FastifyRequest): DomainError {
   if (code === "FST_ERR_BAD_URL" || code === "FST_ERR_MAX_PARAM_LENGTH") {
     return new DomainError("NOT_FOUND", "There is no such route.", { cause: thrown });
   }
-  const issue = code === undefined ? undefined : bodyIssues[code];
+  const issue =
+    code === undefined ? undefined : (bodyIssues[code] ?? (isBodyFault(code) ? "can't be read" : undefined));
   if (issue !== undefined) {
     // The body was refused before the other places were looked at.
     const others = compileCheck({ ...request.routeOptions.schema, body: undefined })(request);
     return validationError([...others, { field: "body", issue }]);
   }
   return new DomainError("INTERNAL_ERROR", "unexpected", { cause: thrown });
+}
+
+/** Fastify's errors of content type parsing, and of a request's stream. */
+function isBodyFault(code: string): boolean {
+  return code.startsWith("FST_ERR_CTP_") || code.startsWith("ERR_STREAM_");
 }
 
 function codeOfThrown(thrown: unknown): string | undefined {

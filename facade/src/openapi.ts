@@ -60,8 +60,11 @@ const listedErrors = {
   },
 };
 
-const requestIdHeader = {
+const commonHeaders = {
   "X-Request-Id": { type: "string", description: "The request's id; your own when you sent one." },
+  "RateLimit-Limit": { type: "integer", description: "Requests a minute. Left out where there is no limit." },
+  "RateLimit-Remaining": { type: "integer", description: "How many of them are left." },
+  "RateLimit-Reset": { type: "integer", description: "Seconds until they are counted anew." },
 };
 const retryAfterHeader = { "Retry-After": { type: "integer", description: "Seconds to wait, at least 1." } };
 
@@ -76,16 +79,13 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
   }
   const errors = [...byStatus].toSorted(([a], [b]) => a - b);
   const response = Object.fromEntries([
-    ...Object.entries(responsesOf(schema)).map(([status, success]) => [
-      status,
-      { ...success, headers: requestIdHeader },
-    ]),
+    ...Object.entries(responsesOf(schema)).map(([status, success]) => [status, { ...success, headers: commonHeaders }]),
     ...errors.map(([status, codes]) => [
       status,
       {
         $ref: status === 422 && rules.listedErrors ? "ListedErrors#" : "Error#",
         description: codes.map((code) => `\`${code}\`: ${errorKinds[code].meaning}`).join("\n\n"),
-        headers: status === 429 ? { ...requestIdHeader, ...retryAfterHeader } : requestIdHeader,
+        headers: status === 429 ? { ...commonHeaders, ...retryAfterHeader } : commonHeaders,
       },
     ]),
   ]);

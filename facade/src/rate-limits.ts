@@ -11,8 +11,8 @@ export interface RateLimits {
   /** Counts a request by its user or API token. Throws RATE_LIMITED. */
   countCredential(signedIn: SignedIn, reply: FastifyReply): Promise<void>;
   countSignInOfAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
-  /** Counts what is done about an account by people who are not signed in. Throws RATE_LIMITED. */
-  countAccount(username: string, reply: FastifyReply): Promise<void>;
+  /** Counts what people who are not signed in do about an account. Throws RATE_LIMITED. */
+  countAccount(purpose: "sign-in" | "mail", username: string, reply: FastifyReply): Promise<void>;
 }
 
 /** The limits of the public API. Each response's RateLimit headers show the limit that leaves the fewest requests. */
@@ -42,10 +42,10 @@ export function createRateLimits(o: { limiter: RateLimiter; perMinute: number; s
         o.signInsPerMinute,
         "Too many sign-ins from your address.",
       ),
-    countAccount: (username, reply) =>
+    countAccount: (purpose, username, reply) =>
       count(
         reply,
-        `account ${username.trim().normalize("NFC").toLowerCase()}`,
+        `${purpose} account ${username.trim().normalize("NFC").toLowerCase()}`,
         o.signInsPerMinute,
         "Too many attempts for this account.",
       ),

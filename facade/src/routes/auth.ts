@@ -66,7 +66,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
       },
     },
     async (request, reply) => {
-      await limits.countAccount(request.body.username, reply);
+      await limits.countAccount("mail", request.body.username, reply);
       await identity.resendVerification({ username: request.body.username }, callFor(request));
       return reply.code(202).send({ success: true });
     },
@@ -88,7 +88,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
     },
     async (request, reply) => {
       const { username, password, recaptchaToken } = request.body;
-      await limits.countAccount(username, reply);
+      await limits.countAccount("sign-in", username, reply);
       const { tokens } = await identity.signIn(
         { username, password, recaptchaToken: recaptchaToken ?? "" },
         callFor(request),
