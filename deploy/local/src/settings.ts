@@ -7,6 +7,7 @@ import {
   defineSettings,
   integer,
   readSettings,
+  type Setting,
   type SettingDefinitions,
   SettingsError,
   type SettingValues,
@@ -57,6 +58,15 @@ const all: readonly SettingDefinitions[] = [
   sandboxSettings,
   telemetrySettings,
 ];
+
+/** Every setting of the one-process platform, once each: where several parts read one, as the first of them describes it. */
+export function allSettings(): Setting<unknown>[] {
+  const byName = new Map<string, Setting<unknown>>();
+  for (const setting of all.flatMap((definitions) => Object.values(definitions))) {
+    if (!byName.has(setting.name)) byName.set(setting.name, setting);
+  }
+  return [...byName.values()];
+}
 
 /**
  * The launcher's settings, and the environment for the services with what follows from them filled in. Throws a

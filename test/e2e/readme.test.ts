@@ -1,0 +1,35 @@
+import { execFile } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import { dirname } from "node:path";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { probeEngine } from "../support/images.ts";
+import { startPlatform, type TestPlatform } from "../support/platform.ts";
+import { requireServer } from "../support/require.ts";
+
+const run = promisify(execFile);
+
+describe.runIf(await requireServer("docker", probeEngine))("the README's tour", () => {
+  let platform: TestPlatform;
+  beforeAll(async () => {
+    platform = await startPlatform();
+  });
+  afterAll(() => platform?.stop());
+
+  test("works line by line", { timeout: 90_000 }, async () => {
+    const readme = await readFile(new URL("../../README.md", import.meta.url), "utf8");
+    const [, tour = ""] = /<!-- tour: .*-->\n```sh\n([\s\S]*?)```/.exec(readme) ?? [];
+    const script = tour
+      .replace(/^base=.*$/m, `base=${platform.url}`)
+      .replace(/^password=.*$/m, `password='${platform.admin.password}'`)
+      .replaceAll("data/mail", platform.mailFolder);
+    const { stdout } = await run("bash", ["-eu", "-o", "pipefail", "-c", script], {
+      cwd: dirname(platform.dataFolder),
+    });
+    expect(stdout).not.toContain('"error":{');
+    expect(stdout).toContain('"state":"ready"');
+    expect(stdout).toContain("event: metric");
+    expect(stdout).toMatch(/^stopp(ing|ed)$/m);
+    expect(stdout.trim().endsWith('{"success":true}')).toBe(true);
+  });
+});
