@@ -3,33 +3,12 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { EventSchema } from "@sandgate/proto/common/v1/event";
 import { busMigrations, type transactions } from "./bus.local.transactions.ts";
 import type { Consumption, EventBus, ParkedEvent } from "./bus.ts";
+import { type DeliveryPolicy, defaultDeliveryPolicy, delayAfter, outcomeOf } from "./delivery.ts";
 import type { Logger } from "./logging.ts";
 import { gauge, type Metrics } from "./metrics.ts";
 import { repeat } from "./repeat.ts";
 import { openSqlite, type SqliteDatabase } from "./sqlite.ts";
 import { matchesSubject } from "./subject.ts";
-
-/** How a bus treats its consumers. */
-export interface DeliveryPolicy {
-  /** Attempts before an event is parked. */
-  attempts: number;
-  /** The delay after the first failed attempt; it doubles with each, up to the last. */
-  firstDelayMs: number;
-  lastDelayMs: number;
-  /** A handler that takes longer counts as failed, though it may yet succeed. */
-  handlerTimeoutMs: number;
-  /** Events that a consumer handles at once in this process. */
-  concurrency: number;
-}
-
-/** Twelve attempts are spread over about four minutes. */
-const defaultDeliveryPolicy: DeliveryPolicy = {
-  attempts: 12,
-  firstDelayMs: 200,
-  lastDelayMs: 60_000,
-  handlerTimeoutMs: 60_000,
-  concurrency: 8,
-};
 
 const trimEveryMs = 10 * 60 * 1000;
 const trimSlice = 200;
@@ -193,8 +172,8 @@ function startConsumption(options: {
       if (failure === undefined) return await write.acknowledge(consumer, seq);
       const isLast = attempt >= policy.attempts;
       logger.warn({ err: failure, consumer, attempt, parked: isLast }, "handling an event failed");
-      const waitMs = Math.min(policy.lastDelayMs, policy.firstDelayMs * 2 ** attempts);
-      await write.fail(consumer, seq, failure.message, isLast ? "park" : { dueAt: Date.now() + waitMs });
+      const next = isLast ? "park" : { dueAt: Date.now() + delayAfter(policy, attempt) };
+      await write.fail(consumer, seq, failure.message, next);
       if (isLast) options.onParked();
     } catch (error) {
       logger.error({ err: error, consumer }, "the outcome of an event could not be stored, so it comes again");
@@ -258,19 +237,4 @@ function startConsumption(options: {
       await Promise.all(running);
     },
   };
-}
-
-/** The error of a handler, undefined when it succeeded; one that takes too long has failed. */
-async function outcomeOf(handling: Promise<void>, timeoutMs: number): Promise<Error | undefined> {
-  const timeout = Promise.withResolvers<Error>();
-  const timer = setTimeout(() => timeout.resolve(new Error(`no outcome within ${timeoutMs} ms`)), timeoutMs);
-  try {
-    return await Promise.race([handling.then(() => undefined, toError), timeout.promise]);
-  } finally {
-    clearTimeout(timer);
-  }
-}
-
-function toError(thrown: unknown): Error {
-  return thrown instanceof Error ? thrown : new Error(String(thrown));
 }

@@ -1,0 +1,160 @@
+import { setTimeout as delay } from "node:timers/promises";
+import {
+  AckPolicy,
+  type ConsumerMessages,
+  DeliverPolicy,
+  type JetStreamManager,
+  type JsMsg,
+  ReplayPolicy,
+} from "@nats-io/jetstream";
+import { nanos } from "@nats-io/transport-node";
+import type { NatsLink } from "./bus.nats-connection.ts";
+import { eventStream, type Streams } from "./bus.nats-streams.ts";
+import type { Consumption } from "./bus.ts";
+import { type DeliveryPolicy, delayAfter, outcomeOf } from "./delivery.ts";
+import type { Logger } from "./logging.ts";
+
+export interface NatsDeliveryPolicy extends DeliveryPolicy {
+  /** An event whose process died comes again after this time; a living process says three times within it that it is at work. */
+  ackWaitMs: number;
+}
+
+/** A server forgets a consumer that no process asks for. Longer than events are kept, so that nothing is missed by it. */
+const unusedKeptMs = 14 * 24 * 60 * 60 * 1000;
+/** Failed events that wait to come again count too, and must not hold up the others. */
+const maxUnacknowledged = 10_000;
+/** How long a request for events stays with the server, and how often the server says meanwhile that it has it. */
+const pullMs = 10_000;
+const pullHeartbeatMs = 2_500;
+/** The first wait after a failure of the bus; it doubles up to the last. */
+const firstRetryMs = 200;
+const lastRetryMs = 5_000;
+
+export interface PulledConsumption extends Consumption {
+  /** Ends a pull that the server may have forgotten; the next one first makes sure that the consumer is there. */
+  reset(): void;
+}
+
+/** A consumer on the server per subject, since one with several would be torn between two versions that want different ones. */
+export function durableName(consumer: string, subject: string): string {
+  const tokens = subject.split(".").map((token) => (token === "*" ? "ANY" : token === ">" ? "ALL" : token));
+  return [consumer, ...tokens].join("~");
+}
+
+/** Pulls the events of one subject for a consumer, `policy.concurrency` at once. */
+export function startPulling(options: {
+  link: NatsLink;
+  jsm: JetStreamManager;
+  streams: Streams;
+  consumer: string;
+  subject: string;
+  policy: NatsDeliveryPolicy;
+  logger: Logger;
+  handle(bytes: Uint8Array, attempt: number): Promise<void>;
+  /** Stores an event that has failed for good where operators find it. */
+  park(message: JsMsg, failure: Error, attempts: number): Promise<void>;
+}): PulledConsumption {
+  const { link, jsm, streams, consumer, subject, policy, handle, park } = options;
+  const name = durableName(consumer, subject);
+  const logger = options.logger.child({ consumer, subject });
+  const running = new Map<JsMsg, Promise<void>>();
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  let pulled: ConsumerMessages | undefined;
+
+  const deliver = async (message: JsMsg): Promise<void> => {
+    const attempt = message.info.deliveryCount;
+    // The server counts without end. Twice the attempts means that nobody lived to tell how they went.
+    const failure =
+      attempt > 2 * policy.attempts
+        ? new Error(`handed out ${attempt} times without an outcome`)
+        : await outcomeOf(handle(message.data, attempt), policy.handlerTimeoutMs);
+    if (failure === undefined) return message.ack();
+    const isLast = attempt >= policy.attempts;
+    logger.warn({ err: failure, attempt, parked: isLast }, "handling an event failed");
+    if (!isLast) return message.nak(delayAfter(policy, attempt));
+    try {
+      await park(message, failure, attempt);
+      message.ack();
+    } catch (error) {
+      logger.error({ err: error }, "an event could not be parked, so it comes again");
+      message.nak(policy.lastDelayMs);
+    }
+  };
+  const begin = (message: JsMsg) => {
+    const work = deliver(message)
+      // Only when the connection was closed for good; the event comes again to another process.
+      .catch((error: unknown) => logger.error({ err: error }, "the outcome of an event could not be told"))
+      .finally(() => running.delete(message));
+    running.set(message, work);
+  };
+  const claiming = setInterval(() => {
+    if (link.isUp()) for (const message of running.keys()) message.working();
+  }, policy.ackWaitMs / 3);
+  claiming.unref();
+
+  const ensureConsumer = async () => {
+    await streams.ensure();
+    const info = await jsm.consumers.add(eventStream, {
+      durable_name: name,
+      filter_subject: subject,
+      ack_policy: AckPolicy.Explicit,
+      ack_wait: nanos(policy.ackWaitMs),
+      // Parking is the consumer's work: what the server gives up stays in the stream unseen.
+      max_deliver: -1,
+      max_ack_pending: maxUnacknowledged,
+      deliver_policy: DeliverPolicy.All,
+      replay_policy: ReplayPolicy.Instant,
+      inactive_threshold: nanos(unusedKeptMs),
+    });
+    return jsm.jetstream().consumers.getConsumerFromInfo(info);
+  };
+  const pull = async (onEvents: () => void): Promise<void> => {
+    const source = await ensureConsumer();
+    let isReset = false;
+    while (!signal.aborted && !isReset) {
+      const free = policy.concurrency - running.size;
+      if (free <= 0) {
+        await Promise.race(running.values());
+        continue;
+      }
+      pulled = await source.fetch({ max_messages: free, expires: pullMs, idle_heartbeat: pullHeartbeatMs });
+      if (signal.aborted) pulled.close();
+      for await (const message of pulled) {
+        if (signal.aborted) message.nak();
+        else begin(message);
+      }
+      isReset = pulled === undefined;
+      onEvents();
+    }
+  };
+  const pulling = (async () => {
+    let failures = 0;
+    while (!signal.aborted) {
+      try {
+        await pull(() => {
+          failures = 0;
+        });
+      } catch (error) {
+        if (signal.aborted) break;
+        logger.warn({ err: error }, "a consumer can't reach its events; it is tried again");
+        const waitMs = Math.min(lastRetryMs, firstRetryMs * 2 ** failures++);
+        await delay(waitMs, undefined, { signal }).catch(() => undefined);
+      }
+    }
+  })();
+
+  return {
+    reset() {
+      pulled?.close();
+      pulled = undefined;
+    },
+    async stop() {
+      stopping.abort();
+      pulled?.close();
+      await pulling;
+      await Promise.all(running.values());
+      clearInterval(claiming);
+    },
+  };
+}

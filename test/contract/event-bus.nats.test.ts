@@ -1,0 +1,29 @@
+import { openNatsBus } from "@sandgate/kit/bus.nats";
+import { createLogger } from "@sandgate/kit/logging";
+import { createMetrics } from "@sandgate/kit/metrics";
+import { describe } from "vitest";
+import { findNatsServer, startNats } from "../support/nats.ts";
+import { requireServer } from "../support/require.ts";
+import { describeEventBus, policyUnderTest } from "./event-bus.ts";
+
+describe.runIf(await requireServer("nats", findNatsServer))("NATS", () => {
+  describeEventBus("nats", async () => {
+    const server = await startNats();
+    return {
+      open: () =>
+        openNatsBus({
+          url: server.url,
+          service: "test",
+          logger: createLogger({ service: "test", level: "silent" }),
+          metrics: createMetrics(),
+          policy: { ...policyUnderTest, ackWaitMs: 2_000 },
+        }),
+      async wipe() {
+        await server.kill();
+        await server.wipe();
+        await server.start();
+      },
+      remove: () => server.stop(),
+    };
+  });
+});
