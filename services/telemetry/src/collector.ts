@@ -201,6 +201,7 @@ export function startCollector(o: {
     let wake = (): void => undefined;
     onDemand(() => wake());
     while (!ended.aborted) {
+      const nextMs = performance.now() + times.sampleMs;
       const woken = new Promise<void>((resolve) => {
         wake = resolve;
       });
@@ -212,7 +213,7 @@ export function startCollector(o: {
         // A moved cursor needs no more than to be known; a sample lost to an engine that can't be read is the past.
         if (!(error instanceof CursorMoved)) logger.debug({ err: error }, "no sample could be taken");
       }
-      await sleep(times.sampleMs, [signal, ended], woken);
+      await sleep(Math.max(0, nextMs - performance.now()), [signal, ended], woken);
     }
     signal.throwIfAborted();
     // The engine has no counters of a container that has ended, so the last sample is the one its killing or its timer gave.
