@@ -35,7 +35,7 @@ async function open(): Promise<TestPlatform> {
       sandbox: {
         provisionSandbox: (request) => {
           asked.provision = request;
-          return { sandbox: sandboxMessage(SandboxState.PROVISIONING) };
+          return { sandbox: { ...sandboxMessage(SandboxState.PROVISIONING), labels: request.labels } };
         },
         listSandboxes: (request) => {
           asked.list = request;
@@ -91,9 +91,9 @@ beforeEach(async () => {
 const post = (url: string, payload: object) => platform.app.inject({ method: "POST", url, headers, payload });
 
 it("provisions, and answers the whole record", async () => {
-  const response = await post("/sandboxes/provision", { image_id: "image-1", labels: { team: "a" } });
+  const response = await post("/sandboxes/provision", { image_id: "image-1", labels: { team: "a", "x\ny": "" } });
   expect(response.statusCode).toBe(201);
-  expect(asked.provision).toMatchObject({ imageId: "image-1", name: "", labels: { team: "a" } });
+  expect(asked.provision).toMatchObject({ imageId: "image-1", name: "", labels: { team: "a", "x\ny": "" } });
   const time = "2026-05-28T20:26:40.123Z";
   expect(response.json()).toEqual({
     id: "01900000-0000-7000-8000-0000000000aa",
@@ -106,7 +106,7 @@ it("provisions, and answers the whole record", async () => {
     state_reason: null,
     message: null,
     exit_code: null,
-    labels: {},
+    labels: { team: "a", "x\ny": "" },
     memory_mb: 512,
     readiness_port: null,
     ttl_seconds: null,

@@ -13,6 +13,8 @@ const Moment = Type.String({ format: "date-time" });
 const NullableText = nullable(Type.String());
 const NullableInteger = nullable(Type.Integer());
 const NullableMoment = nullable(Moment);
+/** Not Type.Record, whose pattern for names leaves out those with a line break. */
+const TextByName = Type.Unsafe<Record<string, string>>({ type: "object", additionalProperties: { type: "string" } });
 const NextCursor = nullable(
   Type.String({ description: "Send it as `cursor` to get the next page; null on the last one." }),
 );
@@ -199,7 +201,6 @@ export const RegistryList = Type.Object({ registries: Type.Array(Registry), next
 
 // Sandboxes
 
-const Labels = Type.Record(Type.String(), Type.String());
 export const ProvisionBody = Type.Object({
   image_id: Type.String(),
   name: Type.Optional(
@@ -251,7 +252,7 @@ export const Sandbox = Type.Object({
   state_reason: NullableText,
   message: NullableText,
   exit_code: NullableInteger,
-  labels: Labels,
+  labels: TextByName,
   memory_mb: Type.Integer(),
   readiness_port: NullableInteger,
   ttl_seconds: NullableInteger,
@@ -309,5 +310,5 @@ export const Monitoring = Type.Object({
 export const Alive = Type.Object({ status: Type.String() });
 export const Ready = Type.Object({
   status: Type.String(),
-  dependencies: Type.Record(Type.String(), Type.String({ description: "`ok`, or what is wrong." })),
+  dependencies: TextByName,
 });
