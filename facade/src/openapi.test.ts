@@ -39,6 +39,7 @@ it("has every route of the app, and no other", () => {
     "DELETE /workspaces/{workspace_id}",
     "DELETE /workspaces/{workspace_id}/members/{user_id}",
     "GET /api-tokens",
+    "GET /auth/verify-email",
     "GET /docs",
     "GET /healthz",
     "GET /openapi.json",

@@ -32,6 +32,13 @@ describe("signing up", () => {
     expectStatus(await signIn({ username, password }), 200);
   });
 
+  test("the link opens a page that uses nothing up by being opened", async () => {
+    const answer = await target.get("/auth/verify-email?token=x");
+    expect(answer.status).toBe(200);
+    expect(answer.headers.get("content-type")).toMatch(/^text\/html/);
+    expect(answer.headers.get("content-security-policy")).toContain("default-src 'none'");
+  });
+
   test("a taken name gets the same answer, and its password stays", async () => {
     const again = await target.post("/auth/register", {
       username: user.username.toUpperCase(),

@@ -11,6 +11,7 @@ import {
   Success,
   VerifyEmailBody,
 } from "../schemas.ts";
+import { verificationPage, verificationPolicy } from "../verification-page.ts";
 
 const tags = ["Accounts"];
 /** Answers that hold a credential are not to be kept on the way (RFC 6749, 5.1). */
@@ -51,6 +52,25 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
       await identity.verifyEmail({ token: request.body.token }, callFor(request));
       return { success: true };
     },
+  );
+
+  app.get(
+    "/auth/verify-email",
+    {
+      config: { rules: { credential: "none" } },
+      schema: {
+        tags,
+        summary: "The page that the mail's link opens",
+        description: "It sends the link's token with POST once its button is clicked.",
+        response: { 200: { description: "HTML.", content: { "text/html": { schema: { type: "string" } } } } },
+      },
+    },
+    async (_request, reply) =>
+      reply
+        .type("text/html; charset=utf-8")
+        .headers({ ...noStore, "content-security-policy": verificationPolicy, "referrer-policy": "no-referrer" })
+        .serializer((text: string) => text)
+        .send(verificationPage),
   );
 
   app.post(
