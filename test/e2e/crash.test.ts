@@ -1,7 +1,7 @@
 import { randomInt } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { expectStatus, uniqueName } from "../conformance/client.ts";
+import { type Answer, expectStatus, uniqueName } from "../conformance/client.ts";
 import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
 import { listContainers, type Operator, openOperator } from "../support/operator.ts";
 import { startPlatform, type TestPlatform } from "../support/platform.ts";
@@ -17,7 +17,7 @@ describe.runIf(await requireServer("docker", probeEngine))("a crash of the platf
 
   beforeAll(async () => {
     images = await Promise.all([
-      buildImage(engine, { command: ["sleep", "3600"] }),
+      buildImage(engine, { command: ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"] }),
       buildImage(engine, { command: ["sh", "-c", "echo broken; exit 3"] }),
     ]);
     platform = await startPlatform({ settings: { SANDGATE_WORKSPACE_MAX_SANDBOXES: "0" } });
@@ -85,13 +85,12 @@ describe.runIf(await requireServer("docker", probeEngine))("a crash of the platf
       { path: "/sandbox-images", field: "name", body: { image: "busybox" }, options: operator.as },
       { path: "/api-tokens/", field: "description", body: {}, options: { token: session } },
     ];
-    const attempts: { name: string; send(): Promise<{ status: number; body: unknown }>; answer?: unknown }[] = [];
+    const attempts: { name: string; send(): Promise<Answer>; answer?: unknown }[] = [];
     let crashed = false;
 
-    async function writeUntilCrash(): Promise<void> {
+    async function writeUntilCrash({ path, field, body, options }: (typeof kinds)[number]): Promise<void> {
       while (!crashed) {
         const name = `${prefix}-${attempts.length}`;
-        const { path, field, body, options } = kinds[attempts.length % kinds.length] ?? kinds[0]!;
         const headers = { "idempotency-key": name };
         const send = () => operator.post(path, { ...body, [field]: name }, { ...options, headers });
         const attempt: (typeof attempts)[number] = { name, send };
@@ -106,7 +105,7 @@ describe.runIf(await requireServer("docker", probeEngine))("a crash of the platf
 
     for (let round = 1; round <= 2; round++) {
       crashed = false;
-      const writers = Promise.all(Array.from({ length: 8 }, writeUntilCrash));
+      const writers = Promise.all([...kinds, ...kinds, ...kinds].map(writeUntilCrash));
       await delay(200 + randomInt(300));
       crashed = true;
       await platform.kill();

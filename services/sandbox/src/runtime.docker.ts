@@ -74,7 +74,9 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
       [404],
       callEngine((abortSignal) => container.inspect({ abortSignal })),
     );
-    return info?.Config.Labels[labels.installation] === installationId ? info : undefined;
+    if (info?.Config.Labels[labels.installation] !== installationId) return undefined;
+    // Somebody is removing it by force: that it was killed for this is no end of its own.
+    return info.State.Status === "removing" ? undefined : info;
   }
 
   function describe(spec: RuntimeSpec): ContainerCreateOptions {
