@@ -86,7 +86,7 @@ prepare_engine() {
     fi
     install_debian docker.io ca-certificates || fail "Docker Engine could not be installed; the last lines of apt are above"
   elif ! is_root; then
-    fail "$problem. Start it (sudo systemctl start docker) and let this user use it (sudo usermod -aG docker $(id -un), then sign in again), or set DOCKER_HOST to an engine's address."
+    fail "$problem. Start it if it is stopped (sudo systemctl start docker), let this user use it (sudo usermod -aG docker $(id -un), then sign in again), or set DOCKER_HOST to an engine's address."
   fi
   say "starting Docker Engine ..."
   if has_systemd; then
