@@ -1,4 +1,4 @@
-import { ConnectError, type ConnectRouter, type Transport } from "@connectrpc/connect";
+import { ConnectError, type ConnectRouter, type ConnectRouterOptions, type Transport } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
 import { idempotencyKeyHeader, type Outgoing, outgoingKey, requestIdHeader, traceparentHeader } from "./context.ts";
 import { fromConnectError } from "./errors.ts";
@@ -80,6 +80,27 @@ export function createRemoteTransport(o: {
   return createCallingTransport({ inner, signer: o.signer, audience: o.audience });
 }
 
+/** A way to a service of this process, which may be served later than the way is given out. */
+export function createServedTransport(service: string): {
+  transport: Transport;
+  serve(routes: (router: ConnectRouter) => void, options: ConnectRouterOptions): void;
+} {
+  let served: Transport | undefined;
+  const find = (): Transport => {
+    if (!served) throw new Error(`${service} is not served yet.`);
+    return served;
+  };
+  return {
+    transport: {
+      unary: async (...call) => find().unary(...call),
+      stream: async (...call) => find().stream(...call),
+    },
+    serve(routes, options) {
+      served = createLocalTransport(routes, options, readMaxBytes);
+    },
+  };
+}
+
 /** Services that call each other within one process, by the same rules as over a network. */
 export interface InMemoryNetwork {
   /** Makes a service callable. Its failures are counted in its own metrics. */
@@ -91,25 +112,24 @@ export interface InMemoryNetwork {
 /** A network for one process. Keys for internal tokens are made fresh and stay in memory. */
 export async function createInMemoryNetwork(): Promise<InMemoryNetwork> {
   const keys = await createInternalKeys(["facade", ...serviceNames]);
-  const served = new Map<ServiceName, Transport>();
+  const services = new Map(serviceNames.map((service) => [service, createServedTransport(service)]));
+  const find = (service: ServiceName) => {
+    const found = services.get(service);
+    if (!found) throw new Error(`There is no service "${service}".`);
+    return found;
+  };
 
   return {
     serve(service, { routes, logger, metrics }) {
       const verifier = createTokenVerifier({ audience: service, jwks: keys.jwks });
-      const router = createRouterOptions({ service, verifier, logger, metrics });
-      served.set(service, createLocalTransport(routes, router, readMaxBytes));
+      find(service).serve(routes, createRouterOptions({ service, verifier, logger, metrics }));
     },
     transport(caller, service) {
-      const find = (): Transport => {
-        const transport = served.get(service);
-        if (!transport) throw new Error(`${service} is not served yet.`);
-        return transport;
-      };
-      const inner: Transport = {
-        unary: async (...call) => find().unary(...call),
-        stream: async (...call) => find().stream(...call),
-      };
-      return createCallingTransport({ inner, signer: keys.signer(caller), audience: service });
+      return createCallingTransport({
+        inner: find(service).transport,
+        signer: keys.signer(caller),
+        audience: service,
+      });
     },
   };
 }

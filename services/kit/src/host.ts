@@ -1,7 +1,11 @@
 import type { ServerHttp2Session } from "node:http2";
-import { Code, ConnectError, type ConnectRouter } from "@connectrpc/connect";
+import type { DescService } from "@bufbuild/protobuf";
+import type { ConnectRouter } from "@connectrpc/connect";
 import { fastifyConnectPlugin } from "@connectrpc/connect-fastify";
 import Fastify from "fastify";
+import { DomainError } from "./errors.ts";
+import { createHealthState } from "./health.ts";
+import { addReflection } from "./reflection.ts";
 import { createRouterOptions, type ServerOptions } from "./rpc.ts";
 
 /** How long clients have to read the last of it once the host has ended their calls. */
@@ -14,22 +18,41 @@ export interface ServiceHost {
   close(): Promise<void>;
 }
 
-/** Serves a service's RPCs (Connect, gRPC and gRPC-Web) over HTTP/2 without TLS, and /healthz. `port` 0 takes a free one, `drainMs` is 10 s unless set. */
+/**
+ * Serves a service's RPCs (Connect, gRPC and gRPC-Web) over HTTP/2 without TLS, and what anyone may ask without a token:
+ * gRPC health, server reflection and /healthz. `port` 0 takes a free one, `drainMs` is 10 s unless set.
+ */
 export async function startServiceHost(
   o: ServerOptions & { routes(router: ConnectRouter): void; host: string; port: number; drainMs?: number },
 ): Promise<ServiceHost> {
   const drainMs = o.drainMs ?? 10_000;
   const shutdown = new AbortController();
-  const app = Fastify({ http2: true, logger: false });
+  const health = createHealthState();
+  // A call that arrives just before its connection learns that the host closes is answered like any other.
+  const app = Fastify({ http2: true, logger: false, return503OnClosing: false });
   const sessions = new Set<ServerHttp2Session>();
   app.server.on("session", (session) => {
     sessions.add(session);
     session.once("close", () => sessions.delete(session));
   });
   app.get("/healthz", async () => ({ status: "ok" }));
+  const services = new Set<DescService>();
   await app.register(fastifyConnectPlugin, {
     ...createRouterOptions(o),
-    routes: (router) => o.routes(router),
+    routes(router) {
+      o.routes(router);
+      for (const { service } of router.handlers) services.add(service);
+    },
+    shutdownSignal: shutdown.signal,
+  });
+  await app.register(fastifyConnectPlugin, {
+    routes(router) {
+      health.routes(
+        router,
+        [...services].map(({ typeName }) => typeName),
+      );
+      addReflection(router, [...services]);
+    },
     shutdownSignal: shutdown.signal,
   });
   const url = await app.listen({ host: o.host, port: o.port });
@@ -37,8 +60,9 @@ export async function startServiceHost(
   return {
     url,
     async close() {
+      health.leave();
       const ends = setTimeout(() => {
-        shutdown.abort(new ConnectError(`${o.service} is shutting down`, Code.Unavailable));
+        shutdown.abort(new DomainError("DRAINING", `${o.service} is shutting down.`));
       }, drainMs);
       const parts = setTimeout(() => {
         for (const session of sessions) session.destroy();

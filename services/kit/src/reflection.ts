@@ -1,0 +1,96 @@
+import {
+  createRegistry,
+  type DescFile,
+  type DescService,
+  type MessageInitShape,
+  type Registry,
+  toBinary,
+} from "@bufbuild/protobuf";
+import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
+import { Code, type ConnectRouter } from "@connectrpc/connect";
+import {
+  ServerReflection,
+  type ServerReflectionRequest,
+  type ServerReflectionResponseSchema,
+} from "@sandgate/proto/grpc/reflection/v1/reflection";
+
+type Question = ServerReflectionRequest["messageRequest"];
+type Answer = NonNullable<MessageInitShape<typeof ServerReflectionResponseSchema>["messageResponse"]>;
+
+/** Registers the standard gRPC server reflection, by which tools such as grpcurl learn what these services offer. */
+export function addReflection(router: ConnectRouter, services: readonly DescService[]): void {
+  const offered = [...services, ServerReflection];
+  const files = collectFiles(offered.map(({ file }) => file));
+  const registry = createRegistry(...files.values());
+
+  function answer(question: Question): Answer {
+    switch (question.case) {
+      case "listServices":
+        return {
+          case: "listServicesResponse",
+          value: { service: offered.map(({ typeName }) => ({ name: typeName })) },
+        };
+      case "fileByFilename":
+        return answerFile(files.get(question.value));
+      case "fileContainingSymbol":
+        return answerFile(findSymbol(registry, question.value));
+      case "fileContainingExtension": {
+        const { containingType, extensionNumber } = question.value;
+        const extendee = registry.getMessage(containingType);
+        return answerFile(extendee && registry.getExtensionFor(extendee, extensionNumber)?.file);
+      }
+      case "allExtensionNumbersOfType": {
+        const baseTypeName = question.value;
+        if (!registry.getMessage(baseTypeName)) return notFound;
+        const extensionNumber = [...registry].flatMap((type) =>
+          type.kind === "extension" && type.extendee.typeName === baseTypeName ? [type.number] : [],
+        );
+        return { case: "allExtensionNumbersResponse", value: { baseTypeName, extensionNumber } };
+      }
+      case undefined:
+        return {
+          case: "errorResponse",
+          value: { errorCode: Code.InvalidArgument, errorMessage: "The request asks nothing." },
+        };
+    }
+  }
+
+  router.service(ServerReflection, {
+    async *serverReflectionInfo(requests) {
+      for await (const request of requests) {
+        yield { validHost: request.host, originalRequest: request, messageResponse: answer(request.messageRequest) };
+      }
+    },
+  });
+}
+
+const notFound: Answer = {
+  case: "errorResponse",
+  value: { errorCode: Code.NotFound, errorMessage: "There is no such thing here." },
+};
+
+/** The file with all that it imports, so that one question is enough. */
+function answerFile(file: DescFile | undefined): Answer {
+  if (!file) return notFound;
+  const fileDescriptorProto = [...collectFiles([file]).values()].map(({ proto }) =>
+    toBinary(FileDescriptorProtoSchema, proto),
+  );
+  return { case: "fileDescriptorResponse", value: { fileDescriptorProto } };
+}
+
+/** The files and all that they import, by name; what is asked for comes before what it imports. */
+function collectFiles(from: readonly DescFile[]): Map<string, DescFile> {
+  const files = new Map<string, DescFile>();
+  const add = (file: DescFile) => {
+    if (files.has(file.proto.name)) return;
+    files.set(file.proto.name, file);
+    file.dependencies.forEach(add);
+  };
+  from.forEach(add);
+  return files;
+}
+
+/** The file of a message, enum, extension or service, or of what stands in one ("package.Service.Method"). */
+function findSymbol(registry: Registry, symbol: string): DescFile | undefined {
+  return (registry.get(symbol) ?? registry.get(symbol.slice(0, symbol.lastIndexOf("."))))?.file;
+}

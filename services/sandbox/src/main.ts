@@ -1,0 +1,4 @@
+import { runService } from "@sandgate/kit/process";
+import { openSandboxService, sandboxSettings } from "./service.ts";
+
+await runService({ service: "sandbox", open: openSandboxService, settings: sandboxSettings });

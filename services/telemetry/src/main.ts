@@ -1,0 +1,4 @@
+import { runService } from "@sandgate/kit/process";
+import { openTelemetryService, telemetrySettings } from "./service.ts";
+
+await runService({ service: "telemetry", open: openTelemetryService, settings: telemetrySettings });

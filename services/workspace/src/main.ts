@@ -1,0 +1,4 @@
+import { runService } from "@sandgate/kit/process";
+import { openWorkspaceService, workspaceSettings } from "./service.ts";
+
+await runService({ service: "workspace", open: openWorkspaceService, settings: workspaceSettings });
