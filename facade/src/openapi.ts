@@ -79,7 +79,10 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
   }
   const errors = [...byStatus].toSorted(([a], [b]) => a - b);
   const response = Object.fromEntries([
-    ...Object.entries(responsesOf(schema)).map(([status, success]) => [status, { ...success, headers: commonHeaders }]),
+    ...Object.entries(responsesOf(schema)).map(([status, success]) => [
+      status,
+      { description: "Success.", ...success, headers: commonHeaders },
+    ]),
     ...errors.map(([status, codes]) => [
       status,
       {

@@ -12,7 +12,7 @@ const style = `
   table { border-collapse: collapse; width: 100%; margin: .6rem 0; }
   th, td { border-bottom: 1px solid var(--line); padding: .35rem .5rem; text-align: left; vertical-align: top; }
   th { font-weight: 600; }
-  .method { display: inline-block; font-weight: 700; min-width: 4.2em; }
+  .method { display: inline-block; font-weight: 700; min-width: 4.8em; }
   :target { background: color-mix(in srgb, gold 25%, transparent); }
 `;
 
