@@ -14,7 +14,7 @@ check_breaking() {
     return 77
   fi
   base=$(git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
-  buf breaking --against ".git#ref=$base"
+  buf breaking --against "$(git rev-parse --git-common-dir)#format=git,ref=$base"
 }
 
 check_generated() {
