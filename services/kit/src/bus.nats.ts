@@ -1,6 +1,6 @@
-import { fromBinary } from "@bufbuild/protobuf";
+import { create, fromBinary } from "@bufbuild/protobuf";
 import { jetstreamManager, type StoredMsg } from "@nats-io/jetstream";
-import { EventSchema } from "@sandgate/proto/common/v1/event";
+import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
 import { connectNats, type NatsCredentials } from "./bus.nats-connection.ts";
 import { type NatsDeliveryPolicy, type PulledConsumption, startPulling } from "./bus.nats-consumption.ts";
 import { createStreams, eventStream, parkedStream, parkedSubject } from "./bus.nats-streams.ts";
@@ -17,6 +17,7 @@ const countParkedEveryMs = 60_000;
 const maxErrorLength = 2_000;
 const errorNote = "Sandgate-Error";
 const attemptsNote = "Sandgate-Attempts";
+const subjectNote = "Sandgate-Subject";
 
 /**
  * Opens the event bus of a distributed platform: events in a JetStream stream that all services share, signals over core NATS.
@@ -58,7 +59,7 @@ export async function openNatsBus(options: {
     if (!link.isUp()) return;
     const counts = new Map<string, number>();
     for (const subject of await listParked()) {
-      const consumer = consumerOf(subject);
+      const [, , consumer = ""] = subject.split(".");
       counts.set(consumer, (counts.get(consumer) ?? 0) + 1);
     }
     parkedEvents.reset();
@@ -96,6 +97,7 @@ export async function openNatsBus(options: {
             const notes = {
               [errorNote]: JSON.stringify(failure.message.slice(0, maxErrorLength)),
               [attemptsNote]: `${attempts}`,
+              [subjectNote]: message.subject,
             };
             await streams.store(parkedSubject(service, consumer, id), message.data, {
               stream: parkedStream,
@@ -162,16 +164,22 @@ function signalSubject(topic: string): string {
   return `sandgate_signal.${topic}`;
 }
 
-function consumerOf(parked: string): string {
-  return parked.split(".")[2] ?? "";
-}
-
 function parkedEventOf({ subject, data, header, time }: StoredMsg): ParkedEvent {
+  const [, , consumer = "", eventId = ""] = subject.split(".");
   return {
-    consumer: consumerOf(subject),
-    event: fromBinary(EventSchema, data),
+    consumer,
+    event: tryDecode(data) ?? create(EventSchema, { eventId, subject: header.get(subjectNote) }),
     attempts: Number(header.get(attemptsNote)),
     error: String(JSON.parse(header.get(errorNote))),
     parkedAt: time,
   };
+}
+
+/** What is no event was parked for that. */
+function tryDecode(bytes: Uint8Array): Event | undefined {
+  try {
+    return fromBinary(EventSchema, bytes);
+  } catch {
+    return undefined;
+  }
 }

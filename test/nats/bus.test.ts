@@ -1,0 +1,226 @@
+import { cp } from "node:fs/promises";
+import { setTimeout as delay } from "node:timers/promises";
+import { jetstreamManager } from "@nats-io/jetstream";
+import { connect, type NatsConnection } from "@nats-io/transport-node";
+import type { EventBus } from "@sandgate/kit/bus";
+import type { NatsDeliveryPolicy } from "@sandgate/kit/bus.nats-consumption";
+import { createMetrics, type Metrics } from "@sandgate/kit/metrics";
+import { startRelay } from "@sandgate/kit/relay";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { findNatsServer, startNats, type TestNats } from "../support/nats.ts";
+import { requireServer } from "../support/require.ts";
+import { eventOf, logger, type Notes, openBus, openNotes, policy, until } from "./notes.ts";
+
+describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real nats-server", () => {
+  let server: TestNats;
+  let buses: EventBus[];
+  let operator: NatsConnection | undefined;
+
+  beforeEach(async () => {
+    server = await startNats();
+    buses = [];
+  });
+  afterEach(async () => {
+    await Promise.all(buses.map((bus) => bus.close()));
+    await operator?.close();
+    operator = undefined;
+    await server.stop();
+  });
+
+  const join = async (o: { metrics?: Metrics; policy?: Partial<NatsDeliveryPolicy> } = {}): Promise<EventBus> => {
+    const bus = await openBus({ url: server.url, ...o });
+    buses.push(bus);
+    return bus;
+  };
+  /** Looks at the server past the bus. */
+  const operate = async () => {
+    operator = await connect({ servers: server.url });
+    return jetstreamManager(operator);
+  };
+  const consumeInto = (bus: EventBus, seen: string[]) =>
+    bus.consume({
+      consumer: "listener",
+      subjects: ["sandgate.test.>"],
+      handle: async ({ entityId }) => void seen.push(entityId),
+    });
+
+  test("what was published before a crash of the server is there after it, and consumers go on by themselves", async () => {
+    const bus = await join();
+    const seen: string[] = [];
+    await consumeInto(bus, seen);
+    await bus.publish([eventOf("before")]);
+    await until(() => expect(seen).toEqual(["before"]));
+    const identity = await bus.identity();
+    await server.kill();
+    await expect(bus.publish([eventOf("lost")])).rejects.toThrow("NATS");
+    await server.start();
+    await until(async () => expect(await bus.identity()).toBe(identity));
+    await until(() => bus.publish([eventOf("after")]));
+    await until(() => expect(seen).toContain("after"));
+    expect(seen).toEqual(["before", "after"]);
+  });
+
+  test("signals come again once the server is back", async () => {
+    const bus = await join();
+    const heard: string[] = [];
+    bus.watch("topic.>", (topic) => heard.push(topic));
+    await server.kill();
+    bus.signal("topic.lost");
+    await server.start();
+    await until(() => {
+      bus.signal("topic.a");
+      expect(heard).toContain("topic.a");
+    });
+    expect(heard).not.toContain("topic.lost");
+  });
+
+  test("a stream that is deleted under way is made again, with its consumers", async () => {
+    const bus = await join();
+    const seen: string[] = [];
+    await consumeInto(bus, seen);
+    await bus.publish([eventOf("before")]);
+    await until(() => expect(seen).toEqual(["before"]));
+    const identity = await bus.identity();
+    await (await operate()).streams.delete("SANDGATE");
+    await bus.publish([eventOf("after")]);
+    await until(() => expect(seen).toEqual(["before", "after"]));
+    expect(await bus.identity()).not.toBe(identity);
+  });
+
+  test("replicas share a consumer, and the work of one that dies is done by another", async () => {
+    const jsm = await operate();
+    const [first, second] = [await join(), await join()];
+    const shares: string[][] = [[], []];
+    await consumeInto(first, shares[0] ?? []);
+    await until(() => jsm.consumers.info("SANDGATE", "listener~sandgate~test~ALL"));
+    // It takes events and never tells how they went: what a killed process is to the others.
+    const dead = await jsm.jetstream().consumers.get("SANDGATE", "listener~sandgate~test~ALL");
+    const taking = await dead.fetch({ max_messages: 5, expires: 1_000 });
+    await consumeInto(second, shares[1] ?? []);
+    const events = Array.from({ length: 200 }, (_, number) => eventOf(`${number}`));
+    await first.publish(events);
+    const taken: number[] = [];
+    for await (const { seq } of taking) taken.push(seq);
+    expect(taken).not.toEqual([]);
+    await until(() => expect(new Set(shares.flat()).size).toBe(200));
+    expect(shares.flat()).toHaveLength(200);
+    for (const share of shares) expect(share).not.toEqual([]);
+  });
+
+  test("an event whose handler is at work is not given to another, however long it takes", async () => {
+    const slow = { ackWaitMs: 400, handlerTimeoutMs: 10_000 };
+    const buses = [await join({ policy: slow }), await join({ policy: slow })];
+    const attempts: number[] = [];
+    for (const bus of buses) {
+      await bus.consume({
+        consumer: "slow",
+        subjects: ["sandgate.test.>"],
+        handle: async (_event, attempt) => {
+          attempts.push(attempt);
+          await delay(3 * slow.ackWaitMs);
+        },
+      });
+    }
+    const jsm = await operate();
+    await buses[0]?.publish([eventOf("slow")]);
+    await until(async () => {
+      const info = await jsm.consumers.info("SANDGATE", "slow~sandgate~test~ALL");
+      expect(info.ack_floor.stream_seq).toBe(1);
+    });
+    expect(attempts).toEqual([1]);
+  });
+
+  test("poison is parked, counted and listed, also after the server's restart; so is what is no event", async () => {
+    const metrics = createMetrics();
+    const bus = await join({ metrics });
+    await bus.consume({
+      consumer: "listener",
+      subjects: ["sandgate.test.>"],
+      handle: async () => {
+        throw new Error("line one\nline two: ü");
+      },
+    });
+    await bus.publish([eventOf("poison"), { ...eventOf("none"), id: "none", bytes: Buffer.from("no event") }]);
+    await until(async () => expect(await bus.parked()).toHaveLength(2));
+    await until(async () =>
+      expect(await metrics.metrics()).toContain('sandgate_bus_parked_events{consumer="listener"} 2'),
+    );
+    await server.kill();
+    await server.start();
+    await until(async () => expect(await bus.parked()).toHaveLength(2));
+    const parked = (await bus.parked()).toSorted((a, b) => a.event.entityId.localeCompare(b.event.entityId));
+    expect(parked).toMatchObject([
+      { event: { eventId: "none", subject: "sandgate.test.note.added.v1" }, attempts: policy.attempts },
+      { event: { entityId: "poison" }, attempts: policy.attempts, error: "line one\nline two: ü" },
+    ]);
+  });
+
+  test("a server wiped again and again under load: every event has its effect, and once", async () => {
+    const [sender, receiver]: Notes[] = [await openNotes(), await openNotes()];
+    if (!sender || !receiver) throw new Error("no databases");
+    const bus = await join();
+    const other = await join();
+    const relay = startRelay({ outbox: sender.database.outbox, bus, logger, metrics: createMetrics() });
+    const listeners = await Promise.all(
+      [bus, other].map((each) =>
+        each.consume({
+          consumer: "listener",
+          subjects: ["sandgate.test.>"],
+          handle: async ({ eventId, subject, entityId, entityVersion }) =>
+            receiver.database.write.noteEffect({ eventId, subject, entityId, entityVersion }),
+        }),
+      ),
+    );
+    const notes: string[] = [];
+    let isLoading = true;
+    const loading = (async () => {
+      while (isLoading) {
+        const batch = Array.from({ length: 10 }, (_, number) => `${notes.length + number}`);
+        await Promise.all(batch.map((note) => sender.database.write.addNote(note, eventOf(note))));
+        notes.push(...batch);
+        // Faster than one consumer makes effects would only make the test long.
+        await delay(20);
+      }
+    })();
+    for (let wipe = 1; wipe <= 3; wipe++) {
+      const effects = receiver.effects().length;
+      await until(() => expect(receiver.effects().length).toBeGreaterThan(effects + 50));
+      await server.kill();
+      await server.wipe();
+      await server.start();
+    }
+    isLoading = false;
+    await loading;
+    await until(() => expect(new Set(receiver.effects()).size).toBe(notes.length));
+    await until(async () => expect((await sender.database.outbox.backlog()).unsent).toBe(0));
+    expect(receiver.effects()).toHaveLength(notes.length);
+    await relay.stop();
+    await Promise.all(listeners.map((listener) => listener.stop()));
+    await Promise.all([sender, receiver].map((each) => each.remove()));
+  }, 90_000);
+
+  test("a server that comes back with an old copy of its storage is sent what it lost", async () => {
+    const sender = await openNotes();
+    const bus = await join();
+    const seen: string[] = [];
+    await consumeInto(bus, seen);
+    const relay = startRelay({ outbox: sender.database.outbox, bus, logger, metrics: createMetrics() });
+    const add = (note: string) => sender.database.write.addNote(note, eventOf(note));
+    await add("kept");
+    await until(() => expect(seen).toEqual(["kept"]));
+    const identity = await bus.identity();
+    await server.kill();
+    await cp(server.storageFolder, `${server.storageFolder}-copy`, { recursive: true });
+    await server.start();
+    await add("lost");
+    await until(() => expect(seen).toContain("lost"));
+    await server.kill();
+    await server.wipe();
+    await cp(`${server.storageFolder}-copy`, server.storageFolder, { recursive: true });
+    await server.start();
+    await until(() => expect(seen.filter((note) => note === "lost")).toHaveLength(2));
+    expect(await bus.identity()).not.toBe(identity);
+    await relay.stop();
+    await sender.remove();
+  });
+});

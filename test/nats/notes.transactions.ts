@@ -1,0 +1,21 @@
+import type { StagedEvent } from "@sandgate/kit/outbox";
+import type { Transaction, Transactions } from "@sandgate/kit/transaction";
+
+export const migrations = [
+  `CREATE TABLE notes (id TEXT PRIMARY KEY) STRICT;
+   CREATE TABLE effects (note TEXT NOT NULL) STRICT;`,
+];
+
+/** What the tests write: one side states notes and what to say of them, the other what it heard. */
+export const transactions = {
+  addNote(tx: Transaction, id: string, event: StagedEvent): void {
+    tx.db.run("INSERT INTO notes (id) VALUES (?)", id);
+    tx.publish([event]);
+  },
+  noteEffect(
+    tx: Transaction,
+    event: { eventId: string; subject: string; entityId: string; entityVersion: bigint },
+  ): void {
+    if (tx.firstTime("listener", event)) tx.db.run("INSERT INTO effects (note) VALUES (?)", event.entityId);
+  },
+} satisfies Transactions;

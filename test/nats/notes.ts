@@ -1,0 +1,66 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { openNatsBus } from "@sandgate/kit/bus.nats";
+import type { NatsDeliveryPolicy } from "@sandgate/kit/bus.nats-consumption";
+import { newId } from "@sandgate/kit/ids";
+import { createLogger } from "@sandgate/kit/logging";
+import { createMetrics, type Metrics } from "@sandgate/kit/metrics";
+import type { StagedEvent } from "@sandgate/kit/outbox";
+import { openSqlite, type SqliteDatabase } from "@sandgate/kit/sqlite";
+import { EventSchema } from "@sandgate/proto/common/v1/event";
+import { vi } from "vitest";
+import { policyUnderTest } from "../contract/event-bus.ts";
+import { migrations, type transactions } from "./notes.transactions.ts";
+
+export const logger = createLogger({ service: "test", level: "silent" });
+/** Redeliveries come soon, also those of a process that died. */
+export const policy = { ...policyUnderTest, ackWaitMs: 2_000 };
+
+export const until = (check: () => unknown) => vi.waitFor(check, { timeout: 25_000, interval: 10 });
+
+export function eventOf(entity: string, subject = "sandgate.test.note.added.v1"): StagedEvent {
+  const id = newId();
+  const event = create(EventSchema, { eventId: id, subject, entityId: entity, entityVersion: 1n });
+  return { id, subject, bytes: toBinary(EventSchema, event) };
+}
+
+export const openBus = (o: {
+  url: string;
+  service?: string;
+  metrics?: Metrics;
+  policy?: Partial<NatsDeliveryPolicy>;
+}) =>
+  openNatsBus({
+    url: o.url,
+    service: o.service ?? "test",
+    logger,
+    metrics: o.metrics ?? createMetrics(),
+    policy: { ...policy, ...o.policy },
+  });
+
+export interface Notes {
+  database: SqliteDatabase<typeof transactions>;
+  /** The notes of which the effect was made, once for each time. */
+  effects(): string[];
+  remove(): Promise<void>;
+}
+
+export async function openNotes(): Promise<Notes> {
+  const folder = await mkdtemp(join(tmpdir(), "sandgate-notes-"));
+  const database = await openSqlite<typeof transactions>({
+    file: join(folder, "notes.sqlite"),
+    migrations,
+    transactions: new URL("./notes.transactions.ts", import.meta.url),
+    logger,
+  });
+  return {
+    database,
+    effects: () => database.read.all<{ note: string }>("SELECT note FROM effects").map(({ note }) => note),
+    async remove() {
+      await database.close();
+      await rm(folder, { recursive: true });
+    },
+  };
+}

@@ -1,0 +1,127 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type JetStreamManager, jetstreamManager } from "@nats-io/jetstream";
+import { connect, type NatsConnection } from "@nats-io/transport-node";
+import { serviceNames } from "@sandgate/kit/service";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { findNatsServer, startNats, type TestNats } from "../support/nats.ts";
+import { requireServer } from "../support/require.ts";
+import { eventOf, openBus, until } from "./notes.ts";
+
+/** What the services consume; a consumer that is added there has to be let in by the accounts. */
+const consumers = [
+  ["workspace", "workspace-users", "sandgate.identity.user.deleted.v1"],
+  ["workspace", "workspace-purges", "sandgate.*.workspace.workspace_purged.v1"],
+  ["image-registry", "image-registry-purges", "sandgate.workspace.workspace.deleted.v1"],
+  ["sandbox", "sandbox-purges", "sandgate.workspace.workspace.deleted.v1"],
+  ["telemetry", "telemetry-purges", "sandgate.workspace.workspace.deleted.v1"],
+] as const;
+
+const subjectOf = (service: string) => `sandgate.${service}.thing.changed.v1`;
+const passwordOf = (user: string) => `secret-of-${user}`;
+
+describe.runIf(await requireServer("nats", findNatsServer))("the users of deploy/nats", () => {
+  let server: TestNats;
+  const open: { close(): Promise<void> }[] = [];
+
+  beforeAll(async () => {
+    const users = [...serviceNames, "facade", "operator"];
+    const names = users.map((user) => `SANDGATE_NATS_${user.toUpperCase().replaceAll("-", "_")}_PASSWORD`);
+    server = await startNats({
+      config: await readFile(join(import.meta.dirname, "../../deploy/nats/accounts.conf"), "utf8"),
+      env: Object.fromEntries(names.map((name, index) => [name, passwordOf(users[index] ?? "")])),
+    });
+  });
+  afterAll(async () => {
+    await Promise.all(open.map((each) => each.close()));
+    await server.stop();
+  });
+
+  const openBusAs = async (service: string) => {
+    const bus = await openBus({ url: server.url.replace("//", `//${service}:${passwordOf(service)}@`), service });
+    open.push(bus);
+    return bus;
+  };
+  const connectAs = async (user: string): Promise<{ connection: NatsConnection; jsm: JetStreamManager }> => {
+    const inboxPrefix = user === "operator" ? "_INBOX" : `_INBOX_${user}`;
+    const connection = await connect({ servers: server.url, user, pass: passwordOf(user), inboxPrefix });
+    open.push(connection);
+    return { connection, jsm: await jetstreamManager(connection, { checkAPI: false }) };
+  };
+
+  test.each(serviceNames)("%s publishes its own events and no other's", async (service) => {
+    const bus = await openBusAs(service);
+    await bus.publish([eventOf("a", subjectOf(service))]);
+    for (const other of serviceNames.filter((name) => name !== service)) {
+      await expect(bus.publish([eventOf("a", subjectOf(other))])).rejects.toThrow(/permissions violation/i);
+    }
+    expect(await bus.identity()).not.toBe("");
+    expect(await bus.parked()).toEqual([]);
+  });
+
+  test("the facade publishes no events, asks how NATS is and hears the signals of services", async () => {
+    const facade = await openBusAs("facade");
+    const identity = await openBusAs("identity");
+    await expect(facade.publish([eventOf("a", subjectOf("identity"))])).rejects.toThrow(/permissions violation/i);
+    expect(await facade.identity()).toBe(await identity.identity());
+    const heard: string[] = [];
+    facade.watch("identity.>", (topic) => heard.push(topic));
+    facade.signal("identity.forged");
+    await until(() => {
+      identity.signal("identity.sessions.ended");
+      expect(heard).toContain("identity.sessions.ended");
+    });
+    expect(heard).not.toContain("identity.forged");
+  });
+
+  test.each(consumers)("%s reads through %s and parks what fails", async (service, consumer, pattern) => {
+    const bus = await openBusAs(service);
+    const subject = pattern.replace("*", "sandbox");
+    const sender = await openBusAs(subject.split(".")[1] ?? "");
+    const seen: string[] = [];
+    const consumption = await bus.consume({
+      consumer,
+      subjects: [pattern],
+      handle: async ({ entityId }) => {
+        if (entityId === `poison for ${consumer}`) throw new Error("poison");
+        seen.push(entityId);
+      },
+    });
+    await sender.publish([eventOf(`good for ${consumer}`, subject), eventOf(`poison for ${consumer}`, subject)]);
+    await until(() => expect(seen).toContain(`good for ${consumer}`));
+    await until(async () =>
+      expect((await bus.parked()).map(({ event }) => event.entityId)).toContain(`poison for ${consumer}`),
+    );
+    await consumption.stop();
+  });
+
+  test("a service changes no stream, makes no other consumer and reads nobody's answers", async () => {
+    const { connection, jsm } = await connectAs("sandbox");
+    const refused = (work: Promise<unknown>) => expect(work).rejects.toThrow(/permissions violation/i);
+    await refused(jsm.streams.update("SANDGATE", { max_age: 1_000_000_000 }));
+    await refused(jsm.streams.purge("SANDGATE"));
+    await refused(jsm.streams.delete("SANDGATE"));
+    await refused(jsm.streams.delete("SANDGATE_PARKED"));
+    await refused(jsm.streams.getMessage("SANDGATE", { seq: 1 }));
+    await refused(jsm.streams.add({ name: "OWN", subjects: ["own.>"] }));
+    await refused(jsm.consumers.add("SANDGATE", { durable_name: "own", filter_subject: "sandgate.>" }));
+    const ownName = "sandbox-purges~sandgate~workspace~workspace~deleted~v1";
+    await refused(jsm.consumers.add("SANDGATE", { durable_name: ownName, filter_subject: "sandgate.>" }));
+    const theirs = "workspace-users~sandgate~identity~user~deleted~v1";
+    await refused(jsm.consumers.delete("SANDGATE", theirs));
+    for (const subject of ["sandgate.>", "_INBOX_workspace.>", "$JS.>", ">"]) {
+      const failure = Promise.withResolvers<Error>();
+      connection.subscribe(subject, { callback: (error) => failure.resolve(error ?? new Error("got a message")) });
+      expect((await failure.promise).message).toMatch(/permissions violation/i);
+    }
+  });
+
+  test("a wrong password is refused at once; an operator changes streams", async () => {
+    await expect(openBus({ url: server.url.replace("//", "//sandbox:wrong@"), service: "sandbox" })).rejects.toThrow(
+      "NATS refuses the credentials",
+    );
+    const { jsm } = await connectAs("operator");
+    const info = await jsm.streams.update("SANDGATE", { description: "changed" });
+    expect(info.config.description).toBe("changed");
+  });
+});
