@@ -98,7 +98,7 @@ interface Trials {
 }
 
 /** How a refusal by registry or engine shows on the record. Undefined: not the sandbox's own fault, try again. */
-export function failureOf(error: unknown): { reason: FailureReason; message: string } | undefined {
+function failureOf(error: unknown): { reason: FailureReason; message: string } | undefined {
   if (!(error instanceof DomainError)) {
     return undefined;
   }
@@ -122,7 +122,7 @@ export function failureOf(error: unknown): { reason: FailureReason; message: str
 }
 
 /** How a container that is no longer running shows on the record. */
-export function endOf(seen: Observation): { reason: FailureReason; message: string; exitCode?: number } {
+function endOf(seen: Observation): { reason: FailureReason; message: string; exitCode?: number } {
   const exitCode = seen.exitCode === undefined ? {} : { exitCode: seen.exitCode };
   return seen.outOfMemory
     ? { reason: "out_of_memory", message: "The container used more memory than its limit and was killed.", ...exitCode }
