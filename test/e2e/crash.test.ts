@@ -43,7 +43,7 @@ describe.runIf(await requireServer("docker", probeEngine))("a crash of the platf
   test("provisioning goes on wherever it stood, with one container each and none left over", {
     timeout: 120_000,
   }, async () => {
-    for (let round = 1; round <= 5; round++) {
+    for (let round = 1; round <= 4; round++) {
       const healthy = await Promise.all([operator.provision(idleImageId), operator.provision(idleImageId)]);
       const broken = await operator.provision(brokenImageId);
       const crashAfterMs = randomInt(700);

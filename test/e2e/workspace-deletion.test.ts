@@ -88,40 +88,35 @@ describe.runIf(isAvailable)("the deletion of a workspace", () => {
   ];
 
   test("survives crashes: all of it goes, and its record says so for every service", { timeout: 120_000 }, async () => {
-    for (let round = 1; round <= 2; round++) {
-      const { workspace, sandboxes } = await fillWorkspace();
-      for (const [service, table, rows] of countKept(workspace, sandboxes)) {
-        expect(rows, `${service}.${table}`).toBeGreaterThan(0);
-      }
-      const { token } = operator.as;
-      expectStatus(await operator.delete(`/workspaces/${workspace}`, { token }), 204);
-      for (const crashAfterMs of [randomInt(100), 200 + randomInt(500)]) {
-        await delay(crashAfterMs);
-        await platform.kill();
-        await platform.start();
-        expectError(await operator.get(`/workspaces/${workspace}`, { token }), "workspace_not_found");
-      }
-
-      const openPurges = () => {
-        const [record] = readRows(platform, "workspace", "SELECT * FROM deletions WHERE workspace_id = ?", workspace);
-        const purges = readRows(
-          platform,
-          "workspace",
-          "SELECT service, purged_at FROM deletion_purges WHERE workspace_id = ? ORDER BY service",
-          workspace,
-        );
-        return [
-          record?.completed_at !== null,
-          ...purges.map(({ service, purged_at }) => [service, purged_at !== null]),
-        ];
-      };
-      await expect
-        .poll(openPurges, { timeout: 60_000 })
-        .toEqual([true, ["image-registry", true], ["sandbox", true], ["telemetry", true]]);
-      for (const [service, table, rows] of countKept(workspace, sandboxes)) {
-        expect(rows, `${service}.${table}`).toBe(0);
-      }
-      for (const sandboxId of sandboxes) expect(await listContainers(platform, sandboxId)).toEqual([]);
+    const { workspace, sandboxes } = await fillWorkspace();
+    for (const [service, table, rows] of countKept(workspace, sandboxes)) {
+      expect(rows, `${service}.${table}`).toBeGreaterThan(0);
     }
+    const { token } = operator.as;
+    expectStatus(await operator.delete(`/workspaces/${workspace}`, { token }), 204);
+    for (const crashAfterMs of [randomInt(100), 200 + randomInt(500)]) {
+      await delay(crashAfterMs);
+      await platform.kill();
+      await platform.start();
+      expectError(await operator.get(`/workspaces/${workspace}`, { token }), "workspace_not_found");
+    }
+
+    const openPurges = () => {
+      const [record] = readRows(platform, "workspace", "SELECT * FROM deletions WHERE workspace_id = ?", workspace);
+      const purges = readRows(
+        platform,
+        "workspace",
+        "SELECT service, purged_at FROM deletion_purges WHERE workspace_id = ? ORDER BY service",
+        workspace,
+      );
+      return [record?.completed_at !== null, ...purges.map(({ service, purged_at }) => [service, purged_at !== null])];
+    };
+    await expect
+      .poll(openPurges, { timeout: 60_000 })
+      .toEqual([true, ["image-registry", true], ["sandbox", true], ["telemetry", true]]);
+    for (const [service, table, rows] of countKept(workspace, sandboxes)) {
+      expect(rows, `${service}.${table}`).toBe(0);
+    }
+    for (const sandboxId of sandboxes) expect(await listContainers(platform, sandboxId)).toEqual([]);
   });
 });

@@ -1,0 +1,96 @@
+import { randomInt } from "node:crypto";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { type AddressInfo, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { createClient, expectStatus } from "../conformance/client.ts";
+import { probeEngine } from "../support/images.ts";
+import { startPlatform } from "../support/platform.ts";
+import { findFreePort, type RunningProcess, startProcess } from "../support/process.ts";
+import { requireServer } from "../support/require.ts";
+
+const root = join(import.meta.dirname, "../..");
+let folder: string;
+let port: string;
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "sandgate-start-"));
+  port = String(await findFreePort());
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+/** Starts a program in the repository with these settings and no others, on the test's own port and folder. */
+function start(command: string, args: readonly string[], settings: Record<string, string> = {}): RunningProcess {
+  const { PATH, HOME, DOCKER_HOST } = process.env;
+  const own = { SANDGATE_DATA: join(folder, "data"), SANDGATE_PORT: port, SANDGATE_ADMIN_PORT: "0" };
+  const env = { PATH, HOME, ...(DOCKER_HOST && { DOCKER_HOST }), ...own, ...settings };
+  return startProcess(command, args, { cwd: root, env });
+}
+
+// Without an engine `npm start` would install one.
+describe.runIf(await requireServer("docker", probeEngine))("npm start, when it can't", () => {
+  /** Expects exit code 1, and one line on the terminal beside npm's own. */
+  async function expectRefusal(settings: Record<string, string>, line: string | RegExp): Promise<void> {
+    const started = start("npm", ["start"], settings);
+    const code = await started.exited;
+    const lines = started.output().split("\n");
+    const shown = lines.filter((text) => text !== "" && !/^(>|npm (warn|notice))/.test(text));
+    expect(shown).toEqual([expect.stringMatching(/^sandgate: /)]);
+    expect(shown[0]).toMatch(line);
+    expect(code).toBe(1);
+  }
+
+  test("the port is in use", async () => {
+    const server = createServer().listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const taken = String((server.address() as AddressInfo).port);
+    try {
+      await expectRefusal({ SANDGATE_PORT: taken }, `port ${taken} on 127.0.0.1 is in use`);
+    } finally {
+      server.close();
+    }
+  });
+
+  test("a setting is bad", () => expectRefusal({ SANDGATE_SANDBOX_PIDS: "few" }, /SANDGATE_SANDBOX_PIDS .*few/));
+
+  test("another one runs on the same data, which goes on undisturbed", async () => {
+    const platform = await startPlatform();
+    try {
+      const { dataFolder } = platform;
+      await expectRefusal({ SANDGATE_DATA: dataFolder }, `${dataFolder} is in use by another Sandgate`);
+      expect((await fetch(`${platform.url}/readyz`)).status).toBe(200);
+    } finally {
+      await platform.stop();
+    }
+  });
+
+  test("the engine that was named doesn't answer", () =>
+    expectRefusal(
+      { SANDGATE_RUNTIME: "docker:///nonexistent" },
+      "no container engine answers at docker:///nonexistent",
+    ));
+});
+
+test("a first start that crashed, whenever that was, is made good by the next", { timeout: 90_000 }, async () => {
+  const launcher = join(root, "deploy/local/src/main.ts");
+  const password = "correct horse battery";
+  for (let round = 1; round <= 3; round++) {
+    const settings = { SANDGATE_DATA: join(folder, String(round)), SANDGATE_ADMIN_PASSWORD: password };
+    const crashAfterMs = randomInt(2_000);
+    const first = start(process.execPath, [launcher], settings);
+    await delay(crashAfterMs);
+    await first.kill();
+    const second = start(process.execPath, [launcher], settings);
+    try {
+      const message = `round ${round}: crashed after ${crashAfterMs} ms`;
+      await expect.poll(second.output, { timeout: 30_000, message }).toContain("Sandgate is ready");
+      const client = createClient(`http://127.0.0.1:${port}`);
+      expectStatus(await client.post("/auth/login", { username: "admin@localhost", password }), 200);
+    } finally {
+      await second.kill();
+    }
+  }
+});
