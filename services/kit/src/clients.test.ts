@@ -1,4 +1,5 @@
 import { Code, ConnectError, createClient, createRouterTransport, type Transport } from "@connectrpc/connect";
+import { ErrorInfoSchema } from "@sandgate/proto/google/rpc/error_details";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { expect, test } from "vitest";
 import { createCallingTransport } from "./clients.ts";
@@ -14,6 +15,10 @@ async function createFailingClient(...failures: ConnectError[]) {
       getMembership(_request, { requestHeader }) {
         calls.push(requestHeader.get("x-request-id") ?? "");
         return { workspaceExists: true };
+      },
+      removeMember(_request, { requestHeader }) {
+        calls.push(requestHeader.get("x-request-id") ?? "");
+        return {};
       },
     });
   });
@@ -31,18 +36,42 @@ async function createFailingClient(...failures: ConnectError[]) {
 
 const refused = () => new ConnectError("Stream closed with error code NGHTTP2_REFUSED_STREAM", Code.Internal);
 
-test("a call refused by a server that says goodbye is made again, once", async () => {
-  const once = await createFailingClient(refused());
-  expect(await once.client.getMembership({}, asService({ requestId: "r" }))).toMatchObject({ workspaceExists: true });
-  expect(once.calls).toEqual(["r"]);
-  const twice = await createFailingClient(refused(), refused());
-  await expect(twice.client.getMembership({}, asService())).rejects.toMatchObject({ reason: "UPSTREAM_ERROR" });
-  expect(twice.calls).toEqual([]);
+const cutOff = () => new ConnectError("connection lost", Code.Aborted);
+
+test("a call that no handler began is made again, whatever it does", async () => {
+  const { client, calls } = await createFailingClient(refused(), refused());
+  await client.removeMember({}, asService({ requestId: "r" }));
+  expect(calls).toEqual(["r"]);
 });
 
-test("a call that may have been processed is not made again", async () => {
-  const { client, calls } = await createFailingClient(new ConnectError("connection lost", Code.Unavailable));
+test("a call that was cut off is made again if its contract says that it does no harm", async () => {
+  const harmless = await createFailingClient(cutOff());
+  await harmless.client.getMembership({}, asService({ requestId: "r" }));
+  expect(harmless.calls).toEqual(["r"]);
+  const harmful = await createFailingClient(cutOff());
+  await expect(harmful.client.removeMember({}, asService())).rejects.toMatchObject({ reason: "UPSTREAM_ERROR" });
+  expect(harmful.calls).toEqual([]);
+});
+
+test("a call is made again only a few times", async () => {
+  const { client, calls } = await createFailingClient(...Array.from({ length: 10 }, refused));
   await expect(client.getMembership({}, asService())).rejects.toMatchObject({ reason: "UPSTREAM_ERROR" });
+  expect(calls).toEqual([]);
+});
+
+test("an answer, a deadline and the caller's own leaving are final", async () => {
+  const answered = new ConnectError("no", Code.Unavailable, undefined, [
+    { desc: ErrorInfoSchema, value: { domain: "sandgate", reason: "UPSTREAM_ERROR" } },
+  ]);
+  const late = new ConnectError("late", Code.DeadlineExceeded);
+  for (const failure of [answered, late]) {
+    const { client, calls } = await createFailingClient(failure);
+    await expect(client.getMembership({}, asService())).rejects.toMatchObject({ reason: "UPSTREAM_ERROR" });
+    expect(calls).toEqual([]);
+  }
+  const { client, calls } = await createFailingClient(cutOff());
+  const signal = AbortSignal.abort();
+  await expect(client.getMembership({}, asService({ signal }))).rejects.toMatchObject({ reason: "UPSTREAM_ERROR" });
   expect(calls).toEqual([]);
 });
 

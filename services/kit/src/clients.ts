@@ -1,5 +1,16 @@
-import { ConnectError, type ConnectRouter, type ConnectRouterOptions, type Transport } from "@connectrpc/connect";
+import { setTimeout as delay } from "node:timers/promises";
+import type { DescMethod } from "@bufbuild/protobuf";
+import { MethodOptions_IdempotencyLevel } from "@bufbuild/protobuf/wkt";
+import {
+  Code,
+  ConnectError,
+  type ConnectRouter,
+  type ConnectRouterOptions,
+  type ContextValues,
+  type Transport,
+} from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
+import { ErrorInfoSchema } from "@sandgate/proto/google/rpc/error_details";
 import { idempotencyKeyHeader, type Outgoing, outgoingKey, requestIdHeader, traceparentHeader } from "./context.ts";
 import { fromConnectError } from "./errors.ts";
 import { newId } from "./ids.ts";
@@ -7,25 +18,27 @@ import { createInternalKeys, createTokenVerifier, type TokenSigner } from "./int
 import { createLocalTransport } from "./local-transport.ts";
 import type { Logger } from "./logging.ts";
 import type { Metrics } from "./metrics.ts";
+import { createReplicatedTransport, timeLeft, wasNeverBegun } from "./replicas.ts";
 import { createRouterOptions, mapFailure } from "./rpc.ts";
 import { type ServiceName, serviceNames } from "./service.ts";
 
 /** The deadline of a call that names none. */
 const defaultTimeoutMs = 10_000;
+/** Between a call's first and second attempt at most; then twice as long each time. */
+const firstPauseMs = 50;
+/** After a pause that long there is no other. */
+const longestPauseMs = 400;
 /** A page of telemetry rows is the largest answer. */
 const readMaxBytes = 32 * 1024 * 1024;
 
 /**
  * A transport that calls `audience` through `inner` as the signer's service: it signs every call, carries the request
  * id, trace and idempotency key of its options (asFacade, asService, onBehalfOf; nobody's call without), sets a
- * deadline of 10 s unless given one (0: none), and throws DomainErrors.
+ * deadline of 10 s unless given one (0: none), and throws DomainErrors. Within the deadline it repeats, a few times, a
+ * call that no handler began, and one that was cut off if its contract says that repeating does no harm.
  */
 export function createCallingTransport(o: { inner: Transport; signer: TokenSigner; audience: ServiceName }): Transport {
-  async function sign(
-    given: ConstructorParameters<typeof Headers>[0],
-    outgoing: Outgoing | undefined,
-  ): Promise<Headers> {
-    const call: Outgoing = outgoing ?? { passedOn: false, requestId: newId() };
+  async function sign(given: GivenHeaders, call: Outgoing): Promise<Headers> {
     const header = new Headers(given);
     header.set("authorization", `Bearer ${await o.signer.mint(o.audience, call)}`);
     header.set(requestIdHeader, call.requestId);
@@ -34,49 +47,102 @@ export function createCallingTransport(o: { inner: Transport; signer: TokenSigne
     return header;
   }
 
-  return {
-    async unary(method, signal, timeoutMs = defaultTimeoutMs, given, input, values) {
+  /** Makes the call until it need not or may not be made again. Signed anew each time: a token may be shorter-lived than a call. */
+  async function repeat<T>(
+    { method, signal, timeoutMs, given, values }: Attempted,
+    attempt: (header: Headers, timeoutMs: number) => Promise<T>,
+  ): Promise<T> {
+    const call = values?.get(outgoingKey) ?? { passedOn: false, requestId: newId() };
+    const startedMs = performance.now();
+    for (let pauseMs = firstPauseMs; ; pauseMs *= 2) {
       try {
-        const header = await sign(given, values?.get(outgoingKey));
-        const call = () => o.inner.unary(method, signal, timeoutMs, header, input, values);
-        return await call().catch((error: unknown) => {
-          if (wasRefused(error)) return call();
-          throw error;
-        });
+        return await attempt(await sign(given, call), timeLeft(timeoutMs, startedMs));
       } catch (error) {
-        throw fromConnectError(error);
+        const late = timeoutMs > 0 && performance.now() - startedMs + pauseMs >= timeoutMs;
+        if (late || pauseMs > longestPauseMs || signal?.aborted || !mayRepeat(method, error))
+          throw fromConnectError(error);
+        // At random, so that the calls of a replica that went away don't come back all at once.
+        await delay(pauseMs * (0.5 + Math.random() / 2), undefined, signal && { signal }).catch(() => {
+          throw fromConnectError(error);
+        });
       }
+    }
+  }
+
+  return {
+    unary(method, signal, timeoutMs = defaultTimeoutMs, given, input, values) {
+      return repeat({ method, signal, timeoutMs, given, values }, (header, leftMs) =>
+        o.inner.unary(method, signal, leftMs, header, input, values),
+      );
     },
     async stream(method, signal, timeoutMs = defaultTimeoutMs, given, input, values) {
-      try {
-        const header = await sign(given, values?.get(outgoingKey));
-        const response = await o.inner.stream(method, signal, timeoutMs, header, input, values);
-        return { ...response, message: mapFailure(response.message, fromConnectError) };
-      } catch (error) {
-        throw fromConnectError(error);
-      }
+      // What a client streams can be read once; the one request of a server's stream can be kept.
+      const again = method.methodKind === "server_streaming" ? await keep(input) : input;
+      const response = await repeat({ method, signal, timeoutMs, given, values }, (header, leftMs) =>
+        o.inner.stream(method, signal, leftMs, header, again, values),
+      );
+      return { ...response, message: mapFailure(response.message, fromConnectError) };
     },
   };
 }
 
-/** A stream refused while its server says goodbye was never processed (RFC 9113, 8.7), so any call may be made again. */
-function wasRefused(error: unknown): boolean {
-  return error instanceof ConnectError && error.rawMessage.includes("NGHTTP2_REFUSED_STREAM");
+type GivenHeaders = ConstructorParameters<typeof Headers>[0];
+
+interface Attempted {
+  method: DescMethod;
+  signal: AbortSignal | undefined;
+  timeoutMs: number;
+  given: GivenHeaders;
+  values: ContextValues | undefined;
 }
 
-/** The way to a service in another process, over HTTP/2 without TLS. The Connect protocol unless set: it costs the least CPU here. */
+async function keep<T>(messages: AsyncIterable<T>): Promise<AsyncIterable<T>> {
+  const kept: T[] = [];
+  for await (const message of messages) kept.push(message);
+  return {
+    async *[Symbol.asyncIterator]() {
+      yield* kept;
+    },
+  };
+}
+
+function mayRepeat(method: DescMethod, error: unknown): boolean {
+  if (method.methodKind === "client_streaming" || method.methodKind === "bidi_streaming") return false;
+  if (wasNeverBegun(error)) return true;
+  return method.idempotency !== MethodOptions_IdempotencyLevel.IDEMPOTENCY_UNKNOWN && wasCutOff(error);
+}
+
+/** True for a call that ended without an answer of its handler's: the connection broke, or the host went away. */
+function wasCutOff(error: unknown): boolean {
+  if (!(error instanceof ConnectError)) return false;
+  const info = error.findDetails(ErrorInfoSchema)[0];
+  return info ? info.reason === "DRAINING" : cutOffCodes.has(error.code);
+}
+
+/** How broken connections show in Connect's client. Handlers' own failures carry a reason. */
+const cutOffCodes = new Set<Code>([Code.Unavailable, Code.Aborted, Code.Canceled, Code.Internal, Code.Unknown]);
+
+/**
+ * The way to a service in other processes, over HTTP/2 without TLS. `url` is http://host:port, or several with commas
+ * between; calls are spread over all their addresses. The Connect protocol unless set: it costs the least CPU here.
+ */
 export function createRemoteTransport(o: {
   url: string;
   signer: TokenSigner;
   audience: ServiceName;
   protocol?: "connect" | "grpc";
+  resolve?(host: string): Promise<readonly string[]>;
 }): Transport {
-  // Pings find a connection whose peer vanished; without them a call would wait for its deadline.
-  const options = { baseUrl: o.url, readMaxBytes, pingIntervalMs: 10_000, pingTimeoutMs: 5_000 };
-  const inner =
-    o.protocol === "grpc"
-      ? createGrpcTransport(options)
-      : createConnectTransport({ ...options, httpVersion: "2", useBinaryFormat: true });
+  const inner = createReplicatedTransport({
+    urls: o.url.split(","),
+    open(baseUrl, sessionManager) {
+      const options = { baseUrl, sessionManager, readMaxBytes };
+      return o.protocol === "grpc"
+        ? createGrpcTransport(options)
+        : createConnectTransport({ ...options, httpVersion: "2", useBinaryFormat: true });
+    },
+    ...(o.resolve && { resolve: o.resolve }),
+  });
   return createCallingTransport({ inner, signer: o.signer, audience: o.audience });
 }
 
