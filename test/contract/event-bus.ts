@@ -111,6 +111,7 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
       await consumeInto(seen);
       const event = eventOf({ entity: "once" });
       await bus.publish([event]);
+      await until(() => expect(seen).toEqual(["once"]));
       await bus.publish([event, event]);
       await reopen();
       await bus.publish([event]);

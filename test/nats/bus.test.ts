@@ -7,7 +7,7 @@ import type { NatsDeliveryPolicy } from "@sandgate/kit/bus.nats-consumption";
 import { createMetrics, type Metrics } from "@sandgate/kit/metrics";
 import { startRelay } from "@sandgate/kit/relay";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { findNatsServer, startNats, type TestNats } from "../support/nats.ts";
+import { deleteStream, findNatsServer, startNats, type TestNats } from "../support/nats.ts";
 import { requireServer } from "../support/require.ts";
 import { eventOf, logger, type Notes, openBus, openNotes, policy, until } from "./notes.ts";
 
@@ -81,7 +81,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
     await bus.publish([eventOf("before")]);
     await until(() => expect(seen).toEqual(["before"]));
     const identity = await bus.identity();
-    await (await operate()).streams.delete("SANDGATE");
+    await deleteStream(await operate(), "SANDGATE");
     await bus.publish([eventOf("after")]);
     await until(() => expect(seen).toEqual(["before", "after"]));
     expect(await bus.identity()).not.toBe(identity);

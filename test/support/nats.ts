@@ -116,8 +116,14 @@ async function operateOn(url: string, work: (jsm: JetStreamManager) => Promise<u
 
 async function deleteStreams(jsm: JetStreamManager): Promise<void> {
   for await (const name of jsm.streams.names()) {
-    if ([eventStream, parkedStream].includes(name)) await jsm.streams.delete(name);
+    if ([eventStream, parkedStream].includes(name)) await deleteStream(jsm, name);
   }
+}
+
+/** Emptied first, since nats-server 2.15 may give a stream that is made again at once the messages of the deleted one. */
+export async function deleteStream(jsm: JetStreamManager, name: string): Promise<void> {
+  await jsm.streams.purge(name);
+  await jsm.streams.delete(name);
 }
 
 /** Three servers that form a cluster. */
