@@ -11,6 +11,7 @@ import { createChanges } from "./changes.ts";
 import { createReconciler, type Reconciler, type ReconcilerOptions } from "./reconciler.ts";
 import type { Observation, Runtime, RuntimeSpec } from "./runtime.ts";
 import { acceptSandbox, beginStop, type Sandbox, type SandboxState } from "./sandbox.ts";
+import { allShards } from "./shards.ts";
 import { openSqliteStore } from "./store.sqlite.ts";
 import type { SandboxStore } from "./store.ts";
 
@@ -148,6 +149,7 @@ function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void> {
     store,
     runtime: engine,
     changes,
+    shards: allShards,
     installationId: "inst",
     authorizePull: async (sandbox) => ({
       digest: "sha256:aa",

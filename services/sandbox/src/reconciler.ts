@@ -19,6 +19,7 @@ import {
   type Sandbox,
   type StopReason,
 } from "./sandbox.ts";
+import type { Shards } from "./shards.ts";
 import type { SandboxStore } from "./store.ts";
 
 /** The registry's word that a workspace may pull a reference, and with what. */
@@ -34,6 +35,8 @@ export interface ReconcilerOptions {
   store: SandboxStore;
   runtime: Runtime;
   changes: Changes;
+  /** Only these sandboxes are looked at. */
+  shards: Shards;
   installationId: string;
   /** Asks the registry anew each time. @throws DomainError of the reasons that `failureOf` knows */
   authorizePull(sandbox: Sandbox, signal: AbortSignal): Promise<AuthorizedPull>;
@@ -135,7 +138,7 @@ function endOf(seen: Observation): { reason: FailureReason; message: string; exi
  * the next look. One look at a sandbox runs at a time in a process; across processes compare-and-set decides.
  */
 export function createReconciler(o: ReconcilerOptions): Reconciler {
-  const { store, runtime, changes, logger } = o;
+  const { store, runtime, changes, shards, logger } = o;
   const registryRetryMs = o.limits.registryRetryMs ?? 30_000;
   const works = new Map<string, Work>();
   const trials = new Map<string, Trials>();
@@ -152,7 +155,7 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
   // ---- one sandbox -------------------------------------------------------------------------------------------------
 
   function wake(id: string): void {
-    if (stopped.signal.aborted) {
+    if (stopped.signal.aborted || !shards.owns(id)) {
       return;
     }
     const work = works.get(id);
@@ -509,7 +512,9 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
     sweepTimer = setTimeout(() => {
       sweeping = sweep()
         .catch((error) => {
-          if (!(error instanceof DomainError && error.reason === "RUNTIME_UNAVAILABLE")) {
+          if (error instanceof DomainError && error.reason === "RUNTIME_UNAVAILABLE") {
+            noteTrouble(error);
+          } else {
             logger.error({ err: error }, "a sweep of the engine failed and will be tried again");
           }
           return false;
@@ -527,15 +532,19 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
       runtimeTrouble = undefined;
       checkedAt = Date.now();
     } catch (error) {
-      const trouble =
+      noteTrouble(
         error instanceof DomainError
           ? error
-          : new DomainError("RUNTIME_UNAVAILABLE", "The container engine can't be used.", { cause: error });
-      if (runtimeTrouble?.message !== trouble.message) {
-        logger.error({ err: trouble }, "the container engine can't be used");
-      }
-      runtimeTrouble = trouble;
+          : new DomainError("RUNTIME_UNAVAILABLE", "The container engine can't be used.", { cause: error }),
+      );
     }
+  }
+
+  function noteTrouble(trouble: DomainError): void {
+    if (runtimeTrouble?.message !== trouble.message) {
+      logger.error({ err: trouble }, "the container engine can't be used");
+    }
+    runtimeTrouble = trouble;
   }
 
   /**
@@ -547,10 +556,14 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
       await checkRuntime();
     }
     const listedAt = new Date();
-    const objects = new Map((await runtime.list()).map((seen) => [seen.sandboxId, seen]));
+    const own = (await runtime.list()).filter((seen) => shards.owns(seen.sandboxId));
+    const objects = new Map(own.map((seen) => [seen.sandboxId, seen]));
     const total = objects.size;
     const lost = new Set<string>();
     for await (const sandbox of unfinished()) {
+      if (!shards.owns(sandbox.id)) {
+        continue;
+      }
       const seen = objects.get(sandbox.id);
       objects.delete(sandbox.id);
       const ran = isLive(sandbox.state) && sandbox.startedAt !== undefined && sandbox.startedAt < listedAt;
@@ -635,6 +648,7 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
         );
         wake(id);
       });
+      shards.onGained(() => sweepSoon(0));
       await checkRuntime();
       observeRuntime().catch((error) => {
         if (!stopped.signal.aborted) {

@@ -9,7 +9,7 @@ import { counter, gauge, histogram } from "@sandgate/kit/metrics";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
 import { startRelay } from "@sandgate/kit/relay";
 import { type Repetition, repeat } from "@sandgate/kit/repeat";
-import { type RunningService, type ServiceEnvironment, sqliteFile } from "@sandgate/kit/service";
+import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
 import { readSettings, SettingsError, type SettingValues } from "@sandgate/kit/settings";
 import { startWorkspacePurges } from "@sandgate/kit/workspace-purges";
 import { ImageRegistryService, type ResolvedImage } from "@sandgate/proto/imageregistry/v1/image_registry";
@@ -28,11 +28,12 @@ import { createChanges } from "./changes.ts";
 import { stageProvisioned, stagePurged } from "./events.ts";
 import { toMessage, toStates } from "./messages.ts";
 import { checkName, makeUpName } from "./names.ts";
+import { openStore } from "./open-store.ts";
 import { createReconciler } from "./reconciler.ts";
 import type { Runtime } from "./runtime.ts";
 import { acceptSandbox, beginStop, type ImageSnapshot, isLive, type Sandbox } from "./sandbox.ts";
 import { sandboxSettings } from "./settings.ts";
-import { openSqliteStore } from "./store.sqlite.ts";
+import { allShards, startShards } from "./shards.ts";
 import { waitUntilSettled } from "./waits.ts";
 
 export { sandboxSettings } from "./settings.ts";
@@ -46,7 +47,7 @@ const slice = 100;
 export async function openSandboxService(environment: ServiceEnvironment): Promise<RunningService> {
   const { bus, keyring, logger, metrics } = environment;
   const settings = readSettings(sandboxSettings, environment.env);
-  const store = await openSqliteStore({ file: sqliteFile(environment.database), logger });
+  const store = await openStore(environment);
   const installationId = await store.installationId();
   const images = createClient(ImageRegistryService, environment.transport("image-registry"));
   const telemetry = createClient(TelemetryService, environment.transport("telemetry"));
@@ -54,6 +55,10 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
   const changes = createChanges(bus);
   const quota = { maxSandboxes: settings.maxSandboxes, maxMemoryMb: settings.maxMemoryMb };
   const draining = new AbortController();
+  const shards =
+    environment.database.kind === "mongodb"
+      ? startShards({ leases: store.leases, bus, holder: newId(), logger })
+      : allShards;
 
   gauge(metrics, {
     name: "sandgate_sandboxes",
@@ -71,6 +76,7 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
     store,
     runtime: await openRuntime(settings, installationId, logger),
     changes,
+    shards,
     installationId,
     async authorizePull(sandbox, signal) {
       return images.authorizePull(
@@ -162,7 +168,8 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
       },
     });
     if (sandboxId) {
-      reconciler.wake(sandboxId);
+      // Whichever replica has its shard goes to work.
+      changes.announce(sandboxId);
     }
     return response;
   }
@@ -272,7 +279,8 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
     },
     async drain() {
       draining.abort();
-      await Promise.all([reconciler.stop(), ...background.map((work) => work.stop())]);
+      await reconciler.stop();
+      await Promise.all([shards.stop(), ...background.map((work) => work.stop())]);
     },
     close: () => store.close(),
   };

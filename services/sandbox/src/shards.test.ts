@@ -1,0 +1,99 @@
+import { newId } from "@sandgate/kit/ids";
+import type { LeaseStore } from "@sandgate/kit/leases";
+import { createLogger } from "@sandgate/kit/logging";
+import { afterEach, expect, test, vi } from "vitest";
+import { type Shards, startShards } from "./shards.ts";
+
+const logger = createLogger({ service: "sandbox", level: "silent" });
+const ids = Array.from({ length: 500 }, () => newId());
+
+/** Leases by the test's clock; the stores' own are proven by their contract. */
+function createLeases(): LeaseStore {
+  const rows = new Map<string, { holder: string; until: number }>();
+  return {
+    async acquire(names, holder, ttlMs) {
+      const now = Date.now();
+      return names.flatMap((name) => {
+        const row = rows.get(name);
+        if (row && row.holder !== holder && row.until > now) return [];
+        rows.set(name, { holder, until: now + ttlMs });
+        return [{ name, epoch: 1, expiresAt: new Date(now + ttlMs) }];
+      });
+    },
+    async release(names, holder) {
+      for (const name of names) if (rows.get(name)?.holder === holder) rows.delete(name);
+    },
+  };
+}
+
+function createSignals() {
+  const listeners = new Set<(topic: string, body: string) => void>();
+  return {
+    signal: (topic: string, body = "") => {
+      for (const listener of listeners) listener(topic, body);
+    },
+    watch: (_topic: string, listener: (topic: string, body: string) => void) => {
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
+    },
+  };
+}
+
+let open: Shards[] = [];
+afterEach(async () => {
+  await Promise.all(open.map((shards) => shards.stop()));
+  open = [];
+});
+
+const times = { lease: 1_500, renew: 50, presence: 700 };
+
+function start(o: { leases: LeaseStore; bus: ReturnType<typeof createSignals>; holder: string }): Shards {
+  const shards = startShards({ ...o, logger, times });
+  open.push(shards);
+  return shards;
+}
+
+const ownersOf = (id: string, replicas: readonly Shards[]) => replicas.filter((shards) => shards.owns(id)).length;
+
+test("one replica has them all, three share them, and nothing has two owners", async () => {
+  const shared = { leases: createLeases(), bus: createSignals() };
+  const first = start({ ...shared, holder: "a" });
+  await vi.waitFor(() => expect(ids.every((id) => first.owns(id))).toBe(true));
+  const replicas = [first, start({ ...shared, holder: "b" }), start({ ...shared, holder: "c" })];
+  await vi.waitFor(
+    () => {
+      expect(ids.every((id) => ownersOf(id, replicas) <= 1)).toBe(true);
+      for (const replica of replicas) {
+        const share = ids.filter((id) => replica.owns(id)).length / ids.length;
+        expect(share).toBeGreaterThan(0.15);
+        expect(share).toBeLessThan(0.55);
+      }
+      expect(ids.every((id) => ownersOf(id, replicas) === 1)).toBe(true);
+    },
+    { timeout: 10_000, interval: 5 },
+  );
+});
+
+test("a replica that stops hands over at once, and the gain is told", async () => {
+  const shared = { leases: createLeases(), bus: createSignals() };
+  const [first, second] = [start({ ...shared, holder: "a" }), start({ ...shared, holder: "b" })];
+  await vi.waitFor(
+    () => expect(ids.some((id) => second.owns(id)) && ids.some((id) => first.owns(id))).toBe(true),
+    10_000,
+  );
+  const gained = vi.fn();
+  second.onGained(gained);
+  await first.stop();
+  await vi.waitFor(() => expect(ids.every((id) => second.owns(id))).toBe(true), 10_000);
+  expect(gained).toHaveBeenCalled();
+});
+
+test("a replica that can't renew owns nothing once its leases are over", async () => {
+  const leases = createLeases();
+  const shards = start({ leases, bus: createSignals(), holder: "a" });
+  await vi.waitFor(() => expect(ids.every((id) => shards.owns(id))).toBe(true));
+  leases.acquire = async () => {
+    throw new Error("the database is down");
+  };
+  await vi.waitFor(() => expect(ids.some((id) => shards.owns(id))).toBe(false), 10_000);
+});
