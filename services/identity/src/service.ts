@@ -1,18 +1,19 @@
 import { join } from "node:path";
 import { startRelay } from "@sandgate/kit/relay";
 import { type Repetition, repeat } from "@sandgate/kit/repeat";
-import { type RunningService, type ServiceEnvironment, sqliteFile } from "@sandgate/kit/service";
+import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { createAccounts } from "./accounts.ts";
 import { createUseLog } from "./api-tokens.ts";
 import { createHandlers } from "./handlers.ts";
 import { createFileTransport, createMailQueue, createSmtpTransport } from "./mail.ts";
+import { openStore } from "./open-store.ts";
 import { createPasswordHasher } from "./passwords.ts";
 import { cutoffsAt } from "./retention.ts";
 import { readIdentitySettings } from "./settings.ts";
 import { createSessions } from "./sign-in.ts";
 import { openSigningKeys } from "./signing-keys.ts";
-import { type OpenedStore, openSqliteStore } from "./store.sqlite.ts";
+import type { OpenedStore } from "./store.ts";
 
 export { identitySettings } from "./settings.ts";
 
@@ -36,7 +37,7 @@ export async function openIdentityService(
   now: () => number = Date.now,
 ): Promise<IdentityRunning> {
   const settings = readIdentitySettings(environment.env);
-  const opened = await openSqliteStore({ file: sqliteFile(environment.database), logger: environment.logger });
+  const opened = await openStore(environment);
   try {
     return await assemble(environment, settings, opened, now);
   } catch (error) {

@@ -2,7 +2,7 @@ import type { Logger } from "@sandgate/kit/logging";
 import { openSqlite, type SqliteDatabase } from "@sandgate/kit/sqlite";
 import type { ApiToken } from "./api-tokens.ts";
 import type { transactions } from "./store.sqlite.transactions.ts";
-import type { IdentityStore, StoredKey } from "./store.ts";
+import type { IdentityStore, OpenedStore, StoredKey } from "./store.ts";
 import type { User } from "./users.ts";
 
 type IdentityDatabase = SqliteDatabase<typeof transactions>;
@@ -83,11 +83,6 @@ const migrations = [
    CREATE INDEX mails_due ON mails (due_at) WHERE due_at IS NOT NULL;
    CREATE INDEX mails_created ON mails (created_at);`,
 ];
-
-export interface OpenedStore {
-  database: IdentityDatabase;
-  store: IdentityStore;
-}
 
 /** Opens identity's database. The store's reads run in the calling thread, its transactions in the writer's. */
 export async function openSqliteStore(options: { file: string; logger: Logger }): Promise<OpenedStore> {

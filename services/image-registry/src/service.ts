@@ -7,7 +7,7 @@ import { answerOnce } from "@sandgate/kit/idempotency";
 import { newId } from "@sandgate/kit/ids";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
 import { startRelay } from "@sandgate/kit/relay";
-import { type OpenService, type ServiceEnvironment, sqliteFile } from "@sandgate/kit/service";
+import type { OpenService, ServiceEnvironment } from "@sandgate/kit/service";
 import { defineSettings, list, readSettings, SettingsError, text } from "@sandgate/kit/settings";
 import { startWorkspacePurges } from "@sandgate/kit/workspace-purges";
 import {
@@ -30,12 +30,12 @@ import { openCredential, readRegistryUrl, sealPassword, tryCredential } from "./
 import { imageChanged } from "./events.ts";
 import { createGuardedRequest } from "./guarded-request.ts";
 import { checkRegistryHost, fullReferenceOf, readChangedImage, readNewImage } from "./images.ts";
+import { type OpenedStore, openStore } from "./open-store.ts";
 import { createPullAuthorizer, type PullRegistry } from "./pulls.ts";
 import { purgeWorkspace } from "./purge.ts";
 import { parseRegistryUrl } from "./registries.ts";
 import { createRegistryClient } from "./registry-client.ts";
 import { readSeed } from "./seed.ts";
-import { openSqliteStore } from "./store.sqlite.ts";
 import type { ImageRecord, ImageView, RegistryRecord } from "./store.ts";
 
 export const imageRegistrySettings = defineSettings({
@@ -49,17 +49,15 @@ export const imageRegistrySettings = defineSettings({
   }),
 });
 
-type OpenStore = Awaited<ReturnType<typeof openSqliteStore>>;
-
 /** Opens the service that owns sandbox images, the global defaults among them, and the credentials of registries. */
 export const openImageRegistryService: OpenService = async (environment) => {
-  const { bus, logger, metrics, database, env, transport } = environment;
+  const { bus, logger, metrics, env, transport } = environment;
   const settings = readSettings(imageRegistrySettings, env);
   const allowed = parseSetting("SANDGATE_REGISTRY_ALLOW", () => readAllowedHosts(settings.allowedHosts));
   const { defaultImage } = settings;
   const seed = defaultImage && parseSetting("SANDGATE_DEFAULT_IMAGE", () => readSeed(defaultImage, allowed));
 
-  const opened = await openSqliteStore({ file: sqliteFile(database), logger });
+  const opened = await openStore(environment);
   const { store } = opened;
   const relay = startRelay({ outbox: opened.outbox, bus, logger, metrics });
   let purges: Awaited<ReturnType<typeof startWorkspacePurges>> | undefined;
@@ -100,7 +98,7 @@ export const openImageRegistryService: OpenService = async (environment) => {
 
 function createHandlers(
   { keyring }: ServiceEnvironment,
-  { store, answers }: OpenStore,
+  { store, answers }: OpenedStore,
   allowed: AllowedHosts,
 ): ServiceImpl<typeof ImageRegistryService> {
   const client = createRegistryClient(createGuardedRequest(allowed), allowed);

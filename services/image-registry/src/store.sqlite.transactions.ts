@@ -85,8 +85,9 @@ export const transactions = {
 
   createRegistry(tx: Transaction, registry: RegistryRecord, claim: Claim | undefined): "done" | "name_taken" | Deleted {
     if (!passGuard(tx, registry.workspaceId)) return "deleted";
-    tx.claim(claim);
+    // Before the claim, which would be kept with this answer.
     if (isNameTaken(tx, registry)) return "name_taken";
+    tx.claim(claim);
     tx.db.run(
       `INSERT INTO registries (id, workspace_id, name, url, host, username, sealed_password, created_at, updated_at, version)
        VALUES (:id, :workspaceId, :name, :url, :host, :username, :sealedPassword, :createdAt, :updatedAt, :version)`,

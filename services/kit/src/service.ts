@@ -38,9 +38,3 @@ export interface RunningService {
 }
 
 export type OpenService = (environment: ServiceEnvironment) => Promise<RunningService>;
-
-/** The file of a service that keeps its data in SQLite only. Throws for another database. */
-export function sqliteFile(database: DatabaseTarget): string {
-  if (database.kind !== "sqlite") throw new Error(`This service can't keep its data in ${database.kind} yet.`);
-  return database.file;
-}

@@ -3,6 +3,7 @@ import { DomainError } from "@sandgate/kit/domain-error";
 import type { Claim } from "@sandgate/kit/idempotency";
 import type { StagedEvent } from "@sandgate/kit/outbox";
 import type { Transaction, Transactions } from "@sandgate/kit/sqlite";
+import { checkQuota } from "./quota.ts";
 import { hasEnded, type Sandbox } from "./sandbox.ts";
 import type { Quota } from "./store.ts";
 
@@ -65,17 +66,10 @@ function holdQuota(tx: Transaction, sandbox: Sandbox, quota: Quota): void {
   if (!guard || guard.deleted_at !== null) {
     throw new DomainError("WORKSPACE_FORBIDDEN", "The workspace was deleted.");
   }
-  if (quota.maxSandboxes > 0 && guard.live_count + 1 > quota.maxSandboxes) {
-    throw new DomainError("PROVISIONING_FAILED", "The workspace's quota of sandboxes is used up.", {
-      hint: `A workspace may hold ${quota.maxSandboxes} sandboxes at once. Stop one, or ask the operator for more.`,
-    });
-  }
-  const memoryMb = guard.live_memory_mb + sandbox.image.memoryMb;
-  if (quota.maxMemoryMb > 0 && memoryMb > quota.maxMemoryMb) {
-    throw new DomainError("PROVISIONING_FAILED", "The workspace's quota of memory is used up.", {
-      hint: `A workspace's sandboxes may hold ${quota.maxMemoryMb} MB together; with this one they would hold ${memoryMb} MB. Stop one, or ask the operator for more.`,
-    });
-  }
+  checkQuota(quota, {
+    sandboxes: guard.live_count + 1,
+    memoryMb: guard.live_memory_mb + sandbox.image.memoryMb,
+  });
   changeLiveCount(tx, sandbox.workspaceId, 1, sandbox.image.memoryMb);
 }
 

@@ -7,7 +7,7 @@ import { answerOnce } from "@sandgate/kit/idempotency";
 import { newId } from "@sandgate/kit/ids";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
 import { startRelay } from "@sandgate/kit/relay";
-import { type OpenService, type ServiceEnvironment, sqliteFile } from "@sandgate/kit/service";
+import type { OpenService, ServiceEnvironment } from "@sandgate/kit/service";
 import { defineSettings } from "@sandgate/kit/settings";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
@@ -28,19 +28,17 @@ import { consumeEvents } from "./consumers.ts";
 import { deleteWorkspace, startDeletions } from "./deletions.ts";
 import { memberAdded, memberRemoved, signalMembership, workspaceCreated } from "./events.ts";
 import { checkAdd, checkMayAdd, checkRemoval, checkRoleChange, type Standing } from "./members.ts";
+import { type OpenedStore, openStore } from "./open-store.ts";
 import { requireRole } from "./roles.ts";
-import { openSqliteStore } from "./store.sqlite.ts";
 import type { MemberRecord, MemberView, WorkspaceRecord, WorkspaceView } from "./store.ts";
 
 /** This service has no settings of its own. */
 export const workspaceSettings = defineSettings({});
 
-type OpenStore = Awaited<ReturnType<typeof openSqliteStore>>;
-
 /** Opens the service that owns workspaces, their members and roles. */
 export const openWorkspaceService: OpenService = async (environment) => {
-  const { bus, logger, metrics, database } = environment;
-  const opened = await openSqliteStore({ file: sqliteFile(database), logger });
+  const { bus, logger, metrics } = environment;
+  const opened = await openStore(environment);
   const relay = startRelay({ outbox: opened.outbox, bus, logger, metrics });
   const { store } = opened;
   let consumption: Awaited<ReturnType<typeof consumeEvents>> | undefined;
@@ -72,7 +70,7 @@ export const openWorkspaceService: OpenService = async (environment) => {
 
 function createHandlers(
   { bus, keyring, transport }: ServiceEnvironment,
-  { store, answers }: OpenStore,
+  { store, answers }: OpenedStore,
 ): ServiceImpl<typeof WorkspaceService> {
   const identity = createClient(IdentityService, transport("identity"));
 

@@ -1,0 +1,203 @@
+import { type Collection, type Db, type Document, type Filter, MongoClient } from "mongodb";
+import type { AnswerStore } from "./idempotency.ts";
+import type { LeaseStore } from "./leases.ts";
+import type { Logger } from "./logging.ts";
+import {
+  createAnswerStore,
+  createLeaseStore,
+  createOutboxStore,
+  createTransaction,
+  isDuplicateKey,
+  kitCollections,
+  kitIndexes,
+  type MongoTransaction,
+} from "./mongo-kit.ts";
+import { createCollections, type MongoMigration, migrate } from "./mongo-migrations.ts";
+import type { OutboxStore } from "./outbox-store.ts";
+import { repeat } from "./repeat.ts";
+
+export type { Db } from "mongodb";
+export { isDuplicateKey, type MongoTransaction } from "./mongo-kit.ts";
+export { createCollections, type MongoMigration } from "./mongo-migrations.ts";
+
+export interface MongoDatabase {
+  /** Reads are made on it: from the primary, of what a majority has, so a read sees every write that was answered before it. */
+  readonly db: Db;
+  /**
+   * Runs the work as one transaction and answers once a majority has it on disk. The work runs again when the transaction
+   * conflicted with another or the primary changed, so all it does is read and write with `tx`. What it throws, a
+   * DomainError for one, undoes the transaction and reaches the caller. A unique index that is violated undoes it too; the
+   * work is then run once more, so a work that looks first finds what was committed at the same time.
+   */
+  write<T>(work: (tx: MongoTransaction) => Promise<T>): Promise<T>;
+  readonly outbox: OutboxStore;
+  readonly leases: LeaseStore;
+  readonly answers: AnswerStore;
+  /** Waits for the writes that are under way and closes the connections. Later writes fail. */
+  close(): Promise<void>;
+}
+
+/** How often the relay that leads looks for events that another replica has committed. */
+const pollMs = 1_000;
+
+const kitMigrations: readonly MongoMigration[] = [
+  { name: "kit 1: outbox, inbox, answers, leases", run: (db) => createCollections(db, kitIndexes) },
+];
+
+/**
+ * Connects to a MongoDB replica set and brings the database there to this program's schema. Everything is written with
+ * majority write concern and read with majority read concern. Throws when there is no replica set (transactions need one)
+ * or the database was migrated by a newer program.
+ */
+export async function openMongo(options: {
+  /** `mongodb://…` or `mongodb+srv://…`, with the driver's options but for those set here. */
+  url: string;
+  /** The database's name. */
+  name: string;
+  migrations: readonly MongoMigration[];
+  logger: Logger;
+}): Promise<MongoDatabase> {
+  const { url, name, logger } = options;
+  const client = new MongoClient(url, {
+    appName: "sandgate",
+    readConcern: { level: "majority" },
+    writeConcern: { w: "majority" },
+    readPreference: "primary",
+    retryWrites: true,
+    retryReads: true,
+    ignoreUndefined: true,
+    promoteBuffers: true,
+  });
+  const db = client.db(name);
+  const kit = kitCollections(db);
+  const leases = createLeaseStore(kit);
+  try {
+    await requireReplicaSet(client);
+    await migrate(db, { migrations: [...kitMigrations, ...options.migrations], leases, logger });
+  } catch (error) {
+    await client.close();
+    throw error;
+  }
+
+  const listeners = new Set<() => void>();
+  const running = new Set<Promise<unknown>>();
+  let closed = false;
+  let leads = false;
+
+  function tellStaged(): void {
+    for (const listener of listeners) {
+      try {
+        listener();
+      } catch (error) {
+        logger.error({ err: error }, "a listener of a database's commits failed");
+      }
+    }
+  }
+
+  async function runTransaction<T>(work: (tx: MongoTransaction) => Promise<T>): Promise<T> {
+    let staged = false;
+    const result = await client.withSession((session) =>
+      session.withTransaction(
+        () => {
+          staged = false;
+          const onPublish = () => {
+            staged = true;
+          };
+          return work(createTransaction(kit, session, onPublish));
+        },
+        { readConcern: { level: "snapshot" }, writeConcern: { w: "majority" }, readPreference: "primary" },
+      ),
+    );
+    if (staged) tellStaged();
+    return result;
+  }
+
+  const polling = repeat({
+    what: `look for events that other replicas committed to ${name}`,
+    everyMs: pollMs,
+    logger,
+    async work() {
+      if (leads && listeners.size > 0 && (await kit.outbox.findOne({ unsent: true }, { projection: { _id: 1 } }))) {
+        tellStaged();
+      }
+    },
+  });
+
+  return {
+    db,
+    async write(work) {
+      if (closed) throw new Error(`The database ${name} is closed`);
+      const run = runTransaction(work).catch((error: unknown) => {
+        if (!isDuplicateKey(error)) throw error;
+        return runTransaction(work);
+      });
+      running.add(run);
+      try {
+        return await run;
+      } finally {
+        running.delete(run);
+      }
+    },
+    outbox: createOutboxStore(kit, {
+      name,
+      leases,
+      onStaged: (listener) => {
+        // Wrapped, so that the same function may listen twice.
+        const own = () => listener();
+        listeners.add(own);
+        return () => listeners.delete(own);
+      },
+      onLead: (now) => {
+        leads = now;
+      },
+    }),
+    leases,
+    answers: createAnswerStore(kit),
+    async close() {
+      closed = true;
+      await polling.stop();
+      await Promise.allSettled(running);
+      await client.close();
+    },
+  };
+}
+
+/** The rows after a place in a list that is sorted by these two fields, both descending. The first is a range of the index. */
+export function afterPlace<D extends Document>(
+  fields: readonly [time: string, id: string],
+  place: { time: number | Date; id: string | number } | undefined,
+): Filter<D> {
+  if (!place) return {};
+  const [time, id] = fields;
+  // The checker can't know that the caller's fields are the document's.
+  return {
+    [time]: { $lte: place.time },
+    $or: [{ [time]: { $lt: place.time } }, { [id]: { $lt: place.id } }],
+  } as Filter<D>;
+}
+
+/** Deletes up to `limit` documents that match, and answers how many. */
+export async function deleteSlice<D extends Document>(
+  collection: Collection<D>,
+  filter: Filter<D>,
+  limit: number,
+): Promise<number> {
+  const found = await collection
+    .find(filter, { projection: { _id: 1 } })
+    .limit(limit)
+    .toArray();
+  if (found.length === 0) return 0;
+  const ids = found.map(({ _id }) => _id);
+  // Asked again: one of them may have changed since.
+  return (await collection.deleteMany({ $and: [{ _id: { $in: ids } }, filter] } as Filter<Document> as Filter<D>))
+    .deletedCount;
+}
+
+async function requireReplicaSet(client: MongoClient): Promise<void> {
+  const hello = await client.db("admin").command({ hello: 1 });
+  if (hello.setName) return;
+  const hosts = client.options.hosts.map(String).join(", ");
+  throw new Error(
+    `MongoDB at ${hosts} is not a replica set, which transactions need: start mongod with --replSet and run rs.initiate().`,
+  );
+}

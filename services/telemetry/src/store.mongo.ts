@@ -1,0 +1,303 @@
+import { DomainError } from "@sandgate/kit/errors";
+import type { Logger } from "@sandgate/kit/logging";
+import { createCollections, type Db, type MongoMigration, type MongoTransaction, openMongo } from "@sandgate/kit/mongo";
+import { type Chunk, type ChunkKind, fitsInto, mergeChunks } from "./chunks.ts";
+import type { Source, StoredChunk, TelemetryStore } from "./store.ts";
+
+interface GuardDocument {
+  /** The workspace. */
+  _id: string;
+  /** Grows with every new sandbox: the first batch of one and the workspace's deletion take turns on it. */
+  sandboxes?: number;
+  deletedAt?: Date;
+  /** From the start of a purge to its end. */
+  purging?: true;
+  purgedAt?: Date;
+}
+
+/** Every batch of a sandbox writes its document, so the cursors in it are compared and set with what they stand for. */
+interface SandboxDocument {
+  _id: string;
+  workspaceId: string;
+  /** Sequences of the newest rows; 0: none yet. */
+  sequences: Record<ChunkKind, number>;
+  /** Size of the lines in its log chunks. */
+  textBytes: number;
+  /** How many chunks it has. */
+  chunks: number;
+  sources: (Pick<Source, "containerId" | "kind"> & { cursor: string; final: boolean })[];
+  updatedAt: Date;
+}
+
+/** Times are microseconds here. */
+interface ChunkDocument extends Omit<Chunk, "rows"> {
+  sandboxId: string;
+  firstSequence: number;
+  lastSequence: number;
+}
+
+const migrations: readonly MongoMigration[] = [
+  {
+    name: "telemetry 1: guards, sandboxes, chunks",
+    run: (db) =>
+      createCollections(db, {
+        guards: [{ name: "purging", key: { purging: 1 }, partialFilterExpression: { purging: true } }],
+        sandboxes: [
+          { name: "by_workspace", key: { workspaceId: 1 } },
+          { name: "by_update", key: { chunks: 1, updatedAt: 1 } },
+        ],
+        chunks: [
+          { name: "by_sequence", key: { sandboxId: 1, kind: 1, lastSequence: 1 }, unique: true },
+          { name: "by_time", key: { sandboxId: 1, kind: 1, lastUs: -1, firstSequence: -1 } },
+          { name: "by_age", key: { lastUs: 1 } },
+        ],
+      }),
+  },
+];
+
+const collectionsOf = (db: Db) => ({
+  guards: db.collection<GuardDocument>("guards"),
+  sandboxes: db.collection<SandboxDocument>("sandboxes"),
+  chunks: db.collection<ChunkDocument>("chunks"),
+});
+
+/** Chunks removed in one transaction. */
+const sliceChunks = 32;
+
+const storedFields = { _id: 0, firstSequence: 1, lastSequence: 1, lastUs: 1, body: 1 } as const;
+
+/** Opens the database of logs and samples on a replica set, and makes or migrates it first. */
+export async function openMongoStore(o: { url: string; name: string; logger: Logger }): Promise<TelemetryStore> {
+  const database = await openMongo({ ...o, migrations });
+  const { write } = database;
+  const { guards, sandboxes, chunks } = collectionsOf(database.db);
+
+  /** The sandbox's document, a new one for a sandbox that is not known yet. */
+  async function requireSandbox(
+    tx: MongoTransaction,
+    { sandboxId, workspaceId }: Source,
+    now: Date,
+  ): Promise<SandboxDocument> {
+    const { session } = tx;
+    const known = await sandboxes.findOne({ _id: sandboxId }, { session });
+    if (known && known.workspaceId !== workspaceId) {
+      throw new DomainError("CONFLICT", "The sandbox is another workspace's.");
+    }
+    // A purge removes a known sandbox's document, which this transaction writes; for a new one they meet at the guard.
+    const guard = known
+      ? await guards.findOne({ _id: workspaceId }, { session })
+      : await guards.findOneAndUpdate(
+          { _id: workspaceId },
+          { $inc: { sandboxes: 1 } },
+          { upsert: true, returnDocument: "after", session },
+        );
+    if (guard?.deletedAt) throw new DomainError("WORKSPACE_NOT_FOUND", "The workspace was deleted.");
+    return (
+      known ?? {
+        _id: sandboxId,
+        workspaceId,
+        sequences: { logs: 0, metrics: 0 },
+        textBytes: 0,
+        chunks: 0,
+        sources: [],
+        updatedAt: now,
+      }
+    );
+  }
+
+  /** Stores the rows in a chunk of their own or in the newest one, and answers what that makes of the sandbox. */
+  async function appendChunk(
+    { session }: MongoTransaction,
+    sandbox: SandboxDocument,
+    chunk: Chunk,
+  ): Promise<SandboxDocument> {
+    const { kind } = chunk;
+    const before = sandbox.sequences[kind];
+    const last = await chunks.findOne(
+      { sandboxId: sandbox._id, kind },
+      { session, sort: { lastSequence: -1 }, projection: { body: 0 } },
+    );
+    const mergeable =
+      last && fitsInto({ rows: last.lastSequence - last.firstSequence + 1, textBytes: last.textBytes }, chunk);
+    const stored = mergeable ? await chunks.findOne({ _id: last._id }, { session, projection: { body: 1 } }) : null;
+    if (last && stored) {
+      const merged = mergeChunks(kind, stored.body, chunk.body);
+      await chunks.replaceOne({ _id: last._id }, toDocument(sandbox._id, last.firstSequence, merged), { session });
+    } else {
+      await chunks.insertOne(toDocument(sandbox._id, before + 1, chunk), { session });
+    }
+    return {
+      ...sandbox,
+      sequences: { ...sandbox.sequences, [kind]: before + chunk.rows },
+      textBytes: sandbox.textBytes + chunk.textBytes,
+      chunks: sandbox.chunks + (stored ? 0 : 1),
+    };
+  }
+
+  /** The newest chunk always stays. A quota that was lowered is reached slice by slice. */
+  async function enforceQuota(
+    { session }: MongoTransaction,
+    sandbox: SandboxDocument,
+    quotaBytes: number,
+  ): Promise<SandboxDocument> {
+    let over = sandbox.textBytes - quotaBytes;
+    if (over <= 0) return sandbox;
+    const oldest = await chunks
+      .find({ sandboxId: sandbox._id, kind: "logs" }, { session, projection: { textBytes: 1, lastSequence: 1 } })
+      .sort({ lastSequence: 1 })
+      .limit(sliceChunks)
+      .toArray();
+    const removed = oldest.filter(({ textBytes, lastSequence }) => {
+      if (over <= 0 || lastSequence === sandbox.sequences.logs) return false;
+      over -= textBytes;
+      return true;
+    });
+    if (removed.length > 0) await chunks.deleteMany({ _id: { $in: removed.map(({ _id }) => _id) } }, { session });
+    return { ...sandbox, textBytes: over + quotaBytes, chunks: sandbox.chunks - removed.length };
+  }
+
+  /** Removes a slice of the chunks that match, and takes them off their sandboxes. Answers how many. */
+  async function removeChunks(
+    { session }: MongoTransaction,
+    filter: { sandboxId: string } | { lastUs: { $lt: number } },
+  ) {
+    const found = await chunks
+      .find(filter, { session, projection: { sandboxId: 1, textBytes: 1 } })
+      .limit(sliceChunks)
+      .toArray();
+    if (found.length === 0) return 0;
+    await chunks.deleteMany({ _id: { $in: found.map(({ _id }) => _id) } }, { session });
+    for (const [sandboxId, removed] of Map.groupBy(found, (chunk) => chunk.sandboxId)) {
+      const textBytes = removed.reduce((sum, chunk) => sum + chunk.textBytes, 0);
+      await sandboxes.updateOne(
+        { _id: sandboxId },
+        { $inc: { textBytes: -textBytes, chunks: -removed.length } },
+        { session },
+      );
+    }
+    return found.length;
+  }
+
+  return {
+    outbox: database.outbox,
+
+    appendBatch: (batch, { logQuotaBytes, now }) =>
+      write(async (tx) => {
+        const { source, fromCursor, toCursor, final, chunk } = batch;
+        const { containerId, kind } = source;
+        const sandbox = await requireSandbox(tx, source, now);
+        const isSource = (other: SandboxDocument["sources"][number]) =>
+          other.containerId === containerId && other.kind === kind;
+        const storedCursor = sandbox.sources.find(isSource)?.cursor ?? "";
+        if (storedCursor !== fromCursor) return { accepted: false, storedCursor };
+        const others = sandbox.sources.filter((other) => !isSource(other));
+        let next: SandboxDocument = {
+          ...sandbox,
+          sources: [...others, { containerId, kind, cursor: toCursor, final }],
+          updatedAt: now,
+        };
+        if (chunk) next = await appendChunk(tx, next, chunk);
+        if (kind === "logs" && logQuotaBytes > 0) next = await enforceQuota(tx, next, logQuotaBytes);
+        await sandboxes.replaceOne({ _id: next._id }, next, { upsert: true, session: tx.session });
+        return { accepted: true, storedCursor: toCursor };
+      }),
+
+    async findSandbox(sandboxId) {
+      const found = await sandboxes.findOne({ _id: sandboxId });
+      return found
+        ? {
+            sandboxId,
+            workspaceId: found.workspaceId,
+            sequences: found.sequences,
+            final: found.sources.length > 0 && found.sources.every((source) => source.final),
+          }
+        : undefined;
+    },
+
+    async listChunks({ sandboxId, kind, sinceUs, untilUs, stream, after, limit }) {
+      return chunks
+        .find({
+          sandboxId,
+          kind,
+          lastUs: { $gte: sinceUs, ...(after && { $lte: after.lastUs }) },
+          firstUs: { $lte: untilUs },
+          ...(after && { $or: [{ lastUs: { $lt: after.lastUs } }, { firstSequence: { $lt: after.firstSequence } }] }),
+          ...(stream && { [`${stream}Rows`]: { $gt: 0 } }),
+        })
+        .project<StoredChunk>(storedFields)
+        .sort({ lastUs: -1, firstSequence: -1 })
+        .limit(limit)
+        .toArray();
+    },
+
+    async listChunksAfter({ sandboxId, kind, sequence, limit }) {
+      return chunks
+        .find({ sandboxId, kind, lastSequence: { $gt: sequence } })
+        .project<StoredChunk>(storedFields)
+        .sort({ lastSequence: 1 })
+        .limit(limit)
+        .toArray();
+    },
+
+    sweepExpired: (before) =>
+      write(async (tx) => {
+        const { session } = tx;
+        if ((await removeChunks(tx, { lastUs: { $lt: before.getTime() * 1000 } })) === sliceChunks) return true;
+        const ended = await sandboxes
+          .find({ chunks: 0, updatedAt: { $lt: before } }, { session, projection: { _id: 1 } })
+          .limit(sliceChunks)
+          .toArray();
+        if (ended.length > 0) await sandboxes.deleteMany({ _id: { $in: ended.map(({ _id }) => _id) } }, { session });
+        return ended.length === sliceChunks;
+      }),
+
+    async beginPurge(workspaceId, at) {
+      await guards.updateOne(
+        { _id: workspaceId },
+        [{ $set: { deletedAt: { $ifNull: ["$deletedAt", at] }, purging: true } }, { $unset: "purgedAt" }],
+        { upsert: true },
+      );
+    },
+
+    async listOpenPurges() {
+      const open = await guards.find({ purging: true }).toArray();
+      return open.map(({ _id }) => _id);
+    },
+
+    async listWorkspaces({ limit, afterId = "" }) {
+      const found = await guards
+        .find({ _id: { $gt: afterId }, deletedAt: { $exists: false } })
+        .sort({ _id: 1 })
+        .limit(limit)
+        .toArray();
+      return found.map(({ _id }) => _id);
+    },
+
+    purgeSlice: (workspaceId) =>
+      write(async (tx) => {
+        const { session } = tx;
+        const sandbox = await sandboxes.findOne({ workspaceId }, { session, projection: { _id: 1 } });
+        if (!sandbox) return false;
+        const removed = await removeChunks(tx, { sandboxId: sandbox._id });
+        if (removed < sliceChunks) await sandboxes.deleteOne({ _id: sandbox._id }, { session });
+        return true;
+      }),
+
+    async completePurge(workspaceId, at, event) {
+      await write(async (tx) => {
+        await guards.updateOne(
+          { _id: workspaceId },
+          { $set: { purgedAt: at }, $unset: { purging: true } },
+          { session: tx.session },
+        );
+        await tx.publish([event]);
+      });
+    },
+
+    close: database.close,
+  };
+}
+
+function toDocument(sandboxId: string, firstSequence: number, { rows, ...chunk }: Chunk): ChunkDocument {
+  return { sandboxId, firstSequence, lastSequence: firstSequence + rows - 1, ...chunk };
+}
