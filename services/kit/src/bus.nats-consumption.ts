@@ -36,7 +36,7 @@ export interface PulledConsumption extends Consumption {
 }
 
 /** A consumer on the server per subject, since one with several would be torn between two versions that want different ones. */
-export function durableName(consumer: string, subject: string): string {
+function durableName(consumer: string, subject: string): string {
   const tokens = subject.split(".").map((token) => (token === "*" ? "ANY" : token === ">" ? "ALL" : token));
   return [consumer, ...tokens].join("~");
 }
