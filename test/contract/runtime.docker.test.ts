@@ -1,8 +1,6 @@
 import { execFile } from "node:child_process";
 import { randomInt, randomUUID } from "node:crypto";
-import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { connect, createServer, type Socket } from "node:net";
 import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
@@ -13,6 +11,7 @@ import { hasMemoryEvent } from "@sandgate/sandbox/docker-memory";
 import { createDockerRuntime } from "@sandgate/sandbox/runtime.docker";
 import type { Container } from "dockerode";
 import { afterAll, describe, expect, it, vi } from "vitest";
+import { openEngineProxy } from "../support/engine-proxy.ts";
 import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
 import { startProcess } from "../support/process.ts";
 import { probeRegistry, startRegistry } from "../support/registry.ts";
@@ -81,24 +80,6 @@ async function openPeers(): Promise<{ addresses: RuntimeHarness["peers"]; close(
 
 function hostOf(subnet: string, host: number): string {
   return subnet.replace(/\d+$/, (last) => String(Number(last) + host));
-}
-
-/** The engine under an address of its own, which can be taken away. */
-async function openProxy(socketPath: string): Promise<{ close(): Promise<void> }> {
-  const sockets = new Set<Socket>();
-  const server = createServer((socket) => {
-    const upstream = connect(new URL(url).pathname);
-    for (const each of [socket, upstream]) sockets.add(each.on("error", () => {}));
-    socket.pipe(upstream).pipe(socket);
-  }).listen(socketPath);
-  await once(server, "listening");
-  return {
-    async close() {
-      server.close();
-      for (const socket of sockets) socket.destroy();
-      await once(server, "close");
-    },
-  };
 }
 
 /** What a container, or an exec in it, prints on both streams until it ends. */
@@ -291,7 +272,7 @@ describe.runIf(isAvailable)("runtime: docker alone", () => {
     const folder = await mkdtemp(join(tmpdir(), "sandgate-engine-"));
     const socketPath = join(folder, "docker.sock");
     const controller = new AbortController();
-    const proxy = await openProxy(socketPath);
+    const proxy = await openEngineProxy(socketPath);
     const proxied = createDockerRuntime({ url: `docker://${socketPath}`, installationId, isolation: true, logger });
     const wakeUps = proxied.observe(controller.signal)[Symbol.asyncIterator]();
     const wakeUpOf = async (sandboxId: string) => {
@@ -300,7 +281,7 @@ describe.runIf(isAvailable)("runtime: docker alone", () => {
     await wakeUpOf(spec.sandboxId);
     await proxy.close();
     await expect(proxied.list()).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
-    const again = await openProxy(socketPath);
+    const again = await openEngineProxy(socketPath);
     await wakeUpOf(spec.sandboxId);
     controller.abort();
     while (!(await wakeUps.next()).done);

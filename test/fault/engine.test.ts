@@ -1,0 +1,89 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { expectStatus } from "../conformance/client.ts";
+import { type EngineProxy, openEngineProxy } from "../support/engine-proxy.ts";
+import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
+import { listContainers, type Operator, openOperator } from "../support/operator.ts";
+import { startPlatform, type TestPlatform } from "../support/platform.ts";
+import { requireServer } from "../support/require.ts";
+
+const writer = `
+trap 'exit 0' TERM
+i=0
+while true; do i=$((i + 1)); echo "line $i"; sleep 0.1; done
+`;
+
+describe.runIf(await requireServer("docker", probeEngine))("an engine that fails under the platform", () => {
+  const engine = openTestEngine();
+  let folder: string;
+  let socketPath: string;
+  let proxy: EngineProxy;
+  let platform: TestPlatform;
+  let operator: Operator;
+  let image: TestImage;
+  let imageId: string;
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "sandgate-engine-"));
+    socketPath = join(folder, "engine.sock");
+    proxy = await openEngineProxy(socketPath);
+    image = await buildImage(engine, { command: ["/bin/sh", "/run"], files: { "/run": writer } });
+    platform = await startPlatform({ settings: { SANDGATE_RUNTIME: `docker://${socketPath}` } });
+    operator = await openOperator(platform);
+    imageId = await operator.registerImage(image.reference);
+  });
+  afterAll(async () => {
+    await platform?.stop();
+    await proxy?.close();
+    await image?.remove();
+    await rm(folder, { recursive: true });
+  });
+
+  /** Each dependency that is not in order, by its name. */
+  async function listProblems(): Promise<string[]> {
+    const { dependencies } = expectStatus(await operator.get("/readyz"), 200);
+    return Object.keys(dependencies).filter((name) => dependencies[name] !== "ok");
+  }
+
+  const stateOf = async (sandboxId: string): Promise<string> => (await operator.read(sandboxId)).state;
+
+  test.each([
+    ["is gone", () => proxy.close()],
+    ["takes connections and doesn't answer", () => Promise.resolve(proxy.silence())],
+  ])(
+    "one that %s costs no sandbox, and what was asked for meanwhile is done once it is back",
+    { timeout: 120_000 },
+    async (_, fail) => {
+      await expect.poll(listProblems, { timeout: 90_000, interval: 500 }).toEqual([]);
+      const running = await operator.provisionReady(imageId);
+      const unwanted = await operator.provisionReady(imageId);
+      const lines = async (): Promise<string[]> =>
+        (await operator.monitor(running, "&include=logs")).logs.map((entry: { log: string }) => entry.log);
+      await expect.poll(async () => (await lines()).length, { timeout: 20_000 }).toBeGreaterThan(0);
+
+      await fail();
+      const late = await operator.provision(imageId);
+      expectStatus(await operator.delete(`/sandboxes/${unwanted}`, operator.as), 204);
+      await expect.poll(listProblems, { timeout: 90_000, interval: 500 }).toContain("sandbox.runtime");
+      expect(await stateOf(running)).toBe("ready");
+      expect(await stateOf(unwanted)).toBe("stopping");
+      expect(await stateOf(late)).toBe("provisioning");
+      const seen = (await lines()).length;
+
+      await proxy.close().catch(() => {});
+      proxy = await openEngineProxy(socketPath);
+      expectStatus(await operator.wait(late), 200);
+      await expect.poll(() => stateOf(unwanted), { timeout: 60_000 }).toBe("stopped");
+      await expect.poll(() => listContainers(platform, unwanted), { timeout: 60_000 }).toEqual([]);
+      expect(await stateOf(running)).toBe("ready");
+      await expect.poll(async () => (await lines()).length, { timeout: 60_000 }).toBeGreaterThan(seen);
+      const all = await lines();
+      expect(all).toEqual(all.map((_, index) => `line ${index + 1}`));
+      for (const sandboxId of [running, late]) {
+        expectStatus(await operator.delete(`/sandboxes/${sandboxId}`, operator.as), 204);
+      }
+    },
+  );
+});
