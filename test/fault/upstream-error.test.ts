@@ -66,6 +66,15 @@ describe("upstream_error, when a registry fails", () => {
     const answer = await add(closedPort);
     expectFault(answer, "upstream_error", `127.0.0.1:${closedPort}`);
     expect(answer.text).not.toContain("wonderland");
+    await expect
+      .poll(() => linesOf(platform.process.output(), answer.body.error.request_id), { timeout: 10_000 })
+      .toContainEqual(
+        expect.objectContaining({
+          level: "warn",
+          service: "image-registry",
+          err: expect.objectContaining({ stack: expect.stringContaining("ECONNREFUSED") }),
+        }),
+      );
     expect(platform.process.output()).not.toContain("wonderland");
   });
 

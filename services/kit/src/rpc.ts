@@ -74,7 +74,7 @@ function createMeasures(metrics: Metrics): Measures {
 
 type Report = (error: unknown, method: UnaryRequest["method"] | StreamRequest["method"], requestId: string) => Error;
 
-/** Counts and logs a failure and makes of it what the caller may see. Faults are logged with their cause. */
+/** Counts and logs a failure and makes of it what the caller may see. Faults, also of what it depends on, are logged with their cause. */
 function createReport(o: ServerOptions, { failures }: Measures): Report {
   return (error, method, requestId) => {
     const shown = toConnectError(error);
@@ -82,6 +82,7 @@ function createReport(o: ServerOptions, { failures }: Measures): Report {
     failures.inc({ service: o.service, method: method.name, reason });
     const entry = { method: `${method.parent.typeName}.${method.name}`, request_id: requestId, reason };
     if (reason === "CALLER_NOT_ALLOWED") o.logger.warn({ ...entry, err: error }, "call refused");
+    else if (reason === "UPSTREAM_ERROR") o.logger.warn({ ...entry, err: error }, "a dependency failed");
     else if (isExpected(error)) o.logger.debug({ ...entry, err: error }, "call failed");
     else o.logger.error({ ...entry, err: error }, "unexpected error");
     return shown;
