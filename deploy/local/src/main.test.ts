@@ -53,7 +53,7 @@ describe("a start that can't succeed says why in one line", () => {
   test("bad settings of every part, and those of the distributed form", async () => {
     const settings = {
       SANDGATE_PORT: "http",
-      SANDGATE_DATABASE: "mongodb://localhost",
+      SANDGATE_DATABASE: "mysql://localhost",
       SANDGATE_EVENTS: "nats://localhost",
       SANDGATE_RATE_LIMIT: "x",
       SANDGATE_WORKSPACE_MAX_SANDBOXES: "-1",

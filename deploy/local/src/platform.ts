@@ -62,7 +62,10 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
     const service = await openService({
       env,
       service: name,
-      database: { kind: "sqlite", file: folder.path(`${name}.sqlite`) },
+      database:
+        settings.database === "sqlite:"
+          ? { kind: "sqlite", file: folder.path(`${name}.sqlite`) }
+          : { kind: "mongodb", url: settings.database, name: `sandgate_${name.replace("-", "_")}` },
       bus,
       transport: (callee) => network.transport(name, callee),
       keyring,

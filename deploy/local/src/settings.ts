@@ -11,6 +11,7 @@ import {
   type SettingDefinitions,
   SettingsError,
   type SettingValues,
+  secret,
   text,
 } from "@sandgate/kit/settings";
 import { sandboxSettings } from "@sandgate/sandbox";
@@ -33,9 +34,9 @@ const localSettings = defineSettings({
     default: "warn",
     doc: "The least level of the log lines written to standard output.",
   }),
-  database: choice("SANDGATE_DATABASE", ["sqlite:"], {
+  database: secret("SANDGATE_DATABASE", {
     default: "sqlite:",
-    doc: "The database: SQLite files in SANDGATE_DATA.",
+    doc: "The database: SQLite files in SANDGATE_DATA, or a MongoDB replica set as mongodb://….",
   }),
   events: choice("SANDGATE_EVENTS", ["local:"], {
     default: "local:",
@@ -81,6 +82,9 @@ export function readLocalSettings(given: NodeJS.ProcessEnv): { settings: LocalSe
       if (!(error instanceof SettingsError)) throw error;
       for (const problem of error.problems) problems.add(problem);
     }
+  }
+  if (!/^(sqlite:$|mongodb(\+srv)?:\/\/)/.test(given.SANDGATE_DATABASE || "sqlite:")) {
+    problems.add("SANDGATE_DATABASE must be sqlite: or mongodb://…");
   }
   for (const service of serviceNames) {
     const name = `SANDGATE_${service.replace("-", "_").toUpperCase()}_URL`;

@@ -161,6 +161,17 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ope
       expect(await store.findRegistry(first.id, "w2")).toBeUndefined();
     });
 
+    test("a registry that was refused keeps no answer for its Idempotency-Key", async () => {
+      const first = await createRegistry();
+      const claim = { id: "claim", sealed: new Uint8Array([1]) };
+      expect(await store.createRegistry(registryOf(), claim)).toBe("name_taken");
+      expect(await store.deleteRegistry(first.id, 1)).toBe("done");
+      expect(await store.createRegistry(registryOf(), claim)).toBe("done");
+      await expect(store.createRegistry(registryOf({ name: "another" }), claim)).rejects.toMatchObject({
+        name: "ClaimTaken",
+      });
+    });
+
     test("a registry that an image uses stays, and stays where it is", async () => {
       const registry = await createRegistry();
       const image = imageOf({ registryId: registry.id });
