@@ -60,6 +60,24 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
     expect(seen).toEqual(["before", "after"]);
   });
 
+  test("a server that hangs fails publishers with a reason, and goes on where it was", async () => {
+    const bus = await join();
+    const seen: string[] = [];
+    await consumeInto(bus, seen);
+    await bus.publish([eventOf("before")]);
+    await until(() => expect(seen).toEqual(["before"]));
+    const event = eventOf("during");
+    server.pause();
+    try {
+      await expect(bus.publish([event])).rejects.toThrow("NATS did not store an event: TimeoutError: timeout");
+    } finally {
+      server.resume();
+    }
+    await until(() => bus.publish([event]));
+    await bus.publish([eventOf("after")]);
+    await until(() => expect(seen.toSorted()).toEqual(["after", "before", "during"]));
+  });
+
   test("signals come again once the server is back", async () => {
     const bus = await join();
     const heard: string[] = [];

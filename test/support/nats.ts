@@ -25,6 +25,9 @@ export interface TestNats {
   url: string;
   /** SIGKILL, as a crash would. */
   kill(): Promise<void>;
+  /** It keeps its connections and answers nothing until it is resumed. */
+  pause(): void;
+  resume(): void;
   /** Starts it again on the same port once it has ended. */
   start(): Promise<void>;
   /** Loses all streams; only while it is ended. */
@@ -67,6 +70,8 @@ export async function startNats(o: { config?: string; env?: Record<string, strin
     url: `nats://127.0.0.1:${port}`,
     storageFolder,
     kill: () => server.kill(),
+    pause: () => void server.child.kill("SIGSTOP"),
+    resume: () => void server.child.kill("SIGCONT"),
     start,
     wipe: () => rm(storageFolder, { recursive: true, force: true }),
     async stop() {
