@@ -2,6 +2,8 @@ import type { IncomingMessage, Server } from "node:http";
 import type { Transport } from "@connectrpc/connect";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import type { EventBus } from "@sandgate/kit/bus";
+import { asFacade } from "@sandgate/kit/context";
+import { newId } from "@sandgate/kit/ids";
 import type { Logger } from "@sandgate/kit/logging";
 import { histogram, type Metrics } from "@sandgate/kit/metrics";
 import type { ServiceName } from "@sandgate/kit/service";
@@ -10,12 +12,13 @@ import Fastify from "fastify";
 import { admitRequests } from "./admission.ts";
 import { createAuthenticator } from "./authentication.ts";
 import { parseJsonBodies } from "./body-parser.ts";
-import { createClients } from "./clients.ts";
+import { type Clients, createClients } from "./clients.ts";
 import { originsOf } from "./cors.ts";
 import { createErrorAnswers } from "./error-answers.ts";
 import { createOpenCalls } from "./open-calls.ts";
 import { documentRoutes } from "./openapi.ts";
-import { createLocalRateLimiter } from "./rate-limit.ts";
+import { createSharedRateLimiter } from "./rate-limit.shared.ts";
+import { createLocalRateLimiter, type RateLimiter } from "./rate-limit.ts";
 import { createRateLimits } from "./rate-limits.ts";
 import { requestIdOf } from "./request-context.ts";
 import type { App, RouteContext } from "./route.ts";
@@ -46,6 +49,8 @@ export interface FacadeEnvironment {
   bus: EventBus;
   logger: Logger;
   metrics: Metrics;
+  /** Limits count what all facades let through, not this one alone. Default: false. */
+  sharedLimits?: boolean;
   /** The state of what the process depends on ("ok", or what is wrong), which /readyz shows. */
   dependencies?(): Promise<Record<string, string>>;
 }
@@ -74,7 +79,7 @@ export async function openFacade(environment: FacadeEnvironment): Promise<Facade
   const scope = createWorkspaceScope({ clients, bus });
   const openCalls = createOpenCalls();
   const limits = createRateLimits({
-    limiter: createLocalRateLimiter(),
+    limiter: environment.sharedLimits ? shareLimits(clients, logger) : createLocalRateLimiter(),
     perMinute: settings.rateLimit,
     signInsPerMinute: settings.signInRateLimit,
   });
@@ -146,6 +151,16 @@ export async function openFacade(environment: FacadeEnvironment): Promise<Facade
       scope.close();
     },
   };
+}
+
+/** Counts in identity, which all facades call. */
+function shareLimits({ identity }: Clients, logger: Logger): RateLimiter {
+  return createSharedRateLimiter({
+    draw: (key, limit, wanted) =>
+      identity.drawRequests({ key, limit, wanted }, asFacade({ requestId: newId(), timeoutMs: 2_000 })),
+    fallback: createLocalRateLimiter(),
+    logger,
+  });
 }
 
 /** Logs and measures every request by its route's pattern. */

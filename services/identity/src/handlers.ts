@@ -135,6 +135,10 @@ export function createHandlers(o: {
       const users = await store.findUsers(userIds, usernames.map(usernameKey));
       return { users: users.map(toUser) };
     },
+    async drawRequests(request) {
+      const { granted, remaining, endsAt } = await store.drawRequests(request, now());
+      return { granted, remaining, resetMs: Math.max(0, endsAt - now()) };
+    },
     async getSigningKeys() {
       const [jwks, endedSessionIds] = await Promise.all([keys.publicJwks(), sessions.listEnded()]);
       return { jwks: JSON.stringify(jwks), endedSessionIds, issuer: keys.issuer, audience: keys.audience };

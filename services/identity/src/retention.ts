@@ -19,6 +19,8 @@ export interface Cutoffs {
   sessions: number;
   /** By expiry; their owner sees them in the list for some time. */
   apiTokens: number;
+  /** By their end. */
+  requestWindows: number;
 }
 
 export function cutoffsAt(now: number): Cutoffs {
@@ -29,5 +31,6 @@ export function cutoffsAt(now: number): Cutoffs {
     refreshTokens: now - DAY_MS,
     sessions: now - DAY_MS,
     apiTokens: now - 30 * DAY_MS,
+    requestWindows: now,
   };
 }

@@ -343,6 +343,38 @@ export function describeIdentityStore(name: string, open: () => Promise<OpenStor
       });
     });
 
+    describe("requests drawn from a shared limit", () => {
+      const key = new Uint8Array(32).fill(7);
+
+      test("are granted while there are some, and anew in the next window", async () => {
+        expect(await store.drawRequests({ key, limit: 10, wanted: 4 }, T0)).toEqual({
+          granted: 4,
+          remaining: 6,
+          endsAt: T0 + 60_000,
+        });
+        expect(await store.drawRequests({ key, limit: 10, wanted: 8 }, T0 + 59_999)).toMatchObject({
+          granted: 6,
+          remaining: 0,
+          endsAt: T0 + 60_000,
+        });
+        expect((await store.drawRequests({ key, limit: 10, wanted: 1 }, T0 + 59_999)).granted).toBe(0);
+        expect(await store.drawRequests({ key, limit: 10, wanted: 1 }, T0 + 60_000)).toEqual({
+          granted: 1,
+          remaining: 9,
+          endsAt: T0 + 120_000,
+        });
+        await store.sweep(cutoffsAt(T0 + 120_000), 10);
+        expect((await store.drawRequests({ key, limit: 1, wanted: 5 }, T0 + 60_001)).granted).toBe(1);
+      });
+
+      test("never exceed it when many draw at once", async () => {
+        const draws = await Promise.all(
+          Array.from({ length: 20 }, () => store.drawRequests({ key, limit: 50, wanted: 4 }, T0)),
+        );
+        expect(draws.reduce((sum, { granted }) => sum + granted, 0)).toBe(50);
+      });
+    });
+
     describe("the sweep", () => {
       test("removes what has expired, in slices, and leaves the rest", async () => {
         const userId = await createUser();

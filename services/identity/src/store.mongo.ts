@@ -4,6 +4,7 @@ import {
   createCollections,
   type Db,
   deleteSlice,
+  isDuplicateKey,
   type MongoDatabase,
   type MongoMigration,
   type MongoTransaction,
@@ -11,7 +12,15 @@ import {
 } from "@sandgate/kit/mongo";
 import type { ApiToken } from "./api-tokens.ts";
 import { judgeRefresh, refreshTokenExpiry } from "./sessions.ts";
-import type { IdentityStore, NewApiToken, NewMail, NewVerification, OpenedStore, StoredKey } from "./store.ts";
+import {
+  type IdentityStore,
+  type NewApiToken,
+  type NewMail,
+  type NewVerification,
+  type OpenedStore,
+  REQUEST_WINDOW_MS,
+  type StoredKey,
+} from "./store.ts";
 import { MAILS_PER_HOUR, type User } from "./users.ts";
 
 /** Times are epoch milliseconds, as in the port. */
@@ -74,6 +83,14 @@ interface MailDocument {
   dueAt?: number;
 }
 
+interface RequestWindowDocument {
+  _id: Uint8Array;
+  used: number;
+  /** Of the last draw. */
+  granted: number;
+  endsAt: number;
+}
+
 /** What is made by one replica of several: they take turns on the document of that name. */
 interface TurnDocument {
   _id: string;
@@ -84,7 +101,7 @@ const hourMs = 3_600_000;
 
 const migrations: readonly MongoMigration[] = [
   {
-    name: "identity 1: users, verifications, sessions, refresh_tokens, api_tokens, keys, mails, turns",
+    name: "identity 1: users, verifications, sessions, refresh_tokens, api_tokens, keys, mails, request_windows, turns",
     run: (db) =>
       createCollections(db, {
         users: [
@@ -111,6 +128,7 @@ const migrations: readonly MongoMigration[] = [
           { name: "due", key: { dueAt: 1, _id: 1 } },
           { name: "age", key: { createdAt: 1 } },
         ],
+        request_windows: [{ name: "end", key: { endsAt: 1 } }],
         turns: [],
       }),
   },
@@ -124,6 +142,7 @@ const collectionsOf = (db: Db) => ({
   apiTokens: db.collection<ApiTokenDocument>("api_tokens"),
   keys: db.collection<KeyDocument>("keys"),
   mails: db.collection<MailDocument>("mails"),
+  requestWindows: db.collection<RequestWindowDocument>("request_windows"),
   turns: db.collection<TurnDocument>("turns"),
 });
 
@@ -134,7 +153,8 @@ export async function openMongoStore(options: { url: string; name: string; logge
 }
 
 function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
-  const { users, verifications, sessions, refreshTokens, apiTokens, keys, mails, turns } = collectionsOf(db);
+  const { users, verifications, sessions, refreshTokens, apiTokens, keys, mails, requestWindows, turns } =
+    collectionsOf(db);
 
   /** From here to its end, no other transaction that takes this turn commits. */
   async function takeTurn({ session }: MongoTransaction, name: string): Promise<void> {
@@ -399,6 +419,29 @@ function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
       await mails.updateOne({ _id: id, dueAt: { $exists: true } }, { $set: { dueAt: until } });
     },
 
+    async drawRequests({ key, limit, wanted }, now) {
+      const isOver = { $lte: [{ $ifNull: ["$endsAt", 0] }, now] };
+      const used = { $cond: [isOver, 0, "$used"] };
+      const granted = { $max: [0, { $min: [wanted, { $subtract: [limit, used] }] }] };
+      const draw = () =>
+        requestWindows.findOneAndUpdate(
+          { _id: key },
+          [
+            {
+              $set: {
+                granted,
+                used: { $add: [used, granted] },
+                endsAt: { $cond: [isOver, now + REQUEST_WINDOW_MS, "$endsAt"] },
+              },
+            },
+          ],
+          { upsert: true, returnDocument: "after" },
+        );
+      // Two first draws of a key at once: the later one finds the document when it is made again.
+      const drawn = await draw().catch((error: unknown) => (isDuplicateKey(error) ? draw() : Promise.reject(error)));
+      if (!drawn) throw new Error("an upsert answered nothing");
+      return { granted: drawn.granted, remaining: Math.max(0, limit - drawn.used), endsAt: drawn.endsAt };
+    },
     async sweep(cutoffs, limit) {
       return (
         (await deleteSlice(verifications, { expiresAt: { $lte: cutoffs.verifications } }, limit)) +
@@ -407,7 +450,8 @@ function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
         (await deleteSlice(refreshTokens, { expiresAt: { $lt: cutoffs.refreshTokens } }, limit)) +
         (await deleteSlice(sessions, { endedAt: { $lt: cutoffs.sessions } }, limit)) +
         (await deleteSlice(sessions, { idleAt: { $lt: cutoffs.sessions } }, limit)) +
-        (await deleteSlice(apiTokens, { expiresAt: { $lt: cutoffs.apiTokens } }, limit))
+        (await deleteSlice(apiTokens, { expiresAt: { $lt: cutoffs.apiTokens } }, limit)) +
+        (await deleteSlice(requestWindows, { endsAt: { $lte: cutoffs.requestWindows } }, limit))
       );
     },
   };

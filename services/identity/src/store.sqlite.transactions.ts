@@ -3,16 +3,19 @@ import type { StagedEvent } from "@sandgate/kit/outbox";
 import type { Transaction, Transactions } from "@sandgate/kit/sqlite";
 import type { Cutoffs } from "./retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "./sessions.ts";
-import type {
-  DueMail,
-  FirstOperator,
-  NewApiToken,
-  NewMail,
-  NewSession,
-  NewVerification,
-  Refreshed,
-  Registration,
-  StoredKey,
+import {
+  type DrawnRequests,
+  type DueMail,
+  type FirstOperator,
+  type NewApiToken,
+  type NewMail,
+  type NewSession,
+  type NewVerification,
+  REQUEST_WINDOW_MS,
+  type Refreshed,
+  type Registration,
+  type RequestDraw,
+  type StoredKey,
 } from "./store.ts";
 import { MAILS_PER_HOUR } from "./users.ts";
 
@@ -208,6 +211,21 @@ function postponeMail(tx: Transaction, id: string, until: number): void {
   tx.db.run("UPDATE mails SET due_at = ? WHERE id = ? AND sealed IS NOT NULL", until, id);
 }
 
+function drawRequests(tx: Transaction, { key, limit, wanted }: RequestDraw, now: number): DrawnRequests {
+  const known = tx.db.get<{ used: number; endsAt: number }>(
+    "SELECT used, ends_at AS endsAt FROM request_windows WHERE key = ? AND ends_at > ?",
+    ...[key, now],
+  );
+  const { used, endsAt } = known ?? { used: 0, endsAt: now + REQUEST_WINDOW_MS };
+  const granted = Math.max(0, Math.min(wanted, limit - used));
+  tx.db.run(
+    `INSERT INTO request_windows (key, used, ends_at) VALUES (?, ?, ?)
+     ON CONFLICT DO UPDATE SET used = excluded.used, ends_at = excluded.ends_at`,
+    ...[key, used + granted, endsAt],
+  );
+  return { granted, remaining: Math.max(0, limit - used - granted), endsAt };
+}
+
 function sweep(tx: Transaction, cutoffs: Cutoffs, limit: number): number {
   const remove = (table: string, condition: string, ...values: number[]): number =>
     tx.db.run(
@@ -221,7 +239,8 @@ function sweep(tx: Transaction, cutoffs: Cutoffs, limit: number): number {
     remove("refresh_tokens", "expires_at < ?", cutoffs.refreshTokens) +
     remove("sessions", "ended_at < ?", cutoffs.sessions) +
     remove("sessions", "idle_at < ?", cutoffs.sessions) +
-    remove("api_tokens", "expires_at < ?", cutoffs.apiTokens)
+    remove("api_tokens", "expires_at < ?", cutoffs.apiTokens) +
+    remove("request_windows", "ends_at <= ?", cutoffs.requestWindows)
   );
 }
 
@@ -278,5 +297,6 @@ export const transactions = {
   takeDueMails,
   finishMail,
   postponeMail,
+  drawRequests,
   sweep,
 } satisfies Transactions;

@@ -63,6 +63,13 @@ const migrations = [
    CREATE INDEX api_tokens_page ON api_tokens (user_id, created_at DESC, id DESC);
    CREATE INDEX api_tokens_expiry ON api_tokens (expires_at) WHERE expires_at IS NOT NULL;
 
+   CREATE TABLE request_windows (
+     key BLOB PRIMARY KEY,
+     used INTEGER NOT NULL,
+     ends_at INTEGER NOT NULL
+   ) STRICT;
+   CREATE INDEX request_windows_end ON request_windows (ends_at);
+
    CREATE TABLE keys (
      id TEXT PRIMARY KEY,
      use TEXT NOT NULL,
@@ -111,6 +118,7 @@ function createSqliteStore({ read, write }: IdentityDatabase): IdentityStore {
     takeDueMails: (now, leasedUntil, limit) => write.takeDueMails(now, leasedUntil, limit),
     finishMail: (id) => write.finishMail(id),
     postponeMail: (id, until) => write.postponeMail(id, until),
+    drawRequests: (draw, now) => write.drawRequests(draw, now),
     sweep: (cutoffs, limit) => write.sweep(cutoffs, limit),
 
     async hasOperator() {

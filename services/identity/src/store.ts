@@ -75,6 +75,23 @@ export interface DueMail extends NewMail {
   attempts: number;
 }
 
+export interface RequestDraw {
+  key: Uint8Array;
+  /** Requests a window. */
+  limit: number;
+  wanted: number;
+}
+
+export interface DrawnRequests {
+  granted: number;
+  /** Left in the window after this. */
+  remaining: number;
+  endsAt: number;
+}
+
+/** How long a window of requests is. */
+export const REQUEST_WINDOW_MS = 60_000;
+
 /**
  * What identity keeps. Every method that changes something is one transaction. Times are epoch milliseconds; secrets come
  * hashed or sealed.
@@ -126,6 +143,9 @@ export interface IdentityStore {
   /** Forgets the content of a mail that was sent. */
   finishMail(id: string): Promise<void>;
   postponeMail(id: string, until: number): Promise<void>;
+
+  /** Draws up to `wanted` requests of the key's window, which begins with its first and is a minute long. */
+  drawRequests(draw: RequestDraw, now: number): Promise<DrawnRequests>;
 
   /** Deletes up to `limit` rows of each kind that lie before the cutoffs, and answers how many. */
   sweep(cutoffs: Cutoffs, limit: number): Promise<number>;
