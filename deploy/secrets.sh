@@ -1,0 +1,84 @@
+#!/bin/sh
+# The secrets of one installation, in a folder with a subfolder for each process. POSIX sh, and openssl for passwords.
+#   secrets.sh make <folder>                 everything, in a new folder
+#   secrets.sh publish <folder>              hands out keys/jwks.json and keys/keyring.json again, after a change of theirs
+#   secrets.sh use <folder> <caller> <kid>   makes keys/<kid>.jwk.json the key that a process signs its calls with
+# Keys are made by services/kit/src/internal-keys.ts: in the image that IMAGE names, else with this machine's Node.js 24.
+# MONGODB_HOSTS (mongodb:27017) and MONGODB_OPTIONS (replicaSet=rs0&authSource=admin) go into the databases' addresses.
+#
+# The folder is its owner's alone. What lies below can be read by whoever is given a subfolder, which is how a container of
+# any user gets its own and no other's. keys/ is for whoever runs this; no process has it.
+set -eu
+umask 077
+
+usage() {
+  sed -n '3,5s/^#   //p' "$0" >&2
+  exit 64
+}
+[ $# -ge 2 ] || usage
+verb=$1
+folder=$2
+services="identity workspace image-registry sandbox telemetry"
+root=$(cd "$(dirname "$0")/.." && pwd)
+
+make_keys() {
+  if [ -n "${IMAGE:-}" ]; then
+    docker run --rm --network none --user "$(id -u):$(id -g)" --volume "$folder:/secrets" \
+      "$IMAGE" services/kit/src/internal-keys.ts make /secrets/keys
+  else
+    node "$root/services/kit/src/internal-keys.ts" make "$folder/keys"
+  fi >/dev/null
+}
+
+# put <file>: its new content from standard input, in one step, so that a reader finds the old or the new.
+put() {
+  cat >"$1.new"
+  chmod 444 "$1.new"
+  mv -f "$1.new" "$1"
+}
+password() { openssl rand -hex 24; }
+
+publish() {
+  for service in $services; do
+    put "$folder/$service/jwks.json" <"$folder/keys/jwks.json"
+    put "$folder/$service/keyring.json" <"$folder/keys/keyring.json"
+  done
+}
+
+case $verb in
+  make)
+    [ ! -e "$folder" ] || { echo "secrets.sh: $folder is there already, and nothing in it is changed" >&2; exit 1; }
+    mkdir -p "$folder"
+    folder=$(cd "$folder" && pwd)
+    make_keys
+    for part in facade $services mongodb nats; do
+      mkdir "$folder/$part"
+      chmod 755 "$folder/$part"
+    done
+    for caller in facade $services; do
+      put "$folder/$caller/internal-key.json" <"$folder/keys/$caller.jwk.json"
+      # A letter first: nats-server takes a password of digits for a number.
+      printf 'p%s' "$(password)" | put "$folder/$caller/events-password"
+    done
+    publish
+    for service in $services; do
+      printf 'mongodb://%s:%s@%s/?%s' "$service" "$(password)" "${MONGODB_HOSTS:-mongodb:27017}" \
+        "${MONGODB_OPTIONS:-replicaSet=rs0&authSource=admin}" | put "$folder/$service/database"
+    done
+    password | put "$folder/identity/admin-password"
+    password | put "$folder/mongodb/root-password"
+    openssl rand -base64 512 | put "$folder/mongodb/keyfile"
+    for caller in facade $services operator; do
+      name=$(printf %s "$caller" | tr a-z- A-Z_)
+      [ "$caller" = operator ] && value=p$(password) || value=$(cat "$folder/$caller/events-password")
+      echo "SANDGATE_NATS_${name}_PASSWORD=$value"
+    done | put "$folder/nats/passwords.env"
+    echo "made $folder; the operator's password is in $folder/identity/admin-password"
+    ;;
+  publish) publish ;;
+  use)
+    [ $# = 4 ] || usage
+    put "$folder/$3/internal-key.json" <"$folder/keys/$4.jwk.json"
+    ;;
+  *) usage ;;
+esac
