@@ -132,6 +132,7 @@ export function createRemoteTransport(o: {
   audience: ServiceName;
   protocol?: "connect" | "grpc";
   resolve?(host: string): Promise<readonly string[]>;
+  resolveEveryMs?: number;
 }): Transport {
   const inner = createReplicatedTransport({
     urls: o.url.split(","),
@@ -142,6 +143,7 @@ export function createRemoteTransport(o: {
         : createConnectTransport({ ...options, httpVersion: "2", useBinaryFormat: true });
     },
     ...(o.resolve && { resolve: o.resolve }),
+    ...(o.resolveEveryMs && { resolveEveryMs: o.resolveEveryMs }),
   });
   return createCallingTransport({ inner, signer: o.signer, audience: o.audience });
 }

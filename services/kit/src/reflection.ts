@@ -78,16 +78,16 @@ function answerFile(file: DescFile | undefined): Answer {
   return { case: "fileDescriptorResponse", value: { fileDescriptorProto } };
 }
 
-/** The files and all that they import, by name; what is asked for comes before what it imports. */
+/** The files and all that they import, by name, each before what it imports. */
 function collectFiles(from: readonly DescFile[]): Map<string, DescFile> {
-  const files = new Map<string, DescFile>();
+  const files = new Set<DescFile>();
   const add = (file: DescFile) => {
-    if (files.has(file.proto.name)) return;
-    files.set(file.proto.name, file);
+    if (files.has(file)) return;
     file.dependencies.forEach(add);
+    files.add(file);
   };
   from.forEach(add);
-  return files;
+  return new Map([...files].reverse().map((file) => [file.proto.name, file]));
 }
 
 /** The file of a message, enum, extension or service, or of what stands in one ("package.Service.Method"). */

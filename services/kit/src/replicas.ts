@@ -4,12 +4,12 @@ import { connect as connectSocket, type Socket } from "node:net";
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { Http2SessionManager } from "@connectrpc/connect-node";
 
-/** Replicas that come are found this soon, those that go at the latest this soon. */
+/** Replicas that come are found this soon. */
 const resolveEveryMs = 5_000;
 const connectTimeoutMs = 2_000;
 /** A replica that can't be reached is left alone this long, twice as long after each failure. */
 const firstPauseMs = 250;
-const longestPauseMs = 10_000;
+const longestPauseMs = 2_000;
 /**
  * Pings find a peer that vanished without a word, well before the usual deadline of 10 s. An idle connection is closed
  * before the host would (72 s).
@@ -37,7 +37,10 @@ export function createReplicatedTransport(o: {
   open(url: string, session: Http2SessionManager): Transport;
   /** The addresses of a host. The system's resolver unless set. */
   resolve?(host: string): Promise<readonly string[]>;
+  /** 5 s unless set. */
+  resolveEveryMs?: number;
 }): Transport {
+  const everyMs = o.resolveEveryMs ?? resolveEveryMs;
   const urls = o.urls.map((url) => new URL(url));
   const resolve = o.resolve ?? resolveHost;
   const replicas = new Map<string, Replica>();
@@ -79,7 +82,7 @@ export function createReplicatedTransport(o: {
   /** An open replica that wasn't tried yet, at once if there is one. */
   function pick(tried: ReadonlySet<Replica>): Replica | Promise<Replica> {
     const nowMs = performance.now();
-    if (nowMs - resolvedAtMs > resolveEveryMs && !resolving) {
+    if (nowMs - resolvedAtMs > everyMs && !resolving) {
       resolving = refresh().finally(() => {
         resolving = undefined;
       });

@@ -39,7 +39,7 @@ export function createRouterOptions(o: ServerOptions): ConnectRouterOptions {
         throw report(error, context.method, requestIdOf(context.requestHeader, context.values));
       }
     },
-    interceptors: [createErrorInterceptor(o.service, measures, report), validationInterceptor],
+    interceptors: [createErrorInterceptor(o, measures, report), validationInterceptor],
   };
 }
 
@@ -89,7 +89,11 @@ function createReport(o: ServerOptions, { failures }: Measures): Report {
   };
 }
 
-function createErrorInterceptor(service: string, { seconds }: Measures, report: Report): Interceptor {
+function createErrorInterceptor(
+  { service, logger }: ServerOptions,
+  { seconds }: Measures,
+  report: Report,
+): Interceptor {
   return (next) => async (request) => {
     const startedMs = performance.now();
     const fail = (error: unknown) => report(error, request.method, requestIdOf(request.header, request.contextValues));
@@ -101,7 +105,13 @@ function createErrorInterceptor(service: string, { seconds }: Measures, report: 
       throw fail(error);
     } finally {
       if (!request.stream) {
-        seconds.observe({ service, method: request.method.name }, (performance.now() - startedMs) / 1000);
+        const ms = performance.now() - startedMs;
+        seconds.observe({ service, method: request.method.name }, ms / 1000);
+        if (logger.isLevelEnabled("debug")) {
+          const { header, contextValues, method } = request;
+          const entry = { method: method.name, request_id: requestIdOf(header, contextValues), ms: Math.round(ms) };
+          logger.debug({ ...entry, caller: contextValues.get(callerKey)?.service }, "call ended");
+        }
       }
     }
   };

@@ -1,0 +1,134 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { createClient } from "@connectrpc/connect";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { findNatsServer, startNats, type TestNats } from "@sandgate/test/support/nats";
+import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test/support/process";
+import { requireServer } from "@sandgate/test/support/require";
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
+import { createRemoteTransport } from "./clients.ts";
+import { asFacade, type UserCaller } from "./context.ts";
+import { makeKeys, openTokenSigner } from "./internal-keys.ts";
+import { createLogger } from "./logging.ts";
+
+vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
+
+const program = join(import.meta.dirname, "process.fixture.child.ts");
+const logger = createLogger({ service: "test", level: "silent" });
+const user: UserCaller = { id: "u", credential: "session", credentialId: "s", operator: false };
+let folder: string;
+let running: RunningProcess[] = [];
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "sandgate-process-"));
+  await makeKeys(folder);
+});
+afterEach(async () => {
+  await Promise.all(running.map((each) => each.kill()));
+  running = [];
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+async function start(settings: Record<string, string>) {
+  const [port, adminPort] = [await findFreePort(), await findFreePort()];
+  const env = {
+    PATH: process.env.PATH,
+    SANDGATE_HOST: "127.0.0.1",
+    SANDGATE_PORT: String(port),
+    SANDGATE_ADMIN_PORT: String(adminPort),
+    SANDGATE_DATABASE: "mongodb://127.0.0.1:1",
+    SANDGATE_KEYS_FILE: join(folder, "keyring.json"),
+    SANDGATE_INTERNAL_KEY_FILE: join(folder, "workspace.jwk.json"),
+    SANDGATE_INTERNAL_JWKS_FILE: join(folder, "jwks.json"),
+    SANDGATE_IDENTITY_URL: "http://127.0.0.1:1",
+    SANDGATE_IMAGE_REGISTRY_URL: "http://127.0.0.1:1",
+    SANDGATE_SANDBOX_URL: "http://127.0.0.1:1",
+    SANDGATE_TELEMETRY_URL: "http://127.0.0.1:1",
+    ...settings,
+  };
+  const started = startProcess(process.execPath, [program], { env });
+  running.push(started);
+  return {
+    ...started,
+    url: `http://127.0.0.1:${port}`,
+    adminUrl: `http://127.0.0.1:${adminPort}`,
+    /** Waits until /readyz answers so, and answers its body. */
+    async untilReadiness(status: number): Promise<unknown> {
+      for (;;) {
+        const answer = await fetch(`http://127.0.0.1:${adminPort}/readyz`).catch(() => undefined);
+        if (answer?.status === status) return answer.json();
+        await delay(20);
+      }
+    },
+  };
+}
+
+async function openClient(url: string) {
+  const signer = await openTokenSigner({ caller: "facade", file: join(folder, "facade.jwk.json"), logger });
+  return createClient(WorkspaceService, createRemoteTransport({ url, signer, audience: "workspace" }));
+}
+
+describe("a process that can't be one of many says why in one line and ends", () => {
+  const nats = { SANDGATE_EVENTS: "nats://127.0.0.1:1" };
+  test.each<[string, Record<string, string>, string]>([
+    ["SQLite", { ...nats, SANDGATE_DATABASE: "sqlite:data" }, "SANDGATE_DATABASE can't be SQLite here"],
+    ["the local bus", { SANDGATE_EVENTS: "local:" }, "SANDGATE_EVENTS can't be local here"],
+    ["no address", { ...nats, SANDGATE_IDENTITY_URL: "" }, "SANDGATE_IDENTITY_URL is missing"],
+    ["another's key", { ...nats, SANDGATE_INTERNAL_KEY_FILE: "facade.jwk.json" }, "no key of workspace"],
+  ])("%s", async (_, settings, line) => {
+    const key = settings.SANDGATE_INTERNAL_KEY_FILE;
+    const given = key ? { ...settings, SANDGATE_INTERNAL_KEY_FILE: join(folder, key) } : settings;
+    const { exited, output } = await start(given);
+    expect(await exited).toBe(1);
+    expect(output()).toMatch(/^sandgate-workspace: [^\n]+\n$/);
+    expect(output()).toContain(line);
+  });
+});
+
+describe.runIf(await requireServer("nats", findNatsServer))("with its bus", () => {
+  let nats: TestNats;
+  beforeAll(async () => {
+    nats = await startNats();
+  });
+  afterAll(() => nats.stop());
+
+  test("waits for it, shows what it depends on, and is not ready before", async () => {
+    await nats.kill();
+    const service = await start({ SANDGATE_EVENTS: nats.url });
+    expect(await service.untilReadiness(503)).toMatchObject({ dependencies: { events: "not connected yet" } });
+    while (!service.output().includes("waiting for NATS")) await delay(20);
+    await nats.start();
+    const dependencies = { events: "ok", database: "ok, sandgate_workspace" };
+    expect(await service.untilReadiness(200)).toMatchObject({ ready: true, dependencies });
+    const metrics = await (await fetch(`${service.adminUrl}/metrics`)).text();
+    expect(metrics).toContain('sandgate_dependency_up{dependency="events"} 1');
+    expect(await service.stop()).toBe(0);
+  });
+
+  test("waits for its database, and can be stopped meanwhile", async () => {
+    const service = await start({ SANDGATE_EVENTS: nats.url, TEST_NEEDS_DATABASE: "true" });
+    while (!service.output().includes("waits for the database")) await delay(20);
+    expect(await service.untilReadiness(503)).toMatchObject({ ready: false, dependencies: { events: "ok" } });
+    expect(await service.stop()).toBe(0);
+  });
+
+  test("a call that runs when it is told to stop is answered, and every line it logs is JSON with the request's id", async () => {
+    const service = await start({ SANDGATE_EVENTS: nats.url, SANDGATE_LOG_LEVEL: "debug" });
+    await service.untilReadiness(200);
+    const client = await openClient(service.url);
+    const creating = client.createWorkspace({ name: "w" }, asFacade({ requestId: "the-request", user }));
+    while (!service.output().includes("creating")) await delay(5);
+    const stopped = service.stop();
+    expect((await creating).workspace?.name).toBe("w");
+    expect(await stopped).toBe(0);
+    const lines = service
+      .output()
+      .trim()
+      .split("\n")
+      .map((line): unknown => JSON.parse(line));
+    expect(lines).toContainEqual(expect.objectContaining({ service: "workspace", request_id: "the-request" }));
+    expect(lines.at(-1)).toMatchObject({ msg: "stopped" });
+  });
+});
