@@ -136,10 +136,13 @@ test("commits wake listeners until they leave", async () => {
   database.outbox.onStaged(() => staged++);
   await database.write.addNote("quiet");
   await database.write.addNote("loud", { events: [{ id: "e", subject: "s", bytes: new Uint8Array([1]) }] });
-  expect([commits, staged]).toEqual([2, 1]);
+  // One for each group, and a write may be answered by one group and heard of with the next.
+  expect(commits).toBeGreaterThanOrEqual(2);
+  expect(staged).toBe(1);
   leave();
+  const heard = commits;
   await database.write.addNote("unheard");
-  expect(commits).toBe(2);
+  expect(commits).toBe(heard);
 });
 
 test("closing waits for what is queued and refuses what comes later", async () => {
