@@ -27,7 +27,7 @@ const defaultTimeoutMs = 10_000;
 /** Between a call's first and second attempt at most; then twice as long each time. */
 const firstPauseMs = 50;
 /** After a pause that long there is no other. */
-const longestPauseMs = 400;
+const longestPauseMs = 200;
 /** A page of telemetry rows is the largest answer. */
 const readMaxBytes = 32 * 1024 * 1024;
 

@@ -8,8 +8,11 @@ import {
   toBinary,
 } from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema, FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
+import { createClient } from "@connectrpc/connect";
+import { createGrpcWebTransport } from "@connectrpc/connect-node";
 import { Client, credentials, Metadata, type ServiceError, status } from "@grpc/grpc-js";
 import {
+  Health,
   HealthCheckRequestSchema,
   HealthCheckResponseSchema,
   HealthCheckResponse_ServingStatus as ServingStatus,
@@ -113,6 +116,11 @@ test("health says what is served, to anyone", async () => {
   expect(await call(check, {})).toMatchObject({ status: ServingStatus.SERVING });
   expect(await call(check, { service: WorkspaceService.typeName })).toMatchObject({ status: ServingStatus.SERVING });
   await expect(call(check, { service: "no.such.Service" })).rejects.toMatchObject({ code: status.NOT_FOUND });
+});
+
+test("gRPC-Web is answered on the same port", async () => {
+  const transport = createGrpcWebTransport({ baseUrl: host.url, httpVersion: "2" });
+  expect(await createClient(Health, transport).check({})).toMatchObject({ status: ServingStatus.SERVING });
 });
 
 test("who watches health is told when the host goes away", async () => {

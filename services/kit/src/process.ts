@@ -18,6 +18,7 @@ import type { SettingDefinitions } from "./settings.ts";
 
 const firstWaitMs = 250;
 const longestWaitMs = 5_000;
+const sayLateMs = 3_000;
 /** Less than what /readyz waits for all it shows. */
 const healthTimeoutMs = 1_500;
 
@@ -148,7 +149,11 @@ function createWays(name: string, addresses: Partial<Record<ServiceName, string>
       const states = [...ways].map(async ([service, way]) => {
         const { SERVING } = HealthCheckResponse_ServingStatus;
         const answer = createClient(Health, way).check({}, asService({ timeoutMs: healthTimeoutMs }));
-        return [service, await answer.then(({ status }) => (status === SERVING ? "ok" : "shuts down"), messageOf)];
+        const state = await answer.then(
+          ({ status }) => (status === SERVING ? "ok" : "is shutting down"),
+          () => "can't be reached",
+        );
+        return [service, state];
       });
       return Object.fromEntries(await Promise.all(states));
     },
@@ -209,13 +214,17 @@ export async function runService(o: {
 /** Opens what needs the database, again and again while that can't be reached. */
 async function waitForDatabase<T>(logger: Logger, open: () => Promise<T>): Promise<T> {
   for (let waitMs = firstWaitMs; ; waitMs = Math.min(waitMs * 2, longestWaitMs)) {
+    // The driver itself looks for a server for 30 s before it gives up.
+    const late = setTimeout(() => logger.warn("waits for the database"), sayLateMs);
     try {
       return await open();
     } catch (error) {
       if (!isDatabaseAway(error)) throw error;
       logger.warn({ reason: messageOf(error) }, "waits for the database");
-      await delay(waitMs);
+    } finally {
+      clearTimeout(late);
     }
+    await delay(waitMs);
   }
 }
 
