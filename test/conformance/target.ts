@@ -1,6 +1,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { startDistributed } from "../support/distributed.ts";
 import { startPlatform } from "../support/platform.ts";
 import { type Client, createClient, expectStatus, uniqueName } from "./client.ts";
 
@@ -30,7 +31,8 @@ export interface Target extends Client {
 
 /**
  * Opens the service at SANDGATE_CONFORMANCE_URL, with its operator in SANDGATE_CONFORMANCE_USERNAME and _PASSWORD and its
- * folder of mails in SANDGATE_CONFORMANCE_MAIL, or starts the one-process platform with these settings.
+ * folder of mails in SANDGATE_CONFORMANCE_MAIL, or starts a platform with these settings: the one-process one, or with
+ * SANDGATE_CONFORMANCE_FORM=distributed one of many processes.
  */
 export async function openTarget(settings: Record<string, string> = {}): Promise<Target> {
   const given = process.env.SANDGATE_CONFORMANCE_URL;
@@ -44,7 +46,8 @@ export async function openTarget(settings: Record<string, string> = {}): Promise
       close: async () => {},
     });
   }
-  const platform = await startPlatform({
+  const start = process.env.SANDGATE_CONFORMANCE_FORM === "distributed" ? startDistributed : startPlatform;
+  const platform = await start({
     settings: { SANDGATE_RATE_LIMIT: "100000", SANDGATE_SIGNIN_RATE_LIMIT: "100000", ...settings },
   });
   return describeTarget({

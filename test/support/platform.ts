@@ -9,6 +9,8 @@ import { findFreePort, type RunningProcess, startProcess } from "./process.ts";
 
 const root = join(import.meta.dirname, "../..");
 const startTimeoutMs = 30_000;
+/** As in deploy/local/start.sh. */
+const nodeOptions = ["--max-semi-space-size=4"];
 
 /** The one-machine platform as `npm start` runs it, in a process of its own with a folder and ports of its own. */
 export interface TestPlatform {
@@ -40,6 +42,8 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
   const url = `http://127.0.0.1:${port}`;
   const admin = { username: "admin@localhost", password: randomBytes(12).toString("base64url") };
   const env = {
+    // As deploy/local/prepare.sh sets it.
+    NODE_COMPILE_CACHE: join(root, "node_modules/.cache/node"),
     ...withoutSettings(process.env),
     SANDGATE_DATA: dataFolder,
     SANDGATE_PORT: String(port),
@@ -53,7 +57,10 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
     ...o.settings,
   };
   const start = async (): Promise<RunningProcess> => {
-    const started = startProcess(process.execPath, [join(root, "deploy/local/src/main.ts")], { cwd: root, env });
+    const started = startProcess(process.execPath, [...nodeOptions, join(root, "deploy/local/src/main.ts")], {
+      cwd: root,
+      env,
+    });
     await awaitReady(started, url);
     return started;
   };
@@ -85,13 +92,13 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
 }
 
 /** The settings of whoever runs the tests are not the test's, but for the engine's address. */
-function withoutSettings(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+export function withoutSettings(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   const kept = Object.entries(env).filter(([name]) => !name.startsWith("SANDGATE_") || name === "SANDGATE_RUNTIME");
   return Object.fromEntries(kept);
 }
 
 /** The image that start.sh builds. */
-async function defaultImageSetting(): Promise<string> {
+export async function defaultImageSetting(): Promise<string> {
   const { version } = JSON.parse(await readFile(join(root, "package.json"), "utf8")) as { version: string };
   return `default=sandgate/default:${version},8080`;
 }
@@ -120,13 +127,14 @@ async function removeSandboxes(dataFolder: string): Promise<void> {
   const database = new DatabaseSync(join(dataFolder, "sandbox.sqlite"), { readOnly: true });
   const installations = database.prepare("SELECT id FROM installation").all();
   database.close();
+  for (const { id } of installations) await removeContainers(String(id));
+}
+
+/** Removes the containers of an installation, if there is an engine. */
+export async function removeContainers(installationId: string): Promise<void> {
   const engine = openTestEngine();
   if (!(await engine.ping().catch(() => undefined))) return;
-  for (const { id } of installations) {
-    const label = `sandgate.io/installation=${id}`;
-    const containers = await engine.listContainers({ all: true, filters: { label: [label] } });
-    await Promise.all(
-      containers.map((container) => engine.getContainer(container.Id).remove({ force: true, v: true })),
-    );
-  }
+  const label = `sandgate.io/installation=${installationId}`;
+  const containers = await engine.listContainers({ all: true, filters: { label: [label] } });
+  await Promise.all(containers.map((container) => engine.getContainer(container.Id).remove({ force: true, v: true })));
 }

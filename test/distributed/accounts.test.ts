@@ -1,0 +1,3 @@
+import { describeConformance } from "./conformance.ts";
+
+describeConformance("accounts", () => import("../conformance/accounts.test.ts"));

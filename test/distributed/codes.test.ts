@@ -1,0 +1,3 @@
+import { describeConformance } from "./conformance.ts";
+
+describeConformance("codes", () => import("../conformance/codes.test.ts"));

@@ -1,0 +1,3 @@
+import { describeConformance } from "./conformance.ts";
+
+describeConformance("common", () => import("../conformance/common.test.ts"));

@@ -1,0 +1,12 @@
+import { describe } from "vitest";
+import { requireDistributed } from "../support/distributed.ts";
+
+const isAvailable = await requireDistributed();
+
+/** Runs a file of the conformance suite against the distributed form. */
+export function describeConformance(name: string, load: () => Promise<unknown>): void {
+  describe.runIf(isAvailable)(`${name}, distributed`, async () => {
+    process.env.SANDGATE_CONFORMANCE_FORM = "distributed";
+    await load();
+  });
+}

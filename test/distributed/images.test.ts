@@ -1,0 +1,3 @@
+import { describeConformance } from "./conformance.ts";
+
+describeConformance("images", () => import("../conformance/images.test.ts"));

@@ -1,0 +1,3 @@
+import { describeConformance } from "./conformance.ts";
+
+describeConformance("registries", () => import("../conformance/registries.test.ts"));

@@ -1,0 +1,3 @@
+import { describeConformance } from "./conformance.ts";
+
+describeConformance("sandboxes", () => import("../conformance/sandboxes.test.ts"));

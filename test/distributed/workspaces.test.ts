@@ -1,0 +1,3 @@
+import { describeConformance } from "./conformance.ts";
+
+describeConformance("workspaces", () => import("../conformance/workspaces.test.ts"));

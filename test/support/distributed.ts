@@ -1,0 +1,224 @@
+import { randomBytes } from "node:crypto";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { makeKeys } from "@sandgate/kit/internal-keys";
+import { type ServiceName, serviceNames } from "@sandgate/kit/service";
+import { MongoClient } from "mongodb";
+import { probeMongo, startReplicaSet, type TestReplicaSet } from "./mongo.ts";
+import { findNatsServer, startNats, type TestNats } from "./nats.ts";
+import { defaultImageSetting, removeContainers, withoutSettings } from "./platform.ts";
+import { findFreePort, type RunningProcess, startProcess } from "./process.ts";
+import { requireServer } from "./require.ts";
+
+const root = join(import.meta.dirname, "../..");
+const startTimeoutMs = 90_000;
+
+export type Part = "facade" | ServiceName;
+export const parts: readonly Part[] = ["facade", ...serviceNames];
+
+/** One process of the distributed form. */
+export interface Replica {
+  readonly part: Part;
+  /** "http://127.0.0.1:40123": the public API of a facade, the RPCs of a service. */
+  readonly url: string;
+  /** Where operators find metrics and health. */
+  readonly adminUrl: string;
+  /** The process of the last start. */
+  readonly process: RunningProcess;
+  /** SIGKILL, as a crash would. */
+  kill(): Promise<void>;
+  /** SIGTERM, and the exit code. */
+  terminate(): Promise<number | null>;
+  /** Starts it again on the same ports once it has ended. Resolves when it is ready. */
+  start(): Promise<void>;
+}
+
+/** The platform as processes of its own on a real MongoDB replica set and a real nats-server, both its own. */
+export interface DistributedPlatform {
+  /** Where the first facade is. */
+  readonly url: string;
+  /** The operator account. */
+  readonly admin: { username: string; password: string };
+  /** Each mail is a file here. */
+  readonly mailFolder: string;
+  /** The private key of each caller, and the public ones, as the kit's command makes them. */
+  readonly keysFolder: string;
+  readonly mongo: TestReplicaSet;
+  readonly nats: TestNats;
+  /** The address of NATS with a user of deploy/nats and its password. */
+  natsUrl(user: Part | "operator"): string;
+  readonly replicas: readonly Replica[];
+  /** A replica by its place. */
+  replica(part: Part, index: number): Replica;
+  /** The label of its containers. */
+  installationId(): Promise<string>;
+  /** Ends everything, and removes its sandboxes and its folders. */
+  stop(): Promise<void>;
+}
+
+/** Whether the servers of the distributed form can be had; says so when they can't. */
+export async function requireDistributed(): Promise<boolean> {
+  const found = [await requireServer("mongo", probeMongo), await requireServer("nats", findNatsServer)];
+  return found.every(Boolean);
+}
+
+/**
+ * Starts the platform and waits until each process is ready. `settings` are environment variables for all of them; there are
+ * no rate limits unless set.
+ */
+export async function startDistributed(
+  o: {
+    settings?: Record<string, string>;
+    /** Of each part; two unless given. */
+    replicas?: Partial<Record<Part, number>>;
+    /** Of the MongoDB replica set; one unless given. */
+    members?: number;
+  } = {},
+): Promise<DistributedPlatform> {
+  await using starting = new AsyncDisposableStack();
+  const folder = starting.adopt(await mkdtemp(join(tmpdir(), "sandgate-distributed-")), (path) =>
+    rm(path, { recursive: true }),
+  );
+  const keysFolder = join(folder, "keys");
+  const passwords = new Map(
+    [...parts, "operator" as const].map((user) => [user, `p${randomBytes(12).toString("hex")}`]),
+  );
+  const [mongo, nats] = await Promise.all([
+    startReplicaSet({ members: o.members ?? 1 }).then((set) => starting.adopt(set, (each) => each.stop())),
+    startNats({
+      config: await readFile(join(root, "deploy/nats/accounts.conf"), "utf8"),
+      env: Object.fromEntries(
+        [...passwords].map(([user, password]) => [`SANDGATE_NATS_${toVariable(user)}_PASSWORD`, password]),
+      ),
+    }).then((server) => starting.adopt(server, (each) => each.stop())),
+    makeKeys(keysFolder),
+  ]);
+  const natsUrl = (user: Part | "operator") => nats.url.replace("//", `//${user}:${passwords.get(user)}@`);
+
+  const places: { part: Part; port: number; adminPort: number }[] = [];
+  for (const part of parts) {
+    for (let index = 0; index < (o.replicas?.[part] ?? 2); index++) {
+      places.push({ part, port: await findFreePort(), adminPort: await findFreePort() });
+    }
+  }
+  const urlsOf = (part: Part) =>
+    places.filter((place) => place.part === part).map(({ port }) => `http://127.0.0.1:${port}`);
+  const [url = ""] = urlsOf("facade");
+  const admin = { username: "admin@localhost", password: randomBytes(12).toString("base64url") };
+  const common = {
+    ...withoutSettings(process.env),
+    ...Object.fromEntries(
+      serviceNames.map((service) => [`SANDGATE_${toVariable(service)}_URL`, urlsOf(service).join(",")]),
+    ),
+    SANDGATE_HOST: "127.0.0.1",
+    SANDGATE_ADMIN_HOST: "127.0.0.1",
+    SANDGATE_PUBLIC_URL: url,
+    SANDGATE_DATABASE: mongo.url,
+    SANDGATE_DATA: folder,
+    SANDGATE_ADMIN_USERNAME: admin.username,
+    SANDGATE_ADMIN_PASSWORD: admin.password,
+    SANDGATE_DEFAULT_IMAGE: await defaultImageSetting(),
+    SANDGATE_KEYS_FILE: join(keysFolder, "keyring.json"),
+    SANDGATE_INTERNAL_JWKS_FILE: join(keysFolder, "jwks.json"),
+    SANDGATE_RATE_LIMIT: "0",
+    SANDGATE_SIGNIN_RATE_LIMIT: "0",
+    ...o.settings,
+  };
+  const replicas = places.map(({ part, port, adminPort }) =>
+    starting.adopt(
+      launchReplica({
+        part,
+        port,
+        adminPort,
+        env: {
+          ...common,
+          SANDGATE_PORT: String(port),
+          SANDGATE_ADMIN_PORT: String(adminPort),
+          SANDGATE_EVENTS: natsUrl(part),
+          SANDGATE_INTERNAL_KEY_FILE: join(keysFolder, `${part}.jwk.json`),
+        },
+      }),
+      (each) => each.kill(),
+    ),
+  );
+  await Promise.all(replicas.map((each) => each.ready()));
+
+  const installationId = async (): Promise<string> => {
+    const client = new MongoClient(mongo.url);
+    try {
+      const found = await client.db("sandgate_sandbox").collection("installation").findOne({});
+      return String(found?.installationId);
+    } finally {
+      await client.close();
+    }
+  };
+  const started = starting.move();
+  return {
+    url,
+    admin,
+    mailFolder: join(folder, "mail"),
+    keysFolder,
+    mongo,
+    nats,
+    natsUrl,
+    replicas,
+    replica(part, index) {
+      const found = replicas.filter((each) => each.part === part)[index];
+      if (!found) throw new Error(`there is no replica ${index} of ${part}`);
+      return found;
+    },
+    installationId,
+    async stop() {
+      const installation = await installationId();
+      await Promise.all(replicas.map((each) => each.kill()));
+      await removeContainers(installation);
+      await started.disposeAsync();
+    },
+  };
+}
+
+/** `image-registry` in the names of settings: `IMAGE_REGISTRY`. */
+function toVariable(name: string): string {
+  return name.toUpperCase().replaceAll("-", "_");
+}
+
+/** Starts a process; `ready` resolves once it says that it is. */
+function launchReplica(o: {
+  part: Part;
+  port: number;
+  adminPort: number;
+  env: NodeJS.ProcessEnv;
+}): Replica & { ready(): Promise<void> } {
+  const program = o.part === "facade" ? "facade/src/main.ts" : `services/${o.part}/src/main.ts`;
+  const adminUrl = `http://127.0.0.1:${o.adminPort}`;
+  const launch = () => startProcess(process.execPath, [join(root, program)], { cwd: root, env: o.env });
+  let running = launch();
+  const ready = async (): Promise<void> => {
+    const deadline = Date.now() + startTimeoutMs;
+    while (running.child.exitCode === null && running.child.signalCode === null && Date.now() < deadline) {
+      const answer = await fetch(`${adminUrl}/readyz`).catch(() => undefined);
+      await answer?.body?.cancel();
+      if (answer?.ok) return;
+      await delay(50);
+    }
+    await running.kill();
+    throw new Error(`${o.part} did not become ready:\n${running.output().slice(-4_000)}`);
+  };
+  return {
+    part: o.part,
+    url: `http://127.0.0.1:${o.port}`,
+    adminUrl,
+    get process() {
+      return running;
+    },
+    kill: () => running.kill(),
+    terminate: () => running.stop(60_000),
+    async start() {
+      running = launch();
+      await ready();
+    },
+    ready,
+  };
+}
