@@ -290,11 +290,14 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
       await saveFailure(sandbox, endOf(seen));
       return;
     }
+    // The first probe runs while the start goes to the disk.
+    const probing = runtime.probe(sandbox.id, sandbox.image.readinessPort, work.abort.signal);
+    probing.catch(() => {});
     if (seen.startedAt && !sandbox.startedAt) {
       const startedAt = seen.startedAt;
       sandbox = await save(recordStarted(sandbox, { createdAt: seen.createdAt, startedAt }, new Date()));
     }
-    await awaitReadiness(sandbox, work);
+    await awaitReadiness(sandbox, work, probing);
   }
 
   async function start(sandbox: Sandbox): Promise<Observation> {
@@ -396,12 +399,15 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
     throw error instanceof DomainError && error.reason === "RUNTIME_UNAVAILABLE" ? new Later() : error;
   }
 
-  async function awaitReadiness(sandbox: Sandbox, work: Work): Promise<void> {
+  async function awaitReadiness(sandbox: Sandbox, work: Work, firstProbe: Promise<boolean>): Promise<void> {
     const signal = work.abort.signal;
+    let probing: Promise<boolean> | undefined = firstProbe;
     const startedAt = sandbox.startedAt ?? sandbox.createdAt;
     const deadline = startedAt.getTime() + o.limits.readinessTimeoutMs;
     for (let delayMs = probeDelayMs.first; !signal.aborted; ) {
-      if (await runtime.probe(sandbox.id, sandbox.image.readinessPort, signal)) {
+      const isReady = await (probing ?? runtime.probe(sandbox.id, sandbox.image.readinessPort, signal));
+      probing = undefined;
+      if (isReady) {
         const ready = await save(becomeReady(sandbox, new Date()));
         o.metrics.readySeconds.observe((Date.now() - sandbox.createdAt.getTime()) / 1000);
         forget(ready.id);

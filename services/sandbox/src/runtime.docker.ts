@@ -123,9 +123,10 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     };
   }
 
-  async function create(spec: RuntimeSpec): Promise<void> {
+  /** Undefined when there is a container of that name already. */
+  async function create(spec: RuntimeSpec): Promise<Container | undefined> {
     try {
-      await callEngine((abortSignal) => engine.createContainer({ ...describe(spec), abortSignal }));
+      return await callEngine((abortSignal) => engine.createContainer({ ...describe(spec), abortSignal }));
     } catch (error) {
       const message = messageOf(error);
       if (limitsDisk && /storage-opt|storage driver.*(quota|size)/i.test(message)) {
@@ -134,7 +135,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
         return create(spec);
       }
       // Made by an earlier attempt, or by another process meanwhile.
-      if (statusOf(error) === 409) return;
+      if (statusOf(error) === 409) return undefined;
       if (statusOf(error) === 404 && /no such image/i.test(message)) {
         throw new DomainError("PROVISIONING_FAILED", "The image is no longer on the engine.", { cause: error });
       }
@@ -165,7 +166,8 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
       // A name can be taken before its container can be seen, while another process makes it or it is being removed.
       for (let attempt = 1; !info && attempt <= creationAttempts; attempt++) {
         if (attempt > 1) await delay(100);
-        await create(spec);
+        const made = await create(spec);
+        if (made) await start(made);
         info = await inspect(name);
       }
       if (info?.State.Status === "created") {
