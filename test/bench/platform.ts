@@ -1,0 +1,6 @@
+import { startPlatform, type TestPlatform } from "../support/platform.ts";
+
+/** The platform with the settings of `npm start`, but without limits of requests. */
+export function startBenchPlatform(): Promise<TestPlatform> {
+  return startPlatform({ settings: { SANDGATE_LOG_LEVEL: "warn" } });
+}
