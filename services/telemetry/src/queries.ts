@@ -5,8 +5,15 @@ import { newestRows, type Window } from "./windows.ts";
 
 /** Chunks read from the store at once. */
 const page = 8;
+/**
+ * What the lines of one answer may come to, as they travel: 500 lines of the greatest length, so the default limit is always
+ * met, and with 10,000 samples beside them still within the 32 MiB that a client of ours reads.
+ */
+const maxLogBytes = 31.5 * 1024 * 1024;
+/** A row without its text: its time, its stream and their tags. */
+const rowBytes = 24;
 
-/** The newest `limit` lines of the window, oldest first. */
+/** The newest `limit` lines of the window, oldest first; fewer where they are so long that one answer can't hold them. */
 export function queryLogs(
   store: TelemetryStore,
   o: { sandboxId: string; window: Window; limit: number; stream: StreamName | undefined },
@@ -17,6 +24,8 @@ export function queryLogs(
     chunks: chunksOf(store, "logs", o),
     open: openLogChunk,
     keeps: (row) => o.stream === undefined || row.stream === o.stream,
+    maxBytes: maxLogBytes,
+    bytesOf: ({ log }) => rowBytes + Buffer.byteLength(log),
   });
 }
 
@@ -31,6 +40,8 @@ export function queryMetrics(
     chunks: chunksOf(store, "metrics", o),
     open: openMetricChunk,
     keeps: () => true,
+    maxBytes: Number.POSITIVE_INFINITY,
+    bytesOf: () => rowBytes,
   });
 }
 
