@@ -113,7 +113,17 @@ describe.runIf(hasEngine)(
     });
 
     test("names follow their rule; one is made up when absent", async () => {
-      for (const name of ["", "UPPER", "-a", "a-", "a".repeat(64), "a_b", randomUUID(), 5]) {
+      for (const name of [
+        "",
+        "UPPER",
+        "-a",
+        "a-",
+        "a".repeat(64),
+        "a_b",
+        randomUUID(),
+        "00000000-0000-0000-0000-000000000000",
+        5,
+      ]) {
         const answer = await target.post("/sandboxes/provision", { image_id: target.defaultImageId, name }, as(owner));
         expectInvalid(answer, "body.name");
       }
@@ -219,6 +229,8 @@ describe.runIf(hasEngine)(
       expect(ids(await list(""))).toEqual([...made].reverse());
       expect(ids(await list("?label=n:2"))).toEqual([made[2]]);
       expect(ids(await list("?label=n:2&label=all:no"))).toEqual([]);
+      expect(ids(await list("?label=n:1&label=n:2"))).toEqual([]);
+      expect(ids(await list("?label=n:2&label=n:2"))).toEqual([made[2]]);
       const page = await list("?limit=3&label=all:yes");
       expect(ids(page)).toEqual([...made].reverse().slice(0, 3));
       const rest = await list(`?limit=3&label=all:yes&cursor=${encodeURIComponent(page.next_cursor)}`);

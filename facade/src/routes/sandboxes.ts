@@ -107,8 +107,10 @@ export function addSandboxRoutes(app: App, { clients: { sandbox }, openCalls }: 
     },
     async (request) => {
       const { limit, cursor, state, label } = request.query;
+      const labels = parseLabels(label);
+      if (!labels) return { sandboxes: [], next_cursor: null };
       const { sandboxes, nextCursor } = await sandbox.listSandboxes(
-        { page: { limit, cursor: cursor ?? "" }, states: fromStateNames(state), labels: parseLabels(label) },
+        { page: { limit, cursor: cursor ?? "" }, states: fromStateNames(state), labels },
         callFor(request),
       );
       return { sandboxes: sandboxes.map(toSandbox), next_cursor: nextCursor || null };
@@ -160,14 +162,19 @@ export function sandboxIdOf(idOrName: string): string {
   return opaqueId(idOrName, new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox."));
 }
 
-/** The labels of a query whose items were checked to have a colon; the value may have more of them. */
-function parseLabels(labels: readonly string[] | undefined): Record<string, string> {
-  return Object.fromEntries(
-    (labels ?? []).map((label) => {
-      const colon = label.indexOf(":");
-      return [label.slice(0, colon), label.slice(colon + 1)];
-    }),
-  );
+/**
+ * The labels of a query whose items were checked to have a colon; the value may have more of them. Undefined: they ask for
+ * two values of one label, which no sandbox has.
+ */
+function parseLabels(labels: readonly string[] | undefined): Record<string, string> | undefined {
+  const wanted = new Map<string, string>();
+  for (const label of labels ?? []) {
+    const colon = label.indexOf(":");
+    const [key, value] = [label.slice(0, colon), label.slice(colon + 1)];
+    if ((wanted.get(key) ?? value) !== value) return undefined;
+    wanted.set(key, value);
+  }
+  return Object.fromEntries(wanted);
 }
 
 /** The next step for what made a sandbox fail, by its `state_reason`. */

@@ -1,6 +1,7 @@
 import { randomInt } from "node:crypto";
 import { invalid } from "@sandgate/kit/errors";
-import { isUuid } from "@sandgate/kit/ids";
+
+const uuidForm = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 const adjectives = [
   "amber",
@@ -39,7 +40,7 @@ export function makeUpName(): string {
 
 /** Refuses a name that could be taken for an id. Its other rules stand on the contract. */
 export function checkName(name: string): void {
-  if (isUuid(name)) {
+  if (uuidForm.test(name)) {
     throw invalid("name", "must not have the form of a UUID, since ids have it");
   }
 }
