@@ -1,11 +1,11 @@
 import { once } from "node:events";
-import { mkdtempSync, rmSync, statSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, statSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test/support/process";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 
 const root = join(import.meta.dirname, "../../..");
 let folder: string;
@@ -54,12 +54,14 @@ describe("a start that can't succeed says why in one line", () => {
     const settings = {
       SANDGATE_PORT: "http",
       SANDGATE_DATABASE: "mysql://localhost",
-      SANDGATE_EVENTS: "nats://localhost",
+      SANDGATE_EVENTS: "kafka://localhost",
       SANDGATE_RATE_LIMIT: "x",
       SANDGATE_WORKSPACE_MAX_SANDBOXES: "-1",
       SANDGATE_IMAGE_REGISTRY_URL: "http://image-registry:8081",
     };
-    await expectRefusal(launch(settings), new RegExp(Object.keys(settings).join(" .*")));
+    const started = launch(settings);
+    await expectRefusal(started, "Settings: ");
+    for (const name of Object.keys(settings)) expect(started.output().split(`${name} `), name).toHaveLength(2);
   });
 
   test("a runtime that it has no adapter for", async () => {
@@ -102,6 +104,25 @@ test("the first start shows the operator's password once and makes a private key
     body: JSON.stringify({ username: "admin@localhost", password }),
   });
   expect(answer.status).toBe(200);
+});
+
+test("a first start that is killed before it shows the password leaves that to the next", async () => {
+  const port = String(await findFreePort());
+  const first = launch({ SANDGATE_PORT: port });
+  await vi.waitFor(() => expect(existsSync(join(folder, "data/identity.sqlite"))).toBe(true), {
+    timeout: 20_000,
+    interval: 1,
+  });
+  await first.kill();
+  const second = await launchUntilReady({ SANDGATE_PORT: port });
+  const password = /Sign in as admin@localhost with the password (\S+),/.exec(second.output())?.[1] ?? "";
+  const answer = await fetch(`http://127.0.0.1:${port}/auth/login`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ username: "admin@localhost", password }),
+  });
+  expect(answer.status).toBe(200);
+  expect(existsSync(join(folder, "data/first-password"))).toBe(false);
 });
 
 test("a second platform on the same data folder is refused, and a crash of the first lets it in", async () => {

@@ -41,6 +41,7 @@ try {
     }),
   );
   process.stdout.write(welcome(platform, await platform.problems()));
+  platform.forgetPassword();
 } catch (error) {
   fail(error);
 }

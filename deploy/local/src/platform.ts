@@ -4,16 +4,17 @@ import { openFacade } from "@sandgate/facade";
 import { openIdentityService } from "@sandgate/identity";
 import { openImageRegistryService } from "@sandgate/image-registry";
 import { startAdminServer } from "@sandgate/kit/admin";
-import { openLocalBus } from "@sandgate/kit/bus.local";
+import type { EventBus } from "@sandgate/kit/bus";
 import { createInMemoryNetwork } from "@sandgate/kit/clients";
-import { createLogger } from "@sandgate/kit/logging";
+import { createLogger, type Logger } from "@sandgate/kit/logging";
 import { createMetrics, type Metrics } from "@sandgate/kit/metrics";
 import { openKeyring } from "@sandgate/kit/sealing";
 import type { RunningService, ServiceEnvironment, ServiceName } from "@sandgate/kit/service";
 import { openSandboxService } from "@sandgate/sandbox";
 import { openTelemetryService } from "@sandgate/telemetry";
 import { openWorkspaceService } from "@sandgate/workspace";
-import { openDataFolder } from "./data-folder.ts";
+import { type DataFolder, openDataFolder } from "./data-folder.ts";
+import { openFirstPassword } from "./first-password.ts";
 import type { LocalSettings } from "./settings.ts";
 
 /** Metrics tell about tenants, so they are for this machine alone. */
@@ -23,8 +24,9 @@ const adminHost = "127.0.0.1";
 export interface Platform {
   /** Where the public API listens: "http://127.0.0.1:8080". */
   url: string;
-  /** The operator account that this start made with a password of its own making, to be shown this once. */
+  /** The operator's account, made at the first start with a random password, to be shown until `forgetPassword` is called. */
   firstStart: { username: string; password: string } | undefined;
+  forgetPassword(): void;
   /** What it depends on and can't use now, in one line each. */
   problems(): Promise<string[]>;
   /** Finishes running requests, ends waits, and closes everything. Sandboxes keep running. */
@@ -38,6 +40,9 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
   await requireFreePort("SANDGATE_PORT", settings.host, settings.port);
   if (settings.adminPort !== 0) await requireFreePort("SANDGATE_ADMIN_PORT", adminHost, settings.adminPort);
 
+  const firstPassword =
+    settings.database === "sqlite:" && settings.adminPassword === undefined ? openFirstPassword(folder) : undefined;
+
   const openLogger = (service: string) => createLogger({ service, level: settings.logLevel });
   const processMetrics = createMetrics({ processMetrics: true });
   const registries: [Metrics, ...Metrics[]] = [processMetrics];
@@ -50,7 +55,7 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
   const [keyring, network, bus] = await Promise.all([
     openKeyring({ file: settings.keysFile ?? folder.path("keys.json"), create: true }),
     createInMemoryNetwork(),
-    openLocalBus({ file: folder.path("events.sqlite"), logger: openLogger("bus"), metrics: processMetrics }),
+    openBus(settings.events, folder, openLogger("bus"), processMetrics),
   ]);
 
   async function open<S extends RunningService>(
@@ -60,7 +65,7 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
     const logger = openLogger(name);
     const metrics = openMetrics();
     const service = await openService({
-      env,
+      env: firstPassword ? { ...env, SANDGATE_ADMIN_PASSWORD: firstPassword.password } : env,
       service: name,
       database:
         settings.database === "sqlite:"
@@ -125,7 +130,10 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
 
   return {
     url: await facade.listen(),
-    firstStart: identity.firstStart,
+    firstStart: firstPassword
+      ? { username: settings.adminUsername, password: firstPassword.password }
+      : identity.firstStart,
+    forgetPassword: () => firstPassword?.shown(),
     async problems() {
       const states = Object.entries(await checkDependencies());
       return states.filter(([, state]) => state !== "ok").map(([name, state]) => `${name}: ${state}`);
@@ -139,6 +147,16 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
       folder.release();
     },
   };
+}
+
+/** The bus that the setting's scheme names, imported only when it is chosen. */
+async function openBus(events: string, folder: DataFolder, logger: Logger, metrics: Metrics): Promise<EventBus> {
+  if (events === "local:") {
+    const { openLocalBus } = await import("@sandgate/kit/bus.local");
+    return openLocalBus({ file: folder.path("events.sqlite"), logger, metrics });
+  }
+  const { openNatsBus } = await import("@sandgate/kit/bus.nats");
+  return openNatsBus({ url: events, service: "local", logger, metrics });
 }
 
 /** A port that is taken otherwise shows only when everything else has started. */

@@ -38,9 +38,9 @@ const localSettings = defineSettings({
     default: "sqlite:",
     doc: "The database: SQLite files in SANDGATE_DATA, or a MongoDB replica set as mongodb://….",
   }),
-  events: choice("SANDGATE_EVENTS", ["local:"], {
+  events: text("SANDGATE_EVENTS", {
     default: "local:",
-    doc: "The event bus: within the process, kept in SANDGATE_DATA.",
+    doc: "The event bus: local: (within the process, kept in SANDGATE_DATA) or nats://….",
   }),
   keysFile: text("SANDGATE_KEYS_FILE", {
     optional: true,
@@ -48,7 +48,8 @@ const localSettings = defineSettings({
   }),
 });
 
-export type LocalSettings = SettingValues<typeof localSettings>;
+export type LocalSettings = SettingValues<typeof localSettings> &
+  Pick<SettingValues<typeof identitySettings>, "adminUsername" | "adminPassword">;
 
 const all: readonly SettingDefinitions[] = [
   localSettings,
@@ -74,25 +75,27 @@ export function allSettings(): Setting<unknown>[] {
  * SettingsError that names every bad setting of every part.
  */
 export function readLocalSettings(given: NodeJS.ProcessEnv): { settings: LocalSettings; env: NodeJS.ProcessEnv } {
-  const problems = new Set<string>();
-  for (const definitions of all) {
-    try {
-      readSettings(definitions, given);
-    } catch (error) {
-      if (!(error instanceof SettingsError)) throw error;
-      for (const problem of error.problems) problems.add(problem);
-    }
+  const problems: string[] = [];
+  try {
+    readSettings(Object.fromEntries(allSettings().map((setting) => [setting.name, setting])), given);
+  } catch (error) {
+    if (!(error instanceof SettingsError)) throw error;
+    problems.push(...error.problems);
   }
   if (!/^(sqlite:$|mongodb(\+srv)?:\/\/)/.test(given.SANDGATE_DATABASE || "sqlite:")) {
-    problems.add("SANDGATE_DATABASE must be sqlite: or mongodb://…");
+    problems.push("SANDGATE_DATABASE must be sqlite: or mongodb://…");
+  }
+  if (!/^(local:$|nats:\/\/)/.test(given.SANDGATE_EVENTS || "local:")) {
+    problems.push("SANDGATE_EVENTS must be local: or nats://…");
   }
   for (const service of serviceNames) {
     const name = `SANDGATE_${service.replace("-", "_").toUpperCase()}_URL`;
-    if (given[name]) problems.add(`${name} can't be set here: on one machine every service is in this process`);
+    if (given[name]) problems.push(`${name} can't be set here: on one machine every service is in this process`);
   }
-  if (problems.size > 0) throw new SettingsError([...problems]);
+  if (problems.length > 0) throw new SettingsError(problems);
 
-  const settings = readSettings(localSettings, given);
+  const { adminUsername, adminPassword } = readSettings(identitySettings, given);
+  const settings = { ...readSettings(localSettings, given), adminUsername, adminPassword };
   const { host, port } = settings;
   const shownHost = host === "0.0.0.0" || host === "::" ? "127.0.0.1" : host.includes(":") ? `[${host}]` : host;
   const env = {

@@ -1,0 +1,23 @@
+import { randomBytes } from "node:crypto";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import type { DataFolder } from "./data-folder.ts";
+
+/** The operator's first password where no setting names one. */
+export interface FirstPassword {
+  password: string;
+  /** Forgets it; only its hash is kept from now on. */
+  shown(): void;
+}
+
+/**
+ * Makes the password at the first start, in a file of its own (0600) until it was shown, so that a start which is ended
+ * after it made the operator's account and before it printed the password loses nothing. Undefined at every later start.
+ */
+export function openFirstPassword(folder: DataFolder): FirstPassword | undefined {
+  const file = folder.path("first-password");
+  if (!existsSync(file)) {
+    if (existsSync(folder.path("identity.sqlite"))) return undefined;
+    writeFileSync(file, randomBytes(18).toString("base64url"), { mode: 0o600, flush: true });
+  }
+  return { password: readFileSync(file, "utf8"), shown: () => rmSync(file, { force: true }) };
+}
