@@ -42,9 +42,14 @@ export function isPrivateHost(host: string): boolean {
   return name === "localhost" || name.endsWith(".localhost");
 }
 
+/** The only IPv6 addresses given out for the internet (RFC 4291, 2.4); some of it is reserved. */
+const globalUnicast = ipaddr.IPv6.parseCIDR("2000::/3");
+
 /** Whether the whole internet means the same by this address: not private, loopback, link-local, shared or reserved. */
 function isPublic(address: string): boolean {
-  return ipaddr.isValid(address) && ipaddr.process(address).range() === "unicast";
+  if (!ipaddr.isValid(address)) return false;
+  const parsed = ipaddr.process(address);
+  return parsed.range() === "unicast" && (parsed instanceof ipaddr.IPv4 || parsed.match(globalUnicast));
 }
 
 /** Takes host[:port] apart; brackets around an IPv6 address go. */
