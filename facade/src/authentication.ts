@@ -16,6 +16,11 @@ export interface SignedIn {
 export interface Authenticator {
   /** Checks an Authorization header. Throws UNAUTHENTICATED or INVALID_TOKEN. */
   authenticate(authorization: string | undefined, requestId: string): Promise<SignedIn>;
+  /**
+   * Throws INVALID_TOKEN when the credential of a request that is being answered was revoked, or its session has ended. An
+   * access token that only ran out meanwhile stays good for that request.
+   */
+  confirm(signedIn: SignedIn, authorization: string | undefined, requestId: string): Promise<void>;
   close(): void;
 }
 
@@ -45,17 +50,23 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
     };
   }
 
+  async function authenticate(authorization: string | undefined, requestId: string): Promise<SignedIn> {
+    const token = readBearer(authorization);
+    if (!token.startsWith(apiTokenPrefix)) {
+      if (token.length > maxTokenLength) throw new DomainError("INVALID_TOKEN", "The token is not valid.");
+      return sessions.verify(token, requestId);
+    }
+    if (token.length > maxApiTokenLength) throw new DomainError("INVALID_TOKEN", "The API token is not valid.");
+    // The token itself is kept nowhere.
+    const key = createHash("sha256").update(token).digest("base64");
+    return apiTokens.get(key, () => verifyApiToken(token, requestId));
+  }
+
   return {
-    async authenticate(authorization, requestId) {
-      const token = readBearer(authorization);
-      if (!token.startsWith(apiTokenPrefix)) {
-        if (token.length > maxTokenLength) throw new DomainError("INVALID_TOKEN", "The token is not valid.");
-        return sessions.verify(token, requestId);
-      }
-      if (token.length > maxApiTokenLength) throw new DomainError("INVALID_TOKEN", "The API token is not valid.");
-      // The token itself is kept nowhere.
-      const key = createHash("sha256").update(token).digest("base64");
-      return apiTokens.get(key, () => verifyApiToken(token, requestId));
+    authenticate,
+    async confirm({ user }, authorization, requestId) {
+      if (user.credential === "session") await sessions.confirm(user.credentialId, requestId);
+      else await authenticate(authorization, requestId);
     },
     close() {
       for (const stop of unwatch) stop();

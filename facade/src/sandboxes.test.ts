@@ -186,6 +186,30 @@ it("ends a wait whose client goes away", async () => {
   await ended;
 });
 
+it("tells nothing at the end of a wait to who has lost access meanwhile", async () => {
+  wait = async () => {
+    platform.state.role = Role.UNSPECIFIED;
+    platform.bus.signal("workspace.membership", `${workspaceId} ${userId}`);
+    return sandboxMessage();
+  };
+  const removed = await post("/sandboxes/wait", { sandbox_id: "box" });
+  platform.state.role = Role.OWNER;
+  platform.bus.signal("workspace.membership", `${workspaceId} ${userId}`);
+  expect(removed.json().error.code).toBe("workspace_forbidden");
+
+  wait = async () => {
+    platform.bus.signal("identity.sessions.ended", sessionId);
+    return sandboxMessage();
+  };
+  expect((await post("/sandboxes/wait", { sandbox_id: "box" })).json().error.code).toBe("invalid_token");
+});
+
+it("reports labels that are too many once, not each of them", async () => {
+  const labels = Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`l${i}`, i]));
+  const { error } = (await post("/sandboxes/provision", { image_id: "i", labels })).json();
+  expect(error.details).toEqual([{ field: "body.labels", issue: "must have 64 entries or fewer" }]);
+});
+
 it("caps the open waits of a credential", async () => {
   const waiting: (() => void)[] = [];
   const all = new Promise<void>((resolve) => {

@@ -30,6 +30,8 @@ interface Session {
 export interface SessionVerifier {
   /** Whose access token this is. Throws INVALID_TOKEN. */
   verify(token: string, requestId: string): Promise<SignedIn>;
+  /** Throws INVALID_TOKEN when the session is over. */
+  confirm(sessionId: string, requestId: string): Promise<void>;
   /** The session is over from now on, whatever identity's next answer says, which may be from before. */
   end(sessionId: string): void;
 }
@@ -103,6 +105,11 @@ export function createSessionVerifier(o: {
     }
   }
 
+  function requireOpen(sessionId: string, known: Knowledge): void {
+    if (!known.ended.has(sessionId) && !ended.has(sessionId)) return;
+    throw new DomainError("INVALID_TOKEN", "The session has ended.", { hint: "Sign in again with POST /auth/login." });
+  }
+
   return {
     async verify(token, requestId) {
       const known = await know(requestId);
@@ -113,12 +120,11 @@ export function createSessionVerifier(o: {
         if (sessions.size >= rememberedTokens) sessions.clear();
         sessions.set(token, session);
       }
-      if (known.ended.has(session.sessionId) || ended.has(session.sessionId)) {
-        throw new DomainError("INVALID_TOKEN", "The session has ended.", {
-          hint: "Sign in again with POST /auth/login.",
-        });
-      }
+      requireOpen(session.sessionId, known);
       return session.signedIn;
+    },
+    async confirm(sessionId, requestId) {
+      requireOpen(sessionId, await know(requestId));
     },
     end(sessionId) {
       ended.set(sessionId, now());

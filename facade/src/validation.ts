@@ -31,7 +31,7 @@ const places = ["path", "query", "header", "body"] as const;
 type Place = (typeof places)[number];
 
 interface ObjectSchema {
-  properties: Record<string, { type?: string | string[] }>;
+  properties: Record<string, { type?: string | string[]; maxProperties?: number }>;
 }
 
 /** The schemas of a route, place by place. */
@@ -69,9 +69,26 @@ export function compileCheck(schema: FastifySchema | undefined): (request: Fasti
     if (path) check("path", request.params);
     if (query) check("query", coerceQuery(request.query, queryTypes));
     if (header) check("header", pickHeaders(request, headerNames, violations));
-    if (body) check("body", request.body);
+    if (body) check("body", leaveOutCrowds(request.body, body, violations));
     return violations;
   };
+}
+
+/**
+ * The body without the entries of fields that have too many of them, which are reported here: an error for each of the
+ * hundred thousand that fit into a body would keep the process busy for a second.
+ */
+function leaveOutCrowds(body: unknown, { properties }: ObjectSchema, violations: Violation[]): unknown {
+  if (typeof body !== "object" || body === null) return body;
+  let lighter: object = body;
+  for (const [name, { maxProperties: most }] of Object.entries(properties)) {
+    const value: unknown = most === undefined ? undefined : Reflect.get(body, name);
+    if (most === undefined || typeof value !== "object" || value === null || Array.isArray(value)) continue;
+    if (Object.keys(value).length <= most) continue;
+    violations.push({ field: `body.${name}`, issue: `must have ${most} entries or fewer` });
+    lighter = { ...lighter, [name]: {} };
+  }
+  return lighter;
 }
 
 /** Query names for which an empty value means the default. */

@@ -1,8 +1,10 @@
 import { DomainError } from "@sandgate/kit/errors";
 import { type Sandbox as SandboxMessage, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
+import { enterWorkspace } from "../admission.ts";
 import { fromStateNames, present, toSandbox } from "../records.ts";
 import { callFor, opaqueId, signedInOf } from "../request-context.ts";
 import type { App, RouteContext } from "../route.ts";
+import type { RouteRules } from "../route-rules.ts";
 import {
   CreatingInWorkspaceHeaders,
   NoContent,
@@ -22,7 +24,8 @@ const waitGraceMs = 5_000;
 
 const noSuchImage = () => new DomainError("IMAGE_NOT_FOUND", "The workspace has no such image.");
 
-export function addSandboxRoutes(app: App, { clients: { sandbox }, openCalls }: RouteContext): void {
+export function addSandboxRoutes(app: App, { clients, authenticator, scope, openCalls }: RouteContext): void {
+  const { sandbox } = clients;
   app.post(
     "/sandboxes/provision",
     {
@@ -52,16 +55,15 @@ export function addSandboxRoutes(app: App, { clients: { sandbox }, openCalls }: 
     },
   );
 
+  const waitRules: RouteRules = {
+    credential: "any",
+    workspace: "header",
+    errors: ["sandbox_not_found", "sandbox_not_ready", "provisioning_failed", "conflict"],
+  };
   app.post(
     "/sandboxes/wait",
     {
-      config: {
-        rules: {
-          credential: "any",
-          workspace: "header",
-          errors: ["sandbox_not_found", "sandbox_not_ready", "provisioning_failed", "conflict"],
-        },
-      },
+      config: { rules: waitRules },
       schema: {
         tags,
         summary: "Wait until a sandbox is ready",
@@ -78,6 +80,9 @@ export function addSandboxRoutes(app: App, { clients: { sandbox }, openCalls }: 
           { idsOrNames: [sandboxIdOf(sandbox_id)], timeoutSeconds },
           callFor(request, { signal: wait.signal, timeoutMs: timeoutSeconds * 1000 + waitGraceMs }),
         );
+        // What was true when the wait began may not be any more.
+        await authenticator.confirm(signedInOf(request), request.headers.authorization, request.id);
+        await enterWorkspace(scope, waitRules, request);
         return toSandbox(requireReady(present(sandboxes[0])));
       } catch (error) {
         if (openCalls.draining && wait.signal.aborted) {
