@@ -149,7 +149,8 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
   let runtimeTrouble: DomainError | undefined;
   let checkedAt = 0;
   let sweepTimer: NodeJS.Timeout | undefined;
-  let sweeping: Promise<void> = Promise.resolve();
+  let sweeping: Promise<void> | undefined;
+  let sweepAgain = false;
   let stopListening = () => {};
 
   // ---- one sandbox -------------------------------------------------------------------------------------------------
@@ -510,23 +511,36 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
 
   // ---- all of them -------------------------------------------------------------------------------------------------
 
+  /** Plans the next sweep, one at a time: asked for while one runs, it comes soon after that. */
   function sweepSoon(ms: number): void {
     if (stopped.signal.aborted) {
       return;
     }
+    if (sweeping) {
+      sweepAgain = true;
+      return;
+    }
     clearTimeout(sweepTimer);
     sweepTimer = setTimeout(() => {
-      sweeping = sweep()
-        .catch((error) => {
-          if (error instanceof DomainError && error.reason === "RUNTIME_UNAVAILABLE") {
-            noteTrouble(error);
-          } else {
-            logger.error({ err: error }, "a sweep of the engine failed and will be tried again");
-          }
-          return false;
-        })
-        .then((soon) => sweepSoon(soon ? lostObjectSweepMs : sweepMs));
+      sweepAgain = false;
+      sweeping = runSweep().then((soon) => {
+        sweeping = undefined;
+        sweepSoon(soon || sweepAgain ? lostObjectSweepMs : sweepMs);
+      });
     }, ms);
+  }
+
+  async function runSweep(): Promise<boolean> {
+    try {
+      return await sweep();
+    } catch (error) {
+      if (error instanceof DomainError && error.reason === "RUNTIME_UNAVAILABLE") {
+        noteTrouble(error);
+      } else {
+        logger.error({ err: error }, "a sweep of the engine failed and will be tried again");
+      }
+      return false;
+    }
   }
 
   async function checkRuntime(): Promise<void> {
