@@ -5,15 +5,16 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { makeKeys } from "@sandgate/kit/internal-keys";
 import { type ServiceName, serviceNames } from "@sandgate/kit/service";
-import { MongoClient } from "mongodb";
+import type { ContainerInfo } from "dockerode";
+import { type Db, MongoClient } from "mongodb";
 import { probeMongo, startReplicaSet, type TestReplicaSet } from "./mongo.ts";
 import { findNatsServer, startNats, type TestNats } from "./nats.ts";
-import { defaultImageSetting, removeContainers, withoutSettings } from "./platform.ts";
+import { defaultImageSetting, listInstallation, removeContainers, withoutSettings } from "./platform.ts";
 import { findFreePort, type RunningProcess, startProcess } from "./process.ts";
 import { requireServer } from "./require.ts";
 
 const root = join(import.meta.dirname, "../..");
-const startTimeoutMs = 90_000;
+const startTimeoutMs = 240_000;
 
 export type Part = "facade" | ServiceName;
 export const parts: readonly Part[] = ["facade", ...serviceNames];
@@ -31,8 +32,8 @@ export interface Replica {
   kill(): Promise<void>;
   /** SIGTERM, and the exit code. */
   terminate(): Promise<number | null>;
-  /** Starts it again on the same ports once it has ended. Resolves when it is ready. */
-  start(): Promise<void>;
+  /** Starts it again on the same ports once it has ended, these settings changed. Resolves when it is ready. */
+  start(settings?: Record<string, string>): Promise<void>;
 }
 
 /** The platform as processes of its own on a real MongoDB replica set and a real nats-server, both its own. */
@@ -52,8 +53,10 @@ export interface DistributedPlatform {
   readonly replicas: readonly Replica[];
   /** A replica by its place. */
   replica(part: Part, index: number): Replica;
-  /** The label of its containers. */
-  installationId(): Promise<string>;
+  /** Reads a service's database. */
+  database(service: ServiceName): Db;
+  /** The containers of its sandboxes, in whatever state; of one sandbox when it is named. */
+  containers(sandboxId?: string): Promise<ContainerInfo[]>;
   /** Ends everything, and removes its sandboxes and its folders. */
   stop(): Promise<void>;
 }
@@ -109,6 +112,8 @@ export async function startDistributed(
   const admin = { username: "admin@localhost", password: randomBytes(12).toString("base64url") };
   const common = {
     ...withoutSettings(process.env),
+    // The same modules are compiled in a dozen processes.
+    NODE_COMPILE_CACHE: join(root, ".cache/compiled"),
     ...Object.fromEntries(
       serviceNames.map((service) => [`SANDGATE_${toVariable(service)}_URL`, urlsOf(service).join(",")]),
     ),
@@ -145,15 +150,10 @@ export async function startDistributed(
   );
   await Promise.all(replicas.map((each) => each.ready()));
 
-  const installationId = async (): Promise<string> => {
-    const client = new MongoClient(mongo.url);
-    try {
-      const found = await client.db("sandgate_sandbox").collection("installation").findOne({});
-      return String(found?.installationId);
-    } finally {
-      await client.close();
-    }
-  };
+  const client = starting.adopt(new MongoClient(mongo.url), (each) => each.close());
+  const database = (service: ServiceName) => client.db(`sandgate_${service.replaceAll("-", "_")}`);
+  const installation = await database("sandbox").collection("installation").findOne({});
+  const installationId = String(installation?.installationId);
   const started = starting.move();
   return {
     url,
@@ -169,11 +169,11 @@ export async function startDistributed(
       if (!found) throw new Error(`there is no replica ${index} of ${part}`);
       return found;
     },
-    installationId,
+    database,
+    containers: (sandboxId) => listInstallation(installationId, sandboxId),
     async stop() {
-      const installation = await installationId();
       await Promise.all(replicas.map((each) => each.kill()));
-      await removeContainers(installation);
+      await removeContainers(installationId);
       await started.disposeAsync();
     },
   };
@@ -193,7 +193,8 @@ function launchReplica(o: {
 }): Replica & { ready(): Promise<void> } {
   const program = o.part === "facade" ? "facade/src/main.ts" : `services/${o.part}/src/main.ts`;
   const adminUrl = `http://127.0.0.1:${o.adminPort}`;
-  const launch = () => startProcess(process.execPath, [join(root, program)], { cwd: root, env: o.env });
+  const launch = (settings: Record<string, string> = {}) =>
+    startProcess(process.execPath, [join(root, program)], { cwd: root, env: { ...o.env, ...settings } });
   let running = launch();
   const ready = async (): Promise<void> => {
     const deadline = Date.now() + startTimeoutMs;
@@ -215,8 +216,8 @@ function launchReplica(o: {
     },
     kill: () => running.kill(),
     terminate: () => running.stop(60_000),
-    async start() {
-      running = launch();
+    async start(settings) {
+      running = launch(settings);
       await ready();
     },
     ready,

@@ -2,8 +2,7 @@ import { join } from "node:path";
 import { DatabaseSync, type SQLOutputValue } from "node:sqlite";
 import type { ContainerInfo } from "dockerode";
 import { type Answer, type Client, createClient, expectStatus, type RequestOptions } from "../conformance/client.ts";
-import { openTestEngine } from "./images.ts";
-import type { TestPlatform } from "./platform.ts";
+import { listInstallation, type TestPlatform } from "./platform.ts";
 
 /** The operator of a platform in its personal workspace, by an API token, which outlives restarts. */
 export interface Operator extends Client {
@@ -26,7 +25,7 @@ export interface Operator extends Client {
   openSession(): Promise<string>;
 }
 
-export async function openOperator(platform: TestPlatform): Promise<Operator> {
+export async function openOperator(platform: Pick<TestPlatform, "url" | "admin">): Promise<Operator> {
   const client = createClient(platform.url);
   const openSession = async (): Promise<string> =>
     expectStatus(await client.post("/auth/login", platform.admin), 200).tokens.access_token;
@@ -85,7 +84,5 @@ export function readRows(
 /** The containers of this platform's sandboxes, in whatever state; of one sandbox when it is named. */
 export async function listContainers(platform: TestPlatform, sandboxId?: string): Promise<ContainerInfo[]> {
   const [installation] = readRows(platform, "sandbox", "SELECT id FROM installation");
-  const label = [`sandgate.io/installation=${installation?.id}`];
-  if (sandboxId !== undefined) label.push(`sandgate.io/sandbox-id=${sandboxId}`);
-  return openTestEngine().listContainers({ all: true, filters: { label } });
+  return listInstallation(String(installation?.id), sandboxId);
 }

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
+import type { ContainerInfo } from "dockerode";
 import { openTestEngine } from "./images.ts";
 import { findFreePort, type RunningProcess, startProcess } from "./process.ts";
 
@@ -134,7 +135,13 @@ async function removeSandboxes(dataFolder: string): Promise<void> {
 export async function removeContainers(installationId: string): Promise<void> {
   const engine = openTestEngine();
   if (!(await engine.ping().catch(() => undefined))) return;
-  const label = `sandgate.io/installation=${installationId}`;
-  const containers = await engine.listContainers({ all: true, filters: { label: [label] } });
+  const containers = await listInstallation(installationId);
   await Promise.all(containers.map((container) => engine.getContainer(container.Id).remove({ force: true, v: true })));
+}
+
+/** The containers of an installation's sandboxes, in whatever state; of one sandbox when it is named. */
+export async function listInstallation(installationId: string, sandboxId?: string): Promise<ContainerInfo[]> {
+  const label = [`sandgate.io/installation=${installationId}`];
+  if (sandboxId !== undefined) label.push(`sandgate.io/sandbox-id=${sandboxId}`);
+  return openTestEngine().listContainers({ all: true, filters: { label } });
 }

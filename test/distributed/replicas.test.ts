@@ -1,0 +1,369 @@
+import { randomInt } from "node:crypto";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { credentials, Client as GrpcClient, Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import { createInternalKeys } from "@sandgate/kit/internal-auth";
+import { openTokenSigner } from "@sandgate/kit/internal-keys";
+import { createLogger } from "@sandgate/kit/logging";
+import { type ServiceName, serviceNames } from "@sandgate/kit/service";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import {
+  type Answer,
+  type Client,
+  createClient,
+  expectError,
+  expectStatus,
+  uniqueName,
+} from "../conformance/client.ts";
+import { type DistributedPlatform, requireDistributed, startDistributed } from "../support/distributed.ts";
+import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
+import { type Operator, openOperator } from "../support/operator.ts";
+import { requireServer } from "../support/require.ts";
+
+vi.setConfig({ testTimeout: 240_000, hookTimeout: 300_000 });
+
+const isAvailable = (await requireDistributed()) && (await requireServer("docker", probeEngine));
+
+describe.runIf(isAvailable)("several replicas of each process", () => {
+  const engine = openTestEngine();
+  let platform: DistributedPlatform;
+  let facades: Client[];
+  let operator: Operator;
+  let images: TestImage[];
+  let idleImageId: string;
+  let gatedImageId: string;
+
+  beforeAll(async () => {
+    images = await Promise.all([
+      buildImage(engine, { command: ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"] }),
+      buildImage(engine, {
+        command: ["sh", "-c", "while [ ! -e /go ]; do sleep 0.1; done; echo went; exec httpd -f -p 8080 -h /www"],
+        files: { "/www/index.html": "here" },
+      }),
+    ]);
+    platform = await startDistributed({
+      replicas: { facade: 3 },
+      settings: { SANDGATE_WORKSPACE_MAX_SANDBOXES: "0", SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0" },
+    });
+    facades = [0, 1, 2].map((index) => createClient(platform.replica("facade", index).url));
+    operator = await openOperator(platform);
+    [idleImageId = "", gatedImageId = ""] = await Promise.all([
+      operator.registerImage(images[0]?.reference ?? ""),
+      operator.registerImage(images[1]?.reference ?? "", { readiness_port: 8080 }),
+    ]);
+  });
+  afterAll(async () => {
+    await platform?.stop();
+    await Promise.all(images.map((image) => image.remove()));
+  });
+
+  /** Any facade. */
+  const someFacade = (): Client => facades[randomInt(facades.length)] ?? operator;
+
+  /** Of each shard, the replica that has its lease now. */
+  async function shardHolders(): Promise<string[]> {
+    const leases = await platform
+      .database("sandbox")
+      .collection<{ _id: string; holder: string }>("kit_leases")
+      .find({ _id: /^sandbox\.shard\./, $expr: { $gt: ["$expiresAt", "$$NOW"] } })
+      .toArray();
+    return leases.map(({ holder }) => holder);
+  }
+
+  async function listAll(path: string, field: string, options: object): Promise<Record<string, string>[]> {
+    const found: Record<string, string>[] = [];
+    for (let cursor: string | null = ""; cursor !== null; ) {
+      const page = expectStatus(await someFacade().get(`${path}?limit=500&cursor=${cursor}`, options), 200);
+      found.push(...page[field]);
+      cursor = page.next_cursor;
+    }
+    return found;
+  }
+
+  describe("internal calls", () => {
+    const logger = createLogger({ service: "test", level: "silent" });
+    const methods: [service: ServiceName, method: string][] = [
+      ["identity", "sandgate.identity.v1.IdentityService/BatchGetUsers"],
+      ["workspace", "sandgate.workspace.v1.WorkspaceService/GetMembership"],
+      ["image-registry", "sandgate.imageregistry.v1.ImageRegistryService/ListImages"],
+      ["sandbox", "sandgate.sandbox.v1.SandboxService/GetInstallation"],
+      ["telemetry", "sandgate.telemetry.v1.TelemetryService/QueryTelemetry"],
+    ];
+
+    /** The gRPC status that a call with an empty message ends with. */
+    async function callOver(service: ServiceName, method: string, token?: string): Promise<status> {
+      const client = new GrpcClient(new URL(platform.replica(service, 0).url).host, credentials.createInsecure());
+      const metadata = new Metadata();
+      if (token !== undefined) metadata.set("authorization", `Bearer ${token}`);
+      try {
+        return await new Promise((resolve) => {
+          const done = (error: ServiceError | null) => resolve(error?.code ?? status.OK);
+          client.makeUnaryRequest(`/${method}`, Buffer.from, (bytes) => bytes, Buffer.alloc(0), metadata, done);
+        });
+      } finally {
+        client.close();
+      }
+    }
+    const signerOf = (caller: string) =>
+      openTokenSigner({ caller, file: join(platform.keysFolder, `${caller}.jwk.json`), logger });
+
+    test.each(methods)("%s refuses those without a valid token", async (service, method) => {
+      const strangers = await createInternalKeys(["facade"]);
+      const signer = await signerOf("facade");
+      const other = serviceNames.find((name) => name !== service) ?? "";
+      const tokens = [
+        undefined,
+        "nonsense",
+        operator.as.token,
+        await strangers.signer("facade").mint(service, { passedOn: false }),
+        await signer.mint(other, { passedOn: false }),
+      ];
+      for (const token of tokens) expect(await callOver(service, method, token)).toBe(status.UNAUTHENTICATED);
+      signer.close();
+    });
+
+    test("a valid token of a caller that may is enough, of another is not", async () => {
+      const path = "sandgate.sandbox.v1.SandboxService/GetInstallation";
+      for (const [caller, expected] of [
+        ["telemetry", status.OK],
+        ["identity", status.PERMISSION_DENIED],
+      ] as const) {
+        const signer = await signerOf(caller);
+        expect(await callOver("sandbox", path, await signer.mint("sandbox", { passedOn: false })), caller).toBe(
+          expected,
+        );
+        signer.close();
+      }
+    });
+  });
+
+  test("waits and live tails hear of a change through whichever replicas they run", async () => {
+    const sandboxId = await operator.provision(gatedImageId);
+    const container = engine.getContainer(`sandgate-${sandboxId}`);
+    await expect
+      .poll(
+        () =>
+          container.inspect().then(
+            ({ State }) => State.Running,
+            () => false,
+          ),
+        { timeout: 60_000 },
+      )
+      .toBe(true);
+
+    const startedAt = Date.now();
+    // Two from each facade, which calls its replicas in turn.
+    const waits = [...facades, ...facades].map(async (facade) => {
+      const body = { sandbox_id: sandboxId, timeout_seconds: 100 };
+      const answer = await facade.post("/sandboxes/wait", body, operator.as);
+      return { answer, at: Date.now() };
+    });
+    const tails = [...facades, ...facades].map((facade) => readTailUntil(facade, sandboxId, "went"));
+    // A wait reads again every 5 s, so from here nothing but a signal wakes one for 4 s.
+    await delay(6_000);
+    const exec = await container.exec({ Cmd: ["touch", "/go"] });
+    await exec.start({});
+    for (const { answer, at } of await Promise.all(waits)) {
+      expect(expectStatus(answer, 200)).toMatchObject({ id: sandboxId, state: "ready" });
+      expect(at - startedAt).toBeLessThan(9_500);
+    }
+    await Promise.all(tails);
+    expectStatus(await operator.delete(`/sandboxes/${sandboxId}`, operator.as), 204);
+  });
+
+  /** Follows the live stream until a log line is this. Rejects when it ends before. */
+  async function readTailUntil(facade: Client, sandboxId: string, line: string): Promise<void> {
+    const abort = new AbortController();
+    const { token, workspace } = operator.as;
+    const response = await fetch(`${facade.url}/sandbox/monitoring/${sandboxId}/stream`, {
+      headers: { authorization: `Bearer ${token}`, "x-workspace-id": workspace },
+      signal: abort.signal,
+    });
+    expect(response.status).toBe(200);
+    let text = "";
+    for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+      text += chunk;
+      if (text.includes(`"log":"${line}"`)) {
+        abort.abort();
+        return;
+      }
+    }
+    throw new Error(`the stream ended: ${text}`);
+  }
+
+  test("the work of a sandbox replica that was killed is taken over within 10 s", async () => {
+    await expect.poll(async () => new Set(await shardHolders()).size, { timeout: 30_000 }).toBe(2);
+    const provision = () => someFacade().post("/sandboxes/provision", { image_id: idleImageId }, operator.as);
+    const before = await Promise.all([1, 2, 3, 4].map(provision));
+    await platform.replica("sandbox", 0).kill();
+    const taken = expect
+      .poll(async () => [(await shardHolders()).length, new Set(await shardHolders()).size], { timeout: 10_000 })
+      .toEqual([64, 1]);
+    const after = await Promise.all([1, 2, 3, 4].map(provision));
+    await taken;
+    const sandboxIds = [...before, ...after].map((answer) => expectStatus(answer, 201).id);
+    for (const sandboxId of sandboxIds) {
+      const ready = await someFacade().post("/sandboxes/wait", { sandbox_id: sandboxId }, operator.as);
+      expect(expectStatus(ready, 200)).toMatchObject({ id: sandboxId, state: "ready" });
+      expect(await platform.containers(sandboxId)).toHaveLength(1);
+    }
+    await platform.replica("sandbox", 0).start();
+    await expect.poll(async () => new Set(await shardHolders()).size, { timeout: 30_000 }).toBe(2);
+    for (const id of sandboxIds) expectStatus(await someFacade().delete(`/sandboxes/${id}`, operator.as), 204);
+    await expect.poll(() => platform.containers(), { timeout: 90_000 }).toEqual([]);
+  });
+
+  describe("a create with an Idempotency-Key", () => {
+    const kinds: [service: ServiceName, path: string, field: string, plural: string, body: () => object][] = [
+      ["workspace", "/workspaces", "name", "workspaces", () => ({})],
+      ["image-registry", "/sandbox-images", "name", "images", () => ({ image: "busybox" })],
+      ["identity", "/api-tokens/", "description", "api_tokens", () => ({})],
+      ["sandbox", "/sandboxes/provision", "name", "sandboxes", () => ({ image_id: idleImageId })],
+    ];
+
+    test.each(kinds)(
+      "happens once at %s, asked of three facades and after a kill",
+      async (service, path, field, plural, body) => {
+        const options = service === "identity" ? { token: await operator.openSession() } : operator.as;
+        const prefix = uniqueName("once");
+        const sender = (name: string) => (facade: Client) =>
+          facade.post(path, { ...body(), [field]: name }, { ...options, headers: { "idempotency-key": name } });
+
+        const atOnce = (await Promise.all(facades.map(sender(`${prefix}-0`)))).map((answer) =>
+          expectStatus(answer, 201),
+        );
+        for (const answer of atOnce) expect(answer).toEqual(atOnce[0]);
+
+        for (const round of [1, 2]) {
+          const send = sender(`${prefix}-${round}`);
+          const [first = operator, ...others] = facades;
+          const pending = send(first).catch(() => undefined);
+          await delay(randomInt(40));
+          const replica = platform.replica(service, round % 2);
+          await replica.kill();
+          const answered = await pending;
+          const again = (await Promise.all(others.map(send))).map((answer) => expectStatus(answer, 201));
+          for (const answer of again) expect(answer).toEqual(again[0]);
+          if (answered?.status === 201) expect(again[0]).toEqual(answered.body);
+          await replica.start();
+        }
+        const listed = await listAll(path.replace("/provision", ""), plural, options);
+        const mine = listed.map((record) => record[field] ?? "").filter((name) => name.startsWith(prefix));
+        expect(mine.sort()).toEqual([0, 1, 2].map((round) => `${prefix}-${round}`));
+      },
+    );
+  });
+
+  describe("SIGTERM", () => {
+    /** Requests of every kind to all facades, three at a time, until it is stopped. */
+    function startLoad() {
+      const failures: string[] = [];
+      let answered = 0;
+      let going = true;
+      const kinds: ((facade: Client) => Promise<Answer>)[] = [
+        (facade) => facade.get("/workspaces", operator.as),
+        (facade) => facade.get("/sandboxes", operator.as),
+        (facade) => facade.get("/sandbox-images", operator.as),
+        (facade) => facade.post("/workspaces", { name: "load" }, operator.as),
+        (facade) => facade.post("/sandbox-images", { name: "load", image: "busybox" }, operator.as),
+        (facade) => facade.get("/auth/nowhere", operator.as),
+      ];
+      const callers = [0, 1, 2].map(async (caller) => {
+        for (let turn = caller; going; turn++) {
+          const send = kinds[turn % kinds.length];
+          const answer = await send?.(someFacade());
+          if (!answer || answer.status >= 500) failures.push(`kind ${turn % kinds.length}: ${answer?.text}`);
+          answered++;
+        }
+      });
+      return {
+        failures,
+        answered: () => answered,
+        async stop() {
+          going = false;
+          await Promise.all(callers);
+        },
+      };
+    }
+
+    test("a replica of each service is restarted, one after the other, and no request fails", async () => {
+      const load = startLoad();
+      try {
+        for (const service of serviceNames) {
+          const replica = platform.replica(service, 0);
+          const before = load.answered();
+          await expect.poll(load.answered, { timeout: 60_000 }).toBeGreaterThan(before + 20);
+          expect(await replica.terminate(), replica.process.output().slice(-2_000)).toBe(0);
+          await replica.start();
+        }
+      } finally {
+        await load.stop();
+      }
+      expect(load.failures).toEqual([]);
+    });
+
+    test("a facade answers what it has taken, ends its streams and goes", async () => {
+      const sandboxId = await operator.provision(gatedImageId);
+      const replica = platform.replica("facade", 2);
+      const facade = createClient(replica.url);
+      const waits = [1, 2, 3].map(() =>
+        facade.post("/sandboxes/wait", { sandbox_id: sandboxId, timeout_seconds: 120 }, operator.as),
+      );
+      const stream = await fetch(`${replica.url}/sandbox/monitoring/${sandboxId}/stream`, {
+        headers: { authorization: `Bearer ${operator.as.token}`, "x-workspace-id": operator.as.workspace },
+      });
+      await delay(2_000);
+      const ended = stream.text();
+      const exitCode = replica.terminate();
+      for (const answer of await Promise.all(waits)) expectError(answer, "sandbox_not_ready");
+      await ended;
+      expect(await exitCode).toBe(0);
+      await replica.start();
+      expectStatus(await operator.delete(`/sandboxes/${sandboxId}`, operator.as), 204);
+    });
+  });
+
+  test("all processes, MongoDB and NATS are started in any order after a power cut", async () => {
+    const [server] = platform.mongo.members;
+    await Promise.all([...platform.replicas.map((replica) => replica.kill()), platform.nats.kill(), server?.kill()]);
+    const shuffled = platform.replicas.map((replica) => ({ replica, at: Math.random() })).sort((a, b) => a.at - b.at);
+    const starts = shuffled.map(({ replica }) => replica.start());
+    await delay(3_000);
+    await platform.nats.start();
+    await delay(1_000);
+    await server?.start();
+    await Promise.all(starts);
+    const sandboxId = await operator.provisionReady(idleImageId);
+    expect(await platform.containers(sandboxId)).toHaveLength(1);
+    expectStatus(await operator.delete(`/sandboxes/${sandboxId}`, operator.as), 204);
+  });
+
+  test("a rate limit holds over three facades, within a tenth", async () => {
+    const limit = 60;
+    await Promise.all(
+      [0, 1, 2].map(async (index) => {
+        const facade = platform.replica("facade", index);
+        await facade.kill();
+        await facade.start({ SANDGATE_RATE_LIMIT: String(limit) });
+      }),
+    );
+    const session = { token: await operator.openSession() };
+    const created = await someFacade().post("/api-tokens/", { description: "limited" }, session);
+    const { token } = expectStatus(created, 201);
+    let allowed = 0;
+    await Promise.all(
+      facades.map(async (facade) => {
+        for (let refused = 0; refused < 5; ) {
+          const answer = await facade.get("/workspaces", { token });
+          if (answer.status === 429) refused++;
+          else {
+            expectStatus(answer, 200);
+            allowed++;
+          }
+        }
+      }),
+    );
+    expect(allowed).toBeGreaterThanOrEqual(limit * 0.9);
+    expect(allowed).toBeLessThanOrEqual(limit * 1.1);
+  });
+});
