@@ -237,6 +237,8 @@ export const SandboxQuery = Type.Object({
   ),
   label: Type.Optional(
     Type.Array(Type.String({ pattern: "^[^:]+:", "x-issue": "must be key:value" }), {
+      // As many as a sandbox can have.
+      maxItems: 64,
       description: "`key:value`; may be repeated, and all have to match.",
     }),
   ),

@@ -109,12 +109,15 @@ function coerceQuery(query: unknown, types: readonly (readonly [string, string |
   return values;
 }
 
-/** The named headers that the request has; an empty one counts as missing. */
+/** Headers for which an empty value counts as none. */
+const blankHeaders = new Set(["x-workspace-id", "last-event-id"]);
+
+/** The named headers that the request has. */
 function pickHeaders(request: FastifyRequest, names: readonly string[], violations: Violation[]): unknown {
   const picked: Record<string, unknown> = {};
   for (const name of names) {
     const value = request.headers[name];
-    if (value === undefined || value === "") continue;
+    if (value === undefined || (value === "" && blankHeaders.has(name))) continue;
     // Node joins what was sent twice with a comma.
     if (typeof value !== "string" || (value.includes(",") && timesGiven(request.raw.rawHeaders, name) > 1)) {
       violations.push({ field: `header.${name}`, issue: "must be given once" });
@@ -171,6 +174,7 @@ function issueOf(error: ErrorObject): string {
     case "maxLength":
       return `must have ${error.params.limit} characters or fewer`;
     case "maxProperties":
+    case "maxItems":
       return `must have ${error.params.limit} entries or fewer`;
     default:
       return error.message ?? "is not valid";

@@ -240,6 +240,8 @@ describe.runIf(hasEngine)(
       expect(ids(await list("?state=provisioning,ready")).length).toBe(4);
       expectInvalid(await target.get("/sandboxes?state=ready,sleeping", as(tenant)), "query.state");
       expectInvalid(await target.get("/sandboxes?label=nocolon", as(tenant)), "query.label");
+      const tooMany = Array.from({ length: 1_100 }, (_, i) => `label=${i}:`).join("&");
+      expectInvalid(await target.get(`/sandboxes?${tooMany}`, as(tenant)), "query.label");
       expectInvalid(await target.get("/sandboxes?limit=0&cursor=x", as(tenant)), "query.limit");
       expect(ids(expectStatus(await target.get("/sandboxes", as(stranger)), 200))).not.toContain(made[0]);
       await Promise.all(made.map((id) => target.delete(`/sandboxes/${id}`, as(tenant))));
