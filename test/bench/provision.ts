@@ -6,7 +6,7 @@ import { type Operator, openOperator } from "../support/operator.ts";
 import { type Figure, median } from "./figure.ts";
 import { startBenchPlatform } from "./platform.ts";
 
-const rounds = 15;
+const rounds = 25;
 const port = 8080;
 
 /**
