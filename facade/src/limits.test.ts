@@ -27,6 +27,9 @@ it("takes an IPv6 network of 64 bits for one address", () => {
   expect(networkOf("2001:db8:1:3::1")).not.toBe(networkOf("2001:db8:1:2::1"));
   expect(networkOf("::ffff:192.0.2.1")).toBe("192.0.2.1");
   expect(networkOf("192.0.2.1")).not.toBe(networkOf("192.0.2.2"));
+  expect(networkOf("192.0.2.1:49152")).toBe("192.0.2.1");
+  expect(networkOf("[2001:db8:1:2::1]:49152")).toBe(networkOf("2001:db8:1:2::1"));
+  expect(networkOf("made up 1")).toBe(networkOf("made up 2"));
 });
 
 it("limits each credential, and addresses without one, apart from each other", async () => {

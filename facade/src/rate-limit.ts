@@ -61,10 +61,15 @@ export function createLocalRateLimiter(now: () => number = () => performance.now
   };
 }
 
-/** What counts as one address: an IPv4 address, or an IPv6 network of 64 bits, which one host can have all of. */
+/**
+ * What counts as one address: an IPv4 address, or an IPv6 network of 64 bits, which one host can have all of. Some proxies
+ * forward an address with its port, which any client could change; what is no address at all counts as one.
+ */
 export function networkOf(address: string): string {
-  if (!ipaddr.isValid(address)) return address;
-  const parsed = ipaddr.process(address);
+  const [, bracketed, plain] = /^(?:\[(.+)\]|(\d+(?:\.\d+){3}))(?::\d+)?$/.exec(address) ?? [];
+  const host = bracketed ?? plain ?? address;
+  if (!ipaddr.isValid(host)) return "unknown";
+  const parsed = ipaddr.process(host);
   if (parsed.kind() === "ipv4") return parsed.toString();
   return `${Buffer.from(parsed.toByteArray().slice(0, 8)).toString("hex")}::/64`;
 }
