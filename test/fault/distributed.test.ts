@@ -1,0 +1,91 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { serviceNames } from "@sandgate/kit/service";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { createClient } from "../conformance/client.ts";
+import { type DistributedPlatform, type Part, requireDistributed, startDistributed } from "../support/distributed.ts";
+import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
+import { type Operator, openOperator } from "../support/operator.ts";
+import { requireServer } from "../support/require.ts";
+import { findForgottenAnswers, findProblems } from "./checker.ts";
+import { createCallers } from "./journal.ts";
+
+vi.setConfig({ testTimeout: 1_500_000, hookTimeout: 300_000 });
+
+/** How many requests are sent at least, in all. */
+const requests = Number(process.env.SANDGATE_FAULT_REQUESTS ?? 300);
+const isAvailable = (await requireDistributed()) && (await requireServer("docker", probeEngine));
+const loggedLines = Array.from({ length: 20 }, (_, index) => `line ${index}`);
+
+describe.runIf(isAvailable)("crashes of everything in turn", () => {
+  let image: TestImage;
+  let platform: DistributedPlatform;
+  let operator: Operator;
+  let imageId: string;
+
+  beforeAll(async () => {
+    const say = loggedLines.map((line) => `echo "${line}"`).join("; ");
+    image = await buildImage(openTestEngine(), {
+      command: ["sh", "-c", `trap 'exit 0' TERM; ${say}; sleep 3600 & wait`],
+    });
+    platform = await startDistributed({
+      members: 3,
+      settings: { SANDGATE_WORKSPACE_MAX_SANDBOXES: "0", SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0" },
+    });
+    operator = await openOperator(platform);
+    imageId = await operator.registerImage(image.reference);
+  });
+  afterAll(async () => {
+    await platform?.stop();
+    await image?.remove();
+  });
+
+  /** SIGKILL, and a start after a while. */
+  const crash = (part: Part, index: number) => async () => {
+    const replica = platform.replica(part, index);
+    await replica.kill();
+    await delay(1_000);
+    await replica.start();
+  };
+  const crashPrimary = async () => {
+    const primary = await platform.mongo.primary();
+    await primary.kill();
+    await delay(4_000);
+    await primary.start();
+  };
+  const crashNats = async () => {
+    await platform.nats.kill();
+    await delay(1_500);
+    await platform.nats.start();
+  };
+  const wipeNats = async () => {
+    await platform.nats.kill();
+    await platform.nats.wipe();
+    await platform.nats.start();
+  };
+
+  test("lose no acknowledged write, double none, leak nothing", async () => {
+    const facades = [0, 1].map((index) => createClient(platform.replica("facade", index).url));
+    const { journal, send } = createCallers({ facades, operator, imageId, callers: 6 });
+    const faults = [
+      ...serviceNames.map((service) => crash(service, 0)),
+      crashPrimary,
+      crashNats,
+      crash("facade", 1),
+      crash("sandbox", 1),
+      wipeNats,
+      crash("image-registry", 1),
+      crashPrimary,
+      crash("workspace", 1),
+      crashNats,
+      crash("telemetry", 1),
+    ];
+    for (const strike of faults) await send(Math.ceil(requests / faults.length), strike());
+
+    expect(journal.violations).toEqual([]);
+    expect(journal.requests).toBeGreaterThanOrEqual(requests);
+    await expect
+      .poll(() => findProblems({ platform, journal, operator, loggedLines }), { timeout: 300_000, interval: 3_000 })
+      .toEqual([]);
+    expect(await findForgottenAnswers(journal)).toEqual([]);
+  });
+});
