@@ -3,7 +3,10 @@
 # again: a member that is there stays, and a user gets the password that stands in the service's `database` secret now.
 # Runs in the MongoDB image beside the server; /secrets holds what deploy/secrets.sh made.
 set -eu
-mongo() { mongosh --quiet --host mongodb --username root --password "$(cat /secrets/mongodb/root-password)" "$@"; }
+mongo() {
+  mongosh --quiet --host mongodb --authenticationDatabase admin --username root \
+    --password "$(cat /secrets/mongodb/root-password)" "$@"
+}
 
 mongo --eval '
   try { rs.status() } catch (error) {
