@@ -197,11 +197,10 @@ describe.runIf(isAvailable)("runtime: docker alone", () => {
   const images: TestImage[] = [];
   const made: string[] = [];
 
-  async function prepare() {
-    const image = await buildImage(engine, {
-      command: ["sleep", "3600"],
-      changes: ["VOLUME /data"],
-    });
+  async function prepare(
+    contents: Parameters<typeof buildImage>[1] = { command: ["sleep", "3600"], changes: ["VOLUME /data"] },
+  ) {
+    const image = await buildImage(engine, contents);
     images.push(image);
     const sandboxId = randomUUID();
     made.push(sandboxId);
@@ -229,6 +228,15 @@ describe.runIf(isAvailable)("runtime: docker alone", () => {
     });
     expect(await runtime.inspect(spec.sandboxId)).toMatchObject({ phase: "created" });
     expect(await runtime.ensure(spec)).toMatchObject({ phase: "running" });
+  });
+
+  it.each([
+    ["a user that it doesn't have", { command: ["true"], changes: ["USER nobody:nowhere"] }],
+    ["a program that no path can name", { command: [`/${"x".repeat(60_000)}`] }],
+  ])("refuses an image with %s at once, and lists all the same", async (_what, contents) => {
+    const spec = await prepare(contents);
+    await expect(runtime.ensure(spec)).rejects.toMatchObject({ reason: "PROVISIONING_FAILED" });
+    expect(await runtime.list()).toBeInstanceOf(Array);
   });
 
   it("neither lists nor inspects what another installation made", async () => {

@@ -2,7 +2,7 @@ import { isIPv4 } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { DomainError } from "@sandgate/kit/errors";
 import type { Logger } from "@sandgate/kit/logging";
-import type { Container, ContainerCreateOptions, ContainerInspectInfo } from "dockerode";
+import type { Container, ContainerCreateOptions, ContainerInfo, ContainerInspectInfo } from "dockerode";
 import { callEngine, type Engine, messageOf, openEngine, statusOf, unavailable, unless } from "./docker-client.ts";
 import { createIsolation, recheckMs } from "./docker-isolation.ts";
 import { endedForMemory } from "./docker-memory.ts";
@@ -30,6 +30,19 @@ const inspectedAtOnce = 16;
 
 /** Of one `ensure`, 0.1 s apart. */
 const creationAttempts = 20;
+
+/** What the OCI runtime and the engine say about the image's own configuration; a failure of the engine has other words. */
+const configurationFault =
+  /OCI runtime create failed|unable to find (?:user|group)|no matching entries in (?:passwd|group)|cannot mkdir: .* is not a directory/i;
+
+/** Linux's PATH_MAX without the NUL at its end. */
+const longestPathBytes = 4_095;
+
+/** Images remembered to be good; their references can't come to mean others. */
+const mostCheckedImages = 1_000;
+
+/** Of one container in a list; one that the engine holds locked must not hold up the list of all. */
+const listedInspectMs = 5_000;
 
 const mebibyte = 1024 * 1024;
 
@@ -64,15 +77,16 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
   const ensuring = new Map<string, Promise<Observation>>();
   // Until the engine refuses it once: only overlay2 on xfs with pquota, btrfs, zfs and devicemapper have quotas.
   let limitsDisk = true;
+  const checkedImages = new Set<string>();
 
   const containerOf = (sandboxId: string) => engine.getContainer(containerNameOf(sandboxId));
   const ourLabel = `${labels.installation}=${installationId}`;
 
-  async function inspect(id: string): Promise<ContainerInspectInfo | undefined> {
+  async function inspect(id: string, limits: { timeoutMs?: number } = {}): Promise<ContainerInspectInfo | undefined> {
     const container = engine.getContainer(id);
     const info = await unless(
       [404],
-      callEngine((abortSignal) => container.inspect({ abortSignal })),
+      callEngine((abortSignal) => container.inspect({ abortSignal }), limits),
     );
     if (info?.Config.Labels[labels.installation] !== installationId) return undefined;
     // Somebody is removing it by force: that it was killed for this is no end of its own.
@@ -123,6 +137,30 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     };
   }
 
+  /**
+   * Refuses an image whose command or working directory is longer than a path can be: the OCI runtime's complaint would
+   * repeat it, and one longer than a pipe holds makes the engine wait for ever, with the container locked.
+   */
+  async function checkImage(reference: string): Promise<void> {
+    if (checkedImages.has(reference)) return;
+    const image = await unless(
+      [404],
+      callEngine(() => engine.getImage(reference).inspect()),
+    );
+    // One that is gone is told so when its container is made.
+    if (!image) return;
+    const { Entrypoint: entrypoint, Cmd: command, WorkingDir: folder } = image.Config;
+    const program = [entrypoint ?? [], command ?? []].flat()[0] ?? "";
+    if (Math.max(Buffer.byteLength(program), Buffer.byteLength(folder ?? "")) > longestPathBytes) {
+      throw new DomainError(
+        "PROVISIONING_FAILED",
+        `The container could not be started: the image's command or working directory is longer than ${longestPathBytes} bytes.`,
+      );
+    }
+    if (checkedImages.size >= mostCheckedImages) checkedImages.clear();
+    checkedImages.add(reference);
+  }
+
   /** Undefined when there is a container of that name already. */
   async function create(spec: RuntimeSpec): Promise<Container | undefined> {
     try {
@@ -152,8 +190,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
       );
     } catch (error) {
       const status = statusOf(error);
-      // What the OCI runtime says about the image's own configuration; a failure of the engine has other words.
-      const isConfiguration = status === 400 || (status === 500 && /OCI runtime create failed/i.test(messageOf(error)));
+      const isConfiguration = status === 400 || (status === 500 && configurationFault.test(messageOf(error)));
       throw isConfiguration ? refused(error) : error;
     }
   }
@@ -163,6 +200,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     try {
       const name = containerNameOf(spec.sandboxId);
       let info = await inspect(name);
+      if (!info || info.State.Status === "created") await checkImage(spec.reference);
       // A name can be taken before its container can be seen, while another process makes it or it is being removed.
       for (let attempt = 1; !info && attempt <= creationAttempts; attempt++) {
         if (attempt > 1) await delay(100);
@@ -182,11 +220,26 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     }
   }
 
-  async function listIds(): Promise<{ id: string; sandboxId: string }[]> {
-    const containers = await callEngine((abortSignal) =>
+  async function listContainers(): Promise<ContainerInfo[]> {
+    return callEngine((abortSignal) =>
       engine.listContainers({ all: true, filters: { label: [ourLabel] }, abortSignal }),
     );
-    return containers.map(({ Id, Labels }) => ({ id: Id, sandboxId: Labels[labels.sandbox] ?? "" }));
+  }
+
+  async function listIds(): Promise<{ sandboxId: string }[]> {
+    return (await listContainers()).map(({ Labels }) => ({ sandboxId: Labels[labels.sandbox] ?? "" }));
+  }
+
+  /** What `list` shows of a container: all that the engine tells of it, or when it doesn't in time, what its list says. */
+  async function observeListed(listed: ContainerInfo): Promise<Observation | undefined> {
+    try {
+      const info = await inspect(listed.Id, { timeoutMs: listedInspectMs });
+      return info && (await observationOf(engine, info));
+    } catch (error) {
+      if (statusOf(error) !== undefined) throw error;
+      logger.warn({ sandboxId: listed.Labels[labels.sandbox] }, "the engine does not tell about a container in time");
+      return summaryOf(listed);
+    }
   }
 
   return {
@@ -265,16 +318,10 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
 
     async list() {
       try {
-        const ids = await listIds();
+        const listed = await listContainers();
         const found: Observation[] = [];
-        for (let from = 0; from < ids.length; from += inspectedAtOnce) {
-          const slice = ids.slice(from, from + inspectedAtOnce);
-          const seen = await Promise.all(
-            slice.map(async ({ id }) => {
-              const info = await inspect(id);
-              return info && observationOf(engine, info);
-            }),
-          );
+        for (let from = 0; from < listed.length; from += inspectedAtOnce) {
+          const seen = await Promise.all(listed.slice(from, from + inspectedAtOnce).map(observeListed));
           found.push(...seen.filter((each) => each !== undefined));
         }
         return found;
@@ -301,6 +348,16 @@ function refused(error: unknown): DomainError {
     .replace(/^.*(unable to start container process|container init|create failed): /s, "")
     .replace(/: unknown$/, "");
   return new DomainError("PROVISIONING_FAILED", `The container could not be started: ${words}`, { cause: error });
+}
+
+function summaryOf({ Labels, State: state, Created: created }: ContainerInfo): Observation | undefined {
+  if (state === "removing") return undefined;
+  return {
+    sandboxId: Labels[labels.sandbox] ?? "",
+    workspaceId: Labels[labels.workspace] ?? "",
+    createdAt: new Date(created * 1000),
+    phase: state === "created" ? "created" : state === "exited" || state === "dead" ? "exited" : "running",
+  };
 }
 
 /** The engine writes the year 1 for a time that has not come. */
