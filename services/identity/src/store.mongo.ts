@@ -390,7 +390,7 @@ function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
 
     async listKeys() {
       const found = await keys.find().sort({ createdAt: -1, _id: -1 }).toArray();
-      return found.map(({ _id, ...key }) => ({ id: _id, ...key }));
+      return found.map(({ _id, ...key }) => ({ id: _id, ...key, sealed: new Uint8Array(key.sealed) }));
     },
 
     async removeKeys(ids) {
@@ -406,7 +406,7 @@ function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
           { sort: { dueAt: 1, _id: 1 }, returnDocument: "before" },
         );
         if (!mail?.sealed) break;
-        taken.push({ id: mail._id, sealed: mail.sealed, attempts: mail.attempts });
+        taken.push({ id: mail._id, sealed: new Uint8Array(mail.sealed), attempts: mail.attempts });
       }
       return taken;
     },

@@ -70,7 +70,7 @@ function toView({ _id, ...image }: ImageDocument, registryName: string | undefin
 }
 
 function toRegistry({ _id, checks: _, ...registry }: RegistryDocument): RegistryRecord {
-  return { id: _id, ...registry };
+  return { id: _id, ...registry, sealedPassword: new Uint8Array(registry.sealedPassword) };
 }
 
 /** Opens the service's database on a replica set, making and migrating it as needed. */

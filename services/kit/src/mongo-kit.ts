@@ -184,7 +184,7 @@ export function createAnswerStore({ answers }: KitCollections): AnswerStore {
     async find(id) {
       // The index that removes what has expired runs about once a minute.
       const answer = await answers.findOne({ _id: id, $expr: { $gt: ["$expiresAt", "$$NOW"] } });
-      return answer ? { id, sealed: answer.sealed } : undefined;
+      return answer ? { id, sealed: new Uint8Array(answer.sealed) } : undefined;
     },
   };
 }
@@ -198,7 +198,7 @@ export function createOutboxStore(
     name: o.name,
     async unsent(limit) {
       const waiting = await outbox.find({ unsent: true }).sort({ stagedAt: 1 }).limit(limit).toArray();
-      return waiting.map(({ _id, subject, bytes }) => ({ id: _id, subject, bytes }));
+      return waiting.map(({ _id, subject, bytes }) => ({ id: _id, subject, bytes: new Uint8Array(bytes) }));
     },
     async markSent(ids, bus) {
       await outbox.updateMany(

@@ -66,6 +66,7 @@ export async function openMongo(options: {
     retryWrites: true,
     retryReads: true,
     ignoreUndefined: true,
+    // As the buffers of the driver, which stores copy to arrays of their own where they hand them on.
     promoteBuffers: true,
   });
   const db = client.db(name);
