@@ -1,9 +1,9 @@
 import { DomainError } from "@sandgate/kit/errors";
 import type { Logger } from "@sandgate/kit/logging";
-import pLimit, { type LimitFunction } from "p-limit";
 import type { Counter, Histogram } from "prom-client";
 import type { Changes } from "./changes.ts";
 import { stageStateEvents } from "./events.ts";
+import { createFairLimit } from "./fair-limit.ts";
 import type { Observation, Runtime } from "./runtime.ts";
 import {
   becomeReady,
@@ -71,8 +71,9 @@ const sweepMs = 10_000;
 const lostObjectSweepMs = 1_000;
 const checkMs = 60_000;
 const orphanAgeMs = 60_000;
-const maxPullsPerWorkspace = 4;
-const maxStarts = 8;
+/** At once, so that no tenant can hold up the others: a start may hang in the engine for 30 s, a pull for minutes. */
+const pullsAtOnce = { perKey: 4 };
+const startsAtOnce = { perKey: 4, together: 16 };
 const probeDelayMs = { first: 20, growth: 1.4, most: 250 };
 const retryDelayMs = { first: 250, growth: 2, most: 5_000 };
 
@@ -142,8 +143,8 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
   const registryRetryMs = o.limits.registryRetryMs ?? 30_000;
   const works = new Map<string, Work>();
   const trials = new Map<string, Trials>();
-  const startLimit = pLimit(maxStarts);
-  const pullLimits = new Map<string, LimitFunction>();
+  const limitPulls = createFairLimit(pullsAtOnce);
+  const limitStarts = createFairLimit(startsAtOnce);
   const stopped = new AbortController();
   let missing = new Set<string>();
   let runtimeTrouble: DomainError | undefined;
@@ -281,7 +282,7 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
     let seen: Observation;
     try {
       sandbox = await pullImage(sandbox, work.abort.signal);
-      seen = await startLimit(() => start(sandbox));
+      seen = await limitStarts(sandbox.workspaceId, () => start(sandbox));
       delete trialsOf(sandbox.id).engineDownSince;
     } catch (error) {
       await settleTrouble(sandbox, error, work.abort.signal);
@@ -331,7 +332,7 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
     }
     const leftMs = Math.max(1, sandbox.createdAt.getTime() + o.limits.pullTimeoutMs - Date.now());
     const timeout = AbortSignal.timeout(leftMs);
-    const pull = await pullLimitOf(sandbox.workspaceId)(async () => {
+    const pull = await limitPulls(sandbox.workspaceId, async () => {
       try {
         const authorized = await o.authorizePull(sandbox, AbortSignal.any([signal, timeout]));
         if (!(await runtime.findLocalImage(authorized.pinnedReference))) {
@@ -353,20 +354,6 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
       throw new Stale();
     }
     return save(recordPulled(sandbox, pull, new Date()));
-  }
-
-  function pullLimitOf(workspaceId: string): LimitFunction {
-    let limit = pullLimits.get(workspaceId);
-    if (!limit) {
-      for (const [id, idle] of pullLimits) {
-        if (idle.activeCount + idle.pendingCount === 0) {
-          pullLimits.delete(id);
-        }
-      }
-      limit = pLimit(maxPullsPerWorkspace);
-      pullLimits.set(workspaceId, limit);
-    }
-    return limit;
   }
 
   /** Decides whether trouble on the way to a running container is final. */
