@@ -13,14 +13,13 @@ export interface GuardedResponse {
 }
 
 export interface GuardedInit {
-  readonly method?: "GET" | "HEAD";
   readonly headers?: Readonly<Record<string, string>>;
   /** Sent to the first origin only, never to where it redirects. */
   readonly authorization?: string | undefined;
   readonly signal: AbortSignal;
 }
 
-/** Asks a server on the internet, or one that an operator has named, and no other. */
+/** Gets something from a server on the internet, or one that an operator has named, and no other. */
 export type GuardedRequest = (url: URL, init: GuardedInit) => Promise<GuardedResponse>;
 
 /** The server is at an address, or without TLS, where only servers named by the operator may be reached. */
@@ -31,7 +30,7 @@ export class AddressRefused extends Error {
 const mostRedirects = 3;
 /** How long one DNS server has for an answer, and how often each is asked. */
 const dnsPatience = { timeout: 2_000, tries: 2 };
-/** A manifest or a token; registries refuse manifests over 4 MiB themselves. */
+/** A manifest, an image's config or a token; registries refuse manifests over 4 MiB themselves. */
 const mostBytes = 4 * 1024 * 1024;
 
 /**
@@ -63,7 +62,7 @@ function requestOnce(
   url: URL,
   init: GuardedInit,
 ): Promise<GuardedResponse> {
-  const { method = "GET", headers, authorization, signal } = init;
+  const { headers, authorization, signal } = init;
   const secure = url.protocol === "https:";
   if (!secure && url.protocol !== "http:") throw new AddressRefused(`${url.protocol} is not spoken by registries`);
   const host = `${url.hostname}:${url.port || (secure ? 443 : 80)}`;
@@ -102,7 +101,6 @@ function requestOnce(
     const request = (secure ? https : http).request(
       url,
       {
-        method,
         agent: false,
         lookup: guardedLookup,
         signal,

@@ -22,6 +22,7 @@ import { type Credential, createRegistryClient } from "./registry-client.ts";
 const ann = { username: "ann", password: "correct horse battery" };
 const wrong = { username: "ann", password: "wrong" };
 const manifestType = "application/vnd.oci.image.manifest.v1+json";
+const indexType = "application/vnd.oci.image.index.v1+json";
 const { signal } = new AbortController();
 const cleanUps: (() => Promise<unknown>)[] = [];
 afterAll(async () => {
@@ -62,8 +63,45 @@ function referenceOf(text: string): Reference {
   return reference;
 }
 
-/** Pushes an image without layers to `host/repository:latest`, by the distribution API, and answers its digest. */
-async function pushEmptyImage(host: string, repository: string, authorization: string): Promise<string> {
+function digestOf(text: string): string {
+  return `sha256:${createHash("sha256").update(text).digest("hex")}`;
+}
+
+/** A manifest of an image without layers, with its config. */
+function emptyImage(architecture = "amd64") {
+  const config = JSON.stringify({ architecture, os: "linux", rootfs: { type: "layers", diff_ids: [] } });
+  const manifest = JSON.stringify({
+    schemaVersion: 2,
+    mediaType: manifestType,
+    config: {
+      mediaType: "application/vnd.oci.image.config.v1+json",
+      digest: digestOf(config),
+      size: config.length,
+    },
+    layers: [],
+  });
+  return { config, manifest };
+}
+
+/** An index of manifests, each with its platform. */
+function indexOf(...entries: { manifest: string; os?: string; architecture: string }[]): string {
+  return JSON.stringify({
+    schemaVersion: 2,
+    mediaType: indexType,
+    manifests: entries.map(({ manifest, os = "linux", architecture }) => ({
+      mediaType: manifestType,
+      digest: digestOf(manifest),
+      size: manifest.length,
+      platform: { os, architecture },
+    })),
+  });
+}
+
+/**
+ * Pushes an image without layers to `host/repository:latest`, and an index of it and of one for another architecture to
+ * `:index`, by the distribution API, and answers their digests.
+ */
+async function pushEmptyImages(host: string, repository: string, authorization: string) {
   const send = async (url: string, method: string, body?: string, type = "application/octet-stream") => {
     const response = await fetch(url, {
       method,
@@ -73,24 +111,24 @@ async function pushEmptyImage(host: string, repository: string, authorization: s
     if (!response.ok) throw new Error(`${method} ${url} answers ${response.status}: ${await response.text()}`);
     return response;
   };
-  const config = JSON.stringify({ architecture: "amd64", os: "linux", rootfs: { type: "layers", diff_ids: [] } });
-  const digest = (text: string) => `sha256:${createHash("sha256").update(text).digest("hex")}`;
-  const upload = await send(`http://${host}/v2/${repository}/blobs/uploads/`, "POST");
-  const location = new URL(upload.headers.get("location") ?? "", `http://${host}`);
-  location.searchParams.set("digest", digest(config));
-  await send(location.href, "PUT", config);
-  const manifest = JSON.stringify({
-    schemaVersion: 2,
-    mediaType: manifestType,
-    config: {
-      mediaType: "application/vnd.oci.image.config.v1+json",
-      digest: digest(config),
-      size: config.length,
-    },
-    layers: [],
-  });
-  await send(`http://${host}/v2/${repository}/manifests/latest`, "PUT", manifest, manifestType);
-  return digest(manifest);
+  async function push({ config, manifest }: ReturnType<typeof emptyImage>, tag: string): Promise<string> {
+    const upload = await send(`http://${host}/v2/${repository}/blobs/uploads/`, "POST");
+    const location = new URL(upload.headers.get("location") ?? "", `http://${host}`);
+    location.searchParams.set("digest", digestOf(config));
+    await send(location.href, "PUT", config);
+    await send(`http://${host}/v2/${repository}/manifests/${tag}`, "PUT", manifest, manifestType);
+    return digestOf(manifest);
+  }
+  const [own, other] = [emptyImage(), emptyImage("s390x")];
+  const digest = await push(own, "latest");
+  await push(other, "other");
+  const index = indexOf(
+    { ...own, architecture: "amd64" },
+    { ...own, architecture: "arm64" },
+    { ...other, architecture: "s390x" },
+  );
+  await send(`http://${host}/v2/${repository}/manifests/index`, "PUT", index, indexType);
+  return { digest, indexDigest: digestOf(index) };
 }
 
 function basic({ username, password }: Credential): string {
@@ -103,12 +141,13 @@ const hasRegistry = await requireServer("registry", probeRegistry);
 describe.runIf(hasRegistry)("a registry with passwords", () => {
   let host: string;
   let digest: string;
+  let indexDigest: string;
 
   beforeAll(async () => {
     const registry = await startRegistry({ users: [ann] });
     cleanUps.push(registry.stop);
     host = registry.host;
-    digest = await pushEmptyImage(host, "team/tool", basic(ann));
+    ({ digest, indexDigest } = await pushEmptyImages(host, "team/tool", basic(ann)));
   });
 
   test("takes the right credential and no other", async () => {
@@ -126,6 +165,8 @@ describe.runIf(hasRegistry)("a registry with passwords", () => {
       clientFor(host).resolveDigest(address, referenceOf(text), credential, signal);
     expect(await resolve(`${host}/team/tool`, ann)).toBe(digest);
     expect(await resolve(`${host}/team/tool@${digest}`, ann)).toBe(digest);
+    expect(await resolve(`${host}/team/tool:index`, ann)).toBe(indexDigest);
+    expect(await resolve(`${host}/team/tool@${indexDigest}`, ann)).toBe(indexDigest);
     await expect(resolve(`${host}/team/tool:none`, ann)).rejects.toThrow(problem("not_found"));
     await expect(resolve(`${host}/team/tool@sha256:${"0".repeat(64)}`, ann)).rejects.toThrow(problem("not_found"));
     await expect(resolve(`${host}/team/tool`, wrong)).rejects.toThrow(problem("unauthorized"));
@@ -206,7 +247,7 @@ describe.runIf(hasRegistry)("a registry with a token service", () => {
       if (server.child.exitCode !== null) throw new Error(`the registry did not start: ${server.output()}`);
       await delay(50);
     }
-    digest = await pushEmptyImage(host, "team/tool", `Bearer ${issueToken("repository:team/tool:pull,push")}`);
+    ({ digest } = await pushEmptyImages(host, "team/tool", `Bearer ${issueToken("repository:team/tool:pull,push")}`));
   });
 
   test("takes a token that was got with the right credential", async () => {
@@ -316,14 +357,97 @@ describe("a hostile or broken registry", () => {
     }
   });
 
-  test("that neither answers HEAD nor says digests is asked for the manifest", async () => {
-    const manifest = '{"schemaVersion":2}';
-    const host = await startServer((request, response) =>
-      request.method === "HEAD" ? response.writeHead(405).end() : response.end(manifest),
+  /** Resolves `latest` at a registry that gives out these: `manifests/<tag or digest>` and `blobs/<digest>`. */
+  async function resolveAt(answers: Record<string, string>, reference = "latest") {
+    const asked: string[] = [];
+    const host = await startServer((request, response) => {
+      const path = request.url?.replace("/v2/team/tool/", "") ?? "";
+      asked.push(path);
+      const answer = answers[path];
+      return answer === undefined ? response.writeHead(404).end() : response.end(answer);
+    });
+    const suffix = reference.includes(":") ? `@${reference}` : `:${reference}`;
+    const text = `${host}/team/tool${suffix}`;
+    const digest = await clientFor(host)
+      .resolveDigest({ host, scheme: "http" }, referenceOf(text), undefined, signal)
+      .catch((error: unknown) => error);
+    return { digest, asked };
+  }
+  const own = emptyImage();
+  const theirs = emptyImage("of another tenant");
+  const blob = (text: string) => ({ [`blobs/${digestOf(text)}`]: text });
+  const byDigest = (text: string) => ({ [`manifests/${digestOf(text)}`]: text });
+
+  test("must have the config that its manifest names", async () => {
+    const latest = { "manifests/latest": theirs.manifest };
+    expect((await resolveAt({ ...latest, ...blob(theirs.config) })).digest).toBe(digestOf(theirs.manifest));
+    expect((await resolveAt(latest)).digest).toEqual(problem("not_found"));
+    const forged = { [`blobs/${digestOf(theirs.config)}`]: own.config };
+    expect((await resolveAt({ ...latest, ...forged })).digest).toEqual(problem("not_found"));
+  });
+
+  test("must have the manifest that its digest names", async () => {
+    const answers = { [`manifests/${digestOf(theirs.manifest)}`]: own.manifest, ...blob(own.config) };
+    expect((await resolveAt(answers, digestOf(theirs.manifest))).digest).toEqual(problem("not_found"));
+  });
+
+  test("must have the config of every image of an index that the engine may choose", async () => {
+    const architecture = process.arch === "x64" ? "amd64" : process.arch;
+    const lesser = process.arch === "x64" ? "386" : "arm";
+    const both = indexOf({ ...own, architecture }, { ...theirs, architecture: lesser });
+    const answers = {
+      "manifests/latest": both,
+      ...byDigest(own.manifest),
+      ...byDigest(theirs.manifest),
+      ...blob(own.config),
+    };
+    expect((await resolveAt(answers)).digest).toEqual(problem("not_found"));
+    expect((await resolveAt({ ...answers, ...blob(theirs.config) })).digest).toBe(digestOf(both));
+
+    const foreign = indexOf({ ...own, architecture }, { ...theirs, architecture: "s390x" });
+    const { digest, asked } = await resolveAt({ ...answers, "manifests/latest": foreign });
+    expect(digest).toBe(digestOf(foreign));
+    expect(asked).toEqual(
+      ["latest", digestOf(own.manifest)].map((each) => `manifests/${each}`).concat(`blobs/${digestOf(own.config)}`),
     );
-    expect(await clientFor(host).resolveDigest({ host, scheme: "http" }, image(host), undefined, signal)).toBe(
-      `sha256:${createHash("sha256").update(manifest).digest("hex")}`,
+
+    const forged = { ...answers, ...blob(theirs.config), [`manifests/${digestOf(theirs.manifest)}`]: own.manifest };
+    expect((await resolveAt(forged)).digest).toEqual(problem("not_found"));
+    const none = indexOf({ ...own, architecture: "s390x" });
+    expect((await resolveAt({ ...answers, "manifests/latest": none })).digest).toEqual(problem("not_found"));
+    const nested = indexOf({ manifest: both, architecture });
+    expect((await resolveAt({ ...answers, ...byDigest(both), "manifests/latest": nested })).digest).toEqual(
+      problem("not_found"),
     );
+    const many = indexOf(...Array.from({ length: 17 }, (_, n) => ({ manifest: `${n}`, architecture })));
+    expect((await resolveAt({ "manifests/latest": many })).asked).toEqual(["manifests/latest"]);
+  });
+
+  test("has no image in a manifest of schema 1, or in what is no manifest", async () => {
+    for (const manifest of ['{"schemaVersion":1,"fsLayers":[],"history":[]}', "<html>"]) {
+      expect((await resolveAt({ "manifests/latest": manifest })).digest).toEqual(problem("not_found"));
+    }
+  });
+
+  test("may keep its blobs elsewhere, without getting the credential sent there", async () => {
+    const seen: (string | undefined)[] = [];
+    const store = await startServer((request, response) => {
+      seen.push(request.headers.authorization);
+      response.end(own.config);
+    });
+    const host = await startServer((request, response) => {
+      if (request.headers.authorization !== basic(ann)) {
+        return response.writeHead(401, { "www-authenticate": 'Basic realm="registry"' }).end();
+      }
+      if (request.url?.includes("/manifests/")) return response.end(own.manifest);
+      return response.writeHead(307, { location: `http://${store}/blob` }).end();
+    });
+    const resolve = (...allow: string[]) =>
+      clientFor(...allow).resolveDigest({ host, scheme: "http" }, image(host), ann, signal);
+    expect(await resolve(host, store)).toBe(digestOf(own.manifest));
+    expect(seen).toEqual([undefined]);
+    await expect(resolve(host)).rejects.toThrow(problem("refused_address"));
+    expect(seen).toHaveLength(1);
   });
 
   test("that is none has nothing at /v2/", async () => {

@@ -1,8 +1,9 @@
 import { createHash } from "node:crypto";
 import type { AllowedHosts } from "./allowed-hosts.ts";
 import { parseChallenge } from "./challenge.ts";
-import { AddressRefused, type GuardedInit, type GuardedRequest, type GuardedResponse } from "./guarded-request.ts";
-import { dockerHub, isDigest, type Reference } from "./reference.ts";
+import { AddressRefused, type GuardedRequest, type GuardedResponse } from "./guarded-request.ts";
+import { hasDigest, type Manifest, ManifestRefused, readManifest } from "./manifest.ts";
+import { dockerHub, type Reference } from "./reference.ts";
 
 export interface Credential {
   readonly username: string;
@@ -17,7 +18,7 @@ export interface RegistryAddress {
 }
 
 /**
- * `unauthorized`: the registry refuses the credential, or what it may do. `not_found`: it has no such manifest.
+ * `unauthorized`: the registry refuses the credential, or what it may do. `not_found`: it has no such image.
  * `refused_address`: it is where only registries named by the operator may be. `unreachable`: no usable answer.
  */
 export type RegistryProblem = "unauthorized" | "not_found" | "refused_address" | "unreachable";
@@ -36,7 +37,11 @@ export class RegistryError extends Error {
 export interface RegistryClient {
   /** Tries a credential. Throws a RegistryError: `unauthorized` when it is refused, `not_found` when there is no registry. */
   checkCredential(address: RegistryAddress, credential: Credential, signal: AbortSignal): Promise<void>;
-  /** The digest of what the reference names now, if this credential may pull it. Throws a RegistryError. */
+  /**
+   * The digest of what the reference names now, if this credential may pull it. An engine doesn't pull an image whose config
+   * it has already, be it another tenant's, so a manifest alone proves nothing: the registry must give out the config itself,
+   * of every image of an index that an engine of this machine's architecture may choose. Throws a RegistryError.
+   */
   resolveDigest(
     address: RegistryAddress,
     reference: Reference,
@@ -54,6 +59,8 @@ const manifestTypes = [
   "application/vnd.docker.distribution.manifest.list.v2+json",
   "application/vnd.docker.distribution.manifest.v2+json",
 ].join(", ");
+/** Images of an index for one architecture; official ones have up to four. */
+const mostCandidates = 16;
 
 export function createRegistryClient(request: GuardedRequest, allowed: AllowedHosts): RegistryClient {
   /** Asks at https, then at http where that is allowed; only a server that can't be talked to is asked again. */
@@ -78,21 +85,23 @@ export function createRegistryClient(request: GuardedRequest, allowed: AllowedHo
     throw new RegistryError("unreachable", `The registry ${host} could not be reached.`, failure);
   }
 
-  /** Sends a request, and sends it again with what the registry's challenge asks for. */
-  async function send(
-    url: URL,
-    credential: Credential | undefined,
-    init: Omit<GuardedInit, "authorization">,
-  ): Promise<GuardedResponse> {
-    const response = await request(url, init);
-    // A challenge from where the registry redirects to is not the registry's.
-    if (response.status !== 401 || response.url.origin !== url.origin) return response;
-    const challenge = parseChallenge(response.headers["www-authenticate"]);
-    if (challenge?.scheme === "bearer") {
-      const authorization = `Bearer ${await fetchToken(challenge, url, credential, init.signal)}`;
-      return request(url, { ...init, authorization });
-    }
-    return challenge && credential ? request(url, { ...init, authorization: basic(credential) }) : response;
+  /** Sends requests, again with what the registry's challenge asks for, and the next ones with that at once. */
+  function openSession(credential: Credential | undefined, signal: AbortSignal) {
+    let authorization: string | undefined;
+    return async (url: URL, headers: Readonly<Record<string, string>> = {}): Promise<GuardedResponse> => {
+      const response = await request(url, { headers, signal, authorization });
+      // A challenge from where the registry redirects to is not the registry's.
+      if (response.status !== 401 || response.url.origin !== url.origin) return response;
+      const challenge = parseChallenge(response.headers["www-authenticate"]);
+      if (challenge?.scheme === "bearer") {
+        authorization = `Bearer ${await fetchToken(challenge, url, credential, signal)}`;
+      } else if (challenge && credential) {
+        authorization = basic(credential);
+      } else {
+        return response;
+      }
+      return request(url, { headers, signal, authorization });
+    };
   }
 
   /**
@@ -128,23 +137,50 @@ export function createRegistryClient(request: GuardedRequest, allowed: AllowedHo
   return {
     checkCredential(address, credential, signal) {
       return ask(address, signal, async (base, limited) => {
-        const response = await send(base, credential, { signal: limited });
+        const response = await openSession(credential, limited)(base);
         if (response.status !== 200) throw problemOf(response, address.host);
       });
     },
 
-    resolveDigest(address, reference, credential, signal) {
+    resolveDigest(address, { repository, tag = "latest", digest }, credential, signal) {
       return ask(address, signal, async (base, limited) => {
-        const { repository, tag = "latest", digest } = reference;
-        const url = new URL(`${repository}/manifests/${digest ?? tag}`, base);
-        const init = { headers: { accept: manifestTypes }, signal: limited };
-        const head = await send(url, credential, { ...init, method: "HEAD" });
-        const stated = digest ?? digestOf(head);
-        if (head.status === 200 && stated !== undefined) return stated;
-        // Not every registry answers HEAD, or says the digest.
-        const response = head.status === 200 || head.status === 405 ? await send(url, credential, init) : head;
-        if (response.status !== 200) throw problemOf(response, address.host);
-        return digest ?? digestOf(response) ?? `sha256:${createHash("sha256").update(response.body).digest("hex")}`;
+        const send = openSession(credential, limited);
+
+        async function fetchBody(path: string, expected?: string): Promise<Buffer> {
+          const headers = path.startsWith("manifests/") ? { accept: manifestTypes } : {};
+          const response = await send(new URL(`${repository}/${path}`, base), headers);
+          if (response.status !== 200) throw problemOf(response, address.host);
+          if (expected === undefined || hasDigest(response.body, expected)) return response.body;
+          throw new RegistryError(
+            "not_found",
+            `The registry ${address.host} answers with something else than ${expected}.`,
+          );
+        }
+
+        async function proveImage(manifest: Manifest): Promise<void> {
+          if (manifest.kind === "index") throw new ManifestRefused("is an index within an index");
+          await fetchBody(`blobs/${manifest.config}`, manifest.config);
+        }
+
+        try {
+          const body = await fetchBody(`manifests/${digest ?? tag}`, digest);
+          const manifest = readManifest(body);
+          if (manifest.kind === "image") {
+            await proveImage(manifest);
+          } else {
+            const { candidates } = manifest;
+            if (candidates.length === 0) throw new ManifestRefused("has no image for linux on this architecture");
+            if (candidates.length > mostCandidates)
+              throw new ManifestRefused("has too many images of this architecture");
+            await Promise.all(
+              candidates.map(async (each) => proveImage(readManifest(await fetchBody(`manifests/${each}`, each)))),
+            );
+          }
+          return digest ?? `sha256:${createHash("sha256").update(body).digest("hex")}`;
+        } catch (error) {
+          if (!(error instanceof ManifestRefused)) throw error;
+          throw new RegistryError("not_found", `The manifest at the registry ${address.host} ${error.message}.`, error);
+        }
       });
     },
   };
@@ -155,11 +191,6 @@ function problemOf({ status }: GuardedResponse, host: string): RegistryError {
     return new RegistryError("unauthorized", `The registry ${host} refuses access.`);
   if (status === 404) return new RegistryError("not_found", `The registry ${host} has nothing there.`);
   return new RegistryError("unreachable", `The registry ${host} answers ${status}.`);
-}
-
-function digestOf({ headers }: GuardedResponse): string | undefined {
-  const stated = headers["docker-content-digest"];
-  return typeof stated === "string" && isDigest(stated) ? stated : undefined;
 }
 
 function basic({ username, password }: Credential): string {

@@ -1,0 +1,71 @@
+import { createHash } from "node:crypto";
+import { expect, test } from "vitest";
+import { hasDigest, ManifestRefused, readManifest } from "./manifest.ts";
+
+const [one, two, three] = ["1", "2", "3"].map((digit) => `sha256:${digit.repeat(64)}`);
+const read = (value: unknown, architecture = "x64") =>
+  readManifest(Buffer.from(typeof value === "string" ? value : JSON.stringify(value)), architecture);
+const image = { schemaVersion: 2, config: { digest: one, size: 2 }, layers: [] };
+const index = (...manifests: unknown[]) => ({ schemaVersion: 2, manifests });
+const entry = (digest: unknown, platform?: object) => ({ digest, ...(platform && { platform }) });
+
+test("an image's manifest leads to its config", () => {
+  expect(read({ ...image, annotations: { "org.example": 'a "b": \\' } })).toEqual({ kind: "image", config: one });
+});
+
+test.each([
+  ["x64", { os: "linux", architecture: "amd64", variant: "v3" }, true],
+  ["x64", { os: "linux", architecture: "386" }, true],
+  ["x64", { os: "linux", architecture: "X86_64" }, true],
+  ["x64", { os: "linux", architecture: "arm64" }, false],
+  ["x64", { os: "windows", architecture: "amd64" }, false],
+  ["x64", { os: "unknown", architecture: "unknown" }, false],
+  ["x64", { architecture: "amd64" }, true],
+  ["x64", { os: "", architecture: "" }, true],
+  // İ is an i to Go.
+  ["x64", { os: "l\u0130nux", architecture: "amd64" }, true],
+  ["x64", undefined, true],
+  ["arm64", { os: "linux", architecture: "arm64", variant: "v8" }, true],
+  ["arm64", { os: "linux", architecture: "arm", variant: "v7" }, true],
+  ["arm64", { os: "linux", architecture: "amd64" }, false],
+  ["riscv64", { os: "linux", architecture: "amd64" }, true],
+])("an engine on %s may choose %j: %s", (architecture, platform, chosen) => {
+  expect(read(index(entry(one, platform)), architecture)).toEqual({ kind: "index", candidates: chosen ? [one] : [] });
+});
+
+test("every entry that may be chosen is a candidate, once", () => {
+  const [amd64, i386] = ["amd64", "386"].map((architecture) => ({ os: "linux", architecture }));
+  expect(read(index(entry(one, amd64), entry(two, i386), entry(three, amd64), entry(one, i386)))).toEqual({
+    kind: "index",
+    candidates: [one, two, three],
+  });
+});
+
+test.each([
+  ["schema 1", { schemaVersion: 1, fsLayers: [], history: [], signatures: [] }],
+  ["schema 2 that is schema 1 too", { ...image, fsLayers: [] }],
+  ["an image and an index at once", { ...image, manifests: [] }],
+  ["an index with layers", { ...index(entry(one)), layers: [] }],
+  ["an image without a config", { schemaVersion: 2, layers: [] }],
+  ["a config without a digest", { ...image, config: { digest: "sha256:short" } }],
+  ["a candidate without a digest", index(entry(undefined))],
+  ["a list", []],
+  ["nothing", "null"],
+  ["what is not JSON", "<html>"],
+  ["what is nested too deeply", `{"schemaVersion":2,"layers":${"[".repeat(100_000)}${"]".repeat(100_000)}}`],
+  ["a name in other letter case", { ...image, Config: { digest: two } }],
+  ["a name with a long s", { ...image, config: { digest: one, "dige\u017ft": two } }],
+  ["a name that is there twice", `{"schemaVersion":2,"config":{"digest":"${two}"},"config":{"digest":"${one}"}}`],
+  ["a name that is there twice, escaped", `{"schemaVersion":2,"config":{"d\\u0069gest":"${two}","digest":"${one}"}}`],
+])("%s is refused", (_what, value) => {
+  expect(() => read(value)).toThrow(ManifestRefused);
+});
+
+test("a digest is of its own algorithm", () => {
+  const body = Buffer.from("{}");
+  for (const algorithm of ["sha256", "sha384", "sha512"]) {
+    const hash = createHash(algorithm).update(body).digest("hex");
+    expect(hasDigest(body, `${algorithm}:${hash}`)).toBe(true);
+    expect(hasDigest(Buffer.from("[]"), `${algorithm}:${hash}`)).toBe(false);
+  }
+});
