@@ -10,6 +10,7 @@ import { createLogger } from "@sandgate/kit/logging";
 import { createMetrics } from "@sandgate/kit/metrics";
 import { stageEvent } from "@sandgate/kit/outbox";
 import { openKeyring } from "@sandgate/kit/sealing";
+import { Role } from "@sandgate/proto/common/v1/access";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
@@ -27,6 +28,8 @@ const cleanUps: (() => Promise<unknown>)[] = [];
 const hasRegistry = await requireServer("registry", probeRegistry);
 
 let registry: TestRegistry | undefined;
+/** What workspace says of everyone's role. */
+let roleNow: Role = Role.ADMIN;
 let running: Awaited<ReturnType<typeof start>>;
 
 async function start() {
@@ -64,7 +67,7 @@ async function start() {
     routes: (router) =>
       router.service(WorkspaceService, {
         batchGetWorkspaces: ({ workspaceIds }) => ({
-          workspaces: workspaceIds.filter((id) => id !== "gone").map((id) => ({ id })),
+          workspaces: workspaceIds.filter((id) => id !== "gone").map((id) => ({ id, role: roleNow })),
         }),
       }),
   });
@@ -271,6 +274,32 @@ describe.runIf(hasRegistry)("with a private registry", () => {
     await expect(client().getRegistry({ registryId: shown?.id ?? "" }, as(newId()))).rejects.toThrow(
       refused("REGISTRY_NOT_FOUND"),
     );
+  });
+
+  test("is not entered or changed by who lost the role while it was tried", async () => {
+    const asAnn = as(newId());
+    const registryId = (await client().createRegistry(credential(), asAnn)).registry?.id ?? "";
+    const lost: [Role, string][] = [
+      [Role.MEMBER, "INSUFFICIENT_ROLE"],
+      [Role.UNSPECIFIED, "WORKSPACE_FORBIDDEN"],
+    ];
+    for (const [role, reason] of lost) {
+      try {
+        roleNow = role;
+        await expect(client().createRegistry({ ...credential(), name: "late" }, asAnn)).rejects.toThrow(
+          refused(reason),
+        );
+        const change = { registryId, name: "late", ...ann };
+        await expect(client().updateRegistry(change, asAnn)).rejects.toThrow(refused(reason));
+      } finally {
+        roleNow = Role.ADMIN;
+      }
+    }
+    await expect(client().createRegistry({ ...credential(), name: "late" }, as("gone"))).rejects.toThrow(
+      refused("WORKSPACE_FORBIDDEN"),
+    );
+    const { registries } = await client().listRegistries({}, asAnn);
+    expect(registries.map(({ name }) => name)).toEqual(["private"]);
   });
 
   test("its url and username change only with the password", async () => {

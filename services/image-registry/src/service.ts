@@ -1,7 +1,7 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
-import { type Call, callOf, userOf, workspaceOf } from "@sandgate/kit/context";
+import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/context";
 import { DomainError, invalid } from "@sandgate/kit/errors";
 import { answerOnce } from "@sandgate/kit/idempotency";
 import { newId } from "@sandgate/kit/ids";
@@ -10,6 +10,7 @@ import { startRelay } from "@sandgate/kit/relay";
 import type { OpenService, ServiceEnvironment } from "@sandgate/kit/service";
 import { defineSettings, list, readSettings, SettingsError, text } from "@sandgate/kit/settings";
 import { startWorkspacePurges } from "@sandgate/kit/workspace-purges";
+import { Role } from "@sandgate/proto/common/v1/access";
 import {
   type AuthorizePullResponse,
   AuthorizePullResponseSchema,
@@ -34,7 +35,7 @@ import { type OpenedStore, openStore } from "./open-store.ts";
 import { createPullAuthorizer, type PullRegistry } from "./pulls.ts";
 import { purgeWorkspace } from "./purge.ts";
 import { parseRegistryUrl } from "./registries.ts";
-import { createRegistryClient } from "./registry-client.ts";
+import { type Credential, createRegistryClient, type RegistryAddress } from "./registry-client.ts";
 import { readSeed } from "./seed.ts";
 import type { ImageRecord, ImageView, RegistryRecord } from "./store.ts";
 
@@ -97,12 +98,27 @@ export const openImageRegistryService: OpenService = async (environment) => {
 };
 
 function createHandlers(
-  { keyring }: ServiceEnvironment,
+  { keyring, transport }: ServiceEnvironment,
   { store, answers }: OpenedStore,
   allowed: AllowedHosts,
 ): ServiceImpl<typeof ImageRegistryService> {
   const client = createRegistryClient(createGuardedRequest(allowed), allowed);
   const authorizePull = createPullAuthorizer(client);
+  const workspaces = createClient(WorkspaceService, transport("workspace"));
+
+  /** Tries a credential for an admin, who may have lost that role in the seconds that this takes. */
+  async function tryCredentialFor(call: Call, address: RegistryAddress, credential: Credential): Promise<void> {
+    await tryCredential(client, address, credential, call.signal);
+    const asked = { workspaceIds: [workspaceOf(call)] };
+    const [workspace] = (await workspaces.batchGetWorkspaces(asked, onBehalfOf(call))).workspaces;
+    const role = workspace?.role ?? Role.UNSPECIFIED;
+    if (role === Role.UNSPECIFIED) {
+      throw new DomainError("WORKSPACE_FORBIDDEN", "You are no longer a member of this workspace.");
+    }
+    if (role < Role.ADMIN) {
+      throw new DomainError("INSUFFICIENT_ROLE", "This needs the role admin in the workspace.");
+    }
+  }
 
   /** An image that the call's workspace sees. */
   async function imageOf(call: Call, imageId: string): Promise<ImageView> {
@@ -230,7 +246,7 @@ function createHandlers(
         async work(claimFor) {
           const { name, url, username, password } = request;
           const address = readRegistryUrl(url, allowed);
-          await tryCredential(client, address, { username, password }, call.signal);
+          await tryCredentialFor(call, address, { username, password });
           const [id, now] = [newId(), new Date()];
           const registry: RegistryRecord = {
             id,
@@ -274,7 +290,7 @@ function createHandlers(
         if (password === undefined && (url !== before.url || username !== before.username)) {
           throw invalid("password", "must be given again when url or username changes");
         }
-        if (password !== undefined) await tryCredential(client, address, { username, password }, call.signal);
+        if (password !== undefined) await tryCredentialFor(call, address, { username, password });
         const registry: RegistryRecord = {
           ...before,
           name,
