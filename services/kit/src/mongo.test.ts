@@ -41,7 +41,7 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
     return database;
   }
 
-  const notesIn = ({ db }: MongoDatabase) => db.collection<{ _id: string; text: string }>("notes");
+  const notesIn = ({ db }: MongoDatabase) => db.collection<{ _id: string; text: string; other?: number }>("notes");
   const countersIn = ({ db }: MongoDatabase) => db.collection<{ _id: string; count: number }>("counters");
   const event = (subject = "s") => ({ id: newId(), subject, bytes: new Uint8Array([1, 2]) });
   const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 15_000, interval: 20 });
@@ -204,6 +204,24 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
           .sort(),
       ).toEqual(names.sort());
     });
+  });
+
+  test("the tests' databases notice operations that no index serves, also in a transaction", async () => {
+    const scans: Record<string, (database: MongoDatabase) => Promise<unknown>> = {
+      find: (database) => notesIn(database).findOne({ other: 1 }),
+      update: (database) => notesIn(database).updateOne({ other: 1 }, { $set: { text: "b" } }),
+      aggregate: (database) => notesIn(database).countDocuments({ other: 1 }),
+      delete: (database) => database.write(({ session }) => notesIn(database).deleteOne({ other: 1 }, { session })),
+      sort: (database) => notesIn(database).find({ text: "a" }).sort({ other: 1 }).toArray(),
+    };
+    for (const [name, scan] of Object.entries(scans)) {
+      const own = await mongo.createDatabase();
+      const database = await openMongo({ ...own, migrations, logger });
+      await notesIn(database).insertOne({ _id: "a", text: "a" });
+      await scan(database);
+      await database.close();
+      await expect(own.drop(), name).rejects.toThrow(/no index serves/);
+    }
   });
 
   test("an answer is kept with what was created, by the first of those at once", async () => {
