@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto";
+import { randomBytes, randomInt } from "node:crypto";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -22,7 +22,7 @@ export const parts: readonly Part[] = ["facade", ...serviceNames];
 /** One process of the distributed form. */
 export interface Replica {
   readonly part: Part;
-  /** "http://127.0.0.1:40123": the public API of a facade, the RPCs of a service. */
+  /** "http://127.1.2.3:20123": the public API of a facade, the RPCs of a service. */
   readonly url: string;
   /** Where operators find metrics and health. */
   readonly adminUrl: string;
@@ -100,14 +100,17 @@ export async function startDistributed(
   ]);
   const natsUrl = (user: Part | "operator") => nats.url.replace("//", `//${user}:${passwords.get(user)}@`);
 
+  // An address of its own, so that no other platform takes one of its ports before it does, or while a process is down.
+  const host = `127.${randomInt(1, 255)}.${randomInt(256)}.${randomInt(1, 255)}`;
   const places: { part: Part; port: number; adminPort: number }[] = [];
+  let port = await findFreePort(host);
   for (const part of parts) {
     for (let index = 0; index < (o.replicas?.[part] ?? 2); index++) {
-      places.push({ part, port: await findFreePort(), adminPort: await findFreePort() });
+      places.push({ part, port: port++, adminPort: port++ });
     }
   }
   const urlsOf = (part: Part) =>
-    places.filter((place) => place.part === part).map(({ port }) => `http://127.0.0.1:${port}`);
+    places.filter((place) => place.part === part).map(({ port }) => `http://${host}:${port}`);
   const [url = ""] = urlsOf("facade");
   const admin = { username: "admin@localhost", password: randomBytes(12).toString("base64url") };
   const common = {
@@ -117,8 +120,8 @@ export async function startDistributed(
     ...Object.fromEntries(
       serviceNames.map((service) => [`SANDGATE_${toVariable(service)}_URL`, urlsOf(service).join(",")]),
     ),
-    SANDGATE_HOST: "127.0.0.1",
-    SANDGATE_ADMIN_HOST: "127.0.0.1",
+    SANDGATE_HOST: host,
+    SANDGATE_ADMIN_HOST: host,
     SANDGATE_PUBLIC_URL: url,
     SANDGATE_DATABASE: mongo.url,
     SANDGATE_DATA: folder,
@@ -135,8 +138,8 @@ export async function startDistributed(
     starting.adopt(
       launchReplica({
         part,
-        port,
-        adminPort,
+        url: `http://${host}:${port}`,
+        adminUrl: `http://${host}:${adminPort}`,
         env: {
           ...common,
           SANDGATE_PORT: String(port),
@@ -187,19 +190,18 @@ function toVariable(name: string): string {
 /** Starts a process; `ready` resolves once it says that it is. */
 function launchReplica(o: {
   part: Part;
-  port: number;
-  adminPort: number;
+  url: string;
+  adminUrl: string;
   env: NodeJS.ProcessEnv;
 }): Replica & { ready(): Promise<void> } {
   const program = o.part === "facade" ? "facade/src/main.ts" : `services/${o.part}/src/main.ts`;
-  const adminUrl = `http://127.0.0.1:${o.adminPort}`;
   const launch = (settings: Record<string, string> = {}) =>
     startProcess(process.execPath, [join(root, program)], { cwd: root, env: { ...o.env, ...settings } });
   let running = launch();
   const ready = async (): Promise<void> => {
     const deadline = Date.now() + startTimeoutMs;
     while (running.child.exitCode === null && running.child.signalCode === null && Date.now() < deadline) {
-      const answer = await fetch(`${adminUrl}/readyz`).catch(() => undefined);
+      const answer = await fetch(`${o.adminUrl}/readyz`).catch(() => undefined);
       await answer?.body?.cancel();
       if (answer?.ok) return;
       await delay(50);
@@ -209,8 +211,8 @@ function launchReplica(o: {
   };
   return {
     part: o.part,
-    url: `http://127.0.0.1:${o.port}`,
-    adminUrl,
+    url: o.url,
+    adminUrl: o.adminUrl,
     get process() {
       return running;
     },

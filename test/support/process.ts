@@ -15,6 +15,11 @@ export interface RunningProcess {
   exited: Promise<number | null>;
 }
 
+const children = new Set<ChildProcess>();
+process.once("exit", () => {
+  for (const child of children) child.kill("SIGKILL");
+});
+
 /** Starts a program whose environment is exactly `env`; it is killed when this process ends first. */
 export function startProcess(
   command: string,
@@ -28,12 +33,11 @@ export function startProcess(
       output += text;
     });
   }
-  const killWithParent = () => child.kill("SIGKILL");
-  process.once("exit", killWithParent);
+  children.add(child);
   const exited = new Promise<number | null>((resolve, reject) => {
     child.once("error", reject);
     child.once("close", (code) => {
-      process.off("exit", killWithParent);
+      children.delete(child);
       resolve(code);
     });
   });
@@ -59,13 +63,13 @@ export function startProcess(
 }
 
 /**
- * A TCP port on the loopback address that was free a moment ago. It is none of those that systems give to outgoing
+ * A TCP port on a loopback address that was free a moment ago. It is none of those that systems give to outgoing
  * connections, so a server that was stopped finds it free again.
  */
-export async function findFreePort(): Promise<number> {
+export async function findFreePort(host = "127.0.0.1"): Promise<number> {
   for (;;) {
     const port = randomInt(10_000, 32_768);
-    const server = createServer().listen(port, "127.0.0.1");
+    const server = createServer().listen(port, host);
     try {
       await once(server, "listening");
     } catch {
