@@ -9,6 +9,12 @@ function nullable<T extends TSchema & { type: string }>(schema: T) {
 }
 
 const Id = Type.String();
+const Name = Type.String({
+  minLength: 1,
+  maxLength: 100,
+  pattern: "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
+  "x-issue": "must not have control characters",
+});
 const Moment = Type.String({ format: "date-time" });
 const NullableText = nullable(Type.String());
 const NullableInteger = nullable(Type.Integer());
@@ -104,14 +110,7 @@ export const ApiTokenList = Type.Object({ api_tokens: Type.Array(ApiToken), next
 // Workspaces and members
 
 export const WorkspaceParams = Type.Object({ workspace_id: Type.String({ format: "uuid" }) });
-export const WorkspaceBody = Type.Object({
-  name: Type.String({
-    minLength: 1,
-    maxLength: 100,
-    pattern: "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
-    "x-issue": "must not have control characters",
-  }),
-});
+export const WorkspaceBody = Type.Object({ name: Name });
 type RoleName = "member" | "admin" | "owner";
 const Role = Type.Unsafe<RoleName>({ type: "string", enum: ["member", "admin", "owner"] });
 export const Workspace = Type.Object({
@@ -131,7 +130,7 @@ export const MemberList = Type.Object({ members: Type.Array(Member), next_cursor
 // Images and registries
 
 const image = {
-  name: Type.String({ minLength: 1, maxLength: 100 }),
+  name: Name,
   image: Type.String({ minLength: 1, maxLength: 255 }),
   description: Type.Optional(nullable(Type.String({ maxLength: 2000 }))),
   tag: Type.Optional(
@@ -180,7 +179,7 @@ export const ImageList = Type.Object({
 });
 
 const registry = {
-  name: Type.String({ minLength: 1, maxLength: 100 }),
+  name: Name,
   url: Type.String({ minLength: 1, maxLength: 255, description: "`[http(s)://]host[:port]`" }),
   username: Type.String({ minLength: 1, maxLength: 255 }),
   password: Type.String({ minLength: 1, maxLength: 4096 }),

@@ -80,7 +80,9 @@ describe("registering an image", () => {
       "body.enabled",
       "body.tag",
     );
-    expectInvalid(await create({ name: "x".repeat(101), image: "busybox" }), "body.name");
+    for (const name of ["x".repeat(101), "a\u0000b", "a\nb"]) {
+      expectInvalid(await create({ name, image: "busybox" }), "body.name");
+    }
     expectInvalid(await create({ name: "n", image: "busybox", description: "x".repeat(2001) }), "body.description");
   });
 
@@ -94,6 +96,9 @@ describe("registering an image", () => {
       "a:",
       `a@sha256:12`,
       "-a",
+      "host.example.com:0/a",
+      "host.example.com:65536/a",
+      "[1:2]/a",
       `${"a".repeat(256)}`,
     ]) {
       expectInvalid(await create({ name: "n", image }), "body.image");
@@ -140,6 +145,7 @@ describe("reading, changing and deleting an image", () => {
     const moved = expectStatus(await target.put(path, { image: "busybox:2", enabled: false }, as(owner)), 200);
     expect(moved).toMatchObject({ image: "busybox:2", tag: "2", enabled: false, memory_mb: 2048 });
     expectInvalid(await target.put(path, { memory_mb: 1, name: "" }, as(owner)), "body.memory_mb", "body.name");
+    expectInvalid(await target.put(path, { name: "a\nb" }, as(owner)), "body.name");
     expectInvalid(await target.put(path, { is_default: true }, as(owner)), "body.is_default");
     expect(expectStatus(await target.put(path, {}, as(owner)), 200)).toMatchObject({ image: "busybox:2" });
     expectStatus(await target.delete(path, as(owner)), 204);

@@ -88,6 +88,9 @@ describe.runIf(hasRegistry)("registry credentials at a real private registry", {
     for (const url of ["", "ftp://a.example", "http://a.example/path", "not a host", "http://user:pw@a.example"]) {
       expectInvalid(await register({ url }), "body.url");
     }
+    for (const name of ["a\u0000b", "a\nb"]) {
+      expectInvalid(await register({ name }), "body.name");
+    }
     for (const url of [
       "http://127.0.0.1:1",
       "http://169.254.169.254",

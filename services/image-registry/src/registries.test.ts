@@ -27,6 +27,9 @@ test.each([
   "ghcr.io?x",
   "ghcr.io:0",
   "ghcr.io:65536",
+  "[1:2]",
+  "[1:2]:443",
+  "1.2.3.400",
   "ghcr.io:port",
   "-ghcr.io",
   "gh cr.io",
@@ -51,6 +54,19 @@ test("http and private addresses are for hosts that an operator named", () => {
   expect(findHostIssue("127.0.0.1:5000", allowed)).toBeUndefined();
   expect(findHostIssue("localhost:5000", allowed)).toMatch(/private/);
   expect(findHostIssue("docker.io", allowed)).toBeUndefined();
+});
+
+test.each(["ghcr.io:0", "ghcr.io:00", "ghcr.io:65536", "ghcr.io:100000", "[1:2]", "[::1]:0", "1.2.3.400"])(
+  "no image is at %s",
+  (host) => {
+    expect(findHostIssue(host, readAllowedHosts(["ghcr.io"]))).toMatch(/can't be/);
+  },
+);
+
+test("an image may be at any port that there is", () => {
+  for (const host of ["ghcr.io:1", "ghcr.io:65535", "[2001:4860::1]:443", "[2001:4860::1]"]) {
+    expect(findHostIssue(host, readAllowedHosts([]))).toBeUndefined();
+  }
 });
 
 test("hosts compare in one form", () => {

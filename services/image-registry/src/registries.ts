@@ -11,7 +11,7 @@ const urlPattern =
 /** Parses `[http(s)://]host[:port]`; undefined: not of this form. The host is as images of the registry name it. */
 export function parseRegistryUrl(url: string): RegistryAddress | undefined {
   const [, scheme, name, port] = urlPattern.exec(url) ?? [];
-  if (name === undefined || (port !== undefined && (Number(port) < 1 || Number(port) > 65535))) return undefined;
+  if (name === undefined || !isPossibleHost(port === undefined ? name : `${name}:${port}`)) return undefined;
   const plain = scheme?.toLowerCase() === "http";
   const host = canonicalHost(port === undefined ? name : `${name}:${port}`, plain ? 80 : 443);
   return { host, scheme: scheme === undefined ? undefined : plain ? "http" : "https" };
@@ -34,9 +34,15 @@ export function findUrlIssue(address: RegistryAddress, allowed: AllowedHosts): s
 
 /** Why an image may not be of this host, by its name alone. */
 export function findHostIssue(host: string, allowed: AllowedHosts): string | undefined {
+  if (!isPossibleHost(host)) return "names a registry at a host or port that can't be";
   return isPrivateHost(host) && !allowed.names(withPort({ host, scheme: undefined }))
     ? "names a registry at a private address that an operator has not allowed"
     : undefined;
+}
+
+/** Whether something could be at this host[:port]: the grammars take any port, and addresses that are none. */
+function isPossibleHost(host: string): boolean {
+  return URL.canParse(`https://${host}`) && !/:0+$/.test(host);
 }
 
 function withPort({ host, scheme }: RegistryAddress): string {

@@ -206,6 +206,10 @@ test("a member reads and doesn't write", async () => {
 test("what is wrong with an image is told by field", async () => {
   const create = (fields: object) => client().createImage({ name: "tool", image: "alpine", ...fields }, as(newId()));
   await expect(create({ image: "no image" })).rejects.toThrow(refused("VALIDATION_ERROR", "image"));
+  for (const host of ["ghcr.io:0", "ghcr.io:100000", "[1:2]"]) {
+    await expect(create({ image: `${host}/tool` })).rejects.toThrow(refused("VALIDATION_ERROR", "image"));
+  }
+  await expect(create({ name: "two\nlines" })).rejects.toThrow(refused("VALIDATION_ERROR", "name"));
   await expect(create({ image: "10.0.0.1/tool" })).rejects.toThrow(refused("VALIDATION_ERROR", "image"));
   await expect(create({ image: "alpine:1", tag: "2" })).rejects.toThrow(refused("VALIDATION_ERROR", "tag"));
   await expect(create({ memoryMb: 255 })).rejects.toThrow(refused("VALIDATION_ERROR", "memory_mb"));
@@ -267,6 +271,7 @@ describe.runIf(hasRegistry)("with a private registry", () => {
     await expect(create({ name: "b", url: `127.0.0.1:${await findFreePort()}` })).rejects.toThrow(
       refused("UPSTREAM_ERROR"),
     );
+    await expect(create({ name: "two\nlines" })).rejects.toThrow(refused("VALIDATION_ERROR", "name"));
     await expect(create({ name: "b", url: "http://ghcr.io" })).rejects.toThrow(refused("VALIDATION_ERROR", "url"));
     await expect(create({ name: "b", url: "10.0.0.1" })).rejects.toThrow(refused("VALIDATION_ERROR", "url"));
     await expect(create({ name: "b", url: "ghcr.io/path" })).rejects.toThrow(refused("VALIDATION_ERROR", "url"));
