@@ -1,4 +1,5 @@
-import type { ServerHttp2Session } from "node:http2";
+import { constants, type ServerHttp2Session } from "node:http2";
+import { setTimeout as delay } from "node:timers/promises";
 import type { DescService } from "@bufbuild/protobuf";
 import type { ConnectRouter } from "@connectrpc/connect";
 import { fastifyConnectPlugin } from "@connectrpc/connect-fastify";
@@ -10,6 +11,8 @@ import { createRouterOptions, type ServerOptions } from "./rpc.ts";
 
 /** How long clients have to read the last of it once the host has ended their calls. */
 const partMs = 1_000;
+/** How long clients have to learn that the host closes, before it closes their connections (RFC 9113, 6.8). */
+const noticeMs = 250;
 
 export interface ServiceHost {
   /** "http://127.0.0.1:8081" */
@@ -61,6 +64,11 @@ export async function startServiceHost(
     url,
     async close() {
       health.leave();
+      // First only a notice that names no last stream: a call that is on its way while a connection closes would be lost.
+      for (const session of sessions) {
+        if (!session.closed) session.goaway(constants.NGHTTP2_NO_ERROR, 2 ** 31 - 1);
+      }
+      await delay(noticeMs);
       const ends = setTimeout(() => {
         shutdown.abort(new DomainError("DRAINING", `${o.service} is shutting down.`));
       }, drainMs);

@@ -288,7 +288,7 @@ describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, 
     await Promise.all(left.map(({ Id }) => engine.getContainer(Id).remove({ force: true })));
   });
 
-  async function run(script: string, o: { logFileMb?: string } = {}) {
+  async function run(script: string, o: { logFileMb?: string; installation?: string } = {}) {
     const sandboxId = newId();
     const container = await engine.createContainer({
       Image: image.id,
@@ -296,7 +296,7 @@ describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, 
       Labels: {
         "sandgate.io/sandbox-id": sandboxId,
         "sandgate.io/workspace-id": workspaceId,
-        "sandgate.io/installation": installationId,
+        "sandgate.io/installation": o.installation ?? installationId,
       },
       HostConfig: {
         NetworkMode: "none",
@@ -416,12 +416,9 @@ describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, 
   });
 
   test("a container of another installation is left alone", async () => {
-    const mine = installationId;
-    installationId = newId();
-    const { sandboxId, container } = await run("echo foreign");
+    const { sandboxId, container } = await run("echo foreign", { installation: newId() });
     await container.wait();
     await container.remove();
-    installationId = mine;
     expect(await awaitDrained(sandboxId)).toBe(true);
     expect(await readLines(sandboxId)).toEqual([]);
   });
