@@ -15,7 +15,8 @@ const givenUrl = process.env.SANDGATE_TEST_MONGODB_URL;
 const downloadVersion = "8.0.15";
 const downloadHost = "https://fastdl.mongodb.org";
 const cacheFolder = join(import.meta.dirname, "../../.cache/mongod");
-const startTimeoutMs = 60_000;
+/** After a crash it works through its journal first. */
+const startTimeoutMs = 180_000;
 
 /** One server of a replica set. */
 export interface TestMongod {
