@@ -12,7 +12,7 @@ export interface GuardedResponse {
   readonly url: URL;
 }
 
-export interface GuardedInit {
+interface GuardedInit {
   readonly headers?: Readonly<Record<string, string>>;
   /** Sent to the first origin only, never to where it redirects. */
   readonly authorization?: string | undefined;
