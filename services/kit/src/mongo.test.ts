@@ -82,6 +82,21 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
       expect(counts.sort((a, b) => a - b)).toEqual(Array.from({ length: 20 }, (_, i) => i + 1));
     });
 
+    test("those with the same turn run one after another in a process, after one that failed too", async () => {
+      const database = await open();
+      const runs: string[] = [];
+      const run = (name: string) =>
+        database.write(async () => {
+          runs.push(`${name} begins`);
+          await delay(5);
+          runs.push(`${name} ends`);
+          if (name === "a") throw new Error("failed");
+        }, "turn");
+      const outcomes = await Promise.allSettled(["a", "b", "c"].map(run));
+      expect(outcomes.map(({ status }) => status)).toEqual(["rejected", "fulfilled", "fulfilled"]);
+      expect(runs).toEqual(["a", "b", "c"].flatMap((name) => [`${name} begins`, `${name} ends`]));
+    });
+
     test("a work that looks first finds what was committed at the same time under its unique key", async () => {
       const database = await open();
       const notes = notesIn(database);

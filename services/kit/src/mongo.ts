@@ -28,8 +28,11 @@ export interface MongoDatabase {
    * conflicted with another or the primary changed, so all it does is read and write with `tx`. What it throws, a
    * DomainError for one, undoes the transaction and reaches the caller. A unique index that is violated undoes it too; the
    * work is then run once more, so a work that looks first finds what was committed at the same time.
+   *
+   * Works of this process with the same `turn` run one after another. Give the id of a document that many works write: they
+   * would run again and again on meeting there, with ever longer waits.
    */
-  write<T>(work: (tx: MongoTransaction) => Promise<T>): Promise<T>;
+  write<T>(work: (tx: MongoTransaction) => Promise<T>, turn?: string): Promise<T>;
   readonly outbox: OutboxStore;
   readonly leases: LeaseStore;
   readonly answers: AnswerStore;
@@ -82,6 +85,7 @@ export async function openMongo(options: {
 
   const listeners = new Set<() => void>();
   const running = new Set<Promise<unknown>>();
+  const turns = new Map<string, Promise<unknown>>();
   let closed = false;
   let leads = false;
 
@@ -113,6 +117,24 @@ export async function openMongo(options: {
     return result;
   }
 
+  async function runWork<T>(work: (tx: MongoTransaction) => Promise<T>): Promise<T> {
+    return runTransaction(work).catch((error: unknown) => {
+      if (!isDuplicateKey(error)) throw error;
+      return runTransaction(work);
+    });
+  }
+
+  /** Runs after all that were given this turn before, however they ended. */
+  function runInTurn<T>(turn: string, run: () => Promise<T>): Promise<T> {
+    const own = (turns.get(turn) ?? Promise.resolve()).then(run, run);
+    turns.set(turn, own);
+    const leave = () => {
+      if (turns.get(turn) === own) turns.delete(turn);
+    };
+    own.then(leave, leave);
+    return own;
+  }
+
   const polling = repeat({
     what: `look for events that other replicas committed to ${name}`,
     everyMs: pollMs,
@@ -126,12 +148,9 @@ export async function openMongo(options: {
 
   return {
     db,
-    async write(work) {
+    async write(work, turn) {
       if (closed) throw new Error(`The database ${name} is closed`);
-      const run = runTransaction(work).catch((error: unknown) => {
-        if (!isDuplicateKey(error)) throw error;
-        return runTransaction(work);
-      });
+      const run = turn === undefined ? runWork(work) : runInTurn(turn, () => runWork(work));
       running.add(run);
       try {
         return await run;

@@ -127,27 +127,30 @@ export async function openMongoStore(o: { url: string; name: string; logger: Log
         }
         await sandboxes.insertOne(toDocument(sandbox), { session });
         await tx.publish(events);
-      }),
+      }, sandbox.workspaceId),
 
     update: (sandbox, events) =>
-      write(async (tx) => {
-        const { session } = tx;
-        const before = await sandboxes.findOneAndReplace(
-          { _id: sandbox.id, version: sandbox.version - 1 },
-          toDocument(sandbox),
-          { session, projection: { state: 1 } },
-        );
-        if (!before) return false;
-        if (hasEnded(sandbox.state) && !hasEnded(before.state)) {
-          await guards.updateOne(
-            { _id: sandbox.workspaceId },
-            { $inc: { liveCount: -1, liveMemoryMb: -sandbox.image.memoryMb } },
-            { session },
+      write(
+        async (tx) => {
+          const { session } = tx;
+          const before = await sandboxes.findOneAndReplace(
+            { _id: sandbox.id, version: sandbox.version - 1 },
+            toDocument(sandbox),
+            { session, projection: { state: 1 } },
           );
-        }
-        await tx.publish(events);
-        return true;
-      }),
+          if (!before) return false;
+          if (hasEnded(sandbox.state) && !hasEnded(before.state)) {
+            await guards.updateOne(
+              { _id: sandbox.workspaceId },
+              { $inc: { liveCount: -1, liveMemoryMb: -sandbox.image.memoryMb } },
+              { session },
+            );
+          }
+          await tx.publish(events);
+          return true;
+        },
+        hasEnded(sandbox.state) ? sandbox.workspaceId : undefined,
+      ),
 
     async markCleaned(id, at) {
       await sandboxes.updateOne(

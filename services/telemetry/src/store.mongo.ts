@@ -200,7 +200,7 @@ export async function openMongoStore(o: { url: string; name: string; logger: Log
         if (kind === "logs" && logQuotaBytes > 0) next = await enforceQuota(tx, next, logQuotaBytes);
         await sandboxes.replaceOne({ _id: next._id }, next, { upsert: true, session: tx.session });
         return { accepted: true, storedCursor: toCursor };
-      }),
+      }, batch.source.sandboxId),
 
     async findSandbox(sandboxId) {
       const found = await sandboxes.findOne({ _id: sandboxId });
