@@ -83,9 +83,17 @@ describe.runIf(isAvailable)("crashes of everything in turn", () => {
 
     expect(journal.violations).toEqual([]);
     expect(journal.requests).toBeGreaterThanOrEqual(requests);
+    const acknowledged = journal.things.filter(({ id }) => id !== undefined);
+    expect(new Set(acknowledged.map(({ kind }) => kind))).toEqual(new Set(["workspace", "image", "token", "sandbox"]));
     await expect
       .poll(() => findProblems({ platform, journal, operator, loggedLines }), { timeout: 300_000, interval: 3_000 })
       .toEqual([]);
     expect(await findForgottenAnswers(journal)).toEqual([]);
+
+    // The checker does find a write that was lost, and that it caused no event.
+    const [image] = acknowledged.filter(({ kind, workspace }) => kind === "image" && workspace?.gone === "no");
+    const things = image ? [...journal.things, { ...image, name: "lost", id: "lost", gone: "no" as const }] : [];
+    const lost = await findProblems({ platform, journal: { ...journal, things }, operator, loggedLines });
+    expect(lost).toEqual([expect.stringContaining("image lost"), expect.stringContaining("image lost")]);
   });
 });
