@@ -19,12 +19,12 @@ export interface BusUnderTest {
   remove(): Promise<void>;
 }
 
-/** The suite waits for redeliveries, so they come soon; a handler that hangs is given up after half a second. */
+/** The suite waits for redeliveries, so they come soon; a handler that hangs is given up after two seconds, which no busy machine takes. */
 export const policyUnderTest = {
   attempts: 4,
   firstDelayMs: 10,
   lastDelayMs: 40,
-  handlerTimeoutMs: 500,
+  handlerTimeoutMs: 2_000,
   concurrency: 4,
 } as const;
 

@@ -48,6 +48,7 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
   const ingest = createClient(TelemetryService, environment.transport("telemetry"));
   const draining = new AbortController();
   let collector: Collector | undefined;
+  const collecting = Promise.withResolvers<Collector>();
   /** Why there is no collector yet, once that is known. */
   let trouble = "ok";
   let closing: (() => Promise<void>)[] = [];
@@ -113,9 +114,10 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
   async function awaitDrained(request: AwaitDrainedRequest, context: HandlerContext) {
     const time = AbortSignal.timeout(request.timeoutSeconds * 1000);
     const over = AbortSignal.any([time, context.signal, draining.signal]);
-    if (!collector) throw new DomainError("UPSTREAM_ERROR", "Container logs are not being collected yet.");
+    const running = collector ?? (await orAborted(collecting.promise, over));
+    if (!running) throw new DomainError("UPSTREAM_ERROR", "Container logs are not being collected yet.");
     try {
-      await collector.drained(request.sandboxId, over);
+      await running.drained(request.sandboxId, over);
       return { drained: true };
     } catch (error) {
       if (over.aborted) return { drained: false };
@@ -147,6 +149,7 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
             throw error;
           });
         collector = startCollector({ engine: openEngine(installationId), client: ingest, logger, metrics });
+        collecting.resolve(collector);
       },
     });
   }
@@ -195,6 +198,19 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
     },
     close: () => store.close(),
   };
+}
+
+/** What the promise comes to, or undefined once the signal aborts. */
+async function orAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
+  const aborted = Promise.withResolvers<undefined>();
+  const abort = () => aborted.resolve(undefined);
+  signal.addEventListener("abort", abort, { once: true });
+  if (signal.aborted) abort();
+  try {
+    return await Promise.race([promise, aborted.promise]);
+  } finally {
+    signal.removeEventListener("abort", abort);
+  }
 }
 
 /** The adapter that the setting's scheme names, imported only when it is chosen. */
