@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import { openStore } from "@sandgate/kit/open-store";
 import { startRelay } from "@sandgate/kit/relay";
 import { type Repetition, repeat } from "@sandgate/kit/repeat";
 import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
@@ -7,7 +8,6 @@ import { createAccounts } from "./accounts.ts";
 import { createUseLog } from "./api-tokens.ts";
 import { createHandlers } from "./handlers.ts";
 import { createFileTransport, createMailQueue, createSmtpTransport } from "./mail.ts";
-import { openStore } from "./open-store.ts";
 import { createPasswordHasher } from "./passwords.ts";
 import { cutoffsAt } from "./retention.ts";
 import { readIdentitySettings } from "./settings.ts";
@@ -37,7 +37,10 @@ export async function openIdentityService(
   now: () => number = Date.now,
 ): Promise<IdentityRunning> {
   const settings = readIdentitySettings(environment.env);
-  const opened = await openStore(environment);
+  const opened = await openStore<OpenedStore>(environment, {
+    sqlite: () => import("./store.sqlite.ts"),
+    mongodb: () => import("./store.mongo.ts"),
+  });
   try {
     return await assemble(environment, settings, opened, now);
   } catch (error) {

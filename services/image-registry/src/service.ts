@@ -5,6 +5,7 @@ import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/ki
 import { DomainError, invalid } from "@sandgate/kit/errors";
 import { answerOnce } from "@sandgate/kit/idempotency";
 import { newId } from "@sandgate/kit/ids";
+import { openStore } from "@sandgate/kit/open-store";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
 import { startRelay } from "@sandgate/kit/relay";
 import type { OpenService, ServiceEnvironment } from "@sandgate/kit/service";
@@ -31,13 +32,12 @@ import { openCredential, readRegistryUrl, sealPassword, tryCredential } from "./
 import { imageChanged } from "./events.ts";
 import { createGuardedRequest } from "./guarded-request.ts";
 import { checkRegistryHost, fullReferenceOf, readChangedImage, readNewImage } from "./images.ts";
-import { type OpenedStore, openStore } from "./open-store.ts";
 import { createPullAuthorizer, type PullRegistry } from "./pulls.ts";
 import { purgeWorkspace } from "./purge.ts";
 import { parseRegistryUrl } from "./registries.ts";
 import { type Credential, createRegistryClient, type RegistryAddress } from "./registry-client.ts";
 import { readSeed } from "./seed.ts";
-import type { ImageRecord, ImageView, RegistryRecord } from "./store.ts";
+import type { ImageRecord, ImageView, OpenedStore, RegistryRecord } from "./store.ts";
 
 export const imageRegistrySettings = defineSettings({
   allowedHosts: list("SANDGATE_REGISTRY_ALLOW", {
@@ -58,7 +58,10 @@ export const openImageRegistryService: OpenService = async (environment) => {
   const { defaultImage } = settings;
   const seed = defaultImage && parseSetting("SANDGATE_DEFAULT_IMAGE", () => readSeed(defaultImage, allowed));
 
-  const opened = await openStore(environment);
+  const opened = await openStore<OpenedStore>(environment, {
+    sqlite: () => import("./store.sqlite.ts"),
+    mongodb: () => import("./store.mongo.ts"),
+  });
   const { store } = opened;
   const relay = startRelay({ outbox: opened.outbox, bus, logger, metrics });
   let purges: Awaited<ReturnType<typeof startWorkspacePurges>> | undefined;

@@ -6,6 +6,7 @@ import { answerOnce } from "@sandgate/kit/idempotency";
 import { newId } from "@sandgate/kit/ids";
 import type { Logger } from "@sandgate/kit/logging";
 import { counter, gauge, histogram } from "@sandgate/kit/metrics";
+import { openStore } from "@sandgate/kit/open-store";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
 import { startRelay } from "@sandgate/kit/relay";
 import { type Repetition, repeat } from "@sandgate/kit/repeat";
@@ -28,12 +29,12 @@ import { createChanges } from "./changes.ts";
 import { stageProvisioned, stagePurged } from "./events.ts";
 import { toMessage, toStates } from "./messages.ts";
 import { checkName, makeUpName } from "./names.ts";
-import { openStore } from "./open-store.ts";
 import { createReconciler } from "./reconciler.ts";
 import type { Runtime } from "./runtime.ts";
 import { acceptSandbox, beginStop, type ImageSnapshot, isLive, type Sandbox } from "./sandbox.ts";
 import { sandboxSettings } from "./settings.ts";
 import { allShards, startShards } from "./shards.ts";
+import type { SandboxStore } from "./store.ts";
 import { waitUntilSettled } from "./waits.ts";
 
 export { sandboxSettings } from "./settings.ts";
@@ -47,7 +48,10 @@ const slice = 100;
 export async function openSandboxService(environment: ServiceEnvironment): Promise<RunningService> {
   const { bus, keyring, logger, metrics } = environment;
   const settings = readSettings(sandboxSettings, environment.env);
-  const store = await openStore(environment);
+  const store = await openStore<SandboxStore>(environment, {
+    sqlite: () => import("./store.sqlite.ts"),
+    mongodb: () => import("./store.mongo.ts"),
+  });
   const installationId = await store.installationId();
   const images = createClient(ImageRegistryService, environment.transport("image-registry"));
   const telemetry = createClient(TelemetryService, environment.transport("telemetry"));

@@ -4,6 +4,7 @@ import { asService, callOf, workspaceOf } from "@sandgate/kit/context";
 import { DomainError, invalid } from "@sandgate/kit/errors";
 import type { Logger } from "@sandgate/kit/logging";
 import { counter } from "@sandgate/kit/metrics";
+import { openStore } from "@sandgate/kit/open-store";
 import { startRelay } from "@sandgate/kit/relay";
 import { type Repetition, repeat } from "@sandgate/kit/repeat";
 import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
@@ -23,10 +24,10 @@ import { type Collector, startCollector } from "./collector.ts";
 import type { Engine } from "./engine.ts";
 import { stagePurged } from "./events.ts";
 import { toBatch, toLogEntry, toMetricPoint, toStreamName } from "./messages.ts";
-import { openStore } from "./open-store.ts";
 import { queryLogs, queryMetrics } from "./queries.ts";
 import { fromMillis, fromTimestamp } from "./rows.ts";
 import { telemetrySettings } from "./settings.ts";
+import type { TelemetryStore } from "./store.ts";
 import { tailRows, topicOf } from "./tails.ts";
 
 export { telemetrySettings } from "./settings.ts";
@@ -42,7 +43,10 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
   const { bus, logger, metrics } = environment;
   const settings = readSettings(telemetrySettings, environment.env);
   const openEngine = await chooseEngine(settings.runtime, logger);
-  const store = await openStore(environment);
+  const store = await openStore<TelemetryStore>(environment, {
+    sqlite: () => import("./store.sqlite.ts"),
+    mongodb: () => import("./store.mongo.ts"),
+  });
   const sandboxes = createClient(SandboxService, environment.transport("sandbox"));
   const workspaces = createClient(WorkspaceService, environment.transport("workspace"));
   const ingest = createClient(TelemetryService, environment.transport("telemetry"));

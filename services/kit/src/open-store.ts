@@ -1,0 +1,21 @@
+import type { Logger } from "./logging.ts";
+import type { ServiceEnvironment } from "./service.ts";
+
+/** A service's store on each database, as modules that are imported only when they are chosen. */
+interface StoreAdapters<S> {
+  sqlite(): Promise<{ openSqliteStore(o: { file: string; logger: Logger }): Promise<S> }>;
+  mongodb(): Promise<{ openMongoStore(o: { url: string; name: string; logger: Logger }): Promise<S> }>;
+}
+
+/** Opens a service's store on the database that its process was given. The other database's adapter is not loaded. */
+export async function openStore<S>(
+  { database, logger }: Pick<ServiceEnvironment, "database" | "logger">,
+  adapters: StoreAdapters<S>,
+): Promise<S> {
+  if (database.kind === "mongodb") {
+    const { openMongoStore } = await adapters.mongodb();
+    return openMongoStore({ url: database.url, name: database.name, logger });
+  }
+  const { openSqliteStore } = await adapters.sqlite();
+  return openSqliteStore({ file: database.file, logger });
+}
