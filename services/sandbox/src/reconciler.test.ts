@@ -5,13 +5,13 @@ import type { EventBus } from "@sandgate/kit/bus";
 import { DomainError } from "@sandgate/kit/errors";
 import { newId } from "@sandgate/kit/ids";
 import { createLogger } from "@sandgate/kit/logging";
+import { allShards } from "@sandgate/kit/shards";
 import { Counter, Histogram, Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { createChanges } from "./changes.ts";
 import { createReconciler, type Reconciler, type ReconcilerOptions } from "./reconciler.ts";
 import type { Observation, Runtime, RuntimeSpec } from "./runtime.ts";
 import { acceptSandbox, beginStop, type Sandbox, type SandboxState } from "./sandbox.ts";
-import { allShards } from "./shards.ts";
 import { openSqliteStore } from "./store.sqlite.ts";
 import type { SandboxStore } from "./store.ts";
 

@@ -1,5 +1,6 @@
 import { DomainError } from "@sandgate/kit/errors";
 import type { Logger } from "@sandgate/kit/logging";
+import type { Shards } from "@sandgate/kit/shards";
 import type { Counter, Histogram } from "prom-client";
 import type { Changes } from "./changes.ts";
 import { stageStateEvents } from "./events.ts";
@@ -19,7 +20,6 @@ import {
   type Sandbox,
   type StopReason,
 } from "./sandbox.ts";
-import type { Shards } from "./shards.ts";
 import type { SandboxStore } from "./store.ts";
 
 /** The registry's word that a workspace may pull a reference, and with what. */
@@ -655,7 +655,7 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
         );
         wake(id);
       });
-      shards.onGained(() => sweepSoon(0));
+      shards.onChange(() => sweepSoon(0));
       await checkRuntime();
       observeRuntime().catch((error) => {
         if (!stopped.signal.aborted) {

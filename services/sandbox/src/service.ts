@@ -12,6 +12,7 @@ import { startRelay } from "@sandgate/kit/relay";
 import { type Repetition, repeat } from "@sandgate/kit/repeat";
 import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
 import { readSettings, SettingsError, type SettingValues } from "@sandgate/kit/settings";
+import { openShards } from "@sandgate/kit/shards";
 import { startWorkspacePurges } from "@sandgate/kit/workspace-purges";
 import { ImageRegistryService, type ResolvedImage } from "@sandgate/proto/imageregistry/v1/image_registry";
 import {
@@ -33,7 +34,6 @@ import { createReconciler } from "./reconciler.ts";
 import type { Runtime } from "./runtime.ts";
 import { acceptSandbox, beginStop, type ImageSnapshot, isLive, type Sandbox } from "./sandbox.ts";
 import { sandboxSettings } from "./settings.ts";
-import { allShards, startShards } from "./shards.ts";
 import type { SandboxStore } from "./store.ts";
 import { waitUntilSettled } from "./waits.ts";
 
@@ -59,10 +59,7 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
   const changes = createChanges(bus);
   const quota = { maxSandboxes: settings.maxSandboxes, maxMemoryMb: settings.maxMemoryMb };
   const draining = new AbortController();
-  const shards =
-    environment.database.kind === "mongodb"
-      ? startShards({ leases: store.leases, bus, holder: newId(), logger })
-      : allShards;
+  const shards = openShards(environment, store.leases);
 
   gauge(metrics, {
     name: "sandgate_sandboxes",

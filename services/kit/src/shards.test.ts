@@ -1,10 +1,10 @@
-import { newId } from "@sandgate/kit/ids";
-import type { LeaseStore } from "@sandgate/kit/leases";
-import { createLogger } from "@sandgate/kit/logging";
 import { afterEach, expect, test, vi } from "vitest";
-import { type Shards, startShards } from "./shards.ts";
+import { newId } from "./ids.ts";
+import type { LeaseStore } from "./leases.ts";
+import { createLogger } from "./logging.ts";
+import { openShards, type Shards, type ShardTimes, startShards } from "./shards.ts";
 
-const logger = createLogger({ service: "sandbox", level: "silent" });
+const logger = createLogger({ service: "test", level: "silent" });
 const ids = Array.from({ length: 500 }, () => newId());
 
 /** Leases by the test's clock; the stores' own are proven by their contract. */
@@ -27,14 +27,15 @@ function createLeases(): LeaseStore {
 }
 
 function createSignals() {
-  const listeners = new Set<(topic: string, body: string) => void>();
+  const watches = new Set<{ topic: string; listener: (topic: string, body: string) => void }>();
   return {
     signal: (topic: string, body = "") => {
-      for (const listener of listeners) listener(topic, body);
+      for (const watch of watches) if (watch.topic === topic) watch.listener(topic, body);
     },
-    watch: (_topic: string, listener: (topic: string, body: string) => void) => {
-      listeners.add(listener);
-      return () => void listeners.delete(listener);
+    watch: (topic: string, listener: (topic: string, body: string) => void) => {
+      const watch = { topic, listener };
+      watches.add(watch);
+      return () => void watches.delete(watch);
     },
   };
 }
@@ -47,8 +48,13 @@ afterEach(async () => {
 
 const times = { lease: 1_500, renew: 50, presence: 700 };
 
-function start(o: { leases: LeaseStore; bus: ReturnType<typeof createSignals>; holder: string }): Shards {
-  const shards = startShards({ ...o, logger, times });
+function start(o: {
+  leases: LeaseStore;
+  bus: ReturnType<typeof createSignals>;
+  holder: string;
+  times?: ShardTimes;
+}): Shards {
+  const shards = startShards({ ...o, service: "test", logger, times: o.times ?? times });
   open.push(shards);
   return shards;
 }
@@ -74,18 +80,36 @@ test("one replica has them all, three share them, and nothing has two owners", a
   );
 });
 
-test("a replica that stops hands over at once, and the gain is told", async () => {
+test("gains and losses are told, a loss while nobody else has the shards yet", async () => {
   const shared = { leases: createLeases(), bus: createSignals() };
+  const first = start({ ...shared, holder: "a" });
+  await vi.waitFor(() => expect(ids.every((id) => first.owns(id))).toBe(true), 10_000);
+  const second = start({ ...shared, holder: "b" });
+  const gained = vi.fn();
+  second.onChange(gained);
+  const lost = vi.fn(() => [first, second].map((replica) => ids.filter((id) => replica.owns(id)).length));
+  first.onChange(lost);
+  await vi.waitFor(() => expect(gained).toHaveBeenCalled(), 10_000);
+  const [left, taken] = lost.mock.results[0]?.value ?? [];
+  expect(left).toBeLessThan(ids.length);
+  expect(taken).toBe(0);
+});
+
+test("a replica that stops hands over at once, however long it would have been counted", async () => {
+  const shared = { leases: createLeases(), bus: createSignals(), times: { ...times, presence: 3_600_000 } };
   const [first, second] = [start({ ...shared, holder: "a" }), start({ ...shared, holder: "b" })];
   await vi.waitFor(
     () => expect(ids.some((id) => second.owns(id)) && ids.some((id) => first.owns(id))).toBe(true),
     10_000,
   );
-  const gained = vi.fn();
-  second.onGained(gained);
   await first.stop();
   await vi.waitFor(() => expect(ids.every((id) => second.owns(id))).toBe(true), 10_000);
-  expect(gained).toHaveBeenCalled();
+});
+
+test("a process with a database of its own has them all from the beginning", () => {
+  const database = { kind: "sqlite", file: "unused" } as const;
+  const shards = openShards({ service: "test", database, bus: createSignals(), logger }, createLeases());
+  expect(ids.every((id) => shards.owns(id))).toBe(true);
 });
 
 test("a replica that can't renew owns nothing once its leases are over", async () => {

@@ -1,25 +1,20 @@
-import type { EventBus } from "@sandgate/kit/bus";
-import type { LeaseStore } from "@sandgate/kit/leases";
-import type { Logger } from "@sandgate/kit/logging";
-import { repeat } from "@sandgate/kit/repeat";
+import { randomUUID } from "node:crypto";
+import type { EventBus } from "./bus.ts";
+import type { LeaseStore } from "./leases.ts";
+import type { Logger } from "./logging.ts";
+import { repeat } from "./repeat.ts";
+import type { ServiceEnvironment } from "./service.ts";
 
 /** Which sandboxes this process works on. Ownership only divides work; compare-and-set makes it correct. */
 export interface Shards {
   owns(sandboxId: string): boolean;
-  /** Calls the listener after this process has gained shards. */
-  onGained(listener: () => void): void;
+  /** Calls the listener after this process has gained or lost shards. */
+  onChange(listener: () => void): void;
+  /** Leaves all to the other replicas. */
   stop(): Promise<void>;
 }
 
-/** For a process that has its database to itself. */
-export const allShards: Shards = {
-  owns: () => true,
-  onGained: () => {},
-  stop: async () => {},
-};
-
 const shardCount = 64;
-const names = Array.from({ length: shardCount }, (_, shard) => `sandbox.shard.${shard}`);
 
 /** Milliseconds. */
 export interface ShardTimes {
@@ -30,8 +25,25 @@ export interface ShardTimes {
   presence: number;
 }
 
+type Signals = Pick<EventBus, "signal" | "watch">;
+
 const defaultTimes: ShardTimes = { lease: 6_000, renew: 2_000, presence: 5_000 };
-const presenceTopic = "sandbox.replicas";
+
+/** For a process that has its database to itself. */
+export const allShards: Shards = {
+  owns: () => true,
+  onChange: () => {},
+  stop: async () => {},
+};
+
+/** Shares a service's sandboxes among its replicas; a process that has its database to itself has them all at once. */
+export function openShards(
+  { service, database, bus, logger }: Pick<ServiceEnvironment, "service" | "database" | "logger"> & { bus: Signals },
+  leases: LeaseStore,
+): Shards {
+  if (database.kind === "sqlite") return allShards;
+  return startShards({ service, leases, bus, holder: randomUUID(), logger });
+}
 
 /** The shard of an id, from the random end of a UUIDv7. */
 function shardOf(sandboxId: string): number {
@@ -40,20 +52,27 @@ function shardOf(sandboxId: string): number {
 
 /** Shares the 64 shards evenly among the replicas that can be heard, by leases in their common database. */
 export function startShards(o: {
+  service: string;
   leases: LeaseStore;
-  bus: Pick<EventBus, "signal" | "watch">;
+  bus: Signals;
   /** This process, unlike every other. */
   holder: string;
   logger: Logger;
   times?: ShardTimes;
 }): Shards {
-  const { leases, bus, holder, times = defaultTimes } = o;
+  const { service, leases, bus, holder, times = defaultTimes } = o;
+  const names = Array.from({ length: shardCount }, (_, shard) => `${service}.shard.${shard}`);
+  const presenceTopic = `${service}.replicas`;
+  const goneTopic = `${service}.replicas.gone`;
   const heard = new Map<string, number>();
   const listeners: (() => void)[] = [];
   /** Lease names, and until when they are ours by this process's clock. */
   let held = new Map<string, number>();
 
-  const unwatch = bus.watch(presenceTopic, (_topic, replica) => heard.set(replica, Date.now()));
+  const unwatch = [
+    bus.watch(presenceTopic, (_topic, replica) => heard.set(replica, Date.now())),
+    bus.watch(goneTopic, (_topic, replica) => heard.delete(replica)),
+  ];
 
   function countReplicas(): number {
     for (const [replica, at] of heard) if (Date.now() - at > times.presence) heard.delete(replica);
@@ -68,11 +87,16 @@ export function startShards(o: {
 
   async function share(): Promise<void> {
     bus.signal(presenceTopic, holder);
+    const before = held;
     const fair = Math.ceil(shardCount / countReplicas());
-    const keep = [...held.keys()].slice(0, fair);
     const surplus = [...held.keys()].slice(fair);
-    if (surplus.length > 0) await leases.release(surplus, holder);
-    const now = await acquire(keep);
+    if (surplus.length > 0) {
+      // The work ends before another may begin it.
+      held = new Map([...held].slice(0, fair));
+      for (const listener of listeners) listener();
+      await leases.release(surplus, holder);
+    }
+    const now = await acquire([...held.keys()]);
     // The others in an order of our own, so that replicas that start together don't ask for the same ones.
     const others = names
       .filter((name) => !now.has(name))
@@ -82,9 +106,10 @@ export function startShards(o: {
     while (now.size < fair && others.length > 0) {
       for (const [name, until] of await acquire(others.splice(0, fair - now.size))) now.set(name, until);
     }
-    const gained = [...now.keys()].some((name) => !held.has(name));
     held = now;
-    if (gained) for (const listener of listeners) listener();
+    if (now.size !== before.size || [...now.keys()].some((name) => !before.has(name))) {
+      for (const listener of listeners) listener();
+    }
   }
 
   const sharing = repeat({ what: "share the work on sandboxes", everyMs: times.renew, logger: o.logger, work: share });
@@ -94,14 +119,16 @@ export function startShards(o: {
       const until = held.get(names[shardOf(sandboxId)] ?? "");
       return until !== undefined && until > Date.now();
     },
-    onGained: (listener) => {
+    onChange: (listener) => {
       listeners.push(listener);
     },
     async stop() {
-      unwatch();
+      for (const stop of unwatch) stop();
       await sharing.stop();
-      await leases.release([...held.keys()], holder);
+      const names = [...held.keys()];
       held = new Map();
+      await leases.release(names, holder);
+      bus.signal(goneTopic, holder);
     },
   };
 }
