@@ -6,25 +6,47 @@ export interface Repetition {
   stop(): Promise<void>;
 }
 
-/** Does background work over and over, the first time at once, then `everyMs` after each run. A failure is logged and ends nothing. */
+/** How far the pause grows while runs fail, unless `everyMs` is longer anyhow. */
+const longestPauseMs = 5_000;
+
+/**
+ * Does background work over and over, the first time at once, then `everyMs` after each run. A failure ends nothing: while
+ * runs fail, the pause doubles up to 5 s, and the log tells the first failure, each that says something else, and the end.
+ */
 export function repeat(options: {
   /** For the log, such as "sweep images". */
   what: string;
   everyMs: number;
   logger: Logger;
-  work(signal: AbortSignal): Promise<void>;
+  /** A run that goes on for long calls `inOrder` once it works; of any other its end says so. */
+  work(signal: AbortSignal, inOrder: () => void): Promise<void>;
 }): Repetition {
   const { what, everyMs, logger, work } = options;
   const stopping = new AbortController();
   const { signal } = stopping;
+  let failures = 0;
+  let told: string | undefined;
+
+  const inOrder = () => {
+    if (failures > 0) logger.info(`able to ${what} again`);
+    failures = 0;
+    told = undefined;
+  };
+  const failed = (error: unknown) => {
+    failures += 1;
+    const message = error instanceof Error ? error.message : String(error);
+    if (message !== told) logger.error({ err: error }, `failed to ${what}; it is tried again`);
+    told = message;
+  };
   const runs = (async () => {
     while (!signal.aborted) {
       try {
-        await work(signal);
+        await work(signal, inOrder);
+        inOrder();
       } catch (error) {
-        if (!signal.aborted) logger.error({ err: error }, `failed to ${what}; it is tried again later`);
+        if (!signal.aborted) failed(error);
       }
-      await delay(everyMs, undefined, { signal, ref: false }).catch(() => undefined);
+      await delay(pauseAfter(failures, everyMs), undefined, { signal, ref: false }).catch(() => undefined);
     }
   })();
   return {
@@ -33,4 +55,9 @@ export function repeat(options: {
       await runs;
     },
   };
+}
+
+/** The pause, in milliseconds, after so many failures in a row. */
+export function pauseAfter(failures: number, everyMs: number): number {
+  return Math.max(everyMs, Math.min(everyMs * 2 ** Math.max(0, failures - 1), longestPauseMs));
 }
