@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { openStore } from "@sandgate/kit/open-store";
+import { type OpenedStore, openStore } from "@sandgate/kit/open-store";
 import { startRelay } from "@sandgate/kit/relay";
 import { type Repetition, repeat } from "@sandgate/kit/repeat";
 import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
@@ -13,7 +13,7 @@ import { cutoffsAt } from "./retention.ts";
 import { readIdentitySettings } from "./settings.ts";
 import { createSessions } from "./sign-in.ts";
 import { openSigningKeys } from "./signing-keys.ts";
-import type { OpenedStore } from "./store.ts";
+import type { IdentityStore } from "./store.ts";
 
 export { identitySettings } from "./settings.ts";
 
@@ -37,14 +37,14 @@ export async function openIdentityService(
   now: () => number = Date.now,
 ): Promise<IdentityRunning> {
   const settings = readIdentitySettings(environment.env);
-  const opened = await openStore<OpenedStore>(environment, {
+  const opened = await openStore(environment, {
     sqlite: () => import("./store.sqlite.ts"),
     mongodb: () => import("./store.mongo.ts"),
   });
   try {
     return await assemble(environment, settings, opened, now);
   } catch (error) {
-    await opened.database.close();
+    await opened.close();
     throw error;
   }
 }
@@ -52,7 +52,7 @@ export async function openIdentityService(
 async function assemble(
   environment: ServiceEnvironment,
   settings: ReturnType<typeof readIdentitySettings>,
-  { database, store }: OpenedStore,
+  { store, outbox, answers, close }: OpenedStore<IdentityStore>,
   now: () => number,
 ): Promise<IdentityRunning> {
   const { bus, keyring, logger } = environment;
@@ -100,13 +100,13 @@ async function assemble(
       router.service(
         IdentityService,
         createHandlers({
-          ...{ accounts, sessions, keys, store, answers: database.answers },
+          ...{ accounts, sessions, keys, store, answers },
           ...{ uses, storeUses, runInBackground, bus, keyring, now },
         }),
       );
     },
     async start() {
-      relay = startRelay({ outbox: database.outbox, bus, logger, metrics: environment.metrics });
+      relay = startRelay({ outbox, bus, logger, metrics: environment.metrics });
       mails.start();
       repetitions.push(
         repeat({ what: "maintain the signing keys", everyMs: MAINTENANCE_EVERY_MS, logger, work: keys.maintain }),
@@ -127,7 +127,7 @@ async function assemble(
     async close() {
       await Promise.all(inBackground);
       await storeUses();
-      await database.close();
+      await close();
     },
   };
 }

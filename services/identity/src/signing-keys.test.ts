@@ -51,7 +51,7 @@ describe("signing keys", () => {
     const logger = createLogger({ service: "identity", level: "silent" });
     const opened = await openSqliteStore({ file: join(folder, "identity.sqlite"), logger });
     store = opened.store;
-    close = () => opened.database.close();
+    close = () => opened.close();
   });
 
   afterEach(async () => {

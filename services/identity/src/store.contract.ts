@@ -1,18 +1,12 @@
 import type { Claim } from "@sandgate/kit/idempotency";
 import { newId } from "@sandgate/kit/ids";
-import type { OutboxStore } from "@sandgate/kit/outbox";
+import type { OpenedStore } from "@sandgate/kit/open-store";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { cutoffsAt } from "./retention.ts";
 import { REFRESH_TOKEN_SECONDS, SESSION_SECONDS } from "./sessions.ts";
 import type { IdentityStore, NewApiToken, NewSession, Registration } from "./store.ts";
 import { hashSecret } from "./tokens.ts";
 import { MAILS_PER_HOUR, usernameKey } from "./users.ts";
-
-export interface OpenStore {
-  readonly store: IdentityStore;
-  readonly outbox: OutboxStore;
-  close(): Promise<void>;
-}
 
 const T0 = Date.UTC(2026, 0, 1);
 const HOUR_MS = 3_600_000;
@@ -23,9 +17,9 @@ const mail = (text: string) => ({ id: newId(), sealed: new Uint8Array(Buffer.fro
 const textOf = (bytes: Uint8Array) => Buffer.from(bytes).toString();
 
 /** What every store of identity does, whatever the database. `open` answers an empty one. */
-export function describeIdentityStore(name: string, open: () => Promise<OpenStore>): void {
-  describe(name, () => {
-    let opened: OpenStore;
+export function describeIdentityStore(name: string, open: () => Promise<OpenedStore<IdentityStore>>): void {
+  describe(`identity store on ${name}`, () => {
+    let opened: OpenedStore<IdentityStore>;
     let store: IdentityStore;
 
     beforeEach(async () => {

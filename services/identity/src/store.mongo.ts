@@ -1,4 +1,3 @@
-import type { Logger } from "@sandgate/kit/logging";
 import {
   afterPlace,
   createCollections,
@@ -10,6 +9,7 @@ import {
   type MongoTransaction,
   openMongo,
 } from "@sandgate/kit/mongo";
+import type { MongoStoreOptions, OpenedStore } from "@sandgate/kit/open-store";
 import type { ApiToken } from "./api-tokens.ts";
 import { judgeRefresh, refreshTokenExpiry } from "./sessions.ts";
 import {
@@ -17,7 +17,6 @@ import {
   type NewApiToken,
   type NewMail,
   type NewVerification,
-  type OpenedStore,
   REQUEST_WINDOW_MS,
   type StoredKey,
 } from "./store.ts";
@@ -147,9 +146,9 @@ const collectionsOf = (db: Db) => ({
 });
 
 /** Opens identity's database on a replica set. */
-export async function openMongoStore(options: { url: string; name: string; logger: Logger }): Promise<OpenedStore> {
+export async function openMongoStore(options: MongoStoreOptions): Promise<OpenedStore<IdentityStore>> {
   const database = await openMongo({ ...options, migrations });
-  return { database, store: createMongoStore(database) };
+  return { ...database, store: createMongoStore(database) };
 }
 
 function createMongoStore({ db, write }: MongoDatabase): IdentityStore {

@@ -1,8 +1,8 @@
-import type { Logger } from "@sandgate/kit/logging";
+import type { OpenedStore, SqliteStoreOptions } from "@sandgate/kit/open-store";
 import { openSqlite, type SqliteDatabase } from "@sandgate/kit/sqlite";
 import type { ApiToken } from "./api-tokens.ts";
 import type { transactions } from "./store.sqlite.transactions.ts";
-import type { IdentityStore, OpenedStore, StoredKey } from "./store.ts";
+import type { IdentityStore, StoredKey } from "./store.ts";
 import type { User } from "./users.ts";
 
 type IdentityDatabase = SqliteDatabase<typeof transactions>;
@@ -92,13 +92,13 @@ const migrations = [
 ];
 
 /** Opens identity's database. The store's reads run in the calling thread, its transactions in the writer's. */
-export async function openSqliteStore(options: { file: string; logger: Logger }): Promise<OpenedStore> {
+export async function openSqliteStore(options: SqliteStoreOptions): Promise<OpenedStore<IdentityStore>> {
   const database: IdentityDatabase = await openSqlite<typeof transactions>({
     ...options,
     migrations,
     transactions: new URL("./store.sqlite.transactions.ts", import.meta.url),
   });
-  return { database, store: createSqliteStore(database) };
+  return { ...database, store: createSqliteStore(database) };
 }
 
 function createSqliteStore({ read, write }: IdentityDatabase): IdentityStore {

@@ -1,5 +1,5 @@
-import type { AnswerStore, Claim } from "@sandgate/kit/idempotency";
-import type { OutboxStore, StagedEvent } from "@sandgate/kit/outbox";
+import type { Claim } from "@sandgate/kit/idempotency";
+import type { StagedEvent } from "@sandgate/kit/outbox";
 import type { Cursor } from "@sandgate/kit/page";
 import type { ApiToken } from "./api-tokens.ts";
 import type { Cutoffs } from "./retention.ts";
@@ -149,10 +149,4 @@ export interface IdentityStore {
 
   /** Deletes up to `limit` rows of each kind that lie before the cutoffs, and answers how many. */
   sweep(cutoffs: Cutoffs, limit: number): Promise<number>;
-}
-
-/** The store with what the kit keeps in the same database. */
-export interface OpenedStore {
-  database: { readonly outbox: OutboxStore; readonly answers: AnswerStore; close(): Promise<void> };
-  store: IdentityStore;
 }

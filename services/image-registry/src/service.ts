@@ -5,7 +5,7 @@ import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/ki
 import { DomainError, invalid } from "@sandgate/kit/errors";
 import { answerOnce } from "@sandgate/kit/idempotency";
 import { newId } from "@sandgate/kit/ids";
-import { openStore } from "@sandgate/kit/open-store";
+import { type OpenedStore, openStore } from "@sandgate/kit/open-store";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
 import { startRelay } from "@sandgate/kit/relay";
 import type { OpenService, ServiceEnvironment } from "@sandgate/kit/service";
@@ -37,7 +37,7 @@ import { purgeWorkspace } from "./purge.ts";
 import { parseRegistryUrl } from "./registries.ts";
 import { type Credential, createRegistryClient, type RegistryAddress } from "./registry-client.ts";
 import { readSeed } from "./seed.ts";
-import type { ImageRecord, ImageView, OpenedStore, RegistryRecord } from "./store.ts";
+import type { ImageRecord, ImageRegistryStore, ImageView, RegistryRecord } from "./store.ts";
 
 export const imageRegistrySettings = defineSettings({
   allowedHosts: list("SANDGATE_REGISTRY_ALLOW", {
@@ -58,7 +58,7 @@ export const openImageRegistryService: OpenService = async (environment) => {
   const { defaultImage } = settings;
   const seed = defaultImage && parseSetting("SANDGATE_DEFAULT_IMAGE", () => readSeed(defaultImage, allowed));
 
-  const opened = await openStore<OpenedStore>(environment, {
+  const opened = await openStore(environment, {
     sqlite: () => import("./store.sqlite.ts"),
     mongodb: () => import("./store.mongo.ts"),
   });
@@ -102,7 +102,7 @@ export const openImageRegistryService: OpenService = async (environment) => {
 
 function createHandlers(
   { keyring, transport }: ServiceEnvironment,
-  { store, answers }: OpenedStore,
+  { store, answers }: OpenedStore<ImageRegistryStore>,
   allowed: AllowedHosts,
 ): ServiceImpl<typeof ImageRegistryService> {
   const client = createRegistryClient(createGuardedRequest(allowed), allowed);

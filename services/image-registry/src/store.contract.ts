@@ -1,13 +1,7 @@
 import { newId } from "@sandgate/kit/ids";
-import type { OutboxStore } from "@sandgate/kit/outbox";
+import type { OpenedStore } from "@sandgate/kit/open-store";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { ImageRecord, ImageRegistryStore, RegistryRecord } from "./store.ts";
-
-export interface OpenStore {
-  readonly store: ImageRegistryStore;
-  readonly outbox: OutboxStore;
-  close(): Promise<void>;
-}
 
 const at = (ms: number) => new Date(Date.UTC(2026, 0, 1) + ms);
 const event = (name: string) => ({ id: newId(), subject: name, bytes: new Uint8Array() });
@@ -49,9 +43,9 @@ function registryOf(fields: Partial<RegistryRecord> = {}): RegistryRecord {
 }
 
 /** What every store of images and registries does, whatever the database. `open` answers an empty one. */
-export function describeImageRegistryStore(name: string, open: () => Promise<OpenStore>): void {
-  describe(name, () => {
-    let opened: OpenStore;
+export function describeImageRegistryStore(name: string, open: () => Promise<OpenedStore<ImageRegistryStore>>): void {
+  describe(`image registry store on ${name}`, () => {
+    let opened: OpenedStore<ImageRegistryStore>;
     let store: ImageRegistryStore;
 
     beforeEach(async () => {

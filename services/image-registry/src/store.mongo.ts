@@ -1,4 +1,3 @@
-import type { Logger } from "@sandgate/kit/logging";
 import {
   afterPlace,
   createCollections,
@@ -9,6 +8,7 @@ import {
   type MongoTransaction,
   openMongo,
 } from "@sandgate/kit/mongo";
+import type { MongoStoreOptions, OpenedStore } from "@sandgate/kit/open-store";
 import type { ImageRecord, ImageRegistryStore, ImageView, RegistryRecord, RegistryVersion } from "./store.ts";
 
 interface ImageDocument extends Omit<ImageRecord, "id"> {
@@ -74,7 +74,7 @@ function toRegistry({ _id, checks: _, ...registry }: RegistryDocument): Registry
 }
 
 /** Opens the service's database on a replica set, making and migrating it as needed. */
-export async function openMongoStore(options: { url: string; name: string; logger: Logger }) {
+export async function openMongoStore(options: MongoStoreOptions): Promise<OpenedStore<ImageRegistryStore>> {
   const database = await openMongo({ ...options, migrations });
   const { write } = database;
   const { images, registries, guards, seeds } = collectionsOf(database.db);

@@ -1,4 +1,4 @@
-import type { Logger } from "@sandgate/kit/logging";
+import type { OpenedStore, SqliteStoreOptions } from "@sandgate/kit/open-store";
 import { openSqlite } from "@sandgate/kit/sqlite";
 import { migrations } from "./migrations.ts";
 import type { transactions } from "./store.sqlite.transactions.ts";
@@ -73,7 +73,7 @@ const selectImages = `SELECT i.*, r.name AS registry_name FROM images i LEFT JOI
 const visible = `i.workspace_id IN (?, '')`;
 
 /** Opens the service's SQLite file, making and migrating it as needed. */
-export async function openSqliteStore(options: { file: string; logger: Logger }) {
+export async function openSqliteStore(options: SqliteStoreOptions): Promise<OpenedStore<ImageRegistryStore>> {
   const database = await openSqlite<typeof transactions>({
     ...options,
     migrations,

@@ -1,5 +1,5 @@
-import type { AnswerStore, Claim } from "@sandgate/kit/idempotency";
-import type { OutboxStore, StagedEvent } from "@sandgate/kit/outbox";
+import type { Claim } from "@sandgate/kit/idempotency";
+import type { StagedEvent } from "@sandgate/kit/outbox";
 import type { Cursor } from "@sandgate/kit/page";
 
 export interface ImageRecord {
@@ -108,12 +108,4 @@ export interface ImageRegistryStore {
     at: Date,
     events: readonly StagedEvent[],
   ): Promise<"done" | Stale>;
-}
-
-/** The store with what the kit keeps in the same database. */
-export interface OpenedStore {
-  readonly store: ImageRegistryStore;
-  readonly outbox: OutboxStore;
-  readonly answers: AnswerStore;
-  close(): Promise<void>;
 }

@@ -1,10 +1,33 @@
+import type { AnswerStore } from "./idempotency.ts";
 import type { Logger } from "./logging.ts";
+import type { OutboxStore } from "./outbox-store.ts";
 import type { ServiceEnvironment } from "./service.ts";
+
+/** A service's store with what the kit keeps in the same database. */
+export interface OpenedStore<S> {
+  readonly store: S;
+  readonly outbox: OutboxStore;
+  readonly answers: AnswerStore;
+  close(): Promise<void>;
+}
+
+export interface SqliteStoreOptions {
+  file: string;
+  logger: Logger;
+}
+
+export interface MongoStoreOptions {
+  /** Of the replica set. */
+  url: string;
+  /** The database's. */
+  name: string;
+  logger: Logger;
+}
 
 /** A service's store on each database, as modules that are imported only when they are chosen. */
 interface StoreAdapters<S> {
-  sqlite(): Promise<{ openSqliteStore(o: { file: string; logger: Logger }): Promise<S> }>;
-  mongodb(): Promise<{ openMongoStore(o: { url: string; name: string; logger: Logger }): Promise<S> }>;
+  sqlite(): Promise<{ openSqliteStore(o: SqliteStoreOptions): Promise<S> }>;
+  mongodb(): Promise<{ openMongoStore(o: MongoStoreOptions): Promise<S> }>;
 }
 
 /** Opens a service's store on the database that its process was given. The other database's adapter is not loaded. */

@@ -34,7 +34,6 @@ import { createReconciler } from "./reconciler.ts";
 import type { Runtime } from "./runtime.ts";
 import { acceptSandbox, beginStop, type ImageSnapshot, isLive, type Sandbox } from "./sandbox.ts";
 import { sandboxSettings } from "./settings.ts";
-import type { SandboxStore } from "./store.ts";
 import { waitUntilSettled } from "./waits.ts";
 
 export { sandboxSettings } from "./settings.ts";
@@ -48,7 +47,7 @@ const slice = 100;
 export async function openSandboxService(environment: ServiceEnvironment): Promise<RunningService> {
   const { bus, keyring, logger, metrics } = environment;
   const settings = readSettings(sandboxSettings, environment.env);
-  const store = await openStore<SandboxStore>(environment, {
+  const store = await openStore(environment, {
     sqlite: () => import("./store.sqlite.ts"),
     mongodb: () => import("./store.mongo.ts"),
   });

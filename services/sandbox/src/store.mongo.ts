@@ -1,6 +1,5 @@
 import { DomainError } from "@sandgate/kit/errors";
 import { newId } from "@sandgate/kit/ids";
-import type { Logger } from "@sandgate/kit/logging";
 import {
   afterPlace,
   createCollections,
@@ -9,6 +8,7 @@ import {
   type MongoMigration,
   openMongo,
 } from "@sandgate/kit/mongo";
+import type { MongoStoreOptions } from "@sandgate/kit/open-store";
 import { checkQuota } from "./quota.ts";
 import { hasEnded, isLive, type Sandbox, type SandboxState } from "./sandbox.ts";
 import type { SandboxStore } from "./store.ts";
@@ -89,7 +89,7 @@ function toSandbox({ _id, labels, live: _live, uncleaned: _uncleaned, ...record 
 }
 
 /** Opens the sandboxes' database on a replica set, and makes or migrates it first. */
-export async function openMongoStore(o: { url: string; name: string; logger: Logger }): Promise<SandboxStore> {
+export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore> {
   const database = await openMongo({ ...o, migrations });
   const { write } = database;
   const { sandboxes, guards, installation } = collectionsOf(database.db);

@@ -1,5 +1,5 @@
 import { newId } from "@sandgate/kit/ids";
-import type { Logger } from "@sandgate/kit/logging";
+import type { SqliteStoreOptions } from "@sandgate/kit/open-store";
 import { openSqlite } from "@sandgate/kit/sqlite";
 import type { Sandbox, SandboxState } from "./sandbox.ts";
 import { migrations, type transactions } from "./store.sqlite.transactions.ts";
@@ -27,7 +27,7 @@ function decodeRow(row: Row): Sandbox {
 }
 
 /** Opens the sandboxes' SQLite file, and makes or migrates it first. */
-export async function openSqliteStore(o: { file: string; logger: Logger }): Promise<SandboxStore> {
+export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxStore> {
   const database = await openSqlite<typeof transactions>({
     file: o.file,
     migrations,

@@ -1,6 +1,6 @@
 import { DomainError } from "@sandgate/kit/errors";
-import type { Logger } from "@sandgate/kit/logging";
 import { createCollections, type Db, type MongoMigration, type MongoTransaction, openMongo } from "@sandgate/kit/mongo";
+import type { MongoStoreOptions } from "@sandgate/kit/open-store";
 import { type Chunk, type ChunkKind, fitsInto, mergeChunks } from "./chunks.ts";
 import type { Source, StoredChunk, TelemetryStore } from "./store.ts";
 
@@ -67,7 +67,7 @@ const sliceChunks = 32;
 const storedFields = { _id: 0, firstSequence: 1, lastSequence: 1, lastUs: 1, body: 1 } as const;
 
 /** Opens the database of logs and samples on a replica set, and makes or migrates it first. */
-export async function openMongoStore(o: { url: string; name: string; logger: Logger }): Promise<TelemetryStore> {
+export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetryStore> {
   const database = await openMongo({ ...o, migrations });
   const { write } = database;
   const { guards, sandboxes, chunks } = collectionsOf(database.db);

@@ -1,4 +1,4 @@
-import type { Logger } from "@sandgate/kit/logging";
+import type { SqliteStoreOptions } from "@sandgate/kit/open-store";
 import { openSqlite } from "@sandgate/kit/sqlite";
 import { migrations, type transactions } from "./store.sqlite.transactions.ts";
 import type { StoredChunk, TelemetryStore } from "./store.ts";
@@ -6,7 +6,7 @@ import type { StoredChunk, TelemetryStore } from "./store.ts";
 const chunkColumns = "first_sequence AS firstSequence, last_sequence AS lastSequence, last_us AS lastUs, body";
 
 /** Opens the SQLite file of logs and samples, and makes or migrates it first. */
-export async function openSqliteStore(o: { file: string; logger: Logger }): Promise<TelemetryStore> {
+export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryStore> {
   const database = await openSqlite<typeof transactions>({
     file: o.file,
     migrations,

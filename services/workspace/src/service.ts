@@ -5,7 +5,7 @@ import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/ki
 import { DomainError } from "@sandgate/kit/errors";
 import { answerOnce } from "@sandgate/kit/idempotency";
 import { newId } from "@sandgate/kit/ids";
-import { openStore } from "@sandgate/kit/open-store";
+import { type OpenedStore, openStore } from "@sandgate/kit/open-store";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
 import { startRelay } from "@sandgate/kit/relay";
 import type { OpenService, ServiceEnvironment } from "@sandgate/kit/service";
@@ -30,7 +30,7 @@ import { deleteWorkspace, startDeletions } from "./deletions.ts";
 import { memberAdded, memberRemoved, signalMembership, workspaceCreated } from "./events.ts";
 import { checkAdd, checkMayAdd, checkRemoval, checkRoleChange, type Standing } from "./members.ts";
 import { requireRole } from "./roles.ts";
-import type { MemberRecord, MemberView, OpenedStore, WorkspaceRecord, WorkspaceView } from "./store.ts";
+import type { MemberRecord, MemberView, WorkspaceRecord, WorkspaceStore, WorkspaceView } from "./store.ts";
 
 /** This service has no settings of its own. */
 export const workspaceSettings = defineSettings({});
@@ -38,7 +38,7 @@ export const workspaceSettings = defineSettings({});
 /** Opens the service that owns workspaces, their members and roles. */
 export const openWorkspaceService: OpenService = async (environment) => {
   const { bus, logger, metrics } = environment;
-  const opened = await openStore<OpenedStore>(environment, {
+  const opened = await openStore(environment, {
     sqlite: () => import("./store.sqlite.ts"),
     mongodb: () => import("./store.mongo.ts"),
   });
@@ -73,7 +73,7 @@ export const openWorkspaceService: OpenService = async (environment) => {
 
 function createHandlers(
   { bus, keyring, transport }: ServiceEnvironment,
-  { store, answers }: OpenedStore,
+  { store, answers }: OpenedStore<WorkspaceStore>,
 ): ServiceImpl<typeof WorkspaceService> {
   const identity = createClient(IdentityService, transport("identity"));
 

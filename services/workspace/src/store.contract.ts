@@ -1,14 +1,8 @@
 import { newId } from "@sandgate/kit/ids";
-import type { OutboxStore } from "@sandgate/kit/outbox";
+import type { OpenedStore } from "@sandgate/kit/open-store";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { MemberRecord, WorkspaceRecord, WorkspaceStore } from "./store.ts";
-
-export interface OpenStore {
-  readonly store: WorkspaceStore;
-  readonly outbox: OutboxStore;
-  close(): Promise<void>;
-}
 
 const at = (ms: number) => new Date(Date.UTC(2026, 0, 1) + ms);
 const event = (name: string) => ({ id: newId(), subject: name, bytes: new Uint8Array() });
@@ -22,9 +16,9 @@ function memberAt(ms: number, userId: string, role: Role = Role.MEMBER): MemberR
 }
 
 /** What every store of workspaces does, whatever the database. `open` answers an empty one. */
-export function describeWorkspaceStore(name: string, open: () => Promise<OpenStore>): void {
-  describe(name, () => {
-    let opened: OpenStore;
+export function describeWorkspaceStore(name: string, open: () => Promise<OpenedStore<WorkspaceStore>>): void {
+  describe(`workspace store on ${name}`, () => {
+    let opened: OpenedStore<WorkspaceStore>;
     let store: WorkspaceStore;
 
     beforeEach(async () => {

@@ -1,4 +1,3 @@
-import type { Logger } from "@sandgate/kit/logging";
 import {
   afterPlace,
   createCollections,
@@ -7,6 +6,7 @@ import {
   type MongoTransaction,
   openMongo,
 } from "@sandgate/kit/mongo";
+import type { MongoStoreOptions, OpenedStore } from "@sandgate/kit/open-store";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { DeletionRecord, MemberRecord, WorkspaceRecord, WorkspaceStore, WorkspaceView } from "./store.ts";
 
@@ -90,7 +90,7 @@ function toDeletion({ _id, deletedAt, completedAt, announcements, version, purge
 }
 
 /** Opens the service's database on a replica set, making and migrating it as needed. */
-export async function openMongoStore(options: { url: string; name: string; logger: Logger }) {
+export async function openMongoStore(options: MongoStoreOptions): Promise<OpenedStore<WorkspaceStore>> {
   const database = await openMongo({ ...options, migrations });
   const { write } = database;
   const { workspaces, members, accounts, deletions } = collectionsOf(database.db);

@@ -1,4 +1,4 @@
-import type { Logger } from "@sandgate/kit/logging";
+import type { OpenedStore, SqliteStoreOptions } from "@sandgate/kit/open-store";
 import { openSqlite } from "@sandgate/kit/sqlite";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { migrations } from "./migrations.ts";
@@ -40,7 +40,7 @@ function toMember(row: MemberRow): MemberRecord {
 }
 
 /** Opens the service's SQLite file, making and migrating it as needed. */
-export async function openSqliteStore(options: { file: string; logger: Logger }) {
+export async function openSqliteStore(options: SqliteStoreOptions): Promise<OpenedStore<WorkspaceStore>> {
   const database = await openSqlite<typeof transactions>({
     ...options,
     migrations,

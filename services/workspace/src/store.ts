@@ -1,5 +1,5 @@
-import type { AnswerStore, Claim } from "@sandgate/kit/idempotency";
-import type { OutboxStore, StagedEvent } from "@sandgate/kit/outbox";
+import type { Claim } from "@sandgate/kit/idempotency";
+import type { StagedEvent } from "@sandgate/kit/outbox";
 import type { Cursor } from "@sandgate/kit/page";
 import type { Role } from "@sandgate/proto/common/v1/access";
 
@@ -108,12 +108,4 @@ export interface WorkspaceStore {
   ): Promise<Outcome>;
   /** When the oldest open deletion was made. */
   oldestOpenDeletion(): Promise<Date | undefined>;
-}
-
-/** The store with what the kit keeps in the same database. */
-export interface OpenedStore {
-  readonly store: WorkspaceStore;
-  readonly outbox: OutboxStore;
-  readonly answers: AnswerStore;
-  close(): Promise<void>;
 }
