@@ -1,5 +1,6 @@
 import { Code, ConnectError, type ConnectRouter } from "@connectrpc/connect";
 import { Health, HealthCheckResponse_ServingStatus as ServingStatus } from "@sandgate/proto/grpc/health/v1/health";
+import { aborted } from "./abort.ts";
 
 /** Whether the services of a host answer, as the standard gRPC health service tells. */
 export interface HealthState {
@@ -38,9 +39,4 @@ export function createHealthState(): HealthState {
       leaving.abort();
     },
   };
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
 }

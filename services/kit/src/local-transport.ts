@@ -13,6 +13,7 @@ import {
   type Transport,
 } from "@connectrpc/connect";
 import { invokeUnaryImplementation } from "@connectrpc/connect/protocol";
+import { untilAborted } from "./abort.ts";
 
 type UnarySpec = MethodImplSpec & { kind: "unary" };
 
@@ -57,7 +58,14 @@ export function createLocalTransport(
         ...(header && { requestHeader: header }),
       });
       try {
-        const response = await untilAborted(context.signal, answer(spec, context, request, options));
+        // Leaves a handler behind that doesn't mind its signal.
+        const response = await untilAborted(
+          answer(spec, context, request, options),
+          context.signal,
+          (reason): never => {
+            throw ConnectError.from(reason, Code.Canceled);
+          },
+        );
         checkSize(response, readMaxBytes);
         return {
           stream: false,
@@ -85,19 +93,6 @@ async function answer(
   const input = fromBinary(spec.method.input, request);
   const output = await invokeUnaryImplementation(spec, context, input, options.interceptors ?? []);
   return toBinary(spec.method.output, output);
-}
-
-/** Leaves a handler behind that doesn't mind its signal. */
-async function untilAborted<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
-  const aborted = Promise.withResolvers<never>();
-  const abort = () => aborted.reject(ConnectError.from(signal.reason, Code.Canceled));
-  if (signal.aborted) abort();
-  else signal.addEventListener("abort", abort, { once: true });
-  try {
-    return await Promise.race([aborted.promise, work]);
-  } finally {
-    signal.removeEventListener("abort", abort);
-  }
 }
 
 function checkSize(bytes: Uint8Array, most = Number.POSITIVE_INFINITY): void {

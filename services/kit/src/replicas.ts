@@ -3,6 +3,7 @@ import type { Http2Session } from "node:http2";
 import { connect as connectSocket, type Socket } from "node:net";
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { Http2SessionManager } from "@connectrpc/connect-node";
+import { untilAborted } from "./abort.ts";
 
 /** Replicas that come are found this soon. */
 const resolveEveryMs = 5_000;
@@ -148,19 +149,16 @@ export function timeLeft<T extends number | undefined>(timeoutMs: T, startedMs: 
 /** Waits no longer than the call may take (0 or undefined: as long as it takes). */
 async function within<T>(promise: Promise<T>, signal: AbortSignal | undefined, timeoutMs: number | undefined) {
   if (!timeoutMs && !signal) return promise;
-  const over = Promise.withResolvers<never>();
-  const end = (code: Code, message: string) => () => over.reject(new ConnectError(message, code));
-  const timer = timeoutMs
-    ? setTimeout(end(Code.DeadlineExceeded, "No replica could be reached in time."), timeoutMs)
-    : undefined;
-  const leave = end(Code.Canceled, "The call was given up.");
-  if (signal?.aborted) leave();
-  signal?.addEventListener("abort", leave);
+  const time = new AbortController();
+  const timer = timeoutMs ? setTimeout(() => time.abort(), timeoutMs) : undefined;
+  const over = AbortSignal.any(signal ? [signal, time.signal] : [time.signal]);
   try {
-    return await Promise.race([promise, over.promise]);
+    return await untilAborted(promise, over, (): never => {
+      if (signal?.aborted) throw new ConnectError("The call was given up.", Code.Canceled);
+      throw new ConnectError("No replica could be reached in time.", Code.DeadlineExceeded);
+    });
   } finally {
     clearTimeout(timer);
-    signal?.removeEventListener("abort", leave);
   }
 }
 

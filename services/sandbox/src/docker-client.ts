@@ -1,3 +1,4 @@
+import { untilAborted } from "@sandgate/kit/abort";
 import { DomainError } from "@sandgate/kit/errors";
 import Docker from "dockerode";
 
@@ -31,10 +32,9 @@ export async function callEngine<T>(
   limits.signal?.throwIfAborted();
   const timeout = AbortSignal.timeout(limits.timeoutMs ?? callTimeoutMs);
   const limit = limits.signal ? AbortSignal.any([limits.signal, timeout]) : timeout;
-  const aborted = new Promise<never>((_, reject) => {
-    limit.addEventListener("abort", () => reject(limit.reason), { once: true });
+  return untilAborted(work(limit), limit, (reason): never => {
+    throw reason;
   });
-  return await Promise.race([work(limit), aborted]);
 }
 
 /** The HTTP status the engine refused a call with; undefined when there was no answer at all. */

@@ -1,5 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { type ConnectRouter, createClient, type HandlerContext } from "@connectrpc/connect";
+import { untilAborted } from "@sandgate/kit/abort";
 import { asService, callOf, workspaceOf } from "@sandgate/kit/context";
 import { DomainError, invalid } from "@sandgate/kit/errors";
 import type { Logger } from "@sandgate/kit/logging";
@@ -118,7 +119,7 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
   async function awaitDrained(request: AwaitDrainedRequest, context: HandlerContext) {
     const time = AbortSignal.timeout(request.timeoutSeconds * 1000);
     const over = AbortSignal.any([time, context.signal, draining.signal]);
-    const running = collector ?? (await orAborted(collecting.promise, over));
+    const running = collector ?? (await untilAborted(collecting.promise, over, () => undefined));
     if (!running) throw new DomainError("UPSTREAM_ERROR", "Container logs are not being collected yet.");
     try {
       await running.drained(request.sandboxId, over);
@@ -202,19 +203,6 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
     },
     close: () => store.close(),
   };
-}
-
-/** What the promise comes to, or undefined once the signal aborts. */
-async function orAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
-  const aborted = Promise.withResolvers<undefined>();
-  const abort = () => aborted.resolve(undefined);
-  signal.addEventListener("abort", abort, { once: true });
-  if (signal.aborted) abort();
-  try {
-    return await Promise.race([promise, aborted.promise]);
-  } finally {
-    signal.removeEventListener("abort", abort);
-  }
 }
 
 /** The adapter that the setting's scheme names, imported only when it is chosen. */
