@@ -11,7 +11,7 @@ const longestPauseMs = 5_000;
 
 /**
  * Does background work over and over, the first time at once, then `everyMs` after each run. A failure ends nothing: while
- * runs fail, the pause doubles up to 5 s, and the log tells the first failure, each that says something else, and the end.
+ * runs fail, the pause doubles up to 5 s, and the log tells the first failure and the end of them (the others at debug level).
  */
 export function repeat(options: {
   /** For the log, such as "sweep images". */
@@ -25,18 +25,15 @@ export function repeat(options: {
   const stopping = new AbortController();
   const { signal } = stopping;
   let failures = 0;
-  let told: string | undefined;
 
   const inOrder = () => {
     if (failures > 0) logger.info(`able to ${what} again`);
     failures = 0;
-    told = undefined;
   };
   const failed = (error: unknown) => {
     failures += 1;
-    const message = error instanceof Error ? error.message : String(error);
-    if (message !== told) logger.error({ err: error }, `failed to ${what}; it is tried again`);
-    told = message;
+    if (failures === 1) logger.error({ err: error }, `failed to ${what}; it is tried again`);
+    else logger.debug({ err: error, failures }, `failed to ${what} again`);
   };
   const runs = (async () => {
     while (!signal.aborted) {
