@@ -204,6 +204,26 @@ it("tells nothing at the end of a wait to who has lost access meanwhile", async 
   expect((await post("/sandboxes/wait", { sandbox_id: "box" })).json().error.code).toBe("invalid_token");
 });
 
+it("ends a wait with the membership and with the session, and says why", async () => {
+  const waiting = (lose: () => void) => {
+    wait = async (signal) => {
+      lose();
+      await once(signal, "abort");
+      return sandboxMessage();
+    };
+    return post("/sandboxes/wait", { sandbox_id: "box", timeout_seconds: 240 });
+  };
+  const removed = await waiting(() => {
+    platform.state.role = Role.UNSPECIFIED;
+  });
+  platform.state.role = Role.OWNER;
+  platform.bus.signal("workspace.membership", `${workspaceId} *`);
+  expect(removed.json().error.code).toBe("workspace_forbidden");
+
+  const signedOut = await waiting(() => platform.bus.signal("identity.sessions.ended", sessionId));
+  expect(signedOut.json().error.code).toBe("invalid_token");
+});
+
 it("reports labels that are too many once, not each of them", async () => {
   const labels = Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`l${i}`, i]));
   const { error } = (await post("/sandboxes/provision", { image_id: "i", labels })).json();

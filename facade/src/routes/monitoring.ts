@@ -4,8 +4,8 @@ import { setTimeout } from "node:timers/promises";
 import { DomainError, type Violation } from "@sandgate/kit/errors";
 import type { TailTelemetryResponse } from "@sandgate/proto/telemetry/v1/telemetry";
 import type { FastifyReply, FastifyRequest } from "fastify";
+import { watchAccess } from "../access-watch.ts";
 import { enterWorkspace } from "../admission.ts";
-import { codeOf, errorKinds } from "../errors.ts";
 import { fromStreamName, present, toLogEntry, toMetricPoint } from "../records.ts";
 import { callFor, signedInOf } from "../request-context.ts";
 import type { App, RouteContext } from "../route.ts";
@@ -25,11 +25,10 @@ const tags = ["Monitoring"];
 const heartbeatMs = 15_000;
 /** How long an answer without rows is held back, since telemetry may yet refuse the stream. */
 const refusalMs = 250;
-/** How often an open stream asks whether its caller may still read it. */
-const recheckMs = 1_000;
 const hourMicros = 3_600_000_000n;
 
 export function addMonitoringRoutes(app: App, context: RouteContext): void {
+  const { authenticator, scope } = context;
   const { sandbox, telemetry } = context.clients;
 
   app.get(
@@ -94,7 +93,11 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
       if (request.method === "HEAD") return reply.headers(streamHeaders).send("");
       const position = request.headers["last-event-id"] ?? "";
       const call = context.openCalls.open(signedInOf(request), reply);
-      const stopWatching = watchAccess(context, streamRules, request, call.close);
+      const checkAccess = async () => {
+        request.signedIn = await authenticator.authenticate(request.headers.authorization, request.id);
+        await enterWorkspace(scope, streamRules, request);
+      };
+      const stopWatching = watchAccess(checkAccess, call.close);
       try {
         const rows = telemetry.tailTelemetry(
           { sandboxId: id, position, ...readSelection(request.query) },
@@ -204,23 +207,4 @@ function formatEvent({ position, row }: TailTelemetryResponse): string {
     default:
       return "";
   }
-}
-
-/** Calls `end` once the credential or the membership is gone. A service that can't be asked doesn't end the stream. */
-function watchAccess(
-  { authenticator, scope }: RouteContext,
-  rules: RouteRules,
-  request: FastifyRequest,
-  end: () => void,
-): () => void {
-  const recheck = async () => {
-    try {
-      request.signedIn = await authenticator.authenticate(request.headers.authorization, request.id);
-      await enterWorkspace(scope, rules, request);
-    } catch (error) {
-      if (error instanceof DomainError && errorKinds[codeOf(error.reason)].status < 500) end();
-    }
-  };
-  const timer = setInterval(() => void recheck(), recheckMs);
-  return () => clearInterval(timer);
 }

@@ -1,5 +1,6 @@
 import { DomainError } from "@sandgate/kit/errors";
 import { type Sandbox as SandboxMessage, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
+import { watchAccess } from "../access-watch.ts";
 import { enterWorkspace } from "../admission.ts";
 import { fromStateNames, present, toSandbox } from "../records.ts";
 import { callFor, opaqueId, signedInOf } from "../request-context.ts";
@@ -75,16 +76,25 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, open
     async (request, reply) => {
       const { sandbox_id, timeout_seconds: timeoutSeconds = defaultWaitSeconds } = request.body;
       const wait = openCalls.open(signedInOf(request), reply);
+      const checkAccess = async () => {
+        await authenticator.confirm(signedInOf(request), request.headers.authorization, request.id);
+        await enterWorkspace(scope, waitRules, request);
+      };
+      let refusal: DomainError | undefined;
+      const stopWatching = watchAccess(checkAccess, (error) => {
+        refusal = error;
+        wait.close();
+      });
       try {
         const { sandboxes } = await sandbox.waitSandboxes(
           { idsOrNames: [sandboxIdOf(sandbox_id)], timeoutSeconds },
           callFor(request, { signal: wait.signal, timeoutMs: timeoutSeconds * 1000 + waitGraceMs }),
         );
         // What was true when the wait began may not be any more.
-        await authenticator.confirm(signedInOf(request), request.headers.authorization, request.id);
-        await enterWorkspace(scope, waitRules, request);
+        await checkAccess();
         return toSandbox(requireReady(present(sandboxes[0])));
       } catch (error) {
+        if (refusal) throw refusal;
         if (openCalls.draining && wait.signal.aborted) {
           throw new DomainError("SANDBOX_NOT_READY", "The server is shutting down and ended the wait.", {
             cause: error,
@@ -93,6 +103,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, open
         }
         throw error;
       } finally {
+        stopWatching();
         wait.close();
       }
     },
