@@ -2,9 +2,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Logger } from "@sandgate/kit/logging";
 import { counter, gauge, type Metrics } from "@sandgate/kit/metrics";
 import { repeat } from "@sandgate/kit/repeat";
+import type { Shards } from "@sandgate/kit/shards";
 import { createBatcher } from "./batches.ts";
 import type { ChunkKind } from "./chunks.ts";
-import type { Container, Engine } from "./engine.ts";
+import type { Container, ContainerEvent, Engine } from "./engine.ts";
 import {
   CursorMoved,
   createLimiter,
@@ -15,11 +16,8 @@ import {
 } from "./source-writer.ts";
 
 export interface Collector {
-  /**
-   * Resolves once everything that the sandbox's containers wrote is stored, which is at once when none of them has run.
-   * Throws when the engine can't be asked, or the signal's reason.
-   */
-  drained(sandboxId: string, signal: AbortSignal): Promise<void>;
+  /** Looks at the sandbox's containers now, if it is this replica's. */
+  look(sandboxId: string): void;
   /** "ok" until the engine can't be read, then why. */
   state(): string;
   /** Ends all following; what was not stored is read again next time. */
@@ -45,25 +43,38 @@ const lastRetryMs = 5_000;
 /** A container that is being read, or was read to its end. */
 interface Followed {
   container: Container;
-  /** Settles once the log is stored to its end, or will never be. */
-  drained: Promise<void>;
   /** Both sources are over. */
   done: Promise<void>;
   /** Tells that the container has ended. */
   end(): void;
   /** Takes a sample now. */
   sample(): void;
+  /** Reads no further; another replica goes on. */
+  leave(): void;
 }
 
-/** Follows every container of the installation, from its start to the end of its log. */
+/** What the reading of one container goes by. */
+interface Following {
+  container: Container;
+  /** Aborted when the container has ended. */
+  ended: AbortSignal;
+  /** Aborted when the collector stops or leaves the container to another. */
+  signal: AbortSignal;
+}
+
+/**
+ * Follows every container of this replica's sandboxes, from its start to the end of its log. Two replicas that read one
+ * container for a while do no harm: of what they store, each batch has to begin where the one before ended.
+ */
 export function startCollector(o: {
   engine: Engine;
   client: IngestClient;
+  shards: Shards;
   logger: Logger;
   metrics: Metrics;
   times?: CollectorTimes;
 }): Collector {
-  const { engine, client, logger } = o;
+  const { engine, client, shards, logger } = o;
   const times = o.times ?? defaultTimes;
   const stopping = new AbortController();
   const { signal } = stopping;
@@ -84,60 +95,69 @@ export function startCollector(o: {
     },
   });
 
-  function adopt(container: Container): Followed | undefined {
-    const known = followed.get(container.id);
-    if (known || container.state === "created" || signal.aborted) return known;
-    const one = follow(container);
-    followed.set(container.id, one);
+  function adopt(container: Container): void {
+    let one = followed.get(container.id);
+    if (!one) {
+      if (container.state === "created" || signal.aborted || !shards.owns(container.sandboxId)) return;
+      one = follow(container);
+      followed.set(container.id, one);
+    }
     if (container.state === "ended") one.end();
-    return one;
   }
 
   function follow(container: Container): Followed {
     const ended = new AbortController();
+    const left = new AbortController();
+    const following: Following = {
+      container,
+      ended: ended.signal,
+      signal: AbortSignal.any([signal, left.signal]),
+    };
     let sampleNow = (): void => undefined;
-    const openSource = (kind: ChunkKind) =>
-      openSourceWriter({
-        source: { sandboxId: container.sandboxId, workspaceId: container.workspaceId, containerId: container.id, kind },
-        client,
-        limiter: ingestLimiter,
-        logger,
-        signal,
-      });
     const guard = async (kind: ChunkKind, work: (writer: SourceWriter) => Promise<void>) => {
       try {
-        await work(await openSource(kind));
+        const source = {
+          sandboxId: container.sandboxId,
+          workspaceId: container.workspaceId,
+          containerId: container.id,
+          kind,
+        };
+        await work(
+          await openSourceWriter({ source, client, limiter: ingestLimiter, logger, signal: following.signal }),
+        );
       } catch (error) {
-        if (signal.aborted) return;
+        if (following.signal.aborted) return;
         const about = { err: error, sandboxId: container.sandboxId, containerId: container.id, kind };
         if (error instanceof SourceRefused) logger.info(about, "a container's telemetry is not wanted");
         else logger.error(about, "a container's telemetry can't be collected");
       }
     };
-    const drained = guard("logs", (writer) => followLogs(container, writer, ended.signal));
+    const read = guard("logs", (writer) => followLogs(following, writer));
     const sampled = guard("metrics", (writer) =>
-      followMetrics(container, writer, ended.signal, (wake) => {
+      followMetrics(following, writer, (wake) => {
         sampleNow = wake;
       }),
     );
     return {
       container,
-      drained,
-      done: Promise.all([drained, sampled]).then(() => undefined),
+      done: Promise.all([read, sampled]).then(() => undefined),
       end: () => ended.abort(),
       sample: () => sampleNow(),
+      leave: () => left.abort(),
     };
   }
 
-  async function followLogs(container: Container, writer: SourceWriter, ended: AbortSignal): Promise<void> {
+  async function followLogs(following: Following, writer: SourceWriter): Promise<void> {
+    const { container, ended, signal } = following;
+    let told = false;
     for (let retryMs = firstRetryMs; ; retryMs = Math.min(retryMs * 2, lastRetryMs)) {
       try {
         const before = writer.cursor;
-        if (!ended.aborted) await readInto(container, writer, ended, true);
+        if (!ended.aborted) await readInto(following, writer, true);
         // Also when following ended well: the engine may end it before it has given the last lines.
         const now = await engine.inspect(container.id);
         if (now?.state !== "running") {
-          await readInto(container, writer, ended, false);
+          await readInto(following, writer, false);
           await writer.write({}, writer.cursor, true);
           if (!now) {
             logger.warn(
@@ -148,10 +168,15 @@ export function startCollector(o: {
           return;
         }
         if (writer.cursor !== before) retryMs = firstRetryMs;
+        told = false;
       } catch (error) {
         if (signal.aborted || error instanceof SourceRefused) throw error;
-        const about = { err: error, sandboxId: container.sandboxId };
-        if (!(error instanceof CursorMoved)) logger.warn(about, "a container's log can't be read; it is tried again");
+        const about = { err: error, sandboxId: container.sandboxId, containerId: container.id };
+        // Told once, and only of this container: an engine that is away is told of by itself, not by each container.
+        const stuck = retryMs === lastRetryMs && state === "ok" && !(error instanceof CursorMoved);
+        if (stuck && !told) logger.warn(about, "a container's log can't be read; it is tried again");
+        else logger.debug(about, "a container's log can't be read on");
+        told ||= stuck;
       }
       await delay(retryMs, undefined, { signal });
     }
@@ -159,9 +184,8 @@ export function startCollector(o: {
 
   /** Reads from the writer's cursor on, until the log's end or, following, the stream's. */
   async function readInto(
-    container: Container,
+    { container, ended, signal }: Following,
     writer: SourceWriter,
-    ended: AbortSignal,
     isFollowing: boolean,
   ): Promise<void> {
     const reading = new AbortController();
@@ -193,9 +217,8 @@ export function startCollector(o: {
   }
 
   async function followMetrics(
-    container: Container,
+    { container, ended, signal }: Following,
     writer: SourceWriter,
-    ended: AbortSignal,
     onDemand: (wake: () => void) => void,
   ): Promise<void> {
     let wake = (): void => undefined;
@@ -220,24 +243,41 @@ export function startCollector(o: {
     await writer.write({}, writer.cursor, true);
   }
 
-  /** Follows what the listing shows, and forgets what was read to its end and is gone. */
-  async function list(): Promise<void> {
-    const listed = await engine.list();
-    state = "ok";
-    const present = new Map(listed.map((container) => [container.id, container]));
-    for (const container of listed) {
-      const known = adopt(container);
-      if (container.state === "ended") known?.end();
-    }
-    for (const [id, one] of followed) if (!present.has(id)) forget(id, one);
+  /** Follows what the listing shows of this replica's, and forgets what was read to its end and is gone. */
+  async function list(sandboxId?: string): Promise<void> {
+    const before = [...followed].filter(
+      ([, { container }]) => sandboxId === undefined || container.sandboxId === sandboxId,
+    );
+    const listed = await engine.list({ sandboxId, signal });
+    const present = new Set(listed.map(({ id }) => id));
+    for (const container of listed) adopt(container);
+    for (const [id, one] of before) if (!present.has(id)) forget(id, one);
   }
 
   function forget(id: string, one: Followed): void {
     one.end();
-    void one.done.then(() => followed.delete(id));
+    void one.done.then(() => {
+      if (followed.get(id) === one) followed.delete(id);
+    });
   }
 
-  async function onEvent(containerId: string, action: "start" | "kill" | "die" | "destroy"): Promise<void> {
+  /** Takes up what has become this replica's, and leaves what is another's now. */
+  function share(): void {
+    for (const [id, one] of followed) {
+      if (shards.owns(one.container.sandboxId)) continue;
+      one.leave();
+      followed.delete(id);
+    }
+    lookSoon();
+  }
+
+  function lookSoon(sandboxId?: string): void {
+    list(sandboxId).catch((error: unknown) => {
+      if (!signal.aborted) logger.debug({ err: error }, "the engine could not be looked at; the next listing will");
+    });
+  }
+
+  async function onEvent({ containerId, action }: ContainerEvent): Promise<void> {
     const known = followed.get(containerId);
     if (action === "kill") known?.sample();
     else if (action === "die") known?.end();
@@ -248,52 +288,49 @@ export function startCollector(o: {
     }
   }
 
-  const listing = repeat({
-    what: "list the engine's containers",
-    everyMs: times.listMs,
-    logger,
-    async work() {
-      await list().catch((error: unknown) => {
-        state = error instanceof Error ? error.message : String(error);
-        throw error;
+  /** Observes the engine and lists its containers now and then, until one of the two fails. */
+  async function watchEngine(ending: AbortSignal, inOrder: () => void): Promise<void> {
+    const over = new AbortController();
+    const watching = AbortSignal.any([ending, over.signal]);
+    try {
+      await Promise.race([observe(watching), listOver(watching, inOrder)]);
+    } catch (error) {
+      state = error instanceof Error ? error.message : String(error);
+      throw error;
+    } finally {
+      over.abort();
+    }
+  }
+
+  async function observe(ending: AbortSignal): Promise<void> {
+    for await (const event of engine.observe(ending)) {
+      onEvent(event).catch((error: unknown) => {
+        logger.debug({ err: error, ...event }, "a container could not be looked at; the listing will find it");
       });
-    },
-  });
-  const observing = repeat({
-    what: "observe the engine's containers",
-    everyMs: 1_000,
-    logger,
-    async work(ending) {
-      for await (const { containerId, action } of engine.observe(ending)) {
-        onEvent(containerId, action).catch((error: unknown) => {
-          logger.debug({ err: error, containerId }, "a container could not be looked at; the listing will find it");
-        });
-      }
-    },
-  });
+    }
+  }
+
+  async function listOver(ending: AbortSignal, inOrder: () => void): Promise<void> {
+    for (;;) {
+      await list();
+      state = "ok";
+      await delay(times.listMs, undefined, { signal: ending });
+      // Events came all the while, or could have.
+      inOrder();
+    }
+  }
+
+  shards.onChange(share);
+  const watching = repeat({ what: "watch the container engine", everyMs: 1_000, logger, work: watchEngine });
 
   return {
-    async drained(sandboxId, caller) {
-      const containers = await engine.list(sandboxId);
-      const ours = containers.flatMap((container) => adopt(container) ?? []);
-      for (const one of followed.values()) {
-        if (one.container.sandboxId === sandboxId && !ours.includes(one)) ours.push(one);
-      }
-      for (const container of containers) {
-        if (container.state === "ended") followed.get(container.id)?.end();
-      }
-      const aborted = new Promise<never>((_, reject) => {
-        caller.addEventListener("abort", () => reject(caller.reason), { once: true });
-        if (caller.aborted) reject(caller.reason);
-      });
-      await Promise.race([Promise.all(ours.map((one) => one.drained)), aborted]);
-      // Stopping ends the reading too, short of the end.
-      signal.throwIfAborted();
+    look(sandboxId) {
+      if (shards.owns(sandboxId)) lookSoon(sandboxId);
     },
     state: () => state,
     async stop() {
       stopping.abort();
-      await Promise.all([listing.stop(), observing.stop(), ...[...followed.values()].map((one) => one.done)]);
+      await Promise.all([watching.stop(), ...[...followed.values()].map((one) => one.done)]);
     },
   };
 }

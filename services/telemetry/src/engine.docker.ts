@@ -92,12 +92,10 @@ export function openDockerEngine(o: { client: DockerClient; installationId: stri
   }
 
   return {
-    async check() {
-      await client.getJson("/version");
-    },
-    async list(sandboxId) {
+    async list({ sandboxId, signal }) {
       const label = sandboxId === undefined ? [ours] : [ours, `${sandboxLabel}=${sandboxId}`];
-      const found = await client.getJson("/containers/json", { all: "1", filters: JSON.stringify({ label }) });
+      const query = { all: "1", filters: JSON.stringify({ label }) };
+      const found = await client.getJson("/containers/json", query, signal);
       if (!Array.isArray(found)) throw new Error("The engine's list of containers is none.");
       return (found as ListedContainer[]).flatMap((item) => toContainer(item.Id, item.Labels, item.State));
     },

@@ -9,6 +9,11 @@ export interface Container {
   state: "created" | "running" | "ended";
 }
 
+export interface ContainerEvent {
+  containerId: string;
+  action: "start" | "kill" | "die" | "destroy";
+}
+
 /** Lines in the source's order, and the position after them. */
 export interface LogBlock {
   /** At least one, and far fewer than a batch holds. */
@@ -18,14 +23,12 @@ export interface LogBlock {
 
 /** What the collector needs of a container engine. */
 export interface Engine {
-  /** Throws when the engine can't be reached. */
-  check(): Promise<void>;
   /** All containers of the installation, or those of one sandbox; complete or throws. */
-  list(sandboxId?: string): Promise<Container[]>;
+  list(o: { sandboxId?: string | undefined; signal: AbortSignal }): Promise<Container[]>;
   /** Undefined: there is no such container (any more). */
   inspect(containerId: string): Promise<Container | undefined>;
   /** What happens to containers of the installation. Ends when the connection does. */
-  observe(signal: AbortSignal): AsyncIterable<{ containerId: string; action: "start" | "kill" | "die" | "destroy" }>;
+  observe(signal: AbortSignal): AsyncIterable<ContainerEvent>;
   /**
    * Lines behind `cursor` ("" or "0": all). Following ends with the container or the connection, and may miss its last lines;
    * without it, the log of a container that has ended is read to its end, a last line without line end included.

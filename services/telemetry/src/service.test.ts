@@ -2,25 +2,21 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { type Client, createClient } from "@connectrpc/connect";
+import type { Client } from "@connectrpc/connect";
 import type { EventBus } from "@sandgate/kit/bus";
 import { openLocalBus } from "@sandgate/kit/bus.local";
-import { createInMemoryNetwork, type InMemoryNetwork } from "@sandgate/kit/clients";
 import { asFacade, asService } from "@sandgate/kit/context";
 import { newId } from "@sandgate/kit/ids";
 import { createLogger } from "@sandgate/kit/logging";
 import { createMetrics } from "@sandgate/kit/metrics";
 import { stageEvent } from "@sandgate/kit/outbox";
-import { openKeyring } from "@sandgate/kit/sealing";
-import type { RunningService } from "@sandgate/kit/service";
-import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
-import { LogStream, SourceKind, TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
-import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { LogStream, SourceKind, type TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
+import { openEngineProxy } from "@sandgate/test/support/engine-proxy";
 import { buildImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test/support/images";
 import { requireServer } from "@sandgate/test/support/require";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
-import { openTelemetryService } from "./service.ts";
+import { openTestService, type TestService } from "./service.fixture.ts";
 
 const logger = createLogger({ service: "telemetry", level: process.env.SANDGATE_LOG_LEVEL ?? "silent" });
 /** Well beyond what a busy machine needs; nothing is measured by it. */
@@ -29,50 +25,29 @@ const patient = { timeout: 60_000, interval: 100 };
 let folder: string;
 let installationId: string;
 let workspaceId: string;
-let network: InMemoryNetwork;
 let bus: EventBus;
-let service: RunningService;
+let service: TestService;
 let telemetry: Client<typeof TelemetryService>;
 let ingest: Client<typeof TelemetryService>;
 let drains: Client<typeof TelemetryService>;
 
 /** Opens the service on the test's folder, again after a close. */
-async function open(runtime: string): Promise<void> {
-  const metrics = createMetrics();
-  bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics });
-  network = await createInMemoryNetwork();
-  network.serve("sandbox", {
-    routes: (router) => router.service(SandboxService, { getInstallation: async () => ({ installationId }) }),
-    logger,
-    metrics,
-  });
-  network.serve("workspace", {
-    routes: (router) =>
-      router.service(WorkspaceService, {
-        batchGetWorkspaces: async ({ workspaceIds }) => ({ workspaces: workspaceIds.map((id) => ({ id })) }),
-      }),
-    logger,
-    metrics,
-  });
-  service = await openTelemetryService({
-    env: { SANDGATE_RUNTIME: runtime },
-    service: "telemetry",
+async function open(runtime: string, log = logger): Promise<void> {
+  bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics: createMetrics() });
+  service = await openTestService({
+    runtime,
+    installationId,
     database: { kind: "sqlite", file: join(folder, "telemetry.sqlite") },
     bus,
-    transport: (name) => network.transport("telemetry", name),
-    keyring: await openKeyring({ file: join(folder, "keys.json"), create: true }),
-    logger,
-    metrics,
+    keysFile: join(folder, "keys.json"),
+    logger: log,
   });
-  network.serve("telemetry", { routes: service.routes, logger, metrics });
-  await service.start();
-  telemetry = createClient(TelemetryService, network.transport("facade", "telemetry"));
-  ingest = createClient(TelemetryService, network.transport("telemetry", "telemetry"));
-  drains = createClient(TelemetryService, network.transport("sandbox", "telemetry"));
+  telemetry = service.as.facade;
+  ingest = service.as.telemetry;
+  drains = service.as.sandbox;
 }
 
 async function close(): Promise<void> {
-  await service.drain();
   await service.close();
   await bus.close();
 }
@@ -230,7 +205,7 @@ describe("telemetry", () => {
     const tail = telemetry.tailTelemetry({ ...all, sandboxId: newId() }, member());
     const next = tail[Symbol.asyncIterator]().next();
     await delay(50);
-    await service.drain();
+    await service.service.drain();
     expect(await next).toMatchObject({ done: true });
   });
 
@@ -406,13 +381,44 @@ describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, 
 
   test("a running container is not drained, and draining the service does not say it is", async () => {
     const { sandboxId } = await run("sleep 3600");
-    const waiting = awaitDrained(sandboxId);
+    const refused = awaitDrained(sandboxId).catch((error: unknown) => error);
     await vi.waitUntil(
       async () => (await telemetry.queryTelemetry({ ...all, sandboxId }, member())).metrics.length > 0,
       patient,
     );
-    await service.drain();
-    expect(await waiting).toBe(false);
+    await service.service.drain();
+    // Not "no", after which the container would be removed.
+    expect(await refused).toMatchObject({ reason: "DRAINING" });
+  });
+
+  test("an engine that goes away is told of once, and once when it is back, however many containers there are", async () => {
+    await close();
+    const socketPath = join(folder, "engine.sock");
+    let proxy = await openEngineProxy(socketPath);
+    const lines: { level: string; msg: string }[] = [];
+    const log = createLogger({ service: "telemetry" }, { write: (line: string) => void lines.push(JSON.parse(line)) });
+    await open(`docker://${socketPath}`, log);
+    const running = await Promise.all([1, 2, 3].map(() => run("while echo here; do sleep 0.1; done")));
+    const countLines = () => Promise.all(running.map(async ({ sandboxId }) => (await readLines(sandboxId)).length));
+    await vi.waitUntil(async () => (await countLines()).every((count) => count > 0), patient);
+    const state = async () => (await service.service.dependencies()).runtime;
+
+    await proxy.close();
+    await vi.waitUntil(async () => (await state()) !== "ok", patient);
+    // Long enough for several further tries.
+    await delay(9_000);
+    proxy = await openEngineProxy(socketPath);
+    const before = await countLines();
+    await vi.waitUntil(async () => (await state()) === "ok", patient);
+    await vi.waitUntil(async () => (await countLines()).every((count, i) => count > (before[i] ?? 0)), patient);
+    await vi.waitUntil(() => lines.some(({ msg }) => msg.startsWith("able to")), patient);
+    expect(lines.map(({ level, msg }) => `${level}: ${msg}`)).toEqual([
+      "error: failed to watch the container engine; it is tried again",
+      "info: able to watch the container engine again",
+    ]);
+    await close();
+    await proxy.close();
+    await open(runtime);
   });
 
   test("a container of another installation is left alone", async () => {

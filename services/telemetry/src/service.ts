@@ -10,6 +10,7 @@ import { startRelay } from "@sandgate/kit/relay";
 import { type Repetition, repeat } from "@sandgate/kit/repeat";
 import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
 import { readSettings, SettingsError } from "@sandgate/kit/settings";
+import { openShards } from "@sandgate/kit/shards";
 import { startWorkspacePurges } from "@sandgate/kit/workspace-purges";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import {
@@ -22,6 +23,7 @@ import {
 } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { type Collector, startCollector } from "./collector.ts";
+import { awaitDrained, lookTopic } from "./drains.ts";
 import type { Engine } from "./engine.ts";
 import { stagePurged } from "./events.ts";
 import { toBatch, toLogEntry, toMetricPoint, toStreamName } from "./messages.ts";
@@ -29,7 +31,8 @@ import { queryLogs, queryMetrics } from "./queries.ts";
 import { fromMillis, fromTimestamp } from "./rows.ts";
 import { telemetrySettings } from "./settings.ts";
 import type { TelemetryStore } from "./store.ts";
-import { tailRows, topicOf } from "./tails.ts";
+import { topicOf } from "./stored-watch.ts";
+import { tailRows } from "./tails.ts";
 
 export { telemetrySettings } from "./settings.ts";
 
@@ -39,6 +42,13 @@ const defaultLimit = 500;
 /** A lost start is tried again; the sandbox service may not answer yet. */
 const startRetryMs = 2_000;
 const bytesPerMb = 1024 * 1024;
+
+/** What there is once the installation's id is known. */
+interface Collecting {
+  engine: Engine;
+  collector: Collector;
+  stop(): Promise<void>;
+}
 
 export async function openTelemetryService(environment: ServiceEnvironment): Promise<RunningService> {
   const { bus, logger, metrics } = environment;
@@ -52,9 +62,9 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
   const workspaces = createClient(WorkspaceService, environment.transport("workspace"));
   const ingest = createClient(TelemetryService, environment.transport("telemetry"));
   const draining = new AbortController();
-  let collector: Collector | undefined;
-  const collecting = Promise.withResolvers<Collector>();
-  /** Why there is no collector yet, once that is known. */
+  let collecting: Collecting | undefined;
+  const begun = Promise.withResolvers<Collecting>();
+  /** Why nothing is collected yet, once that is known. */
   let trouble = "ok";
   let closing: (() => Promise<void>)[] = [];
 
@@ -116,18 +126,22 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
     }
   }
 
-  async function awaitDrained(request: AwaitDrainedRequest, context: HandlerContext) {
+  async function answerDrained(request: AwaitDrainedRequest, context: HandlerContext) {
     const time = AbortSignal.timeout(request.timeoutSeconds * 1000);
     const over = AbortSignal.any([time, context.signal, draining.signal]);
-    const running = collector ?? (await untilAborted(collecting.promise, over, () => undefined));
-    if (!running) throw new DomainError("UPSTREAM_ERROR", "Container logs are not being collected yet.");
+    let drained = false;
     try {
-      await running.drained(request.sandboxId, over);
-      return { drained: true };
-    } catch (error) {
-      if (over.aborted) return { drained: false };
-      throw new DomainError("UPSTREAM_ERROR", "The container engine can't be asked.", { cause: error });
+      const running = await untilAborted(begun.promise, over, () => {
+        throw new Error("Container logs are not being collected yet.");
+      });
+      drained = await awaitDrained({ engine: running.engine, store, bus, sandboxId: request.sandboxId, signal: over });
+    } catch (cause) {
+      if (draining.signal.aborted) throw draining.signal.reason;
+      throw new DomainError("UPSTREAM_ERROR", "Whether the logs are stored can't be told.", { cause });
     }
+    // Not "no", so that another replica is asked.
+    if (!drained) draining.signal.throwIfAborted();
+    return { drained };
   }
 
   /** The sandbox service has been asked by the facade; this holds whatever it answered. A sandbox without rows is nobody's. */
@@ -146,22 +160,35 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
       everyMs: startRetryMs,
       logger,
       async work(signal) {
-        if (collector) return;
+        if (collecting) return;
         const { installationId } = await sandboxes
           .getInstallation({}, asService({ signal }))
           .catch((error: unknown) => {
             trouble = `the sandbox service can't be asked: ${error instanceof Error ? error.message : error}`;
             throw error;
           });
-        collector = startCollector({ engine: openEngine(installationId), client: ingest, logger, metrics });
-        collecting.resolve(collector);
+        const engine = openEngine(installationId);
+        const shards = openShards(environment, store.leases);
+        const collector = startCollector({ engine, client: ingest, shards, logger, metrics });
+        const unwatch = bus.watch(lookTopic, (_topic, sandboxId) => collector.look(sandboxId));
+        collecting = {
+          engine,
+          collector,
+          async stop() {
+            unwatch();
+            await collector.stop();
+            // Only then may another replica begin.
+            await shards.stop();
+          },
+        };
+        begun.resolve(collecting);
       },
     });
   }
 
   return {
     routes(router: ConnectRouter) {
-      router.service(TelemetryService, { ingestTelemetry, queryTelemetry, tailTelemetry, awaitDrained });
+      router.service(TelemetryService, { ingestTelemetry, queryTelemetry, tailTelemetry, awaitDrained: answerDrained });
     },
     async start() {
       const relay = startRelay({ outbox: store.outbox, bus, logger, metrics });
@@ -191,14 +218,14 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
       closing = [() => starting.stop(), () => sweep.stop(), () => purges.stop(), () => relay.stop()];
     },
     async dependencies() {
-      return { runtime: collector?.state() ?? trouble };
+      return { runtime: collecting?.collector.state() ?? trouble };
     },
     async drain() {
-      draining.abort();
+      draining.abort(new DomainError("DRAINING", "telemetry is shutting down."));
       const [starting, ...others] = closing;
       closing = [];
       await starting?.();
-      await collector?.stop();
+      await collecting?.stop();
       await Promise.all(others.map((stop) => stop()));
     },
     close: () => store.close(),

@@ -85,7 +85,8 @@ export async function openSourceWriter(o: {
         if (reason === "WORKSPACE_NOT_FOUND" || reason === "CONFLICT" || reason === "VALIDATION_ERROR") {
           throw new SourceRefused(`The store refused ${o.source.kind} of ${o.source.sandboxId}`, { cause: error });
         }
-        o.logger.warn({ err: error, sandboxId: o.source.sandboxId }, "telemetry could not be stored yet");
+        const level = retryMs === firstRetryMs ? "warn" : "debug";
+        o.logger[level]({ err: error, sandboxId: o.source.sandboxId }, "telemetry can't be stored yet");
         await delay(retryMs, undefined, { signal });
       }
     }

@@ -87,6 +87,21 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       expect(await store.findSandbox(source.sandboxId)).toMatchObject({ final: true });
     });
 
+    test("a container is drained once its log was stored to its end, or nobody wants it any more", async () => {
+      expect(await store.isDrained(source)).toBe(false);
+      await append("", "a", [lineAt(0, "1")]);
+      await append("", "m", [], { source: { ...source, kind: "metrics" }, final: true });
+      expect(await store.isDrained(source)).toBe(false);
+      await append("a", "a", [], { final: true });
+      expect(await store.isDrained(source)).toBe(true);
+      const second = { ...source, containerId: "c2" };
+      await append("", "x", [lineAt(1, "2")], { source: second });
+      expect(await store.isDrained(second)).toBe(false);
+      expect(await store.isDrained(source)).toBe(true);
+      await store.beginPurge(source.workspaceId, new Date(startMs));
+      expect(await store.isDrained(second)).toBe(true);
+    });
+
     test("a sandbox stays its workspace's", async () => {
       await append("", "a", [lineAt(0, "1")]);
       const foreign = { ...source, workspaceId: newId(), containerId: "c2" };

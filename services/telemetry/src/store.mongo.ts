@@ -180,6 +180,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
 
   return {
     outbox: database.outbox,
+    leases: database.leases,
 
     appendBatch: (batch, { logQuotaBytes, now }) =>
       write(async (tx) => {
@@ -212,6 +213,15 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
             final: found.sources.length > 0 && found.sources.every((source) => source.final),
           }
         : undefined;
+    },
+
+    async isDrained({ sandboxId, workspaceId, containerId }) {
+      const isSource = { $elemMatch: { containerId, kind: "logs" as const, final: true } };
+      const found = await Promise.all([
+        sandboxes.findOne({ _id: sandboxId, sources: isSource }, { projection: { _id: 1 } }),
+        guards.findOne({ _id: workspaceId, deletedAt: { $exists: true } }, { projection: { _id: 1 } }),
+      ]);
+      return found.some(Boolean);
     },
 
     async listChunks({ sandboxId, kind, sinceUs, untilUs, stream, after, limit }) {

@@ -17,6 +17,7 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryS
 
   return {
     outbox: database.outbox,
+    leases: database.leases,
     appendBatch: (batch, options) => write.appendBatch(batch, options),
     async findSandbox(sandboxId) {
       const row = read.get<{
@@ -38,6 +39,16 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryS
           final: row.open === 0,
         }
       );
+    },
+    async isDrained({ sandboxId, workspaceId, containerId }) {
+      const found = read.get(
+        `SELECT 1 FROM sources WHERE sandbox_id = ? AND container_id = ? AND kind = 'logs' AND final
+         UNION ALL SELECT 1 FROM guards WHERE workspace_id = ? AND deleted_at IS NOT NULL`,
+        sandboxId,
+        containerId,
+        workspaceId,
+      );
+      return found !== undefined;
     },
     async listChunks({ sandboxId, kind, sinceUs, untilUs, stream, after, limit }) {
       return read.all<StoredChunk>(

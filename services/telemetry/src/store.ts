@@ -1,3 +1,4 @@
+import type { LeaseStore } from "@sandgate/kit/leases";
 import type { OutboxStore, StagedEvent } from "@sandgate/kit/outbox";
 import type { PurgeStore } from "@sandgate/kit/workspace-purges";
 import type { Chunk, ChunkKind } from "./chunks.ts";
@@ -57,6 +58,8 @@ export interface TelemetryStore extends PurgeStore {
     o: { logQuotaBytes: number; now: Date },
   ): Promise<{ accepted: boolean; storedCursor: string }>;
   findSandbox(sandboxId: string): Promise<SandboxRecord | undefined>;
+  /** Whether nothing more of a container's log will be stored: it was to its end, or the workspace is deleted. */
+  isDrained(container: Omit<Source, "kind">): Promise<boolean>;
   /** Chunks that may hold rows of the times given (both inclusive, microseconds) and of the stream, newest first. */
   listChunks(o: {
     sandboxId: string;
@@ -76,5 +79,6 @@ export interface TelemetryStore extends PurgeStore {
   /** Records that nothing is left of the workspace, and the event that says so. */
   completePurge(workspaceId: string, at: Date, event: StagedEvent): Promise<void>;
   readonly outbox: OutboxStore;
+  readonly leases: LeaseStore;
   close(): Promise<void>;
 }

@@ -1,18 +1,11 @@
-import { setTimeout as delay } from "node:timers/promises";
 import type { EventBus } from "@sandgate/kit/bus";
 import { DomainError, invalid } from "@sandgate/kit/errors";
 import type { ChunkKind } from "./chunks.ts";
 import { openLogChunk, openMetricChunk } from "./queries.ts";
 import type { LogRow, MetricRow, Numbered, StreamName } from "./rows.ts";
 import type { SandboxRecord, StoredChunk, TelemetryStore } from "./store.ts";
+import { watchStored } from "./stored-watch.ts";
 
-/** Signals on it say that rows of the sandbox were stored. */
-export function topicOf(sandboxId: string): string {
-  return `telemetry.${sandboxId}`;
-}
-
-/** A signal may be lost, so the store is read at least so often. */
-const rereadMs = 5_000;
 const page = 8;
 
 export type TailRow = { position: string } & ({ log: LogRow } | { metric: MetricRow });
@@ -45,13 +38,11 @@ export async function* tailRows(o: {
   };
   const given = o.position === "" ? undefined : parsePosition(o.position);
 
-  let woken = Promise.withResolvers<void>();
-  const unwatch = bus.watch(topicOf(sandboxId), () => woken.resolve());
+  const stored = watchStored(bus, sandboxId);
   try {
     let sandbox = await find();
     const position = given ?? { ...(sandbox?.sequences ?? { logs: 0, metrics: 0 }) };
     while (!signal.aborted) {
-      woken = Promise.withResolvers();
       sandbox = await find();
       if (o.include.logs) {
         for await (const { sequence, ...log } of rowsAfter(o, "logs", position.logs, openLogChunk)) {
@@ -69,10 +60,10 @@ export async function* tailRows(o: {
       }
       // What was final before the rows were read has all its rows read.
       if (sandbox?.final) return;
-      await sleepUntil(woken.promise, signal);
+      await stored.next(signal);
     }
   } finally {
-    unwatch();
+    stored.stop();
   }
 }
 
@@ -93,13 +84,6 @@ async function* rowsAfter<R>(
     }
     if (chunks.length < page) return;
   }
-}
-
-async function sleepUntil(woken: Promise<void>, signal: AbortSignal): Promise<void> {
-  const over = new AbortController();
-  const timer = delay(rereadMs, undefined, { signal: AbortSignal.any([signal, over.signal]) }).catch(() => undefined);
-  await Promise.race([timer, woken]);
-  over.abort();
 }
 
 function formatPosition({ logs, metrics }: Position): string {

@@ -1,0 +1,129 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { EventBus } from "@sandgate/kit/bus";
+import { openLocalBus } from "@sandgate/kit/bus.local";
+import { asFacade, asService } from "@sandgate/kit/context";
+import { newId } from "@sandgate/kit/ids";
+import { createLogger } from "@sandgate/kit/logging";
+import { createMetrics } from "@sandgate/kit/metrics";
+import { buildImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test/support/images";
+import { probeMongo, type SharedMongo, type TestDatabase, useMongo } from "@sandgate/test/support/mongo";
+import { requireServer } from "@sandgate/test/support/require";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { openTestService, type TestService } from "./service.fixture.ts";
+
+const logger = createLogger({ service: "telemetry", level: process.env.SANDGATE_LOG_LEVEL ?? "silent" });
+const patient = { timeout: 60_000, interval: 100 };
+const isAvailable = (await requireServer("mongo", probeMongo)) && (await requireServer("docker", probeEngine));
+
+describe.runIf(isAvailable)("several replicas on one database", { timeout: 180_000 }, () => {
+  const engine = openTestEngine();
+  let mongo: SharedMongo;
+  let image: TestImage;
+  let database: TestDatabase;
+  let folder: string;
+  let installationId: string;
+  let workspaceId: string;
+  let bus: EventBus;
+  let replicas: TestService[];
+
+  beforeAll(async () => {
+    [mongo, image] = await Promise.all([useMongo(), buildImage(engine, { command: ["sleep", "3600"] })]);
+  });
+  afterAll(async () => {
+    await Promise.all([mongo.stop(), image.remove()]);
+  });
+
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), "sandgate-telemetry-"));
+    [installationId, workspaceId, replicas] = [newId(), newId(), []];
+    database = await mongo.createDatabase();
+    // A bus in this process is one for all replicas.
+    bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics: createMetrics() });
+  });
+  afterEach(async () => {
+    await Promise.all(replicas.map((replica) => replica.close()));
+    await bus.close();
+    const filters = { label: [`sandgate.io/installation=${installationId}`] };
+    const left = await engine.listContainers({ all: true, filters });
+    await Promise.all(left.map(({ Id }) => engine.getContainer(Id).remove({ force: true })));
+    await database.drop();
+    await rm(folder, { recursive: true });
+  });
+
+  async function openReplica(): Promise<TestService> {
+    const replica = await openTestService({
+      runtime: process.env.DOCKER_HOST ?? "docker:///var/run/docker.sock",
+      installationId,
+      database: { kind: "mongodb", url: database.url, name: database.name },
+      bus,
+      keysFile: join(folder, "keys.json"),
+      logger,
+    });
+    replicas.push(replica);
+    return replica;
+  }
+
+  /** Runs a container for each of the random ids, of which each replica has some as good as certainly. */
+  async function runMany(count: number, script: string): Promise<string[]> {
+    const sandboxIds = Array.from({ length: count }, () => newId());
+    for (const sandboxId of sandboxIds) {
+      const container = await engine.createContainer({
+        Image: image.id,
+        Cmd: ["sh", "-c", script],
+        Labels: {
+          "sandgate.io/sandbox-id": sandboxId,
+          "sandgate.io/workspace-id": workspaceId,
+          "sandgate.io/installation": installationId,
+        },
+        HostConfig: { NetworkMode: "none" },
+      });
+      await container.start();
+    }
+    return sandboxIds;
+  }
+
+  /** How many containers each replica follows. */
+  const countFollowed = () =>
+    Promise.all(
+      replicas.map(async ({ metrics }) => {
+        const gauge = await metrics.getSingleMetric("sandgate_telemetry_followed_containers")?.get();
+        return gauge?.values[0]?.value ?? 0;
+      }),
+    );
+
+  async function readLines({ as }: TestService, sandboxId: string): Promise<string[]> {
+    const user = { id: "u1", credential: "session", credentialId: "s1", operator: false } as const;
+    const call = asFacade({ requestId: newId(), user: { ...user, workspaceId, role: "member" } });
+    const { logs } = await as.facade.queryTelemetry({ sandboxId, includeLogs: true, limit: 10_000 }, call);
+    return logs.map(({ log }) => log);
+  }
+  const awaitDrained = async ({ as }: TestService, sandboxId: string): Promise<boolean> => {
+    const request = { sandboxId, timeoutSeconds: 60 };
+    return (await as.sandbox.awaitDrained(request, asService({ timeoutMs: 65_000 }))).drained;
+  };
+
+  test("each container is collected by one of them, also as they come and go, and any tells when it is drained", async () => {
+    const count = 400;
+    const first = await openReplica();
+    const sandboxIds = await runMany(8, `i=0; while [ $i -lt ${count} ]; do echo "$i"; i=$((i+1)); sleep 0.05; done`);
+    await vi.waitUntil(async () => (await countFollowed())[0] === 8, patient);
+    const second = await openReplica();
+    await vi.waitUntil(async () => {
+      const [one = 0, other = 0] = await countFollowed();
+      return other > 0 && one + other === 8;
+    }, patient);
+
+    // Asked now, while they run, each replica about what the other collects too.
+    const drained = sandboxIds.map((sandboxId) => awaitDrained(second, sandboxId));
+    await first.close();
+    replicas = [second];
+    await vi.waitUntil(async () => (await countFollowed())[0] === 8, patient);
+    const third = await openReplica();
+    drained.push(...sandboxIds.map((sandboxId) => awaitDrained(third, sandboxId)));
+    expect(new Set(await Promise.all(drained))).toEqual(new Set([true]));
+    const expected = Array.from({ length: count }, (_, i) => `${i}`);
+    for (const sandboxId of sandboxIds) expect(await readLines(third, sandboxId)).toEqual(expected);
+  });
+});

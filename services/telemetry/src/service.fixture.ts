@@ -1,0 +1,69 @@
+import { type Client, createClient } from "@connectrpc/connect";
+import type { EventBus } from "@sandgate/kit/bus";
+import { createInMemoryNetwork } from "@sandgate/kit/clients";
+import type { Logger } from "@sandgate/kit/logging";
+import { createMetrics, type Metrics } from "@sandgate/kit/metrics";
+import { openKeyring } from "@sandgate/kit/sealing";
+import type { DatabaseTarget, RunningService } from "@sandgate/kit/service";
+import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { openTelemetryService } from "./service.ts";
+
+/** A started service between small ones: sandbox knows the installation, to workspace every workspace exists. */
+export interface TestService {
+  service: RunningService;
+  metrics: Metrics;
+  /** The service as its callers have it. */
+  as: Record<"facade" | "telemetry" | "sandbox", Client<typeof TelemetryService>>;
+  close(): Promise<void>;
+}
+
+export async function openTestService(o: {
+  runtime: string;
+  installationId: string;
+  database: DatabaseTarget;
+  bus: EventBus;
+  keysFile: string;
+  logger: Logger;
+}): Promise<TestService> {
+  const { bus, logger } = o;
+  const metrics = createMetrics();
+  const network = await createInMemoryNetwork();
+  network.serve("sandbox", {
+    routes: (router) =>
+      router.service(SandboxService, { getInstallation: async () => ({ installationId: o.installationId }) }),
+    logger,
+    metrics,
+  });
+  network.serve("workspace", {
+    routes: (router) =>
+      router.service(WorkspaceService, {
+        batchGetWorkspaces: async ({ workspaceIds }) => ({ workspaces: workspaceIds.map((id) => ({ id })) }),
+      }),
+    logger,
+    metrics,
+  });
+  const service = await openTelemetryService({
+    env: { SANDGATE_RUNTIME: o.runtime },
+    service: "telemetry",
+    database: o.database,
+    bus,
+    transport: (name) => network.transport("telemetry", name),
+    keyring: await openKeyring({ file: o.keysFile, create: true }),
+    logger,
+    metrics,
+  });
+  network.serve("telemetry", { routes: service.routes, logger, metrics });
+  await service.start();
+  const clientOf = (caller: string) => createClient(TelemetryService, network.transport(caller, "telemetry"));
+  return {
+    service,
+    metrics,
+    as: { facade: clientOf("facade"), telemetry: clientOf("telemetry"), sandbox: clientOf("sandbox") },
+    async close() {
+      await service.drain();
+      await service.close();
+    },
+  };
+}
