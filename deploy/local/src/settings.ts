@@ -36,10 +36,14 @@ const localSettings = defineSettings({
   }),
   database: secret("SANDGATE_DATABASE", {
     default: "sqlite:",
+    accepts: (url) => /^(sqlite:$|mongodb(\+srv)?:\/\/)/.test(url),
+    expects: "sqlite: or mongodb://…",
     doc: "The database: SQLite files in SANDGATE_DATA, or a MongoDB replica set as mongodb://….",
   }),
-  events: text("SANDGATE_EVENTS", {
+  events: secret("SANDGATE_EVENTS", {
     default: "local:",
+    accepts: (url) => /^(local:$|nats:\/\/)/.test(url),
+    expects: "local: or nats://…",
     doc: "The event bus: local: (within the process, kept in SANDGATE_DATA) or nats://….",
   }),
   keysFile: text("SANDGATE_KEYS_FILE", {
@@ -81,12 +85,6 @@ export function readLocalSettings(given: NodeJS.ProcessEnv): { settings: LocalSe
   } catch (error) {
     if (!(error instanceof SettingsError)) throw error;
     problems.push(...error.problems);
-  }
-  if (!/^(sqlite:$|mongodb(\+srv)?:\/\/)/.test(given.SANDGATE_DATABASE || "sqlite:")) {
-    problems.push("SANDGATE_DATABASE must be sqlite: or mongodb://…");
-  }
-  if (!/^(local:$|nats:\/\/)/.test(given.SANDGATE_EVENTS || "local:")) {
-    problems.push("SANDGATE_EVENTS must be local: or nats://…");
   }
   for (const service of serviceNames) {
     const name = `SANDGATE_${service.replace("-", "_").toUpperCase()}_URL`;

@@ -23,6 +23,8 @@ const ports: Record<ServiceName, number> = {
 /** The settings of every process of the distributed form, the facade's included. */
 export const processSettings = defineSettings({
   events: secret("SANDGATE_EVENTS", {
+    accepts: (url) => /^(nats|tls):\/\//.test(url),
+    expects: "nats://… or tls://…, since the local bus ends with its process",
     doc: "The event bus: nats://host:4222 or tls://…, several servers separated by commas.",
   }),
   eventsUser: text("SANDGATE_EVENTS_USER", { optional: true, doc: "This process's user at the event bus." }),
@@ -54,6 +56,8 @@ export const processSettings = defineSettings({
 export function serviceProcessSettings(service: ServiceName) {
   return defineSettings({
     database: secret("SANDGATE_DATABASE", {
+      accepts: (url) => /^mongodb(\+srv)?:\/\//.test(url),
+      expects: "mongodb://… or mongodb+srv://…, since SQLite's files belong to one process",
       doc: "The MongoDB replica set: mongodb://…; every service has a database of its own in it.",
     }),
     host: text("SANDGATE_HOST", { default: "0.0.0.0", doc: "The address the service listens on." }),
@@ -79,6 +83,8 @@ export function addressSettings(self?: ServiceName) {
     others.map((service) => [
       service,
       text(`SANDGATE_${service.replace("-", "_").toUpperCase()}_URL`, {
+        accepts: (urls) => urls.split(",").every((url) => URL.parse(url)?.protocol === "http:"),
+        expects: "http://host:port",
         doc: `Where ${service} is: http://host:port. A host with several addresses has a replica at each; so have several URLs, separated by commas.`,
       }),
     ]),
@@ -100,28 +106,7 @@ export function readParts<const P extends Record<string, SettingDefinitions>>(
       return [part, undefined];
     }
   });
-  for (const problem of findMisfits(env)) problems.add(problem);
   if (problems.size > 0) throw new SettingsError([...problems]);
   // Each part was read by the definitions of its name, or its problems were thrown.
   return Object.fromEntries(values) as { [K in keyof P]: SettingValues<P[K]> };
-}
-
-/** What fits one process for everything, and none that is one of many. */
-function findMisfits({ SANDGATE_DATABASE: database = "", SANDGATE_EVENTS: events = "", ...env }: NodeJS.ProcessEnv) {
-  const problems: string[] = [];
-  if (database.startsWith("sqlite:")) {
-    problems.push("SANDGATE_DATABASE can't be SQLite here: its files belong to one process, so this needs mongodb://…");
-  } else if (database !== "" && !/^mongodb(\+srv)?:\/\//.test(database)) {
-    problems.push("SANDGATE_DATABASE must be mongodb://… or mongodb+srv://…");
-  }
-  if (events.startsWith("local:")) {
-    problems.push("SANDGATE_EVENTS can't be local here: that bus ends with its process, so this needs nats://…");
-  } else if (events !== "" && !/^(nats|tls):\/\//.test(events)) {
-    problems.push("SANDGATE_EVENTS must be nats://… or tls://…");
-  }
-  for (const { name } of Object.values(addressSettings())) {
-    const bad = (env[name] ?? "").split(",").filter((url) => url !== "" && URL.parse(url)?.protocol !== "http:");
-    if (bad.length > 0) problems.push(`${name} must be http://host:port, not "${bad.join(",")}"`);
-  }
-  return problems;
 }

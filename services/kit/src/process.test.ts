@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -24,6 +24,8 @@ let running: RunningProcess[] = [];
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "sandgate-process-"));
   await makeKeys(folder);
+  await writeFile(join(folder, "sqlite"), "sqlite:data\n");
+  await writeFile(join(folder, "local"), "local:\n");
 });
 afterEach(async () => {
   await Promise.all(running.map((each) => each.kill()));
@@ -73,14 +75,27 @@ async function openClient(url: string) {
 describe("a process that can't be one of many says why in one line and ends", () => {
   const nats = { SANDGATE_EVENTS: "nats://127.0.0.1:1" };
   test.each<[string, Record<string, string>, string]>([
-    ["SQLite", { ...nats, SANDGATE_DATABASE: "sqlite:data" }, "SANDGATE_DATABASE can't be SQLite here"],
-    ["the local bus", { SANDGATE_EVENTS: "local:" }, "SANDGATE_EVENTS can't be local here"],
+    ["SQLite", { ...nats, SANDGATE_DATABASE: "sqlite:data" }, "SANDGATE_DATABASE must be mongodb://"],
+    [
+      "SQLite from a file",
+      { ...nats, SANDGATE_DATABASE: "", SANDGATE_DATABASE_FILE: "sqlite" },
+      "SANDGATE_DATABASE must be",
+    ],
+    ["the local bus", { SANDGATE_EVENTS: "local:" }, "SANDGATE_EVENTS must be nats://"],
+    ["the local bus from a file", { SANDGATE_EVENTS_FILE: "local" }, "SANDGATE_EVENTS must be nats://"],
+    [
+      "an address by another way",
+      { ...nats, SANDGATE_SANDBOX_URL: "http://a:1,grpc://b:2" },
+      "SANDGATE_SANDBOX_URL must be http://",
+    ],
     ["no address", { ...nats, SANDGATE_IDENTITY_URL: "" }, "SANDGATE_IDENTITY_URL is missing"],
     ["another's key", { ...nats, SANDGATE_INTERNAL_KEY_FILE: "facade.jwk.json" }, "no key of workspace"],
   ])("%s", async (_, settings, line) => {
-    const key = settings.SANDGATE_INTERNAL_KEY_FILE;
-    const given = key ? { ...settings, SANDGATE_INTERNAL_KEY_FILE: join(folder, key) } : settings;
-    const { exited, output } = await start(given);
+    const given = Object.entries(settings).map(([name, value]) => [
+      name,
+      name.endsWith("_FILE") ? join(folder, value) : value,
+    ]);
+    const { exited, output } = await start(Object.fromEntries(given));
     expect(await exited).toBe(1);
     expect(output()).toMatch(/^sandgate-workspace: [^\n]+\n$/);
     expect(output()).toContain(line);

@@ -55,6 +55,22 @@ test("a secret may stand in a file", () => {
   expect(read({ PASSWORD_FILE: file, PASSWORD: "other" })).toThrow("PASSWORD and PASSWORD_FILE are both set");
 });
 
+test("a text may have to look like something, a secret from a file as well, and is not shown", () => {
+  const address = { accepts: (url: string) => url.startsWith("nats:"), expects: "nats://…", doc: "Where." };
+  const addresses = defineSettings({
+    bus: secret("BUS", address),
+    other: text("OTHER", { ...address, optional: true }),
+  });
+  const file = join(folder, "bus");
+  writeFileSync(file, "kafka://user:word@host\n");
+  const read = (env: NodeJS.ProcessEnv) => () => readSettings(addresses, env);
+  expect(read({ BUS_FILE: file, OTHER: "there" })).toThrow(
+    /^Settings: BUS must be nats:\/\/…; OTHER must be nats:\/\/…, not "there"$/,
+  );
+  expect(read({})).toThrow("Settings: BUS is missing (nats://…)");
+  expect(read({ BUS: "nats://host" })()).toEqual({ bus: "nats://host", other: undefined });
+});
+
 test("definitions are data", () => {
   expect(definitions.port).toMatchObject({ name: "PORT", kind: "integer", default: "8080", required: false });
   expect(definitions.name).toMatchObject({ required: true, default: undefined, doc: "What it is called." });

@@ -44,8 +44,15 @@ export function defineSettings<D extends SettingDefinitions>(definitions: D): D 
   return definitions;
 }
 
-export function text<const O extends Options<string>>(name: string, o: O): Setting<Value<string, O>> {
-  return setting<string, O>("text", name, o, o.default, "text", (value) => value);
+interface TextOptions extends Options<string> {
+  /** Whether the value will do. Any text does unless set. */
+  accepts?(value: string): boolean;
+  /** What is accepted, as the error message and its reader need it. */
+  expects?: string;
+}
+
+export function text<const O extends TextOptions>(name: string, o: O): Setting<Value<string, O>> {
+  return textSetting("text", name, o);
 }
 
 /** A whole number, `min` and `max` included. Durations are in the unit of the name's end: `_SECONDS`, `_MS`. */
@@ -94,8 +101,17 @@ export function choice<const C extends readonly string[], const O extends Option
 }
 
 /** A secret: the value of NAME, or the content of the file that NAME_FILE names, without its last newline. */
-export function secret<const O extends Options<string>>(name: string, o: O): Setting<Value<string, O>> {
-  return setting<string, O>("secret", name, o, o.default, "text", (value) => value);
+export function secret<const O extends TextOptions>(name: string, o: O): Setting<Value<string, O>> {
+  return textSetting("secret", name, o);
+}
+
+function textSetting<const O extends TextOptions>(
+  kind: "text" | "secret",
+  name: string,
+  o: O,
+): Setting<Value<string, O>> {
+  const { accepts = () => true, expects = "text" } = o;
+  return setting<string, O>(kind, name, o, o.default, expects, (value) => (accepts(value) ? value : undefined));
 }
 
 /** The settings' values. Throws a SettingsError that names every missing or bad one, and shows no secret. */
