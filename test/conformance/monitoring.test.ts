@@ -44,6 +44,12 @@ describe.runIf(hasEngine)(
     const path = (query = "", which = id) => `/sandbox/monitoring/${which}${query}`;
     const query = async (text = "", which = id) => expectStatus(await target.get(path(text, which), as(owner)), 200);
 
+    /** An image whose sandboxes stay provisioning for as long as the platform lets them. */
+    async function registerSlow(): Promise<string> {
+      const body = { name: "slow", image: image.reference, is_default: true, memory_mb: 256, readiness_port: 9 };
+      return expectStatus(await target.post("/sandbox-images", body, as(target.operator)), 201).id;
+    }
+
     beforeAll(async () => {
       image = await buildImage(engine, { command: ["/bin/sh", "/run"], files: { "/run": script } });
       target = await openTarget();
@@ -167,9 +173,10 @@ describe.runIf(hasEngine)(
     });
 
     test("a sandbox still provisioning answers with what there is", async () => {
-      const body = { name: "slow", image: image.reference, is_default: true, memory_mb: 256, readiness_port: 9 };
-      const slow = expectStatus(await target.post("/sandbox-images", body, as(target.operator)), 201);
-      const made = expectStatus(await target.post("/sandboxes/provision", { image_id: slow.id }, as(owner)), 201);
+      const made = expectStatus(
+        await target.post("/sandboxes/provision", { image_id: await registerSlow() }, as(owner)),
+        201,
+      );
       expect(await query("", made.id)).toMatchObject({ sandbox_id: made.id, sandbox_name: made.name });
       expectStatus(await target.delete(`/sandboxes/${made.id}`, as(owner)), 204);
     });
@@ -233,6 +240,30 @@ describe.runIf(hasEngine)(
       expectStatus(await target.post("/auth/logout", { refresh_token: tokens.refresh_token }), 204);
       // Resolves only when the server ends the stream.
       expect(await response.text()).toContain("event: log");
+    });
+
+    test("a wait and a live stream end soon after their member is removed, another's go on", async () => {
+      const member = await target.newTenant();
+      const members = `/workspaces/${owner.workspace}/members`;
+      const body = { username: member.username, role: "member" };
+      const { user_id } = expectStatus(await target.post(members, body, as(owner)), 201);
+      const visiting = { token: member.token, workspace: owner.workspace };
+      const provisioned = await target.post("/sandboxes/provision", { image_id: await registerSlow() }, as(owner));
+      const slow: string = expectStatus(provisioned, 201).id;
+
+      const waiting = target.post("/sandboxes/wait", { sandbox_id: slow, timeout_seconds: 240 }, visiting);
+      const stream = await fetch(target.url + path("/stream"), {
+        headers: { authorization: `Bearer ${member.token}`, "x-workspace-id": owner.workspace },
+      });
+      expect(stream.status).toBe(200);
+      const others = readStream(40);
+      await delay(1_000);
+      expectStatus(await target.delete(`${members}/${user_id}`, as(owner)), 204);
+      expectError(await waiting, "workspace_forbidden");
+      // Resolves only when the server ends the stream.
+      expect(await stream.text()).toContain("event: log");
+      expect(await others).toHaveLength(40);
+      expectStatus(await target.delete(`/sandboxes/${slow}`, as(owner)), 204);
     });
 
     interface StreamEvent {
