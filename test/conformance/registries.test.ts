@@ -5,9 +5,10 @@ import { findFreePort } from "../support/process.ts";
 import { probeRegistry, startRegistry, type TestRegistry } from "../support/registry.ts";
 import { requireServer } from "../support/require.ts";
 import { expectError, expectInvalid, expectStatus, isoMilliseconds, uniqueName, uuid } from "./client.ts";
-import { openTarget, type Target, type Tenant } from "./target.ts";
+import { hasSettings, openTarget, type Target, type Tenant } from "./target.ts";
 
-const hasRegistry = (await requireServer("docker", probeEngine)) && (await requireServer("registry", probeRegistry));
+const hasRegistry =
+  hasSettings && (await requireServer("docker", probeEngine)) && (await requireServer("registry", probeRegistry));
 
 const credential = { username: "puller", password: "pull-secret-1" };
 const rival = { username: "rival", password: "rival-secret-1" };

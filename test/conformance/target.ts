@@ -29,13 +29,17 @@ export interface Target extends Client {
   close(): Promise<void>;
 }
 
+const given = process.env.SANDGATE_CONFORMANCE_URL;
+
+/** Whether a target has the settings that it is opened with: one that runs already has its own. */
+export const hasSettings = given === undefined;
+
 /**
  * Opens the service at SANDGATE_CONFORMANCE_URL, with its operator in SANDGATE_CONFORMANCE_USERNAME and _PASSWORD and its
  * folder of mails in SANDGATE_CONFORMANCE_MAIL, or starts a platform with these settings: the one-process one, or with
  * SANDGATE_CONFORMANCE_FORM=distributed one of many processes.
  */
 export async function openTarget(settings: Record<string, string> = {}): Promise<Target> {
-  const given = process.env.SANDGATE_CONFORMANCE_URL;
   if (given !== undefined) {
     const { SANDGATE_CONFORMANCE_USERNAME, SANDGATE_CONFORMANCE_PASSWORD, SANDGATE_CONFORMANCE_MAIL } = process.env;
     return describeTarget({
@@ -107,7 +111,9 @@ async function describeTarget(o: {
     await client.get("/sandbox-images?enabled_only=true", { token: operator.token, workspace: operator.workspace }),
     200,
   );
-  const defaultImage = images.find((image: { is_default: boolean }) => image.is_default);
+  const defaultImage = images.find(
+    (image: { is_default: boolean; name: string }) => image.is_default && image.name === "default",
+  );
   return {
     ...client,
     operator,
