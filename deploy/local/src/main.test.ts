@@ -125,6 +125,15 @@ test("a first start that is killed before it shows the password leaves that to t
   expect(existsSync(join(folder, "data/first-password"))).toBe(false);
 });
 
+test("a start whose output nobody reads stops with one line, and leaves the password to the next", async () => {
+  const port = String(await findFreePort());
+  const unread = launch({ SANDGATE_PORT: port });
+  unread.child.stdout?.destroy();
+  await expectRefusal(unread, "standard output was closed");
+  const second = await launchUntilReady({ SANDGATE_PORT: port });
+  expect(second.output()).toContain("Sign in as admin@localhost with the password");
+});
+
 test("a second platform on the same data folder is refused, and a crash of the first lets it in", async () => {
   const first = await launchUntilReady({ SANDGATE_PORT: String(await findFreePort()) });
   const port = String(await findFreePort());

@@ -25,6 +25,13 @@ function welcome({ url, firstStart }: Platform, problems: readonly string[]): st
   ].join("\n");
 }
 
+/** Throws when nobody reads standard output any more. */
+function print(text: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    process.stdout.write(text, (error) => (error ? reject(error) : resolve()));
+  });
+}
+
 try {
   const { settings, env } = readLocalSettings(process.env);
   const logger = createLogger({ service: "local", level: settings.logLevel });
@@ -33,6 +40,8 @@ try {
     logger.fatal({ err: error }, "unexpected error, so this process ends");
     process.exit(1);
   });
+  // As under `npm start | head`. Whoever writes learns of it; a log that nobody reads is no reason to end.
+  process.stdout.on("error", () => {});
   const platform = await openPlatform(settings, env);
   stopOnSignal(() =>
     platform.stop().catch((error: unknown) => {
@@ -40,7 +49,12 @@ try {
       throw error;
     }),
   );
-  process.stdout.write(welcome(platform, await platform.problems()));
+  try {
+    await print(welcome(platform, await platform.problems()));
+  } catch (cause) {
+    await platform.stop();
+    throw new Error("standard output was closed before it could be said how to sign in", { cause });
+  }
   platform.forgetPassword();
 } catch (error) {
   fail(error);
