@@ -6,6 +6,7 @@ import { openImageRegistryService } from "@sandgate/image-registry";
 import { startAdminServer } from "@sandgate/kit/admin";
 import type { EventBus } from "@sandgate/kit/bus";
 import { createInMemoryNetwork } from "@sandgate/kit/clients";
+import { type Dependencies, stateOf } from "@sandgate/kit/dependencies";
 import { createLogger, type Logger } from "@sandgate/kit/logging";
 import { createMetrics, type Metrics } from "@sandgate/kit/metrics";
 import { openKeyring } from "@sandgate/kit/sealing";
@@ -97,14 +98,15 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
   };
   const each = <T>(work: (service: RunningService) => Promise<T>) => Promise.all(Object.values(services).map(work));
 
-  /** Each dependency by its service and name, "sandbox.runtime": "ok", or what is wrong with it. */
-  async function checkDependencies(): Promise<Record<string, string>> {
+  /** The bus, and each dependency of a service by both their names, "sandbox.runtime". */
+  async function checkDependencies(): Promise<Dependencies> {
+    const events = stateOf(bus.identity());
     const states = await Promise.all(
       Object.entries(services).map(async ([name, service]) =>
         Object.entries(await service.dependencies()).map(([dependency, state]) => [`${name}.${dependency}`, state]),
       ),
     );
-    return Object.fromEntries(states.flat());
+    return { events: await events, ...Object.fromEntries(states.flat()) };
   }
 
   await each((service) => service.start());

@@ -5,8 +5,8 @@ import { Alive, Ready } from "../schemas.ts";
 
 const tags = ["Health"];
 const rules: RouteRules = { credential: "none", limit: "uncounted" };
-/** A dependency that doesn't say how it is within this time is reported so. */
-const patienceMs = 1_000;
+/** More than each of them takes to be told of as out of order. */
+const patienceMs = 2_000;
 
 export function addHealthRoutes(
   app: App,

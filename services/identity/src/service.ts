@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import { stateOf } from "@sandgate/kit/dependencies";
 import { type OpenedStore, openStore } from "@sandgate/kit/open-store";
 import { startRelay } from "@sandgate/kit/relay";
 import { type Repetition, repeat } from "@sandgate/kit/repeat";
@@ -115,8 +116,7 @@ async function assemble(
       );
     },
     async dependencies() {
-      await store.hasOperator();
-      return { database: "ok", mail: mails.state() };
+      return { database: await stateOf(store.hasOperator()), mail: mails.state() };
     },
     async drain() {
       await Promise.all(repetitions.map((repetition) => repetition.stop()));

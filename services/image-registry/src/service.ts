@@ -2,6 +2,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
 import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/context";
+import { stateOf } from "@sandgate/kit/dependencies";
 import { DomainError, invalid } from "@sandgate/kit/errors";
 import { answerOnce } from "@sandgate/kit/idempotency";
 import { newId } from "@sandgate/kit/ids";
@@ -85,10 +86,7 @@ export const openImageRegistryService: OpenService = async (environment) => {
       });
     },
     async dependencies() {
-      return {
-        database: await store.listOpenPurges().then(() => "ok", describe),
-        events: await bus.identity().then(() => "ok", describe),
-      };
+      return { database: await stateOf(store.listOpenPurges()) };
     },
     async drain() {
       await purges?.stop();

@@ -1,7 +1,8 @@
 import Fastify from "fastify";
+import type { Dependencies } from "./dependencies.ts";
 import { gauge, type Metrics, printMetrics } from "./metrics.ts";
 
-/** How long one dependency check may hold up an answer. */
+/** How long the check of dependencies may hold up an answer. */
 const checkTimeoutMs = 2_000;
 
 export interface AdminServer {
@@ -19,7 +20,7 @@ export interface AdminOptions {
   /** True while this process can answer; false before it started and while it drains. */
   ready(): boolean;
   /** The state of what it depends on, which changes nothing about its own readiness. */
-  dependencies(): Promise<Record<string, string>>;
+  dependencies(): Promise<Dependencies>;
 }
 
 /**
@@ -54,8 +55,8 @@ export async function startAdminServer(o: AdminOptions): Promise<AdminServer> {
   return { url, close: () => app.close() };
 }
 
-async function checkDependencies(o: AdminOptions): Promise<Record<string, string>> {
-  const { promise, resolve } = Promise.withResolvers<Record<string, string>>();
+async function checkDependencies(o: AdminOptions): Promise<Dependencies> {
+  const { promise, resolve } = Promise.withResolvers<Dependencies>();
   const timer = setTimeout(() => resolve({ dependencies: "no answer in time" }), checkTimeoutMs);
   const failed = (error: unknown) => ({ dependencies: error instanceof Error ? error.message : String(error) });
   try {

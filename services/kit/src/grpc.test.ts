@@ -15,6 +15,8 @@ import {
   Health,
   HealthCheckRequestSchema,
   HealthCheckResponseSchema,
+  HealthListRequestSchema,
+  HealthListResponseSchema,
   HealthCheckResponse_ServingStatus as ServingStatus,
 } from "@sandgate/proto/grpc/health/v1/health";
 import {
@@ -48,6 +50,7 @@ beforeEach(async () => {
     host: "127.0.0.1",
     port: 0,
     routes: ({ service }) => service(WorkspaceService, { getMembership: () => ({ workspaceExists: true }) }),
+    dependencies: async () => ({ database: "ok", runtime: "connect ENOENT /secret/path" }),
   });
   client = new Client(new URL(host.url).host, credentials.createInsecure());
 });
@@ -116,6 +119,23 @@ test("health says what is served, to anyone", async () => {
   expect(await call(check, {})).toMatchObject({ status: ServingStatus.SERVING });
   expect(await call(check, { service: WorkspaceService.typeName })).toMatchObject({ status: ServingStatus.SERVING });
   await expect(call(check, { service: "no.such.Service" })).rejects.toMatchObject({ code: status.NOT_FOUND });
+});
+
+test("health tells whether what the service depends on is in order, not why, and is not worse for it", async () => {
+  const { SERVING, NOT_SERVING } = ServingStatus;
+  const list = {
+    path: "/grpc.health.v1.Health/List",
+    input: HealthListRequestSchema,
+    output: HealthListResponseSchema,
+  };
+  const { statuses } = await call(list, {});
+  expect(Object.fromEntries(Object.entries(statuses).map(([name, { status }]) => [name, status]))).toEqual({
+    "": SERVING,
+    [WorkspaceService.typeName]: SERVING,
+    database: SERVING,
+    runtime: NOT_SERVING,
+  });
+  expect(await call(check, { service: "runtime" })).toMatchObject({ status: NOT_SERVING });
 });
 
 test("gRPC-Web is answered on the same port", async () => {

@@ -4,6 +4,7 @@ import type { DescService } from "@bufbuild/protobuf";
 import type { ConnectRouter } from "@connectrpc/connect";
 import { fastifyConnectPlugin } from "@connectrpc/connect-fastify";
 import Fastify from "fastify";
+import type { Dependencies } from "./dependencies.ts";
 import { DomainError } from "./errors.ts";
 import { createHealthState } from "./health.ts";
 import { addReflection } from "./reflection.ts";
@@ -26,11 +27,18 @@ export interface ServiceHost {
  * gRPC health, server reflection and /healthz. `port` 0 takes a free one, `drainMs` is 10 s unless set.
  */
 export async function startServiceHost(
-  o: ServerOptions & { routes(router: ConnectRouter): void; host: string; port: number; drainMs?: number },
+  o: ServerOptions & {
+    routes(router: ConnectRouter): void;
+    host: string;
+    port: number;
+    drainMs?: number;
+    /** What the service depends on, for gRPC health. None unless given. */
+    dependencies?: () => Promise<Dependencies>;
+  },
 ): Promise<ServiceHost> {
   const drainMs = o.drainMs ?? 10_000;
   const shutdown = new AbortController();
-  const health = createHealthState();
+  const health = createHealthState(o.dependencies ?? (async () => ({})));
   // A call that arrives just before its connection learns that the host closes is answered like any other.
   const app = Fastify({ http2: true, logger: false, return503OnClosing: false });
   const sessions = new Set<ServerHttp2Session>();

@@ -1,10 +1,15 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { createClient, type Transport } from "@connectrpc/connect";
-import { Health, HealthCheckResponse_ServingStatus } from "@sandgate/proto/grpc/health/v1/health";
+import {
+  Health,
+  HealthCheckResponse_ServingStatus,
+  type HealthListResponse,
+} from "@sandgate/proto/grpc/health/v1/health";
 import { startAdminServer } from "./admin.ts";
 import type { EventBus } from "./bus.ts";
 import { createCallingTransport, createRemoteTransport, createServedTransport } from "./clients.ts";
 import { asService } from "./context.ts";
+import { type Dependencies, stateOf } from "./dependencies.ts";
 import { startServiceHost, stopOnSignal } from "./host.ts";
 import type { TokenSigner } from "./internal-auth.ts";
 import { openTokenSigner, openTokenVerifier } from "./internal-keys.ts";
@@ -19,7 +24,7 @@ import type { SettingDefinitions } from "./settings.ts";
 const firstWaitMs = 250;
 const longestWaitMs = 5_000;
 const sayLateMs = 3_000;
-/** Less than what /readyz waits for all it shows. */
+/** More than the check of a dependency takes, less than what /readyz waits for all it shows. */
 const healthTimeoutMs = 1_500;
 
 /** What a process of the distributed form has before it does anything of its own. */
@@ -31,15 +36,15 @@ export interface ProcessParts {
   signer: TokenSigner;
   logger: Logger;
   metrics: Metrics;
-  /** The state of the bus and of each service that this process has a way to: "ok", or what is wrong in one line. */
-  dependencies(): Promise<Record<string, string>>;
+  /** The state of the bus, and of each service that this process has a way to with what that depends on. */
+  dependencies(): Promise<Dependencies>;
 }
 
 export interface Program {
   /** Begins its work. Until then the process is not ready. */
   start(): Promise<void>;
-  /** The state of each thing it depends on: "ok", or what is wrong in one line. */
-  dependencies(): Promise<Record<string, string>>;
+  /** The state of each thing of its own that it depends on. */
+  dependencies(): Promise<Dependencies>;
   /** Takes nothing more, lets what runs finish, ends waits, and closes everything of its own. */
   stop(): Promise<void>;
 }
@@ -80,8 +85,11 @@ export async function runProcess(o: {
     let program: Program | undefined;
     const { transport, checkServices } = createWays(o.name, addresses, signer);
     const dependencies = async () => {
-      const events = bus?.identity().then(() => "ok", messageOf) ?? "not connected yet";
-      return { events: await events, ...(await checkServices()) };
+      const [events, services] = await Promise.all([
+        bus ? stateOf(bus.identity()) : "not connected yet",
+        checkServices(),
+      ]);
+      return { events, ...services };
     };
     const admin = await startAdminServer({
       host: common.adminHost,
@@ -145,19 +153,28 @@ function createWays(name: string, addresses: Partial<Record<ServiceName, string>
       ways.set(service, way);
       return way;
     },
-    async checkServices(): Promise<Record<string, string>> {
+    async checkServices(): Promise<Dependencies> {
       const states = [...ways].map(async ([service, way]) => {
-        const { SERVING } = HealthCheckResponse_ServingStatus;
-        const answer = createClient(Health, way).check({}, asService({ timeoutMs: healthTimeoutMs }));
-        const state = await answer.then(
-          ({ status }) => (status === SERVING ? "ok" : "is shutting down"),
-          () => "can't be reached",
+        const answer = createClient(Health, way).list({}, asService({ timeoutMs: healthTimeoutMs }));
+        return answer.then(
+          ({ statuses }) => describeHealth(service, statuses),
+          () => [[service, "can't be reached"]],
         );
-        return [service, state];
       });
-      return Object.fromEntries(await Promise.all(states));
+      return Object.fromEntries((await Promise.all(states)).flat());
     },
   };
+}
+
+/** The state of a service, and of what it depends on as "sandbox.runtime". */
+function describeHealth(service: ServiceName, statuses: HealthListResponse["statuses"]): [string, string][] {
+  const { SERVING } = HealthCheckResponse_ServingStatus;
+  return Object.entries(statuses).flatMap(([name, { status }]): [string, string][] => {
+    if (name === "") return [[service, status === SERVING ? "ok" : "is shutting down"]];
+    // The RPC services by full name are the process itself.
+    if (name.startsWith("sandgate.")) return [];
+    return [[`${service}.${name}`, status === SERVING ? "ok" : `not in order; /readyz of ${service} says why`]];
+  });
 }
 
 /** Runs a service as a process of its own: `open`s it on MongoDB and NATS and serves its RPCs over HTTP/2. `settings` are its own. */
@@ -196,7 +213,13 @@ export async function runService(o: {
       );
       const routes = service.routes.bind(service);
       itself.serve(routes, createRouterOptions(router));
-      const server = await startServiceHost({ ...router, routes, host, port });
+      const server = await startServiceHost({
+        ...router,
+        routes,
+        host,
+        port,
+        dependencies: () => service.dependencies(),
+      });
       logger.info({ address: server.url }, "calls are answered");
       return {
         start: () => service.start(),

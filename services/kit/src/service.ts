@@ -1,5 +1,6 @@
 import type { ConnectRouter, Transport } from "@connectrpc/connect";
 import type { EventBus } from "./bus.ts";
+import type { Dependencies } from "./dependencies.ts";
 import type { Logger } from "./logging.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Keyring } from "./sealing.ts";
@@ -29,8 +30,8 @@ export interface RunningService {
   routes(router: ConnectRouter): void;
   /** Begins background work; called once every service can be called. */
   start(): Promise<void>;
-  /** The state of each thing it depends on: "ok", or what is wrong in one line. */
-  dependencies(): Promise<Record<string, "ok" | string>>;
+  /** The state of each thing that it depends on besides the bus and other services. */
+  dependencies(): Promise<Dependencies>;
   /** Ends waits and loops; the service still answers short calls. */
   drain(): Promise<void>;
   /** Closes databases. Nothing is called afterwards. */

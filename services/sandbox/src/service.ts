@@ -1,6 +1,7 @@
 import { toBinary } from "@bufbuild/protobuf";
 import { type ConnectRouter, createClient, type HandlerContext } from "@connectrpc/connect";
 import { asService, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/context";
+import { stateOf } from "@sandgate/kit/dependencies";
 import { DomainError } from "@sandgate/kit/errors";
 import { answerOnce } from "@sandgate/kit/idempotency";
 import { newId } from "@sandgate/kit/ids";
@@ -275,7 +276,7 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
       await reconciler.start();
     },
     async dependencies() {
-      return { runtime: reconciler.trouble()?.message ?? "ok" };
+      return { database: await stateOf(store.listOpenPurges()), runtime: reconciler.trouble()?.message ?? "ok" };
     },
     async drain() {
       draining.abort();

@@ -2,6 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { type ConnectRouter, createClient, type HandlerContext } from "@connectrpc/connect";
 import { untilAborted } from "@sandgate/kit/abort";
 import { asService, callOf, workspaceOf } from "@sandgate/kit/context";
+import { stateOf } from "@sandgate/kit/dependencies";
 import { DomainError, invalid } from "@sandgate/kit/errors";
 import type { Logger } from "@sandgate/kit/logging";
 import { counter } from "@sandgate/kit/metrics";
@@ -218,7 +219,7 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
       closing = [() => starting.stop(), () => sweep.stop(), () => purges.stop(), () => relay.stop()];
     },
     async dependencies() {
-      return { runtime: collecting?.collector.state() ?? trouble };
+      return { database: await stateOf(store.listOpenPurges()), runtime: collecting?.collector.state() ?? trouble };
     },
     async drain() {
       draining.abort(new DomainError("DRAINING", "telemetry is shutting down."));

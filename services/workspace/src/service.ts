@@ -2,6 +2,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
 import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/context";
+import { stateOf } from "@sandgate/kit/dependencies";
 import { DomainError } from "@sandgate/kit/errors";
 import { answerOnce } from "@sandgate/kit/idempotency";
 import { newId } from "@sandgate/kit/ids";
@@ -56,10 +57,7 @@ export const openWorkspaceService: OpenService = async (environment) => {
       deletions = startDeletions({ store, logger, metrics });
     },
     async dependencies() {
-      return {
-        database: await store.oldestOpenDeletion().then(() => "ok", describe),
-        events: await bus.identity().then(() => "ok", describe),
-      };
+      return { database: await stateOf(store.oldestOpenDeletion()) };
     },
     async drain() {
       await Promise.all([consumption?.stop(), deletions?.stop()]);
@@ -293,8 +291,4 @@ function toWorkspace({ id, name, role, createdAt, updatedAt }: WorkspaceView): W
 
 function toMember({ userId, role, joinedAt }: MemberRecord, username: string): Member {
   return create(MemberSchema, { userId, username, role, joinedAt: timestampFromDate(joinedAt) });
-}
-
-function describe(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
