@@ -1,5 +1,5 @@
-import { expect, test } from "vitest";
-import { createLogger } from "./logging.ts";
+import { afterEach, describe, expect, test, vi } from "vitest";
+import { createLogger, logConsole } from "./logging.ts";
 
 function collect(level?: string) {
   const lines: string[] = [];
@@ -28,4 +28,32 @@ test("the level holds", () => {
   const { logger, lines } = collect("warn");
   logger.info("quiet");
   expect(lines).toEqual([]);
+});
+
+describe("what is printed with console, and Node's warnings", () => {
+  const { console: printing } = globalThis;
+  const before = { ...printing };
+  const warningListeners = process.listeners("warning");
+  afterEach(() => {
+    Object.assign(printing, before);
+    process.removeAllListeners("warning");
+    for (const listener of warningListeners) process.on("warning", listener);
+  });
+
+  test("become lines of the log, with level and cause", async () => {
+    const { logger, lines } = collect("debug");
+    logConsole(logger);
+    const { console } = globalThis;
+    console.error("%s failed", "it", new Error("the cause"));
+    console.warn({ a: 1 });
+    console.log("one\ntwo");
+    process.emitWarning("old", "DeprecationWarning");
+    await vi.waitFor(() => expect(lines).toHaveLength(4));
+    expect(lines.map((line) => JSON.parse(line))).toMatchObject([
+      { level: "error", msg: "it failed", err: { message: "the cause" } },
+      { level: "warn", msg: "{ a: 1 }" },
+      { level: "info", msg: "one\ntwo" },
+      { level: "warn", msg: "old", err: { message: "old" } },
+    ]);
+  });
 });

@@ -1,3 +1,4 @@
+import { format } from "node:util";
 import { type DestinationStream, type Logger, pino } from "pino";
 
 export type { Logger } from "pino";
@@ -24,4 +25,19 @@ export function createLogger(o: { service: string; level?: string }, destination
     redact: { paths: redactedPaths, censor: "[redacted]" },
   };
   return destination ? pino(options, destination) : pino(options);
+}
+
+/** Makes log lines of what libraries print with `console`, as Connect's server does, and of Node's warnings. */
+export function logConsole(logger: Logger): void {
+  const print =
+    (level: "debug" | "info" | "warn" | "error") =>
+    (...args: unknown[]) => {
+      const err = args.find((arg) => arg instanceof Error);
+      logger[level]({ err }, format(...args.filter((arg) => arg !== err)));
+    };
+  const info = print("info");
+  Object.assign(console, { debug: print("debug"), log: info, info, warn: print("warn"), error: print("error") });
+  // Node's own listener prints.
+  process.removeAllListeners("warning");
+  process.on("warning", (warning) => logger.warn({ err: warning }, warning.message));
 }

@@ -16,6 +16,10 @@ await runService({
       routes({ service }) {
         service(WorkspaceService, {
           async createWorkspace({ name }, context) {
+            if (name === "fail") {
+              process.emitWarning("a warning of the handler's");
+              throw new Error("a fault of the handler's");
+            }
             logger.info({ request_id: callOf(context).requestId }, "creating");
             await delay(1_000);
             return { workspace: { name } };

@@ -1,4 +1,5 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { connect } from "node:http2";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -67,12 +68,20 @@ async function start(settings: Record<string, string>) {
   };
 }
 
+/** What was printed, of which each line must be JSON. */
+function linesOf(output: string): unknown[] {
+  return output
+    .trim()
+    .split("\n")
+    .map((line): unknown => JSON.parse(line));
+}
+
 async function openClient(url: string) {
   const signer = await openTokenSigner({ caller: "facade", file: join(folder, "facade.jwk.json"), logger });
   return createClient(WorkspaceService, createRemoteTransport({ url, signer, audience: "workspace" }));
 }
 
-describe("a process that can't be one of many says why in one line and ends", () => {
+describe("a process that can't be one of many says why in one line of JSON and ends", () => {
   const nats = { SANDGATE_EVENTS: "nats://127.0.0.1:1" };
   test.each<[string, Record<string, string>, string]>([
     ["SQLite", { ...nats, SANDGATE_DATABASE: "sqlite:data" }, "SANDGATE_DATABASE must be mongodb://"],
@@ -97,8 +106,9 @@ describe("a process that can't be one of many says why in one line and ends", ()
     ]);
     const { exited, output } = await start(Object.fromEntries(given));
     expect(await exited).toBe(1);
-    expect(output()).toMatch(/^sandgate-workspace: [^\n]+\n$/);
-    expect(output()).toContain(line);
+    const [told, ...more] = linesOf(output());
+    expect(told).toMatchObject({ level: "fatal", service: "workspace", msg: expect.stringContaining(line) });
+    expect(more).toEqual([]);
   });
 });
 
@@ -138,12 +148,31 @@ describe.runIf(await requireServer("nats", findNatsServer))("with its bus", () =
     const stopped = service.stop();
     expect((await creating).workspace?.name).toBe("w");
     expect(await stopped).toBe(0);
-    const lines = service
-      .output()
-      .trim()
-      .split("\n")
-      .map((line): unknown => JSON.parse(line));
+    const lines = linesOf(service.output());
     expect(lines).toContainEqual(expect.objectContaining({ service: "workspace", request_id: "the-request" }));
     expect(lines.at(-1)).toMatchObject({ msg: "stopped" });
+  });
+
+  test("what a failing handler, the library that serves it and Node say are lines of JSON too", async () => {
+    const service = await start({ SANDGATE_EVENTS: nats.url });
+    await service.untilReadiness(200);
+    const client = await openClient(service.url);
+    await expect(client.createWorkspace({ name: "fail" }, asFacade({ requestId: "r", user }))).rejects.toThrow();
+    const session = connect(service.url);
+    session.on("error", () => {});
+    session.request({
+      ":method": "POST",
+      ":path": "/sandgate.workspace.v1.WorkspaceService/CreateWorkspace",
+      ":authority": "[",
+    });
+    while (!service.output().includes("handler for rpc CreateWorkspace")) await delay(20);
+    session.destroy();
+    expect(await service.stop()).toBe(0);
+    const lines = linesOf(service.output());
+    const said = (level: string, message: string) =>
+      expect.objectContaining({ level, err: expect.objectContaining({ message }) });
+    expect(lines).toContainEqual(said("error", "a fault of the handler's"));
+    expect(lines).toContainEqual(said("error", "Invalid URL"));
+    expect(lines).toContainEqual(said("warn", "a warning of the handler's"));
   });
 });

@@ -13,13 +13,13 @@ import { type Dependencies, stateOf } from "./dependencies.ts";
 import { startServiceHost, stopOnSignal } from "./host.ts";
 import type { TokenSigner } from "./internal-auth.ts";
 import { openTokenSigner, openTokenVerifier } from "./internal-keys.ts";
-import { createLogger, type Logger } from "./logging.ts";
+import { createLogger, type Logger, logConsole } from "./logging.ts";
 import { createMetrics, type Metrics } from "./metrics.ts";
 import { addressSettings, processSettings, readParts, serviceProcessSettings } from "./process-settings.ts";
 import { createRouterOptions } from "./rpc.ts";
 import { openKeyring } from "./sealing.ts";
 import type { OpenService, ServiceName } from "./service.ts";
-import type { SettingDefinitions } from "./settings.ts";
+import { type SettingDefinitions, SettingsError } from "./settings.ts";
 
 const firstWaitMs = 250;
 const longestWaitMs = 5_000;
@@ -62,7 +62,9 @@ export async function runProcess(o: {
   open(parts: ProcessParts): Promise<Program>;
 }): Promise<void> {
   const fail = (error: unknown): never => {
-    process.stderr.write(`sandgate-${o.name}: ${messageOf(error)}\n`);
+    // Shown at any level: there is no other trace of it.
+    const logger = createLogger({ service: o.name, level: "fatal" });
+    logger.fatal(error instanceof SettingsError ? {} : { err: error }, `can't start: ${messageOf(error)}`);
     process.exit(1);
   };
   const { env } = process;
@@ -72,6 +74,7 @@ export async function runProcess(o: {
       env,
     );
     const logger = createLogger({ service: o.name, level: common.logLevel });
+    logConsole(logger);
     const metrics = createMetrics({ processMetrics: true });
     // A rejection that nobody handles comes here too. What state the process is in is unknown then.
     process.on("uncaughtException", (error) => {
