@@ -1,8 +1,10 @@
 #!/bin/sh
 # The secrets of one installation, in a folder with a subfolder for each process.
 #   secrets.sh make <folder>                 everything, in a new folder
-#   secrets.sh publish <folder>              hands out keys/jwks.json and keys/keyring.json again, after a change of theirs
+#   secrets.sh add <folder> <caller>         one more signing key for a process, and its public half for everybody
 #   secrets.sh use <folder> <caller> <kid>   makes keys/<kid>.jwk.json the key that a process signs its calls with
+#   secrets.sh drop <folder> <kid>           nobody believes what this key signed any more
+#   secrets.sh publish <folder>              hands out keys/jwks.json and keys/keyring.json again, after a change of theirs
 # Keys are made by services/kit/src/internal-keys.ts: in the image that IMAGE names, else with this machine's Node.js 24.
 # MONGODB_HOSTS (mongodb:27017) and MONGODB_OPTIONS (replicaSet=rs0&authSource=admin) go into the databases' addresses.
 #
@@ -12,7 +14,7 @@ set -eu
 umask 077
 
 usage() {
-  sed -n '3,5s/^#   //p' "$0" >&2
+  sed -n '3,7s/^#   //p' "$0" >&2
   exit 64
 }
 [ $# -ge 2 ] || usage
@@ -21,13 +23,16 @@ folder=$2
 services="identity workspace image-registry sandbox telemetry"
 root=$(cd "$(dirname "$0")/.." && pwd)
 
-make_keys() {
+# keys make, keys add <caller>, keys drop <kid>
+keys() {
+  command=$1
+  shift
   if [ -n "${IMAGE:-}" ]; then
-    docker run --rm --network none --user "$(id -u):$(id -g)" --volume "$folder:/secrets" \
-      "$IMAGE" services/kit/src/internal-keys.ts make /secrets/keys
+    docker run --rm --network none --user "$(id -u):$(id -g)" --volume "$(cd "$folder" && pwd):/secrets" \
+      "$IMAGE" services/kit/src/internal-keys.ts "$command" /secrets/keys "$@"
   else
-    node "$root/services/kit/src/internal-keys.ts" make "$folder/keys"
-  fi >/dev/null
+    node "$root/services/kit/src/internal-keys.ts" "$command" "$folder/keys" "$@"
+  fi
 }
 
 # put <file>: its new content from standard input, in one step, so that a reader finds the old or the new.
@@ -49,8 +54,7 @@ case $verb in
   make)
     [ ! -e "$folder" ] || { echo "secrets.sh: $folder is there already, and nothing in it is changed" >&2; exit 1; }
     mkdir -p "$folder"
-    folder=$(cd "$folder" && pwd)
-    make_keys
+    keys make >/dev/null
     for part in facade $services mongodb nats; do
       mkdir "$folder/$part"
       chmod 755 "$folder/$part"
@@ -75,10 +79,15 @@ case $verb in
     done | put "$folder/nats/passwords.env"
     echo "made $folder; the operator's password is in $folder/identity/admin-password"
     ;;
-  publish) publish ;;
+  add | drop)
+    [ $# = 3 ] || usage
+    keys "$verb" "$3"
+    publish
+    ;;
   use)
     [ $# = 4 ] || usage
     put "$folder/$3/internal-key.json" <"$folder/keys/$4.jwk.json"
     ;;
+  publish) publish ;;
   *) usage ;;
 esac
