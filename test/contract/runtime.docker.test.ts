@@ -11,8 +11,8 @@ import { hasMemoryEvent } from "@sandgate/sandbox/docker-memory";
 import { createDockerRuntime } from "@sandgate/sandbox/runtime.docker";
 import type { Container } from "dockerode";
 import { afterAll, describe, expect, it, vi } from "vitest";
-import { openEngineProxy } from "../support/engine-proxy.ts";
-import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
+import { openEdge } from "../support/edge.ts";
+import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
 import { startProcess } from "../support/process.ts";
 import { probeRegistry, startRegistry } from "../support/registry.ts";
 import { requireServer } from "../support/require.ts";
@@ -280,20 +280,20 @@ describe.runIf(isAvailable)("runtime: docker alone", () => {
     const folder = await mkdtemp(join(tmpdir(), "sandgate-engine-"));
     const socketPath = join(folder, "docker.sock");
     const controller = new AbortController();
-    const proxy = await openEngineProxy(socketPath);
+    const edge = await openEdge({ listen: { path: socketPath }, to: { path: engineSocket } });
     const proxied = createDockerRuntime({ url: `docker://${socketPath}`, installationId, isolation: true, logger });
     const wakeUps = proxied.observe(controller.signal)[Symbol.asyncIterator]();
     const wakeUpOf = async (sandboxId: string) => {
       for (let next = await wakeUps.next(); next.value?.sandboxId !== sandboxId; ) next = await wakeUps.next();
     };
     await wakeUpOf(spec.sandboxId);
-    await proxy.close();
+    await edge.set("down");
     await expect(proxied.list()).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
-    const again = await openEngineProxy(socketPath);
+    await edge.set("open");
     await wakeUpOf(spec.sandboxId);
     controller.abort();
     while (!(await wakeUps.next()).done);
-    await again.close();
+    await edge.close();
     await rm(folder, { recursive: true });
   });
 

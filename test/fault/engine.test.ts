@@ -3,8 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectStatus } from "../conformance/client.ts";
-import { type EngineProxy, openEngineProxy } from "../support/engine-proxy.ts";
-import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
+import { type Edge, openEdge } from "../support/edge.ts";
+import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
 import { listContainers, type Operator, openOperator } from "../support/operator.ts";
 import { startPlatform, type TestPlatform } from "../support/platform.ts";
 import { requireServer } from "../support/require.ts";
@@ -18,8 +18,7 @@ while true; do i=$((i + 1)); echo "line $i"; sleep 0.1; done
 describe.runIf(await requireServer("docker", probeEngine))("an engine that fails under the platform", () => {
   const engine = openTestEngine();
   let folder: string;
-  let socketPath: string;
-  let proxy: EngineProxy;
+  let edge: Edge;
   let platform: TestPlatform;
   let operator: Operator;
   let image: TestImage;
@@ -27,16 +26,16 @@ describe.runIf(await requireServer("docker", probeEngine))("an engine that fails
 
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), "sandgate-engine-"));
-    socketPath = join(folder, "engine.sock");
-    proxy = await openEngineProxy(socketPath);
+    const path = join(folder, "engine.sock");
+    edge = await openEdge({ listen: { path }, to: { path: engineSocket } });
     image = await buildImage(engine, { command: ["/bin/sh", "/run"], files: { "/run": writer } });
-    platform = await startPlatform({ settings: { SANDGATE_RUNTIME: `docker://${socketPath}` } });
+    platform = await startPlatform({ settings: { SANDGATE_RUNTIME: `docker://${path}` } });
     operator = await openOperator(platform);
     imageId = await operator.registerImage(image.reference);
   });
   afterAll(async () => {
     await platform?.stop();
-    await proxy?.close();
+    await edge?.close();
     await image?.remove();
     await rm(folder, { recursive: true });
   });
@@ -50,12 +49,12 @@ describe.runIf(await requireServer("docker", probeEngine))("an engine that fails
   const stateOf = async (sandboxId: string): Promise<string> => (await operator.read(sandboxId)).state;
 
   test.each([
-    ["is gone", () => proxy.close()],
-    ["takes connections and doesn't answer", () => Promise.resolve(proxy.silence())],
-  ])(
+    ["is gone", "down"],
+    ["takes connections and doesn't answer", "silent"],
+  ] as const)(
     "one that %s costs no sandbox, and what was asked for meanwhile is done once it is back",
     { timeout: 120_000 },
-    async (_, fail) => {
+    async (_, mode) => {
       await expect.poll(listProblems, { timeout: 90_000, interval: 500 }).toEqual([]);
       const running = await operator.provisionReady(imageId);
       const unwanted = await operator.provisionReady(imageId);
@@ -63,7 +62,7 @@ describe.runIf(await requireServer("docker", probeEngine))("an engine that fails
         (await operator.monitor(running, "&include=logs")).logs.map((entry: { log: string }) => entry.log);
       await expect.poll(async () => (await lines()).length, { timeout: 20_000 }).toBeGreaterThan(0);
 
-      await fail();
+      await edge.set(mode);
       const late = await operator.provision(imageId);
       expectStatus(await operator.delete(`/sandboxes/${unwanted}`, operator.as), 204);
       await expect.poll(listProblems, { timeout: 90_000, interval: 500 }).toContain("sandbox.runtime");
@@ -72,8 +71,7 @@ describe.runIf(await requireServer("docker", probeEngine))("an engine that fails
       expect(await stateOf(late)).toBe("provisioning");
       const seen = (await lines()).length;
 
-      await proxy.close().catch(() => {});
-      proxy = await openEngineProxy(socketPath);
+      await edge.set("open");
       expectStatus(await operator.wait(late), 200);
       await expect.poll(() => stateOf(unwanted), { timeout: 60_000 }).toBe("stopped");
       await expect.poll(() => listContainers(platform, unwanted), { timeout: 60_000 }).toEqual([]);

@@ -6,6 +6,9 @@ import Docker from "dockerode";
 
 const execute = promisify(execFile);
 
+/** Where the engine under test listens: DOCKER_HOST's socket, else the one at its usual place. */
+export const engineSocket = new URL(process.env.DOCKER_HOST || "unix:///var/run/docker.sock").pathname;
+
 /** A client of the engine under test: DOCKER_HOST, else the socket at its usual place. */
 export function openTestEngine(): Docker {
   return new Docker();
@@ -31,6 +34,7 @@ export interface TestImage {
   id: string;
   /** `repository:tag`. An image without one would go with the last tag that is taken from it. */
   reference: string;
+  /** Also removes the containers that run it: the platform under test may go on. */
   remove(): Promise<void>;
 }
 
@@ -78,6 +82,8 @@ export async function buildImage(
     id,
     reference,
     async remove() {
+      const containers = await engine.listContainers({ all: true, filters: { ancestor: [id] } });
+      await Promise.all(containers.map(({ Id }) => engine.getContainer(Id).remove({ force: true, v: true })));
       await engine.getImage(id).remove({ force: true });
     },
   };

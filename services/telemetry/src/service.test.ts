@@ -12,8 +12,8 @@ import { createMetrics } from "@sandgate/kit/metrics";
 import { stageEvent } from "@sandgate/kit/outbox";
 import { LogStream, SourceKind, type TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
-import { openEngineProxy } from "@sandgate/test/support/engine-proxy";
-import { buildImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test/support/images";
+import { openEdge } from "@sandgate/test/support/edge";
+import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "@sandgate/test/support/images";
 import { requireServer } from "@sandgate/test/support/require";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { openTestService, type TestService } from "./service.fixture.ts";
@@ -394,7 +394,7 @@ describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, 
   test("an engine that goes away is told of once, and once when it is back, however many containers there are", async () => {
     await close();
     const socketPath = join(folder, "engine.sock");
-    let proxy = await openEngineProxy(socketPath);
+    const edge = await openEdge({ listen: { path: socketPath }, to: { path: engineSocket } });
     const lines: { level: string; msg: string }[] = [];
     const log = createLogger({ service: "telemetry" }, { write: (line: string) => void lines.push(JSON.parse(line)) });
     await open(`docker://${socketPath}`, log);
@@ -403,11 +403,11 @@ describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, 
     await vi.waitUntil(async () => (await countLines()).every((count) => count > 0), patient);
     const state = async () => (await service.service.dependencies()).runtime;
 
-    await proxy.close();
+    await edge.set("down");
     await vi.waitUntil(async () => (await state()) !== "ok", patient);
     // Long enough for several further tries.
     await delay(9_000);
-    proxy = await openEngineProxy(socketPath);
+    await edge.set("open");
     const before = await countLines();
     await vi.waitUntil(async () => (await state()) === "ok", patient);
     await vi.waitUntil(async () => (await countLines()).every((count, i) => count > (before[i] ?? 0)), patient);
@@ -417,7 +417,7 @@ describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, 
       "info: able to watch the container engine again",
     ]);
     await close();
-    await proxy.close();
+    await edge.close();
     await open(runtime);
   });
 
