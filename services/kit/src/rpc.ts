@@ -2,6 +2,7 @@ import type { ConnectRouterOptions, Interceptor, StreamRequest, UnaryRequest } f
 import type { Counter, Histogram } from "prom-client";
 import { authorize } from "./access.ts";
 import { callerKey, requestIdOf } from "./context.ts";
+import { isDatabaseUnreachable } from "./database-unreachable.ts";
 import { DomainError, isExpected, toConnectError } from "./errors.ts";
 import type { TokenVerifier } from "./internal-auth.ts";
 import type { Logger } from "./logging.ts";
@@ -76,7 +77,10 @@ type Report = (error: unknown, method: UnaryRequest["method"] | StreamRequest["m
 
 /** Counts and logs a failure and makes of it what the caller may see. Faults, also of what it depends on, are logged with their cause. */
 function createReport(o: ServerOptions, { failures }: Measures): Report {
-  return (error, method, requestId) => {
+  return (thrown, method, requestId) => {
+    const error = isDatabaseUnreachable(thrown)
+      ? new DomainError("UPSTREAM_ERROR", "The database could not be reached in time.", { cause: thrown })
+      : thrown;
     const shown = toConnectError(error);
     const reason = error instanceof DomainError ? error.reason : isExpected(error) ? "ENDED" : "INTERNAL_ERROR";
     failures.inc({ service: o.service, method: method.name, reason });
