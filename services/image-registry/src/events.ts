@@ -33,12 +33,11 @@ export function imageChanged(
   });
 }
 
-/** @param version of the workspace's guard, which grows with every purge */
-export function workspacePurged(workspaceId: string, version: number): StagedEvent {
+export function stagePurged(workspaceId: string, at: Date): StagedEvent {
   return stageEvent({
     subject: "sandgate.image-registry.workspace.workspace_purged.v1",
     entityId: workspaceId,
-    entityVersion: version,
+    entityVersion: at.getTime(),
     workspaceId,
     schema: WorkspacePurgedSchema,
     payload: { workspaceId },

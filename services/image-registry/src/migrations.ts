@@ -48,4 +48,5 @@ export const migrations: readonly string[] = [
   -- What was made at the first start and is not made again.
   CREATE TABLE seeds (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
   `,
+  "ALTER TABLE guards DROP COLUMN version;",
 ];

@@ -30,11 +30,10 @@ import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { type AllowedHosts, readAllowedHosts } from "./allowed-hosts.ts";
 import { commit } from "./commit.ts";
 import { openCredential, readRegistryUrl, sealPassword, tryCredential } from "./credentials.ts";
-import { imageChanged } from "./events.ts";
+import { imageChanged, stagePurged } from "./events.ts";
 import { createGuardedRequest } from "./guarded-request.ts";
 import { checkRegistryHost, fullReferenceOf, readChangedImage, readNewImage } from "./images.ts";
 import { createPullAuthorizer, type PullRegistry } from "./pulls.ts";
-import { purgeWorkspace } from "./purge.ts";
 import { parseRegistryUrl } from "./registries.ts";
 import { type Credential, createRegistryClient, type RegistryAddress } from "./registry-client.ts";
 import { readSeed } from "./seed.ts";
@@ -50,6 +49,9 @@ export const imageRegistrySettings = defineSettings({
     doc: "A global default image to make at the first start, as name=reference, or name=reference,port with its readiness port.",
   }),
 });
+
+/** Rows of each kind that a purge removes in one transaction. */
+const purgeSlice = 200;
 
 /** Opens the service that owns sandbox images, the global defaults among them, and the credentials of registries. */
 export const openImageRegistryService: OpenService = async (environment) => {
@@ -81,7 +83,11 @@ export const openImageRegistryService: OpenService = async (environment) => {
         store,
         bus,
         workspaces: createClient(WorkspaceService, transport("workspace")),
-        purge: (workspaceId, signal) => purgeWorkspace(store, workspaceId, signal),
+        async purge(workspaceId, signal) {
+          while (!(await store.purgeSlice(workspaceId, purgeSlice))) if (signal.aborted) return false;
+          return true;
+        },
+        stagePurged,
         logger,
       });
     },

@@ -8,6 +8,7 @@ import {
   type MongoTransaction,
   openMongo,
 } from "@sandgate/kit/mongo";
+import { createPurges, type GuardDocument, guardIndexes } from "@sandgate/kit/mongo-guards";
 import type { MongoStoreOptions, OpenedStore } from "@sandgate/kit/open-store";
 import type { ImageRecord, ImageRegistryStore, ImageView, RegistryRecord, RegistryVersion } from "./store.ts";
 
@@ -21,16 +22,9 @@ interface RegistryDocument extends Omit<RegistryRecord, "id"> {
   checks?: number;
 }
 
-interface GuardDocument {
-  /** The workspace. */
-  _id: string;
+interface ImageGuardDocument extends GuardDocument {
   /** Grows with every create: creates and the workspace's deletion take turns on it. */
   creates?: number;
-  deletedAt?: Date;
-  /** From the start of a purge to its end. */
-  purging?: true;
-  purgedAt?: Date;
-  version?: number;
 }
 
 interface SeedDocument {
@@ -50,7 +44,7 @@ const migrations: readonly MongoMigration[] = [
           { name: "name", key: { workspaceId: 1, name: 1 }, unique: true },
           { name: "newest", key: { workspaceId: 1, createdAt: -1, _id: -1 } },
         ],
-        guards: [{ name: "purging", key: { purging: 1, deletedAt: 1 }, partialFilterExpression: { purging: true } }],
+        guards: guardIndexes,
         seeds: [],
       }),
   },
@@ -59,7 +53,7 @@ const migrations: readonly MongoMigration[] = [
 const collectionsOf = (db: Db) => ({
   images: db.collection<ImageDocument>("images"),
   registries: db.collection<RegistryDocument>("registries"),
-  guards: db.collection<GuardDocument>("guards"),
+  guards: db.collection<ImageGuardDocument>("guards"),
   seeds: db.collection<SeedDocument>("seeds"),
 });
 
@@ -83,7 +77,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Opened
   async function passGuard(tx: MongoTransaction, workspaceId: string): Promise<boolean> {
     const guard = await guards.findOneAndUpdate(
       { _id: workspaceId },
-      { $inc: { creates: 1 }, $setOnInsert: { version: 1 } },
+      { $inc: { creates: 1 } },
       { upsert: true, returnDocument: "after", session: tx.session },
     );
     return guard?.deletedAt === undefined;
@@ -233,59 +227,13 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Opened
         return deleted.deletedCount === 0 ? "stale" : "done";
       }),
 
-    async beginPurge(workspaceId, at) {
-      await guards.updateOne(
-        { _id: workspaceId },
-        [
-          {
-            $set: {
-              deletedAt: { $ifNull: ["$deletedAt", at] },
-              purging: true,
-              version: { $add: [{ $ifNull: ["$version", 0] }, 1] },
-            },
-          },
-          { $unset: "purgedAt" },
-        ],
-        { upsert: true },
-      );
-    },
-
-    async listOpenPurges() {
-      const open = await guards.find({ purging: true }).sort({ deletedAt: 1 }).toArray();
-      return open.map(({ _id }) => _id);
-    },
-
-    async listWorkspaces({ limit, afterId = "" }) {
-      const found = await guards
-        .find({ _id: { $gt: afterId }, deletedAt: { $exists: false } })
-        .sort({ _id: 1 })
-        .limit(limit)
-        .toArray();
-      return found.map(({ _id }) => _id);
-    },
+    ...createPurges(guards, write),
 
     async purgeSlice(workspaceId, limit) {
       const removed =
         (await deleteSlice(images, { workspaceId }, limit)) + (await deleteSlice(registries, { workspaceId }, limit));
       return removed === 0;
     },
-
-    async findPurge(workspaceId) {
-      const guard = await guards.findOne({ _id: workspaceId, purging: true });
-      return guard?.version;
-    },
-
-    completePurge: (workspaceId, version, at, events) =>
-      write(async (tx) => {
-        const completed = await guards.updateOne(
-          { _id: workspaceId, version, purging: true },
-          { $set: { purgedAt: at }, $unset: { purging: true }, $inc: { version: 1 } },
-          { session: tx.session },
-        );
-        if (completed.matchedCount === 0) return "stale";
-        await tx.publish(events);
-        return "done";
-      }),
   };
 
   return { store, outbox: database.outbox, answers: database.answers, close: database.close };

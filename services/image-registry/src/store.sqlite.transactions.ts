@@ -1,13 +1,8 @@
 import type { Claim } from "@sandgate/kit/idempotency";
 import type { StagedEvent } from "@sandgate/kit/outbox";
 import type { Transaction, Transactions } from "@sandgate/kit/sqlite";
+import { passGuard, purgeTransactions } from "@sandgate/kit/sqlite-guards";
 import type { Deleted, ImageRecord, RegistryRecord, RegistryVersion, Stale } from "./store.ts";
-
-/** Makes sure that the workspace has a guard; false when that says it is deleted. */
-function passGuard(tx: Transaction, workspaceId: string): boolean {
-  tx.db.run("INSERT OR IGNORE INTO guards (workspace_id) VALUES (?)", workspaceId);
-  return tx.db.get("SELECT 1 FROM guards WHERE workspace_id = ? AND deleted_at IS NULL", workspaceId) !== undefined;
-}
 
 function isCurrent(tx: Transaction, { id, version }: RegistryVersion): boolean {
   return tx.db.get("SELECT 1 FROM registries WHERE id = ? AND version = ?", id, version) !== undefined;
@@ -36,6 +31,8 @@ function insertImage(tx: Transaction, image: ImageRecord): void {
 }
 
 export const transactions = {
+  ...purgeTransactions,
+
   createImage(
     tx: Transaction,
     image: ImageRecord,
@@ -121,16 +118,6 @@ export const transactions = {
       : "done";
   },
 
-  beginPurge(tx: Transaction, workspaceId: string, at: Date): void {
-    tx.db.run(
-      `INSERT INTO guards (workspace_id, deleted_at) VALUES (?, ?)
-       ON CONFLICT (workspace_id) DO UPDATE SET
-         deleted_at = coalesce(deleted_at, excluded.deleted_at), purged_at = NULL, version = version + 1`,
-      workspaceId,
-      at,
-    );
-  },
-
   purgeSlice(tx: Transaction, workspaceId: string, limit: number): boolean {
     let removed = 0;
     for (const table of ["images", "registries"]) {
@@ -141,24 +128,5 @@ export const transactions = {
       );
     }
     return removed === 0;
-  },
-
-  completePurge(
-    tx: Transaction,
-    workspaceId: string,
-    version: number,
-    at: Date,
-    events: readonly StagedEvent[],
-  ): "done" | Stale {
-    const completed = tx.db.run(
-      `UPDATE guards SET purged_at = ?, version = version + 1
-       WHERE workspace_id = ? AND version = ? AND deleted_at IS NOT NULL AND purged_at IS NULL`,
-      at,
-      workspaceId,
-      version,
-    );
-    if (completed === 0) return "stale";
-    tx.publish(events);
-    return "done";
   },
 } satisfies Transactions;

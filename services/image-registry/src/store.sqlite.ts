@@ -1,5 +1,6 @@
 import type { OpenedStore, SqliteStoreOptions } from "@sandgate/kit/open-store";
 import { openSqlite } from "@sandgate/kit/sqlite";
+import { createPurges } from "@sandgate/kit/sqlite-guards";
 import { migrations } from "./migrations.ts";
 import type { transactions } from "./store.sqlite.transactions.ts";
 import type { ImageRegistryStore, ImageView, RegistryRecord } from "./store.ts";
@@ -89,9 +90,8 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Open
     createRegistry: write.createRegistry,
     updateRegistry: write.updateRegistry,
     deleteRegistry: write.deleteRegistry,
-    beginPurge: write.beginPurge,
     purgeSlice: write.purgeSlice,
-    completePurge: write.completePurge,
+    ...createPurges(read, write),
 
     async findImage(imageId, workspaceId) {
       const row = read.get<ImageRow>(`${selectImages} WHERE i.id = ? AND ${visible}`, imageId, workspaceId);
@@ -141,32 +141,6 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Open
           limit,
         )
         .map(toRegistry);
-    },
-
-    async listOpenPurges() {
-      return read
-        .all<{ id: string }>(
-          `SELECT workspace_id AS id FROM guards WHERE deleted_at IS NOT NULL AND purged_at IS NULL ORDER BY deleted_at`,
-        )
-        .map(({ id }) => id);
-    },
-
-    async listWorkspaces({ limit, afterId = "" }) {
-      return read
-        .all<{ id: string }>(
-          `SELECT workspace_id AS id FROM guards WHERE deleted_at IS NULL AND workspace_id > ?
-           ORDER BY workspace_id LIMIT ?`,
-          afterId,
-          limit,
-        )
-        .map(({ id }) => id);
-    },
-
-    async findPurge(workspaceId) {
-      return read.get<{ version: number }>(
-        "SELECT version FROM guards WHERE workspace_id = ? AND deleted_at IS NOT NULL AND purged_at IS NULL",
-        workspaceId,
-      )?.version;
     },
   };
 

@@ -1,6 +1,7 @@
 import type { Claim } from "@sandgate/kit/idempotency";
 import type { StagedEvent } from "@sandgate/kit/outbox";
 import type { Cursor } from "@sandgate/kit/page";
+import type { PurgeStore } from "@sandgate/kit/workspace-purges";
 
 export interface ImageRecord {
   readonly id: string;
@@ -62,7 +63,7 @@ export type Deleted = "deleted";
  * Images, registries and the purge of deleted workspaces. A change of a record names the version that it was decided on and
  * commits only on that one. Creates in a workspace commit only while its guard row doesn't say that it is deleted.
  */
-export interface ImageRegistryStore {
+export interface ImageRegistryStore extends PurgeStore {
   /** One of the workspace's own or a global default. */
   findImage(imageId: string, workspaceId: string): Promise<ImageView | undefined>;
   /** Newest first. */
@@ -93,19 +94,6 @@ export interface ImageRegistryStore {
   updateRegistry(registry: RegistryRecord): Promise<"done" | Stale | "name_taken" | "in_use">;
   deleteRegistry(registryId: string, version: number): Promise<"done" | Stale | "in_use">;
 
-  /** Sets the workspace's guard to deleted and opens its purge, again if it was complete. */
-  beginPurge(workspaceId: string, at: Date): Promise<void>;
-  listOpenPurges(): Promise<string[]>;
-  /** Workspaces that have had something here and are not deleted, in the order of their ids. */
-  listWorkspaces(page: { limit: number; afterId?: string }): Promise<string[]>;
   /** Removes up to `limit` of each of the workspace's images and registries; true when none is left. */
   purgeSlice(workspaceId: string, limit: number): Promise<boolean>;
-  /** The version of the workspace's guard; undefined when its purge is not open. */
-  findPurge(workspaceId: string): Promise<number | undefined>;
-  completePurge(
-    workspaceId: string,
-    version: number,
-    at: Date,
-    events: readonly StagedEvent[],
-  ): Promise<"done" | Stale>;
 }

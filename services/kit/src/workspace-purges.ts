@@ -5,6 +5,7 @@ import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_e
 import type { EventBus } from "./bus.ts";
 import { asService } from "./context.ts";
 import type { Logger } from "./logging.ts";
+import type { StagedEvent } from "./outbox-store.ts";
 import { repeat } from "./repeat.ts";
 
 /** What a service that holds things of workspaces keeps about their deletion, in its guard row of each workspace. */
@@ -14,6 +15,8 @@ export interface PurgeStore {
   listOpenPurges(): Promise<string[]>;
   /** Workspaces that may still hold something and are not being purged, by id, after `afterId`. */
   listWorkspaces(page: { limit: number; afterId?: string }): Promise<string[]>;
+  /** Notes that all is gone, with the event that says so; nothing happens unless the purge is open. */
+  completePurge(workspaceId: string, at: Date, events: readonly StagedEvent[]): Promise<void>;
 }
 
 const pollMs = 1_000;
@@ -22,8 +25,9 @@ const sweepPage = 500;
 
 /**
  * Purges what a service holds of deleted workspaces: on `workspace.deleted`, and hourly on asking for workspaces that are
- * gone without having been heard of. Open purges are kept in the store, so they go on after a restart; `purge` does a
- * slice and answers true once it has stored that all is gone, together with its `workspace_purged` event.
+ * gone without having been heard of. Open purges are kept in the store, so they go on after a restart; `purge` removes
+ * what it can and answers true once all is gone, which is then told by the event that `stagePurged` makes. The time is the
+ * event's version: a purge is done and told again when the workspace's deletion is announced again.
  */
 export async function startWorkspacePurges(o: {
   service: string;
@@ -31,6 +35,7 @@ export async function startWorkspacePurges(o: {
   bus: EventBus;
   workspaces: Client<typeof WorkspaceService>;
   purge(workspaceId: string, signal: AbortSignal): Promise<boolean>;
+  stagePurged(workspaceId: string, at: Date): StagedEvent;
   logger: Logger;
 }): Promise<{ stop(): Promise<void> }> {
   const { store, logger } = o;
@@ -41,15 +46,17 @@ export async function startWorkspacePurges(o: {
     logger,
     async work(signal) {
       for (const workspaceId of await store.listOpenPurges()) {
-        let complete = false;
         try {
-          complete = await o.purge(workspaceId, signal);
+          if (await o.purge(workspaceId, signal)) {
+            const at = new Date();
+            await store.completePurge(workspaceId, at, [o.stagePurged(workspaceId, at)]);
+            logger.info({ workspaceId }, "a deleted workspace was purged");
+          }
         } catch (error) {
           // One that sticks must not hold up the others.
           if (!signal.aborted) logger.error({ err: error, workspaceId }, "a purge failed and will be tried again");
         }
         if (signal.aborted) return;
-        if (complete) logger.info({ workspaceId }, "a deleted workspace was purged");
       }
     },
   });

@@ -59,11 +59,11 @@ export function stageStateEvents(sandbox: Sandbox): StagedEvent[] {
   }
 }
 
-export function stagePurged(workspaceId: string): StagedEvent {
+export function stagePurged(workspaceId: string, at: Date): StagedEvent {
   return stageEvent({
     subject: "sandgate.sandbox.workspace.workspace_purged.v1",
     entityId: workspaceId,
-    entityVersion: Date.now(),
+    entityVersion: at.getTime(),
     workspaceId,
     schema: WorkspacePurgedSchema,
     payload: { workspaceId },

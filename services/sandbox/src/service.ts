@@ -236,7 +236,6 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
         return false;
       }
     }
-    await store.completePurge(workspaceId, new Date(), [stagePurged(workspaceId)]);
     return true;
   }
 
@@ -262,7 +261,11 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
     async start() {
       background = [
         startRelay({ outbox: store.outbox, bus, logger, metrics }),
-        await startWorkspacePurges({ service: "sandbox", store, bus, workspaces, purge: purgeWorkspace, logger }),
+        await startWorkspacePurges({
+          ...{ service: "sandbox", store, bus, workspaces, logger },
+          purge: purgeWorkspace,
+          stagePurged,
+        }),
         repeat({
           what: "delete old sandbox records",
           everyMs: hourMs,

@@ -180,7 +180,7 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       await store.update(completeStop(stopping, {}, now()), []);
       await store.markCleaned(live.id, now());
       expect(await store.deleteCleaned(workspaceId, 10)).toBe(1);
-      await store.completePurge(workspaceId, now(), [stagePurged(workspaceId)]);
+      await store.completePurge(workspaceId, now(), [stagePurged(workspaceId, now())]);
       expect(await store.listOpenPurges()).toEqual([]);
       expect(await store.get(live.id)).toBeUndefined();
       expect(await store.get(kept.id)).toEqual(kept);

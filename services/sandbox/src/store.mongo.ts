@@ -8,6 +8,7 @@ import {
   type MongoMigration,
   openMongo,
 } from "@sandgate/kit/mongo";
+import { createPurges, type GuardDocument, guardIndexes } from "@sandgate/kit/mongo-guards";
 import type { MongoStoreOptions } from "@sandgate/kit/open-store";
 import { checkQuota } from "./quota.ts";
 import { hasEnded, isLive, type Sandbox, type SandboxState } from "./sandbox.ts";
@@ -23,15 +24,9 @@ interface SandboxDocument extends Omit<Sandbox, "id" | "labels"> {
   uncleaned?: true;
 }
 
-interface GuardDocument {
-  /** The workspace. */
-  _id: string;
+interface SandboxGuardDocument extends GuardDocument {
   liveCount?: number;
   liveMemoryMb?: number;
-  deletedAt?: Date;
-  /** From the start of a purge to its end. */
-  purging?: true;
-  purgedAt?: Date;
 }
 
 interface InstallationDocument {
@@ -62,7 +57,7 @@ const migrations: readonly MongoMigration[] = [
           },
           { name: "ended", key: { stoppedAt: 1 }, partialFilterExpression: { cleanedAt: { $exists: true } } },
         ],
-        guards: [{ name: "purging", key: { purging: 1 }, partialFilterExpression: { purging: true } }],
+        guards: guardIndexes,
         installation: [],
       }),
   },
@@ -70,7 +65,7 @@ const migrations: readonly MongoMigration[] = [
 
 const collectionsOf = (db: Db) => ({
   sandboxes: db.collection<SandboxDocument>("sandboxes"),
-  guards: db.collection<GuardDocument>("guards"),
+  guards: db.collection<SandboxGuardDocument>("guards"),
   installation: db.collection<InstallationDocument>("installation"),
 });
 
@@ -98,6 +93,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
     outbox: database.outbox,
     leases: database.leases,
     answers: database.answers,
+    ...createPurges(guards, write),
 
     async installationId() {
       const found = await installation.findOneAndUpdate(
@@ -205,45 +201,12 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
       return Object.fromEntries(counts.map(({ _id, count }) => [_id, count]));
     },
 
-    async beginPurge(workspaceId, at) {
-      await guards.updateOne(
-        { _id: workspaceId },
-        [{ $set: { deletedAt: { $ifNull: ["$deletedAt", at] }, purging: true } }, { $unset: "purgedAt" }],
-        { upsert: true },
-      );
-    },
-
-    async listOpenPurges() {
-      const open = await guards.find({ purging: true }).toArray();
-      return open.map(({ _id }) => _id);
-    },
-
     async listUncleaned(workspaceId, limit) {
       const found = await sandboxes.find({ workspaceId, uncleaned: true }).limit(limit).toArray();
       return found.map(toSandbox);
     },
 
     deleteCleaned: (workspaceId, limit) => deleteSlice(sandboxes, { workspaceId, cleanedAt: { $exists: true } }, limit),
-
-    async completePurge(workspaceId, at, events) {
-      await write(async (tx) => {
-        await guards.updateOne(
-          { _id: workspaceId },
-          { $set: { purgedAt: at }, $unset: { purging: true } },
-          { session: tx.session },
-        );
-        await tx.publish(events);
-      });
-    },
-
-    async listWorkspaces({ limit, afterId = "" }) {
-      const found = await guards
-        .find({ _id: { $gt: afterId }, deletedAt: { $exists: false } })
-        .sort({ _id: 1 })
-        .limit(limit)
-        .toArray();
-      return found.map(({ _id }) => _id);
-    },
 
     deleteEndedBefore: (before, limit) =>
       deleteSlice(sandboxes, { cleanedAt: { $exists: true }, stoppedAt: { $lt: before } }, limit),

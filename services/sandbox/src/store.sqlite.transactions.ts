@@ -3,6 +3,7 @@ import { DomainError } from "@sandgate/kit/domain-error";
 import type { Claim } from "@sandgate/kit/idempotency";
 import type { StagedEvent } from "@sandgate/kit/outbox";
 import type { Transaction, Transactions } from "@sandgate/kit/sqlite";
+import { passGuard, purgeTransactions } from "@sandgate/kit/sqlite-guards";
 import { checkQuota } from "./quota.ts";
 import { hasEnded, type Sandbox } from "./sandbox.ts";
 import type { Quota } from "./store.ts";
@@ -42,12 +43,6 @@ export function encodeRecord(sandbox: Sandbox): string {
   return JSON.stringify(record);
 }
 
-interface GuardRow {
-  live_count: number;
-  live_memory_mb: number;
-  deleted_at: number | null;
-}
-
 function changeLiveCount(tx: Transaction, workspaceId: string, count: number, memoryMb: number): void {
   tx.db.run(
     "UPDATE guards SET live_count = live_count + ?, live_memory_mb = live_memory_mb + ? WHERE workspace_id = ?",
@@ -58,22 +53,22 @@ function changeLiveCount(tx: Transaction, workspaceId: string, count: number, me
 }
 
 function holdQuota(tx: Transaction, sandbox: Sandbox, quota: Quota): void {
-  tx.db.run("INSERT INTO guards (workspace_id) VALUES (?) ON CONFLICT DO NOTHING", sandbox.workspaceId);
-  const guard = tx.db.get<GuardRow>(
-    "SELECT live_count, live_memory_mb, deleted_at FROM guards WHERE workspace_id = ?",
-    sandbox.workspaceId,
+  const { workspaceId } = sandbox;
+  if (!passGuard(tx, workspaceId)) throw new DomainError("WORKSPACE_FORBIDDEN", "The workspace was deleted.");
+  const live = tx.db.get<{ live_count: number; live_memory_mb: number }>(
+    "SELECT live_count, live_memory_mb FROM guards WHERE workspace_id = ?",
+    workspaceId,
   );
-  if (!guard || guard.deleted_at !== null) {
-    throw new DomainError("WORKSPACE_FORBIDDEN", "The workspace was deleted.");
-  }
   checkQuota(quota, {
-    sandboxes: guard.live_count + 1,
-    memoryMb: guard.live_memory_mb + sandbox.image.memoryMb,
+    sandboxes: (live?.live_count ?? 0) + 1,
+    memoryMb: (live?.live_memory_mb ?? 0) + sandbox.image.memoryMb,
   });
-  changeLiveCount(tx, sandbox.workspaceId, 1, sandbox.image.memoryMb);
+  changeLiveCount(tx, workspaceId, 1, sandbox.image.memoryMb);
 }
 
 export const transactions = {
+  ...purgeTransactions,
+
   installationId(tx: Transaction, fresh: string): string {
     const row = tx.db.get<{ id: string }>("SELECT id FROM installation");
     if (row) {
@@ -145,15 +140,6 @@ export const transactions = {
     );
   },
 
-  beginPurge(tx: Transaction, workspaceId: string, at: Date): void {
-    tx.db.run(
-      `INSERT INTO guards (workspace_id, deleted_at) VALUES (?, ?)
-       ON CONFLICT DO UPDATE SET deleted_at = coalesce(deleted_at, excluded.deleted_at), purged_at = NULL`,
-      workspaceId,
-      at.getTime(),
-    );
-  },
-
   deleteCleaned(tx: Transaction, workspaceId: string, limit: number): number {
     return tx.db.run(
       `DELETE FROM sandboxes WHERE id IN
@@ -161,11 +147,6 @@ export const transactions = {
       workspaceId,
       limit,
     );
-  },
-
-  completePurge(tx: Transaction, workspaceId: string, at: Date, events: readonly StagedEvent[]): void {
-    tx.db.run("UPDATE guards SET purged_at = ? WHERE workspace_id = ?", at.getTime(), workspaceId);
-    tx.publish(events);
   },
 
   deleteEndedBefore(tx: Transaction, before: Date, limit: number): number {

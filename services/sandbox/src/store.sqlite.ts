@@ -1,6 +1,7 @@
 import { newId } from "@sandgate/kit/ids";
 import type { SqliteStoreOptions } from "@sandgate/kit/open-store";
 import { openSqlite } from "@sandgate/kit/sqlite";
+import { createPurges } from "@sandgate/kit/sqlite-guards";
 import type { Sandbox, SandboxState } from "./sandbox.ts";
 import { migrations, type transactions } from "./store.sqlite.transactions.ts";
 import type { SandboxStore } from "./store.ts";
@@ -46,6 +47,7 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
     outbox: database.outbox,
     leases: database.leases,
     answers: database.answers,
+    ...createPurges(read, write),
     installationId: () => write.installationId(newId()),
     create: (sandbox, quota, events, claim) => write.create(sandbox, quota, events, claim),
     update: (sandbox, events) => write.update(sandbox, events),
@@ -99,14 +101,6 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
       );
       return Object.fromEntries(rows.map((row) => [row.state, row.count]));
     },
-    beginPurge: (workspaceId, at) => write.beginPurge(workspaceId, at),
-    async listOpenPurges() {
-      return read
-        .all<{ workspace_id: string }>(
-          "SELECT workspace_id FROM guards WHERE deleted_at IS NOT NULL AND purged_at IS NULL",
-        )
-        .map((row) => row.workspace_id);
-    },
     async listUncleaned(workspaceId, limit) {
       return many(
         "SELECT record, cleaned_at FROM sandboxes WHERE workspace_id = ? AND cleaned_at IS NULL LIMIT ?",
@@ -115,16 +109,6 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
       );
     },
     deleteCleaned: (workspaceId, limit) => write.deleteCleaned(workspaceId, limit),
-    completePurge: (workspaceId, at, events) => write.completePurge(workspaceId, at, events),
-    async listWorkspaces(page) {
-      return read
-        .all<{ workspace_id: string }>(
-          "SELECT workspace_id FROM guards WHERE deleted_at IS NULL AND workspace_id > ? ORDER BY workspace_id LIMIT ?",
-          page.afterId ?? "",
-          page.limit,
-        )
-        .map((row) => row.workspace_id);
-    },
     deleteEndedBefore: (before, limit) => write.deleteEndedBefore(before, limit),
     close: () => database.close(),
   };

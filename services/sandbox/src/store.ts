@@ -1,6 +1,7 @@
 import type { AnswerStore, Claim } from "@sandgate/kit/idempotency";
 import type { LeaseStore } from "@sandgate/kit/leases";
 import type { OutboxStore, StagedEvent } from "@sandgate/kit/outbox";
+import type { PurgeStore } from "@sandgate/kit/workspace-purges";
 import type { Sandbox, SandboxState } from "./sandbox.ts";
 
 /** What a workspace may hold at once. 0 means no limit. */
@@ -23,7 +24,7 @@ export interface ListPosition {
 }
 
 /** Where sandboxes are kept. A method is a transaction; each write stores the events it causes with it. */
-export interface SandboxStore {
+export interface SandboxStore extends PurgeStore {
   readonly outbox: OutboxStore;
   readonly leases: LeaseStore;
   readonly answers: AnswerStore;
@@ -49,16 +50,10 @@ export interface SandboxStore {
   listUnfinished(page: { limit: number; afterId?: string }): Promise<Sandbox[]>;
   countByState(): Promise<Partial<Record<SandboxState, number>>>;
 
-  /** Refuses every later create in the workspace, and opens its purge (again). */
-  beginPurge(workspaceId: string, at: Date): Promise<void>;
-  listOpenPurges(): Promise<string[]>;
   /** A slice of a workspace's sandboxes that are not cleaned yet. */
   listUncleaned(workspaceId: string, limit: number): Promise<Sandbox[]>;
   /** Deletes a slice of a workspace's cleaned records; answers how many. */
   deleteCleaned(workspaceId: string, limit: number): Promise<number>;
-  completePurge(workspaceId: string, at: Date, events: readonly StagedEvent[]): Promise<void>;
-  /** Workspaces that still hold something and are not being purged, by id. */
-  listWorkspaces(page: { limit: number; afterId?: string }): Promise<string[]>;
 
   /** Deletes a slice of the cleaned records that ended before `before`; answers how many. */
   deleteEndedBefore(before: Date, limit: number): Promise<number>;

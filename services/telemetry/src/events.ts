@@ -1,7 +1,6 @@
 import { type StagedEvent, stageEvent } from "@sandgate/kit/outbox";
 import { WorkspacePurgedSchema } from "@sandgate/proto/telemetry/v1/telemetry_events";
 
-/** The time is the version: a purge is announced again when its workspace's deletion is. */
 export function stagePurged(workspaceId: string, at: Date): StagedEvent {
   return stageEvent({
     subject: "sandgate.telemetry.workspace.workspace_purged.v1",

@@ -201,10 +201,9 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
         logger,
         async purge(workspaceId, signal) {
           while (await store.purgeSlice(workspaceId)) if (signal.aborted) return false;
-          const at = new Date();
-          await store.completePurge(workspaceId, at, stagePurged(workspaceId, at));
           return true;
         },
+        stagePurged,
       });
       const sweep = repeat({
         what: "sweep expired logs and samples",

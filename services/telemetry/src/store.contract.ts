@@ -193,7 +193,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       while (await store.purgeSlice(workspaceId));
       expect(await store.purgeSlice(workspaceId)).toBe(false);
       const at = new Date(startMs + 1);
-      await store.completePurge(workspaceId, at, stagePurged(workspaceId, at));
+      await store.completePurge(workspaceId, at, [stagePurged(workspaceId, at)]);
       expect(await store.listOpenPurges()).toEqual([]);
       await expect(append("", "a", [lineAt(0, "late")])).rejects.toMatchObject({ reason: "WORKSPACE_NOT_FOUND" });
 

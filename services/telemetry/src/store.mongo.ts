@@ -1,18 +1,13 @@
 import { DomainError } from "@sandgate/kit/errors";
 import { createCollections, type Db, type MongoMigration, type MongoTransaction, openMongo } from "@sandgate/kit/mongo";
+import { createPurges, type GuardDocument, guardIndexes } from "@sandgate/kit/mongo-guards";
 import type { MongoStoreOptions } from "@sandgate/kit/open-store";
 import { type Chunk, type ChunkKind, fitsInto, mergeChunks } from "./chunks.ts";
 import type { Source, StoredChunk, TelemetryStore } from "./store.ts";
 
-interface GuardDocument {
-  /** The workspace. */
-  _id: string;
+interface TelemetryGuardDocument extends GuardDocument {
   /** Grows with every new sandbox: the first batch of one and the workspace's deletion take turns on it. */
   sandboxes?: number;
-  deletedAt?: Date;
-  /** From the start of a purge to its end. */
-  purging?: true;
-  purgedAt?: Date;
 }
 
 /** Every batch of a sandbox writes its document, so the cursors in it are compared and set with what they stand for. */
@@ -41,7 +36,7 @@ const migrations: readonly MongoMigration[] = [
     name: "telemetry 1: guards, sandboxes, chunks",
     run: (db) =>
       createCollections(db, {
-        guards: [{ name: "purging", key: { purging: 1 }, partialFilterExpression: { purging: true } }],
+        guards: guardIndexes,
         sandboxes: [
           { name: "by_workspace", key: { workspaceId: 1 } },
           { name: "by_update", key: { chunks: 1, updatedAt: 1 } },
@@ -56,7 +51,7 @@ const migrations: readonly MongoMigration[] = [
 ];
 
 const collectionsOf = (db: Db) => ({
-  guards: db.collection<GuardDocument>("guards"),
+  guards: db.collection<TelemetryGuardDocument>("guards"),
   sandboxes: db.collection<SandboxDocument>("sandboxes"),
   chunks: db.collection<ChunkDocument>("chunks"),
 });
@@ -180,6 +175,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
 
   return {
     outbox: database.outbox,
+    ...createPurges(guards, write),
     leases: database.leases,
 
     appendBatch: (batch, { logQuotaBytes, now }) =>
@@ -261,28 +257,6 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
         return ended.length === sliceChunks;
       }),
 
-    async beginPurge(workspaceId, at) {
-      await guards.updateOne(
-        { _id: workspaceId },
-        [{ $set: { deletedAt: { $ifNull: ["$deletedAt", at] }, purging: true } }, { $unset: "purgedAt" }],
-        { upsert: true },
-      );
-    },
-
-    async listOpenPurges() {
-      const open = await guards.find({ purging: true }).toArray();
-      return open.map(({ _id }) => _id);
-    },
-
-    async listWorkspaces({ limit, afterId = "" }) {
-      const found = await guards
-        .find({ _id: { $gt: afterId }, deletedAt: { $exists: false } })
-        .sort({ _id: 1 })
-        .limit(limit)
-        .toArray();
-      return found.map(({ _id }) => _id);
-    },
-
     purgeSlice: (workspaceId) =>
       write(async (tx) => {
         const { session } = tx;
@@ -292,17 +266,6 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
         if (removed < sliceChunks) await sandboxes.deleteOne({ _id: sandbox._id }, { session });
         return true;
       }),
-
-    async completePurge(workspaceId, at, event) {
-      await write(async (tx) => {
-        await guards.updateOne(
-          { _id: workspaceId },
-          { $set: { purgedAt: at }, $unset: { purging: true } },
-          { session: tx.session },
-        );
-        await tx.publish([event]);
-      });
-    },
 
     close: database.close,
   };

@@ -1,6 +1,6 @@
 import { DomainError } from "@sandgate/kit/domain-error";
-import type { StagedEvent } from "@sandgate/kit/outbox";
 import type { Transaction, Transactions } from "@sandgate/kit/sqlite";
+import { passGuard, purgeTransactions } from "@sandgate/kit/sqlite-guards";
 import { type Chunk, type ChunkKind, fitsInto, mergeChunks } from "./chunks.ts";
 import type { Batch } from "./store.ts";
 
@@ -69,13 +69,15 @@ interface LastChunkRow {
 }
 
 export const transactions = {
+  ...purgeTransactions,
+
   appendBatch(
     tx: Transaction,
     batch: Batch,
     o: { logQuotaBytes: number; now: Date },
   ): { accepted: boolean; storedCursor: string } {
     const { sandboxId, workspaceId, containerId, kind } = batch.source;
-    requireUnpurged(tx, workspaceId);
+    if (!passGuard(tx, workspaceId)) throw new DomainError("WORKSPACE_NOT_FOUND", "The workspace was deleted.");
     const sandbox = requireSandbox(tx, sandboxId, workspaceId, o.now);
     const source = tx.db.get<{ cursor: string }>(
       "SELECT cursor FROM sources WHERE sandbox_id = ? AND container_id = ? AND kind = ?",
@@ -113,15 +115,6 @@ export const transactions = {
     return ended.length === sliceChunks;
   },
 
-  beginPurge(tx: Transaction, workspaceId: string, at: Date): void {
-    tx.db.run(
-      `INSERT INTO guards (workspace_id, deleted_at) VALUES (?, ?)
-       ON CONFLICT DO UPDATE SET deleted_at = coalesce(deleted_at, excluded.deleted_at), purged_at = NULL`,
-      workspaceId,
-      at,
-    );
-  },
-
   purgeSlice(tx: Transaction, workspaceId: string): boolean {
     const sandbox = tx.db.get<{ sandbox_id: string }>(
       "SELECT sandbox_id FROM sandboxes WHERE workspace_id = ? LIMIT 1",
@@ -132,18 +125,7 @@ export const transactions = {
     if (chunks < sliceChunks) removeSandbox(tx, sandbox.sandbox_id);
     return true;
   },
-
-  completePurge(tx: Transaction, workspaceId: string, at: Date, event: StagedEvent): void {
-    tx.db.run("UPDATE guards SET purged_at = ? WHERE workspace_id = ?", at, workspaceId);
-    tx.publish([event]);
-  },
 } satisfies Transactions;
-
-function requireUnpurged(tx: Transaction, workspaceId: string): void {
-  tx.db.run("INSERT INTO guards (workspace_id) VALUES (?) ON CONFLICT DO NOTHING", workspaceId);
-  const guard = tx.db.get("SELECT 1 FROM guards WHERE workspace_id = ? AND deleted_at IS NULL", workspaceId);
-  if (!guard) throw new DomainError("WORKSPACE_NOT_FOUND", "The workspace was deleted.");
-}
 
 function requireSandbox(tx: Transaction, sandboxId: string, workspaceId: string, now: Date): SandboxRow {
   const known = findSandbox(tx, sandboxId);

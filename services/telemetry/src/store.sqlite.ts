@@ -1,5 +1,6 @@
 import type { SqliteStoreOptions } from "@sandgate/kit/open-store";
 import { openSqlite } from "@sandgate/kit/sqlite";
+import { createPurges } from "@sandgate/kit/sqlite-guards";
 import { migrations, type transactions } from "./store.sqlite.transactions.ts";
 import type { StoredChunk, TelemetryStore } from "./store.ts";
 
@@ -17,6 +18,7 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryS
 
   return {
     outbox: database.outbox,
+    ...createPurges(read, write),
     leases: database.leases,
     appendBatch: (batch, options) => write.appendBatch(batch, options),
     async findSandbox(sandboxId) {
@@ -76,25 +78,7 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryS
       );
     },
     sweepExpired: (before) => write.sweepExpired(before),
-    beginPurge: (workspaceId, at) => write.beginPurge(workspaceId, at),
-    async listOpenPurges() {
-      return read
-        .all<{ workspace_id: string }>(
-          "SELECT workspace_id FROM guards WHERE deleted_at IS NOT NULL AND purged_at IS NULL",
-        )
-        .map((row) => row.workspace_id);
-    },
-    async listWorkspaces({ limit, afterId }) {
-      return read
-        .all<{ workspace_id: string }>(
-          "SELECT workspace_id FROM guards WHERE deleted_at IS NULL AND workspace_id > ? ORDER BY workspace_id LIMIT ?",
-          afterId ?? "",
-          limit,
-        )
-        .map((row) => row.workspace_id);
-    },
     purgeSlice: (workspaceId) => write.purgeSlice(workspaceId),
-    completePurge: (workspaceId, at, event) => write.completePurge(workspaceId, at, event),
     close: () => database.close(),
   };
 }

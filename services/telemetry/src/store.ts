@@ -1,5 +1,5 @@
 import type { LeaseStore } from "@sandgate/kit/leases";
-import type { OutboxStore, StagedEvent } from "@sandgate/kit/outbox";
+import type { OutboxStore } from "@sandgate/kit/outbox";
 import type { PurgeStore } from "@sandgate/kit/workspace-purges";
 import type { Chunk, ChunkKind } from "./chunks.ts";
 import type { StreamName } from "./rows.ts";
@@ -76,8 +76,6 @@ export interface TelemetryStore extends PurgeStore {
   sweepExpired(before: Date): Promise<boolean>;
   /** Removes a slice of what the workspace has; answers whether there is more. */
   purgeSlice(workspaceId: string): Promise<boolean>;
-  /** Records that nothing is left of the workspace, and the event that says so. */
-  completePurge(workspaceId: string, at: Date, event: StagedEvent): Promise<void>;
   readonly outbox: OutboxStore;
   readonly leases: LeaseStore;
   close(): Promise<void>;
