@@ -4,11 +4,13 @@ import type { Figure } from "./figure.ts";
 import { measureProvision } from "./provision.ts";
 import { measureRequests } from "./requests.ts";
 import { measureStart } from "./start.ts";
+import { measureTransports } from "./transports.ts";
 
 const benches: Record<string, () => Promise<Figure[]>> = {
   start: measureStart,
   requests: measureRequests,
   provision: measureProvision,
+  transports: measureTransports,
 };
 
 const wanted = process.argv.slice(2);

@@ -1,0 +1,120 @@
+// A process of the bench of transports: `node … <role> <way> <folder> <where the services are, as JSON>`.
+import { join } from "node:path";
+import { createClient, type Transport } from "@connectrpc/connect";
+import { openFacade } from "@sandgate/facade";
+import { openIdentityService } from "@sandgate/identity";
+import { openLocalBus } from "@sandgate/kit/bus.local";
+import { createCallingTransport, createInMemoryNetwork, createRemoteTransport } from "@sandgate/kit/clients";
+import { asFacade, type UserCaller } from "@sandgate/kit/context";
+import { startServiceHost } from "@sandgate/kit/host";
+import { newId } from "@sandgate/kit/ids";
+import { openTokenSigner, openTokenVerifier } from "@sandgate/kit/internal-keys";
+import { createLogger } from "@sandgate/kit/logging";
+import { createMetrics } from "@sandgate/kit/metrics";
+import { openKeyring } from "@sandgate/kit/sealing";
+import type { RunningService, ServiceName } from "@sandgate/kit/service";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { openWorkspaceService } from "@sandgate/workspace";
+import { createGrpcJsTransport } from "./grpc-js-transport.ts";
+import type { Addresses, Way } from "./transports.ts";
+
+const readMaxBytes = 32 * 1024 * 1024;
+const nowhere = "http://127.0.0.1:9";
+
+const [role = "", way = "", folder = "", given = "{}"] = process.argv.slice(2);
+const { env } = process;
+const logger = createLogger({ service: role, level: "warn" });
+const metrics = createMetrics();
+// Its signals reach this process alone. None is sent while a GET is measured.
+const bus = await openLocalBus({ file: join(folder, `${role}-${way}-events.sqlite`), logger, metrics });
+
+type Transports = (service: ServiceName) => Transport;
+
+/** The way from a caller to each service in the other process, over Connect's protocols. */
+async function openRemote(caller: string, addresses: Addresses, protocol: "connect" | "grpc"): Promise<Transports> {
+  const signer = await openTokenSigner({ caller, file: join(folder, `${caller}.jwk.json`), logger });
+  return (audience) => createRemoteTransport({ url: addresses[audience] ?? nowhere, signer, audience, protocol });
+}
+
+const openers: Record<Way, (addresses: Addresses) => Promise<Transports>> = {
+  async "in-process"() {
+    const network = await createInMemoryNetwork();
+    const services = await openServices((callee) => network.transport("workspace", callee));
+    for (const [name, service] of services) {
+      network.serve(name, { routes: (router) => service.routes(router), logger, metrics: createMetrics() });
+    }
+    return (service) => network.transport("facade", service);
+  },
+  connect: (addresses) => openRemote("facade", addresses, "connect"),
+  grpc: (addresses) => openRemote("facade", addresses, "grpc"),
+  async "grpc-js"(addresses) {
+    const signer = await openTokenSigner({ caller: "facade", file: join(folder, "facade.jwk.json"), logger });
+    return (audience) => {
+      const { host } = new URL(addresses[audience] ?? nowhere);
+      const inner = createGrpcJsTransport({ address: `ipv4:${host}`, readMaxBytes });
+      return createCallingTransport({ inner, signer, audience });
+    };
+  },
+};
+
+/** The services that sign a user in and hold workspaces, as they are, on SQLite files in the folder. */
+async function openServices(transport: Transports): Promise<Map<ServiceName, RunningService>> {
+  const keyring = await openKeyring({ file: join(folder, "keyring.json"), create: true });
+  const services = new Map<ServiceName, RunningService>();
+  for (const [service, open] of [
+    ["identity", openIdentityService],
+    ["workspace", openWorkspaceService],
+  ] as const) {
+    const database = { kind: "sqlite", file: join(folder, `${role}-${service}.sqlite`) } as const;
+    const opened = await open({ env, service, database, bus, transport, keyring, logger, metrics });
+    await opened.start();
+    services.set(service, opened);
+  }
+  return services;
+}
+
+const roles: Record<string, () => Promise<unknown>> = {
+  /** The services, each with a host of its own. Tells where each is. */
+  async services() {
+    const addresses: Addresses = {};
+    const services = await openServices(await openRemote("workspace", addresses, "connect"));
+    for (const [service, running] of services) {
+      const routes = running.routes.bind(running);
+      const verifier = await openTokenVerifier({ audience: service, file: join(folder, "jwks.json"), logger });
+      const place = { host: "127.0.0.1", port: 0 };
+      const { url } = await startServiceHost({ service, routes, verifier, logger, metrics: createMetrics(), ...place });
+      addresses[service] = url;
+    }
+    return addresses;
+  },
+  /** The facade. Tells where it is. */
+  async facade() {
+    const facade = await openFacade({ env, transport: await openTransports(), bus, logger, metrics });
+    return { url: await facade.listen() };
+  },
+  /** Nothing but a client. Told how often and how many at once, it calls as the facade does, and tells when it is done. */
+  async caller() {
+    const client = createClient(WorkspaceService, (await openTransports())("workspace"));
+    const user: UserCaller = { id: newId(), credential: "session", credentialId: newId(), operator: false };
+    const { workspace } = await client.createWorkspace({ name: "bench" }, asFacade({ requestId: newId(), user }));
+    const owner: UserCaller = { ...user, workspaceId: workspace?.id ?? "", role: "owner" };
+    process.on("message", async ({ amount, atOnce }: { amount: number; atOnce: number }) => {
+      let left = amount;
+      const callInTurn = async () => {
+        while (left-- > 0) await client.getWorkspace({}, asFacade({ requestId: newId(), user: owner }));
+      };
+      await Promise.all(Array.from({ length: atOnce }, callInTurn));
+      process.send?.({ done: true });
+    });
+    return {};
+  },
+};
+
+function openTransports(): Promise<Transports> {
+  // The bench names no other.
+  return openers[way as Way](JSON.parse(given));
+}
+
+// The bench that started it has ended.
+process.once("disconnect", () => process.exit());
+process.send?.(await roles[role]?.());

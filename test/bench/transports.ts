@@ -1,0 +1,184 @@
+import { type ChildProcess, fork } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { makeKeys } from "@sandgate/kit/internal-keys";
+import type { ServiceName } from "@sandgate/kit/service";
+import autocannon from "autocannon";
+import { createClient, expectStatus } from "../conformance/client.ts";
+import { withoutSettings } from "../support/platform.ts";
+import { type Figure, median } from "./figure.ts";
+import { processorMs } from "./process-figures.ts";
+
+/**
+ * How the facade's calls may reach a service: in its own process; over HTTP/2 with Connect's clients for the Connect
+ * protocol and for gRPC; with grpc-js behind Connect's interface of a transport.
+ */
+export type Way = "in-process" | "connect" | "grpc" | "grpc-js";
+const ways: readonly Way[] = ["in-process", "connect", "grpc", "grpc-js"];
+const standard: Way = "connect";
+
+/** Where the services of the other process are. */
+export type Addresses = Partial<Record<ServiceName, string>>;
+
+const rounds = 7;
+const perRound = 3_000;
+const atOnce = 16;
+/** Until then V8 still compiles what a call runs through. */
+const warmUp = 10_000;
+
+/** Processor time in microseconds. */
+interface Cost {
+  /** Of the facade, or of the client in its place. */
+  caller: number;
+  /** Of the service's process; none in one process. */
+  service: number;
+}
+
+/**
+ * GET of a workspace through the real facade, which makes one call for it (what it asks identity and workspace to admit a
+ * request is remembered for a second), against the same call by a client alone, over each way. The service has its SQLite
+ * store, the quicker one: a database that takes longer would make the hop dearer and the ratio smaller.
+ */
+export async function measureTransports(): Promise<Figure[]> {
+  await using bench = new AsyncDisposableStack();
+  const folder = bench.adopt(await mkdtemp(join(tmpdir(), "sandgate-bench-")), (path) => rm(path, { recursive: true }));
+  await makeKeys(folder);
+  const env = {
+    ...withoutSettings(process.env),
+    SANDGATE_DATA: folder,
+    SANDGATE_HOST: "127.0.0.1",
+    SANDGATE_PORT: "0",
+    SANDGATE_RATE_LIMIT: "0",
+    SANDGATE_SIGNIN_RATE_LIMIT: "0",
+    SANDGATE_ADMIN_PASSWORD: password,
+  };
+  const start = async (role: string, way: string, addresses: Addresses = {}) => {
+    const child = bench.adopt(fork(program, [role, way, folder, JSON.stringify(addresses)], { env }), stop);
+    return { child, told: await told(child) };
+  };
+  const services = await start("services", "all");
+
+  const lines = [];
+  for (const way of ways) {
+    const facade = await start("facade", way, services.told);
+    const caller = await start("caller", way, services.told);
+    const service = way === "in-process" ? undefined : services.child;
+    const { url, token } = await openWorkspace(facade.told.url);
+    const request = (amount: number) => requestMany(url, token, amount);
+    const call = (amount: number) => callMany(caller.child, amount);
+    await request(warmUp);
+    await call(warmUp);
+    lines.push({
+      way,
+      measureWhole: () => costOf(request, facade.child, service),
+      measureHop: () => costOf(call, caller.child, service),
+      whole: [] as Cost[],
+      hop: [] as Cost[],
+    });
+  }
+  for (let round = 0; round < rounds; round++) {
+    for (const line of lines) {
+      line.whole.push(await line.measureWhole());
+      line.hop.push(await line.measureHop());
+    }
+  }
+
+  const usual = lines.find(({ way }) => way === standard)?.hop ?? [];
+  return lines.flatMap(({ way, whole, hop }) => [
+    compare({
+      what: `facade and hop (${way}), of the hop alone`,
+      // In one process there is no hop to speak of.
+      aim: way === "in-process" ? "none" : "at most 2.2",
+      costs: whole,
+      against: hop,
+    }),
+    compare({
+      what: `hop (${way}), of one over ${standard}`,
+      aim: way === "in-process" ? "none" : "at least 1, or it should be the default",
+      costs: hop,
+      against: usual,
+    }),
+  ]);
+}
+
+/** The ratio of two costs in each round. */
+function compare(o: { what: string; aim: string; costs: readonly Cost[]; against: readonly Cost[] }): Figure {
+  const ratios = o.costs.map((cost, round) => total(cost) / total(o.against[round] ?? nothing));
+  const show = (costs: readonly Cost[]) => {
+    const [all, caller, service] = [total, (cost: Cost) => cost.caller, (cost: Cost) => cost.service].map((of) =>
+      median(costs.map(of)).toFixed(0),
+    );
+    return `${all} us (${caller} and the service's ${service})`;
+  };
+  return {
+    what: o.what,
+    value: median(ratios),
+    unit: "",
+    aim: o.aim,
+    detail: `${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)} in ${rounds} rounds; ${show(o.costs)} of processor time against ${show(o.against)}`,
+  };
+}
+
+const nothing: Cost = { caller: Number.NaN, service: Number.NaN };
+
+function total({ caller, service }: Cost): number {
+  return caller + service;
+}
+
+/** What each of a round's calls costs the two processes. */
+async function costOf(
+  work: (amount: number) => Promise<void>,
+  caller: ChildProcess,
+  service: ChildProcess | undefined,
+): Promise<Cost> {
+  const read = async () => [await processorMs(caller.pid), service ? await processorMs(service.pid) : 0] as const;
+  const before = await read();
+  await work(perRound);
+  const after = await read();
+  const micros = (index: 0 | 1) => ((after[index] - before[index]) * 1000) / perRound;
+  return { caller: micros(0), service: micros(1) };
+}
+
+async function requestMany(url: string, token: string, amount: number): Promise<void> {
+  const headers = { authorization: `Bearer ${token}` };
+  const { non2xx, errors } = await autocannon({ url, headers, amount, connections: atOnce });
+  if (non2xx > 0 || errors > 0) throw new Error(`${url}: ${non2xx} failed, ${errors} errors`);
+}
+
+async function callMany(caller: ChildProcess, amount: number): Promise<void> {
+  caller.send({ amount, atOnce });
+  await told(caller);
+}
+
+const program = join(import.meta.dirname, "hop.child.ts");
+const password = "the operator of a bench";
+
+async function stop(child: ChildProcess): Promise<void> {
+  if (!child.connected) return;
+  child.disconnect();
+  await once(child, "exit");
+}
+
+/** The next message of a child. Throws when it ends instead. */
+async function told(child: ChildProcess) {
+  const over = new AbortController();
+  const [message] = await Promise.race([
+    once(child, "message", { signal: over.signal }),
+    once(child, "exit", { signal: over.signal }).then(() => {
+      throw new Error("a process of the bench ended");
+    }),
+  ]).finally(() => over.abort());
+  return message;
+}
+
+/** A workspace of the operator's, by its address, and an API token, which lasts however long the bench takes. */
+async function openWorkspace(facade: string): Promise<{ url: string; token: string }> {
+  const client = createClient(facade);
+  const { tokens } = expectStatus(await client.post("/auth/login", { username: "admin@localhost", password }), 200);
+  const session = { token: tokens.access_token };
+  const { token } = expectStatus(await client.post("/api-tokens/", { description: "bench" }, session), 201);
+  const { id } = expectStatus(await client.post("/workspaces", { name: "bench" }, session), 201);
+  return { url: `${facade}/workspaces/${id}`, token };
+}
