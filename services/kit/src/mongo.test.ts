@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { probeMongo, type SharedMongo, type TestDatabase, useMongo } from "@sandgate/test/support/mongo";
 import { requireServer } from "@sandgate/test/support/require";
+import { MongoClient } from "mongodb";
 import { pino } from "pino";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { ClaimTaken } from "./claim.ts";
@@ -47,6 +48,25 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
   const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 15_000, interval: 20 });
 
   describe("transactions", () => {
+    test("what a killed program left locked is free in seconds, not after the server's minute", async () => {
+      const database = await open();
+      await countersIn(database).insertOne({ _id: "c", count: 0 });
+      const killed = new MongoClient(target.url, { appName: "sandgate" });
+      const session = killed.startSession();
+      session.startTransaction();
+      const counters = killed.db(target.name).collection<{ _id: string; count: number }>("counters");
+      await counters.updateOne({ _id: "c" }, { $inc: { count: 1 } }, { session });
+
+      await database.write(async ({ session }) => {
+        await countersIn(database).updateOne({ _id: "c" }, { $inc: { count: 10 } }, { session });
+      });
+      expect(await countersIn(database).findOne({ _id: "c" })).toMatchObject({ count: 10 });
+      await expect(session.commitTransaction()).rejects.toMatchObject({
+        errorLabels: expect.arrayContaining(["TransientTransactionError"]),
+      });
+      await killed.close();
+    }, 40_000);
+
     test("state and events are stored together, and what throws leaves nothing", async () => {
       const database = await open();
       const staged = event();

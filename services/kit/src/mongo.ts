@@ -2,6 +2,7 @@ import { type Collection, type Db, type Document, type Filter, MongoClient } fro
 import type { AnswerStore } from "./idempotency.ts";
 import type { LeaseStore } from "./leases.ts";
 import type { Logger } from "./logging.ts";
+import { createAbandonedEnder } from "./mongo-abandoned.ts";
 import {
   createAnswerStore,
   createLeaseStore,
@@ -42,6 +43,9 @@ export interface MongoDatabase {
 
 /** How often the relay that leads looks for events that another replica has committed. */
 const pollMs = 1_000;
+/** A work that runs again so long after its beginning may have met what a killed program left locked. */
+const suspectMs = 300;
+const appName = "sandgate";
 
 const kitMigrations: readonly MongoMigration[] = [
   { name: "kit 1: outbox, inbox, answers, leases", run: (db) => createCollections(db, kitIndexes) },
@@ -62,7 +66,7 @@ export async function openMongo(options: {
 }): Promise<MongoDatabase> {
   const { url, name, logger } = options;
   const client = new MongoClient(url, {
-    appName: "sandgate",
+    appName,
     readConcern: { level: "majority" },
     writeConcern: { w: "majority" },
     readPreference: "primary",
@@ -86,6 +90,7 @@ export async function openMongo(options: {
   const listeners = new Set<() => void>();
   const running = new Set<Promise<unknown>>();
   const turns = new Map<string, Promise<unknown>>();
+  const endAbandoned = createAbandonedEnder(client, appName, logger);
   let closed = false;
   let leads = false;
 
@@ -101,10 +106,12 @@ export async function openMongo(options: {
 
   async function runTransaction<T>(work: (tx: MongoTransaction) => Promise<T>): Promise<T> {
     let staged = false;
+    const begunMs = performance.now();
     const result = await client.withSession((session) =>
       session.withTransaction(
         () => {
           staged = false;
+          if (performance.now() - begunMs > suspectMs) endAbandoned();
           const onPublish = () => {
             staged = true;
           };
