@@ -1,11 +1,15 @@
 import { randomInt } from "node:crypto";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { createClient as createRpcClient } from "@connectrpc/connect";
 import { credentials, Client as GrpcClient, Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import { createRemoteTransport } from "@sandgate/kit/clients";
+import { asService } from "@sandgate/kit/context";
 import { createInternalKeys } from "@sandgate/kit/internal-auth";
 import { openTokenSigner } from "@sandgate/kit/internal-keys";
 import { createLogger } from "@sandgate/kit/logging";
 import { type ServiceName, serviceNames } from "@sandgate/kit/service";
+import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import {
   type Answer,
@@ -15,7 +19,12 @@ import {
   expectStatus,
   uniqueName,
 } from "../conformance/client.ts";
-import { type DistributedPlatform, requireDistributed, startDistributed } from "../support/distributed.ts";
+import {
+  type DistributedPlatform,
+  type Replica,
+  requireDistributed,
+  startDistributed,
+} from "../support/distributed.ts";
 import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
 import { type Operator, openOperator } from "../support/operator.ts";
 import { requireServer } from "../support/require.ts";
@@ -32,6 +41,8 @@ describe.runIf(isAvailable)("several replicas of each process", () => {
   let images: TestImage[];
   let idleImageId: string;
   let gatedImageId: string;
+  /** Numbers its lines, and says that one is the last. */
+  let talkingImageId: string;
 
   beforeAll(async () => {
     images = await Promise.all([
@@ -40,6 +51,13 @@ describe.runIf(isAvailable)("several replicas of each process", () => {
         command: ["sh", "-c", "while [ ! -e /go ]; do sleep 0.1; done; echo went; exec httpd -f -p 8080 -h /www"],
         files: { "/www/index.html": "here" },
       }),
+      buildImage(engine, {
+        command: [
+          "sh",
+          "-c",
+          `trap 'echo last; exit 0' TERM; i=0; while :; do i=$((i + 1)); echo "line $i"; sleep 0.1; done`,
+        ],
+      }),
     ]);
     platform = await startDistributed({
       replicas: { facade: 3 },
@@ -47,9 +65,10 @@ describe.runIf(isAvailable)("several replicas of each process", () => {
     });
     facades = [0, 1, 2].map((index) => createClient(platform.replica("facade", index).url));
     operator = await openOperator(platform);
-    [idleImageId = "", gatedImageId = ""] = await Promise.all([
+    [idleImageId = "", gatedImageId = "", talkingImageId = ""] = await Promise.all([
       operator.registerImage(images[0]?.reference ?? ""),
       operator.registerImage(images[1]?.reference ?? "", { readiness_port: 8080 }),
+      operator.registerImage(images[2]?.reference ?? ""),
     ]);
   });
   afterAll(async () => {
@@ -211,6 +230,81 @@ describe.runIf(isAvailable)("several replicas of each process", () => {
     await expect.poll(async () => new Set(await shardHolders()).size, { timeout: 30_000 }).toBe(2);
     for (const id of sandboxIds) expectStatus(await someFacade().delete(`/sandboxes/${id}`, operator.as), 204);
     await expect.poll(() => platform.containers(), { timeout: 90_000 }).toEqual([]);
+  });
+
+  test("a facade shows the state of each service and of what that depends on", async () => {
+    const names = [
+      "events",
+      ...serviceNames.flatMap((service) => [service, `${service}.database`]),
+      ...["identity.mail", "sandbox.runtime", "telemetry.runtime"],
+    ];
+    const expected = Object.fromEntries(names.map((name) => [name, "ok"]));
+    await expect
+      .poll(async () => expectStatus(await someFacade().get("/readyz"), 200).dependencies, { timeout: 60_000 })
+      .toEqual(expected);
+  });
+
+  describe("telemetry", () => {
+    /** How many containers a replica reads now. */
+    async function countFollowed({ adminUrl }: Replica): Promise<number> {
+      const metrics = await (await fetch(`${adminUrl}/metrics`)).text();
+      return Number(/^sandgate_telemetry_followed_containers (\d+)$/m.exec(metrics)?.[1]);
+    }
+    async function readLines(sandboxId: string): Promise<string[]> {
+      const { logs } = await operator.monitor(sandboxId, "&include=logs");
+      return logs.map((entry: { log: string }) => entry.log);
+    }
+    /** Deletes it and expects every line that it wrote, once and in order. */
+    async function expectAllLines(sandboxId: string): Promise<void> {
+      expectStatus(await operator.delete(`/sandboxes/${sandboxId}`, operator.as), 204);
+      await expect.poll(() => platform.containers(sandboxId), { timeout: 90_000 }).toEqual([]);
+      const lines = await readLines(sandboxId);
+      expect(lines).toEqual([...lines.slice(1).map((_, index) => `line ${index + 1}`), "last"]);
+    }
+    const replicas = () => [platform.replica("telemetry", 0), platform.replica("telemetry", 1)];
+
+    test("each container is read by one replica; of one that was killed the lines go on within 10 s", async () => {
+      const sandboxIds = await Promise.all([1, 2, 3, 4].map(() => operator.provisionReady(talkingImageId)));
+      const counts = async () => Promise.all(replicas().map(countFollowed));
+      await expect.poll(async () => (await counts()).reduce((sum, count) => sum + count), { timeout: 60_000 }).toBe(4);
+      for (const sandboxId of sandboxIds) {
+        await expect.poll(async () => (await readLines(sandboxId)).length, { timeout: 30_000 }).toBeGreaterThan(0);
+      }
+      const [one = 0, other = 0] = await counts();
+      const [reader, survivor] = one >= other ? replicas() : replicas().reverse();
+      await reader?.kill();
+      const stored = await Promise.all(sandboxIds.map(readLines));
+      await expect
+        .poll(
+          async () => {
+            const now = await Promise.all(sandboxIds.map(readLines));
+            return now.every((lines, index) => lines.length > (stored[index]?.length ?? 0));
+          },
+          { timeout: 10_000 },
+        )
+        .toBe(true);
+      expect(survivor && (await countFollowed(survivor))).toBe(4);
+      // One ends while there is a single replica, the others when there are two again.
+      const [first = "", ...others] = sandboxIds;
+      await expectAllLines(first);
+      await reader?.start();
+      await Promise.all(others.map(expectAllLines));
+    });
+
+    test("any replica tells when a log is stored to its end", async () => {
+      const sandboxId = await operator.provisionReady(talkingImageId);
+      const logger = createLogger({ service: "test", level: "silent" });
+      const file = join(platform.keysFolder, "sandbox.jwk.json");
+      const signer = await openTokenSigner({ caller: "sandbox", file, logger });
+      const drains = replicas().map(({ url }) => {
+        const transport = createRemoteTransport({ url, signer, audience: "telemetry" });
+        const request = { sandboxId, timeoutSeconds: 60 };
+        return createRpcClient(TelemetryService, transport).awaitDrained(request, asService({ timeoutMs: 65_000 }));
+      });
+      await expectAllLines(sandboxId);
+      for (const drain of drains) expect(await drain).toMatchObject({ drained: true });
+      signer.close();
+    });
   });
 
   describe("a create with an Idempotency-Key", () => {
