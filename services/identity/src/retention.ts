@@ -2,35 +2,36 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 
-/** How long an unsent mail is tried: its link is dead afterwards. */
-const MAIL_TRIED_MS = DAY_MS;
+/** How long rows are kept after the time that is named, in milliseconds. Then they are of no use to anybody any more. */
+export const KEPT_MS = {
+  /** After their expiry. */
+  verifications: 0,
+  /** After their creation; they count towards an account's mails per hour. */
+  sentMails: HOUR_MS,
+  /** Mails that could not be sent, after their creation: their link is dead then. */
+  unsentMails: DAY_MS,
+  /** After their expiry. Used ones are kept until then, to notice that a stolen one is presented again. */
+  refreshTokens: DAY_MS,
+  /** After their end, or the expiry of their last refresh token. */
+  sessions: DAY_MS,
+  /** After their expiry; their owner sees them in the list for some time. */
+  apiTokens: 30 * DAY_MS,
+  /** After their end. */
+  requestWindows: 0,
+} as const;
 
-/** Rows whose time is before the cutoff are of no use to anybody any more. Epoch milliseconds. */
-export interface Cutoffs {
-  /** By expiry. */
-  verifications: number;
-  /** Sent mails by creation; their rows count towards an account's mails per hour. */
-  sentMails: number;
-  /** Mails that could not be sent, by creation. */
-  unsentMails: number;
-  /** By expiry. Used ones are kept until then, to notice that a stolen one is presented again. */
-  refreshTokens: number;
-  /** By their end, or by the expiry of their last refresh token. */
-  sessions: number;
-  /** By expiry; their owner sees them in the list for some time. */
-  apiTokens: number;
-  /** By their end. */
-  requestWindows: number;
-}
+/** Rows whose time is before the cutoff have been kept long enough. Epoch milliseconds. */
+export type Cutoffs = Readonly<Record<keyof typeof KEPT_MS, number>>;
 
 export function cutoffsAt(now: number): Cutoffs {
+  const { verifications, sentMails, unsentMails, refreshTokens, sessions, apiTokens, requestWindows } = KEPT_MS;
   return {
-    verifications: now,
-    sentMails: now - HOUR_MS,
-    unsentMails: now - MAIL_TRIED_MS,
-    refreshTokens: now - DAY_MS,
-    sessions: now - DAY_MS,
-    apiTokens: now - 30 * DAY_MS,
-    requestWindows: now,
+    verifications: now - verifications,
+    sentMails: now - sentMails,
+    unsentMails: now - unsentMails,
+    refreshTokens: now - refreshTokens,
+    sessions: now - sessions,
+    apiTokens: now - apiTokens,
+    requestWindows: now - requestWindows,
   };
 }

@@ -2,7 +2,6 @@ import {
   afterPlace,
   createCollections,
   type Db,
-  deleteSlice,
   isDuplicateKey,
   type MongoDatabase,
   type MongoMigration,
@@ -11,6 +10,7 @@ import {
 } from "@sandgate/kit/mongo";
 import type { MongoStoreOptions, OpenedStore } from "@sandgate/kit/open-store";
 import type { ApiToken } from "./api-tokens.ts";
+import { KEPT_MS } from "./retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "./sessions.ts";
 import {
   type IdentityStore,
@@ -21,6 +21,12 @@ import {
   type StoredKey,
 } from "./store.ts";
 import { MAILS_PER_HOUR, type User } from "./users.ts";
+
+/** What is kept for a time. */
+interface Perishable {
+  /** MongoDB removes the document then. */
+  removeAt?: Date;
+}
 
 /** Times are epoch milliseconds, as in the port. */
 interface UserDocument {
@@ -36,14 +42,14 @@ interface UserDocument {
   mails?: number;
 }
 
-interface VerificationDocument {
+interface VerificationDocument extends Perishable {
   _id: Uint8Array;
   userId: string;
   passwordHash?: string;
   expiresAt: number;
 }
 
-interface SessionDocument {
+interface SessionDocument extends Perishable {
   _id: string;
   userId: string;
   createdAt: number;
@@ -55,14 +61,14 @@ interface SessionDocument {
   endedAt?: number;
 }
 
-interface RefreshTokenDocument {
+interface RefreshTokenDocument extends Perishable {
   _id: Uint8Array;
   sessionId: string;
   expiresAt: number;
   usedAt?: number;
 }
 
-interface ApiTokenDocument extends Omit<NewApiToken, "id"> {
+interface ApiTokenDocument extends Omit<NewApiToken, "id">, Perishable {
   _id: string;
   lastUsedAt?: number;
 }
@@ -71,7 +77,7 @@ interface KeyDocument extends Omit<StoredKey, "id"> {
   _id: string;
 }
 
-interface MailDocument {
+interface MailDocument extends Perishable {
   _id: string;
   userId: string;
   /** Until it was sent. */
@@ -82,7 +88,7 @@ interface MailDocument {
   dueAt?: number;
 }
 
-interface RequestWindowDocument {
+interface RequestWindowDocument extends Perishable {
   _id: Uint8Array;
   used: number;
   /** Of the last draw. */
@@ -98,7 +104,7 @@ interface TurnDocument {
 
 const hourMs = 3_600_000;
 
-const migrations: readonly MongoMigration[] = [
+export const migrations: readonly MongoMigration[] = [
   {
     name: "identity 1: users, verifications, sessions, refresh_tokens, api_tokens, keys, mails, request_windows, turns",
     run: (db) =>
@@ -131,7 +137,38 @@ const migrations: readonly MongoMigration[] = [
         turns: [],
       }),
   },
+  { name: "identity 2: removal of what has expired", expands: true, run: letExpire },
 ];
+
+/** When a document goes that is kept for its time after `since`. */
+const removeAt = (kind: keyof typeof KEPT_MS, since: number) => new Date(since + KEPT_MS[kind]);
+/** The same in an aggregation, after the time in a field; nothing where that is missing. */
+const removeAfter = (kind: keyof typeof KEPT_MS, since: unknown) => ({
+  $cond: [{ $gt: [since, null] }, { $toDate: { $add: [since, KEPT_MS[kind]] } }, "$$REMOVE"],
+});
+
+/** MongoDB does from here on what was a sweep, whose indexes go. */
+async function letExpire(db: Db): Promise<void> {
+  const isUnsent = { $gt: ["$dueAt", null] };
+  const kinds = [
+    { name: "verifications", end: removeAfter("verifications", "$expiresAt"), swept: "expiry" },
+    { name: "sessions", end: removeAfter("sessions", { $min: ["$idleAt", "$endedAt"] }), swept: "idle" },
+    { name: "refresh_tokens", end: removeAfter("refreshTokens", "$expiresAt"), swept: "expiry" },
+    { name: "api_tokens", end: removeAfter("apiTokens", "$expiresAt"), swept: "expiry" },
+    {
+      name: "mails",
+      end: { $cond: [isUnsent, removeAfter("unsentMails", "$createdAt"), removeAfter("sentMails", "$createdAt")] },
+      swept: "age",
+    },
+    { name: "request_windows", end: removeAfter("requestWindows", "$endsAt"), swept: "end" },
+  ];
+  for (const { name, end, swept } of kinds) {
+    const collection = db.collection(name);
+    await collection.updateMany({}, [{ $set: { removeAt: end } }], { hint: { _id: 1 } });
+    await collection.createIndex({ removeAt: 1 }, { name: "removal", expireAfterSeconds: 0 });
+    if (await collection.indexExists(swept)) await collection.dropIndex(swept);
+  }
+}
 
 const collectionsOf = (db: Db) => ({
   users: db.collection<UserDocument>("users"),
@@ -151,7 +188,8 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Opened
   return { ...database, store: createMongoStore(database) };
 }
 
-function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
+/** The store on a database that has had its migrations. */
+export function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
   const { users, verifications, sessions, refreshTokens, apiTokens, keys, mails, requestWindows, turns } =
     collectionsOf(db);
 
@@ -169,7 +207,8 @@ function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
 
   async function addMail({ session }: MongoTransaction, userId: string, mail: NewMail, now: number): Promise<void> {
     const { id, sealed } = mail;
-    await mails.insertOne({ _id: id, userId, sealed, attempts: 0, createdAt: now, dueAt: now }, { session });
+    const times = { createdAt: now, dueAt: now, removeAt: removeAt("unsentMails", now) };
+    await mails.insertOne({ _id: id, userId, sealed, attempts: 0, ...times }, { session });
   }
 
   async function addVerification(
@@ -180,11 +219,28 @@ function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
     now: number,
   ): Promise<void> {
     await verifications.insertOne(
-      { _id: tokenHash, userId, expiresAt, ...(passwordHash !== undefined && { passwordHash }) },
+      {
+        ...{ _id: tokenHash, userId, expiresAt, removeAt: removeAt("verifications", expiresAt) },
+        ...(passwordHash !== undefined && { passwordHash }),
+      },
       { session: tx.session },
     );
     await addMail(tx, userId, mail, now);
   }
+
+  async function addRefreshToken(
+    { session }: MongoTransaction,
+    tokenHash: Uint8Array,
+    sessionId: string,
+    expiresAt: number,
+  ): Promise<void> {
+    await refreshTokens.insertOne(
+      { _id: tokenHash, sessionId, expiresAt, removeAt: removeAt("refreshTokens", expiresAt) },
+      { session },
+    );
+  }
+
+  const endAt = (now: number) => ({ endedAt: now, removeAt: removeAt("sessions", now) });
 
   return {
     registerUser: (registration) =>
@@ -272,12 +328,14 @@ function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
     },
 
     async createSession({ id, userId, createdAt, expiresAt, refreshTokenHash, refreshTokenExpiresAt }) {
-      await write(async ({ session }) => {
-        await sessions.insertOne({ _id: id, userId, createdAt, expiresAt, idleAt: refreshTokenExpiresAt }, { session });
-        await refreshTokens.insertOne(
-          { _id: refreshTokenHash, sessionId: id, expiresAt: refreshTokenExpiresAt },
+      await write(async (tx) => {
+        const { session } = tx;
+        const idleAt = refreshTokenExpiresAt;
+        await sessions.insertOne(
+          { _id: id, userId, createdAt, expiresAt, idleAt, removeAt: removeAt("sessions", idleAt) },
           { session },
         );
+        await addRefreshToken(tx, refreshTokenHash, id, refreshTokenExpiresAt);
       });
     },
 
@@ -286,7 +344,8 @@ function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
     },
 
     rotateRefreshToken: (presentedHash, successorHash, now) =>
-      write(async ({ session }) => {
+      write(async (tx) => {
+        const { session } = tx;
         const presented = await refreshTokens.findOne({ _id: presentedHash }, { session });
         const signedIn = presented && (await sessions.findOne({ _id: presented.sessionId }, { session }));
         const user = signedIn && (await users.findOne({ _id: signedIn.userId }, { session }));
@@ -304,17 +363,17 @@ function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
           case "bad":
             return { outcome: "bad" };
           case "reused":
-            await sessions.updateOne({ _id: sessionId }, { $set: { endedAt: now } }, { session });
+            await sessions.updateOne({ _id: sessionId }, { $set: endAt(now) }, { session });
             return { outcome: "reused", sessionId };
           case "repeat":
             return successor ? { ...refreshed, refreshTokenExpiresAt: successor.expiresAt } : { outcome: "bad" };
           case "rotate": {
             const expiresAt = refreshTokenExpiry(lifetime, now);
             await refreshTokens.updateOne({ _id: presentedHash }, { $set: { usedAt: now } }, { session });
-            await refreshTokens.insertOne({ _id: successorHash, sessionId, expiresAt }, { session });
+            await addRefreshToken(tx, successorHash, sessionId, expiresAt);
             await sessions.updateOne(
               { _id: sessionId },
-              { $set: { idleAt: expiresAt }, $inc: { refreshes: 1 } },
+              { $set: { idleAt: expiresAt, removeAt: removeAt("sessions", expiresAt) }, $inc: { refreshes: 1 } },
               { session },
             );
             return { ...refreshed, refreshTokenExpiresAt: expiresAt };
@@ -327,7 +386,7 @@ function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
       if (!token) return undefined;
       const ended = await sessions.findOneAndUpdate(
         { _id: token.sessionId, endedAt: { $exists: false } },
-        { $set: { endedAt: now } },
+        { $set: endAt(now) },
       );
       return ended?._id;
     },
@@ -340,7 +399,9 @@ function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
     async createApiToken({ id, ...token }, claim) {
       await write(async (tx) => {
         await tx.claim(claim);
-        await apiTokens.insertOne({ _id: id, ...token }, { session: tx.session });
+        const { expiresAt } = token;
+        const end = expiresAt === undefined ? {} : { removeAt: removeAt("apiTokens", expiresAt) };
+        await apiTokens.insertOne({ _id: id, ...token, ...end }, { session: tx.session });
       });
     },
 
@@ -411,7 +472,10 @@ function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
     },
 
     async finishMail(id) {
-      await mails.updateOne({ _id: id }, { $unset: { sealed: true, dueAt: true } });
+      await mails.updateOne({ _id: id }, [
+        { $set: { removeAt: removeAfter("sentMails", "$createdAt") } },
+        { $unset: ["sealed", "dueAt"] },
+      ]);
     },
 
     async postponeMail(id, until) {
@@ -433,6 +497,7 @@ function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
                 endsAt: { $cond: [isOver, now + REQUEST_WINDOW_MS, "$endsAt"] },
               },
             },
+            { $set: { removeAt: removeAfter("requestWindows", "$endsAt") } },
           ],
           { upsert: true, returnDocument: "after" },
         );
@@ -441,17 +506,10 @@ function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
       if (!drawn) throw new Error("an upsert answered nothing");
       return { granted: drawn.granted, remaining: Math.max(0, limit - drawn.used), endsAt: drawn.endsAt };
     },
-    async sweep(cutoffs, limit) {
-      return (
-        (await deleteSlice(verifications, { expiresAt: { $lte: cutoffs.verifications } }, limit)) +
-        (await deleteSlice(mails, { createdAt: { $lt: cutoffs.sentMails }, dueAt: { $exists: false } }, limit)) +
-        (await deleteSlice(mails, { createdAt: { $lt: cutoffs.unsentMails }, dueAt: { $exists: true } }, limit)) +
-        (await deleteSlice(refreshTokens, { expiresAt: { $lt: cutoffs.refreshTokens } }, limit)) +
-        (await deleteSlice(sessions, { endedAt: { $lt: cutoffs.sessions } }, limit)) +
-        (await deleteSlice(sessions, { idleAt: { $lt: cutoffs.sessions } }, limit)) +
-        (await deleteSlice(apiTokens, { expiresAt: { $lt: cutoffs.apiTokens } }, limit)) +
-        (await deleteSlice(requestWindows, { endsAt: { $lte: cutoffs.requestWindows } }, limit))
-      );
+
+    /** MongoDB removes by itself what has expired. */
+    async sweep() {
+      return 0;
     },
   };
 }

@@ -147,6 +147,6 @@ export interface IdentityStore {
   /** Draws up to `wanted` requests of the key's window, which begins with its first and is a minute long. */
   drawRequests(draw: RequestDraw, now: number): Promise<DrawnRequests>;
 
-  /** Deletes up to `limit` rows of each kind that lie before the cutoffs, and answers how many. */
+  /** Deletes up to `limit` rows of each kind that lie before the cutoffs, and answers how many; none where the database does that. */
   sweep(cutoffs: Cutoffs, limit: number): Promise<number>;
 }
