@@ -1,4 +1,4 @@
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { EventBus } from "@sandgate/kit/bus";
@@ -11,9 +11,8 @@ import type { Keyring } from "@sandgate/kit/sealing";
 import {
   type ApiToken as ApiTokenMessage,
   ApiTokenSchema,
-  CreateApiTokenRequestSchema,
   CreateApiTokenResponseSchema,
-  type IdentityService,
+  IdentityService,
 } from "@sandgate/proto/identity/v1/identity";
 import type { Accounts } from "./accounts.ts";
 import { type ApiToken, hintOf, isApiToken, isExpired, newApiToken, type UseLog } from "./api-tokens.ts";
@@ -73,9 +72,8 @@ export function createHandlers(o: {
       const user = userOf(call);
       return answerOnce({
         call,
-        rpc: "CreateApiToken",
-        request: toBinary(CreateApiTokenRequestSchema, request),
-        schema: CreateApiTokenResponseSchema,
+        method: IdentityService.method.createApiToken,
+        request,
         keyring,
         answers: o.answers,
         async work(claimFor) {

@@ -1,4 +1,4 @@
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
 import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/context";
@@ -16,9 +16,7 @@ import { Role } from "@sandgate/proto/common/v1/access";
 import {
   type AuthorizePullResponse,
   AuthorizePullResponseSchema,
-  CreateImageRequestSchema,
   CreateImageResponseSchema,
-  CreateRegistryRequestSchema,
   CreateRegistryResponseSchema,
   type Image,
   ImageRegistryService,
@@ -167,9 +165,8 @@ function createHandlers(
       const workspaceId = workspaceOf(call);
       return answerOnce({
         call,
-        rpc: "CreateImage",
-        request: toBinary(CreateImageRequestSchema, request),
-        schema: CreateImageResponseSchema,
+        method: ImageRegistryService.method.createImage,
+        request,
         keyring,
         answers,
         async work(claimFor) {
@@ -245,9 +242,8 @@ function createHandlers(
       const workspaceId = workspaceOf(call);
       return answerOnce({
         call,
-        rpc: "CreateRegistry",
-        request: toBinary(CreateRegistryRequestSchema, request),
-        schema: CreateRegistryResponseSchema,
+        method: ImageRegistryService.method.createRegistry,
+        request,
         keyring,
         answers,
         async work(claimFor) {

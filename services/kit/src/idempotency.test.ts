@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import { type ErrorNote, ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
 import { pino } from "pino";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -59,13 +59,14 @@ function callOf({ key, user = "ann", workspace }: Request): Call {
   };
 }
 
+const methodOf = (name: string) => ({ name, input: ErrorNoteSchema, output: ErrorNoteSchema });
+
 /** Adds a note named after the number of times that this test has worked, and answers it. */
 function addNote(request: Request = {}): Promise<ErrorNote> {
   return answerOnce({
     call: callOf(request),
-    rpc: request.rpc ?? "AddNote",
-    request: toBinary(ErrorNoteSchema, create(ErrorNoteSchema, { hint: request.body ?? "" })),
-    schema: ErrorNoteSchema,
+    method: methodOf(request.rpc ?? "AddNote"),
+    request: create(ErrorNoteSchema, { hint: request.body ?? "" }),
     keyring,
     answers: database.answers,
     work: async (claimFor) => {
@@ -121,9 +122,8 @@ test("who loses the race against another replica answers the winner's answer and
   const theirs = () =>
     answerOnce({
       call: callOf({ key: "k" }),
-      rpc: "AddNote",
-      request: new Uint8Array(),
-      schema: ErrorNoteSchema,
+      method: methodOf("AddNote"),
+      request: create(ErrorNoteSchema),
       keyring,
       answers: replica,
       work: async (claimFor) => {

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { type DescMessage, fromBinary, type MessageShape, toBinary } from "@bufbuild/protobuf";
+import { type DescMessage, type DescMethodUnary, fromBinary, type MessageShape, toBinary } from "@bufbuild/protobuf";
 import { type Claim, ClaimTaken } from "./claim.ts";
 import type { Call } from "./context.ts";
 import { DomainError } from "./errors.ts";
@@ -22,26 +22,25 @@ const running = new WeakMap<AnswerStore, Map<string, Promise<unknown>>>();
  * claim on its response and hands it to `tx.claim` in the transaction of the creation, so that only successes are kept.
  * Without a key `claimFor` answers undefined and the work just runs.
  */
-export async function answerOnce<T extends DescMessage>(options: {
+export async function answerOnce<I extends DescMessage, O extends DescMessage>(options: {
   call: Call;
-  rpc: string;
-  /** The request as bytes. */
-  request: Uint8Array;
-  schema: T;
+  method: Pick<DescMethodUnary<I, O>, "name" | "input" | "output">;
+  request: MessageShape<I>;
   keyring: Keyring;
   answers: AnswerStore;
-  work(claimFor: (response: MessageShape<T>) => Promise<Claim | undefined>): Promise<MessageShape<T>>;
-}): Promise<MessageShape<T>> {
-  const { call, rpc, schema, keyring, answers, work } = options;
+  work(claimFor: (response: MessageShape<O>) => Promise<Claim | undefined>): Promise<MessageShape<O>>;
+}): Promise<MessageShape<O>> {
+  const { call, method, keyring, answers, work } = options;
+  const { name: rpc, output: schema } = method;
   if (call.idempotencyKey === undefined) return work(async () => undefined);
 
   const workspace = call.user?.workspaceId ?? "";
   const id = hash(
     JSON.stringify([call.user?.id ?? "", workspace, schema.file.proto.package, rpc, call.idempotencyKey]),
   ).toString("base64url");
-  const requestHash = hash(options.request);
+  const requestHash = hash(toBinary(method.input, options.request));
   const about = { service: schema.file.proto.package, table: "kit_answers", record: id, workspace };
-  const recall = async (): Promise<MessageShape<T> | undefined> => {
+  const recall = async (): Promise<MessageShape<O> | undefined> => {
     const claim = await answers.find(id);
     if (!claim) return undefined;
     const opened = keyring.open(claim.sealed, about);
@@ -52,7 +51,7 @@ export async function answerOnce<T extends DescMessage>(options: {
     }
     return fromBinary(schema, opened.subarray(requestHash.length));
   };
-  const answer = async (): Promise<MessageShape<T>> => {
+  const answer = async (): Promise<MessageShape<O>> => {
     const first = await recall();
     if (first) return first;
     try {

@@ -1,4 +1,3 @@
-import { toBinary } from "@bufbuild/protobuf";
 import { type ConnectRouter, createClient, type HandlerContext } from "@connectrpc/connect";
 import { asService, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/context";
 import { stateOf } from "@sandgate/kit/dependencies";
@@ -19,9 +18,7 @@ import { ImageRegistryService, type ResolvedImage } from "@sandgate/proto/imager
 import {
   type ListSandboxesRequest,
   type ProvisionSandboxRequest,
-  ProvisionSandboxRequestSchema,
   type ProvisionSandboxResponse,
-  ProvisionSandboxResponseSchema,
   SandboxService,
   type WaitSandboxesRequest,
 } from "@sandgate/proto/sandbox/v1/sandbox";
@@ -134,9 +131,8 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
     let sandboxId = "";
     const response = await answerOnce({
       call,
-      rpc: "ProvisionSandbox",
-      request: toBinary(ProvisionSandboxRequestSchema, request),
-      schema: ProvisionSandboxResponseSchema,
+      method: SandboxService.method.provisionSandbox,
+      request,
       keyring,
       answers: store.answers,
       async work(claimFor) {

@@ -1,4 +1,4 @@
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
 import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/context";
@@ -14,9 +14,7 @@ import { defineSettings } from "@sandgate/kit/settings";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import {
-  AddMemberRequestSchema,
   AddMemberResponseSchema,
-  CreateWorkspaceRequestSchema,
   CreateWorkspaceResponseSchema,
   GetDeletionResponseSchema,
   type Member,
@@ -103,9 +101,8 @@ function createHandlers(
       const userId = userOf(call).id;
       return answerOnce({
         call,
-        rpc: "CreateWorkspace",
-        request: toBinary(CreateWorkspaceRequestSchema, request),
-        schema: CreateWorkspaceResponseSchema,
+        method: WorkspaceService.method.createWorkspace,
+        request,
         keyring,
         answers,
         async work(claimFor) {
@@ -175,9 +172,8 @@ function createHandlers(
       const call = callOf(context);
       return answerOnce({
         call,
-        rpc: "AddMember",
-        request: toBinary(AddMemberRequestSchema, request),
-        schema: AddMemberResponseSchema,
+        method: WorkspaceService.method.addMember,
+        request,
         keyring,
         answers,
         async work(claimFor) {
