@@ -1,4 +1,4 @@
-import type { Document, MongoClient } from "mongodb";
+import { type Document, type MongoClient, ReadConcern } from "mongodb";
 import type { Logger } from "./logging.ts";
 
 /** A transaction that has waited so long for its program's next step was left behind: ours take milliseconds. */
@@ -15,7 +15,7 @@ export function createAbandonedEnder(client: MongoClient, appName: string, logge
   let lookedMs = Number.NEGATIVE_INFINITY;
 
   async function endAbandoned(): Promise<void> {
-    const admin = client.db("admin", { readConcern: { level: "local" } });
+    const admin = client.db("admin", { readConcern: new ReadConcern("local") });
     const isAbandoned = {
       type: "idleSession",
       appName,
