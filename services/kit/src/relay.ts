@@ -1,8 +1,10 @@
 import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
 import type { EventBus } from "./bus.ts";
 import type { Logger } from "./logging.ts";
 import { gauge, type Metrics } from "./metrics.ts";
 import type { OutboxStore, StagedEvent } from "./outbox-store.ts";
+import { createSleeper } from "./sleeper.ts";
 
 export interface Relay {
   /** Ends after what is being published, and lets another replica go on. */
@@ -37,7 +39,7 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
   });
 
   const stopping = new AbortController();
-  const sleeper = createSleeper(stopping.signal);
+  const sleeper = createSleeper();
   const unwatch = outbox.onStaged(() => sleeper.wake());
   let leadsUntil = 0;
   let servedBus: string | undefined;
@@ -102,11 +104,11 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
         logger.warn({ err: error, failures }, "publishing events failed; it is tried again");
       }
       await measure().catch((error: unknown) => logger.warn({ err: error }, "the outbox could not be measured"));
-      if (failures === 0) await sleeper.sleep(renewMs);
-      else
-        await sleeper.sleepThrough(
-          Math.min(lastRetryMs, firstRetryMs * 2 ** (failures - 1)) * (0.5 + Math.random() / 2),
-        );
+      if (failures === 0) await sleeper.sleep(renewMs, stopping.signal);
+      else {
+        const pauseMs = Math.min(lastRetryMs, firstRetryMs * 2 ** (failures - 1)) * (0.5 + Math.random() / 2);
+        await delay(pauseMs, undefined, { signal: stopping.signal, ref: false }).catch(() => undefined);
+      }
     }
     if (leadsUntil > 0) await outbox.resign(holder);
   })();
@@ -122,40 +124,4 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
 
 function idsOf(events: readonly StagedEvent[]): string[] {
   return events.map(({ id }) => id);
-}
-
-interface Sleeper {
-  /** Ends early when woken, at once when that happened since the last sleep. */
-  sleep(ms: number): Promise<void>;
-  /** Ends early only when the signal aborts. */
-  sleepThrough(ms: number): Promise<void>;
-  wake(): void;
-}
-
-function createSleeper(signal: AbortSignal): Sleeper {
-  let woken = false;
-  let onWake: (() => void) | undefined;
-  const wait = (ms: number, wakes: boolean) =>
-    new Promise<void>((resolve) => {
-      const end = () => {
-        clearTimeout(timer);
-        signal.removeEventListener("abort", end);
-        onWake = undefined;
-        if (wakes) woken = false;
-        resolve();
-      };
-      const timer = setTimeout(end, ms);
-      timer.unref();
-      signal.addEventListener("abort", end);
-      if (wakes) onWake = end;
-      if (signal.aborted || (wakes && woken)) end();
-    });
-  return {
-    sleep: (ms) => wait(ms, true),
-    sleepThrough: (ms) => wait(ms, false),
-    wake() {
-      woken = true;
-      onWake?.();
-    },
-  };
 }

@@ -1,4 +1,5 @@
 import type { EventBus } from "@sandgate/kit/bus";
+import { createSleeper } from "@sandgate/kit/sleeper";
 
 /** The topic that says a sandbox's record changed; the body is its id. */
 const topic = "sandbox.changed";
@@ -29,34 +30,11 @@ export function createChanges(bus: EventBus): Changes {
     announce: (sandboxId) => bus.signal(topic, sandboxId),
     listen,
     watch(ids) {
-      let changed = false;
-      let wake = () => {};
+      const sleeper = createSleeper();
       const stop = listen((id) => {
-        if (ids.has(id)) {
-          changed = true;
-          wake();
-        }
+        if (ids.has(id)) sleeper.wake();
       });
-      return {
-        stop,
-        next(ms, signal) {
-          return new Promise((resolve) => {
-            const done = () => {
-              clearTimeout(timer);
-              signal.removeEventListener("abort", done);
-              wake = () => {};
-              changed = false;
-              resolve();
-            };
-            const timer = setTimeout(done, ms);
-            signal.addEventListener("abort", done, { once: true });
-            wake = done;
-            if (changed || signal.aborted) {
-              done();
-            }
-          });
-        },
-      };
+      return { stop, next: (ms, signal) => sleeper.sleep(ms, signal) };
     },
   };
 }

@@ -1,5 +1,5 @@
-import { setTimeout as delay } from "node:timers/promises";
 import type { EventBus } from "@sandgate/kit/bus";
+import { createSleeper } from "@sandgate/kit/sleeper";
 
 /** Signals on it say that something of the sandbox was stored, on whichever replica. */
 export function topicOf(sandboxId: string): string {
@@ -17,16 +17,7 @@ export interface StoredWatch {
 
 /** Watches for what is stored of a sandbox. To miss nothing, watch first and read after. */
 export function watchStored(bus: EventBus, sandboxId: string): StoredWatch {
-  let woken = Promise.withResolvers<void>();
-  const stop = bus.watch(topicOf(sandboxId), () => woken.resolve());
-  return {
-    async next(signal) {
-      const over = new AbortController();
-      const timer = delay(rereadMs, undefined, { signal: AbortSignal.any([signal, over.signal]) });
-      await Promise.race([timer.catch(() => undefined), woken.promise]);
-      over.abort();
-      woken = Promise.withResolvers();
-    },
-    stop,
-  };
+  const sleeper = createSleeper();
+  const stop = bus.watch(topicOf(sandboxId), () => sleeper.wake());
+  return { stop, next: (signal) => sleeper.sleep(rereadMs, signal) };
 }
