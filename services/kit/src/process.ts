@@ -99,7 +99,11 @@ export async function runProcess(o: {
       port: common.adminPort,
       registries: [metrics],
       ready: () => state === "ready",
-      dependencies: async () => ({ ...(await dependencies()), ...(await program?.dependencies()) }),
+      // At once: one after the other they could take longer than /readyz waits for both.
+      async dependencies() {
+        const [outside, own] = await Promise.all([dependencies(), program?.dependencies()]);
+        return { ...outside, ...own };
+      },
     });
     stopOnSignal(async () => {
       state = "stopping";
