@@ -1,5 +1,6 @@
 import { randomBytes, randomInt } from "node:crypto";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
+import type { NetConnectOpts } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -7,6 +8,8 @@ import { makeKeys } from "@sandgate/kit/internal-keys";
 import { type ServiceName, serviceNames } from "@sandgate/kit/service";
 import type { ContainerInfo } from "dockerode";
 import { type Db, MongoClient } from "mongodb";
+import { type Edge, openEdge } from "./edge.ts";
+import { engineSocket } from "./images.ts";
 import { probeMongo, startReplicaSet, type TestReplicaSet } from "./mongo.ts";
 import { findNatsServer, startNats, type TestNats } from "./nats.ts";
 import { defaultImageSetting, listInstallation, removeContainers, withoutSettings } from "./platform.ts";
@@ -18,6 +21,18 @@ const startTimeoutMs = 240_000;
 
 export type Part = "facade" | ServiceName;
 export const parts: readonly Part[] = ["facade", ...serviceNames];
+/** One replica of each part. */
+export const single: Record<Part, number> = {
+  facade: 1,
+  identity: 1,
+  workspace: 1,
+  "image-registry": 1,
+  sandbox: 1,
+  telemetry: 1,
+};
+
+/** What a process depends on over a network. */
+export type Dependency = ServiceName | "mongo" | "nats" | "engine";
 
 /** One process of the distributed form. */
 export interface Replica {
@@ -32,14 +47,16 @@ export interface Replica {
   kill(): Promise<void>;
   /** SIGTERM, and the exit code. */
   terminate(): Promise<number | null>;
-  /** Starts it again on the same ports once it has ended, these settings changed. Resolves when it is ready. */
-  start(settings?: Record<string, string>): Promise<void>;
+  /** Starts it again on the same ports once it has ended, these settings or its code changed. Resolves when it is ready. */
+  start(settings?: Record<string, string>, codeRoot?: string): Promise<void>;
 }
 
 /** The platform as processes of its own on a real MongoDB replica set and a real nats-server, both its own. */
 export interface DistributedPlatform {
   /** Where the first facade is. */
   readonly url: string;
+  /** Where each facade is. */
+  readonly urls: [string, ...string[]];
   /** The operator account. */
   readonly admin: { username: string; password: string };
   /** Each mail is a file here. */
@@ -53,6 +70,8 @@ export interface DistributedPlatform {
   readonly replicas: readonly Replica[];
   /** A replica by its place. */
   replica(part: Part, index: number): Replica;
+  /** The network from all replicas of a part to all of what they depend on; only of a platform that was started with `edges`. */
+  edge(from: Part, to: Dependency): Edge;
   /** Reads a service's database. */
   database(service: ServiceName): Db;
   /** The containers of its sandboxes, in whatever state; of one sandbox when it is named. */
@@ -78,6 +97,10 @@ export async function startDistributed(
     replicas?: Partial<Record<Part, number>>;
     /** Of the MongoDB replica set; one unless given. */
     members?: number;
+    /** Each part reaches what it depends on by a network of its own, which the test can break: `edge`. With one replica of each. */
+    edges?: boolean;
+    /** The folder whose code a replica runs; this one unless given. */
+    codeRoot?(part: Part, index: number): string;
   } = {},
 ): Promise<DistributedPlatform> {
   await using starting = new AsyncDisposableStack();
@@ -102,16 +125,16 @@ export async function startDistributed(
 
   // An address of its own, so that no other platform takes one of its ports before it does, or while a process is down.
   const host = `127.${randomInt(1, 255)}.${randomInt(256)}.${randomInt(1, 255)}`;
-  const places: { part: Part; port: number; adminPort: number }[] = [];
+  const places: { part: Part; port: number; adminPort: number; codeRoot: string }[] = [];
   let port = await findFreePort(host);
   for (const part of parts) {
     for (let index = 0; index < (o.replicas?.[part] ?? 2); index++) {
-      places.push({ part, port: port++, adminPort: port++ });
+      places.push({ part, port: port++, adminPort: port++, codeRoot: o.codeRoot?.(part, index) ?? root });
     }
   }
   const urlsOf = (part: Part) =>
     places.filter((place) => place.part === part).map(({ port }) => `http://${host}:${port}`);
-  const [url = ""] = urlsOf("facade");
+  const [url = "", ...otherUrls] = urlsOf("facade");
   const admin = { username: "admin@localhost", password: randomBytes(12).toString("base64url") };
   const common = {
     ...withoutSettings(process.env),
@@ -134,10 +157,39 @@ export async function startDistributed(
     SANDGATE_SIGNIN_RATE_LIMIT: "0",
     ...o.settings,
   };
-  const replicas = places.map(({ part, port, adminPort }) =>
+  const edges = new Map<string, Edge>();
+  /** The settings by which a part reaches what it depends on over edges. */
+  async function openEdges(part: Part): Promise<Record<string, string>> {
+    const settings: Record<string, string> = {};
+    const add = async (to: Dependency, target: NetConnectOpts, name: string, at: (address: string) => string) => {
+      const listen = { host, port: port++ };
+      const edge = starting.adopt(await openEdge({ listen, to: target }), (each) => each.close());
+      edges.set(`${part} ${to}`, edge);
+      settings[name] = at(`${host}:${listen.port}`);
+    };
+    const socketOf = (address: string) => ({ host: new URL(address).hostname, port: Number(new URL(address).port) });
+    for (const service of serviceNames) {
+      const name = `SANDGATE_${toVariable(service)}_URL`;
+      await add(service, socketOf(urlsOf(service)[0] ?? ""), name, (address) => `http://${address}`);
+    }
+    // Otherwise the driver would go on to the address that the member has in the replica set.
+    await add(
+      "mongo",
+      socketOf(mongo.url),
+      "SANDGATE_DATABASE",
+      (address) => `mongodb://${address}/?directConnection=true&serverSelectionTimeoutMS=5000`,
+    );
+    await add("nats", socketOf(nats.url), "SANDGATE_EVENTS", (address) => natsUrl(part).replace(/[^@]+$/, address));
+    await add("engine", { path: engineSocket }, "SANDGATE_RUNTIME", (address) => `docker://${address}`);
+    return settings;
+  }
+  const ownSettings = new Map<Part, Record<string, string>>();
+  if (o.edges) for (const part of parts) ownSettings.set(part, await openEdges(part));
+  const replicas = places.map(({ part, port, adminPort, codeRoot }) =>
     starting.adopt(
       launchReplica({
         part,
+        codeRoot,
         url: `http://${host}:${port}`,
         adminUrl: `http://${host}:${adminPort}`,
         env: {
@@ -146,6 +198,7 @@ export async function startDistributed(
           SANDGATE_ADMIN_PORT: String(adminPort),
           SANDGATE_EVENTS: natsUrl(part),
           SANDGATE_INTERNAL_KEY_FILE: join(keysFolder, `${part}.jwk.json`),
+          ...ownSettings.get(part),
         },
       }),
       (each) => each.kill(),
@@ -160,6 +213,7 @@ export async function startDistributed(
   const started = starting.move();
   return {
     url,
+    urls: [url, ...otherUrls],
     admin,
     mailFolder: join(folder, "mail"),
     keysFolder,
@@ -170,6 +224,11 @@ export async function startDistributed(
     replica(part, index) {
       const found = replicas.filter((each) => each.part === part)[index];
       if (!found) throw new Error(`there is no replica ${index} of ${part}`);
+      return found;
+    },
+    edge(from, to) {
+      const found = edges.get(`${from} ${to}`);
+      if (!found) throw new Error(`there is no edge from ${from} to ${to}`);
       return found;
     },
     database,
@@ -190,13 +249,14 @@ function toVariable(name: string): string {
 /** Starts a process; `ready` resolves once it says that it is. */
 function launchReplica(o: {
   part: Part;
+  codeRoot: string;
   url: string;
   adminUrl: string;
   env: NodeJS.ProcessEnv;
 }): Replica & { ready(): Promise<void> } {
   const program = o.part === "facade" ? "facade/src/main.ts" : `services/${o.part}/src/main.ts`;
-  const launch = (settings: Record<string, string> = {}) =>
-    startProcess(process.execPath, [join(root, program)], { cwd: root, env: { ...o.env, ...settings } });
+  const launch = (settings: Record<string, string> = {}, codeRoot = o.codeRoot) =>
+    startProcess(process.execPath, [join(codeRoot, program)], { cwd: codeRoot, env: { ...o.env, ...settings } });
   let running = launch();
   const ready = async (): Promise<void> => {
     const deadline = Date.now() + startTimeoutMs;
@@ -218,8 +278,8 @@ function launchReplica(o: {
     },
     kill: () => running.kill(),
     terminate: () => running.stop(60_000),
-    async start(settings) {
-      running = launch(settings);
+    async start(settings, codeRoot) {
+      running = launch(settings, codeRoot);
       await ready();
     },
     ready,
