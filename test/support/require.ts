@@ -1,3 +1,5 @@
+import { messageOf } from "@sandgate/kit/domain-error";
+
 const required = new Set((process.env.SANDGATE_REQUIRE ?? "").split(",").map((name) => name.trim()));
 
 /**
@@ -10,7 +12,7 @@ export async function requireServer(name: string, probe: () => Promise<unknown>)
     await probe();
     return true;
   } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause);
+    const reason = messageOf(cause);
     if (required.has(name)) throw new Error(`SANDGATE_REQUIRE names ${name}, which is missing: ${reason}`, { cause });
     process.stderr.write(`SKIPPED for want of ${name}: ${reason}\n`);
     return false;

@@ -1,3 +1,4 @@
+import { messageOf } from "@sandgate/kit/domain-error";
 import Dockerode from "dockerode";
 import { runtimeAddress } from "./runtime-address.ts";
 
@@ -43,7 +44,7 @@ function openEngine(): Dockerode {
 try {
   await commands[command ?? ""]?.(openEngine());
 } catch (error) {
-  const reason = error instanceof Error ? error.message : String(error);
+  const reason = messageOf(error);
   const code = error instanceof Error && "code" in error ? error.code : undefined;
   const problem =
     command !== "probe" || code === undefined

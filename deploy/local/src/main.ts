@@ -1,3 +1,4 @@
+import { messageOf } from "@sandgate/kit/errors";
 import { stopOnSignal } from "@sandgate/kit/host";
 import { createLogger } from "@sandgate/kit/logging";
 import { openPlatform, type Platform } from "./platform.ts";
@@ -5,7 +6,7 @@ import { readLocalSettings } from "./settings.ts";
 
 /** The whole platform in one process, as `npm start` runs it. Says in one line why it can't start, with exit code 1. */
 function fail(error: unknown): never {
-  const message = error instanceof Error ? error.message : String(error);
+  const message = messageOf(error);
   const detailed = /^(debug|trace)$/.test(process.env.SANDGATE_LOG_LEVEL ?? "") && error instanceof Error;
   process.stderr.write(`sandgate: ${detailed ? error.stack : message}\n`);
   process.exit(1);

@@ -1,5 +1,6 @@
 import { mkdir, rename, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
+import { messageOf } from "@sandgate/kit/errors";
 import { newId } from "@sandgate/kit/ids";
 import type { Logger } from "@sandgate/kit/logging";
 import { type Repetition, repeat } from "@sandgate/kit/repeat";
@@ -133,7 +134,7 @@ export function createMailQueue(o: {
       const mail: Mail = JSON.parse(Buffer.from(keyring.open(sealed, place(id))).toString());
       await transport.send(id, mail);
     } catch (error) {
-      state = error instanceof Error ? error.message : String(error);
+      state = messageOf(error);
       logger.warn({ err: error, mail: id }, "a mail could not be sent; it is tried again later");
       await store.postponeMail(id, now() + retryDelayMs(attempts));
       return;

@@ -3,7 +3,7 @@ import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
 import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/context";
 import { stateOf } from "@sandgate/kit/dependencies";
-import { DomainError, invalid } from "@sandgate/kit/errors";
+import { DomainError, invalid, messageOf } from "@sandgate/kit/errors";
 import { answerOnce } from "@sandgate/kit/idempotency";
 import { newId } from "@sandgate/kit/ids";
 import { type OpenedStore, openStore } from "@sandgate/kit/open-store";
@@ -426,10 +426,6 @@ function parseSetting<T>(name: string, parse: () => T): T {
   try {
     return parse();
   } catch (error) {
-    throw new SettingsError([`${name}: ${describe(error)}`]);
+    throw new SettingsError([`${name}: ${messageOf(error)}`]);
   }
-}
-
-function describe(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

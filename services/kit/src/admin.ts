@@ -1,9 +1,6 @@
 import Fastify from "fastify";
-import type { Dependencies } from "./dependencies.ts";
+import { type Dependencies, statesOf } from "./dependencies.ts";
 import { gauge, type Metrics, printMetrics } from "./metrics.ts";
-
-/** How long the check of dependencies may hold up an answer. */
-const checkTimeoutMs = 2_000;
 
 export interface AdminServer {
   /** "http://127.0.0.1:9090" */
@@ -36,7 +33,7 @@ export async function startAdminServer(o: AdminOptions): Promise<AdminServer> {
     labelNames: ["dependency"],
     async collect() {
       this.reset();
-      for (const [dependency, state] of Object.entries(await checkDependencies(o))) {
+      for (const [dependency, state] of Object.entries(await statesOf(o.dependencies()))) {
         this.set({ dependency }, state === "ok" ? 1 : 0);
       }
     },
@@ -45,7 +42,7 @@ export async function startAdminServer(o: AdminOptions): Promise<AdminServer> {
   app.get("/healthz", async () => ({ status: "ok" }));
   app.get("/readyz", async (_request, reply) => {
     const ready = o.ready();
-    return reply.code(ready ? 200 : 503).send({ ready, dependencies: await checkDependencies(o) });
+    return reply.code(ready ? 200 : 503).send({ ready, dependencies: await statesOf(o.dependencies()) });
   });
   app.get("/metrics", async (_request, reply) => {
     return reply.type("text/plain; version=0.0.4; charset=utf-8").send(await printMetrics(o.registries));
@@ -53,15 +50,4 @@ export async function startAdminServer(o: AdminOptions): Promise<AdminServer> {
 
   const url = await app.listen({ host: o.host, port: o.port });
   return { url, close: () => app.close() };
-}
-
-async function checkDependencies(o: AdminOptions): Promise<Dependencies> {
-  const { promise, resolve } = Promise.withResolvers<Dependencies>();
-  const timer = setTimeout(() => resolve({ dependencies: "no answer in time" }), checkTimeoutMs);
-  const failed = (error: unknown) => ({ dependencies: error instanceof Error ? error.message : String(error) });
-  try {
-    return await Promise.race([promise, o.dependencies().catch(failed)]);
-  } finally {
-    clearTimeout(timer);
-  }
 }

@@ -74,6 +74,11 @@ export class DomainError extends Error {
   }
 }
 
+/** What went wrong in words, whatever was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
 /** A VALIDATION_ERROR with one violation. */
 export function invalid(field: string, issue: string): DomainError {
   return new DomainError("VALIDATION_ERROR", `${field}: ${issue}`, { violations: [{ field, issue }] });

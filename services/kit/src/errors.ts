@@ -7,6 +7,7 @@ import { DomainError, type DomainErrorOptions, type Reason, reasons } from "./do
 export {
   DomainError,
   invalid,
+  messageOf,
   type Reason,
   reasons,
   type Violation,

@@ -1,6 +1,7 @@
 import { chmod, mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { exportJWK, generateKeyPair, importJWK, type JSONWebKeySet, type JWK } from "jose";
+import { messageOf } from "./domain-error.ts";
 import { createTokenSigner, createTokenVerifier, type TokenSigner, type TokenVerifier } from "./internal-auth.ts";
 import type { Logger } from "./logging.ts";
 import { openKeyring } from "./sealing.ts";
@@ -95,10 +96,6 @@ async function followFile<T>(
   };
   const timer = setInterval(reread, o.rereadEveryMs ?? rereadEveryMs).unref();
   return { current: () => current, close: () => clearInterval(timer) };
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
 
 /**

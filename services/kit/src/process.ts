@@ -10,6 +10,7 @@ import type { EventBus } from "./bus.ts";
 import { createCallingTransport, createRemoteTransport, createServedTransport } from "./clients.ts";
 import { asService } from "./context.ts";
 import { type Dependencies, stateOf } from "./dependencies.ts";
+import { messageOf } from "./domain-error.ts";
 import { startServiceHost, stopOnSignal } from "./host.ts";
 import type { TokenSigner } from "./internal-auth.ts";
 import { openTokenSigner, openTokenVerifier } from "./internal-keys.ts";
@@ -263,8 +264,4 @@ function isDatabaseAway(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   if (/^Mongo(Parse|InvalidArgument|API|MissingDependency)/.test(error.name)) return false;
   return error.name.startsWith("Mongo") || isDatabaseAway(error.cause);
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

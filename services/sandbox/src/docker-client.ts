@@ -1,5 +1,5 @@
 import { untilAborted } from "@sandgate/kit/abort";
-import { DomainError } from "@sandgate/kit/errors";
+import { DomainError, messageOf } from "@sandgate/kit/errors";
 import Docker from "dockerode";
 
 export type Engine = Docker;
@@ -45,9 +45,10 @@ export function statusOf(error: unknown): number | undefined {
 }
 
 /** The engine's own words, without what the client wraps around them. */
-export function messageOf(error: unknown): string {
-  const text = error instanceof Error ? error.message : String(error);
-  return text.replace(/^\(HTTP code \d+\) .*? - /s, "").trim();
+export function engineMessageOf(error: unknown): string {
+  return messageOf(error)
+    .replace(/^\(HTTP code \d+\) .*? - /s, "")
+    .trim();
 }
 
 /** RUNTIME_UNAVAILABLE for what is no answer about a sandbox; the engine's words stay in the cause, for the log. */

@@ -1,5 +1,5 @@
 import { DomainError } from "@sandgate/kit/errors";
-import { type Engine, messageOf, statusOf, unavailable } from "./docker-client.ts";
+import { type Engine, engineMessageOf, statusOf, unavailable } from "./docker-client.ts";
 import type { PullRequest } from "./runtime.ts";
 
 /** A pull as the port describes it. The engine skips the registry for a digest it has: authorization is the registry service's. */
@@ -51,7 +51,7 @@ function throwIfFailure(line: string): void {
  */
 export function explainPullFailure(error: unknown, registryHost: string): DomainError {
   if (statusOf(error) === undefined) return unavailable(error);
-  const message = messageOf(error);
+  const message = engineMessageOf(error);
   const cause = { cause: error };
   if (/manifest unknown|name unknown|not found: |repository .* not found|no such image/i.test(message)) {
     return new DomainError("IMAGE_NOT_FOUND_IN_REGISTRY", `The image was not found at ${registryHost}.`, cause);

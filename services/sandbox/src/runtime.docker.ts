@@ -3,7 +3,15 @@ import { setTimeout as delay } from "node:timers/promises";
 import { DomainError } from "@sandgate/kit/errors";
 import type { Logger } from "@sandgate/kit/logging";
 import type { Container, ContainerCreateOptions, ContainerInfo, ContainerInspectInfo } from "dockerode";
-import { callEngine, type Engine, messageOf, openEngine, statusOf, unavailable, unless } from "./docker-client.ts";
+import {
+  callEngine,
+  type Engine,
+  engineMessageOf,
+  openEngine,
+  statusOf,
+  unavailable,
+  unless,
+} from "./docker-client.ts";
 import { createIsolation, recheckMs } from "./docker-isolation.ts";
 import { endedForMemory } from "./docker-memory.ts";
 import { networkName } from "./docker-network.ts";
@@ -166,7 +174,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     try {
       return await callEngine((abortSignal) => engine.createContainer({ ...describe(spec), abortSignal }));
     } catch (error) {
-      const message = messageOf(error);
+      const message = engineMessageOf(error);
       if (limitsDisk && /storage-opt|storage driver.*(quota|size)/i.test(message)) {
         limitsDisk = false;
         logger.warn({ reason: message }, "the engine's storage has no size limit for containers");
@@ -190,7 +198,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
       );
     } catch (error) {
       const status = statusOf(error);
-      const isConfiguration = status === 400 || (status === 500 && configurationFault.test(messageOf(error)));
+      const isConfiguration = status === 400 || (status === 500 && configurationFault.test(engineMessageOf(error)));
       throw isConfiguration ? refused(error) : error;
     }
   }
@@ -344,7 +352,7 @@ function rethrowUnavailable(error: unknown): never {
 
 /** PROVISIONING_FAILED in the engine's words, without the layers they came through. */
 function refused(error: unknown): DomainError {
-  const words = messageOf(error)
+  const words = engineMessageOf(error)
     .replace(/^.*(unable to start container process|container init|create failed): /s, "")
     .replace(/: unknown$/, "");
   return new DomainError("PROVISIONING_FAILED", `The container could not be started: ${words}`, { cause: error });

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { messageOf } from "@sandgate/kit/errors";
 import type { Logger } from "@sandgate/kit/logging";
 import { counter, gauge, type Metrics } from "@sandgate/kit/metrics";
 import { repeat } from "@sandgate/kit/repeat";
@@ -295,7 +296,7 @@ export function startCollector(o: {
     try {
       await Promise.race([observe(watching), listOver(watching, inOrder)]);
     } catch (error) {
-      state = error instanceof Error ? error.message : String(error);
+      state = messageOf(error);
       throw error;
     } finally {
       over.abort();

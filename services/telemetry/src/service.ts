@@ -3,7 +3,7 @@ import { type ConnectRouter, createClient, type HandlerContext } from "@connectr
 import { untilAborted } from "@sandgate/kit/abort";
 import { asService, callOf, workspaceOf } from "@sandgate/kit/context";
 import { stateOf } from "@sandgate/kit/dependencies";
-import { DomainError, invalid } from "@sandgate/kit/errors";
+import { DomainError, invalid, messageOf } from "@sandgate/kit/errors";
 import type { Logger } from "@sandgate/kit/logging";
 import { counter } from "@sandgate/kit/metrics";
 import { openStore } from "@sandgate/kit/open-store";
@@ -165,7 +165,7 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
         const { installationId } = await sandboxes
           .getInstallation({}, asService({ signal }))
           .catch((error: unknown) => {
-            trouble = `the sandbox service can't be asked: ${error instanceof Error ? error.message : error}`;
+            trouble = `the sandbox service can't be asked: ${messageOf(error)}`;
             throw error;
           });
         const engine = openEngine(installationId);
