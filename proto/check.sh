@@ -1,19 +1,18 @@
 #!/bin/sh
-# The contract's checks: `lint` (style), `breaking` (against the last commit of main), `generated` (proto/gen is what buf
-# generates); all of them when none is named. Exit code 77 means that a check could not be made here.
+# The contract's checks: `lint` (style), `breaking` (against the version of deploy/upgrade-from), `generated` (proto/gen is
+# what buf generates); all of them when none is named. Exit code 77 means that a check could not be made here.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 PATH=$PWD/node_modules/.bin:$PATH
 
 check_lint() { buf lint && buf format --diff --exit-code; }
 
-# On a branch the last commit that it shares with main; on main itself, and in a fresh clone of it, what is not committed yet.
 check_breaking() {
-  if ! git rev-parse --verify --quiet HEAD >/dev/null 2>&1; then
-    echo "skipped: this is no git clone, so there is nothing to compare with"
+  base=$(cat deploy/upgrade-from)
+  if ! git cat-file -e "$base^{commit}" 2>/dev/null; then
+    echo "the commit of deploy/upgrade-from, $base, is not in this clone's history"
     return 77
   fi
-  base=$(git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
   buf breaking --against "$(git rev-parse --git-common-dir)#format=git,ref=$base"
 }
 
