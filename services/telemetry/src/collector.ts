@@ -4,6 +4,7 @@ import type { Logger } from "@sandgate/kit/logging";
 import { counter, gauge, type Metrics } from "@sandgate/kit/metrics";
 import { repeat } from "@sandgate/kit/repeat";
 import type { Shards } from "@sandgate/kit/shards";
+import { createSleeper, type Sleeper } from "@sandgate/kit/sleeper";
 import { createBatcher } from "./batches.ts";
 import type { ChunkKind } from "./chunks.ts";
 import type { Container, ContainerEvent, Engine } from "./engine.ts";
@@ -114,7 +115,7 @@ export function startCollector(o: {
       ended: ended.signal,
       signal: AbortSignal.any([signal, left.signal]),
     };
-    let sampleNow = (): void => undefined;
+    const sampling = createSleeper();
     const guard = async (kind: ChunkKind, work: (writer: SourceWriter) => Promise<void>) => {
       try {
         const source = {
@@ -134,16 +135,12 @@ export function startCollector(o: {
       }
     };
     const read = guard("logs", (writer) => followLogs(following, writer));
-    const sampled = guard("metrics", (writer) =>
-      followMetrics(following, writer, (wake) => {
-        sampleNow = wake;
-      }),
-    );
+    const sampled = guard("metrics", (writer) => followMetrics(following, writer, sampling));
     return {
       container,
       done: Promise.all([read, sampled]).then(() => undefined),
       end: () => ended.abort(),
-      sample: () => sampleNow(),
+      sample: () => sampling.wake(),
       leave: () => left.abort(),
     };
   }
@@ -220,15 +217,11 @@ export function startCollector(o: {
   async function followMetrics(
     { container, ended, signal }: Following,
     writer: SourceWriter,
-    onDemand: (wake: () => void) => void,
+    sleeper: Sleeper,
   ): Promise<void> {
-    let wake = (): void => undefined;
-    onDemand(() => wake());
+    const over = AbortSignal.any([signal, ended]);
     while (!ended.aborted) {
       const nextMs = performance.now() + times.sampleMs;
-      const woken = new Promise<void>((resolve) => {
-        wake = resolve;
-      });
       try {
         const sample = await sampleLimiter(() => engine.sample(container.id, signal));
         if (sample) await writer.write({ metrics: [sample] }, String(sample.timeNs), false);
@@ -237,7 +230,7 @@ export function startCollector(o: {
         // A moved cursor needs no more than to be known; a sample lost to an engine that can't be read is the past.
         if (!(error instanceof CursorMoved)) logger.debug({ err: error }, "no sample could be taken");
       }
-      await sleep(Math.max(0, nextMs - performance.now()), [signal, ended], woken);
+      await sleeper.sleep(Math.max(0, nextMs - performance.now()), over);
     }
     signal.throwIfAborted();
     // The engine has no counters of a container that has ended, so the last sample is the one its killing or its timer gave.
@@ -337,11 +330,3 @@ export function startCollector(o: {
 }
 
 class LastWordsOver extends Error {}
-
-/** Waits for the time, one of the signals, or `woken`. */
-async function sleep(ms: number, signals: readonly AbortSignal[], woken: Promise<void>): Promise<void> {
-  const over = new AbortController();
-  const timer = delay(ms, undefined, { signal: AbortSignal.any([...signals, over.signal]) }).catch(() => undefined);
-  await Promise.race([timer, woken]);
-  over.abort();
-}
