@@ -1,5 +1,6 @@
-import { readFile } from "node:fs/promises";
-import { join } from "node:path";
+import { readFile, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { type JetStreamManager, jetstreamManager } from "@nats-io/jetstream";
 import { connect, type NatsConnection } from "@nats-io/transport-node";
 import { serviceNames } from "@sandgate/kit/service";
@@ -123,5 +124,22 @@ describe.runIf(await requireServer("nats", findNatsServer))("the users of deploy
     const { jsm } = await connectAs("operator");
     const info = await jsm.streams.update("SANDGATE", { description: "changed" });
     expect(info.config.description).toBe("changed");
+  });
+
+  test("a handshake that took too long is no refusal, and is tried again", async () => {
+    const hasty = ", timeout: 0.000001";
+    const strict = await startNats({ config: `authorization { user: sandbox, password: secret${hasty} }` });
+    try {
+      const opening = openBus({ url: strict.url.replace("//", "//sandbox:secret@"), service: "sandbox" });
+      opening.catch(() => undefined);
+      await delay(500);
+      const file = join(dirname(strict.storageFolder), "nats.conf");
+      await writeFile(file, (await readFile(file, "utf8")).replace(hasty, ""));
+      await strict.kill();
+      await strict.start();
+      await (await opening).close();
+    } finally {
+      await strict.stop();
+    }
   });
 });

@@ -115,7 +115,9 @@ async function connectAtLast(logger: Logger, attempt: () => Promise<NatsConnecti
     try {
       return await attempt();
     } catch (error) {
-      if (error instanceof errors.AuthorizationError) throw new Error("NATS refuses the credentials", { cause: error });
+      // A handshake that took longer than the server waits is no refusal: many processes starting at once are slow.
+      const refused = error instanceof errors.AuthorizationError && !/timeout/i.test(error.message);
+      if (refused) throw new Error("NATS refuses the credentials", { cause: error });
       if (error instanceof errors.InvalidArgumentError) throw error;
       if (failures % 20 === 0) logger.warn({ err: error }, "waiting for NATS");
       await delay(reconnectMs);
