@@ -60,13 +60,28 @@ test("keys don't share a limit", async () => {
   expect(await facade?.take("b", 1)).toMatchObject({ allowed: true });
 });
 
-test("a count that can't be reached is replaced by the facade's own", async () => {
+test("a count that can't be reached is replaced by the facade's own, and asked again after a while", async () => {
+  const clock = { ms: 1_000 };
+  const now = () => clock.ms;
+  const shared = createCount(clock);
+  let tries = 0;
+  let isAway = true;
   const limiter = createSharedRateLimiter({
-    draw: () => Promise.reject(new Error("down")),
-    fallback: createLocalRateLimiter(),
+    draw(...asked) {
+      tries += 1;
+      return isAway ? Promise.reject(new Error("down")) : shared.draw(...asked);
+    },
+    fallback: createLocalRateLimiter(now),
     logger,
+    now,
   });
   expect(await limiter.take("a", 2)).toMatchObject({ allowed: true, remaining: 1 });
   expect(await limiter.take("a", 2)).toMatchObject({ allowed: true, remaining: 0 });
   expect(await limiter.take("a", 2)).toMatchObject({ allowed: false });
+  // Each try may take as long as a deadline.
+  expect(tries).toBe(1);
+  isAway = false;
+  clock.ms += 2_000;
+  expect(await limiter.take("a", 2)).toMatchObject({ allowed: true });
+  expect(tries).toBe(2);
 });

@@ -21,6 +21,8 @@ export interface Drawn {
 /** A lot is this part of a limit, and at least one request: so small that lots left over elsewhere hardly matter. */
 const lotsPerLimit = 30;
 const maxKeys = 200_000;
+/** A count that could not be reached is asked again after this time; meanwhile no request waits for it. */
+const awayMs = 2_000;
 
 /**
  * A limiter whose counts are shared by all facades: each draws small lots from one count, so the sum never exceeds the
@@ -36,6 +38,7 @@ export function createSharedRateLimiter(o: {
   const now = o.now ?? (() => performance.now());
   const lots = new Map<string, Lot>();
   const drawing = new Map<string, Promise<Lot>>();
+  let awayUntil = 0;
 
   function currentLot(key: string): Lot | undefined {
     const lot = lots.get(key);
@@ -62,6 +65,7 @@ export function createSharedRateLimiter(o: {
 
   return {
     async take(key, limit) {
+      if (now() < awayUntil) return o.fallback.take(key, limit);
       try {
         for (;;) {
           const lot = currentLot(key);
@@ -77,6 +81,7 @@ export function createSharedRateLimiter(o: {
           if (drawn.left === 0 && drawn.remaining === 0) return standingOf(drawn, limit, false);
         }
       } catch (error) {
+        awayUntil = now() + awayMs;
         o.logger.warn({ err: error }, "the shared count of requests can't be reached, so this facade counts alone");
         return o.fallback.take(key, limit);
       }
