@@ -82,11 +82,26 @@ export async function buildImage(
     id,
     reference,
     async remove() {
-      const containers = await engine.listContainers({ all: true, filters: { ancestor: [id] } });
-      await Promise.all(containers.map(({ Id }) => engine.getContainer(Id).remove({ force: true, v: true })));
+      for (let users = await listUsers(engine, id); users.length > 0; users = await listUsers(engine, id)) {
+        await Promise.all(users.map((user) => removeContainer(engine, user)));
+      }
       await engine.getImage(id).remove({ force: true });
     },
   };
+}
+
+/** The ids of the containers of an image, in whatever state. */
+async function listUsers(engine: Docker, imageId: string): Promise<string[]> {
+  const containers = await engine.listContainers({ all: true, filters: { ancestor: [imageId] } });
+  return containers.map(({ Id }) => Id);
+}
+
+/** One that somebody else removes at the same time is no failure. */
+async function removeContainer(engine: Docker, id: string): Promise<void> {
+  const removal = engine.getContainer(id).remove({ force: true, v: true });
+  await removal.catch((error: { statusCode?: number }) => {
+    if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
+  });
 }
 
 /** The repository and the tag of a reference that has a tag. */
