@@ -1,6 +1,7 @@
 // A process of the bench of transports: `node … <role> <way> <folder> <where the services are, as JSON>`.
 import { join } from "node:path";
 import { createClient, type Transport } from "@connectrpc/connect";
+import { createConnectTransport } from "@connectrpc/connect-node";
 import { openFacade } from "@sandgate/facade";
 import { openIdentityService } from "@sandgate/identity";
 import { openLocalBus } from "@sandgate/kit/bus.local";
@@ -8,9 +9,11 @@ import { createCallingTransport, createInMemoryNetwork, createRemoteTransport } 
 import { asFacade, type UserCaller } from "@sandgate/kit/context";
 import { startServiceHost } from "@sandgate/kit/host";
 import { newId } from "@sandgate/kit/ids";
+import type { TokenSigner } from "@sandgate/kit/internal-auth";
 import { openTokenSigner, openTokenVerifier } from "@sandgate/kit/internal-keys";
 import { createLogger } from "@sandgate/kit/logging";
 import { createMetrics } from "@sandgate/kit/metrics";
+import { createReplicatedTransport } from "@sandgate/kit/replicas";
 import { openKeyring } from "@sandgate/kit/sealing";
 import type { RunningService, ServiceName } from "@sandgate/kit/service";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
@@ -30,10 +33,14 @@ const bus = await openLocalBus({ file: join(folder, `${role}-${way}-events.sqlit
 
 type Transports = (service: ServiceName) => Transport;
 
-/** The way from a caller to each service in the other process, over Connect's protocols. */
-async function openRemote(caller: string, addresses: Addresses, protocol: "connect" | "grpc"): Promise<Transports> {
+/** The way from a caller to each service in the other process. */
+async function openRemote(
+  caller: string,
+  addresses: Addresses,
+  open: (o: { url: string; signer: TokenSigner; audience: ServiceName }) => Transport,
+): Promise<Transports> {
   const signer = await openTokenSigner({ caller, file: join(folder, `${caller}.jwk.json`), logger });
-  return (audience) => createRemoteTransport({ url: addresses[audience] ?? nowhere, signer, audience, protocol });
+  return (audience) => open({ url: addresses[audience] ?? nowhere, signer, audience });
 }
 
 const openers: Record<Way, (addresses: Addresses) => Promise<Transports>> = {
@@ -45,16 +52,22 @@ const openers: Record<Way, (addresses: Addresses) => Promise<Transports>> = {
     }
     return (service) => network.transport("facade", service);
   },
-  connect: (addresses) => openRemote("facade", addresses, "connect"),
-  grpc: (addresses) => openRemote("facade", addresses, "grpc"),
-  async "grpc-js"(addresses) {
-    const signer = await openTokenSigner({ caller: "facade", file: join(folder, "facade.jwk.json"), logger });
-    return (audience) => {
-      const { host } = new URL(addresses[audience] ?? nowhere);
-      const inner = createGrpcJsTransport({ address: `ipv4:${host}`, readMaxBytes });
-      return createCallingTransport({ inner, signer, audience });
-    };
-  },
+  connect: (addresses) => openRemote("facade", addresses, createRemoteTransport),
+  "connect-node": (addresses) =>
+    openRemote("facade", addresses, ({ url, ...o }) => {
+      const inner = createReplicatedTransport({
+        urls: [url],
+        open: (baseUrl, sessionManager) =>
+          createConnectTransport({ baseUrl, sessionManager, readMaxBytes, httpVersion: "2", useBinaryFormat: true }),
+      });
+      return createCallingTransport({ ...o, inner });
+    }),
+  grpc: (addresses) => openRemote("facade", addresses, (o) => createRemoteTransport({ ...o, protocol: "grpc" })),
+  "grpc-js": (addresses) =>
+    openRemote("facade", addresses, ({ url, ...o }) => {
+      const inner = createGrpcJsTransport({ address: `ipv4:${new URL(url).host}`, readMaxBytes });
+      return createCallingTransport({ ...o, inner });
+    }),
 };
 
 /** The services that sign a user in and hold workspaces, as they are, on SQLite files in the folder. */
@@ -77,7 +90,7 @@ const roles: Record<string, () => Promise<unknown>> = {
   /** The services, each with a host of its own. Tells where each is. */
   async services() {
     const addresses: Addresses = {};
-    const services = await openServices(await openRemote("workspace", addresses, "connect"));
+    const services = await openServices(await openRemote("workspace", addresses, createRemoteTransport));
     for (const [service, running] of services) {
       const routes = running.routes.bind(running);
       const verifier = await openTokenVerifier({ audience: service, file: join(folder, "jwks.json"), logger });

@@ -12,11 +12,12 @@ import { type Figure, median } from "./figure.ts";
 import { processorMs } from "./process-figures.ts";
 
 /**
- * How the facade's calls may reach a service: in its own process; over HTTP/2 with Connect's clients for the Connect
- * protocol and for gRPC; with grpc-js behind Connect's interface of a transport.
+ * How the facade's calls may reach a service: in its own process; over HTTP/2 by the Connect protocol with the kit's client
+ * or with Connect's own; by gRPC with Connect's client, or with grpc-js behind Connect's interface of a transport.
  */
-export type Way = "in-process" | "connect" | "grpc" | "grpc-js";
-const ways: readonly Way[] = ["in-process", "connect", "grpc", "grpc-js"];
+export type Way = "in-process" | "connect" | "connect-node" | "grpc" | "grpc-js";
+const ways: readonly Way[] = ["in-process", "connect", "connect-node", "grpc", "grpc-js"];
+/** The default between processes, which the others should not undercut. */
 const standard: Way = "connect";
 
 /** Where the services of the other process are. */
@@ -86,39 +87,29 @@ export async function measureTransports(): Promise<Figure[]> {
   }
 
   const usual = lines.find(({ way }) => way === standard)?.hop ?? [];
-  return lines.flatMap(({ way, whole, hop }) => [
-    compare({
-      what: `facade and hop (${way}), of the hop alone`,
-      // In one process there is no hop to speak of.
-      aim: way === "in-process" ? "none" : "at most 2.2",
-      costs: whole,
-      against: hop,
-    }),
-    compare({
-      what: `hop (${way}), of one over ${standard}`,
-      aim: way === "in-process" ? "none" : "at least 1, or it should be the default",
-      costs: hop,
-      against: usual,
-    }),
-  ]);
+  const aimOf = (way: Way, aim: string) => (way === "in-process" ? "none, being no hop" : aim);
+  return [
+    ...lines.map(({ way, whole, hop }) =>
+      compare(`facade and hop (${way}), of the hop alone`, aimOf(way, "at most 2.2"), whole, hop),
+    ),
+    ...lines
+      .filter(({ way }) => way !== standard)
+      .map(({ way, hop }) => compare(`hop (${way}), of one over ${standard}`, aimOf(way, "above 1"), hop, usual)),
+  ];
 }
 
 /** The ratio of two costs in each round. */
-function compare(o: { what: string; aim: string; costs: readonly Cost[]; against: readonly Cost[] }): Figure {
-  const ratios = o.costs.map((cost, round) => total(cost) / total(o.against[round] ?? nothing));
+function compare(what: string, aim: string, costs: readonly Cost[], against: readonly Cost[]): Figure {
+  const ratios = costs.map((cost, round) => total(cost) / total(against[round] ?? nothing));
   const show = (costs: readonly Cost[]) => {
     const [all, caller, service] = [total, (cost: Cost) => cost.caller, (cost: Cost) => cost.service].map((of) =>
       median(costs.map(of)).toFixed(0),
     );
     return `${all} us (${caller} and the service's ${service})`;
   };
-  return {
-    what: o.what,
-    value: median(ratios),
-    unit: "",
-    aim: o.aim,
-    detail: `${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)} in ${rounds} rounds; ${show(o.costs)} of processor time against ${show(o.against)}`,
-  };
+  const [least, most] = [Math.min(...ratios).toFixed(2), Math.max(...ratios).toFixed(2)];
+  const detail = `${least} to ${most} in ${rounds} rounds; ${show(costs)} of processor time against ${show(against)}`;
+  return { what, value: median(ratios), unit: "", aim, detail };
 }
 
 const nothing: Cost = { caller: Number.NaN, service: Number.NaN };
