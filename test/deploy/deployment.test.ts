@@ -162,6 +162,11 @@ describe("network", () => {
       expect(callers?.toSorted()).toEqual(processNames.filter((caller) => calledBy(caller).includes(name)).toSorted());
     },
   );
+
+  test("kubernetes: MongoDB and NATS may stand in the same namespace", () => {
+    for (const { metadata, spec } of readKubernetes("base/network-policies.yaml"))
+      expect(spec.podSelector, metadata.name).not.toEqual({});
+  });
 });
 
 /** The services whose transport a process asks for in its source, but for itself. */
