@@ -23,6 +23,7 @@ export interface RequestOptions {
 
 /** Sends one request, and checks what holds for every answer of the service: its request id, and an error's envelope. */
 export interface Client {
+  /** Where the next request goes. */
   readonly url: string;
   send(method: string, path: string, options?: RequestOptions): Promise<Answer>;
   get(path: string, options?: RequestOptions): Promise<Answer>;
@@ -31,10 +32,14 @@ export interface Client {
   delete(path: string, options?: RequestOptions): Promise<Answer>;
 }
 
-export function createClient(url: string): Client {
+/** A client of one server, or of several in turn. */
+export function createClient(...urls: [string, ...string[]]): Client {
+  let turn = 0;
+  const nextUrl = () => urls[turn++ % urls.length] ?? urls[0];
+
   async function send(method: string, path: string, options: RequestOptions = {}): Promise<Answer> {
     const hasBody = options.body !== undefined || options.raw !== undefined;
-    const response = await fetch(url + path, {
+    const response = await fetch(nextUrl() + path, {
       method,
       redirect: "manual",
       headers: {
@@ -57,7 +62,9 @@ export function createClient(url: string): Client {
     return answer;
   }
   return {
-    url,
+    get url() {
+      return nextUrl();
+    },
     send,
     get: (path, options) => send("GET", path, options),
     post: (path, body, options) => send("POST", path, { ...options, body }),

@@ -10,7 +10,7 @@ let owner: Tenant;
 let other: Tenant;
 
 beforeAll(async () => {
-  target = await openTarget({ SANDGATE_READINESS_TIMEOUT_SECONDS: "3" });
+  target = await openTarget();
   [owner, other] = [await target.newTenant(), await target.newTenant()];
 });
 afterAll(() => target?.close());

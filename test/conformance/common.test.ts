@@ -10,7 +10,7 @@ let target: Target;
 let user: Tenant;
 
 beforeAll(async () => {
-  target = await openTarget({ SANDGATE_REDIRECT_URIS: "https://app.example.com/signed-in" });
+  target = await openTarget();
   user = await target.newTenant();
 });
 afterAll(() => target?.close());

@@ -1,7 +1,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { startDistributed } from "../support/distributed.ts";
+import { type DistributedPlatform, single, startDistributed } from "../support/distributed.ts";
 import { startPlatform } from "../support/platform.ts";
 import { type Client, createClient, expectStatus, uniqueName } from "./client.ts";
 
@@ -34,43 +34,54 @@ const given = process.env.SANDGATE_CONFORMANCE_URL;
 /** Whether a target has the settings that it is opened with: one that runs already has its own. */
 export const hasSettings = given === undefined;
 
+/** What the suite asks of a platform beyond the defaults, so that most of its files can share one. */
+export const suiteSettings = {
+  SANDGATE_RATE_LIMIT: "100000",
+  SANDGATE_SIGNIN_RATE_LIMIT: "100000",
+  SANDGATE_READINESS_TIMEOUT_SECONDS: "10",
+  SANDGATE_REDIRECT_URIS: "https://app.example.com/signed-in",
+  SANDGATE_WORKSPACE_MAX_SANDBOXES: "20",
+};
+
+let shared: DistributedPlatform | undefined;
+
+/** From now on the distributed form is under test: this platform, or one of its own where a test asks for other settings. */
+export function testDistributed(platform: DistributedPlatform): void {
+  shared = platform;
+}
+
 /**
  * Opens the service at SANDGATE_CONFORMANCE_URL, with its operator in SANDGATE_CONFORMANCE_USERNAME and _PASSWORD and its
- * folder of mails in SANDGATE_CONFORMANCE_MAIL, or starts a platform with these settings: the one-process one, or with
- * SANDGATE_CONFORMANCE_FORM=distributed one of many processes.
+ * folder of mails in SANDGATE_CONFORMANCE_MAIL, or starts a platform with these settings beside the suite's.
  */
-export async function openTarget(settings: Record<string, string> = {}): Promise<Target> {
+export async function openTarget(settings?: Record<string, string>): Promise<Target> {
   if (given !== undefined) {
     const { SANDGATE_CONFORMANCE_USERNAME, SANDGATE_CONFORMANCE_PASSWORD, SANDGATE_CONFORMANCE_MAIL } = process.env;
     return describeTarget({
-      url: given,
-      username: SANDGATE_CONFORMANCE_USERNAME ?? "admin@localhost",
-      password: SANDGATE_CONFORMANCE_PASSWORD ?? "",
+      urls: [given],
+      admin: {
+        username: SANDGATE_CONFORMANCE_USERNAME ?? "admin@localhost",
+        password: SANDGATE_CONFORMANCE_PASSWORD ?? "",
+      },
       mailFolder: SANDGATE_CONFORMANCE_MAIL ?? "data/mail",
-      close: async () => {},
+      stop: async () => {},
     });
   }
-  const start = process.env.SANDGATE_CONFORMANCE_FORM === "distributed" ? startDistributed : startPlatform;
-  const platform = await start({
-    settings: { SANDGATE_RATE_LIMIT: "100000", SANDGATE_SIGNIN_RATE_LIMIT: "100000", ...settings },
-  });
-  return describeTarget({
-    url: platform.url,
-    username: platform.admin.username,
-    password: platform.admin.password,
-    mailFolder: platform.mailFolder,
-    close: () => platform.stop(),
-  });
+  if (!shared) {
+    const platform = await startPlatform({ settings: { ...suiteSettings, ...settings } });
+    return describeTarget({ ...platform, urls: [platform.url] });
+  }
+  if (!settings) return describeTarget({ ...shared, stop: async () => {} });
+  return describeTarget(await startDistributed({ settings: { ...suiteSettings, ...settings }, replicas: single }));
 }
 
 async function describeTarget(o: {
-  url: string;
-  username: string;
-  password: string;
+  urls: DistributedPlatform["urls"];
+  admin: { username: string; password: string };
   mailFolder: string;
-  close(): Promise<void>;
+  stop(): Promise<void>;
 }): Promise<Target> {
-  const client = createClient(o.url);
+  const client = createClient(...o.urls);
 
   async function signIn(username: string, password: string): Promise<Tenant> {
     const { tokens } = expectStatus(await client.post("/auth/login", { username, password, recaptchaToken: "" }), 200);
@@ -106,7 +117,7 @@ async function describeTarget(o: {
     return signIn(username, password);
   }
 
-  const operator = await signIn(o.username, o.password);
+  const operator = await signIn(o.admin.username, o.admin.password);
   const { images } = expectStatus(
     await client.get("/sandbox-images?enabled_only=true", { token: operator.token, workspace: operator.workspace }),
     200,
@@ -116,11 +127,14 @@ async function describeTarget(o: {
   );
   return {
     ...client,
+    get url() {
+      return client.url;
+    },
     operator,
     defaultImageId: defaultImage.id,
     defaultReference: defaultImage.image,
     newTenant,
     mailedToken,
-    close: o.close,
+    close: () => o.stop(),
   };
 }

@@ -1,3 +1,0 @@
-import { describeConformance } from "./conformance.ts";
-
-describeConformance("accounts", () => import("../conformance/accounts.test.ts"));

@@ -1,3 +1,0 @@
-import { describeConformance } from "./conformance.ts";
-
-describeConformance("codes", () => import("../conformance/codes.test.ts"));

@@ -1,3 +1,0 @@
-import { describeConformance } from "./conformance.ts";
-
-describeConformance("common", () => import("../conformance/common.test.ts"));

@@ -1,0 +1,32 @@
+import { afterAll, beforeAll, describe, vi } from "vitest";
+import { suiteSettings, testDistributed } from "../conformance/target.ts";
+import { type DistributedPlatform, requireDistributed, startDistributed } from "../support/distributed.ts";
+
+// A dozen processes start before the first test, half a dozen in those with settings of their own.
+vi.setConfig({ hookTimeout: 300_000, testTimeout: 120_000 });
+
+// The files of the suite in one, so that they share a platform: its start takes longer than most of them.
+describe.runIf(await requireDistributed())("the public API, distributed,", () => {
+  let platform: DistributedPlatform;
+
+  beforeAll(async () => {
+    platform = await startDistributed({ settings: suiteSettings });
+    testDistributed(platform);
+  });
+  afterAll(() => platform?.stop());
+
+  for (const [what, load] of [
+    ["accounts", () => import("../conformance/accounts.test.ts")],
+    ["codes", () => import("../conformance/codes.test.ts")],
+    ["what is common", () => import("../conformance/common.test.ts")],
+    ["images", () => import("../conformance/images.test.ts")],
+    ["monitoring", () => import("../conformance/monitoring.test.ts")],
+    ["registries", () => import("../conformance/registries.test.ts")],
+    ["sandboxes", () => import("../conformance/sandboxes.test.ts")],
+    ["workspaces", () => import("../conformance/workspaces.test.ts")],
+  ] as const) {
+    describe(what, async () => {
+      await load();
+    });
+  }
+});

@@ -1,3 +1,0 @@
-import { describeConformance } from "./conformance.ts";
-
-describeConformance("images", () => import("../conformance/images.test.ts"));

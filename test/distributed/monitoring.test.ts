@@ -1,3 +1,0 @@
-import { describeConformance } from "./conformance.ts";
-
-describeConformance("monitoring", () => import("../conformance/monitoring.test.ts"));

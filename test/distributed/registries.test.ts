@@ -1,3 +1,0 @@
-import { describeConformance } from "./conformance.ts";
-
-describeConformance("registries", () => import("../conformance/registries.test.ts"));

@@ -1,3 +1,0 @@
-import { describeConformance } from "./conformance.ts";
-
-describeConformance("sandboxes", () => import("../conformance/sandboxes.test.ts"));

@@ -1,3 +1,0 @@
-import { describeConformance } from "./conformance.ts";
-
-describeConformance("workspaces", () => import("../conformance/workspaces.test.ts"));
