@@ -29,7 +29,7 @@ export function createHttp2Transport(o: {
   return {
     stream,
     async unary(method, signal, timeoutMs, given, input) {
-      const { status, header, trailer, body } = await exchange(o.sessionManager, {
+      const { status, head, body } = await exchange(o.sessionManager, {
         path: `/${method.parent.typeName}/${method.name}`,
         header: {
           ...Object.fromEntries(given instanceof Headers ? given : new Headers(given)),
@@ -42,6 +42,7 @@ export function createHttp2Transport(o: {
         timeoutMs,
         signal,
       });
+      const { header, trailer } = readHeader(head);
       const failure = validateResponseWithCompression("unary", [], true, status, header).unaryError;
       if (failure) throw errorFromJsonBytes(body, header, failure);
       const message = fromBinary(method.output, body);
@@ -62,8 +63,7 @@ interface Exchange {
 
 interface Answer {
   status: number;
-  header: Headers;
-  trailer: Headers;
+  head: IncomingHttpHeaders;
   body: Uint8Array;
 }
 
@@ -118,7 +118,7 @@ function exchange(session: Http2SessionManager, o: Exchange): Promise<Answer> {
         // What is cut short may end like this too. Then the stream's close fails the call.
         if (isOver || status === undefined || (length !== undefined && Number(length) !== size)) return;
         end();
-        resolve({ status, ...readHeader(head), body: Buffer.concat(chunks, size) });
+        resolve({ status, head, body: Buffer.concat(chunks, size) });
       });
       opened.on("close", () =>
         fail(new ConnectError(`closed before the answer (${opened.rstCode})`, Code.Unavailable)),
@@ -126,14 +126,14 @@ function exchange(session: Http2SessionManager, o: Exchange): Promise<Answer> {
       opened.end(o.body);
     }
 
-    session.request("POST", o.path, o.header, {}).then(send, fail);
+    session.request("POST", o.path, o.header, {}).then(send).catch(fail);
   });
 }
 
 /** A unary call's trailer comes among the header's fields, with a prefix. */
-function readHeader(given: IncomingHttpHeaders): Pick<Answer, "header" | "trailer"> {
+function readHeader(head: IncomingHttpHeaders): { header: Headers; trailer: Headers } {
   const [header, trailer] = [new Headers(), new Headers()];
-  for (const [name, value] of Object.entries(given)) {
+  for (const [name, value] of Object.entries(head)) {
     if (name.startsWith(":") || value === undefined) continue;
     const [target, field] = name.startsWith("trailer-") ? [trailer, name.slice("trailer-".length)] : [header, name];
     for (const each of Array.isArray(value) ? value : [value]) target.append(field, each);
