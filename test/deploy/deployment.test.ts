@@ -195,7 +195,7 @@ describe("files", () => {
     for (const file of files.filter((name) => name.endsWith(".sh"))) execFileSync("bash", ["-n", join(root, file)]);
   });
 
-  test("name settings, streams and metrics that there are", () => {
+  test("name settings, streams, metrics and volumes that there are", () => {
     const passwords = readText("deploy/nats/accounts.conf").match(/(?<=\$)SANDGATE_\w+/g) ?? [];
     const known = new Set([...knownVariables(), ...passwords, eventStream, parkedStream]);
     const source = [...listFiles("services"), ...listFiles("facade/src")]
@@ -203,6 +203,7 @@ describe("files", () => {
       .map(readText)
       .join("\n");
     for (const service of serviceNames) known.add(`sandgate_${service.replace("-", "_")}`);
+    for (const volume of Object.keys(readCompose().volumes)) known.add(`sandgate_${volume}`);
     for (const [metric] of source.matchAll(/(?<=name: ")sandgate_\w+(?=")/g)) known.add(metric);
     for (const file of files) {
       // A name cut off by a variable or a wildcard ends with its underscore.

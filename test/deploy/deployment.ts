@@ -54,6 +54,7 @@ interface ComposeFile {
     string,
     { environment?: Record<string, string | boolean | null>; command?: string[]; image: string; ports?: string[] }
   >;
+  volumes: Record<string, unknown>;
 }
 
 /** The compose file as it is when nothing is set in its environment. */
