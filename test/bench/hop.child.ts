@@ -1,7 +1,6 @@
 // A process of the bench of transports: `node … <role> <way> <folder> <where the services are, as JSON>`.
 import { join } from "node:path";
 import { createClient, type Transport } from "@connectrpc/connect";
-import { createConnectTransport } from "@connectrpc/connect-node";
 import { openFacade } from "@sandgate/facade";
 import { openIdentityService } from "@sandgate/identity";
 import { openLocalBus } from "@sandgate/kit/bus.local";
@@ -13,7 +12,6 @@ import type { TokenSigner } from "@sandgate/kit/internal-auth";
 import { openTokenSigner, openTokenVerifier } from "@sandgate/kit/internal-keys";
 import { createLogger } from "@sandgate/kit/logging";
 import { createMetrics } from "@sandgate/kit/metrics";
-import { createReplicatedTransport } from "@sandgate/kit/replicas";
 import { openKeyring } from "@sandgate/kit/sealing";
 import type { RunningService, ServiceName } from "@sandgate/kit/service";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
@@ -53,15 +51,6 @@ const openers: Record<Way, (addresses: Addresses) => Promise<Transports>> = {
     return (service) => network.transport("facade", service);
   },
   connect: (addresses) => openRemote("facade", addresses, createRemoteTransport),
-  "connect-node": (addresses) =>
-    openRemote("facade", addresses, ({ url, ...o }) => {
-      const inner = createReplicatedTransport({
-        urls: [url],
-        open: (baseUrl, sessionManager) =>
-          createConnectTransport({ baseUrl, sessionManager, readMaxBytes, httpVersion: "2", useBinaryFormat: true }),
-      });
-      return createCallingTransport({ ...o, inner });
-    }),
   grpc: (addresses) => openRemote("facade", addresses, (o) => createRemoteTransport({ ...o, protocol: "grpc" })),
   "grpc-js": (addresses) =>
     openRemote("facade", addresses, ({ url, ...o }) => {

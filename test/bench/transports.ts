@@ -12,11 +12,11 @@ import { type Figure, median } from "./figure.ts";
 import { processorMs } from "./process-figures.ts";
 
 /**
- * How the facade's calls may reach a service: in its own process; over HTTP/2 by the Connect protocol with the kit's client
- * or with Connect's own; by gRPC with Connect's client, or with grpc-js behind Connect's interface of a transport.
+ * How the facade's calls may reach a service: in its own process; over HTTP/2 with Connect's clients for the Connect
+ * protocol and for gRPC; with grpc-js behind Connect's interface of a transport.
  */
-export type Way = "in-process" | "connect" | "connect-node" | "grpc" | "grpc-js";
-const ways: readonly Way[] = ["in-process", "connect", "connect-node", "grpc", "grpc-js"];
+export type Way = "in-process" | "connect" | "grpc" | "grpc-js";
+const ways: readonly Way[] = ["in-process", "connect", "grpc", "grpc-js"];
 /** The default between processes, which the others should not undercut. */
 const standard: Way = "connect";
 

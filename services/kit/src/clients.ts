@@ -9,11 +9,10 @@ import {
   type ContextValues,
   type Transport,
 } from "@connectrpc/connect";
-import { createGrpcTransport } from "@connectrpc/connect-node";
+import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
 import { ErrorInfoSchema } from "@sandgate/proto/google/rpc/error_details";
 import { idempotencyKeyHeader, type Outgoing, outgoingKey, requestIdHeader, traceparentHeader } from "./context.ts";
 import { fromConnectError } from "./errors.ts";
-import { createHttp2Transport } from "./http2-transport.ts";
 import { newId } from "./ids.ts";
 import { createInternalKeys, createTokenVerifier, type TokenSigner } from "./internal-auth.ts";
 import { createLocalTransport } from "./local-transport.ts";
@@ -139,7 +138,9 @@ export function createRemoteTransport(o: {
     urls: o.url.split(","),
     open(baseUrl, sessionManager) {
       const options = { baseUrl, sessionManager, readMaxBytes };
-      return o.protocol === "grpc" ? createGrpcTransport(options) : createHttp2Transport(options);
+      return o.protocol === "grpc"
+        ? createGrpcTransport(options)
+        : createConnectTransport({ ...options, httpVersion: "2", useBinaryFormat: true });
     },
     ...(o.resolve && { resolve: o.resolve }),
     ...(o.resolveEveryMs && { resolveEveryMs: o.resolveEveryMs }),
