@@ -18,7 +18,7 @@ const renewMs = leaseMs / 3;
 const batchSize = 128;
 /** The first wait after a failure; it doubles up to the last. */
 const firstRetryMs = 200;
-const lastRetryMs = 30_000;
+const lastRetryMs = 5_000;
 
 /**
  * Publishes what the outbox holds unsent, woken by commits, as one of the replicas at a time. When the bus was made anew,
