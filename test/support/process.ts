@@ -19,6 +19,8 @@ const children = new Set<ChildProcess>();
 process.once("exit", () => {
   for (const child of children) child.kill("SIGKILL");
 });
+// How Vitest ends a worker whose tests hang.
+process.once("SIGTERM", () => process.exit(143));
 
 /** Starts a program whose environment is exactly `env`; it is killed when this process ends first. */
 export function startProcess(

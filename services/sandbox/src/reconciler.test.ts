@@ -1,4 +1,4 @@
-import { mkdtemp } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { EventBus } from "@sandgate/kit/bus";
@@ -138,6 +138,7 @@ function createLoopbackBus(): Pick<EventBus, "signal" | "watch"> {
   };
 }
 
+let folder: string;
 let store: SandboxStore;
 let engine: ScriptedEngine;
 let reconciler: Reconciler;
@@ -219,8 +220,9 @@ async function stopByUser(id: string): Promise<void> {
 }
 
 beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "sandgate-reconciler-"));
   store = await openSqliteStore({
-    file: join(await mkdtemp(join(tmpdir(), "sandgate-reconciler-")), "sandbox.sqlite"),
+    file: join(folder, "sandbox.sqlite"),
     logger: createLogger({ service: "sandbox", level: "silent" }),
   });
   engine = createScriptedEngine();
@@ -230,6 +232,7 @@ beforeEach(async () => {
 afterEach(async () => {
   await reconciler.stop();
   await store.close();
+  await rm(folder, { recursive: true });
 });
 
 test("pulls by digest, starts, becomes ready, and leaves its way on the timeline", async () => {
