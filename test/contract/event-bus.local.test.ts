@@ -4,13 +4,16 @@ import { join } from "node:path";
 import { openLocalBus } from "@sandgate/kit/bus.local";
 import { createLogger } from "@sandgate/kit/logging";
 import { createMetrics } from "@sandgate/kit/metrics";
-import { describeEventBus, policyUnderTest } from "./event-bus.ts";
+import { expect, test, vi } from "vitest";
+import { describeEventBus, eventOf, policyUnderTest } from "./event-bus.ts";
+
+const logger = createLogger({ service: "test", level: "silent" });
 
 describeEventBus("local", async () => {
   const folder = await mkdtemp(join(tmpdir(), "sandgate-bus-"));
   const options = {
     file: join(folder, "events.sqlite"),
-    logger: createLogger({ service: "test", level: "silent" }),
+    logger,
     metrics: createMetrics(),
     policy: policyUnderTest,
   };
@@ -21,4 +24,38 @@ describeEventBus("local", async () => {
     },
     remove: () => rm(folder, { recursive: true }),
   };
+});
+
+test("an event that falls due while its consumer looks for what is due is not left waiting", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "sandgate-bus-"));
+  const file = join(folder, "events.sqlite");
+  const bus = await openLocalBus({
+    file,
+    logger,
+    metrics: createMetrics(),
+    policy: { ...policyUnderTest, attempts: 2 },
+  });
+  const now = Date.now;
+  let calls = 0;
+  // Each look at the clock takes it on by more than half of the delay after a failure.
+  const clock = vi.spyOn(Date, "now").mockImplementation(() => now() + 6 * calls++);
+  try {
+    const handled: string[] = [];
+    await bus.consume({
+      consumer: "test",
+      subjects: ["sandgate.test.>"],
+      async handle({ eventId }, attempt) {
+        if (attempt === 1) throw new Error("once");
+        handled.push(eventId);
+      },
+    });
+    for (let index = 0; index < 30; index++) {
+      await bus.publish([eventOf({ entity: `${index}` })]);
+      await expect.poll(() => handled.length, { timeout: 5_000, interval: 5 }).toBe(index + 1);
+    }
+  } finally {
+    clock.mockRestore();
+    await bus.close();
+    await rm(folder, { recursive: true });
+  }
 });

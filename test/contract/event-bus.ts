@@ -30,7 +30,7 @@ export const policyUnderTest = {
 
 const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 20_000, interval: 5 });
 
-function eventOf(o: { entity: string; version?: number; subject?: string; id?: string }): StagedEvent {
+export function eventOf(o: { entity: string; version?: number; subject?: string; id?: string }): StagedEvent {
   const id = o.id ?? newId();
   const subject = o.subject ?? "sandgate.test.thing.changed.v1";
   const event = create(EventSchema, {

@@ -189,12 +189,14 @@ function startConsumption(options: {
     const free = policy.concurrency - running.size;
     if (stopped || free <= 0) return;
     try {
+      // One time for both reads, so that nothing falls due between them.
+      const now = Date.now();
       const due = read
         .all<Delivery>(
           `SELECT seq, attempts, bytes FROM deliveries JOIN messages USING (seq)
            WHERE consumer = ? AND parked_at IS NULL AND due_at <= ? ORDER BY due_at LIMIT ?`,
           consumer,
-          Date.now(),
+          now,
           free + taken.size,
         )
         .filter(({ seq }) => !taken.has(seq));
@@ -206,17 +208,17 @@ function startConsumption(options: {
         });
         running.add(work);
       }
-      if (running.size < policy.concurrency) sleepUntilDue();
+      if (running.size < policy.concurrency) sleepUntilDue(now);
     } catch (error) {
       logger.error({ err: error, consumer }, "a consumer could not read its events");
       timer = setTimeout(wake, policy.firstDelayMs);
     }
   };
-  const sleepUntilDue = () => {
+  const sleepUntilDue = (now: number) => {
     const next = read.get<{ dueAt: number | null }>(
       "SELECT min(due_at) AS dueAt FROM deliveries WHERE consumer = ? AND parked_at IS NULL AND due_at > ?",
       consumer,
-      Date.now(),
+      now,
     )?.dueAt;
     const sleepMs = next ? Math.max(1, next - Date.now()) : longestSleepMs;
     timer = setTimeout(wake, Math.min(longestSleepMs, sleepMs));
