@@ -92,7 +92,8 @@ async function describeTarget(o: {
 
   async function mailedToken(username: string): Promise<string> {
     for (let tries = 0; tries < 100; tries++) {
-      const names = await readdir(o.mailFolder).catch(() => []);
+      // One that is still being written has another name.
+      const names = (await readdir(o.mailFolder).catch(() => [])).filter((name) => name.endsWith(".eml"));
       const mails = await Promise.all(names.map((name) => readFile(join(o.mailFolder, name), "utf8")));
       const mine = mails.filter((mail) => mail.includes(`To: ${username}`)).sort();
       // A mail's quoted-printable lines are broken with "=" and hold "=" as "=3D".
