@@ -6,6 +6,9 @@ import { findNatsServer, startNatsCluster, type TestNats } from "../support/nats
 import { requireServer } from "../support/require.ts";
 import { eventOf, openBus, until } from "./notes.ts";
 
+/** On a busy machine the servers may vote more than once on who leads a consumer. */
+const electedMs = 60_000;
+
 describe.runIf(await requireServer("nats", findNatsServer))("a cluster of three", () => {
   let servers: TestNats[];
   let bus: EventBus;
@@ -43,7 +46,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("a cluster of three"
         await until(() => bus.publish([event]));
         published.push(entity);
       }
-      await until(() => expect(seen.size).toBe(published.length));
+      await until(() => expect(seen.size).toBe(published.length), electedMs);
       await server.start();
       await until(async () => {
         const { cluster } = await jsm.streams.info("SANDGATE");
@@ -53,5 +56,5 @@ describe.runIf(await requireServer("nats", findNatsServer))("a cluster of three"
     expect([...seen].toSorted()).toEqual(published.toSorted());
     expect(await bus.identity()).toBe(identity);
     await connection.close();
-  }, 90_000);
+  }, 240_000);
 });

@@ -18,7 +18,7 @@ export const logger = createLogger({ service: "test", level: "silent" });
 /** Redeliveries come soon, also those of a process that died. */
 export const policy = { ...policyUnderTest, ackWaitMs: 2_000 };
 
-export const until = (check: () => unknown) => vi.waitFor(check, { timeout: 25_000, interval: 10 });
+export const until = (check: () => unknown, timeout = 25_000) => vi.waitFor(check, { timeout, interval: 10 });
 
 export function eventOf(entity: string, subject = "sandgate.test.note.added.v1"): StagedEvent {
   const id = newId();
