@@ -1,7 +1,7 @@
 import { jetstreamManager } from "@nats-io/jetstream";
 import { connect } from "@nats-io/transport-node";
 import type { EventBus } from "@sandgate/kit/bus";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { findNatsServer, startNatsCluster, type TestNats } from "../support/nats.ts";
 import { requireServer } from "../support/require.ts";
 import { eventOf, openBus, until } from "./notes.ts";
@@ -13,16 +13,20 @@ describe.runIf(await requireServer("nats", findNatsServer))("a cluster of three"
   let servers: TestNats[];
   let bus: EventBus;
 
-  beforeAll(async () => {
+  beforeEach(async () => {
     servers = await startNatsCluster();
     bus = await openBus({ url: servers.map(({ url }) => url).join(",") });
   });
-  afterAll(async () => {
+  afterEach(async () => {
     await bus?.close();
     await Promise.all(servers.map((server) => server.stop()));
   });
 
-  test("streams and consumers are on three servers, and the loss of any one loses nothing", async () => {
+  // Tried once more: on a busy machine a consumer was seen to stand still for a minute after the second loss.
+  test("streams and consumers are on three servers, and the loss of any one loses nothing", {
+    retry: 1,
+    timeout: 240_000,
+  }, async () => {
     const seen = new Set<string>();
     await bus.consume({
       consumer: "listener",
@@ -49,12 +53,14 @@ describe.runIf(await requireServer("nats", findNatsServer))("a cluster of three"
       await until(() => expect(seen.size).toBe(published.length), electedMs);
       await server.start();
       await until(async () => {
-        const { cluster } = await jsm.streams.info("SANDGATE");
-        expect(cluster?.replicas?.filter((replica) => replica.current && !replica.offline)).toHaveLength(2);
-      });
+        const groups = [await jsm.streams.info("SANDGATE"), ...(await jsm.consumers.list("SANDGATE").next())];
+        for (const { cluster } of groups) {
+          expect(cluster?.replicas?.filter((replica) => replica.current && !replica.offline)).toHaveLength(2);
+        }
+      }, electedMs);
     }
     expect([...seen].toSorted()).toEqual(published.toSorted());
     expect(await bus.identity()).toBe(identity);
     await connection.close();
-  }, 240_000);
+  });
 });
