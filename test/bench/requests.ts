@@ -1,15 +1,14 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
-import autocannon from "autocannon";
 import { openOperator } from "../support/operator.ts";
 import { type Figure, median } from "./figure.ts";
+import { connections, load } from "./load.ts";
 import { startBenchPlatform } from "./platform.ts";
 import { processorMs } from "./process-figures.ts";
 
 const rounds = 7;
 const seconds = 3;
-const connections = 16;
 /** Until then V8 still compiles what a request runs through, of which the platform has more than a bare route. */
 const warmUpRequests = 30_000;
 
@@ -63,10 +62,4 @@ export async function measureRequests(): Promise<Figure[]> {
   } finally {
     await platform.stop();
   }
-}
-
-async function load(url: string, token: string, extent: { amount: number } | { duration: number }) {
-  const result = await autocannon({ url, connections, headers: { authorization: `Bearer ${token}` }, ...extent });
-  if (result.non2xx === 0 && result.errors === 0) return result;
-  throw new Error(`${url}: ${result.non2xx} failed, ${result.errors} errors`);
 }

@@ -5,10 +5,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { makeKeys } from "@sandgate/kit/internal-keys";
 import type { ServiceName } from "@sandgate/kit/service";
-import autocannon from "autocannon";
 import { createClient, expectStatus } from "../conformance/client.ts";
 import { withoutSettings } from "../support/platform.ts";
 import { type Figure, median } from "./figure.ts";
+import { connections, load } from "./load.ts";
 import { processorMs } from "./process-figures.ts";
 
 /**
@@ -25,7 +25,6 @@ export type Addresses = Partial<Record<ServiceName, string>>;
 
 const rounds = 7;
 const perRound = 3_000;
-const atOnce = 16;
 /** Until then V8 still compiles what a call runs through. */
 const warmUp = 10_000;
 
@@ -67,7 +66,7 @@ export async function measureTransports(): Promise<Figure[]> {
     const caller = await start("caller", way, services.told);
     const service = way === "in-process" ? undefined : services.child;
     const { url, token } = await openWorkspace(facade.told.url);
-    const request = (amount: number) => requestMany(url, token, amount);
+    const request = (amount: number) => load(url, token, { amount });
     const call = (amount: number) => callMany(caller.child, amount);
     await request(warmUp);
     await call(warmUp);
@@ -120,7 +119,7 @@ function total({ caller, service }: Cost): number {
 
 /** What each of a round's calls costs the two processes. */
 async function costOf(
-  work: (amount: number) => Promise<void>,
+  work: (amount: number) => Promise<unknown>,
   caller: ChildProcess,
   service: ChildProcess | undefined,
 ): Promise<Cost> {
@@ -132,14 +131,8 @@ async function costOf(
   return { caller: micros(0), service: micros(1) };
 }
 
-async function requestMany(url: string, token: string, amount: number): Promise<void> {
-  const headers = { authorization: `Bearer ${token}` };
-  const { non2xx, errors } = await autocannon({ url, headers, amount, connections: atOnce });
-  if (non2xx > 0 || errors > 0) throw new Error(`${url}: ${non2xx} failed, ${errors} errors`);
-}
-
 async function callMany(caller: ChildProcess, amount: number): Promise<void> {
-  caller.send({ amount, atOnce });
+  caller.send({ amount, atOnce: connections });
   await told(caller);
 }
 

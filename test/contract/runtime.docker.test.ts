@@ -12,14 +12,20 @@ import { createDockerRuntime } from "@sandgate/sandbox/runtime.docker";
 import type { Container } from "dockerode";
 import { afterAll, describe, expect, it, vi } from "vitest";
 import { openEdge } from "../support/edge.ts";
-import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
+import {
+  buildImage,
+  engineSocket,
+  openTestEngine,
+  probeEngine,
+  type TestImage,
+  engineAddress as url,
+} from "../support/images.ts";
 import { startProcess } from "../support/process.ts";
 import { probeRegistry, startRegistry } from "../support/registry.ts";
 import { requireServer } from "../support/require.ts";
 import { describeRuntime, type RuntimeHarness } from "./runtime.ts";
 
 const execute = promisify(execFile);
-const url = process.env.DOCKER_HOST ?? "docker:///var/run/docker.sock";
 const logger = createLogger({ service: "runtime-test", level: "silent" });
 const isAvailable = await requireServer("docker", async () => {
   await probeEngine();

@@ -5,7 +5,7 @@ import { findProblems } from "../fault/checker.ts";
 import { createCallers } from "../fault/journal.ts";
 import { type DistributedPlatform, parts, requireDistributed, startDistributed } from "../support/distributed.ts";
 import { type EarlierCode, probeEarlier, thisCode, unpackEarlier } from "../support/earlier.ts";
-import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
+import { buildLoggingImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
 import { type Operator, openOperator } from "../support/operator.ts";
 import { requireServer } from "../support/require.ts";
 
@@ -29,10 +29,7 @@ describe.runIf(isAvailable)("the version that can be upgraded from, and this one
 
   beforeAll(async () => {
     earlier = await unpackEarlier();
-    const say = loggedLines.map((line) => `echo "${line}"`).join("; ");
-    image = await buildImage(openTestEngine(), {
-      command: ["sh", "-c", `trap 'exit 0' TERM; ${say}; sleep 3600 & wait`],
-    });
+    image = await buildLoggingImage(openTestEngine(), loggedLines);
     platform = await startDistributed({
       codeRoot: (_part, index) => (index === 0 ? earlier.root : thisCode),
       settings: { SANDGATE_WORKSPACE_MAX_SANDBOXES: "0", SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0" },

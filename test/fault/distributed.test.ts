@@ -3,7 +3,7 @@ import { serviceNames } from "@sandgate/kit/service";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createClient } from "../conformance/client.ts";
 import { type DistributedPlatform, type Part, requireDistributed, startDistributed } from "../support/distributed.ts";
-import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
+import { buildLoggingImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
 import { type Operator, openOperator } from "../support/operator.ts";
 import { requireServer } from "../support/require.ts";
 import { findForgottenAnswers, findProblems } from "./checker.ts";
@@ -23,10 +23,7 @@ describe.runIf(isAvailable)("crashes of everything in turn", () => {
   let imageId: string;
 
   beforeAll(async () => {
-    const say = loggedLines.map((line) => `echo "${line}"`).join("; ");
-    image = await buildImage(openTestEngine(), {
-      command: ["sh", "-c", `trap 'exit 0' TERM; ${say}; sleep 3600 & wait`],
-    });
+    image = await buildLoggingImage(openTestEngine(), loggedLines);
     platform = await startDistributed({
       members: 3,
       settings: { SANDGATE_WORKSPACE_MAX_SANDBOXES: "0", SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0" },

@@ -6,8 +6,10 @@ import Docker from "dockerode";
 
 const execute = promisify(execFile);
 
-/** Where the engine under test listens: DOCKER_HOST's socket, else the one at its usual place. */
-export const engineSocket = new URL(process.env.DOCKER_HOST || "unix:///var/run/docker.sock").pathname;
+/** Where the engine under test is: DOCKER_HOST, else the socket at its usual place. */
+export const engineAddress = process.env.DOCKER_HOST || "docker:///var/run/docker.sock";
+/** The path of its socket. */
+export const engineSocket = new URL(engineAddress).pathname;
 
 /** A client of the engine under test: DOCKER_HOST, else the socket at its usual place. */
 export function openTestEngine(): Docker {
@@ -140,4 +142,37 @@ function tarEntry(name: string, o: { type: "0" | "2" | "5"; mode: number; link?:
     148,
   );
   return Buffer.concat([header, body, Buffer.alloc((512 - (body.length % 512)) % 512)]);
+}
+
+/** An image whose containers write these lines, and then run until they are told to end. */
+export function buildLoggingImage(engine: Docker, lines: readonly string[]): Promise<TestImage> {
+  const say = lines.map((line) => `echo "${line}"`).join("; ");
+  return buildImage(engine, { command: ["sh", "-c", `trap 'exit 0' TERM; ${say}; sleep 3600 & wait`] });
+}
+
+/** Starts a container that is labelled as a sandbox's. */
+export async function runSandboxContainer(
+  engine: Docker,
+  o: {
+    image: TestImage;
+    script: string;
+    sandboxId: string;
+    workspaceId: string;
+    installationId: string;
+    /** The engine's own unless given. */
+    logConfig?: Docker.HostConfig["LogConfig"];
+  },
+): Promise<Docker.Container> {
+  const container = await engine.createContainer({
+    Image: o.image.id,
+    Cmd: ["sh", "-c", o.script],
+    Labels: {
+      "sandgate.io/sandbox-id": o.sandboxId,
+      "sandgate.io/workspace-id": o.workspaceId,
+      "sandgate.io/installation": o.installationId,
+    },
+    HostConfig: { NetworkMode: "none", ...(o.logConfig && { LogConfig: o.logConfig }) },
+  });
+  await container.start();
+  return container;
 }

@@ -7,8 +7,16 @@ import { asFacade, asService } from "@sandgate/kit/context";
 import { newId } from "@sandgate/kit/ids";
 import { createLogger } from "@sandgate/kit/logging";
 import { createMetrics } from "@sandgate/kit/metrics";
-import { buildImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test/support/images";
+import {
+  buildImage,
+  engineAddress,
+  openTestEngine,
+  probeEngine,
+  runSandboxContainer,
+  type TestImage,
+} from "@sandgate/test/support/images";
 import { probeMongo, type SharedMongo, type TestDatabase, useMongo } from "@sandgate/test/support/mongo";
+import { removeContainers } from "@sandgate/test/support/platform";
 import { requireServer } from "@sandgate/test/support/require";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { openTestService, type TestService } from "./service.fixture.ts";
@@ -45,16 +53,14 @@ describe.runIf(isAvailable)("several replicas on one database", { timeout: 180_0
   afterEach(async () => {
     await Promise.all(replicas.map((replica) => replica.close()));
     await bus.close();
-    const filters = { label: [`sandgate.io/installation=${installationId}`] };
-    const left = await engine.listContainers({ all: true, filters });
-    await Promise.all(left.map(({ Id }) => engine.getContainer(Id).remove({ force: true })));
+    await removeContainers(installationId);
     await database.drop();
     await rm(folder, { recursive: true });
   });
 
   async function openReplica(): Promise<TestService> {
     const replica = await openTestService({
-      runtime: process.env.DOCKER_HOST ?? "docker:///var/run/docker.sock",
+      runtime: engineAddress,
       installationId,
       database: { kind: "mongodb", url: database.url, name: database.name },
       bus,
@@ -69,17 +75,7 @@ describe.runIf(isAvailable)("several replicas on one database", { timeout: 180_0
   async function runMany(count: number, script: string): Promise<string[]> {
     const sandboxIds = Array.from({ length: count }, () => newId());
     for (const sandboxId of sandboxIds) {
-      const container = await engine.createContainer({
-        Image: image.id,
-        Cmd: ["sh", "-c", script],
-        Labels: {
-          "sandgate.io/sandbox-id": sandboxId,
-          "sandgate.io/workspace-id": workspaceId,
-          "sandgate.io/installation": installationId,
-        },
-        HostConfig: { NetworkMode: "none" },
-      });
-      await container.start();
+      await runSandboxContainer(engine, { image, script, sandboxId, workspaceId, installationId });
     }
     return sandboxIds;
   }

@@ -13,7 +13,16 @@ import { stageEvent } from "@sandgate/kit/outbox";
 import { LogStream, SourceKind, type TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
 import { openEdge } from "@sandgate/test/support/edge";
-import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "@sandgate/test/support/images";
+import {
+  buildImage,
+  engineAddress,
+  engineSocket,
+  openTestEngine,
+  probeEngine,
+  runSandboxContainer,
+  type TestImage,
+} from "@sandgate/test/support/images";
+import { removeContainers } from "@sandgate/test/support/platform";
 import { requireServer } from "@sandgate/test/support/require";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { openTestService, type TestService } from "./service.fixture.ts";
@@ -248,7 +257,6 @@ describe("telemetry", () => {
 const hasEngine = await requireServer("docker", probeEngine);
 
 describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, () => {
-  const runtime = process.env.DOCKER_HOST ?? "docker:///var/run/docker.sock";
   const engine = openTestEngine();
   let image: TestImage;
 
@@ -256,29 +264,15 @@ describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, 
     image = await buildImage(engine, { command: ["sleep", "3600"] });
   });
   afterAll(() => image.remove());
-  beforeEach(() => open(runtime));
-  afterEach(async () => {
-    const filters = { label: [`sandgate.io/installation=${installationId}`] };
-    const left = await engine.listContainers({ all: true, filters });
-    await Promise.all(left.map(({ Id }) => engine.getContainer(Id).remove({ force: true })));
-  });
+  beforeEach(() => open(engineAddress));
+  afterEach(() => removeContainers(installationId));
 
   async function run(script: string, o: { logFileMb?: string; installation?: string } = {}) {
     const sandboxId = newId();
-    const container = await engine.createContainer({
-      Image: image.id,
-      Cmd: ["sh", "-c", script],
-      Labels: {
-        "sandgate.io/sandbox-id": sandboxId,
-        "sandgate.io/workspace-id": workspaceId,
-        "sandgate.io/installation": o.installation ?? installationId,
-      },
-      HostConfig: {
-        NetworkMode: "none",
-        LogConfig: { Type: "json-file", Config: { "max-size": `${o.logFileMb ?? 64}m`, "max-file": "10" } },
-      },
+    const container = await runSandboxContainer(engine, {
+      ...{ image, script, sandboxId, workspaceId, installationId: o.installation ?? installationId },
+      logConfig: { Type: "json-file", Config: { "max-size": `${o.logFileMb ?? 64}m`, "max-file": "10" } },
     });
-    await container.start();
     return { sandboxId, container };
   }
   async function awaitDrained(sandboxId: string): Promise<boolean> {
@@ -333,7 +327,7 @@ describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, 
         return Number(newest.slice(5)) > enough;
       }, patient);
       await close();
-      await open(runtime);
+      await open(engineAddress);
     }
     expect(await awaitDrained(sandboxId)).toBe(true);
     const lines = await readAll(sandboxId);
@@ -345,7 +339,7 @@ describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, 
     await close();
     const { sandboxId, container } = await run("for i in 1 2 3; do echo $i; done");
     await container.wait();
-    await open(runtime);
+    await open(engineAddress);
     await vi.waitUntil(async () => (await readLines(sandboxId)).length === 3, patient);
     expect(await awaitDrained(sandboxId)).toBe(true);
     expect(await readLines(sandboxId)).toEqual(["1", "2", "3"]);
@@ -418,7 +412,7 @@ describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, 
     ]);
     await close();
     await edge.close();
-    await open(runtime);
+    await open(engineAddress);
   });
 
   test("a container of another installation is left alone", async () => {
