@@ -57,11 +57,11 @@ describe("the position in a container's log", () => {
         let cursor = "";
         for (const stop of [...stops.sort((a, b) => a - b), frames.length]) {
           const position = createLogPosition(cursor);
-          const sinceNs = position.begin("complete");
+          const sinceNs = position.begin();
           for (const frame of frames.slice(0, stop)) {
             if (sinceNs !== undefined && frame.timeNs < sinceNs) continue;
             const row = position.take(frame);
-            if (row && row !== "unsure") rows.push(row);
+            if (row) rows.push(row);
           }
           expect(position.end()).toBe(true);
           cursor = position.cursor();
@@ -72,44 +72,56 @@ describe("the position in a container's log", () => {
     );
   });
 
-  test("an engine that repeats its newest file to a follower makes it read again, and nothing comes twice", () => {
+  test("reading the log's last frames again and again, however few, gives every line once, or doesn't come to its place", () => {
+    const looks = fc.array(fc.record({ at: fc.nat({ max: 40 }), frames: fc.integer({ min: 1, max: 12 }) }));
     fc.assert(
-      fc.property(writing, fc.nat({ max: 40 }), fc.nat({ max: 40 }), (pieces, at, back) => {
+      fc.property(writing, looks, (pieces, looks) => {
         const frames = toFrames(pieces);
-        const rotation = Math.min(at, frames.length);
-        const repeatedFrom = Math.max(0, rotation - back);
-        const told = [...frames.slice(0, rotation), ...frames.slice(repeatedFrom)];
         const rows: LogRow[] = [];
         const position = createLogPosition("");
-        position.begin("following");
-        const unsure = told.some((frame) => {
-          const row = position.take(frame);
-          if (row && row !== "unsure") rows.push(row);
-          return row === "unsure";
-        });
-        if (unsure) {
-          const sinceNs = position.begin("complete") ?? 0n;
-          for (const frame of frames) {
-            const row = frame.timeNs < sinceNs ? undefined : position.take(frame);
-            if (row && row !== "unsure") rows.push(row);
-          }
-          expect(position.end()).toBe(true);
+        const readAll = (log: readonly LogFrame[]) => rows.push(...log.flatMap((frame) => position.take(frame) ?? []));
+        position.begin();
+        readAll(frames.slice(0, 1));
+        position.end();
+        for (const look of looks.sort((a, b) => a.at - b.at)) {
+          const log = frames.slice(0, Math.max(1, look.at));
+          position.beginTail();
+          readAll(log.slice(-look.frames));
+          if (!position.seeking) expect(rows).toEqual(toRows(log));
         }
+        const sinceNs = position.begin() ?? 0n;
+        readAll(frames.filter((frame) => frame.timeNs >= sinceNs));
+        expect(position.end()).toBe(true);
         expect(rows).toEqual(toRows(frames));
       }),
+      { numRuns: 2_000 },
     );
+  });
+
+  test("the place is found among the last frames, unless reading begins at it", () => {
+    const frames = [1n, 2n, 3n, 4n].map((at) => frameOf("stdout", startNs + at, `${at}\n`));
+    const position = createLogPosition("");
+    position.begin();
+    for (const frame of frames.slice(0, 2)) position.take(frame);
+    position.end();
+    position.beginTail();
+    expect(frames.slice(1).map((frame) => position.take(frame))).toEqual([undefined, undefined, undefined]);
+    expect(position.seeking).toBe(true);
+    position.beginTail();
+    expect(frames.map((frame) => position.take(frame)?.log)).toEqual([undefined, undefined, "3", "4"]);
+    expect(position.seeking).toBe(false);
   });
 
   test("lines behind a place that the log has lost are all those later", () => {
     const before = createLogPosition("");
-    before.begin("complete");
+    before.begin();
     before.take(frameOf("stdout", startNs, "gone\n"));
     const position = createLogPosition(before.cursor());
     const left = [frameOf("stderr", startNs + 5n * secondNs, "a\n"), frameOf("stdout", startNs + 6n * secondNs, "b\n")];
-    position.begin("complete");
+    position.begin();
     expect(left.map((frame) => position.take(frame))).toEqual([undefined, undefined]);
     expect(position.end()).toBe(false);
-    position.begin("complete");
+    position.begin();
     expect(left.map((frame) => position.take(frame))).toMatchObject([{ log: "a" }, { log: "b" }]);
     expect(position.end()).toBe(true);
   });
@@ -121,26 +133,26 @@ describe("the position in a container's log", () => {
       frameOf("stdout", startNs + secondNs, "c\n"),
     ];
     const position = createLogPosition("");
-    position.begin("following");
-    expect(frames.slice(0, 2).map((frame) => position.take(frame))).toMatchObject([{ log: "a" }, "unsure"]);
-    const sinceNs = position.begin("complete") ?? 0n;
-    const rows = frames.filter((frame) => frame.timeNs >= sinceNs).map((frame) => position.take(frame));
-    expect(rows).toMatchObject([undefined, { log: "b" }, { log: "c" }]);
+    position.begin();
+    for (const frame of frames.slice(0, 2)) position.take(frame);
+    position.end();
+    position.beginTail();
+    expect(frames.map((frame) => position.take(frame)?.log)).toEqual([undefined, undefined, "c"]);
   });
 
   test("a line too long is cut once, at a character's end, and the next is whole", () => {
     const position = createLogPosition("");
-    position.begin("complete");
+    position.begin();
     const part = "€".repeat(5_000);
     const taken = Array.from({ length: 10 }, () => position.take(frameOf("stdout", startNs, part)));
     const [line, ...more] = taken.filter((row) => row !== undefined);
     expect(more).toEqual([]);
     expect(line).toMatchObject({ timeNs: startNs, log: expect.stringMatching(/^€+ …\[cut\]$/) });
-    expect(Buffer.byteLength(line === "unsure" || !line ? "" : line.log)).toBeLessThanOrEqual(maxLineBytes);
+    expect(Buffer.byteLength(line?.log ?? "")).toBeLessThanOrEqual(maxLineBytes);
 
     // Also when reading starts anew within the rest of it.
     const again = createLogPosition(position.cursor());
-    again.begin("complete");
+    again.begin();
     const rest = [frameOf("stdout", startNs, `${part}\n`), frameOf("stdout", startNs + 1n, "next\n")];
     const frames = [...Array.from({ length: 10 }, () => frameOf("stdout", startNs, part)), ...rest];
     expect(frames.map((frame) => again.take(frame)).filter((row) => row)).toMatchObject([{ log: "next" }]);
@@ -148,7 +160,7 @@ describe("the position in a container's log", () => {
 
   test("a line of just the greatest length is whole", () => {
     const position = createLogPosition("");
-    position.begin("following");
+    position.begin();
     expect(position.take(frameOf("stdout", startNs, `${"x".repeat(maxLineBytes)}\n`))).toMatchObject({
       log: "x".repeat(maxLineBytes),
     });
@@ -159,7 +171,7 @@ describe("the position in a container's log", () => {
 
   test("invalid UTF-8 becomes U+FFFD, and a character in two parts is whole", () => {
     const position = createLogPosition("");
-    position.begin("following");
+    position.begin();
     expect(
       position.take({ stream: "stdout", timeNs: startNs, payload: Buffer.from([0x61, 0xff, 0x0a]) }),
     ).toMatchObject({
@@ -173,12 +185,12 @@ describe("the position in a container's log", () => {
   test("a last line without line end is ended with its container, once", () => {
     const frames = [frameOf("stdout", startNs, "whole\n"), frameOf("stdout", startNs + 1n, "rest")];
     const position = createLogPosition("");
-    position.begin("complete");
+    position.begin();
     for (const frame of frames) position.take(frame);
     expect(position.finish()).toEqual([{ timeNs: startNs + 1n, stream: "stdout", log: "rest" }]);
     expect(position.finish()).toEqual([]);
     const again = createLogPosition(position.cursor());
-    again.begin("complete");
+    again.begin();
     expect(frames.map((frame) => again.take(frame))).toEqual([undefined, undefined]);
     expect(again.finish()).toEqual([]);
   });

@@ -28,12 +28,12 @@ export const cutMark = " …[cut]";
  */
 const overlapNs = 2_000_000_000n;
 
-/** "unsure": this is not what should follow here, so the place has to be found again in a complete reading. */
-type Taken = LogRow | "unsure" | undefined;
+/** The frame is its time's first or a later one: reading began among frames of that time. Equals no ordinal. */
+const unknownOrdinal = Number.NaN;
 
 /**
  * Where a container's log was read to, and the lines that were open there. The engine's log has no numbers, so the place is
- * the last frame taken, by stream, time and ordinal: reading again starts some time before it, finds that very frame, and
+ * the last frame taken, by stream, time and ordinal: reading again starts some frames before it, finds that very frame, and
  * goes on behind it in the log's own order.
  */
 export interface LogPosition {
@@ -41,10 +41,12 @@ export interface LogPosition {
   readonly started: boolean;
   /** True while a reading has not come to that place. */
   readonly seeking: boolean;
-  /** Begins a reading. Answers the time from which the engine must give frames; undefined: from the log's beginning. */
-  begin(reading: "complete" | "following"): bigint | undefined;
+  /** Begins a complete reading. Answers the time from which the engine must give frames; undefined: from the log's beginning. */
+  begin(): bigint | undefined;
+  /** Begins a reading of the log's last frames, however many. There was a complete one before. */
+  beginTail(): void;
   /** Takes the reading's next frame and answers the line that it completes. */
-  take(frame: LogFrame): Taken;
+  take(frame: LogFrame): LogRow | undefined;
   /**
    * Ends a complete reading. False: the place is not in the log any more, and lines behind it may be lost; another complete
    * reading then takes all that is later.
@@ -61,43 +63,42 @@ export function createLogPosition(cursor: string): LogPosition {
   const restored = parseCursor(cursor);
   let anchor = restored.anchor;
   const open = restored.open;
-  let following = false;
+  /** Only the log's last frames are being read. */
+  let isTail = false;
   let seeking = false;
   let lost = false;
-  /** The time of what seemed not to follow: after a clock was set back, what does follow is no later than that. */
-  let unsureNs: bigint | undefined;
   /** The last frame of each stream in this reading. */
   let last: Partial<Record<StreamName, FramePlace>> = {};
+  /** The last frame of each stream up to the place reached. */
+  let reached: typeof last = {};
 
   const locate = ({ stream, timeNs }: LogFrame): FramePlace => {
     const before = last[stream];
+    if (!before && isTail && seeking) return { stream, timeNs, ordinal: unknownOrdinal };
     return { stream, timeNs, ordinal: before?.timeNs === timeNs ? before.ordinal + 1 : 1 };
   };
 
-  const doubt = (frame: LogFrame): Taken => {
-    unsureNs = frame.timeNs;
-    return "unsure";
+  const seek = (frame: LogFrame, place: FramePlace): void => {
+    if (!isTail) gather(frame, place);
+    if (!anchor || !isSame(anchor, place)) return;
+    seeking = false;
+    if (isTail) last = { ...reached };
+    else reached = { ...last };
   };
 
-  /** While the place is sought: gathers the open lines' parts again. */
-  const seek = (frame: LogFrame, place: FramePlace): Taken => {
-    if (!anchor) return undefined;
+  /** Gathers again what was read of the open lines. */
+  const gather = (frame: LogFrame, place: FramePlace): void => {
     const line = open[frame.stream];
     if (line && !line.parts && isSame(line.first, place)) line.parts = [];
     if (line?.parts && !line.cut) {
       line.parts.push(Buffer.from(frame.payload));
       line.bytes += frame.payload.length;
     }
-    if (isSame(anchor, place)) {
-      seeking = false;
-      return undefined;
-    }
-    const passed = frame.timeNs > anchor.timeNs + (frame.stream === anchor.stream ? 0n : overlapNs);
-    return following && passed ? doubt(frame) : undefined;
   };
 
   const read = (frame: LogFrame, place: FramePlace): LogRow | undefined => {
     anchor = place;
+    reached[place.stream] = place;
     const { stream, payload } = frame;
     const ends = payload.at(-1) === 0x0a;
     const content = ends ? payload.subarray(0, -1) : payload;
@@ -128,12 +129,11 @@ export function createLogPosition(cursor: string): LogPosition {
     get seeking() {
       return seeking;
     },
-    begin(reading) {
-      following = reading === "following";
+    begin() {
+      isTail = false;
       seeking = anchor !== undefined && !lost;
       last = {};
       let sinceNs = anchor?.timeNs;
-      if (sinceNs !== undefined && unsureNs !== undefined && unsureNs < sinceNs) sinceNs = unsureNs;
       for (const stream of streamNames) {
         const line = open[stream];
         if (!line) continue;
@@ -144,28 +144,27 @@ export function createLogPosition(cursor: string): LogPosition {
       if (sinceNs === undefined) return undefined;
       return sinceNs > overlapNs ? sinceNs - overlapNs : 0n;
     },
+    beginTail() {
+      isTail = true;
+      seeking = true;
+      last = {};
+    },
     take(frame) {
       const place = locate(frame);
-      const before = last[frame.stream];
+      last[frame.stream] = place;
       if (seeking) {
-        last[frame.stream] = place;
-        return seek(frame, place);
+        seek(frame, place);
+        return undefined;
       }
       if (lost) {
         if (anchor && frame.timeNs <= anchor.timeNs) return undefined;
         lost = false;
       }
-      // Around the rotation of its log the engine repeats lines to its followers. What does not come later is checked.
-      const line = frame.timeNs === before?.timeNs ? open[frame.stream] : undefined;
-      const continues = line && !line.parts?.some((part) => part.equals(frame.payload));
-      if (following && before && frame.timeNs <= before.timeNs && !continues) return doubt(frame);
-      last[frame.stream] = place;
       return read(frame, place);
     },
     end() {
       if (!seeking) {
         lost = false;
-        unsureNs = undefined;
         return true;
       }
       seeking = false;

@@ -1,22 +1,25 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Logger } from "@sandgate/kit/logging";
+import { createSleeper } from "@sandgate/kit/sleeper";
 import type { DockerClient } from "./docker-client.ts";
 import { createFrameParser, createTimeParser } from "./docker-log-frames.ts";
 import { createLogPosition, type LogPosition } from "./docker-log-position.ts";
 import type { Container, Engine, LogBlock } from "./engine.ts";
-import { fromMillis, type LogRow, type MetricRow } from "./rows.ts";
+import type { LogRow, MetricRow } from "./rows.ts";
 
 const sandboxLabel = "sandgate.io/sandbox-id";
 const workspaceLabel = "sandgate.io/workspace-id";
 const installationLabel = "sandgate.io/installation";
 
+/** Between two looks at a log that is written to. Well within the time that a batch waits for more lines. */
+const rereadPauseMs = 200;
+/** Between two looks at a log of which the engine tells nothing. */
+const quietMs = 10_000;
 /**
- * A follower that lags while the log rotates under it can miss a whole file, so one that has brought so much and is so late is
- * left for a complete reading, which the engine takes from all files as they are at one moment.
+ * What a look at a log's end asks for: from `least` to `first` by what came last time, then 16 times as many up to `most`, then
+ * all. The engine finds 100,000 to 200,000 frames in a second.
  */
-const lagging = { bytes: 4 * 1024 * 1024, ns: fromMillis(500) };
-/** Between two complete readings, which cost the engine a scan of its files. */
-const rereadPauseMs = 100;
+const tailFrames = { least: 64, first: 16_384, most: 262_144 };
 
 /** Reads a Docker-compatible engine over its API. Containers must have no terminal. */
 export function openDockerEngine(o: { client: DockerClient; installationId: string; logger: Logger }): Engine {
@@ -24,71 +27,109 @@ export function openDockerEngine(o: { client: DockerClient; installationId: stri
   const parseTime = createTimeParser();
   const ours = `${installationLabel}=${o.installationId}`;
 
-  async function openLog(
-    containerId: string,
-    sinceNs: bigint | undefined,
-    follow: boolean,
-    signal: AbortSignal,
-  ): Promise<AsyncIterable<Buffer>> {
-    const query = {
-      stdout: "1",
-      stderr: "1",
-      timestamps: "1",
-      ...(follow && { follow: "1" }),
-      ...(sinceNs !== undefined && { since: formatSeconds(sinceNs) }),
-    };
+  async function openLog(containerId: string, which: Record<string, string>, signal: AbortSignal) {
+    const query = { stdout: "1", stderr: "1", ...which };
     return (await client.getStream(`/containers/${containerId}/logs`, query, signal)) ?? noBytes();
   }
 
+  /** Takes what the engine gives of the log. Answers how many frames were behind the position. */
+  async function* readInto(position: LogPosition, log: AsyncIterable<Buffer>): AsyncGenerator<LogBlock, number> {
+    const parse = createFrameParser();
+    let taken = 0;
+    for await (const bytes of log) {
+      const rows: LogRow[] = [];
+      for (const frame of parse(bytes)) {
+        if (!position.seeking) taken += 1;
+        const row = position.take(frame);
+        if (row) rows.push(row);
+      }
+      if (rows.length > 0) yield { rows, cursor: position.cursor() };
+    }
+    return taken;
+  }
+
   /** One complete reading of the log from the position, or two when its place is gone. */
-  async function* readComplete(container: Container, position: LogPosition, signal: AbortSignal) {
-    for (let complete = false; !complete; ) {
-      const parse = createFrameParser();
-      for await (const bytes of await openLog(container.id, position.begin("complete"), false, signal)) {
-        const rows: LogRow[] = [];
-        for (const frame of parse(bytes)) {
-          const row = position.take(frame);
-          if (row && row !== "unsure") rows.push(row);
-        }
-        if (rows.length > 0) yield { rows, cursor: position.cursor() };
-      }
-      complete = position.end();
-      if (!complete) {
-        o.logger.warn(
-          { sandboxId: container.sandboxId, containerId: container.id, cursor: position.cursor() },
-          "the engine's log lacks the place it was read to; lines may be lost",
-        );
-      }
+  async function* readComplete(
+    container: Container,
+    position: LogPosition,
+    signal: AbortSignal,
+  ): AsyncGenerator<LogBlock, number> {
+    for (;;) {
+      const sinceNs = position.begin();
+      const since: Record<string, string> = sinceNs === undefined ? {} : { since: formatSeconds(sinceNs) };
+      const log = await openLog(container.id, { timestamps: "1", ...since }, signal);
+      const taken = yield* readInto(position, log);
+      if (position.end()) return taken;
+      o.logger.warn(
+        { sandboxId: container.sandboxId, containerId: container.id, cursor: position.cursor() },
+        "the engine's log lacks the place it was read to; lines may be lost",
+      );
     }
   }
 
-  /** Follows the log from the position. Answers false when a complete reading has to come before more is followed. */
+  /** Reads on from the log's last frames, which is cheap, or all of it when the place is not among them. */
+  async function* readOn(
+    container: Container,
+    position: LogPosition,
+    expected: number,
+    signal: AbortSignal,
+  ): AsyncGenerator<LogBlock, number> {
+    if (position.started) {
+      const { least, first, most } = tailFrames;
+      for (let frames = Math.min(first, Math.max(least, 2 * expected)); frames <= most; frames *= 16) {
+        position.beginTail();
+        const log = await openLog(container.id, { timestamps: "1", tail: String(frames) }, signal);
+        const taken = yield* readInto(position, log);
+        if (!position.seeking) return taken;
+      }
+    }
+    return yield* readComplete(container, position, signal);
+  }
+
+  /**
+   * Follows the log from the position. What the engine gives a follower is not read: around a rotation of the log it can miss a
+   * whole file or repeat one. It only tells when there is more, which is then read from the files as they are at one moment.
+   */
   async function* readFollowing(
     container: Container,
     position: LogPosition,
     signal: AbortSignal,
-  ): AsyncGenerator<LogBlock, boolean> {
-    const parse = createFrameParser();
-    let received = 0;
-    for await (const bytes of await openLog(container.id, position.begin("following"), true, signal)) {
-      const rows: LogRow[] = [];
-      let trusted = true;
-      let newestNs = 0n;
-      for (const frame of parse(bytes)) {
-        const row = position.take(frame);
-        trusted = row !== "unsure";
-        if (!trusted) break;
-        if (row && row !== "unsure") rows.push(row);
-        newestNs = frame.timeNs;
+  ): AsyncGenerator<LogBlock> {
+    const over = new AbortController();
+    const until = AbortSignal.any([signal, over.signal]);
+    const sleeper = createSleeper();
+    let rung = false;
+    let ended = false;
+    const listen = async () => {
+      // With its last frame, so that nothing falls between the first reading and the following.
+      for await (const _ of await openLog(container.id, { follow: "1", tail: "1" }, until)) {
+        rung = true;
+        sleeper.wake();
       }
-      // What is read again is old and says nothing.
-      if (trusted && position.seeking) continue;
-      if (rows.length > 0) yield { rows, cursor: position.cursor() };
-      received += bytes.length;
-      const late = newestNs > 0n && fromMillis(Date.now()) - newestNs > lagging.ns;
-      if (!trusted || (late && received > lagging.bytes)) return false;
+    };
+    const listening = listen().finally(() => {
+      ended = true;
+      sleeper.wake();
+    });
+    // Thrown below, unless the reading fails first.
+    listening.catch(() => undefined);
+    try {
+      let taken = yield* readComplete(container, position, signal);
+      let isDeaf = false;
+      while (!ended) {
+        await delay(rereadPauseMs, undefined, { signal });
+        // The engine did not tell of what was found, and has not since: it follows a file that was rotated away.
+        if (isDeaf && !rung) return;
+        await sleeper.sleep(quietMs, until);
+        const wasRung = rung;
+        rung = false;
+        taken = yield* readOn(container, position, taken, signal);
+        isDeaf = !wasRung && taken > 0;
+      }
+      await listening;
+    } finally {
+      over.abort();
     }
-    return true;
   }
 
   return {
@@ -123,17 +164,10 @@ export function openDockerEngine(o: { client: DockerClient; installationId: stri
     },
     async *readLogs(container, cursor, { follow, signal }) {
       const position = createLogPosition(cursor);
-      if (!follow) {
-        yield* readComplete(container, position, signal);
-        const rows = position.finish();
-        if (rows.length > 0) yield { rows, cursor: position.cursor() };
-        return;
-      }
-      if (position.started) yield* readComplete(container, position, signal);
-      while (!(yield* readFollowing(container, position, signal))) {
-        await delay(rereadPauseMs, undefined, { signal });
-        yield* readComplete(container, position, signal);
-      }
+      if (follow) return yield* readFollowing(container, position, signal);
+      yield* readComplete(container, position, signal);
+      const rows = position.finish();
+      if (rows.length > 0) yield { rows, cursor: position.cursor() };
     },
     async sample(containerId, signal) {
       const query = { stream: "false", "one-shot": "true" };

@@ -267,11 +267,11 @@ describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, 
   beforeEach(() => open(engineAddress));
   afterEach(() => removeContainers(installationId));
 
-  async function run(script: string, o: { logFileMb?: string; installation?: string } = {}) {
+  async function run(script: string, o: { logFileKb?: string; installation?: string } = {}) {
     const sandboxId = newId();
     const container = await runSandboxContainer(engine, {
       ...{ image, script, sandboxId, workspaceId, installationId: o.installation ?? installationId },
-      logConfig: { Type: "json-file", Config: { "max-size": `${o.logFileMb ?? 64}m`, "max-file": "10" } },
+      logConfig: { Type: "json-file", Config: { "max-size": `${o.logFileKb ?? 65_536}k`, "max-file": "100" } },
     });
     return { sandboxId, container };
   }
@@ -319,7 +319,7 @@ describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, 
     const count = 60_000;
     const { sandboxId } = await run(
       `i=0; while [ $i -lt ${count} ]; do echo "line $i"; i=$((i+1)); [ $((i % 400)) = 0 ] && usleep 10000; done; true`,
-      { logFileMb: "1" },
+      { logFileKb: "64" },
     );
     for (const enough of [1_000, 10_000, 30_000]) {
       await vi.waitUntil(async () => {
