@@ -1,4 +1,4 @@
-import { jetstreamManager } from "@nats-io/jetstream";
+import { type JetStreamManager, jetstreamManager } from "@nats-io/jetstream";
 import { connect } from "@nats-io/transport-node";
 import type { EventBus } from "@sandgate/kit/bus";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -22,11 +22,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("a cluster of three"
     await Promise.all(servers.map((server) => server.stop()));
   });
 
-  // Tried once more: on a busy machine a consumer was seen to stand still for a minute after the second loss.
-  test("streams and consumers are on three servers, and the loss of any one loses nothing", {
-    retry: 1,
-    timeout: 240_000,
-  }, async () => {
+  test("streams and consumers are on three servers, and the loss of any one loses nothing", async () => {
     const seen = new Set<string>();
     await bus.consume({
       consumer: "listener",
@@ -42,6 +38,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("a cluster of three"
     const identity = await bus.identity();
     const published = ["first"];
     for (const [index, server] of servers.entries()) {
+      await until(() => expectReplicated(jsm), electedMs);
       await server.kill();
       for (let number = 0; number < 50; number++) {
         const entity = `${index}-${number}`;
@@ -52,15 +49,22 @@ describe.runIf(await requireServer("nats", findNatsServer))("a cluster of three"
       }
       await until(() => expect(seen.size).toBe(published.length), electedMs);
       await server.start();
-      await until(async () => {
-        const groups = [await jsm.streams.info("SANDGATE"), ...(await jsm.consumers.list("SANDGATE").next())];
-        for (const { cluster } of groups) {
-          expect(cluster?.replicas?.filter((replica) => replica.current && !replica.offline)).toHaveLength(2);
-        }
-      }, electedMs);
     }
     expect([...seen].toSorted()).toEqual(published.toSorted());
     expect(await bus.identity()).toBe(identity);
     await connection.close();
-  });
+  }, 240_000);
 });
+
+/**
+ * A server that was killed before it had anything of a new stream or consumer comes back without a log, and since nats-server
+ * 2.12 its vote then counts only beside those of all others: with one more lost, the two that are left can't elect a leader.
+ */
+async function expectReplicated(jsm: JetStreamManager): Promise<void> {
+  // A consumer without a leader is left out of the list.
+  const consumers = await jsm.consumers.list("SANDGATE").next();
+  expect(consumers).toHaveLength(1);
+  for (const { cluster } of [await jsm.streams.info("SANDGATE"), ...consumers]) {
+    expect(cluster?.replicas?.filter((replica) => replica.current && !replica.offline)).toHaveLength(2);
+  }
+}
