@@ -61,21 +61,27 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
   });
 
   test("a server that hangs fails publishers with a reason, and goes on where it was", async () => {
-    const bus = await join();
+    const metrics = createMetrics();
+    const untilUnreached = (consumers: number) =>
+      until(async () => expect(await metrics.metrics()).toContain(`\nsandgate_bus_unreached_consumers ${consumers}\n`));
+    const bus = await join({ metrics });
     const seen: string[] = [];
     await consumeInto(bus, seen);
     await bus.publish([eventOf("before")]);
     await until(() => expect(seen).toEqual(["before"]));
     const event = eventOf("during");
-    server.pause();
+    await untilUnreached(0);
+    await server.pause();
     try {
       await expect(bus.publish([event])).rejects.toThrow("NATS did not store an event: TimeoutError: timeout");
+      await untilUnreached(1);
     } finally {
       server.resume();
     }
     await until(() => bus.publish([event]));
     await bus.publish([eventOf("after")]);
     await until(() => expect(seen.toSorted()).toEqual(["after", "before", "during"]));
+    await untilUnreached(0);
   });
 
   test("signals come again once the server is back", async () => {

@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { chmod, mkdir, mkdtemp, rename, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -26,7 +26,7 @@ export interface TestNats {
   /** SIGKILL, as a crash would. */
   kill(): Promise<void>;
   /** It keeps its connections and answers nothing until it is resumed. */
-  pause(): void;
+  pause(): Promise<void>;
   resume(): void;
   /** Starts it again on the same port once it has ended. */
   start(): Promise<void>;
@@ -70,7 +70,10 @@ export async function startNats(o: { config?: string; env?: Record<string, strin
     url: `nats://127.0.0.1:${port}`,
     storageFolder,
     kill: () => server.kill(),
-    pause: () => void server.child.kill("SIGSTOP"),
+    async pause() {
+      server.child.kill("SIGSTOP");
+      while (!(await isStopped(server.child.pid))) await delay(1);
+    },
     resume: () => void server.child.kill("SIGCONT"),
     start,
     wipe: () => rm(storageFolder, { recursive: true, force: true }),
@@ -79,6 +82,13 @@ export async function startNats(o: { config?: string; env?: Record<string, strin
       await rm(folder, { recursive: true });
     },
   };
+}
+
+/** Whether all threads have been stopped, which takes those a moment that are at work on other processors. */
+async function isStopped(pid: number | undefined): Promise<boolean> {
+  const threads = await readdir(`/proc/${pid}/task`);
+  const stats = await Promise.all(threads.map((thread) => readFile(`/proc/${pid}/task/${thread}/stat`, "utf8")));
+  return stats.every((stat) => /\) T /.test(stat));
 }
 
 /** Throws, saying what is missing, unless `useNats` has a server. For `requireServer("nats", …)`. */

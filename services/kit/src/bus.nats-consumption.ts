@@ -28,9 +28,11 @@ const pullMs = 10_000;
 const pullHeartbeatMs = 2_500;
 /** The first wait after a failure of the bus; it doubles up to the last. */
 const firstRetryMs = 200;
-const lastRetryMs = 5_000;
+const lastRetryMs = 2_000;
 
 export interface PulledConsumption extends Consumption {
+  /** False from a failure to ask the server for events until it has been asked again. */
+  readonly isReaching: boolean;
   /** Ends a pull that the server may have forgotten; the next one first makes sure that the consumer is there. */
   reset(): void;
 }
@@ -61,6 +63,7 @@ export function startPulling(options: {
   const stopping = new AbortController();
   const { signal } = stopping;
   let pulled: ConsumerMessages | undefined;
+  let failures = 0;
 
   const deliver = async (message: JsMsg): Promise<void> => {
     const attempt = message.info.deliveryCount;
@@ -109,7 +112,7 @@ export function startPulling(options: {
     });
     return jsm.jetstream().consumers.getConsumerFromInfo(info);
   };
-  const pull = async (onEvents: () => void): Promise<void> => {
+  const pull = async (): Promise<void> => {
     const source = await ensureConsumer();
     let isReset = false;
     while (!signal.aborted && !isReset) {
@@ -121,20 +124,18 @@ export function startPulling(options: {
       pulled = await source.fetch({ max_messages: free, expires: pullMs, idle_heartbeat: pullHeartbeatMs });
       if (signal.aborted) pulled.close();
       for await (const message of pulled) {
+        failures = 0;
         if (signal.aborted) message.nak();
         else begin(message);
       }
       isReset = pulled === undefined;
-      onEvents();
+      failures = 0;
     }
   };
   const pulling = (async () => {
-    let failures = 0;
     while (!signal.aborted) {
       try {
-        await pull(() => {
-          failures = 0;
-        });
+        await pull();
       } catch (error) {
         if (signal.aborted) break;
         logger.warn({ err: error }, "a consumer can't reach its events; it is tried again");
@@ -145,6 +146,9 @@ export function startPulling(options: {
   })();
 
   return {
+    get isReaching() {
+      return failures === 0;
+    },
     reset() {
       pulled?.close();
       pulled = undefined;

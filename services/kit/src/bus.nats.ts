@@ -45,6 +45,13 @@ export async function openNatsBus(options: {
     labelNames: ["consumer"],
   });
   const pulls = new Set<PulledConsumption>();
+  gauge(options.metrics, {
+    name: "sandgate_bus_unreached_consumers",
+    help: "Consumers that this process can't get events for",
+    collect() {
+      this.set([...pulls].filter((pull) => !pull.isReaching).length);
+    },
+  });
   let counting: Repetition | undefined;
   link.onChange((isUp) => {
     if (isUp) for (const pull of pulls) pull.reset();
