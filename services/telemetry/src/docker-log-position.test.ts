@@ -73,18 +73,19 @@ describe("the position in a container's log", () => {
   });
 
   test("reading the log's last frames again and again, however few, gives every line once, or doesn't come to its place", () => {
-    const looks = fc.array(fc.record({ at: fc.nat({ max: 40 }), frames: fc.integer({ min: 1, max: 12 }) }));
+    const look = fc.record({ at: fc.nat({ max: 40 }), frames: fc.integer({ min: 1, max: 12 }), anew: fc.boolean() });
     fc.assert(
-      fc.property(writing, looks, (pieces, looks) => {
+      fc.property(writing, fc.array(look), (pieces, looks) => {
         const frames = toFrames(pieces);
         const rows: LogRow[] = [];
-        const position = createLogPosition("");
+        let position = createLogPosition("");
         const readAll = (log: readonly LogFrame[]) => rows.push(...log.flatMap((frame) => position.take(frame) ?? []));
         position.begin();
         readAll(frames.slice(0, 1));
         position.end();
         for (const look of looks.sort((a, b) => a.at - b.at)) {
           const log = frames.slice(0, Math.max(1, look.at));
+          if (look.anew) position = createLogPosition(position.cursor());
           position.beginTail();
           readAll(log.slice(-look.frames));
           if (!position.seeking) expect(rows).toEqual(toRows(log));
@@ -110,6 +111,37 @@ describe("the position in a container's log", () => {
     position.beginTail();
     expect(frames.map((frame) => position.take(frame)?.log)).toEqual([undefined, undefined, "3", "4"]);
     expect(position.seeking).toBe(false);
+  });
+
+  test("a line that began before the last frames is not read on from them", () => {
+    const begun = [
+      frameOf("stderr", startNs, "a "),
+      frameOf("stdout", startNs + 1n, "b "),
+      frameOf("stderr", startNs, "a\n"),
+      frameOf("stderr", startNs + 2n, "c\n"),
+    ];
+    const frames = [...begun, frameOf("stdout", startNs + 1n, "b\n")];
+    const position = createLogPosition("");
+    position.begin();
+    for (const frame of begun) position.take(frame);
+    position.beginTail();
+    expect(frames.slice(2).map((frame) => position.take(frame))).toEqual([undefined, undefined, undefined]);
+    expect(position.seeking).toBe(true);
+    position.begin();
+    expect(frames.flatMap((frame) => position.take(frame) ?? [])).toMatchObject([{ log: "b b" }]);
+  });
+
+  test("nor is the rest of one that was cut", () => {
+    const part = frameOf("stdout", startNs, "x".repeat(maxLineBytes));
+    const frames = [part, part, frameOf("stderr", startNs + 1n, "a\n"), frameOf("stderr", startNs + 2n, "b\n")];
+    const position = createLogPosition("");
+    position.begin();
+    for (const frame of frames) position.take(frame);
+    const cursor = position.cursor();
+    position.beginTail();
+    for (const frame of [...frames.slice(2), part]) position.take(frame);
+    expect(position.seeking).toBe(true);
+    expect(position.cursor()).toBe(cursor);
   });
 
   test("lines behind a place that the log has lost are all those later", () => {

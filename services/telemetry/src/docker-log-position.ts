@@ -28,7 +28,7 @@ export const cutMark = " …[cut]";
  */
 const overlapNs = 2_000_000_000n;
 
-/** The frame is its time's first or a later one: reading began among frames of that time. Equals no ordinal. */
+/** The frame is its time's first or a later one: reading may have begun among frames of that time. Equals no ordinal. */
 const unknownOrdinal = Number.NaN;
 
 /**
@@ -39,11 +39,11 @@ const unknownOrdinal = Number.NaN;
 export interface LogPosition {
   /** True when there is a place to find again. */
   readonly started: boolean;
-  /** True while a reading has not come to that place. */
+  /** True while a reading has not come to that place, or can't go on for want of frames before it. */
   readonly seeking: boolean;
   /** Begins a complete reading. Answers the time from which the engine must give frames; undefined: from the log's beginning. */
   begin(): bigint | undefined;
-  /** Begins a reading of the log's last frames, however many. There was a complete one before. */
+  /** Begins a reading of the log's last frames, however many, once there is a place to find again. */
   beginTail(): void;
   /** Takes the reading's next frame and answers the line that it completes. */
   take(frame: LogFrame): LogRow | undefined;
@@ -63,42 +63,51 @@ export function createLogPosition(cursor: string): LogPosition {
   const restored = parseCursor(cursor);
   let anchor = restored.anchor;
   const open = restored.open;
-  /** Only the log's last frames are being read. */
-  let isTail = false;
   let seeking = false;
   let lost = false;
+  /** Only the log's last frames are being read. */
+  let isTail = false;
+  /** The time of the first of them. */
+  let tailNs: bigint | undefined;
   /** The last frame of each stream in this reading. */
   let last: Partial<Record<StreamName, FramePlace>> = {};
-  /** The last frame of each stream up to the place reached. */
-  let reached: typeof last = {};
 
+  const restart = (reading: "complete" | "tail"): void => {
+    isTail = reading === "tail";
+    tailNs = undefined;
+    seeking = anchor !== undefined && !lost;
+    last = {};
+    for (const stream of streamNames) {
+      const line = open[stream];
+      if (!line) continue;
+      line.parts = undefined;
+      line.bytes = 0;
+    }
+  };
+
+  /** Frames of other times than the tail's first, which may stand before it too, are later, and all in it. */
   const locate = ({ stream, timeNs }: LogFrame): FramePlace => {
     const before = last[stream];
-    if (!before && isTail && seeking) return { stream, timeNs, ordinal: unknownOrdinal };
-    return { stream, timeNs, ordinal: before?.timeNs === timeNs ? before.ordinal + 1 : 1 };
+    if (before) return { stream, timeNs, ordinal: before.timeNs === timeNs ? before.ordinal + 1 : 1 };
+    if (isTail) tailNs ??= timeNs;
+    return { stream, timeNs, ordinal: tailNs !== undefined && timeNs <= tailNs ? unknownOrdinal : 1 };
   };
 
+  /** While the place is sought: gathers the open lines' parts again. */
   const seek = (frame: LogFrame, place: FramePlace): void => {
-    if (!isTail) gather(frame, place);
-    if (!anchor || !isSame(anchor, place)) return;
-    seeking = false;
-    if (isTail) last = { ...reached };
-    else reached = { ...last };
-  };
-
-  /** Gathers again what was read of the open lines. */
-  const gather = (frame: LogFrame, place: FramePlace): void => {
     const line = open[frame.stream];
     if (line && !line.parts && isSame(line.first, place)) line.parts = [];
     if (line?.parts && !line.cut) {
       line.parts.push(Buffer.from(frame.payload));
       line.bytes += frame.payload.length;
     }
+    if (!anchor || !isSame(anchor, place)) return;
+    const isWhole = streamNames.every((stream) => !open[stream] || open[stream].parts || open[stream].cut);
+    seeking = isTail && !isWhole;
   };
 
   const read = (frame: LogFrame, place: FramePlace): LogRow | undefined => {
     anchor = place;
-    reached[place.stream] = place;
     const { stream, payload } = frame;
     const ends = payload.at(-1) === 0x0a;
     const content = ends ? payload.subarray(0, -1) : payload;
@@ -130,30 +139,27 @@ export function createLogPosition(cursor: string): LogPosition {
       return seeking;
     },
     begin() {
-      isTail = false;
-      seeking = anchor !== undefined && !lost;
-      last = {};
+      restart("complete");
       let sinceNs = anchor?.timeNs;
       for (const stream of streamNames) {
         const line = open[stream];
-        if (!line) continue;
-        line.parts = undefined;
-        line.bytes = 0;
-        if (sinceNs !== undefined && line.first.timeNs < sinceNs) sinceNs = line.first.timeNs;
+        if (line && sinceNs !== undefined && line.first.timeNs < sinceNs) sinceNs = line.first.timeNs;
       }
       if (sinceNs === undefined) return undefined;
       return sinceNs > overlapNs ? sinceNs - overlapNs : 0n;
     },
     beginTail() {
-      isTail = true;
-      seeking = true;
-      last = {};
+      restart("tail");
     },
     take(frame) {
       const place = locate(frame);
       last[frame.stream] = place;
       if (seeking) {
         seek(frame, place);
+        return undefined;
+      }
+      if (Number.isNaN(place.ordinal)) {
+        seeking = true;
         return undefined;
       }
       if (lost) {

@@ -11,8 +11,11 @@ const sandboxLabel = "sandgate.io/sandbox-id";
 const workspaceLabel = "sandgate.io/workspace-id";
 const installationLabel = "sandgate.io/installation";
 
-/** Between two looks at a log that is written to. Well within the time that a batch waits for more lines. */
-const rereadPauseMs = 200;
+/**
+ * Between two looks at a log that is written to: well within the time that a batch waits for more lines, and longer than a look
+ * takes, whatever tenants write.
+ */
+const rereadPause = { leastMs: 200, perLook: 4 };
 /** Between two looks at a log of which the engine tells nothing. */
 const quietMs = 10_000;
 /**
@@ -67,7 +70,7 @@ export function openDockerEngine(o: { client: DockerClient; installationId: stri
     }
   }
 
-  /** Reads on from the log's last frames, which is cheap, or all of it when the place is not among them. */
+  /** Reads on among the log's last frames, which is cheap, or all of it when the position's place is not there. */
   async function* readOn(
     container: Container,
     position: LogPosition,
@@ -114,15 +117,18 @@ export function openDockerEngine(o: { client: DockerClient; installationId: stri
     // Thrown below, unless the reading fails first.
     listening.catch(() => undefined);
     try {
-      let taken = yield* readComplete(container, position, signal);
+      let begunMs = performance.now();
+      let taken = yield* readOn(container, position, 0, signal);
       let isDeaf = false;
       while (!ended) {
-        await delay(rereadPauseMs, undefined, { signal });
+        const lookMs = performance.now() - begunMs;
+        await delay(Math.max(rereadPause.leastMs, rereadPause.perLook * lookMs), undefined, { signal });
         // The engine did not tell of what was found, and has not since: it follows a file that was rotated away.
         if (isDeaf && !rung) return;
         await sleeper.sleep(quietMs, until);
         const wasRung = rung;
         rung = false;
+        begunMs = performance.now();
         taken = yield* readOn(container, position, taken, signal);
         isDeaf = !wasRung && taken > 0;
       }
@@ -165,7 +171,7 @@ export function openDockerEngine(o: { client: DockerClient; installationId: stri
     async *readLogs(container, cursor, { follow, signal }) {
       const position = createLogPosition(cursor);
       if (follow) return yield* readFollowing(container, position, signal);
-      yield* readComplete(container, position, signal);
+      yield* readOn(container, position, 0, signal);
       const rows = position.finish();
       if (rows.length > 0) yield { rows, cursor: position.cursor() };
     },
