@@ -22,7 +22,7 @@ const quietMs = 10_000;
  * What a look at a log's end asks for: from `least` to `first` by what came last time, then 16 times as many up to `most`, then
  * all. The engine finds 100,000 to 200,000 frames in a second.
  */
-const tailFrames = { least: 64, first: 16_384, most: 262_144 };
+const tailFrames = { least: 16, first: 16_384, most: 262_144 };
 
 /** Reads a Docker-compatible engine over its API. Containers must have no terminal. */
 export function openDockerEngine(o: { client: DockerClient; installationId: string; logger: Logger }): Engine {
