@@ -172,6 +172,25 @@ describe("the position in a container's log", () => {
     expect(frames.map((frame) => position.take(frame)?.log)).toEqual([undefined, undefined, "c"]);
   });
 
+  test("nor does one set back before the other stream is heard", () => {
+    const begun = [
+      frameOf("stdout", startNs + 99n * secondNs, "a\n"),
+      frameOf("stdout", startNs + 100n * secondNs, "b\n"),
+    ];
+    const frames = [...begun, frameOf("stderr", startNs, "c\n"), frameOf("stdout", startNs + secondNs, "d\n")];
+    const position = createLogPosition("");
+    position.begin();
+    for (const frame of begun) position.take(frame);
+    position.end();
+    position.beginTail();
+    expect(frames.flatMap((frame) => position.take(frame) ?? [])).toEqual([]);
+    expect(position.seeking).toBe(true);
+    const sinceNs = position.begin() ?? 0n;
+    const rows = frames.filter((frame) => frame.timeNs >= sinceNs).flatMap((frame) => position.take(frame) ?? []);
+    expect(rows).toMatchObject([{ log: "c" }, { log: "d" }]);
+    expect(position.end()).toBe(true);
+  });
+
   test("a line too long is cut once, at a character's end, and the next is whole", () => {
     const position = createLogPosition("");
     position.begin();

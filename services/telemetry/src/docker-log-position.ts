@@ -69,6 +69,8 @@ export function createLogPosition(cursor: string): LogPosition {
   let isTail = false;
   /** The time of the first of them. */
   let tailNs: bigint | undefined;
+  /** The time of the frame that a tail could not be read on with; after a clock was set back, well before the place reached. */
+  let stoppedNs: bigint | undefined;
   /** The last frame of each stream in this reading. */
   let last: Partial<Record<StreamName, FramePlace>> = {};
 
@@ -141,6 +143,7 @@ export function createLogPosition(cursor: string): LogPosition {
     begin() {
       restart("complete");
       let sinceNs = anchor?.timeNs;
+      if (sinceNs !== undefined && stoppedNs !== undefined && stoppedNs < sinceNs) sinceNs = stoppedNs;
       for (const stream of streamNames) {
         const line = open[stream];
         if (line && sinceNs !== undefined && line.first.timeNs < sinceNs) sinceNs = line.first.timeNs;
@@ -160,6 +163,7 @@ export function createLogPosition(cursor: string): LogPosition {
       }
       if (Number.isNaN(place.ordinal)) {
         seeking = true;
+        stoppedNs = frame.timeNs;
         return undefined;
       }
       if (lost) {
@@ -171,6 +175,7 @@ export function createLogPosition(cursor: string): LogPosition {
     end() {
       if (!seeking) {
         lost = false;
+        stoppedNs = undefined;
         return true;
       }
       seeking = false;
