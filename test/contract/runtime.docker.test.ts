@@ -17,6 +17,7 @@ import {
   engineSocket,
   openTestEngine,
   probeEngine,
+  sandboxLabels,
   type TestImage,
   engineAddress as url,
 } from "../support/images.ts";
@@ -225,11 +226,7 @@ describe.runIf(isAvailable)("runtime: docker alone", () => {
     await engine.createContainer({
       name: `sandgate-${spec.sandboxId}`,
       Image: spec.reference,
-      Labels: {
-        "sandgate.io/sandbox-id": spec.sandboxId,
-        "sandgate.io/workspace-id": spec.workspaceId,
-        "sandgate.io/installation": installationId,
-      },
+      Labels: sandboxLabels({ ...spec, installationId }),
       HostConfig: { NetworkMode: "sandgate" },
     });
     expect(await runtime.inspect(spec.sandboxId)).toMatchObject({ phase: "created" });

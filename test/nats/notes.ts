@@ -1,17 +1,13 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { create, toBinary } from "@bufbuild/protobuf";
 import { openNatsBus } from "@sandgate/kit/bus.nats";
 import type { NatsDeliveryPolicy } from "@sandgate/kit/bus.nats-consumption";
-import { newId } from "@sandgate/kit/ids";
 import { createLogger } from "@sandgate/kit/logging";
 import { createMetrics, type Metrics } from "@sandgate/kit/metrics";
-import type { StagedEvent } from "@sandgate/kit/outbox";
 import { openSqlite, type SqliteDatabase } from "@sandgate/kit/sqlite";
-import { EventSchema } from "@sandgate/proto/common/v1/event";
 import { vi } from "vitest";
-import { policyUnderTest } from "../contract/event-bus.ts";
+import { eventOf as contractEventOf, policyUnderTest } from "../contract/event-bus.ts";
 import { migrations, type transactions } from "./notes.transactions.ts";
 
 export const logger = createLogger({ service: "test", level: "silent" });
@@ -20,11 +16,8 @@ export const policy = { ...policyUnderTest, ackWaitMs: 2_000 };
 
 export const until = (check: () => unknown, timeout = 25_000) => vi.waitFor(check, { timeout, interval: 10 });
 
-export function eventOf(entity: string, subject = "sandgate.test.note.added.v1"): StagedEvent {
-  const id = newId();
-  const event = create(EventSchema, { eventId: id, subject, entityId: entity, entityVersion: 1n });
-  return { id, subject, bytes: toBinary(EventSchema, event) };
-}
+export const eventOf = (entity: string, subject = "sandgate.test.note.added.v1") =>
+  contractEventOf({ entity, subject });
 
 export const openBus = (o: {
   url: string;

@@ -150,15 +150,28 @@ export function buildLoggingImage(engine: Docker, lines: readonly string[]): Pro
   return buildImage(engine, { command: ["sh", "-c", `trap 'exit 0' TERM; ${say}; sleep 3600 & wait`] });
 }
 
+/** Whose container it is. */
+interface SandboxOwner {
+  sandboxId: string;
+  workspaceId: string;
+  installationId: string;
+}
+
+/** The labels by which the platform knows a sandbox's container. */
+export function sandboxLabels(owner: SandboxOwner): Record<string, string> {
+  return {
+    "sandgate.io/sandbox-id": owner.sandboxId,
+    "sandgate.io/workspace-id": owner.workspaceId,
+    "sandgate.io/installation": owner.installationId,
+  };
+}
+
 /** Starts a container that is labelled as a sandbox's. */
 export async function runSandboxContainer(
   engine: Docker,
-  o: {
+  o: SandboxOwner & {
     image: TestImage;
     script: string;
-    sandboxId: string;
-    workspaceId: string;
-    installationId: string;
     /** The engine's own unless given. */
     logConfig?: Docker.HostConfig["LogConfig"];
   },
@@ -166,11 +179,7 @@ export async function runSandboxContainer(
   const container = await engine.createContainer({
     Image: o.image.id,
     Cmd: ["sh", "-c", o.script],
-    Labels: {
-      "sandgate.io/sandbox-id": o.sandboxId,
-      "sandgate.io/workspace-id": o.workspaceId,
-      "sandgate.io/installation": o.installationId,
-    },
+    Labels: sandboxLabels(o),
     HostConfig: { NetworkMode: "none", ...(o.logConfig && { LogConfig: o.logConfig }) },
   });
   await container.start();

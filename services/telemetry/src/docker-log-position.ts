@@ -67,8 +67,8 @@ export function createLogPosition(cursor: string): LogPosition {
   let lost = false;
   /** Only the log's last frames are being read. */
   let isTail = false;
-  /** The time of the first of them. */
-  let tailNs: bigint | undefined;
+  /** The time of this reading's first frame. */
+  let firstNs: bigint | undefined;
   /** The time of the frame that a tail could not be read on with; after a clock was set back, well before the place reached. */
   let stoppedNs: bigint | undefined;
   /** The last frame of each stream in this reading. */
@@ -76,7 +76,7 @@ export function createLogPosition(cursor: string): LogPosition {
 
   const restart = (reading: "complete" | "tail"): void => {
     isTail = reading === "tail";
-    tailNs = undefined;
+    firstNs = undefined;
     seeking = anchor !== undefined && !lost;
     last = {};
     for (const stream of streamNames) {
@@ -89,10 +89,10 @@ export function createLogPosition(cursor: string): LogPosition {
 
   /** Frames of other times than the tail's first, which may stand before it too, are later, and all in it. */
   const locate = ({ stream, timeNs }: LogFrame): FramePlace => {
+    firstNs ??= timeNs;
     const before = last[stream];
     if (before) return { stream, timeNs, ordinal: before.timeNs === timeNs ? before.ordinal + 1 : 1 };
-    if (isTail) tailNs ??= timeNs;
-    return { stream, timeNs, ordinal: tailNs !== undefined && timeNs <= tailNs ? unknownOrdinal : 1 };
+    return { stream, timeNs, ordinal: isTail && timeNs <= firstNs ? unknownOrdinal : 1 };
   };
 
   /** While the place is sought: gathers the open lines' parts again. */
@@ -142,13 +142,11 @@ export function createLogPosition(cursor: string): LogPosition {
     },
     begin() {
       restart("complete");
-      let sinceNs = anchor?.timeNs;
-      if (sinceNs !== undefined && stoppedNs !== undefined && stoppedNs < sinceNs) sinceNs = stoppedNs;
-      for (const stream of streamNames) {
-        const line = open[stream];
-        if (line && sinceNs !== undefined && line.first.timeNs < sinceNs) sinceNs = line.first.timeNs;
+      if (!anchor) return undefined;
+      let sinceNs = anchor.timeNs;
+      for (const neededNs of [stoppedNs, ...streamNames.map((stream) => open[stream]?.first.timeNs)]) {
+        if (neededNs !== undefined && neededNs < sinceNs) sinceNs = neededNs;
       }
-      if (sinceNs === undefined) return undefined;
       return sinceNs > overlapNs ? sinceNs - overlapNs : 0n;
     },
     beginTail() {

@@ -59,7 +59,7 @@ export function openDockerEngine(o: { client: DockerClient; installationId: stri
   ): AsyncGenerator<LogBlock, number> {
     for (;;) {
       const sinceNs = position.begin();
-      const since: Record<string, string> = sinceNs === undefined ? {} : { since: formatSeconds(sinceNs) };
+      const since = sinceNs !== undefined && { since: formatSeconds(sinceNs) };
       const log = await openLog(container.id, { timestamps: "1", ...since }, signal);
       const taken = yield* readInto(position, log);
       if (position.end()) return taken;
@@ -117,22 +117,21 @@ export function openDockerEngine(o: { client: DockerClient; installationId: stri
     // Thrown below, unless the reading fails first.
     listening.catch(() => undefined);
     try {
-      let begunMs = performance.now();
-      let taken = yield* readOn(container, position, 0, signal);
-      let isDeaf = false;
-      while (!ended) {
+      let taken = 0;
+      // The first look needs no telling.
+      let wasRung = true;
+      for (;;) {
+        const begunMs = performance.now();
+        taken = yield* readOn(container, position, taken, signal);
+        if (ended) return await listening;
         const lookMs = performance.now() - begunMs;
         await delay(Math.max(rereadPause.leastMs, rereadPause.perLook * lookMs), undefined, { signal });
         // The engine did not tell of what was found, and has not since: it follows a file that was rotated away.
-        if (isDeaf && !rung) return;
+        if (taken > 0 && !wasRung && !rung) return;
         await sleeper.sleep(quietMs, until);
-        const wasRung = rung;
+        wasRung = rung;
         rung = false;
-        begunMs = performance.now();
-        taken = yield* readOn(container, position, taken, signal);
-        isDeaf = !wasRung && taken > 0;
       }
-      await listening;
     } finally {
       over.abort();
     }

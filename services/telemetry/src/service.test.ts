@@ -20,6 +20,7 @@ import {
   openTestEngine,
   probeEngine,
   runSandboxContainer,
+  sandboxLabels,
   type TestImage,
 } from "@sandgate/test/support/images";
 import { removeContainers } from "@sandgate/test/support/platform";
@@ -270,7 +271,11 @@ describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, 
   async function run(script: string, o: { logFileKb?: string; installation?: string } = {}) {
     const sandboxId = newId();
     const container = await runSandboxContainer(engine, {
-      ...{ image, script, sandboxId, workspaceId, installationId: o.installation ?? installationId },
+      image,
+      script,
+      sandboxId,
+      workspaceId,
+      installationId: o.installation ?? installationId,
       logConfig: { Type: "json-file", Config: { "max-size": `${o.logFileKb ?? 65_536}k`, "max-file": "100" } },
     });
     return { sandboxId, container };
@@ -364,11 +369,7 @@ describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, 
     const sandboxId = newId();
     await engine.createContainer({
       Image: image.id,
-      Labels: {
-        "sandgate.io/sandbox-id": sandboxId,
-        "sandgate.io/workspace-id": workspaceId,
-        "sandgate.io/installation": installationId,
-      },
+      Labels: sandboxLabels({ sandboxId, workspaceId, installationId }),
     });
     expect(await awaitDrained(sandboxId)).toBe(true);
   });
