@@ -3,20 +3,26 @@ import { ErrorInfoSchema } from "@sandgate/proto/google/rpc/error_details";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { expect, test } from "vitest";
 import { createCallingTransport } from "./clients.ts";
-import { asService } from "./context.ts";
+import { asFacade, asService } from "./context.ts";
 import { createInternalKeys } from "./internal-auth.ts";
 
 /** A client whose first calls end as given, before they reach a handler. */
 async function createFailingClient(...failures: ConnectError[]) {
   const { signer } = await createInternalKeys(["facade"]);
   const calls: string[] = [];
+  const keys: (string | null)[] = [];
   const router = createRouterTransport(({ service }) => {
     service(WorkspaceService, {
+      createWorkspace(_request, { requestHeader }) {
+        keys.push(requestHeader.get("idempotency-key"));
+        return {};
+      },
       getMembership(_request, { requestHeader }) {
         calls.push(requestHeader.get("x-request-id") ?? "");
         return { workspaceExists: true };
       },
       removeMember(_request, { requestHeader }) {
+        keys.push(requestHeader.get("idempotency-key"));
         calls.push(requestHeader.get("x-request-id") ?? "");
         return {};
       },
@@ -31,7 +37,7 @@ async function createFailingClient(...failures: ConnectError[]) {
     },
   };
   const transport = createCallingTransport({ inner, signer: signer("facade"), audience: "workspace" });
-  return { client: createClient(WorkspaceService, transport), calls };
+  return { client: createClient(WorkspaceService, transport), calls, keys };
 }
 
 const refused = () => new ConnectError("Stream closed with error code NGHTTP2_REFUSED_STREAM", Code.Internal);
@@ -53,6 +59,20 @@ test("a call that was cut off is made again if its contract says that it does no
   expect(harmful.calls).toEqual([]);
 });
 
+test("a call that was cut off is made again if it carries a key that its method honours", async () => {
+  const keyed = asFacade({ requestId: "r", idempotencyKey: "k" });
+  const { client, keys } = await createFailingClient(cutOff(), cutOff());
+  await client.createWorkspace({ name: "n" }, keyed);
+  expect(keys).toEqual(["k"]);
+  const keyless = await createFailingClient(cutOff());
+  const unanswered = { reason: "UPSTREAM_ERROR" };
+  await expect(keyless.client.createWorkspace({ name: "n" }, asService())).rejects.toMatchObject(unanswered);
+  const heedless = await createFailingClient(cutOff());
+  await expect(heedless.client.removeMember({}, keyed)).rejects.toMatchObject(unanswered);
+  await heedless.client.removeMember({}, keyed);
+  expect([...keyless.keys, ...heedless.keys]).toEqual([null]);
+});
+
 test("a call is made again only a few times", async () => {
   const { client, calls } = await createFailingClient(...Array.from({ length: 10 }, refused));
   await expect(client.getMembership({}, asService())).rejects.toMatchObject({ reason: "UPSTREAM_ERROR" });
@@ -60,9 +80,10 @@ test("a call is made again only a few times", async () => {
 });
 
 test("an answer, a deadline and the caller's own leaving are final", async () => {
-  const answered = new ConnectError("no", Code.Unavailable, undefined, [
-    { desc: ErrorInfoSchema, value: { domain: "sandgate", reason: "UPSTREAM_ERROR" } },
-  ]);
+  const answer = { desc: ErrorInfoSchema, value: { domain: "sandgate", reason: "UPSTREAM_ERROR" } };
+  // Within one process an answer has its cause, here a connection of the handler's own.
+  const cause = Object.assign(new Error("connect ECONNREFUSED"), { syscall: "connect" });
+  const answered = new ConnectError("no", Code.Unavailable, undefined, [answer], cause);
   const late = new ConnectError("late", Code.DeadlineExceeded);
   for (const failure of [answered, late]) {
     const { client, calls } = await createFailingClient(failure);

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import type { DescMethod } from "@bufbuild/protobuf";
+import { type DescMethod, getOption } from "@bufbuild/protobuf";
 import { MethodOptions_IdempotencyLevel } from "@bufbuild/protobuf/wkt";
 import {
   Code,
@@ -10,6 +10,7 @@ import {
   type Transport,
 } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
+import { idempotency_key as honoursKey } from "@sandgate/proto/common/v1/idempotency";
 import { ErrorInfoSchema } from "@sandgate/proto/google/rpc/error_details";
 import { idempotencyKeyHeader, type Outgoing, outgoingKey, requestIdHeader, traceparentHeader } from "./context.ts";
 import { fromConnectError } from "./errors.ts";
@@ -33,17 +34,18 @@ const readMaxBytes = 32 * 1024 * 1024;
 
 /**
  * A transport that calls `audience` through `inner` as the signer's service: it signs every call, carries the request
- * id, trace and idempotency key of its options (asFacade, asService, onBehalfOf; nobody's call without), sets a
- * deadline of 10 s unless given one (0: none), and throws DomainErrors. Within the deadline it repeats, a few times, a
- * call that no handler began, and one that was cut off if its contract says that repeating does no harm.
+ * id and trace of its options (asFacade, asService, onBehalfOf; nobody's call without) and, to a method that honours it,
+ * the idempotency key, sets a deadline of 10 s unless given one (0: none), and throws DomainErrors. Within the deadline it
+ * repeats, a few times, a call that no handler began, and one that was cut off if it carries a key or its contract says
+ * that repeating does no harm.
  */
 export function createCallingTransport(o: { inner: Transport; signer: TokenSigner; audience: ServiceName }): Transport {
-  async function sign(given: GivenHeaders, call: Outgoing): Promise<Headers> {
+  async function sign(given: GivenHeaders, call: Outgoing, key: string | undefined): Promise<Headers> {
     const header = new Headers(given);
     header.set("authorization", `Bearer ${await o.signer.mint(o.audience, call)}`);
     header.set(requestIdHeader, call.requestId);
     if (call.traceparent) header.set(traceparentHeader, call.traceparent);
-    if (call.idempotencyKey) header.set(idempotencyKeyHeader, call.idempotencyKey);
+    if (key) header.set(idempotencyKeyHeader, key);
     return header;
   }
 
@@ -53,13 +55,15 @@ export function createCallingTransport(o: { inner: Transport; signer: TokenSigne
     attempt: (header: Headers, timeoutMs: number) => Promise<T>,
   ): Promise<T> {
     const call = values?.get(outgoingKey) ?? { passedOn: false, requestId: newId() };
+    const key = call.idempotencyKey && getOption(method, honoursKey) ? call.idempotencyKey : undefined;
+    const isHarmless = key !== undefined || method.idempotency !== MethodOptions_IdempotencyLevel.IDEMPOTENCY_UNKNOWN;
     const startedMs = performance.now();
     for (let pauseMs = firstPauseMs; ; pauseMs *= 2) {
       try {
-        return await attempt(await sign(given, call), timeLeft(timeoutMs, startedMs));
+        return await attempt(await sign(given, call, key), timeLeft(timeoutMs, startedMs));
       } catch (error) {
         const late = timeoutMs > 0 && performance.now() - startedMs + pauseMs >= timeoutMs;
-        if (late || pauseMs > longestPauseMs || signal?.aborted || !mayRepeat(method, error))
+        if (late || pauseMs > longestPauseMs || signal?.aborted || !mayRepeat(method, isHarmless, error))
           throw fromConnectError(error);
         // At random, so that the calls of a replica that went away don't come back all at once.
         await delay(pauseMs * (0.5 + Math.random() / 2), undefined, signal && { signal }).catch(() => {
@@ -106,20 +110,16 @@ async function keep<T>(messages: AsyncIterable<T>): Promise<AsyncIterable<T>> {
   };
 }
 
-function mayRepeat(method: DescMethod, error: unknown): boolean {
+function mayRepeat(method: DescMethod, isHarmless: boolean, error: unknown): boolean {
   if (method.methodKind === "client_streaming" || method.methodKind === "bidi_streaming") return false;
-  if (wasNeverBegun(error)) return true;
-  return method.idempotency !== MethodOptions_IdempotencyLevel.IDEMPOTENCY_UNKNOWN && wasCutOff(error);
+  const failure = error instanceof ConnectError ? error : undefined;
+  const info = failure?.findDetails(ErrorInfoSchema)[0];
+  // A failure with a reason is an answer, whatever connection of the handler's own may be its cause.
+  if (info) return isHarmless && info.reason === "DRAINING";
+  return wasNeverBegun(error) || (isHarmless && failure !== undefined && cutOffCodes.has(failure.code));
 }
 
-/** True for a call that ended without an answer of its handler's: the connection broke, or the host went away. */
-function wasCutOff(error: unknown): boolean {
-  if (!(error instanceof ConnectError)) return false;
-  const info = error.findDetails(ErrorInfoSchema)[0];
-  return info ? info.reason === "DRAINING" : cutOffCodes.has(error.code);
-}
-
-/** How broken connections show in Connect's client. Handlers' own failures carry a reason. */
+/** How broken connections show in Connect's client. */
 const cutOffCodes = new Set<Code>([Code.Unavailable, Code.Aborted, Code.Canceled, Code.Internal, Code.Unknown]);
 
 /**

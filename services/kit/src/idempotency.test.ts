@@ -6,6 +6,7 @@ import { type ErrorNote, ErrorNoteSchema } from "@sandgate/proto/common/v1/error
 import { pino } from "pino";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Call } from "./context.ts";
+import { DomainError } from "./errors.ts";
 import { answerOnce } from "./idempotency.ts";
 import { type Keyring, openKeyring } from "./sealing.ts";
 import { migrations, type transactions } from "./sqlite.fixture.ts";
@@ -116,24 +117,33 @@ test("a failure is not kept: who waited for it works", async () => {
   expect((await waiting).hint).toBe("note 2");
 });
 
+/** The same call at another replica, which has an answer store of its own, so nothing in this process makes it wait. */
+function addTheirNote(): Promise<ErrorNote> {
+  return answerOnce({
+    call: callOf({ key: "k" }),
+    method: methodOf("AddNote"),
+    request: create(ErrorNoteSchema),
+    keyring,
+    answers: { ...database.answers },
+    work: async (claimFor) => {
+      const response = create(ErrorNoteSchema, { hint: "theirs" });
+      await database.write.addNote("theirs", { claim: await claimFor(response) });
+      return response;
+    },
+  });
+}
+
 test("who loses the race against another replica answers the winner's answer and leaves nothing", async () => {
-  // Another replica has an answer store of its own, so nothing in this process makes it wait.
-  const replica = { ...database.answers };
-  const theirs = () =>
-    answerOnce({
-      call: callOf({ key: "k" }),
-      method: methodOf("AddNote"),
-      request: create(ErrorNoteSchema),
-      keyring,
-      answers: replica,
-      work: async (claimFor) => {
-        const response = create(ErrorNoteSchema, { hint: "theirs" });
-        await database.write.addNote("theirs", { claim: await claimFor(response) });
-        return response;
-      },
-    });
-  expect((await addNote({ key: "k", meanwhile: theirs })).hint).toBe("theirs");
+  expect((await addNote({ key: "k", meanwhile: addTheirNote })).hint).toBe("theirs");
   expect(countNotes()).toEqual({ notes: 1 });
+});
+
+test("who fails on what another replica has just made answers the winner's answer", async () => {
+  const meanwhile = async () => {
+    await addTheirNote();
+    throw new DomainError("CONFLICT", "There is such a note.");
+  };
+  expect((await addNote({ key: "k", meanwhile })).hint).toBe("theirs");
 });
 
 test("what is stored is sealed", async () => {

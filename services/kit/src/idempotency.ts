@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { type DescMessage, type DescMethodUnary, fromBinary, type MessageShape, toBinary } from "@bufbuild/protobuf";
-import { type Claim, ClaimTaken } from "./claim.ts";
+import type { Claim } from "./claim.ts";
 import type { Call } from "./context.ts";
 import { DomainError } from "./errors.ts";
 import type { Keyring } from "./sealing.ts";
@@ -60,7 +60,8 @@ export async function answerOnce<I extends DescMessage, O extends DescMessage>(o
         sealed: keyring.seal(Buffer.concat([requestHash, toBinary(schema, response)]), about),
       }));
     } catch (error) {
-      const winner = error instanceof ClaimTaken ? await recall() : undefined;
+      // What the first call with this key has made meanwhile, at another replica, may be what this one failed on.
+      const winner = await recall();
       if (winner) return winner;
       throw error;
     }
