@@ -1,9 +1,10 @@
 import { cp } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { jetstreamManager } from "@nats-io/jetstream";
-import { connect, type NatsConnection } from "@nats-io/transport-node";
+import { connect, millis, type NatsConnection } from "@nats-io/transport-node";
 import type { EventBus } from "@sandgate/kit/bus";
 import type { NatsDeliveryPolicy } from "@sandgate/kit/bus.nats-consumption";
+import { createLogger, type Logger } from "@sandgate/kit/logging";
 import { createMetrics, type Metrics } from "@sandgate/kit/metrics";
 import { startRelay } from "@sandgate/kit/relay";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -27,7 +28,9 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
     await server.stop();
   });
 
-  const join = async (o: { metrics?: Metrics; policy?: Partial<NatsDeliveryPolicy> } = {}): Promise<EventBus> => {
+  const join = async (
+    o: { metrics?: Metrics; policy?: Partial<NatsDeliveryPolicy>; logger?: Logger } = {},
+  ): Promise<EventBus> => {
     const bus = await openBus({ url: server.url, ...o });
     buses.push(bus);
     return bus;
@@ -177,6 +180,50 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
       { event: { eventId: "none", subject: "sandgate.test.note.added.v1" }, attempts: policy.attempts },
       { event: { entityId: "poison" }, attempts: policy.attempts, error: "line one\nline two: ü" },
     ]);
+  });
+
+  test("an event on another subject, or under another id, than it says reaches no handler and is parked", async () => {
+    const bus = await join();
+    const seen: string[] = [];
+    await consumeInto(bus, seen);
+    const [subject, id] = [eventOf("subject", "sandgate.other.note.added.v1"), eventOf("id")];
+    await bus.publish([
+      { ...subject, subject: "sandgate.test.note.added.v1" },
+      { ...id, id: "another one" },
+    ]);
+    await until(async () => expect(await bus.parked()).toHaveLength(2));
+    const parked = (await bus.parked()).toSorted((a, b) => a.event.entityId.localeCompare(b.event.entityId));
+    expect(parked.map(({ error }) => error)).toEqual([
+      `the event ${id.id} was published as another one`,
+      "an event of sandgate.other.note.added.v1 was published on sandgate.test.note.added.v1",
+    ]);
+    // An operator publishes a parked event again without an id for the server.
+    const again = eventOf("again");
+    const jsm = await operate();
+    await jsm.jetstream().publish(again.subject, again.bytes);
+    await until(() => expect(seen).toEqual(["again"]));
+  });
+
+  test("a version with other settings takes a consumer over; the one before works on and leaves them", async () => {
+    const lines: string[] = [];
+    const log = createLogger({ service: "test" }, { write: (line) => void lines.push(line) });
+    const [before, after] = [await join({ logger: log }), await join({ policy: { ackWaitMs: 5_000 } })];
+    const seen: string[] = [];
+    const jsm = await operate();
+    const ackWait = async () =>
+      millis((await jsm.consumers.info("SANDGATE", "listener~sandgate~test~ALL")).config.ack_wait ?? 0);
+    await consumeInto(before, seen);
+    await until(async () => expect(await ackWait()).toBe(policy.ackWaitMs));
+    await consumeInto(after, seen);
+    await until(async () => expect(await ackWait()).toBe(5_000));
+    await after.publish([eventOf("updated")]);
+    await until(() => expect(seen).toEqual(["updated"]));
+    await server.kill();
+    await server.start();
+    await until(() => after.publish([eventOf("restarted")]));
+    await until(() => expect(seen).toEqual(["updated", "restarted"]));
+    await until(() => expect(lines.join()).toContain("other settings"));
+    await until(async () => expect(await ackWait()).toBe(5_000));
   });
 
   test("a server wiped again and again under load: every event has its effect, and once", async () => {

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openNatsBus } from "@sandgate/kit/bus.nats";
 import type { NatsDeliveryPolicy } from "@sandgate/kit/bus.nats-consumption";
-import { createLogger } from "@sandgate/kit/logging";
+import { createLogger, type Logger } from "@sandgate/kit/logging";
 import { createMetrics, type Metrics } from "@sandgate/kit/metrics";
 import { openSqlite, type SqliteDatabase } from "@sandgate/kit/sqlite";
 import { vi } from "vitest";
@@ -22,13 +22,14 @@ export const eventOf = (entity: string, subject = "sandgate.test.note.added.v1")
 export const openBus = (o: {
   url: string;
   service?: string;
+  logger?: Logger;
   metrics?: Metrics;
   policy?: Partial<NatsDeliveryPolicy>;
 }) =>
   openNatsBus({
     url: o.url,
     service: o.service ?? "test",
-    logger,
+    logger: o.logger ?? logger,
     metrics: o.metrics ?? createMetrics(),
     policy: { ...policy, ...o.policy },
   });

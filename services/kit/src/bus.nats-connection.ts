@@ -13,7 +13,10 @@ import { gauge, type Metrics } from "./metrics.ts";
 
 /** Who a process is to NATS. Without any of it the user and password in the URL count, if there are any. */
 export interface NatsCredentials {
-  /** A file as `nsc` or `nats auth` makes it; read again at each connect, so that it can be rotated. */
+  /**
+   * A file as `nsc` or `nats auth` makes it; read again at each connect, so that it can be rotated. While it is missing or half
+   * written, what it last held counts.
+   */
   file?: string;
   user?: string;
   password?: string;
@@ -36,7 +39,8 @@ const pingMs = 10_000;
 
 /**
  * Connects to one of the servers of `url` (`nats://` or `tls://`, several with commas between them), waiting for as long as none
- * answers, and connects again whenever the connection is lost. Fails only when the servers refuse who it is.
+ * answers, and connects again whenever the connection is lost. Fails only when the servers refuse who it is, or when the file of
+ * credentials can't be read.
  */
 export async function connectNats(options: {
   url: string;
@@ -47,7 +51,7 @@ export async function connectNats(options: {
 }): Promise<NatsLink> {
   const { service, logger } = options;
   const address = parseNatsUrl(options.url);
-  const authenticator = createAuthenticator(options.credentials ?? {}, address);
+  const authenticator = createAuthenticator(options.credentials ?? {}, address, logger);
   const connection = await connectAtLast(logger, () =>
     connect({
       servers: address.servers,
@@ -70,6 +74,7 @@ export async function connectNats(options: {
   });
   const listeners = new Set<(isUp: boolean) => void>();
   let isUp = true;
+  let isClosing = false;
   connected.set(1);
   const change = (up: boolean) => {
     if (isUp === up) return;
@@ -90,12 +95,14 @@ export async function connectNats(options: {
       }
     }
     change(false);
+    if (!isClosing) logger.fatal({ err: await connection.closed() }, "the connection to NATS ended for good");
   })();
   return {
     connection,
     isUp: () => isUp,
     onChange: (listener) => void listeners.add(listener),
     async close() {
+      isClosing = true;
       listeners.clear();
       // What can't be sent while the connection is lost is not waited for.
       if (isUp) await connection.drain().catch(() => connection.close());
@@ -151,9 +158,38 @@ export function parseNatsUrl(url: string): NatsAddress {
   return address;
 }
 
-function createAuthenticator(credentials: NatsCredentials, address: NatsAddress): Authenticator | undefined {
-  const { file } = credentials;
-  if (file !== undefined) return credsAuthenticator(() => readFileSync(file));
+function createAuthenticator(
+  credentials: NatsCredentials,
+  address: NatsAddress,
+  logger: Logger,
+): Authenticator | undefined {
+  if (credentials.file !== undefined) return createFileAuthenticator(credentials.file, logger);
   const user = credentials.user ?? address.user;
   return user === undefined ? undefined : usernamePasswordAuthenticator(user, credentials.password ?? address.password);
+}
+
+/** Throws for a file that can't be used. Later it never does: the client would close the connection for good. */
+function createFileAuthenticator(file: string, logger: Logger): Authenticator {
+  const read = (nonce?: string) => {
+    const authenticator = credsAuthenticator(readFileSync(file));
+    return { authenticator, answer: authenticator(nonce) };
+  };
+  const first = () => {
+    try {
+      return read().authenticator;
+    } catch (cause) {
+      throw new Error(`the NATS credentials in ${file} can't be read`, { cause });
+    }
+  };
+  let last = first();
+  return (nonce) => {
+    try {
+      const { authenticator, answer } = read(nonce);
+      last = authenticator;
+      return answer;
+    } catch (error) {
+      logger.warn({ err: error, file }, "the NATS credentials can't be read; the last ones are used");
+      return last(nonce);
+    }
+  };
 }

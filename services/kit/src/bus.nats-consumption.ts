@@ -1,8 +1,10 @@
 import { setTimeout as delay } from "node:timers/promises";
 import {
   AckPolicy,
+  type ConsumerInfo,
   type ConsumerMessages,
   DeliverPolicy,
+  JetStreamApiError,
   type JetStreamManager,
   type JsMsg,
   ReplayPolicy,
@@ -23,6 +25,8 @@ export interface NatsDeliveryPolicy extends DeliveryPolicy {
 const unusedKeptMs = 14 * 24 * 60 * 60 * 1000;
 /** Failed events that wait to come again count too, and must not hold up the others. */
 const maxUnacknowledged = 10_000;
+/** The server's code for a consumer that has other settings than those it is to be made with. */
+const consumerDiffers = 10148;
 /** How long a request for events stays with the server, and how often the server says meanwhile that it has it. */
 const pullMs = 10_000;
 const pullHeartbeatMs = 2_500;
@@ -52,7 +56,7 @@ export function startPulling(options: {
   subject: string;
   policy: NatsDeliveryPolicy;
   logger: Logger;
-  handle(bytes: Uint8Array, attempt: number): Promise<void>;
+  handle(message: JsMsg, attempt: number): Promise<void>;
   /** Stores an event that has failed for good where operators find it. */
   park(message: JsMsg, failure: Error, attempts: number): Promise<void>;
 }): PulledConsumption {
@@ -64,6 +68,7 @@ export function startPulling(options: {
   const { signal } = stopping;
   let pulled: ConsumerMessages | undefined;
   let failures = 0;
+  let isSettled = false;
 
   const deliver = async (message: JsMsg): Promise<void> => {
     const attempt = message.info.deliveryCount;
@@ -71,7 +76,7 @@ export function startPulling(options: {
     const failure =
       attempt > 2 * policy.attempts
         ? new Error(`handed out ${attempt} times without an outcome`)
-        : await outcomeOf(handle(message.data, attempt), policy.handlerTimeoutMs);
+        : await outcomeOf(handle(message, attempt), policy.handlerTimeoutMs);
     if (failure === undefined) return message.ack();
     const isLast = attempt >= policy.attempts;
     logger.warn({ err: failure, attempt, parked: isLast }, "handling an event failed");
@@ -96,20 +101,40 @@ export function startPulling(options: {
   }, policy.ackWaitMs / 3);
   claiming.unref();
 
+  const settings = {
+    durable_name: name,
+    filter_subject: subject,
+    ack_policy: AckPolicy.Explicit,
+    ack_wait: nanos(policy.ackWaitMs),
+    // Parking is the consumer's work: what the server gives up stays in the stream unseen.
+    max_deliver: -1,
+    max_ack_pending: maxUnacknowledged,
+    deliver_policy: DeliverPolicy.All,
+    replay_policy: ReplayPolicy.Instant,
+    inactive_threshold: nanos(unusedKeptMs),
+  };
+  /** Changes its settings only at the start, so that two versions at work at once don't undo each other's again and again. */
+  const adoptConsumer = async (): Promise<ConsumerInfo> => {
+    if (!isSettled) {
+      try {
+        const info = await jsm.consumers.update(eventStream, name, settings);
+        logger.info("updated the settings of a consumer");
+        return info;
+      } catch (error) {
+        if (!(error instanceof JetStreamApiError)) throw error;
+        logger.warn({ err: error }, "the settings of a consumer can't be updated");
+      }
+    }
+    logger.warn({ wanted: settings }, "a consumer is used with other settings than this version's");
+    return jsm.consumers.info(eventStream, name);
+  };
   const ensureConsumer = async () => {
     await streams.ensure();
-    const info = await jsm.consumers.add(eventStream, {
-      durable_name: name,
-      filter_subject: subject,
-      ack_policy: AckPolicy.Explicit,
-      ack_wait: nanos(policy.ackWaitMs),
-      // Parking is the consumer's work: what the server gives up stays in the stream unseen.
-      max_deliver: -1,
-      max_ack_pending: maxUnacknowledged,
-      deliver_policy: DeliverPolicy.All,
-      replay_policy: ReplayPolicy.Instant,
-      inactive_threshold: nanos(unusedKeptMs),
+    const info = await jsm.consumers.add(eventStream, settings).catch((error: unknown) => {
+      if (error instanceof JetStreamApiError && error.code === consumerDiffers) return adoptConsumer();
+      throw error;
     });
+    isSettled = true;
     return jsm.jetstream().consumers.getConsumerFromInfo(info);
   };
   const pull = async (): Promise<void> => {

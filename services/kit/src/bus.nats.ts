@@ -1,5 +1,5 @@
 import { create, fromBinary } from "@bufbuild/protobuf";
-import { jetstreamManager, type StoredMsg } from "@nats-io/jetstream";
+import { type JsMsg, jetstreamManager, type StoredMsg } from "@nats-io/jetstream";
 import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
 import { connectNats, type NatsCredentials } from "./bus.nats-connection.ts";
 import { type NatsDeliveryPolicy, type PulledConsumption, startPulling } from "./bus.nats-consumption.ts";
@@ -18,6 +18,7 @@ const maxErrorLength = 2_000;
 const errorNote = "Sandgate-Error";
 const attemptsNote = "Sandgate-Attempts";
 const subjectNote = "Sandgate-Subject";
+const idHeader = "Nats-Msg-Id";
 
 /**
  * Opens the event bus of a distributed platform: events in a JetStream stream that all services share, signals over core NATS.
@@ -98,9 +99,11 @@ export async function openNatsBus(options: {
           subject,
           policy: { ...policy, concurrency },
           logger,
-          handle: async (bytes, attempt) => handle(fromBinary(EventSchema, bytes), attempt),
+          handle: async (message, attempt) => handle(eventOf(message), attempt),
           async park(message, failure, attempts) {
-            const id = message.headers?.get("Nats-Msg-Id") || `${message.seq}`;
+            const given = message.headers?.get(idHeader) ?? "";
+            // A sender's id may have what can't stand in a subject.
+            const id = /^[\w-]+$/.test(given) ? given : `${message.seq}`;
             const notes = {
               [errorNote]: JSON.stringify(failure.message.slice(0, maxErrorLength)),
               [attemptsNote]: `${attempts}`,
@@ -169,6 +172,15 @@ export async function openNatsBus(options: {
 /** Apart from the subjects of events, so that no stream keeps signals. */
 function signalSubject(topic: string): string {
   return `sandgate_signal.${topic}`;
+}
+
+/** Throws unless it is the event it was published as: permissions bind a sender to its subjects, not to what it writes in an event. */
+function eventOf({ subject, headers, data }: JsMsg): Event {
+  const event = fromBinary(EventSchema, data);
+  if (event.subject !== subject) throw new Error(`an event of ${event.subject} was published on ${subject}`);
+  const id = headers?.get(idHeader);
+  if (id && id !== event.eventId) throw new Error(`the event ${event.eventId} was published as ${id}`);
+  return event;
 }
 
 function parkedEventOf({ subject, data, header, time }: StoredMsg): ParkedEvent {

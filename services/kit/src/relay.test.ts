@@ -160,3 +160,57 @@ test("one relay of several publishes, and another goes on when it stops", async 
   await until(async () => expect(await unsentIds()).toEqual([]));
   expect(published).toEqual(["first", "first", "second"]);
 });
+
+test("what a relay that lost the lead notes late as sent to an older bus is sent to today's", async () => {
+  const [older, today] = [await openBus("older"), await openBus("today")];
+  const { outbox } = database;
+  const published = Promise.withResolvers<void>();
+  const late = Promise.withResolvers<void>();
+  const deposed = startRelay({
+    outbox: {
+      ...outbox,
+      lead: (holder) => outbox.lead(holder, 1),
+      async markSent(ids, identity) {
+        published.resolve();
+        await late.promise;
+        await outbox.markSent(ids, identity);
+      },
+    },
+    bus: older.bus,
+    logger,
+    metrics,
+  });
+  const id = await addNote("late");
+  await published.promise;
+  const followed = Promise.withResolvers<void>();
+  const noted = Promise.withResolvers<void>();
+  relays.push(
+    startRelay({
+      outbox: {
+        ...outbox,
+        async unsent(limit) {
+          followed.resolve();
+          await noted.promise;
+          return outbox.unsent(limit);
+        },
+      },
+      bus: today.bus,
+      logger,
+      metrics,
+    }),
+  );
+  await followed.promise;
+  const stopped = deposed.stop();
+  late.resolve();
+  await stopped;
+  expect(await unsentIds()).toEqual([]);
+  noted.resolve();
+  const now = performance.now.bind(performance);
+  const clock = vi.spyOn(performance, "now").mockImplementation(() => now() + 10_000);
+  try {
+    const next = await addNote("next");
+    await until(() => expect(today.handled.toSorted()).toEqual([id, next].toSorted()));
+  } finally {
+    clock.mockRestore();
+  }
+});

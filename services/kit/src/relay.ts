@@ -42,6 +42,7 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
   const sleeper = createSleeper();
   const unwatch = outbox.onStaged(() => sleeper.wake());
   let leadsUntil = 0;
+  /** The bus that has nothing left to be sent again, as of the last renewal. */
   let servedBus: string | undefined;
 
   const lead = async (): Promise<boolean> => {
@@ -49,6 +50,8 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
     if (now < leadsUntil - leaseMs + renewMs) return true;
     const leads = await outbox.lead(holder, leaseMs);
     leadsUntil = leads ? now + leaseMs : 0;
+    // A relay that lost the lead may note only now what it sent to a bus before this one.
+    servedBus = undefined;
     return leads;
   };
   const follow = async (identity: string): Promise<void> => {
@@ -61,7 +64,7 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
     } while (slice === batchSize);
     servedBus = identity;
     if (again > 0)
-      logger.warn({ events: again, bus: identity }, "the event bus was made anew: kept events are sent again");
+      logger.warn({ events: again, bus: identity }, "kept events that only an earlier event bus got are sent again");
   };
   const measure = async (): Promise<void> => {
     const backlog = await outbox.backlog();
