@@ -3,6 +3,7 @@ import { openMongo } from "@sandgate/kit/mongo";
 import type { MongoStoreOptions } from "@sandgate/kit/open-store";
 import { describeOnMongo } from "@sandgate/test/support/stores";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { cutoffsAt } from "./retention.ts";
 import { describeIdentityStore } from "./store.contract.ts";
 import { createMongoStore, migrations, openMongoStore } from "./store.mongo.ts";
 
@@ -86,7 +87,7 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     expect(await endsIn("request_windows")).toEqual(at(60_000));
   });
 
-  test("documents of the version before get their end from the migration", async () => {
+  test("documents of the version before get their end from the migration, or from a sweep", async () => {
     const [, letExpire] = migrations;
     const { db } = opened;
     const before = <D extends { _id: string }>(name: string, documents: D[]) =>
@@ -100,5 +101,12 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     const dayMs = 24 * 3_600_000;
     expect(await endsIn("sessions")).toEqual([new Date(4e12 + dayMs), new Date(3.9e12 + dayMs)]);
     expect(await endsIn("api_tokens")).toEqual([undefined]);
+
+    // What the version before writes while it runs beside this one.
+    await before("sessions", [{ _id: "late", idleAt: 4e12 }]);
+    await before("api_tokens", [{ _id: "ending", tokenHash: "t", expiresAt: 4e12 }]);
+    await opened.store.sweep(cutoffsAt(Date.now()), 10);
+    expect((await endsIn("sessions"))[1]).toEqual(new Date(4e12 + dayMs));
+    expect(await endsIn("api_tokens")).toEqual([new Date(4e12 + 30 * dayMs), undefined]);
   });
 });

@@ -147,22 +147,24 @@ const removeAfter = (kind: keyof typeof KEPT_MS, since: unknown) => ({
   $cond: [{ $gt: [since, null] }, { $toDate: { $add: [since, KEPT_MS[kind]] } }, "$$REMOVE"],
 });
 
+const isUnsent = { $gt: ["$dueAt", null] };
+/** The collections whose documents end, when that is, and the index of what was swept before MongoDB did it. */
+const ending = [
+  { name: "verifications", end: removeAfter("verifications", "$expiresAt"), swept: "expiry" },
+  { name: "sessions", end: removeAfter("sessions", { $min: ["$idleAt", "$endedAt"] }), swept: "idle" },
+  { name: "refresh_tokens", end: removeAfter("refreshTokens", "$expiresAt"), swept: "expiry" },
+  { name: "api_tokens", end: removeAfter("apiTokens", "$expiresAt"), swept: "expiry" },
+  {
+    name: "mails",
+    end: { $cond: [isUnsent, removeAfter("unsentMails", "$createdAt"), removeAfter("sentMails", "$createdAt")] },
+    swept: "age",
+  },
+  { name: "request_windows", end: removeAfter("requestWindows", "$endsAt"), swept: "end" },
+];
+
 /** MongoDB does from here on what was a sweep, whose indexes go. */
 async function letExpire(db: Db): Promise<void> {
-  const isUnsent = { $gt: ["$dueAt", null] };
-  const kinds = [
-    { name: "verifications", end: removeAfter("verifications", "$expiresAt"), swept: "expiry" },
-    { name: "sessions", end: removeAfter("sessions", { $min: ["$idleAt", "$endedAt"] }), swept: "idle" },
-    { name: "refresh_tokens", end: removeAfter("refreshTokens", "$expiresAt"), swept: "expiry" },
-    { name: "api_tokens", end: removeAfter("apiTokens", "$expiresAt"), swept: "expiry" },
-    {
-      name: "mails",
-      end: { $cond: [isUnsent, removeAfter("unsentMails", "$createdAt"), removeAfter("sentMails", "$createdAt")] },
-      swept: "age",
-    },
-    { name: "request_windows", end: removeAfter("requestWindows", "$endsAt"), swept: "end" },
-  ];
-  for (const { name, end, swept } of kinds) {
+  for (const { name, end, swept } of ending) {
     const collection = db.collection(name);
     await collection.updateMany({}, [{ $set: { removeAt: end } }], { hint: { _id: 1 } });
     await collection.createIndex({ removeAt: 1 }, { name: "removal", expireAfterSeconds: 0 });
@@ -507,8 +509,16 @@ export function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
       return { granted: drawn.granted, remaining: Math.max(0, limit - drawn.used), endsAt: drawn.endsAt };
     },
 
-    /** MongoDB removes by itself what has expired. */
+    /**
+     * MongoDB removes by itself what has expired, once it is told when. A version from before that, which runs beside this
+     * one during an upgrade, doesn't tell.
+     */
     async sweep() {
+      for (const { name, end } of ending) {
+        // An API token may last for ever.
+        const isUntold = { removeAt: null, ...(name === "api_tokens" && { expiresAt: { $exists: true } }) };
+        await db.collection(name).updateMany(isUntold, [{ $set: { removeAt: end } }], { hint: "removal" });
+      }
       return 0;
     },
   };

@@ -8,7 +8,14 @@ import { ClaimTaken } from "./claim.ts";
 import { DomainError } from "./errors.ts";
 import { newId } from "./ids.ts";
 import type { ReceivedEvent } from "./inbox.ts";
-import { createCollections, isDuplicateKey, type MongoDatabase, type MongoMigration, openMongo } from "./mongo.ts";
+import {
+  createCollections,
+  deleteSlice,
+  isDuplicateKey,
+  type MongoDatabase,
+  type MongoMigration,
+  openMongo,
+} from "./mongo.ts";
 
 const logger = pino({ enabled: false });
 const migrations: readonly MongoMigration[] = [
@@ -100,6 +107,18 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
       );
       const counts = await Promise.all(increments);
       expect(counts.sort((a, b) => a - b)).toEqual(Array.from({ length: 20 }, (_, i) => i + 1));
+    });
+
+    test("those that wait for a turn fail with one that could not reach the database, and later ones run", async () => {
+      const database = await open();
+      const unreachable = Object.assign(new Error("no server"), { name: "MongoServerSelectionError" });
+      const failing = database.write(() => Promise.reject(unreachable), "turn");
+      const waiting = database.write(async () => "ran", "turn");
+      const other = database.write(async () => "ran", "other");
+      await expect(failing).rejects.toBe(unreachable);
+      await expect(waiting).rejects.toBe(unreachable);
+      expect(await other).toBe("ran");
+      expect(await database.write(async () => "ran", "turn")).toBe("ran");
     });
 
     test("those with the same turn run one after another in a process, after one that failed too", async () => {
@@ -239,6 +258,19 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
           .sort(),
       ).toEqual(names.sort());
     });
+  });
+
+  test("slices that are deleted by several at once are full until nothing is left", async () => {
+    const database = await open();
+    const documents = Array.from({ length: 90 }, (_, number) => ({ _id: String(number), text: String(number) }));
+    for (let round = 0; round < 5; round++) {
+      await notesIn(database).insertMany(documents);
+      const purge = async () => {
+        while ((await deleteSlice(notesIn(database), { text: { $gte: "" } }, 10)) === 10);
+        expect(await notesIn(database).countDocuments({ text: { $gte: "" } })).toBe(0);
+      };
+      await Promise.all([purge(), purge(), purge()]);
+    }
   });
 
   test("the tests' databases notice operations that no index serves, also in a transaction", async () => {

@@ -1,4 +1,5 @@
 import { type Collection, type Db, type Document, type Filter, MongoClient } from "mongodb";
+import { isDatabaseUnreachable } from "./database-unreachable.ts";
 import type { AnswerStore } from "./idempotency.ts";
 import type { LeaseStore } from "./leases.ts";
 import type { Logger } from "./logging.ts";
@@ -30,8 +31,9 @@ export interface MongoDatabase {
    * DomainError for one, undoes the transaction and reaches the caller. A unique index that is violated undoes it too; the
    * work is then run once more, so a work that looks first finds what was committed at the same time.
    *
-   * Works of this process with the same `turn` run one after another. Give the id of a document that many works write: they
-   * would run again and again on meeting there, with ever longer waits.
+   * Works of this process with the same `turn` run one after another; one that can't reach the database fails those that
+   * wait behind it too. Give the id of a document that many works write: they would run again and again on meeting there,
+   * with ever longer waits.
    */
   write<T>(work: (tx: MongoTransaction) => Promise<T>, turn?: string): Promise<T>;
   readonly outbox: OutboxStore;
@@ -131,9 +133,15 @@ export async function openMongo(options: {
     });
   }
 
-  /** Runs after all that were given this turn before, however they ended. */
+  /**
+   * Runs after all that were given this turn before, however they ended, but fails with one that could not reach the
+   * database: otherwise those who wait would run when their callers have long given up.
+   */
   function runInTurn<T>(turn: string, run: () => Promise<T>): Promise<T> {
-    const own = (turns.get(turn) ?? Promise.resolve()).then(run, run);
+    const own = (turns.get(turn) ?? Promise.resolve()).then(run, (failure: unknown) => {
+      if (isDatabaseUnreachable(failure)) throw failure;
+      return run();
+    });
     turns.set(turn, own);
     const leave = () => {
       if (turns.get(turn) === own) turns.delete(turn);
@@ -203,7 +211,10 @@ export function afterPlace<D extends Document>(
   } as Filter<D>;
 }
 
-/** Deletes up to `limit` documents that match, and answers how many. */
+/**
+ * Deletes up to `limit` documents that match, and answers how many it found: fewer only if there were no more, although
+ * another replica may have deleted some of them first.
+ */
 export async function deleteSlice<D extends Document>(
   collection: Collection<D>,
   filter: Filter<D>,
@@ -216,8 +227,8 @@ export async function deleteSlice<D extends Document>(
   if (found.length === 0) return 0;
   const ids = found.map(({ _id }) => _id);
   // Asked again: one of them may have changed since.
-  return (await collection.deleteMany({ $and: [{ _id: { $in: ids } }, filter] } as Filter<Document> as Filter<D>))
-    .deletedCount;
+  await collection.deleteMany({ $and: [{ _id: { $in: ids } }, filter] } as Filter<Document> as Filter<D>);
+  return found.length;
 }
 
 async function requireReplicaSet(client: MongoClient): Promise<void> {
