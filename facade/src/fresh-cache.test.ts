@@ -22,6 +22,22 @@ it("forgets what is asked for, also while it is loaded", async () => {
   expect(await cache.get("a", async () => "newer")).toBe("new");
 });
 
+it("keeps nothing that is too old", async () => {
+  let now = 0;
+  const cache = new FreshCache<number>({ maxAgeMs: 1000, now: () => now });
+  const kept: string[] = [];
+  for (const [at, key] of [
+    [0, "a"],
+    [1, "b"],
+    [1000, "c"],
+  ] as const) {
+    now = at;
+    await cache.get(key, async () => 1);
+  }
+  cache.forget((key) => kept.push(key) === 0);
+  expect(kept).toEqual(["b", "c"]);
+});
+
 it("remembers no failure, and no more than its size", async () => {
   const cache = new FreshCache<number>({ maxAgeMs: 1000, maxEntries: 2 });
   await expect(cache.get("a", () => Promise.reject(new Error("down")))).rejects.toThrow("down");

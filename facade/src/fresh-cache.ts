@@ -25,7 +25,7 @@ export class FreshCache<V> {
     // Set anew, so that the map's order is the order of age.
     this.#entries.delete(key);
     this.#entries.set(key, entry);
-    if (this.#entries.size > this.#maxEntries) this.#dropOldest();
+    this.#dropOld(now);
     return entry.value;
   }
 
@@ -34,8 +34,10 @@ export class FreshCache<V> {
     for (const key of this.#entries.keys()) if (fits(key)) this.#entries.delete(key);
   }
 
-  #dropOldest(): void {
-    const oldest = this.#entries.keys().next();
-    if (!oldest.done) this.#entries.delete(oldest.value);
+  #dropOld(now: number): void {
+    for (const [key, { at }] of this.#entries) {
+      if (now - at < this.#maxAgeMs && this.#entries.size <= this.#maxEntries) return;
+      this.#entries.delete(key);
+    }
   }
 }

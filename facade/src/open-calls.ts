@@ -43,7 +43,8 @@ export function createOpenCalls(): OpenCalls {
       counts.set(key, count + 1);
       const controller = new AbortController();
       open.add(controller);
-      if (draining) controller.abort();
+      // The client may have gone before it came to this.
+      if (draining || reply.raw.destroyed) controller.abort();
       const onGone = () => controller.abort();
       // The response's close, unlike the request's, comes only when the client is gone or all was sent.
       reply.raw.once("close", onGone);

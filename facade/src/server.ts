@@ -13,6 +13,7 @@ import { admitRequests } from "./admission.ts";
 import { createAuthenticator } from "./authentication.ts";
 import { parseJsonBodies } from "./body-parser.ts";
 import { type Clients, createClients } from "./clients.ts";
+import { createGracefulClose } from "./connections.ts";
 import { originsOf } from "./cors.ts";
 import { createErrorAnswers } from "./error-answers.ts";
 import { createOpenCalls } from "./open-calls.ts";
@@ -40,7 +41,6 @@ export { facadeSettings };
 const maxBodyBytes = 1024 * 1024;
 /** How long a client may take to send a request. */
 const receiveTimeoutMs = 60_000;
-const idleSweepMs = 100;
 
 export interface FacadeEnvironment {
   env: NodeJS.ProcessEnv;
@@ -62,7 +62,7 @@ export interface Facade {
   listen(): Promise<string>;
   /** Ends waits and streams, and says so on /readyz; other requests are still answered. */
   drain(): Promise<void>;
-  /** Takes no more requests, and lets running ones finish. */
+  /** Takes no more requests, and lets running ones finish, for 30 s at most. */
   close(): Promise<void>;
 }
 
@@ -114,7 +114,7 @@ export async function openFacade(environment: FacadeEnvironment): Promise<Facade
   const document = await documentRoutes(app, publicUrl);
   admitRequests(app, { authenticator, scope, limits, origins: originsOf(settings.redirectUris) });
   recordRequests(app, environment);
-  const leaveConnections = keepConnectionsUntilClosing(app);
+  const closeGracefully = createGracefulClose(app);
 
   const context: RouteContext = { clients, authenticator, scope, limits, openCalls, logger };
   addAuthRoutes(app, context);
@@ -143,10 +143,7 @@ export async function openFacade(environment: FacadeEnvironment): Promise<Facade
     },
     async close() {
       openCalls.drain();
-      leaveConnections();
-      // A connection that falls idle from now on would otherwise be waited for.
-      const sweep = setInterval(() => app.server.closeIdleConnections(), idleSweepMs);
-      await app.close().finally(() => clearInterval(sweep));
+      await closeGracefully();
       authenticator.close();
       scope.close();
     },
@@ -192,24 +189,6 @@ function recordRequests(app: App, { logger, metrics }: FacadeEnvironment): void 
     }
     done();
   });
-}
-
-/**
- * Once called, the answer lets go of each connection after its running request. Fastify closes those idle when it begins to
- * close; one that becomes idle later would hold it up until the client or the keep-alive timeout (72 s) ends it.
- */
-function keepConnectionsUntilClosing(app: App): () => void {
-  let closing = false;
-  app.addHook("onSend", async (_request, reply) => {
-    if (closing) reply.header("connection", "close");
-  });
-  app.addHook("onResponse", (_request, _reply, done) => {
-    if (closing) setImmediate(() => app.server.closeIdleConnections());
-    done();
-  });
-  return () => {
-    closing = true;
-  };
 }
 
 /** Takes the public address's path prefix off a URL, for proxies that leave it on. */

@@ -1,6 +1,7 @@
 import type { EventBus } from "@sandgate/kit/bus";
 import { asFacade, type RoleName } from "@sandgate/kit/context";
 import { DomainError } from "@sandgate/kit/errors";
+import { isUuid } from "@sandgate/kit/ids";
 import type { SignedIn } from "./authentication.ts";
 import type { Clients } from "./clients.ts";
 import { FreshCache } from "./fresh-cache.ts";
@@ -25,6 +26,7 @@ export interface WorkspaceScope {
   close(): void;
 }
 
+const nowhere: Membership = { workspaceExists: false, role: undefined };
 const ranks: Record<RoleName, number> = { member: 1, admin: 2, owner: 3 };
 
 /** A membership is remembered for a second at most, and forgotten earlier when workspace says that it changed. */
@@ -47,9 +49,10 @@ export function createWorkspaceScope(o: { clients: Clients; bus: EventBus }): Wo
           hint: "Use a token that is bound to this workspace or to none.",
         });
       }
-      const { workspaceExists, role } = await memberships.get(`${workspaceId} ${user.id}`, () =>
-        readMembership(workspaceId, user.id, requestId),
-      );
+      // What can't be a workspace's id is neither asked about nor remembered, however long it is.
+      const { workspaceExists, role } = isUuid(workspaceId)
+        ? await memberships.get(`${workspaceId} ${user.id}`, () => readMembership(workspaceId, user.id, requestId))
+        : nowhere;
       if (!workspaceExists && inPath) throw new DomainError("WORKSPACE_NOT_FOUND", "There is no such workspace.");
       if (!role) throw new DomainError("WORKSPACE_FORBIDDEN", "You are not a member of this workspace.");
       if (ranks[role] < ranks[least]) {
