@@ -235,6 +235,10 @@ describe.runIf(isAvailable)("runtime: docker alone", () => {
 
   it.each([
     ["a user that it doesn't have", { command: ["true"], changes: ["USER nobody:nowhere"] }],
+    [
+      "labels that fill lists",
+      { command: ["true"], changes: [`LABEL filler=${"x".repeat(60_000)}`, `LABEL more=${"x".repeat(10_000)}`] },
+    ],
     ["a program that no path can name", { command: [`/${"x".repeat(60_000)}`] }],
   ])("refuses an image with %s at once, and lists all the same", async (_what, contents) => {
     const spec = await prepare(contents);

@@ -52,6 +52,7 @@ test.each([
   ["a list", []],
   ["nothing", "null"],
   ["what is not JSON", "<html>"],
+  ["what is too large", { ...image, annotations: { a: "x".repeat(256 * 1024) } }],
   ["what is nested too deeply", `{"schemaVersion":2,"layers":${"[".repeat(100_000)}${"]".repeat(100_000)}}`],
   ["a name in other letter case", { ...image, Config: { digest: two } }],
   ["a name with a long s", { ...image, config: { digest: one, "dige\u017ft": two } }],

@@ -11,6 +11,9 @@ export class ManifestRefused extends Error {
   override readonly name = "ManifestRefused";
 }
 
+/** Several times what an image of 127 layers, the most that engines run, takes; to read it keeps the process busy for some 30 ms. */
+const mostBytes = 256 * 1024;
+
 /** Names that engines read in a manifest. */
 const knownKeys = new Set(
   ["schemaVersion", "mediaType", "config", "layers", "manifests", "fsLayers", "history", "signatures"].concat(
@@ -36,6 +39,7 @@ const architectures: Partial<Record<string, readonly string[]>> = {
  * @throws ManifestRefused
  */
 export function readManifest(body: Buffer, architecture: string = process.arch): Manifest {
+  if (body.length > mostBytes) throw new ManifestRefused(`is larger than ${mostBytes} bytes`);
   const manifest = parseUnambiguously(body.toString());
   if (["fsLayers", "history", "signatures"].some((key) => key in manifest) || manifest.schemaVersion !== 2) {
     throw new ManifestRefused("is not of schema 2, the only one supported");
@@ -59,8 +63,8 @@ function parseUnambiguously(text: string): Record<string, unknown> {
     const value: unknown = JSON.parse(text);
     if (!isObject(value)) throw new ManifestRefused("is not an object");
     // Strings in turn, so that none is looked for within another; those before a colon are names.
-    const strings = [...text.matchAll(/"(?:[^"\\]|\\.)*"(\s*:)?/g)];
-    const names = strings.filter(([, colon]) => colon !== undefined).length;
+    let names = 0;
+    for (const [, colon] of text.matchAll(/"(?:[^"\\]|\\.)*"(\s*:)?/g)) if (colon !== undefined) names++;
     if (countNames(value) !== names) throw new ManifestRefused("has a name twice");
     return value;
   } catch (error) {

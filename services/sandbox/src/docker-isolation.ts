@@ -5,12 +5,16 @@ import { DomainError } from "@sandgate/kit/errors";
 import { callEngine, type Engine, unavailable } from "./docker-client.ts";
 import { bridgeName, ensureNetwork } from "./docker-network.ts";
 
-/** What no sandbox may reach (RFC 6890): this network, private, CGNAT, loopback, link-local, benchmarking, multicast, reserved. */
+/**
+ * What no sandbox may reach (RFC 6890): this network, private, CGNAT, loopback, link-local, benchmarking, multicast, reserved.
+ * And the one address by which Azure serves its machines, their secrets among it, outside of these.
+ */
 const deniedRanges = [
   "0.0.0.0/8",
   "10.0.0.0/8",
   "100.64.0.0/10",
   "127.0.0.0/8",
+  "168.63.129.16/32",
   "169.254.0.0/16",
   "172.16.0.0/12",
   "192.0.0.0/24",

@@ -50,3 +50,52 @@ test("work that fails gives its place back", async () => {
   await expect(limit("a", () => Promise.reject(new Error("no")))).rejects.toThrow("no");
   expect(await limit("a", async () => "yes")).toBe("yes");
 });
+
+test("what waits leaves with its signal, and its turn goes to the next", async () => {
+  const { work, most, endAll } = createWork();
+  const limit = createFairLimit({ perKey: 2, together: 1 });
+  const leaving = new AbortController();
+  const ran: string[] = [];
+  const first = limit("a", work("a"));
+  const left = ["a", "a", "b"].map((key) => limit(key, async () => ran.push(key), leaving.signal));
+  const next = ["a", "b"].map((key) => limit(key, work(key)));
+  await new Promise(setImmediate);
+  leaving.abort("enough");
+  for (const each of left) await expect(each).rejects.toBe("enough");
+  await expect(limit("a", async () => ran.push("a"), leaving.signal)).rejects.toBe("enough");
+  await endAll();
+  expect(await Promise.all([first, ...next])).toEqual(["a", "a", "b"]);
+  expect(ran).toEqual([]);
+  expect(most.get("all")).toBe(1);
+});
+
+test.each([0, 1, 2, 3, 4, 5, 6])("a turn that comes %i ticks before its signal aborts is freed once", async (ticks) => {
+  const { work, runningOf, endAll } = createWork();
+  const limit = createFairLimit({ perKey: 1 });
+  const leaving = new AbortController();
+  const first = Promise.withResolvers<string>();
+  const begun = limit("a", () => first.promise);
+  const left = limit("a", async () => "ran", leaving.signal).catch((reason) => reason);
+  const next = [limit("a", work("a")), limit("a", work("a"))];
+  await new Promise(setImmediate);
+  first.resolve("first");
+  for (let i = 0; i < ticks; i++) await undefined;
+  leaving.abort("enough");
+  expect(["enough", "ran"]).toContain(await left);
+  expect(await begun).toBe("first");
+  await new Promise(setImmediate);
+  expect(runningOf("a")).toBe(1);
+  await endAll();
+  expect(await Promise.all(next)).toEqual(["a", "a"]);
+});
+
+test("work that has begun is not left by its signal", async () => {
+  const { work, endAll } = createWork();
+  const limit = createFairLimit({ perKey: 1 });
+  const leaving = new AbortController();
+  const begun = limit("a", work("a"), leaving.signal);
+  await new Promise(setImmediate);
+  leaving.abort("enough");
+  await endAll();
+  expect(await begun).toBe("a");
+});

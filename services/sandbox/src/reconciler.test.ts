@@ -303,6 +303,18 @@ test("a stop ends a pull that hangs", async () => {
   expect(engine.specs).toEqual([]);
 });
 
+test("a stop ends the wait for a pull's turn", async () => {
+  await start();
+  engine.holdPull = new Promise(() => {});
+  for (let i = 0; i < 4; i++) await provision();
+  await vi.waitFor(() => expect(engine.pulls).toHaveLength(4));
+  const id = await provision();
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  await stopByUser(id);
+  await reaches(id, "stopped", "stopped_by_user");
+  expect(engine.pulls).toHaveLength(4);
+});
+
 test("a pull that takes too long fails with its own reason", async () => {
   await start({ limits: { cpus: 1, pids: 64, pullTimeoutMs: 300, readinessTimeoutMs: 60_000 } });
   engine.holdPull = new Promise(() => {});

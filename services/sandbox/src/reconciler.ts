@@ -282,7 +282,7 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
     let seen: Observation;
     try {
       sandbox = await pullImage(sandbox, work.abort.signal);
-      seen = await limitStarts(sandbox.workspaceId, () => start(sandbox));
+      seen = await limitStarts(sandbox.workspaceId, () => start(sandbox), work.abort.signal);
       delete trialsOf(sandbox.id).engineDownSince;
     } catch (error) {
       await settleTrouble(sandbox, error, work.abort.signal);
@@ -332,19 +332,19 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
     }
     const leftMs = Math.max(1, sandbox.createdAt.getTime() + o.limits.pullTimeoutMs - Date.now());
     const timeout = AbortSignal.timeout(leftMs);
-    const pull = await limitPulls(sandbox.workspaceId, async () => {
-      try {
-        const authorized = await o.authorizePull(sandbox, AbortSignal.any([signal, timeout]));
-        if (!(await runtime.findLocalImage(authorized.pinnedReference))) {
-          await runtime.pull({ ...authorized, signal: AbortSignal.any([signal, timeout]) });
-        }
-        return authorized;
-      } catch (error) {
-        if (timeout.aborted && !signal.aborted) {
-          return undefined;
-        }
-        throw error;
+    const limit = AbortSignal.any([signal, timeout]);
+    const pullInTurn = async () => {
+      const authorized = await o.authorizePull(sandbox, limit);
+      if (!(await runtime.findLocalImage(authorized.pinnedReference))) {
+        await runtime.pull({ ...authorized, signal: limit });
       }
+      return authorized;
+    };
+    const pull = await limitPulls(sandbox.workspaceId, pullInTurn, limit).catch((error: unknown) => {
+      if (timeout.aborted && !signal.aborted) {
+        return undefined;
+      }
+      throw error;
     });
     if (!pull) {
       await saveFailure(sandbox, {

@@ -46,6 +46,12 @@ const configurationFault =
 /** Linux's PATH_MAX without the NUL at its end. */
 const longestPathBytes = 4_095;
 
+/**
+ * What an image may say about its containers, as JSON. Much of it is repeated in each list of containers, where some of the
+ * 4 MiB that registries take would stop the engine's clients for everybody.
+ */
+const mostConfigBytes = 64 * 1024;
+
 /** Images remembered to be good; their references can't come to mean others. */
 const mostCheckedImages = 1_000;
 
@@ -146,8 +152,9 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
   }
 
   /**
-   * Refuses an image whose command or working directory is longer than a path can be: the OCI runtime's complaint would
-   * repeat it, and one longer than a pipe holds makes the engine wait for ever, with the container locked.
+   * Refuses an image whose config is too large, and one whose command or working directory is longer than a path can be:
+   * the OCI runtime's complaint would repeat it, and one longer than a pipe holds makes the engine wait for ever, with the
+   * container locked.
    */
   async function checkImage(reference: string): Promise<void> {
     if (checkedImages.has(reference)) return;
@@ -157,6 +164,12 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     );
     // One that is gone is told so when its container is made.
     if (!image) return;
+    if (Buffer.byteLength(JSON.stringify(image.Config)) > mostConfigBytes) {
+      throw new DomainError(
+        "PROVISIONING_FAILED",
+        `The container could not be started: the image's labels, environment and the rest of its config are larger than ${mostConfigBytes} bytes.`,
+      );
+    }
     const { Entrypoint: entrypoint, Cmd: command, WorkingDir: folder } = image.Config;
     const program = [entrypoint ?? [], command ?? []].flat()[0] ?? "";
     if (Math.max(Buffer.byteLength(program), Buffer.byteLength(folder ?? "")) > longestPathBytes) {

@@ -40,6 +40,8 @@ const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 /** How long an ended container's logs may take to be read before it is removed all the same. */
 const drainSeconds = 30;
+/** What the answer of a wait takes at most to reach its caller. */
+const answerMs = 2_000;
 const slice = 100;
 
 export async function openSandboxService(environment: ServiceEnvironment): Promise<RunningService> {
@@ -189,7 +191,8 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
       store,
       changes,
       ids: found.map((sandbox) => sandbox.id),
-      timeoutMs: request.timeoutSeconds * 1000,
+      // A call that was begun at a replica that is gone has less time left than it asks for.
+      timeoutMs: Math.min(request.timeoutSeconds * 1000, (context.timeoutMs() ?? Number.POSITIVE_INFINITY) - answerMs),
       signal: AbortSignal.any([context.signal, draining.signal]),
     });
     return {
