@@ -30,7 +30,7 @@ describe("chunks", () => {
           stderrRows: rows.filter((row) => row.stream === "stderr").length,
           firstUs: Math.min(...times),
           lastUs: Math.max(...times),
-          textBytes: Buffer.byteLength(rows.map((row) => row.log).join("")),
+          textBytes: Buffer.byteLength(rows.map((row) => row.log).join("")) + 13 * rows.length,
         });
       }),
     );
@@ -59,8 +59,8 @@ describe("chunks", () => {
   test("are merged while they are small", async () => {
     const row: LogRow = { timeNs: 1n, stream: "stdout", log: "x".repeat(1_000) };
     const one = await sealLogs([row]);
-    expect(fitsInto(await sealLogs(Array(64).fill(row)), one)).toBe(true);
-    expect(fitsInto(await sealLogs(Array(65).fill(row)), one)).toBe(false);
+    expect(fitsInto(await sealLogs(Array(63).fill(row)), one)).toBe(true);
+    expect(fitsInto(await sealLogs(Array(64).fill(row)), one)).toBe(false);
     const empty = { ...row, log: "" };
     expect(fitsInto(await sealLogs(Array(1_000).fill(empty)), one)).toBe(false);
   });

@@ -13,13 +13,16 @@ export interface Chunk {
   /** The least and greatest time in microseconds. */
   firstUs: number;
   lastUs: number;
-  /** Size of the lines in UTF-8, which is what the log quota counts. 0 for metrics. */
+  /** What the log quota counts: the size of the lines in UTF-8, and lineBytes for each. 0 for metrics. */
   textBytes: number;
   body: Uint8Array;
 }
 
 /** Below both, a new batch is put into the newest chunk instead of one of its own: a line a second must not make a chunk a second. */
 const mergeBelow = { rows: 1_000, textBytes: 64 * 1024 };
+
+/** What a line takes beside its text, as packed below: time, stream and length. Counted, since empty lines fill a disk too. */
+const lineBytes = 8 + 1 + 4;
 
 const compress = promisify(zstdCompress);
 const decompress = promisify(zstdDecompress);
@@ -68,7 +71,7 @@ export function textBytesOf(row: LogRow): number {
 
 function summarizeLogs(rows: readonly LogRow[]): Omit<Chunk, "body"> {
   const stderrRows = rows.reduce((count, row) => count + (row.stream === "stderr" ? 1 : 0), 0);
-  const textBytes = rows.reduce((sum, row) => sum + textBytesOf(row), 0);
+  const textBytes = rows.reduce((sum, row) => sum + textBytesOf(row), rows.length * lineBytes);
   return {
     kind: "logs",
     rows: rows.length,
@@ -101,7 +104,7 @@ function timesOf(rows: readonly { timeNs: bigint }[]): { firstUs: number; lastUs
 
 function packLogs(rows: readonly LogRow[]): Buffer {
   const lines = rows.map((row) => Buffer.from(row.log, "utf8"));
-  const header = Buffer.allocUnsafe(4 + rows.length * 13);
+  const header = Buffer.allocUnsafe(4 + rows.length * lineBytes);
   let at = packTimes(header, rows);
   for (const row of rows) at = header.writeUInt8(row.stream === "stdout" ? 1 : 2, at);
   for (const line of lines) at = header.writeUInt32LE(line.length, at);

@@ -3,6 +3,8 @@ import { type LogRow, type MetricRow, type Numbered, type StreamName, toMicros }
 import type { ChunkPlace, StoredChunk, TelemetryStore } from "./store.ts";
 import { newestRows, type Window } from "./windows.ts";
 
+type ChunkList = Pick<TelemetryStore, "listChunks">;
+
 /** Chunks read from the store at once. */
 const page = 8;
 /**
@@ -13,10 +15,13 @@ const maxLogBytes = 31.5 * 1024 * 1024;
 /** A row without its text: its time, its stream and their tags. */
 const rowBytes = 24;
 
-/** The newest `limit` lines of the window, oldest first; fewer where they are so long that one answer can't hold them. */
+/**
+ * The newest `limit` lines of the window, oldest first; fewer where they are so long that one answer can't hold them. Opens no
+ * chunk after the signal aborts, and throws its reason.
+ */
 export function queryLogs(
-  store: TelemetryStore,
-  o: { sandboxId: string; window: Window; limit: number; stream: StreamName | undefined },
+  store: ChunkList,
+  o: { sandboxId: string; window: Window; limit: number; stream: StreamName | undefined; signal: AbortSignal },
 ): Promise<Numbered<LogRow>[]> {
   return newestRows<StoredChunk, LogRow>({
     window: o.window,
@@ -29,10 +34,10 @@ export function queryLogs(
   });
 }
 
-/** The newest `limit` samples of the window, oldest first. */
+/** The newest `limit` samples of the window, oldest first. Minds the signal as queryLogs does. */
 export function queryMetrics(
-  store: TelemetryStore,
-  o: { sandboxId: string; window: Window; limit: number },
+  store: ChunkList,
+  o: { sandboxId: string; window: Window; limit: number; signal: AbortSignal },
 ): Promise<Numbered<MetricRow>[]> {
   return newestRows<StoredChunk, MetricRow>({
     window: o.window,
@@ -58,16 +63,21 @@ function number<R>(chunk: StoredChunk, rows: readonly R[]): Numbered<R>[] {
 }
 
 async function* chunksOf(
-  store: TelemetryStore,
+  store: ChunkList,
   kind: ChunkKind,
-  o: { sandboxId: string; window: Window; stream?: StreamName | undefined },
+  o: { sandboxId: string; window: Window; stream?: StreamName | undefined; signal: AbortSignal },
 ): AsyncGenerator<StoredChunk> {
-  const { sandboxId, window, stream } = o;
+  const { sandboxId, window, stream, signal } = o;
   const sinceUs = toMicros(window.sinceNs);
   const untilUs = toMicros(window.untilNs);
   for (let after: ChunkPlace | undefined; ; ) {
+    signal.throwIfAborted();
     const chunks = await store.listChunks({ sandboxId, kind, sinceUs, untilUs, stream, after, limit: page });
-    yield* chunks;
+    for (const chunk of chunks) {
+      // The one before was decompressed in the thread pool, so an abort had its turn meanwhile.
+      signal.throwIfAborted();
+      yield chunk;
+    }
     after = chunks.at(-1);
     if (chunks.length < page) return;
   }

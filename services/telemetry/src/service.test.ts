@@ -161,6 +161,26 @@ describe("telemetry", () => {
     await expect(tail[Symbol.asyncIterator]().next()).rejects.toMatchObject({ reason: "SANDBOX_NOT_FOUND" });
   });
 
+  test("a query whose caller has gone is ended, which is no fault", async () => {
+    const sandboxId = newId();
+    for (let i = 0; i < 20; i += 1) {
+      await ingestLines(sandboxId, i ? `${i - 1}` : "", `${i}`, Array(20).fill("x".repeat(50_000)));
+    }
+    const reasons = async () => {
+      const failures = await service.metrics.getSingleMetric("sandgate_rpc_failures_total")?.get();
+      return failures?.values.map(({ labels }) => labels.reason) ?? [];
+    };
+    await vi.waitUntil(async () => {
+      const caller = new AbortController();
+      const query = telemetry.queryTelemetry({ ...all, sandboxId }, member({ signal: caller.signal }));
+      await delay(Math.random() * 20);
+      caller.abort();
+      await query.catch(() => {});
+      return (await reasons()).length > 0;
+    }, patient);
+    expect(await reasons()).toEqual(["ENDED"]);
+  });
+
   test("a tail begins now, resumes behind a position, and ends with its sources", async () => {
     const sandboxId = newId();
     await ingestLines(sandboxId, "", "a", ["before"]);

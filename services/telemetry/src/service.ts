@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { type ConnectRouter, createClient, type HandlerContext } from "@connectrpc/connect";
+import { Code, ConnectError, type ConnectRouter, createClient, type HandlerContext } from "@connectrpc/connect";
 import { untilAborted } from "@sandgate/kit/abort";
 import { asService, callOf, workspaceOf } from "@sandgate/kit/context";
 import { stateOf } from "@sandgate/kit/dependencies";
@@ -88,6 +88,7 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
 
   async function queryTelemetry(request: QueryTelemetryRequest, context: HandlerContext) {
     const { sandboxId } = request;
+    const { signal } = context;
     const nowNs = fromMillis(Date.now());
     const window = {
       sinceNs: request.since ? fromTimestamp(request.since) : nowNs - fromMillis(hourMs),
@@ -99,9 +100,12 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
     const limit = request.limit || defaultLimit;
     const stream = toStreamName(request.stream);
     const [logs, points] = await Promise.all([
-      request.includeLogs ? queryLogs(store, { sandboxId, window, limit, stream }) : [],
-      request.includeMetrics ? queryMetrics(store, { sandboxId, window, limit }) : [],
-    ]);
+      request.includeLogs ? queryLogs(store, { sandboxId, window, limit, stream, signal }) : [],
+      request.includeMetrics ? queryMetrics(store, { sandboxId, window, limit, signal }) : [],
+    ]).catch((error: unknown) => {
+      // A caller's plain abort would be taken for a fault and logged as one.
+      throw signal.aborted ? ConnectError.from(signal.reason, Code.Canceled) : error;
+    });
     return { logs: logs.map(toLogEntry), metrics: points.map(toMetricPoint) };
   }
 

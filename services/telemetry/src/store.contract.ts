@@ -11,7 +11,12 @@ import { fromMillis, type LogRow, toMicros } from "./rows.ts";
 import type { Source, TelemetryStore } from "./store.ts";
 
 const startMs = Date.UTC(2026, 0, 1);
-const always = { sinceNs: 0n, untilNs: fromMillis(startMs) * 2n };
+/** All there is, for a caller who waits for it. */
+const always = {
+  window: { sinceNs: 0n, untilNs: fromMillis(startMs) * 2n },
+  limit: 10_000,
+  signal: new AbortController().signal,
+};
 
 function lineAt(ms: number, log: string, stream: LogRow["stream"] = "stdout"): LogRow {
   return { timeNs: fromMillis(startMs + ms), stream, log };
@@ -41,7 +46,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       );
     }
     const linesOf = async (sandboxId = source.sandboxId) =>
-      (await queryLogs(store, { sandboxId, window: always, limit: 10_000, stream: undefined })).map((row) => row.log);
+      (await queryLogs(store, { ...always, sandboxId, stream: undefined })).map((row) => row.log);
 
     test("a batch that follows the stored cursor is accepted, any other is answered with it and changes nothing", async () => {
       expect(await append("", "a", [lineAt(0, "1")])).toEqual({ accepted: true, storedCursor: "a" });
@@ -67,7 +72,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       const batch = { source: metrics, fromCursor: "", toCursor: "m", chunk, final: false };
       expect(await store.appendBatch(batch, { logQuotaBytes: 0, now: new Date() })).toMatchObject({ accepted: true });
       expect(await linesOf()).toEqual(["1", "2"]);
-      expect(await queryMetrics(store, { sandboxId: source.sandboxId, window: always, limit: 10 })).toMatchObject([
+      expect(await queryMetrics(store, { ...always, sandboxId: source.sandboxId })).toMatchObject([
         { cpuSeconds: 1.5, memoryBytes: 4096, sequence: 1 },
       ]);
       expect(await store.findSandbox(source.sandboxId)).toMatchObject({ sequences: { logs: 2, metrics: 1 } });
@@ -149,10 +154,32 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       );
       for (let i = 0; i < 6; i += 1) {
         const line = lineAt(i, `${i}${"x".repeat(65_535)}`);
-        await append(i ? `${i - 1}` : "", `${i}`, [line], { quota: 3 * 65_536 });
+        await append(i ? `${i - 1}` : "", `${i}`, [line], { quota: 4 * 65_536 });
       }
       expect((await linesOf()).map((line) => line[0])).toEqual(["3", "4", "5"]);
-      expect(await queryMetrics(store, { sandboxId: source.sandboxId, window: always, limit: 10 })).toHaveLength(1);
+      expect(await queryMetrics(store, { ...always, sandboxId: source.sandboxId })).toHaveLength(1);
+    });
+
+    const emptyLines = (count: number) => Array.from({ length: count }, (_, i) => lineAt(i, ""));
+
+    test("the quota counts empty lines too", async () => {
+      for (let i = 0; i < 6; i += 1) {
+        await append(i ? `${i - 1}` : "", `${i}`, emptyLines(1_000), { quota: 3 * 13_000 });
+      }
+      expect(await linesOf()).toHaveLength(3_000);
+    });
+
+    test("what an earlier version counted as its text alone counts whole once new lines are put to it", async () => {
+      const chunk = { ...(await sealLogs(emptyLines(500))), textBytes: 0 };
+      const batch = { source, fromCursor: "", toCursor: "a", chunk, final: false };
+      await store.appendBatch(batch, { logQuotaBytes: 0, now: new Date(startMs) });
+      await append("a", "b", emptyLines(1));
+      await append("b", "c", emptyLines(1_000), { quota: 1_501 * 13 });
+      expect(await linesOf()).toHaveLength(1_501);
+      await append("c", "d", emptyLines(1_000), { quota: 2_501 * 13 - 1 });
+      expect(await linesOf()).toHaveLength(2_000);
+      await append("d", "e", emptyLines(1_000), { quota: 3_000 * 13 });
+      expect(await linesOf()).toHaveLength(3_000);
     });
 
     test("what has expired is swept, slice by slice, and the sandbox with its last row when nothing came since", async () => {

@@ -16,7 +16,7 @@ interface SandboxDocument {
   workspaceId: string;
   /** Sequences of the newest rows; 0: none yet. */
   sequences: Record<ChunkKind, number>;
-  /** Size of the lines in its log chunks. */
+  /** The sum of its chunks'. */
   textBytes: number;
   /** How many chunks it has. */
   chunks: number;
@@ -115,8 +115,11 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
     const mergeable =
       last && fitsInto({ rows: last.lastSequence - last.firstSequence + 1, textBytes: last.textBytes }, chunk);
     const stored = mergeable ? await chunks.findOne({ _id: last._id }, { session, projection: { body: 1 } }) : null;
+    let grownBytes = chunk.textBytes;
     if (last && stored) {
       const merged = mergeChunks(kind, stored.body, chunk.body);
+      // Not only by the new rows: an earlier version counted the old ones' text alone.
+      grownBytes = merged.textBytes - last.textBytes;
       await chunks.replaceOne({ _id: last._id }, toDocument(sandbox._id, last.firstSequence, merged), { session });
     } else {
       await chunks.insertOne(toDocument(sandbox._id, before + 1, chunk), { session });
@@ -124,7 +127,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
     return {
       ...sandbox,
       sequences: { ...sandbox.sequences, [kind]: before + chunk.rows },
-      textBytes: sandbox.textBytes + chunk.textBytes,
+      textBytes: sandbox.textBytes + grownBytes,
       chunks: sandbox.chunks + (stored ? 0 : 1),
     };
   }

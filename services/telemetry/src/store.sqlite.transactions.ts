@@ -161,16 +161,20 @@ function appendChunk(tx: Transaction, sandboxId: string, sandbox: SandboxRow, ch
   const lastRows = last ? last.last_sequence - last.first_sequence + 1 : 0;
   const mergeable = last && fitsInto({ rows: lastRows, textBytes: last.text_bytes }, chunk);
   const stored = mergeable && tx.db.get<{ body: Uint8Array }>("SELECT body FROM chunks WHERE id = ?", last.id);
+  let grownBytes = chunk.textBytes;
   if (stored) {
+    const merged = mergeChunks(kind, stored.body, chunk.body);
+    // Not only by the new rows: an earlier version counted the old ones' text alone.
+    grownBytes = merged.textBytes - last.text_bytes;
     tx.db.run("DELETE FROM chunks WHERE id = ?", last.id);
-    insertChunk(tx, sandboxId, last.first_sequence, mergeChunks(kind, stored.body, chunk.body));
+    insertChunk(tx, sandboxId, last.first_sequence, merged);
   } else {
     insertChunk(tx, sandboxId, before + 1, chunk);
   }
   tx.db.run(
     `UPDATE sandboxes SET ${kind}_sequence = ?, text_bytes = text_bytes + ? WHERE sandbox_id = ?`,
     before + chunk.rows,
-    chunk.textBytes,
+    grownBytes,
     sandboxId,
   );
 }

@@ -50,7 +50,7 @@ export interface ChunkPlace {
 export interface TelemetryStore extends PurgeStore {
   /**
    * Stores a batch if the source's stored cursor is its `fromCursor`; else answers the stored one and changes nothing.
-   * The oldest log chunks of the sandbox go when its lines exceed `logQuotaBytes` (0: no quota).
+   * The oldest log chunks of the sandbox go when their `textBytes` exceed `logQuotaBytes` (0: no quota).
    * Throws WORKSPACE_NOT_FOUND for a workspace that was purged and CONFLICT for a sandbox of another workspace.
    */
   appendBatch(
