@@ -1,8 +1,9 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
+import { until } from "@sandgate/test/support/until";
 import Fastify from "fastify";
-import { afterEach, expect, it, vi } from "vitest";
+import { afterEach, expect, it } from "vitest";
 import { createGracefulClose } from "./connections.ts";
 import type { App } from "./route.ts";
 import { apiToken, openTestPlatform, sandboxMessage, workspaceId } from "./test-platform.ts";
@@ -92,6 +93,6 @@ it("ends a stream whose client had left before it began", async () => {
     socket.destroy();
   }
   await delay(300);
-  await vi.waitFor(() => expect(streams).toBe(0), 5_000);
+  await until(() => expect(streams).toBe(0));
   await platform.close();
 });

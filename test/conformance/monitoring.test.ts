@@ -1,7 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
 import { requireServer } from "../support/require.ts";
+import { until } from "../support/until.ts";
 import { expectError, expectInvalid, expectStatus, isoMicroseconds, uniqueName } from "./client.ts";
 import { openTarget, type Target, type Tenant } from "./target.ts";
 
@@ -60,10 +61,7 @@ describe.runIf(hasEngine)(
       const provisioned = await target.post("/sandboxes/provision", { image_id: imageId, name }, as(owner));
       id = expectStatus(provisioned, 201).id;
       expectStatus(await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 60 }, as(owner)), 200);
-      await vi.waitFor(async () => expect((await query()).metrics.length).toBeGreaterThan(3), {
-        timeout: 20_000,
-        interval: 200,
-      });
+      await until(async () => expect((await query()).metrics.length).toBeGreaterThan(3), 200);
     });
     afterAll(async () => {
       if (id) await target.delete(`/sandboxes/${id}`, as(owner));
@@ -196,13 +194,9 @@ describe.runIf(hasEngine)(
         as(owner),
       );
       const { id: briefId } = expectStatus(provisioned, 201);
+      await expect.poll(async () => (await target.get(`/sandboxes/${briefId}`, as(owner))).body.state).toBe("failed");
       await expect
-        .poll(async () => (await target.get(`/sandboxes/${briefId}`, as(owner))).body.state, { timeout: 20_000 })
-        .toBe("failed");
-      await expect
-        .poll(async () => (await query("", briefId)).logs.map((entry: LogEntry) => [entry.stream, entry.log]), {
-          timeout: 5_000,
-        })
+        .poll(async () => (await query("", briefId)).logs.map((entry: LogEntry) => [entry.stream, entry.log]))
         .toEqual([
           ["stdout", "first"],
           ["stderr", "last"],

@@ -13,7 +13,7 @@ const hasRegistry =
 const credential = { username: "puller", password: "pull-secret-1" };
 const rival = { username: "rival", password: "rival-secret-1" };
 
-describe.runIf(hasRegistry)("registry credentials at a real private registry", { timeout: 90_000 }, () => {
+describe.runIf(hasRegistry)("registry credentials at a real private registry", () => {
   let registry: TestRegistry;
   let target: Target;
   let owner: Tenant;

@@ -8,7 +8,8 @@ import { createTransaction, kitMigrations } from "@sandgate/kit/sqlite-kit";
 import type { Transaction } from "@sandgate/kit/transaction";
 import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
 import fc from "fast-check";
-import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { until } from "../support/until.ts";
 
 /** A bus of its own for one test, as an adapter makes it. */
 export interface BusUnderTest {
@@ -27,8 +28,6 @@ export const policyUnderTest = {
   handlerTimeoutMs: 2_000,
   concurrency: 4,
 } as const;
-
-const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 20_000, interval: 5 });
 
 export function eventOf(o: { entity: string; version?: number; subject?: string; id?: string }): StagedEvent {
   const id = o.id ?? newId();

@@ -3,11 +3,12 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createClient, expectStatus } from "../conformance/client.ts";
 import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
 import { findFreePort } from "../support/process.ts";
 import { requireServer } from "../support/require.ts";
+import { until } from "../support/until.ts";
 import { readText, root } from "./deployment.ts";
 
 const execute = promisify(execFile);
@@ -100,10 +101,10 @@ describe.runIf(await requireServer("compose", probeCompose))("the composed platf
     };
     const id = await provision();
     const showsLogs = () =>
-      vi.waitFor(async () => {
+      until(async () => {
         const { logs } = expectStatus(await client.get(`/sandbox/monitoring/${id}`, operator), 200);
         expect(logs).toMatchObject([{ stream: "stdout", log: "serving" }]);
-      }, 20_000);
+      });
     await showsLogs();
 
     await compose("down");

@@ -1,9 +1,8 @@
-import { afterAll, beforeAll, describe, vi } from "vitest";
+import { afterAll, beforeAll, describe } from "vitest";
 import { suiteSettings, testDistributed } from "../conformance/target.ts";
 import { type DistributedPlatform, requireDistributed, startDistributed } from "../support/distributed.ts";
 
 // A dozen processes start before the first test, half a dozen in those with settings of their own.
-vi.setConfig({ hookTimeout: 300_000, testTimeout: 120_000 });
 
 // The files of the suite in one, so that they share a platform: its start takes longer than most of them.
 describe.runIf(await requireDistributed())("the public API, distributed,", () => {

@@ -10,7 +10,7 @@ import { openTokenSigner } from "@sandgate/kit/internal-keys";
 import { createLogger } from "@sandgate/kit/logging";
 import { type ServiceName, serviceNames } from "@sandgate/kit/service";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   type Answer,
   type Client,
@@ -28,8 +28,6 @@ import {
 import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
 import { type Operator, openOperator } from "../support/operator.ts";
 import { requireServer } from "../support/require.ts";
-
-vi.setConfig({ testTimeout: 240_000, hookTimeout: 300_000 });
 
 const isAvailable = (await requireDistributed()) && (await requireServer("docker", probeEngine));
 
@@ -160,13 +158,11 @@ describe.runIf(isAvailable)("several replicas of each process", () => {
     const sandboxId = await operator.provision(gatedImageId);
     const container = engine.getContainer(`sandgate-${sandboxId}`);
     await expect
-      .poll(
-        () =>
-          container.inspect().then(
-            ({ State }) => State.Running,
-            () => false,
-          ),
-        { timeout: 60_000 },
+      .poll(() =>
+        container.inspect().then(
+          ({ State }) => State.Running,
+          () => false,
+        ),
       )
       .toBe(true);
 
@@ -224,7 +220,7 @@ describe.runIf(isAvailable)("several replicas of each process", () => {
   }
 
   test("the work of a sandbox replica that was killed is taken over within 10 s", async () => {
-    await expect.poll(async () => new Set(await shardHolders()).size, { timeout: 30_000 }).toBe(2);
+    await expect.poll(async () => new Set(await shardHolders()).size).toBe(2);
     // With a key, as whoever wants no failure sends it: a call that the killed replica leaves unanswered is made again.
     const provision = () =>
       someFacade().post(
@@ -246,9 +242,9 @@ describe.runIf(isAvailable)("several replicas of each process", () => {
       expect(await platform.containers(sandboxId)).toHaveLength(1);
     }
     await platform.replica("sandbox", 0).start();
-    await expect.poll(async () => new Set(await shardHolders()).size, { timeout: 30_000 }).toBe(2);
+    await expect.poll(async () => new Set(await shardHolders()).size).toBe(2);
     for (const id of sandboxIds) expectStatus(await someFacade().delete(`/sandboxes/${id}`, operator.as), 204);
-    await expect.poll(() => platform.containers(), { timeout: 90_000 }).toEqual([]);
+    await expect.poll(() => platform.containers()).toEqual([]);
   });
 
   test("a facade shows the state of each service and of what that depends on", async () => {
@@ -258,9 +254,7 @@ describe.runIf(isAvailable)("several replicas of each process", () => {
       ...["identity.mail", "sandbox.runtime", "telemetry.runtime"],
     ];
     const expected = Object.fromEntries(names.map((name) => [name, "ok"]));
-    await expect
-      .poll(async () => expectStatus(await someFacade().get("/readyz"), 200).dependencies, { timeout: 60_000 })
-      .toEqual(expected);
+    await expect.poll(async () => expectStatus(await someFacade().get("/readyz"), 200).dependencies).toEqual(expected);
   });
 
   describe("telemetry", () => {
@@ -276,7 +270,7 @@ describe.runIf(isAvailable)("several replicas of each process", () => {
     /** Deletes it and expects every line that it wrote, once and in order. */
     async function expectAllLines(sandboxId: string): Promise<void> {
       expectStatus(await operator.delete(`/sandboxes/${sandboxId}`, operator.as), 204);
-      await expect.poll(() => platform.containers(sandboxId), { timeout: 90_000 }).toEqual([]);
+      await expect.poll(() => platform.containers(sandboxId)).toEqual([]);
       const lines = await readLines(sandboxId);
       expect(lines).toEqual([...lines.slice(1).map((_, index) => `line ${index + 1}`), "last"]);
     }
@@ -285,22 +279,19 @@ describe.runIf(isAvailable)("several replicas of each process", () => {
     test("each container is read by one replica; of one that was killed the lines go on within 10 s", async () => {
       const sandboxIds = await Promise.all([1, 2, 3, 4].map(() => operator.provisionReady(talkingImageId)));
       const counts = async () => Promise.all(replicas().map(countFollowed));
-      await expect.poll(async () => (await counts()).reduce((sum, count) => sum + count), { timeout: 60_000 }).toBe(4);
+      await expect.poll(async () => (await counts()).reduce((sum, count) => sum + count)).toBe(4);
       for (const sandboxId of sandboxIds) {
-        await expect.poll(async () => (await readLines(sandboxId)).length, { timeout: 30_000 }).toBeGreaterThan(0);
+        await expect.poll(async () => (await readLines(sandboxId)).length).toBeGreaterThan(0);
       }
       const [one = 0, other = 0] = await counts();
       const [reader, survivor] = one >= other ? replicas() : replicas().reverse();
       await reader?.kill();
       const stored = await Promise.all(sandboxIds.map(readLines));
       await expect
-        .poll(
-          async () => {
-            const now = await Promise.all(sandboxIds.map(readLines));
-            return now.every((lines, index) => lines.length > (stored[index]?.length ?? 0));
-          },
-          { timeout: 10_000 },
-        )
+        .poll(async () => {
+          const now = await Promise.all(sandboxIds.map(readLines));
+          return now.every((lines, index) => lines.length > (stored[index]?.length ?? 0));
+        })
         .toBe(true);
       expect(survivor && (await countFollowed(survivor))).toBe(4);
       // One ends while there is a single replica, the others when there are two again.
@@ -403,7 +394,7 @@ describe.runIf(isAvailable)("several replicas of each process", () => {
         for (const service of serviceNames) {
           const replica = platform.replica(service, 0);
           const before = load.answered();
-          await expect.poll(load.answered, { timeout: 60_000 }).toBeGreaterThan(before + 20);
+          await expect.poll(load.answered).toBeGreaterThan(before + 20);
           expect(await replica.terminate(), replica.process.output().slice(-2_000)).toBe(0);
           await replica.start();
         }

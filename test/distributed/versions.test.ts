@@ -9,7 +9,7 @@ import { buildLoggingImage, openTestEngine, probeEngine, type TestImage } from "
 import { type Operator, openOperator } from "../support/operator.ts";
 import { requireServer } from "../support/require.ts";
 
-vi.setConfig({ testTimeout: 900_000, hookTimeout: 300_000 });
+vi.setConfig({ testTimeout: 900_000 });
 
 const isAvailable =
   (await requireDistributed()) &&

@@ -57,7 +57,7 @@ describe.runIf(isAvailable)("a sandbox made through the public API", () => {
     const sandboxId = await operator.provisionReady(await operator.registerImage(reference));
     const lines = async (): Promise<string[]> =>
       (await operator.monitor(sandboxId, "&include=logs")).logs.map((entry: { log: string }) => entry.log);
-    await expect.poll(async () => (await lines()).at(-1), { timeout: 60_000 }).toBe("done");
+    await expect.poll(async () => (await lines()).at(-1)).toBe("done");
     expectStatus(await operator.delete(`/sandboxes/${sandboxId}`, operator.as), 204);
     return (await lines()).slice(0, -1);
   }
@@ -137,9 +137,7 @@ describe.runIf(isAvailable)("a sandbox made through the public API", () => {
     const bomb = `(while true; do sleep 600 & done) 2>/dev/null; echo full; while true; do read x < /dev/zero; done`;
     const reference = await makeImage(bomb);
     const bombId = await operator.provision(await operator.registerImage(reference, { readiness_port: 8080 }));
-    await expect
-      .poll(async () => (await operator.monitor(bombId, "&include=logs")).logs.length, { timeout: 20_000 })
-      .toBe(1);
+    await expect.poll(async () => (await operator.monitor(bombId, "&include=logs")).logs.length).toBe(1);
 
     expect((await fetch(`http://${neighbour.address}:8080/`)).status).toBe(200);
     expectStatus(
@@ -148,6 +146,6 @@ describe.runIf(isAvailable)("a sandbox made through the public API", () => {
     );
     expect(await operator.read(neighbour.id)).toMatchObject({ state: "ready" });
     expectStatus(await operator.delete(`/sandboxes/${bombId}`, operator.as), 204);
-    await expect.poll(async () => (await operator.read(bombId)).state, { timeout: 30_000 }).toBe("stopped");
+    await expect.poll(async () => (await operator.read(bombId)).state).toBe("stopped");
   });
 });

@@ -16,7 +16,7 @@ describe.runIf(await requireServer("docker", probeEngine))("the README's tour", 
   });
   afterAll(() => platform?.stop());
 
-  test("works line by line", { timeout: 90_000 }, async () => {
+  test("works line by line", async () => {
     const readme = await readFile(new URL("../../README.md", import.meta.url), "utf8");
     const [, tour = ""] = /<!-- tour: .*-->\n```sh\n([\s\S]*?)```/.exec(readme) ?? [];
     const script = tour

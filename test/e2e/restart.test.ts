@@ -74,9 +74,7 @@ describe.runIf(await requireServer("docker", probeEngine))("stopping and startin
     await once(slow, "continue");
 
     const terminated = platform.terminate();
-    await expect
-      .poll(() => fetch(platform.url).then(() => "listening", String), { timeout: 10_000 })
-      .toContain("fetch failed");
+    await expect.poll(() => fetch(platform.url).then(() => "listening", String)).toContain("fetch failed");
     slow.end(body);
     const [answer] = (await once(slow, "response")) as [IncomingMessage];
     answer.resume();
@@ -93,6 +91,6 @@ describe.runIf(await requireServer("docker", probeEngine))("stopping and startin
     expect(expectStatus(await wait(accepted, await signIn()), 200)).toMatchObject({ id: accepted, state: "ready" });
     const options = { token: await signIn(), workspace };
     expectStatus(await client.delete(`/sandboxes/${accepted}`, options), 204);
-    await expect.poll(async () => (await read(accepted)).state, { timeout: 20_000 }).toBe("stopped");
+    await expect.poll(async () => (await read(accepted)).state).toBe("stopped");
   });
 });

@@ -9,7 +9,7 @@ import { requireServer } from "../support/require.ts";
 import { findForgottenAnswers, findProblems } from "./checker.ts";
 import { createCallers } from "./journal.ts";
 
-vi.setConfig({ testTimeout: 1_500_000, hookTimeout: 300_000 });
+vi.setConfig({ testTimeout: 1_500_000 });
 
 /** How many requests are sent at least, in all. */
 const requests = Number(process.env.SANDGATE_FAULT_REQUESTS ?? 300);

@@ -33,7 +33,7 @@ describe("internal_error, when a store fails under the platform", () => {
 
   async function expectLogged(answer: Answer, service: string, cause: RegExp): Promise<void> {
     const lines = () => linesOf(platform.process.output(), answer.body.error.request_id);
-    await expect.poll(lines, { timeout: 10_000 }).toContainEqual(
+    await expect.poll(lines).toContainEqual(
       expect.objectContaining({
         level: "error",
         service,

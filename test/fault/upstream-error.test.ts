@@ -67,7 +67,7 @@ describe("upstream_error, when a registry fails", () => {
     expectFault(answer, "upstream_error", `127.0.0.1:${closedPort}`);
     expect(answer.text).not.toContain("wonderland");
     await expect
-      .poll(() => linesOf(platform.process.output(), answer.body.error.request_id), { timeout: 10_000 })
+      .poll(() => linesOf(platform.process.output(), answer.body.error.request_id))
       .toContainEqual(
         expect.objectContaining({
           level: "warn",
@@ -193,6 +193,6 @@ describe("upstream_error, when a service fails behind the facade", () => {
     await stopWorkspace();
     await expectUnanswered("/workspaces");
     await startWorkspace();
-    await expect.poll(async () => (await client.get("/workspaces", as)).status, { timeout: 10_000 }).toBe(200);
+    await expect.poll(async () => (await client.get("/workspaces", as)).status).toBe(200);
   });
 });

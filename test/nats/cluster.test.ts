@@ -4,7 +4,8 @@ import type { EventBus } from "@sandgate/kit/bus";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { findNatsServer, startNatsCluster, type TestNats } from "../support/nats.ts";
 import { requireServer } from "../support/require.ts";
-import { eventOf, openBus, until } from "./notes.ts";
+import { until } from "../support/until.ts";
+import { eventOf, openBus } from "./notes.ts";
 
 /** On a busy machine the servers may vote more than once on who leads a consumer. */
 const electedMs = 60_000;
@@ -53,7 +54,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("a cluster of three"
     expect([...seen].toSorted()).toEqual(published.toSorted());
     expect(await bus.identity()).toBe(identity);
     await connection.close();
-  }, 240_000);
+  });
 });
 
 /**

@@ -8,7 +8,7 @@ import { createMetrics } from "@sandgate/kit/metrics";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { findNatsServer, startNats, type TestNats } from "../support/nats.ts";
 import { requireServer } from "../support/require.ts";
-import { until } from "./notes.ts";
+import { until } from "../support/until.ts";
 
 describe.runIf(await requireServer("nats", findNatsServer))("a connection to NATS", () => {
   const user = nkeys.createUser();

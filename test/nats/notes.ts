@@ -6,15 +6,12 @@ import type { NatsDeliveryPolicy } from "@sandgate/kit/bus.nats-consumption";
 import { createLogger, type Logger } from "@sandgate/kit/logging";
 import { createMetrics, type Metrics } from "@sandgate/kit/metrics";
 import { openSqlite, type SqliteDatabase } from "@sandgate/kit/sqlite";
-import { vi } from "vitest";
 import { eventOf as contractEventOf, policyUnderTest } from "../contract/event-bus.ts";
 import { migrations, type transactions } from "./notes.transactions.ts";
 
 export const logger = createLogger({ service: "test", level: "silent" });
 /** Redeliveries come soon, also those of a process that died. */
 export const policy = { ...policyUnderTest, ackWaitMs: 2_000 };
-
-export const until = (check: () => unknown, timeout = 25_000) => vi.waitFor(check, { timeout, interval: 10 });
 
 export const eventOf = (entity: string, subject = "sandgate.test.note.added.v1") =>
   contractEventOf({ entity, subject });

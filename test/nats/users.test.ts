@@ -7,7 +7,8 @@ import { serviceNames } from "@sandgate/kit/service";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { findNatsServer, startNats, type TestNats } from "../support/nats.ts";
 import { requireServer } from "../support/require.ts";
-import { eventOf, openBus, until } from "./notes.ts";
+import { until } from "../support/until.ts";
+import { eventOf, openBus } from "./notes.ts";
 
 /** What the services consume; a consumer that is added there has to be let in by the accounts. */
 const consumers = [

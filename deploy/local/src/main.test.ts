@@ -5,7 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test/support/process";
-import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { until } from "@sandgate/test/support/until";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 
 const root = join(import.meta.dirname, "../../..");
 let folder: string;
@@ -109,10 +110,7 @@ test("the first start shows the operator's password once and makes a private key
 test("a first start that is killed before it shows the password leaves that to the next", async () => {
   const port = String(await findFreePort());
   const first = launch({ SANDGATE_PORT: port });
-  await vi.waitFor(() => expect(existsSync(join(folder, "data/identity.sqlite"))).toBe(true), {
-    timeout: 20_000,
-    interval: 1,
-  });
+  await until(() => expect(existsSync(join(folder, "data/identity.sqlite"))).toBe(true), 1);
   await first.kill();
   const second = await launchUntilReady({ SANDGATE_PORT: port });
   const password = /Sign in as admin@localhost with the password (\S+),/.exec(second.output())?.[1] ?? "";

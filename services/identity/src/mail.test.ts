@@ -25,7 +25,7 @@ const mail = composeVerification({ to: "ann@example.com", publicUrl: "https://sa
 const from = "Sandgate <sandgate@example.com>";
 
 /** Well beyond what a busy machine needs; nothing is measured by it. */
-const patient = { timeout: 20_000 };
+const patient = { timeout: 60_000 };
 
 let folder: string;
 beforeEach(async () => {

@@ -20,7 +20,7 @@ const logger = createLogger({ service: "identity", level: "silent" });
 const password = "correct horse battery";
 const username = "Ann@Example.com";
 /** Well beyond what a busy machine needs; nothing is measured by it. */
-const patient = { timeout: 20_000 };
+const patient = { timeout: 60_000 };
 
 let folder: string;
 let now: number;

@@ -408,7 +408,7 @@ export function describeIdentityStore(name: string, open: () => Promise<OpenedSt
         { timeout: 150_000, interval: 200 },
       );
       expect(await store.findUsers([userId], [])).toHaveLength(1);
-    }, 180_000);
+    });
 
     async function startSession(userId: string, token: string, more?: Partial<NewSession>): Promise<NewSession> {
       const started = session(userId, token, more);

@@ -17,7 +17,8 @@ import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_e
 import { findFreePort } from "@sandgate/test/support/process";
 import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test/support/registry";
 import { requireServer } from "@sandgate/test/support/require";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { until } from "@sandgate/test/support/until";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openImageRegistryService } from "./service.ts";
 
 const logger = createLogger({ service: "image-registry", level: "silent" });
@@ -368,7 +369,7 @@ test("a deleted workspace is purged, and takes nothing new", async () => {
       payload: { workspaceId: workspace },
     }),
   ]);
-  await vi.waitFor(() => expect(running.purged).toContain(workspace), 20_000);
+  await until(() => expect(running.purged).toContain(workspace));
   expect((await client().listImages({}, as(workspace))).images.map(({ name }) => name)).not.toContain("tool");
   await expect(client().createImage({ name: "late", image: "alpine" }, as(workspace))).rejects.toThrow(
     refused("WORKSPACE_FORBIDDEN"),
@@ -376,5 +377,5 @@ test("a deleted workspace is purged, and takes nothing new", async () => {
 });
 
 test("a workspace that is gone without having been heard of is found by the sweep", async () => {
-  await vi.waitFor(() => expect(running.purged).toContain("gone"), 20_000);
+  await until(() => expect(running.purged).toContain("gone"));
 });

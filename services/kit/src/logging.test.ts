@@ -1,4 +1,5 @@
-import { afterEach, describe, expect, test, vi } from "vitest";
+import { until } from "@sandgate/test/support/until";
+import { afterEach, describe, expect, test } from "vitest";
 import { createLogger, logConsole } from "./logging.ts";
 
 function collect(level?: string) {
@@ -48,7 +49,7 @@ describe("what is printed with console, and Node's warnings", () => {
     console.warn({ a: 1 });
     console.log("one\ntwo");
     process.emitWarning("old", "DeprecationWarning");
-    await vi.waitFor(() => expect(lines).toHaveLength(4));
+    await until(() => expect(lines).toHaveLength(4));
     expect(lines.map((line) => JSON.parse(line))).toMatchObject([
       { level: "error", msg: "it failed", err: { message: "the cause" } },
       { level: "warn", msg: "{ a: 1 }" },

@@ -1,9 +1,10 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { probeMongo, type SharedMongo, type TestDatabase, useMongo } from "@sandgate/test/support/mongo";
 import { requireServer } from "@sandgate/test/support/require";
+import { until } from "@sandgate/test/support/until";
 import { MongoClient } from "mongodb";
 import { pino } from "pino";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { ClaimTaken } from "./claim.ts";
 import { DomainError } from "./errors.ts";
 import { newId } from "./ids.ts";
@@ -52,7 +53,6 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
   const notesIn = ({ db }: MongoDatabase) => db.collection<{ _id: string; text: string; other?: number }>("notes");
   const countersIn = ({ db }: MongoDatabase) => db.collection<{ _id: string; count: number }>("counters");
   const event = (subject = "s") => ({ id: newId(), subject, bytes: new Uint8Array([1, 2]) });
-  const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 15_000, interval: 20 });
 
   describe("transactions", () => {
     test("what a killed program left locked is free in seconds, not after the server's minute", async () => {

@@ -8,13 +8,11 @@ import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { findNatsServer, startNats, type TestNats } from "@sandgate/test/support/nats";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test/support/process";
 import { requireServer } from "@sandgate/test/support/require";
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { createRemoteTransport } from "./clients.ts";
 import { asFacade, type UserCaller } from "./context.ts";
 import { makeKeys, openTokenSigner } from "./internal-keys.ts";
 import { createLogger } from "./logging.ts";
-
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
 
 const program = join(import.meta.dirname, "process.fixture.child.ts");
 const logger = createLogger({ service: "test", level: "silent" });

@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
+import { until } from "@sandgate/test/support/until";
 import { pino } from "pino";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { openLocalBus } from "./bus.local.ts";
@@ -75,7 +76,6 @@ async function addNote(id: string): Promise<string> {
 }
 
 const unsentIds = async () => (await database.outbox.unsent(1000)).map(({ id }) => id);
-const until = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 15_000, interval: 5 });
 
 test("what was staged before the start and what is committed later is published once", async () => {
   const ids = await Promise.all(Array.from({ length: 200 }, (_, number) => addNote(`before ${number}`)));

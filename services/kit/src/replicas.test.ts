@@ -8,14 +8,12 @@ import { setTimeout as delay } from "node:timers/promises";
 import { createClient } from "@connectrpc/connect";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test/support/process";
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { createRemoteTransport } from "./clients.ts";
 import { asFacade, type UserCaller } from "./context.ts";
 import type { TokenSigner } from "./internal-auth.ts";
 import { type FromFile, makeKeys, openTokenSigner } from "./internal-keys.ts";
 import { createLogger } from "./logging.ts";
-
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
 
 const program = join(import.meta.dirname, "replicas.fixture.child.ts");
 const logger = createLogger({ service: "test", level: "silent" });

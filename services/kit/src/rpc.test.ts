@@ -6,9 +6,20 @@ import { WaitSandboxesRequestSchema } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createGrpcJsTransport } from "@sandgate/test/bench/grpc-js-transport";
+import { until } from "@sandgate/test/support/until";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { createCallingTransport, createInMemoryNetwork, createRemoteTransport } from "./clients.ts";
-import { asFacade, asService, type Call, callOf, onBehalfOf, type UserCaller, userOf, workspaceOf } from "./context.ts";
+import {
+  asFacade,
+  asService,
+  type Call,
+  callOf,
+  onBehalfOf,
+  type UserCaller,
+  userOf,
+  waitTimeOf,
+  workspaceOf,
+} from "./context.ts";
 import { DomainError } from "./errors.ts";
 import { type ServiceHost, startServiceHost } from "./host.ts";
 import { isUuid } from "./ids.ts";
@@ -257,13 +268,14 @@ describe.each(ways)("%s", (_, open) => {
     await stopped.promise;
   });
 
-  test("a caller that goes away stops the handler", async () => {
+  test("a caller that goes away stops the handler, and what that throws of it is no fault", async () => {
     const started = Promise.withResolvers<void>();
     const stopped = Promise.withResolvers<void>();
     handle = async ({ signal }) => {
       started.resolve();
       await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
       stopped.resolve();
+      throw signal.reason;
     };
     const abort = new AbortController();
     const call = workspace().getWorkspace({}, asFacade({ requestId: "r", user, signal: abort.signal }));
@@ -271,6 +283,8 @@ describe.each(ways)("%s", (_, open) => {
     abort.abort();
     await expect(call).rejects.toEqual(reason("UPSTREAM_ERROR"));
     await stopped.promise;
+    await until(() => expect(lines.join("")).toContain('"reason":"ENDED"'));
+    expect(lines.join("")).not.toContain("INTERNAL_ERROR");
   });
 
   test("a stream fails as a call does", async () => {
@@ -300,6 +314,11 @@ describe.each(ways)("%s", (_, open) => {
     abort.abort();
     await tailEnded.promise;
   });
+});
+
+test("a wait leaves its answer time to reach the caller", () => {
+  const waits = [undefined, 120_000, 30_000, 1_000].map((leftMs) => waitTimeOf({ timeoutMs: () => leftMs }, 60));
+  expect(waits).toEqual([60_000, 60_000, 28_000, 0]);
 });
 
 test("without a token, or with a made up one, the body is not even read", async () => {

@@ -1,3 +1,4 @@
+import { until } from "@sandgate/test/support/until";
 import { afterEach, expect, test, vi } from "vitest";
 import { newId } from "./ids.ts";
 import type { LeaseStore } from "./leases.ts";
@@ -64,32 +65,29 @@ const ownersOf = (id: string, replicas: readonly Shards[]) => replicas.filter((s
 test("one replica has them all, three share them, and nothing has two owners", async () => {
   const shared = { leases: createLeases(), bus: createSignals() };
   const first = start({ ...shared, holder: "a" });
-  await vi.waitFor(() => expect(ids.every((id) => first.owns(id))).toBe(true));
+  await until(() => expect(ids.every((id) => first.owns(id))).toBe(true));
   const replicas = [first, start({ ...shared, holder: "b" }), start({ ...shared, holder: "c" })];
-  await vi.waitFor(
-    () => {
-      expect(ids.every((id) => ownersOf(id, replicas) <= 1)).toBe(true);
-      for (const replica of replicas) {
-        const share = ids.filter((id) => replica.owns(id)).length / ids.length;
-        expect(share).toBeGreaterThan(0.15);
-        expect(share).toBeLessThan(0.55);
-      }
-      expect(ids.every((id) => ownersOf(id, replicas) === 1)).toBe(true);
-    },
-    { timeout: 10_000, interval: 5 },
-  );
+  await until(() => {
+    expect(ids.every((id) => ownersOf(id, replicas) <= 1)).toBe(true);
+    for (const replica of replicas) {
+      const share = ids.filter((id) => replica.owns(id)).length / ids.length;
+      expect(share).toBeGreaterThan(0.15);
+      expect(share).toBeLessThan(0.55);
+    }
+    expect(ids.every((id) => ownersOf(id, replicas) === 1)).toBe(true);
+  });
 });
 
 test("gains and losses are told, a loss while nobody else has the shards yet", async () => {
   const shared = { leases: createLeases(), bus: createSignals() };
   const first = start({ ...shared, holder: "a" });
-  await vi.waitFor(() => expect(ids.every((id) => first.owns(id))).toBe(true), 10_000);
+  await until(() => expect(ids.every((id) => first.owns(id))).toBe(true));
   const second = start({ ...shared, holder: "b" });
   const gained = vi.fn();
   second.onChange(gained);
   const lost = vi.fn(() => [first, second].map((replica) => ids.filter((id) => replica.owns(id)).length));
   first.onChange(lost);
-  await vi.waitFor(() => expect(gained).toHaveBeenCalled(), 10_000);
+  await until(() => expect(gained).toHaveBeenCalled());
   const [left, taken] = lost.mock.results[0]?.value ?? [];
   expect(left).toBeLessThan(ids.length);
   expect(taken).toBe(0);
@@ -98,12 +96,9 @@ test("gains and losses are told, a loss while nobody else has the shards yet", a
 test("a replica that stops hands over at once, however long it would have been counted", async () => {
   const shared = { leases: createLeases(), bus: createSignals(), times: { ...times, presence: 3_600_000 } };
   const [first, second] = [start({ ...shared, holder: "a" }), start({ ...shared, holder: "b" })];
-  await vi.waitFor(
-    () => expect(ids.some((id) => second.owns(id)) && ids.some((id) => first.owns(id))).toBe(true),
-    10_000,
-  );
+  await until(() => expect(ids.some((id) => second.owns(id)) && ids.some((id) => first.owns(id))).toBe(true));
   await first.stop();
-  await vi.waitFor(() => expect(ids.every((id) => second.owns(id))).toBe(true), 10_000);
+  await until(() => expect(ids.every((id) => second.owns(id))).toBe(true));
 });
 
 test("a process with a database of its own has them all from the beginning", () => {
@@ -115,9 +110,9 @@ test("a process with a database of its own has them all from the beginning", () 
 test("a replica that can't renew owns nothing once its leases are over", async () => {
   const leases = createLeases();
   const shards = start({ leases, bus: createSignals(), holder: "a" });
-  await vi.waitFor(() => expect(ids.every((id) => shards.owns(id))).toBe(true));
+  await until(() => expect(ids.every((id) => shards.owns(id))).toBe(true));
   leases.acquire = async () => {
     throw new Error("the database is down");
   };
-  await vi.waitFor(() => expect(ids.some((id) => shards.owns(id))).toBe(false), 10_000);
+  await until(() => expect(ids.some((id) => shards.owns(id))).toBe(false));
 });

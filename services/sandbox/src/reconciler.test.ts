@@ -1,13 +1,15 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import type { EventBus } from "@sandgate/kit/bus";
 import { DomainError } from "@sandgate/kit/errors";
 import { newId } from "@sandgate/kit/ids";
 import { createLogger } from "@sandgate/kit/logging";
 import { allShards } from "@sandgate/kit/shards";
+import { until } from "@sandgate/test/support/until";
 import { Counter, Histogram, Registry } from "prom-client";
-import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, expect, test } from "vitest";
 import { createChanges } from "./changes.ts";
 import { createReconciler, type Reconciler, type ReconcilerOptions } from "./reconciler.ts";
 import type { Observation, Runtime, RuntimeSpec } from "./runtime.ts";
@@ -202,18 +204,15 @@ async function read(id: string): Promise<Sandbox> {
 }
 
 async function reaches(id: string, state: SandboxState, reason?: string): Promise<Sandbox> {
-  return vi.waitFor(
-    async () => {
-      const sandbox = await read(id);
-      expect([sandbox.state, sandbox.stateReason]).toEqual([state, reason]);
-      return sandbox;
-    },
-    { timeout: 15_000, interval: 20 },
-  );
+  return until(async () => {
+    const sandbox = await read(id);
+    expect([sandbox.state, sandbox.stateReason]).toEqual([state, reason]);
+    return sandbox;
+  });
 }
 
 async function stopByUser(id: string): Promise<void> {
-  await vi.waitFor(async () => {
+  await until(async () => {
     expect(await store.update(beginStop(await read(id), "stopped_by_user", new Date()), [])).toBe(true);
   });
   changes.announce(id);
@@ -278,7 +277,7 @@ test("takes up what a crash left behind, wherever it was left", async () => {
   await reaches(accepted, "ready");
   await reaches(stopping, "stopped", "stopped_by_user");
   expect((await reaches(before, "failed", "exited")).exitCode).toBe(3);
-  await vi.waitFor(() => expect([...engine.objects.keys()]).toEqual([accepted]), { timeout: 10_000 });
+  await until(() => expect([...engine.objects.keys()]).toEqual([accepted]));
 });
 
 test("stops politely for a user and removes the object after", async () => {
@@ -289,7 +288,7 @@ test("stops politely for a user and removes the object after", async () => {
   const sandbox = await reaches(id, "stopped", "stopped_by_user");
   expect(sandbox.exitCode).toBe(143);
   expect(engine.stops[0]).toEqual([id, 10]);
-  await vi.waitFor(async () => expect((await read(id)).cleanedAt).toBeDefined());
+  await until(async () => expect((await read(id)).cleanedAt).toBeDefined());
   expect(engine.objects.size).toBe(0);
 });
 
@@ -297,7 +296,7 @@ test("a stop ends a pull that hangs", async () => {
   await start();
   engine.holdPull = new Promise(() => {});
   const id = await provision();
-  await vi.waitFor(() => expect(engine.pulls).toHaveLength(1));
+  await until(() => expect(engine.pulls).toHaveLength(1));
   await stopByUser(id);
   await reaches(id, "stopped", "stopped_by_user");
   expect(engine.specs).toEqual([]);
@@ -307,7 +306,7 @@ test("a stop ends the wait for a pull's turn", async () => {
   await start();
   engine.holdPull = new Promise(() => {});
   for (let i = 0; i < 4; i++) await provision();
-  await vi.waitFor(() => expect(engine.pulls).toHaveLength(4));
+  await until(() => expect(engine.pulls).toHaveLength(4));
   const id = await provision();
   await new Promise((resolve) => setTimeout(resolve, 50));
   await stopByUser(id);
@@ -353,14 +352,25 @@ test("a container that is not ready in time fails, and is removed", async () => 
   await start({ limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 200 } });
   engine.ready = false;
   await reaches(await provision(), "failed", "readiness_timeout");
-  await vi.waitFor(() => expect(engine.objects.size).toBe(0));
+  await until(() => expect(engine.objects.size).toBe(0));
+});
+
+test("a probe that the machine slept through does not end the time", async () => {
+  await start({ limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 200 } });
+  let probes = 0;
+  engine.probe = async () => {
+    probes += 1;
+    if (probes === 1) await delay(400);
+    return probes > 1;
+  };
+  await reaches(await provision(), "ready");
 });
 
 test("tells out of memory from an exit, before and after ready", async () => {
   await start();
   engine.ready = false;
   const early = await provision();
-  await vi.waitFor(() => expect(engine.objects.has(early)).toBe(true));
+  await until(() => expect(engine.objects.has(early)).toBe(true));
   engine.exit(early, { exitCode: 0 });
   expect((await reaches(early, "failed", "exited")).exitCode).toBe(0);
   engine.ready = true;
@@ -399,9 +409,9 @@ test("removes objects whose record ended, but not many unknown ones at once", as
   const id = await provision();
   await reaches(id, "ready");
   await stopByUser(id);
-  await vi.waitFor(async () => expect((await read(id)).cleanedAt).toBeDefined());
+  await until(async () => expect((await read(id)).cleanedAt).toBeDefined());
   expect(engine.objects.size).toBe(12);
   await reconciler.stop();
   await start({ confirmOrphanRemoval: true });
-  await vi.waitFor(() => expect(engine.objects.size).toBe(0), { timeout: 10_000 });
+  await until(() => expect(engine.objects.size).toBe(0));
 });

@@ -25,7 +25,7 @@ const logger = createLogger({ service: "telemetry", level: process.env.SANDGATE_
 const patient = { timeout: 60_000, interval: 100 };
 const isAvailable = (await requireServer("mongo", probeMongo)) && (await requireServer("docker", probeEngine));
 
-describe.runIf(isAvailable)("several replicas on one database", { timeout: 180_000 }, () => {
+describe.runIf(isAvailable)("several replicas on one database", () => {
   const engine = openTestEngine();
   let mongo: SharedMongo;
   let image: TestImage;

@@ -277,7 +277,7 @@ describe("telemetry", () => {
 
 const hasEngine = await requireServer("docker", probeEngine);
 
-describe.runIf(hasEngine)("telemetry of real containers", { timeout: 120_000 }, () => {
+describe.runIf(hasEngine)("telemetry of real containers", () => {
   const engine = openTestEngine();
   let image: TestImage;
 

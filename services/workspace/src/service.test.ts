@@ -15,7 +15,8 @@ import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { UserDeletedSchema } from "@sandgate/proto/identity/v1/identity_events";
 import { WorkspacePurgedSchema } from "@sandgate/proto/imageregistry/v1/image_registry_events";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { until } from "@sandgate/test/support/until";
+import { afterAll, beforeAll, expect, test } from "vitest";
 import { openWorkspaceService } from "./service.ts";
 
 const logger = createLogger({ service: "workspace", level: "silent" });
@@ -218,7 +219,7 @@ test("a deletion is complete when every service has purged", async () => {
       }),
     ),
   );
-  await vi.waitFor(async () => expect((await deletion()).completedAt).toBeDefined(), 10_000);
+  await until(async () => expect((await deletion()).completedAt).toBeDefined());
 });
 
 test("a deleted user leaves their workspaces, and those without another owner go", async () => {
@@ -235,10 +236,10 @@ test("a deleted user leaves their workspaces, and those without another owner go
       payload: { userId: "dora" },
     }),
   ]);
-  await vi.waitFor(async () => {
+  await until(async () => {
     const { workspaces } = await client().batchGetWorkspaces({ workspaceIds: [own.id, shared.id] }, as("dora"));
     expect(workspaces).toMatchObject([{ id: shared.id, role: Role.UNSPECIFIED }]);
-  }, 10_000);
+  });
   await expect(
     client().addMember({ username: "dora@example.com", role: Role.MEMBER }, as("ann", shared)),
   ).rejects.toThrow(refused("MEMBER_NOT_FOUND"));
