@@ -2,8 +2,11 @@ import { request } from "node:http";
 import type { Container } from "dockerode";
 import { callEngine, statusOf } from "./docker-client.ts";
 
-/** One probe, connecting included. */
-const probeTimeoutMs = 2_000;
+/** One request, connecting included. */
+const httpTimeoutMs = 2_000;
+
+/** One call of the engine: on a busy machine an exec takes seconds, which says nothing about the container. */
+const execTimeoutMs = 10_000;
 
 /** How long a process must have run in an image that has no program to exec. */
 const settledMs = 1_000;
@@ -21,7 +24,7 @@ const noProgram = new Set([126, 127]);
 export async function probeHttp(address: string, port: number, signal: AbortSignal): Promise<boolean> {
   signal.throwIfAborted();
   const ready = await new Promise<boolean>((resolve) => {
-    const limit = AbortSignal.any([signal, AbortSignal.timeout(probeTimeoutMs)]);
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(httpTimeoutMs)]);
     const get = request({ host: address, port, path: "/", agent: false, signal: limit });
     get.setHeader("user-agent", "sandgate-readiness");
     get.on("response", (response) => {
@@ -39,7 +42,7 @@ export async function probeHttp(address: string, port: number, signal: AbortSign
 
 /** True when an exec of `true` ends with 0, or can't be run and the container's process has run for a second. */
 export async function probeExec(container: Container, startedAt: Date, signal: AbortSignal): Promise<boolean> {
-  const limits = { signal, timeoutMs: probeTimeoutMs };
+  const limits = { signal, timeoutMs: execTimeoutMs };
   try {
     const exec = await callEngine(
       (abortSignal) => container.exec({ Cmd: ["true"], AttachStdout: true, AttachStderr: true, abortSignal }),

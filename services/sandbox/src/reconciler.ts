@@ -393,6 +393,8 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
     const startedAt = sandbox.startedAt ?? sandbox.createdAt;
     const deadline = startedAt.getTime() + o.limits.readinessTimeoutMs;
     for (let delayMs = probeDelayMs.first; !signal.aborted; ) {
+      // Only one that begins late tells that the time is over: the machine may have slept during this one.
+      const isLast = !probing && Date.now() >= deadline;
       const isReady = await (probing ?? runtime.probe(sandbox.id, sandbox.image.readinessPort, signal));
       probing = undefined;
       if (isReady) {
@@ -414,7 +416,7 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
         await save(beginStop(sandbox, "ttl_expired", new Date()));
         return;
       }
-      if (Date.now() >= deadline) {
+      if (isLast) {
         const port = sandbox.image.readinessPort;
         await saveFailure(sandbox, {
           reason: "readiness_timeout",

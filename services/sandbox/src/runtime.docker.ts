@@ -184,13 +184,15 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
 
   /** Undefined when there is a container of that name already. */
   async function create(spec: RuntimeSpec): Promise<Container | undefined> {
+    const description = describe(spec);
     try {
-      return await callEngine((abortSignal) => engine.createContainer({ ...describe(spec), abortSignal }));
+      return await callEngine((abortSignal) => engine.createContainer({ ...description, abortSignal }));
     } catch (error) {
       const message = engineMessageOf(error);
-      if (limitsDisk && /storage-opt|storage driver.*(quota|size)/i.test(message)) {
+      // Others may have been refused the same meanwhile.
+      if (description.HostConfig?.StorageOpt && /storage-opt|storage driver.*(quota|size)/i.test(message)) {
+        if (limitsDisk) logger.warn({ reason: message }, "the engine's storage has no size limit for containers");
         limitsDisk = false;
-        logger.warn({ reason: message }, "the engine's storage has no size limit for containers");
         return create(spec);
       }
       // Made by an earlier attempt, or by another process meanwhile.

@@ -80,7 +80,7 @@ export interface Runtime {
   inspect(sandboxId: string): Promise<Observation | undefined>;
 
   /**
-   * One look at whether a running sandbox is ready, 2 s at most: `GET /` on the port answers 200 to 399 (redirects are
+   * One look at whether a running sandbox is ready: `GET /` on the port answers 200 to 399 within 2 s (redirects are
    * not followed); without a port, an exec of `true` succeeds, and an image without that program counts as ready once its
    * process has run for a second. False for all else, also for a sandbox that is not running. Throws the signal's reason.
    */
