@@ -8,6 +8,9 @@ import {
 import { DomainError } from "./errors.ts";
 import { newId } from "./ids.ts";
 
+/** What the answer of a wait takes at most to reach its caller. */
+const answerMs = 2_000;
+
 export type CredentialKind = "session" | "api_token";
 export type RoleName = "member" | "admin" | "owner";
 
@@ -108,6 +111,15 @@ export function userOf(call: Call): UserCaller {
 export function workspaceOf(call: Call): string {
   if (!call.user?.workspaceId) throw new DomainError("WORKSPACE_REQUIRED", "Name a workspace.");
   return call.user.workspaceId;
+}
+
+/**
+ * Milliseconds that a handler may wait which was asked to wait for some seconds. A call that was begun at a replica that
+ * is gone has less time left than it asks for, and its answer takes some to reach the caller.
+ */
+export function waitTimeOf(context: Pick<HandlerContext, "timeoutMs">, seconds: number): number {
+  const leftMs = context.timeoutMs() ?? Number.POSITIVE_INFINITY;
+  return Math.max(0, Math.min(seconds * 1000, leftMs - answerMs));
 }
 
 /**

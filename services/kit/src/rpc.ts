@@ -1,4 +1,11 @@
-import type { ConnectRouterOptions, Interceptor, StreamRequest, UnaryRequest } from "@connectrpc/connect";
+import {
+  Code,
+  ConnectError,
+  type ConnectRouterOptions,
+  type Interceptor,
+  type StreamRequest,
+  type UnaryRequest,
+} from "@connectrpc/connect";
 import type { Counter, Histogram } from "prom-client";
 import { authorize } from "./access.ts";
 import { callerKey, requestIdOf } from "./context.ts";
@@ -100,7 +107,11 @@ function createErrorInterceptor(
 ): Interceptor {
   return (next) => async (request) => {
     const startedMs = performance.now();
-    const fail = (error: unknown) => report(error, request.method, requestIdOf(request.header, request.contextValues));
+    const fail = (thrown: unknown) => {
+      // A handler that throws what its caller's signal says was ended; it is no fault, whatever that is.
+      const error = thrown === request.signal.reason ? ConnectError.from(thrown, Code.Canceled) : thrown;
+      return report(error, request.method, requestIdOf(request.header, request.contextValues));
+    };
     try {
       const response = await next(request);
       if (!response.stream) return response;

@@ -1,5 +1,5 @@
 import { type ConnectRouter, createClient, type HandlerContext } from "@connectrpc/connect";
-import { asService, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/context";
+import { asService, callOf, onBehalfOf, userOf, waitTimeOf, workspaceOf } from "@sandgate/kit/context";
 import { stateOf } from "@sandgate/kit/dependencies";
 import { DomainError } from "@sandgate/kit/errors";
 import { answerOnce } from "@sandgate/kit/idempotency";
@@ -40,8 +40,6 @@ const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 /** How long an ended container's logs may take to be read before it is removed all the same. */
 const drainSeconds = 30;
-/** What the answer of a wait takes at most to reach its caller. */
-const answerMs = 2_000;
 const slice = 100;
 
 export async function openSandboxService(environment: ServiceEnvironment): Promise<RunningService> {
@@ -191,8 +189,7 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
       store,
       changes,
       ids: found.map((sandbox) => sandbox.id),
-      // A call that was begun at a replica that is gone has less time left than it asks for.
-      timeoutMs: Math.min(request.timeoutSeconds * 1000, (context.timeoutMs() ?? Number.POSITIVE_INFINITY) - answerMs),
+      timeoutMs: waitTimeOf(context, request.timeoutSeconds),
       signal: AbortSignal.any([context.signal, draining.signal]),
     });
     return {

@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
-import { Code, ConnectError, type ConnectRouter, createClient, type HandlerContext } from "@connectrpc/connect";
+import { type ConnectRouter, createClient, type HandlerContext } from "@connectrpc/connect";
 import { untilAborted } from "@sandgate/kit/abort";
-import { asService, callOf, workspaceOf } from "@sandgate/kit/context";
+import { asService, callOf, waitTimeOf, workspaceOf } from "@sandgate/kit/context";
 import { stateOf } from "@sandgate/kit/dependencies";
 import { DomainError, invalid, messageOf } from "@sandgate/kit/errors";
 import type { Logger } from "@sandgate/kit/logging";
@@ -102,10 +102,7 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
     const [logs, points] = await Promise.all([
       request.includeLogs ? queryLogs(store, { sandboxId, window, limit, stream, signal }) : [],
       request.includeMetrics ? queryMetrics(store, { sandboxId, window, limit, signal }) : [],
-    ]).catch((error: unknown) => {
-      // A caller's plain abort would be taken for a fault and logged as one.
-      throw signal.aborted ? ConnectError.from(signal.reason, Code.Canceled) : error;
-    });
+    ]);
     return { logs: logs.map(toLogEntry), metrics: points.map(toMetricPoint) };
   }
 
@@ -132,7 +129,7 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
   }
 
   async function answerDrained(request: AwaitDrainedRequest, context: HandlerContext) {
-    const time = AbortSignal.timeout(request.timeoutSeconds * 1000);
+    const time = AbortSignal.timeout(waitTimeOf(context, request.timeoutSeconds));
     const over = AbortSignal.any([time, context.signal, draining.signal]);
     let drained = false;
     try {
