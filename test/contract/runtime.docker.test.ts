@@ -233,6 +233,14 @@ describe.runIf(isAvailable)("runtime: docker alone", () => {
     expect(await runtime.ensure(spec)).toMatchObject({ phase: "running" });
   });
 
+  it("makes its first containers at once, whether the engine's storage has size limits or not", async () => {
+    const specs = await Promise.all(Array.from({ length: 4 }, () => prepare()));
+    const fresh = createDockerRuntime({ url, installationId, isolation: true, logger });
+    await fresh.check();
+    const seen = await Promise.all(specs.map((spec) => fresh.ensure(spec)));
+    expect(seen.map(({ phase }) => phase)).toEqual(Array(4).fill("running"));
+  });
+
   it.each([
     ["a user that it doesn't have", { command: ["true"], changes: ["USER nobody:nowhere"] }],
     [
