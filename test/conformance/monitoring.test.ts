@@ -61,7 +61,7 @@ describe.runIf(hasEngine)(
       const provisioned = await target.post("/sandboxes/provision", { image_id: imageId, name }, as(owner));
       id = expectStatus(provisioned, 201).id;
       expectStatus(await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 60 }, as(owner)), 200);
-      await until(async () => expect((await query()).metrics.length).toBeGreaterThan(3), 200);
+      await until(async () => expect((await query()).metrics.length).toBeGreaterThan(3), { intervalMs: 200 });
     });
     afterAll(async () => {
       if (id) await target.delete(`/sandboxes/${id}`, as(owner));

@@ -79,7 +79,7 @@ describe.runIf(await requireServer("compose", probeCompose))("the composed platf
     await page?.remove();
     await run("docker", "image", "rm", image);
     rmSync(folder, { recursive: true });
-  }, 120_000);
+  });
 
   test("signs in, provisions, waits, shows logs, and has all of it after it was taken down and up", async () => {
     const client = createClient(url);

@@ -110,7 +110,7 @@ test("the first start shows the operator's password once and makes a private key
 test("a first start that is killed before it shows the password leaves that to the next", async () => {
   const port = String(await findFreePort());
   const first = launch({ SANDGATE_PORT: port });
-  await until(() => expect(existsSync(join(folder, "data/identity.sqlite"))).toBe(true), 1);
+  await until(() => expect(existsSync(join(folder, "data/identity.sqlite"))).toBe(true), { intervalMs: 1 });
   await first.kill();
   const second = await launchUntilReady({ SANDGATE_PORT: port });
   const password = /Sign in as admin@localhost with the password (\S+),/.exec(second.output())?.[1] ?? "";

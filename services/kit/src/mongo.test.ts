@@ -72,7 +72,7 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
         errorLabels: expect.arrayContaining(["TransientTransactionError"]),
       });
       await killed.close();
-    }, 40_000);
+    });
 
     test("state and events are stored together, and what throws leaves nothing", async () => {
       const database = await open();
