@@ -375,7 +375,7 @@ describe.runIf(isAvailable)("runtime: docker alone", () => {
       const exec = await container.exec({ Cmd: command, AttachStdout: true, AttachStderr: true });
       expect(await collect(await exec.start({}))).not.toContain("404");
     } finally {
-      await server.remove({ force: true });
+      await server.remove({ force: true, v: true });
     }
   });
 
