@@ -12,7 +12,7 @@ import { createCallers } from "./journal.ts";
 vi.setConfig({ testTimeout: 1_500_000 });
 
 /** How many requests are sent at least, in all. */
-const requests = Number(process.env.SANDGATE_FAULT_REQUESTS ?? 300);
+const requests = Number(process.env.SANDGATE_FAULT_REQUESTS ?? 1_000);
 const isAvailable = (await requireDistributed()) && (await requireServer("docker", probeEngine));
 const loggedLines = Array.from({ length: 20 }, (_, index) => `line ${index}`);
 
