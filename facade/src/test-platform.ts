@@ -116,12 +116,19 @@ export async function openTestPlatform(o: { env?: NodeJS.ProcessEnv; handlers?: 
     serve((router) => router.service(TelemetryService, o.handlers?.telemetry ?? {})),
   );
 
+  const closeBus = async () => {
+    await bus.close();
+    await rm(folder, { recursive: true });
+  };
   const facade = await openFacade({
     env: { SANDGATE_PORT: "0", SANDGATE_HOST: "127.0.0.1", SANDGATE_PUBLIC_URL: "https://api.test/v", ...o.env },
     transport: (service) => network.transport("facade", service),
     bus,
     logger,
     metrics,
+  }).catch(async (error: unknown) => {
+    await closeBus();
+    throw error;
   });
 
   return {
@@ -132,8 +139,7 @@ export async function openTestPlatform(o: { env?: NodeJS.ProcessEnv; handlers?: 
     signAccessToken,
     async close() {
       await facade.close();
-      await bus.close();
-      await rm(folder, { recursive: true });
+      await closeBus();
     },
   };
 }

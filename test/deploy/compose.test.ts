@@ -33,9 +33,9 @@ async function probeCompose(): Promise<void> {
 }
 
 describe.runIf(await requireServer("compose", probeCompose))("the composed platform", { timeout: 300_000 }, () => {
-  const folder = mkdtempSync(join(tmpdir(), "sandgate-compose-"));
   const project = `sandgate-test-${process.pid}`;
   const image = `${project}:built`;
+  let folder: string;
   let env: NodeJS.ProcessEnv;
   let url: string;
   let page: TestImage;
@@ -45,6 +45,7 @@ describe.runIf(await requireServer("compose", probeCompose))("the composed platf
   const compose = (...args: string[]) => run("docker", "compose", "--project-name", project, ...args);
 
   beforeAll(async () => {
+    folder = mkdtempSync(join(tmpdir(), "sandgate-compose-"));
     // Its secrets lie beside the compose file.
     for (const part of ["compose", "nats", "secrets.sh"]) {
       cpSync(join(root, "deploy", part), join(folder, part), {
