@@ -308,7 +308,7 @@ test("a stop ends the wait for a pull's turn", async () => {
   for (let i = 0; i < 4; i++) await provision();
   await until(() => expect(engine.pulls).toHaveLength(4));
   const id = await provision();
-  await new Promise((resolve) => setTimeout(resolve, 50));
+  await delay(50);
   await stopByUser(id);
   await reaches(id, "stopped", "stopped_by_user");
   expect(engine.pulls).toHaveLength(4);
