@@ -13,7 +13,10 @@ check_breaking() {
     echo "the commit of deploy/upgrade-from, $base, is not in this clone's history"
     return 77
   fi
-  buf breaking --against "$(git rev-parse --git-common-dir)#format=git,ref=$base"
+  # Handed over as one image, since an earlier version may divide its files among modules otherwise than this one does. When
+  # it can't be built, the comparison fails for want of an image.
+  buf build "$(git rev-parse --git-common-dir)#format=git,ref=$base" --path proto/sandgate --output -#format=binpb |
+    buf breaking --against -#format=binpb --exclude-imports
 }
 
 check_generated() {
