@@ -5,7 +5,7 @@
 #   secrets.sh use <folder> <caller> <kid>   makes keys/<kid>.jwk.json the key that a process signs its calls with
 #   secrets.sh drop <folder> <kid>           nobody believes what this key signed any more
 #   secrets.sh publish <folder>              hands out keys/jwks.json and keys/keyring.json again, after a change of theirs
-# Keys are made by services/kit/src/internal-keys.ts: in the image that IMAGE names, else with this machine's Node.js 24.
+# Keys are made by services/kit/src/rpc/internal-keys.ts: in the image that IMAGE names, else with this machine's Node.js 24.
 # MONGODB_HOSTS (mongodb:27017) and MONGODB_OPTIONS (replicaSet=rs0&authSource=admin) go into the databases' addresses.
 #
 # The folder is its owner's alone. What lies below can be read by whoever is given a subfolder, which is how a container of
@@ -29,9 +29,9 @@ keys() {
   shift
   if [ -n "${IMAGE:-}" ]; then
     docker run --rm --network none --user "$(id -u):$(id -g)" --volume "$(cd "$folder" && pwd):/secrets" \
-      "$IMAGE" services/kit/src/internal-keys.ts "$command" /secrets/keys "$@"
+      "$IMAGE" services/kit/src/rpc/internal-keys.ts "$command" /secrets/keys "$@"
   else
-    node "$root/services/kit/src/internal-keys.ts" "$command" "$folder/keys" "$@"
+    node "$root/services/kit/src/rpc/internal-keys.ts" "$command" "$folder/keys" "$@"
   fi
 }
 

@@ -1,4 +1,4 @@
-import { runProcess } from "@sandgate/kit/process";
+import { runProcess } from "@sandgate/kit/process/process";
 import { facadeSettings, openFacade } from "./server.ts";
 
 await runProcess({

@@ -1,5 +1,5 @@
 import { type Static, type TSchema, Type } from "typebox";
-import { idempotencyKeyPattern } from "./request-context.ts";
+import { idempotencyKeyPattern } from "./pipeline/request-context.ts";
 
 // The shapes of the public API, which the validators, the serializers and the OpenAPI document are made from.
 

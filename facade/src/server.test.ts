@@ -1,9 +1,9 @@
 import { connect } from "node:net";
-import { callOf } from "@sandgate/kit/context";
-import { DomainError, invalid } from "@sandgate/kit/errors";
+import { callOf } from "@sandgate/kit/rpc/context";
+import { DomainError, invalid } from "@sandgate/kit/rpc/errors";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { errorKinds } from "./errors.ts";
+import { errorKinds } from "./error-codes.ts";
 import {
   apiToken,
   at,

@@ -1,4 +1,4 @@
-import { defineSettings, integer, list, SettingsError, type SettingValues, text } from "@sandgate/kit/settings";
+import { defineSettings, integer, list, SettingsError, type SettingValues, text } from "@sandgate/kit/base/settings";
 import ipaddr from "ipaddr.js";
 
 /** The facade's settings. */

@@ -33,7 +33,7 @@ test("every package of this repository lists exactly what it imports, and no ser
 });
 
 test("a package that keeps the rules has no violations", () => {
-  const source = 'import { hash } from "node:crypto";\nimport type {\n  A,\n} from "@sandgate/kit/errors";\n';
+  const source = 'import { hash } from "node:crypto";\nimport type {\n  A,\n} from "@sandgate/kit/rpc/errors";\n';
   expect(findViolations(writeWorkspace("src/a.ts", source, { "@sandgate/kit": "*" }))).toEqual([]);
 });
 

@@ -1,11 +1,11 @@
 import { DatabaseSync } from "node:sqlite";
 import { create, toBinary } from "@bufbuild/protobuf";
-import type { EventBus } from "@sandgate/kit/bus";
-import { newId } from "@sandgate/kit/ids";
-import type { StagedEvent } from "@sandgate/kit/outbox";
-import { createConnection } from "@sandgate/kit/sqlite-connection";
-import { createTransaction, kitMigrations } from "@sandgate/kit/sqlite-kit";
-import type { Transaction } from "@sandgate/kit/transaction";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { newId } from "@sandgate/kit/base/ids";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import { createConnection } from "@sandgate/kit/storage/sqlite-connection";
+import { createTransaction, kitMigrations } from "@sandgate/kit/storage/sqlite-kit";
+import type { Transaction } from "@sandgate/kit/storage/transaction";
 import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";

@@ -1,5 +1,5 @@
-import { createLogger } from "@sandgate/kit/logging";
-import { createCollections, type MongoDatabase, openMongo } from "@sandgate/kit/mongo";
+import { createLogger } from "@sandgate/kit/base/logging";
+import { createCollections, type MongoDatabase, openMongo } from "@sandgate/kit/storage/mongo";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { probeMongo, startReplicaSet, type TestReplicaSet } from "../support/mongo.ts";
 import { requireServer } from "../support/require.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { PassThrough } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
-import { createLogger } from "@sandgate/kit/logging";
+import { createLogger } from "@sandgate/kit/base/logging";
 import { hasMemoryEvent } from "@sandgate/sandbox/docker-memory";
 import { createDockerRuntime } from "@sandgate/sandbox/runtime.docker";
 import type { Container } from "dockerode";

@@ -1,6 +1,6 @@
 import { type JetStreamManager, jetstreamManager } from "@nats-io/jetstream";
 import { connect } from "@nats-io/transport-node";
-import type { EventBus } from "@sandgate/kit/bus";
+import type { EventBus } from "@sandgate/kit/events/bus";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { findNatsServer, startNatsCluster, type TestNats } from "../support/nats.ts";
 import { requireServer } from "../support/require.ts";

@@ -1,5 +1,5 @@
-import type { StagedEvent } from "@sandgate/kit/outbox";
-import type { Transaction, Transactions } from "@sandgate/kit/transaction";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { Transaction, Transactions } from "@sandgate/kit/storage/transaction";
 
 export const migrations = [
   `CREATE TABLE notes (id TEXT PRIMARY KEY) STRICT;

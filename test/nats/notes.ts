@@ -1,11 +1,11 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { openNatsBus } from "@sandgate/kit/bus.nats";
-import type { NatsDeliveryPolicy } from "@sandgate/kit/bus.nats-consumption";
-import { createLogger, type Logger } from "@sandgate/kit/logging";
-import { createMetrics, type Metrics } from "@sandgate/kit/metrics";
-import { openSqlite, type SqliteDatabase } from "@sandgate/kit/sqlite";
+import { openNatsBus } from "@sandgate/kit/events/bus.nats";
+import type { NatsDeliveryPolicy } from "@sandgate/kit/events/bus.nats-consumption";
+import { createLogger, type Logger } from "@sandgate/kit/base/logging";
+import { createMetrics, type Metrics } from "@sandgate/kit/base/metrics";
+import { openSqlite, type SqliteDatabase } from "@sandgate/kit/storage/sqlite";
 import { eventOf as contractEventOf, policyUnderTest } from "../contract/event-bus.ts";
 import { migrations, type transactions } from "./notes.transactions.ts";
 

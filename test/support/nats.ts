@@ -6,8 +6,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { type JetStreamManager, jetstreamManager } from "@nats-io/jetstream";
 import { connect } from "@nats-io/transport-node";
-import { parseNatsUrl } from "@sandgate/kit/bus.nats-connection";
-import { eventStream, parkedStream } from "@sandgate/kit/bus.nats-streams";
+import { parseNatsUrl } from "@sandgate/kit/events/bus.nats-connection";
+import { eventStream, parkedStream } from "@sandgate/kit/events/bus.nats-streams";
 import { findFreePort, type RunningProcess, startProcess } from "./process.ts";
 
 const execute = promisify(execFile);

@@ -1,4 +1,4 @@
-import { messageOf } from "@sandgate/kit/domain-error";
+import { messageOf } from "@sandgate/kit/base/domain-error";
 
 const required = new Set((process.env.SANDGATE_REQUIRE ?? "").split(",").map((name) => name.trim()));
 

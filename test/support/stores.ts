@@ -1,8 +1,8 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createLogger, type Logger } from "@sandgate/kit/logging";
-import type { MongoStoreOptions, SqliteStoreOptions } from "@sandgate/kit/open-store";
+import { createLogger, type Logger } from "@sandgate/kit/base/logging";
+import type { MongoStoreOptions, SqliteStoreOptions } from "@sandgate/kit/storage/open-store";
 import { afterAll, beforeAll, describe } from "vitest";
 import { probeMongo, type SharedMongo, useMongo } from "./mongo.ts";
 import { requireServer } from "./require.ts";

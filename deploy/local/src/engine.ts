@@ -1,4 +1,4 @@
-import { messageOf } from "@sandgate/kit/domain-error";
+import { messageOf } from "@sandgate/kit/base/domain-error";
 import Dockerode from "dockerode";
 import { runtimeAddress } from "./runtime-address.ts";
 

@@ -1,6 +1,6 @@
-import { messageOf } from "@sandgate/kit/errors";
-import { stopOnSignal } from "@sandgate/kit/host";
-import { createLogger } from "@sandgate/kit/logging";
+import { messageOf } from "@sandgate/kit/rpc/errors";
+import { stopOnSignal } from "@sandgate/kit/process/host";
+import { createLogger } from "@sandgate/kit/base/logging";
 import { openPlatform, type Platform } from "./platform.ts";
 import { readLocalSettings } from "./settings.ts";
 

@@ -3,14 +3,14 @@ import { createServer } from "node:net";
 import { openFacade } from "@sandgate/facade";
 import { openIdentityService } from "@sandgate/identity";
 import { openImageRegistryService } from "@sandgate/image-registry";
-import { startAdminServer } from "@sandgate/kit/admin";
-import type { EventBus } from "@sandgate/kit/bus";
-import { createInMemoryNetwork } from "@sandgate/kit/clients";
-import { type Dependencies, stateOf } from "@sandgate/kit/dependencies";
-import { createLogger, type Logger } from "@sandgate/kit/logging";
-import { createMetrics, type Metrics } from "@sandgate/kit/metrics";
-import { openKeyring } from "@sandgate/kit/sealing";
-import type { RunningService, ServiceEnvironment, ServiceName } from "@sandgate/kit/service";
+import { startAdminServer } from "@sandgate/kit/process/admin";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
+import { type Dependencies, stateOf } from "@sandgate/kit/base/dependencies";
+import { createLogger, type Logger } from "@sandgate/kit/base/logging";
+import { createMetrics, type Metrics } from "@sandgate/kit/base/metrics";
+import { openKeyring } from "@sandgate/kit/storage/sealing";
+import type { RunningService, ServiceEnvironment, ServiceName } from "@sandgate/kit/process/service";
 import { openSandboxService } from "@sandgate/sandbox";
 import { openTelemetryService } from "@sandgate/telemetry";
 import { openWorkspaceService } from "@sandgate/workspace";
@@ -154,10 +154,10 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
 /** The bus that the setting's scheme names, imported only when it is chosen. */
 async function openBus(events: string, folder: DataFolder, logger: Logger, metrics: Metrics): Promise<EventBus> {
   if (events === "local:") {
-    const { openLocalBus } = await import("@sandgate/kit/bus.local");
+    const { openLocalBus } = await import("@sandgate/kit/events/bus.local");
     return openLocalBus({ file: folder.path("events.sqlite"), logger, metrics });
   }
-  const { openNatsBus } = await import("@sandgate/kit/bus.nats");
+  const { openNatsBus } = await import("@sandgate/kit/events/bus.nats");
   return openNatsBus({ url: events, service: "local", logger, metrics });
 }
 

@@ -1,7 +1,7 @@
 import { facadeSettings } from "@sandgate/facade";
 import { identitySettings } from "@sandgate/identity";
 import { imageRegistrySettings } from "@sandgate/image-registry";
-import { serviceNames } from "@sandgate/kit/service";
+import { serviceNames } from "@sandgate/kit/process/service";
 import {
   choice,
   defineSettings,
@@ -13,7 +13,7 @@ import {
   type SettingValues,
   secret,
   text,
-} from "@sandgate/kit/settings";
+} from "@sandgate/kit/base/settings";
 import { sandboxSettings } from "@sandgate/sandbox";
 import { telemetrySettings } from "@sandgate/telemetry";
 import { workspaceSettings } from "@sandgate/workspace";

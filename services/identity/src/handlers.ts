@@ -1,27 +1,27 @@
 import { create } from "@bufbuild/protobuf";
 import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
 import type { ServiceImpl } from "@connectrpc/connect";
-import type { EventBus } from "@sandgate/kit/bus";
-import { callOf, userOf } from "@sandgate/kit/context";
-import { DomainError, invalid } from "@sandgate/kit/errors";
-import { type AnswerStore, answerOnce } from "@sandgate/kit/idempotency";
-import { isUuid, newId } from "@sandgate/kit/ids";
-import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
-import type { Keyring } from "@sandgate/kit/sealing";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { callOf, userOf } from "@sandgate/kit/rpc/context";
+import { DomainError, invalid } from "@sandgate/kit/rpc/errors";
+import { type AnswerStore, answerOnce } from "@sandgate/kit/rpc/idempotency";
+import { isUuid, newId } from "@sandgate/kit/base/ids";
+import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
+import type { Keyring } from "@sandgate/kit/storage/sealing";
 import {
   type ApiToken as ApiTokenMessage,
   ApiTokenSchema,
   CreateApiTokenResponseSchema,
   IdentityService,
 } from "@sandgate/proto/identity/v1/identity";
-import type { Accounts } from "./accounts.ts";
-import { type ApiToken, hintOf, isApiToken, isExpired, newApiToken, type UseLog } from "./api-tokens.ts";
+import type { Accounts } from "./domain/accounts.ts";
+import { type ApiToken, hintOf, isApiToken, isExpired, newApiToken, type UseLog } from "./domain/api-tokens.ts";
 import { apiTokenRevoked, signalApiTokenRevoked } from "./events.ts";
-import type { Sessions } from "./sign-in.ts";
-import type { SigningKeys } from "./signing-keys.ts";
-import type { IdentityStore } from "./store.ts";
-import { hashSecret } from "./tokens.ts";
-import { type User, usernameKey } from "./users.ts";
+import type { Sessions } from "./domain/sign-in.ts";
+import type { SigningKeys } from "./domain/signing-keys.ts";
+import type { IdentityStore } from "./store/store.ts";
+import { hashSecret } from "./domain/tokens.ts";
+import { type User, usernameKey } from "./domain/users.ts";
 
 /** What answers the service's calls. */
 export function createHandlers(o: {

@@ -1,4 +1,4 @@
-import { runService } from "@sandgate/kit/process";
+import { runService } from "@sandgate/kit/process/process";
 import { identitySettings, openIdentityService } from "./service.ts";
 
 await runService({

@@ -1,20 +1,20 @@
 import { join } from "node:path";
-import { stateOf } from "@sandgate/kit/dependencies";
-import { type OpenedStore, openStore } from "@sandgate/kit/open-store";
-import { startRelay } from "@sandgate/kit/relay";
-import { type Repetition, repeat } from "@sandgate/kit/repeat";
-import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
+import { stateOf } from "@sandgate/kit/base/dependencies";
+import { type OpenedStore, openStore } from "@sandgate/kit/storage/open-store";
+import { startRelay } from "@sandgate/kit/events/relay";
+import { type Repetition, repeat } from "@sandgate/kit/base/periodic-task";
+import type { RunningService, ServiceEnvironment } from "@sandgate/kit/process/service";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
-import { createAccounts } from "./accounts.ts";
-import { createUseLog } from "./api-tokens.ts";
+import { createAccounts } from "./domain/accounts.ts";
+import { createUseLog } from "./domain/api-tokens.ts";
 import { createHandlers } from "./handlers.ts";
-import { createFileTransport, createMailQueue, createSmtpTransport } from "./mail.ts";
-import { createPasswordHasher } from "./passwords.ts";
-import { cutoffsAt } from "./retention.ts";
+import { createFileTransport, createMailQueue, createSmtpTransport } from "./mail/mail.ts";
+import { createPasswordHasher } from "./domain/passwords.ts";
+import { cutoffsAt } from "./domain/retention.ts";
 import { readIdentitySettings } from "./settings.ts";
-import { createSessions } from "./sign-in.ts";
-import { openSigningKeys } from "./signing-keys.ts";
-import type { IdentityStore } from "./store.ts";
+import { createSessions } from "./domain/sign-in.ts";
+import { openSigningKeys } from "./domain/signing-keys.ts";
+import type { IdentityStore } from "./store/store.ts";
 
 export { identitySettings } from "./settings.ts";
 
@@ -39,8 +39,8 @@ export async function openIdentityService(
 ): Promise<IdentityRunning> {
   const settings = readIdentitySettings(environment.env);
   const opened = await openStore(environment, {
-    sqlite: () => import("./store.sqlite.ts"),
-    mongodb: () => import("./store.mongo.ts"),
+    sqlite: () => import("./store/store.sqlite.ts"),
+    mongodb: () => import("./store/store.mongo.ts"),
   });
   try {
     return await assemble(environment, settings, opened, now);

@@ -6,8 +6,8 @@ import {
   type SettingValues,
   secret,
   text,
-} from "@sandgate/kit/settings";
-import { DEFAULT_OPERATOR_USERNAME, PASSWORD_LENGTH } from "./users.ts";
+} from "@sandgate/kit/base/settings";
+import { DEFAULT_OPERATOR_USERNAME, PASSWORD_LENGTH } from "./domain/users.ts";
 
 export const identitySettings = defineSettings({
   data: text("SANDGATE_DATA", { default: "./data", doc: "Folder of this machine's data; mails are written under it." }),

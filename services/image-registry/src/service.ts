@@ -1,17 +1,17 @@
 import { create } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
-import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/context";
-import { stateOf } from "@sandgate/kit/dependencies";
-import { DomainError, invalid, messageOf } from "@sandgate/kit/errors";
-import { answerOnce } from "@sandgate/kit/idempotency";
-import { newId } from "@sandgate/kit/ids";
-import { type OpenedStore, openStore } from "@sandgate/kit/open-store";
-import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
-import { startRelay } from "@sandgate/kit/relay";
-import type { OpenService, ServiceEnvironment } from "@sandgate/kit/service";
-import { defineSettings, list, readSettings, SettingsError, text } from "@sandgate/kit/settings";
-import { startWorkspacePurges } from "@sandgate/kit/workspace-purges";
+import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import { stateOf } from "@sandgate/kit/base/dependencies";
+import { DomainError, invalid, messageOf } from "@sandgate/kit/rpc/errors";
+import { answerOnce } from "@sandgate/kit/rpc/idempotency";
+import { newId } from "@sandgate/kit/base/ids";
+import { type OpenedStore, openStore } from "@sandgate/kit/storage/open-store";
+import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
+import { startRelay } from "@sandgate/kit/events/relay";
+import type { OpenService, ServiceEnvironment } from "@sandgate/kit/process/service";
+import { defineSettings, list, readSettings, SettingsError, text } from "@sandgate/kit/base/settings";
+import { startWorkspacePurges } from "@sandgate/kit/workspaces/workspace-purges";
 import { Role } from "@sandgate/proto/common/v1/access";
 import {
   type AuthorizePullResponse,
@@ -25,17 +25,17 @@ import {
   RegistrySchema,
 } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { type AllowedHosts, readAllowedHosts } from "./allowed-hosts.ts";
-import { commit } from "./commit.ts";
-import { openCredential, readRegistryUrl, sealPassword, tryCredential } from "./credentials.ts";
+import { type AllowedHosts, readAllowedHosts } from "./upstream/allowed-hosts.ts";
+import { commit } from "./domain/retry-stale.ts";
+import { openCredential, readRegistryUrl, sealPassword, tryCredential } from "./domain/credentials.ts";
 import { imageChanged, stagePurged } from "./events.ts";
-import { createGuardedRequest } from "./guarded-request.ts";
-import { checkRegistryHost, fullReferenceOf, readChangedImage, readNewImage } from "./images.ts";
-import { createPullAuthorizer, type PullRegistry } from "./pulls.ts";
-import { parseRegistryUrl } from "./registries.ts";
-import { type Credential, createRegistryClient, type RegistryAddress } from "./registry-client.ts";
-import { readSeed } from "./seed.ts";
-import type { ImageRecord, ImageRegistryStore, ImageView, RegistryRecord } from "./store.ts";
+import { createGuardedRequest } from "./upstream/guarded-request.ts";
+import { checkRegistryHost, fullReferenceOf, readChangedImage, readNewImage } from "./domain/images.ts";
+import { createPullAuthorizer, type PullRegistry } from "./upstream/pulls.ts";
+import { parseRegistryUrl } from "./domain/registries.ts";
+import { type Credential, createRegistryClient, type RegistryAddress } from "./upstream/registry-client.ts";
+import { readSeed } from "./domain/seed.ts";
+import type { ImageRecord, ImageRegistryStore, ImageView, RegistryRecord } from "./store/store.ts";
 
 export const imageRegistrySettings = defineSettings({
   allowedHosts: list("SANDGATE_REGISTRY_ALLOW", {
@@ -60,8 +60,8 @@ export const openImageRegistryService: OpenService = async (environment) => {
   const seed = defaultImage && parseSetting("SANDGATE_DEFAULT_IMAGE", () => readSeed(defaultImage, allowed));
 
   const opened = await openStore(environment, {
-    sqlite: () => import("./store.sqlite.ts"),
-    mongodb: () => import("./store.mongo.ts"),
+    sqlite: () => import("./store/store.sqlite.ts"),
+    mongodb: () => import("./store/store.mongo.ts"),
   });
   const { store } = opened;
   const relay = startRelay({ outbox: opened.outbox, bus, logger, metrics });

@@ -1,5 +1,5 @@
-import type { Call } from "@sandgate/kit/context";
-import { type StagedEvent, stageEvent } from "@sandgate/kit/outbox";
+import type { Call } from "@sandgate/kit/rpc/context";
+import { type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
 import {
   SandboxFailedSchema,
   SandboxProvisionedSchema,
@@ -7,7 +7,7 @@ import {
   SandboxStoppedSchema,
   WorkspacePurgedSchema,
 } from "@sandgate/proto/sandbox/v1/sandbox_events";
-import type { Sandbox } from "./sandbox.ts";
+import type { Sandbox } from "./domain/sandbox.ts";
 
 function about(sandbox: Sandbox) {
   return { entityId: sandbox.id, entityVersion: sandbox.version, workspaceId: sandbox.workspaceId };

@@ -1,12 +1,12 @@
 import { create } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
-import { invalid } from "@sandgate/kit/errors";
+import { invalid } from "@sandgate/kit/rpc/errors";
 import {
   type Sandbox as SandboxMessage,
   SandboxSchema,
   SandboxState as StateCode,
 } from "@sandgate/proto/sandbox/v1/sandbox";
-import type { Sandbox, SandboxState } from "./sandbox.ts";
+import type { Sandbox, SandboxState } from "./domain/sandbox.ts";
 
 const codes: Record<SandboxState, StateCode> = {
   provisioning: StateCode.PROVISIONING,

@@ -1,19 +1,19 @@
 import { type ConnectRouter, createClient, type HandlerContext } from "@connectrpc/connect";
-import { asService, callOf, onBehalfOf, userOf, waitTimeOf, workspaceOf } from "@sandgate/kit/context";
-import { stateOf } from "@sandgate/kit/dependencies";
-import { DomainError } from "@sandgate/kit/errors";
-import { answerOnce } from "@sandgate/kit/idempotency";
-import { newId } from "@sandgate/kit/ids";
-import type { Logger } from "@sandgate/kit/logging";
-import { counter, gauge, histogram } from "@sandgate/kit/metrics";
-import { openStore } from "@sandgate/kit/open-store";
-import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
-import { startRelay } from "@sandgate/kit/relay";
-import { type Repetition, repeat } from "@sandgate/kit/repeat";
-import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
-import { readSettings, SettingsError, type SettingValues } from "@sandgate/kit/settings";
-import { openShards } from "@sandgate/kit/shards";
-import { startWorkspacePurges } from "@sandgate/kit/workspace-purges";
+import { asService, callOf, onBehalfOf, userOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import { stateOf } from "@sandgate/kit/base/dependencies";
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { answerOnce } from "@sandgate/kit/rpc/idempotency";
+import { newId } from "@sandgate/kit/base/ids";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { counter, gauge, histogram } from "@sandgate/kit/base/metrics";
+import { openStore } from "@sandgate/kit/storage/open-store";
+import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
+import { startRelay } from "@sandgate/kit/events/relay";
+import { type Repetition, repeat } from "@sandgate/kit/base/periodic-task";
+import type { RunningService, ServiceEnvironment } from "@sandgate/kit/process/service";
+import { readSettings, SettingsError, type SettingValues } from "@sandgate/kit/base/settings";
+import { openShards } from "@sandgate/kit/process/shards";
+import { startWorkspacePurges } from "@sandgate/kit/workspaces/workspace-purges";
 import { ImageRegistryService, type ResolvedImage } from "@sandgate/proto/imageregistry/v1/image_registry";
 import {
   type ListSandboxesRequest,
@@ -24,15 +24,15 @@ import {
 } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { createChanges } from "./changes.ts";
+import { createChanges } from "./reconcile/changes.ts";
 import { stageProvisioned, stagePurged } from "./events.ts";
 import { toMessage, toStates } from "./messages.ts";
-import { checkName, makeUpName } from "./names.ts";
-import { createReconciler } from "./reconciler.ts";
-import type { Runtime } from "./runtime.ts";
-import { acceptSandbox, beginStop, type ImageSnapshot, isLive, type Sandbox } from "./sandbox.ts";
+import { checkName, makeUpName } from "./domain/names.ts";
+import { createReconciler } from "./reconcile/reconciler.ts";
+import type { Runtime } from "./reconcile/runtime.ts";
+import { acceptSandbox, beginStop, type ImageSnapshot, isLive, type Sandbox } from "./domain/sandbox.ts";
 import { sandboxSettings } from "./settings.ts";
-import { waitUntilSettled } from "./waits.ts";
+import { waitUntilSettled } from "./reconcile/waits.ts";
 
 export { sandboxSettings } from "./settings.ts";
 
@@ -46,8 +46,8 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
   const { bus, keyring, logger, metrics } = environment;
   const settings = readSettings(sandboxSettings, environment.env);
   const store = await openStore(environment, {
-    sqlite: () => import("./store.sqlite.ts"),
-    mongodb: () => import("./store.mongo.ts"),
+    sqlite: () => import("./store/store.sqlite.ts"),
+    mongodb: () => import("./store/store.mongo.ts"),
   });
   const installationId = await store.installationId();
   const images = createClient(ImageRegistryService, environment.transport("image-registry"));
@@ -308,7 +308,7 @@ async function openRuntime(
   if (!settings.runtime.startsWith("docker:")) {
     throw new SettingsError([`SANDGATE_RUNTIME must be docker:// and an address, not "${settings.runtime}"`]);
   }
-  const { createDockerRuntime } = await import("./runtime.docker.ts");
+  const { createDockerRuntime } = await import("./docker/runtime.docker.ts");
   return createDockerRuntime({
     url: settings.runtime,
     installationId,

@@ -1,4 +1,4 @@
-import { choice, defineSettings, flag, integer, list, text } from "@sandgate/kit/settings";
+import { choice, defineSettings, flag, integer, list, text } from "@sandgate/kit/base/settings";
 
 export const sandboxSettings = defineSettings({
   runtime: text("SANDGATE_RUNTIME", {

@@ -1,4 +1,4 @@
-import { type StagedEvent, stageEvent } from "@sandgate/kit/outbox";
+import { type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
 import { WorkspacePurgedSchema } from "@sandgate/proto/telemetry/v1/telemetry_events";
 
 export function stagePurged(workspaceId: string, at: Date): StagedEvent {

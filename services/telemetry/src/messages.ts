@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { invalid } from "@sandgate/kit/errors";
+import { invalid } from "@sandgate/kit/rpc/errors";
 import {
   type IngestTelemetryRequest,
   type LogEntry,
@@ -9,9 +9,9 @@ import {
   MetricPointSchema,
   SourceKind,
 } from "@sandgate/proto/telemetry/v1/telemetry";
-import { type Chunk, sealLogs, sealMetrics } from "./chunks.ts";
-import { fromTimestamp, type LogRow, type MetricRow, type StreamName, toTimestamp } from "./rows.ts";
-import type { Batch } from "./store.ts";
+import { type Chunk, sealLogs, sealMetrics } from "./store/chunks.ts";
+import { fromTimestamp, type LogRow, type MetricRow, type StreamName, toTimestamp } from "./store/rows.ts";
+import type { Batch } from "./store/store.ts";
 
 /** Undefined: both. */
 export function toStreamName(stream: LogStream): StreamName | undefined {

@@ -1,10 +1,10 @@
 import { type Client, createClient } from "@connectrpc/connect";
-import type { EventBus } from "@sandgate/kit/bus";
-import { createInMemoryNetwork } from "@sandgate/kit/clients";
-import type { Logger } from "@sandgate/kit/logging";
-import { createMetrics, type Metrics } from "@sandgate/kit/metrics";
-import { openKeyring } from "@sandgate/kit/sealing";
-import type { DatabaseTarget, RunningService } from "@sandgate/kit/service";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { createMetrics, type Metrics } from "@sandgate/kit/base/metrics";
+import { openKeyring } from "@sandgate/kit/storage/sealing";
+import type { DatabaseTarget, RunningService } from "@sandgate/kit/process/service";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";

@@ -1,18 +1,18 @@
 import { create } from "@bufbuild/protobuf";
 import { type ConnectRouter, createClient, type HandlerContext } from "@connectrpc/connect";
-import { untilAborted } from "@sandgate/kit/abort";
-import { asService, callOf, waitTimeOf, workspaceOf } from "@sandgate/kit/context";
-import { stateOf } from "@sandgate/kit/dependencies";
-import { DomainError, invalid, messageOf } from "@sandgate/kit/errors";
-import type { Logger } from "@sandgate/kit/logging";
-import { counter } from "@sandgate/kit/metrics";
-import { openStore } from "@sandgate/kit/open-store";
-import { startRelay } from "@sandgate/kit/relay";
-import { type Repetition, repeat } from "@sandgate/kit/repeat";
-import type { RunningService, ServiceEnvironment } from "@sandgate/kit/service";
-import { readSettings, SettingsError } from "@sandgate/kit/settings";
-import { openShards } from "@sandgate/kit/shards";
-import { startWorkspacePurges } from "@sandgate/kit/workspace-purges";
+import { untilAborted } from "@sandgate/kit/base/abort";
+import { asService, callOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import { stateOf } from "@sandgate/kit/base/dependencies";
+import { DomainError, invalid, messageOf } from "@sandgate/kit/rpc/errors";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { counter } from "@sandgate/kit/base/metrics";
+import { openStore } from "@sandgate/kit/storage/open-store";
+import { startRelay } from "@sandgate/kit/events/relay";
+import { type Repetition, repeat } from "@sandgate/kit/base/periodic-task";
+import type { RunningService, ServiceEnvironment } from "@sandgate/kit/process/service";
+import { readSettings, SettingsError } from "@sandgate/kit/base/settings";
+import { openShards } from "@sandgate/kit/process/shards";
+import { startWorkspacePurges } from "@sandgate/kit/workspaces/workspace-purges";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import {
   type AwaitDrainedRequest,
@@ -23,17 +23,17 @@ import {
   TelemetryService,
 } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { type Collector, startCollector } from "./collector.ts";
-import { awaitDrained, lookTopic } from "./drains.ts";
-import type { Engine } from "./engine.ts";
+import { type Collector, startCollector } from "./collect/collector.ts";
+import { awaitDrained, lookTopic } from "./collect/log-drain.ts";
+import type { Engine } from "./collect/container-source.ts";
 import { stagePurged } from "./events.ts";
 import { toBatch, toLogEntry, toMetricPoint, toStreamName } from "./messages.ts";
-import { queryLogs, queryMetrics } from "./queries.ts";
-import { fromMillis, fromTimestamp } from "./rows.ts";
+import { queryLogs, queryMetrics } from "./query/queries.ts";
+import { fromMillis, fromTimestamp } from "./store/rows.ts";
 import { telemetrySettings } from "./settings.ts";
-import type { TelemetryStore } from "./store.ts";
-import { topicOf } from "./stored-watch.ts";
-import { tailRows } from "./tails.ts";
+import type { TelemetryStore } from "./store/store.ts";
+import { topicOf } from "./query/stored-watch.ts";
+import { tailRows } from "./query/tails.ts";
 
 export { telemetrySettings } from "./settings.ts";
 
@@ -56,8 +56,8 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
   const settings = readSettings(telemetrySettings, environment.env);
   const openEngine = await chooseEngine(settings.runtime, logger);
   const store = await openStore<TelemetryStore>(environment, {
-    sqlite: () => import("./store.sqlite.ts"),
-    mongodb: () => import("./store.mongo.ts"),
+    sqlite: () => import("./store/store.sqlite.ts"),
+    mongodb: () => import("./store/store.mongo.ts"),
   });
   const sandboxes = createClient(SandboxService, environment.transport("sandbox"));
   const workspaces = createClient(WorkspaceService, environment.transport("workspace"));
@@ -238,8 +238,8 @@ async function chooseEngine(address: string, logger: Logger): Promise<(installat
   if (!address.startsWith("docker:")) {
     throw new SettingsError([`SANDGATE_RUNTIME must be docker:// and an address, not "${address}"`]);
   }
-  const { createDockerClient } = await import("./docker-client.ts");
-  const { openDockerEngine } = await import("./engine.docker.ts");
+  const { createDockerClient } = await import("./docker/client.ts");
+  const { openDockerEngine } = await import("./docker/container-source.docker.ts");
   const client = createDockerClient(address);
   return (installationId) => openDockerEngine({ client, installationId, logger });
 }

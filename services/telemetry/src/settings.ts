@@ -1,4 +1,4 @@
-import { defineSettings, integer, text } from "@sandgate/kit/settings";
+import { defineSettings, integer, text } from "@sandgate/kit/base/settings";
 
 export const telemetrySettings = defineSettings({
   runtime: text("SANDGATE_RUNTIME", {

@@ -1,10 +1,10 @@
 import { timestampDate } from "@bufbuild/protobuf/wkt";
-import type { EventBus } from "@sandgate/kit/bus";
+import type { EventBus } from "@sandgate/kit/events/bus";
 import { Role } from "@sandgate/proto/common/v1/access";
-import { commit } from "./commit.ts";
-import { deleteWorkspace } from "./deletions.ts";
+import { commit } from "./domain/retry-stale.ts";
+import { deleteWorkspace } from "./domain/deletions.ts";
 import { memberRemoved, signalMembership } from "./events.ts";
-import type { WorkspaceStore } from "./store.ts";
+import type { WorkspaceStore } from "./store/store.ts";
 
 interface Parts {
   store: WorkspaceStore;

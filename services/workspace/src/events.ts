@@ -1,14 +1,14 @@
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
-import type { EventBus } from "@sandgate/kit/bus";
-import type { Call } from "@sandgate/kit/context";
-import { type StagedEvent, stageEvent } from "@sandgate/kit/outbox";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import type { Call } from "@sandgate/kit/rpc/context";
+import { type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
 import {
   MemberAddedSchema,
   MemberRemovedSchema,
   WorkspaceCreatedSchema,
   WorkspaceDeletedSchema,
 } from "@sandgate/proto/workspace/v1/workspace_events";
-import type { MemberRecord } from "./store.ts";
+import type { MemberRecord } from "./store/store.ts";
 
 /** Broadcast when a membership, a role or a workspace goes or changes, for whoever remembers the answers of GetMembership. */
 const membershipTopic = "workspace.membership";

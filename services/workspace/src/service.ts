@@ -1,16 +1,16 @@
 import { create } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
-import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/context";
-import { stateOf } from "@sandgate/kit/dependencies";
-import { DomainError } from "@sandgate/kit/errors";
-import { answerOnce } from "@sandgate/kit/idempotency";
-import { newId } from "@sandgate/kit/ids";
-import { type OpenedStore, openStore } from "@sandgate/kit/open-store";
-import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/page";
-import { startRelay } from "@sandgate/kit/relay";
-import type { OpenService, ServiceEnvironment } from "@sandgate/kit/service";
-import { defineSettings } from "@sandgate/kit/settings";
+import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import { stateOf } from "@sandgate/kit/base/dependencies";
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { answerOnce } from "@sandgate/kit/rpc/idempotency";
+import { newId } from "@sandgate/kit/base/ids";
+import { type OpenedStore, openStore } from "@sandgate/kit/storage/open-store";
+import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
+import { startRelay } from "@sandgate/kit/events/relay";
+import type { OpenService, ServiceEnvironment } from "@sandgate/kit/process/service";
+import { defineSettings } from "@sandgate/kit/base/settings";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import {
@@ -23,13 +23,13 @@ import {
   WorkspaceSchema,
   WorkspaceService,
 } from "@sandgate/proto/workspace/v1/workspace";
-import { commit } from "./commit.ts";
+import { commit } from "./domain/retry-stale.ts";
 import { consumeEvents } from "./consumers.ts";
-import { deleteWorkspace, startDeletions } from "./deletions.ts";
+import { deleteWorkspace, startDeletions } from "./domain/deletions.ts";
 import { memberAdded, memberRemoved, signalMembership, workspaceCreated } from "./events.ts";
-import { checkAdd, checkMayAdd, checkRemoval, checkRoleChange, type Standing } from "./members.ts";
-import { requireRole } from "./roles.ts";
-import type { MemberRecord, MemberView, WorkspaceRecord, WorkspaceStore, WorkspaceView } from "./store.ts";
+import { checkAdd, checkMayAdd, checkRemoval, checkRoleChange, type Standing } from "./domain/members.ts";
+import { requireRole } from "./domain/roles.ts";
+import type { MemberRecord, MemberView, WorkspaceRecord, WorkspaceStore, WorkspaceView } from "./store/store.ts";
 
 /** This service has no settings of its own. */
 export const workspaceSettings = defineSettings({});
@@ -38,8 +38,8 @@ export const workspaceSettings = defineSettings({});
 export const openWorkspaceService: OpenService = async (environment) => {
   const { bus, logger, metrics } = environment;
   const opened = await openStore(environment, {
-    sqlite: () => import("./store.sqlite.ts"),
-    mongodb: () => import("./store.mongo.ts"),
+    sqlite: () => import("./store/store.sqlite.ts"),
+    mongodb: () => import("./store/store.mongo.ts"),
   });
   const relay = startRelay({ outbox: opened.outbox, bus, logger, metrics });
   const { store } = opened;

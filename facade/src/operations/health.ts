@@ -1,0 +1,37 @@
+import { type Dependencies, statesOf } from "@sandgate/kit/base/dependencies";
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import type { App, RouteContext } from "../pipeline/route.ts";
+import type { RouteRules } from "../pipeline/route-rules.ts";
+import { Alive, Ready } from "../schemas.ts";
+
+const tags = ["Health"];
+const rules: RouteRules = { credential: "none", limit: "uncounted" };
+
+export function addHealthRoutes(
+  app: App,
+  { openCalls }: RouteContext,
+  dependencies: () => Promise<Dependencies>,
+): void {
+  app.get(
+    "/healthz",
+    { config: { rules }, schema: { tags, summary: "Whether the process is alive", response: { 200: Alive } } },
+    async () => ({ status: "ok" }),
+  );
+
+  app.get(
+    "/readyz",
+    {
+      config: { rules },
+      schema: {
+        tags,
+        summary: "Whether the process takes requests",
+        description: "The state of what it depends on is told beside, and doesn't make it unready.",
+        response: { 200: Ready },
+      },
+    },
+    async () => {
+      if (openCalls.draining) throw new DomainError("DRAINING", "The server is shutting down.");
+      return { status: "ready", dependencies: await statesOf(dependencies()) };
+    },
+  );
+}

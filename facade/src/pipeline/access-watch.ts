@@ -1,0 +1,18 @@
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { codeOf, errorKinds } from "../error-codes.ts";
+
+/** How often an open wait or stream asks whether its caller may still have it. */
+const recheckMs = 1_000;
+
+/** Calls `lost` with the refusal once `check` refuses, until it is stopped. A service that can't be asked refuses nobody. */
+export function watchAccess(check: () => Promise<void>, lost: (refusal: DomainError) => void): () => void {
+  const recheck = async () => {
+    try {
+      await check();
+    } catch (error) {
+      if (error instanceof DomainError && errorKinds[codeOf(error.reason)].status < 500) lost(error);
+    }
+  };
+  const timer = setInterval(() => void recheck(), recheckMs);
+  return () => clearInterval(timer);
+}

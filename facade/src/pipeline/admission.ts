@@ -1,0 +1,125 @@
+import type { RoleName } from "@sandgate/kit/rpc/context";
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import type { Authenticator, SignedIn } from "./authentication.ts";
+import { shareAcrossOrigins } from "./cors.ts";
+import { codeOf, validationError } from "../error-codes.ts";
+import type { RateLimits } from "./rate-limits.ts";
+import { signedInOf } from "./request-context.ts";
+import type { RouteRules } from "./route-rules.ts";
+import { compileCheck } from "./validation.ts";
+import type { WorkspaceScope } from "./workspace-scope.ts";
+
+/** What stands between a request and its handler. */
+export interface Admission {
+  authenticator: Authenticator;
+  scope: WorkspaceScope;
+  limits: RateLimits;
+  /** From which browsers may call. */
+  origins: ReadonlySet<string>;
+}
+
+/**
+ * Puts the checks before every route, in this order: the address's limit, whether there is such a route, the credential
+ * and its limit, all fields together, the workspace, the role. What a route asks stands in its rules.
+ */
+export function admitRequests(app: FastifyInstance, admission: Admission): void {
+  app.decorateRequest("signedIn", undefined);
+  app.decorateRequest("inWorkspace", undefined);
+  app.decorateRequest("pattern", "unknown");
+
+  app.addHook("onRequest", async (request, reply) => {
+    reply.header("x-request-id", request.id).header("x-content-type-options", "nosniff");
+    if (shareAcrossOrigins(request, reply, admission.origins)) {
+      await admission.limits.showAddress(request, reply);
+      return reply.code(204).send();
+    }
+    if (!request.is404) return;
+    await admission.limits.countAddress(request, reply);
+    throw new DomainError("NOT_FOUND", "There is no such route.");
+  });
+
+  app.addHook("onRoute", (route) => {
+    const rules = route.config?.rules;
+    if (!rules) throw new Error(`${route.method} ${route.url} has no rules`);
+    const check = compileCheck(route.schema);
+    route.onRequest = async (request: FastifyRequest, reply: FastifyReply) => {
+      request.pattern = route.url;
+      await identify(admission, rules, request, reply);
+    };
+    route.preValidation = (request: FastifyRequest, _reply: FastifyReply, done: (error?: Error) => void) => {
+      const violations = check(request);
+      for (const found of rules.check?.(request) ?? []) {
+        if (!violations.some(({ field }) => field === found.field)) violations.push(found);
+      }
+      done(violations.length > 0 ? validationError(violations) : undefined);
+    };
+    if (rules.workspace) {
+      route.preHandler = async (request: FastifyRequest) => enterWorkspace(admission.scope, rules, request);
+    } else if (rules.credential === "session") {
+      route.preHandler = requireSession;
+    }
+  });
+}
+
+async function identify(
+  { authenticator, limits }: Admission,
+  rules: RouteRules,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<void> {
+  if (rules.limit === "uncounted") return limits.showAddress(request, reply);
+  if (rules.credential === "none") {
+    await limits.countAddress(request, reply);
+    if (rules.limit === "sign-in") await limits.countSignInOfAddress(request, reply);
+    return;
+  }
+  let signedIn: SignedIn;
+  try {
+    signedIn = await authenticator.authenticate(request.headers.authorization, request.id);
+  } catch (error) {
+    // Whoever can't say who they are is counted by address, and its limit goes first.
+    const refused = error instanceof DomainError && codeOf(error.reason) !== "upstream_error";
+    await (refused ? limits.countAddress(request, reply) : limits.showAddress(request, reply));
+    throw error;
+  }
+  request.signedIn = signedIn;
+  await limits.countCredential(signedIn, reply);
+}
+
+async function requireSession(request: FastifyRequest): Promise<void> {
+  if (signedInOf(request).user.credential === "session") return;
+  throw new DomainError("FORBIDDEN", "This needs a session access token; an API token is not enough.", {
+    hint: "Sign in with POST /auth/login and use its access token here.",
+  });
+}
+
+/** Enters the workspace that the request names. Also called again while a stream is open. */
+export async function enterWorkspace(
+  scope: WorkspaceScope,
+  rules: Pick<RouteRules, "workspace" | "role">,
+  request: FastifyRequest,
+): Promise<void> {
+  const inPath = rules.workspace === "path";
+  const named = inPath ? readPathWorkspace(request.params) : request.headers["x-workspace-id"];
+  if (typeof named !== "string" || named === "") {
+    throw new DomainError("WORKSPACE_REQUIRED", "The X-Workspace-Id header is missing.");
+  }
+  await enterWorkspaceById(scope, request, named.toLowerCase(), { inPath, least: rules.role ?? "member" });
+}
+
+/** Makes the rest of the request belong to a workspace. */
+export async function enterWorkspaceById(
+  scope: WorkspaceScope,
+  request: FastifyRequest,
+  workspaceId: string,
+  o: { inPath: boolean; least: RoleName } = { inPath: false, least: "member" },
+): Promise<void> {
+  const signedIn = signedInOf(request);
+  const role = await scope.enter(signedIn, workspaceId, { ...o, requestId: request.id });
+  request.inWorkspace = { ...signedIn.user, workspaceId, role };
+}
+
+function readPathWorkspace(params: unknown): unknown {
+  return typeof params === "object" && params !== null && "workspace_id" in params ? params.workspace_id : undefined;
+}

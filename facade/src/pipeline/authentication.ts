@@ -1,0 +1,81 @@
+import { createHash } from "node:crypto";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { asFacade, type UserCaller } from "@sandgate/kit/rpc/context";
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import type { Clients } from "./clients.ts";
+import { FreshCache } from "./fresh-cache.ts";
+import { createSessionVerifier } from "./sessions.ts";
+
+/** Whom a credential stands for. */
+export interface SignedIn {
+  user: UserCaller;
+  /** The workspace an API token is bound to. */
+  boundTo?: string;
+}
+
+export interface Authenticator {
+  /** Checks an Authorization header. Throws UNAUTHENTICATED or INVALID_TOKEN. */
+  authenticate(authorization: string | undefined, requestId: string): Promise<SignedIn>;
+  /**
+   * Throws INVALID_TOKEN when the credential of a request that is being answered was revoked, or its session has ended. An
+   * access token that only ran out meanwhile stays good for that request.
+   */
+  confirm(signedIn: SignedIn, authorization: string | undefined, requestId: string): Promise<void>;
+  close(): void;
+}
+
+/** How API tokens begin. */
+const apiTokenPrefix = "sgt_";
+/** What the contract takes; nothing as long was ever given out. */
+const maxTokenLength = 4_096;
+const maxApiTokenLength = 512;
+
+/** What is known of a token is at most a second old, and forgotten earlier when identity says so. */
+export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Authenticator {
+  const { identity } = o.clients;
+  const sessions = createSessionVerifier({
+    readKeys: (requestId) => identity.getSigningKeys({}, asFacade({ requestId })),
+  });
+  const apiTokens = new FreshCache<SignedIn>({ maxAgeMs: 1_000 });
+  const unwatch = [
+    o.bus.watch("identity.sessions.ended", (_topic, sessionId) => sessions.end(sessionId)),
+    o.bus.watch("identity.api_tokens.revoked", () => apiTokens.forget()),
+  ];
+
+  async function verifyApiToken(token: string, requestId: string): Promise<SignedIn> {
+    const answer = await identity.verifyApiToken({ token }, asFacade({ requestId }));
+    return {
+      user: { id: answer.userId, credential: "api_token", credentialId: answer.tokenId, operator: answer.operator },
+      ...(answer.workspaceId && { boundTo: answer.workspaceId }),
+    };
+  }
+
+  async function authenticate(authorization: string | undefined, requestId: string): Promise<SignedIn> {
+    const token = readBearer(authorization);
+    if (!token.startsWith(apiTokenPrefix)) {
+      if (token.length > maxTokenLength) throw new DomainError("INVALID_TOKEN", "The token is not valid.");
+      return sessions.verify(token, requestId);
+    }
+    if (token.length > maxApiTokenLength) throw new DomainError("INVALID_TOKEN", "The API token is not valid.");
+    // The token itself is kept nowhere.
+    const key = createHash("sha256").update(token).digest("base64");
+    return apiTokens.get(key, () => verifyApiToken(token, requestId));
+  }
+
+  return {
+    authenticate,
+    async confirm({ user }, authorization, requestId) {
+      if (user.credential === "session") await sessions.confirm(user.credentialId, requestId);
+      else await authenticate(authorization, requestId);
+    },
+    close() {
+      for (const stop of unwatch) stop();
+    },
+  };
+}
+
+function readBearer(authorization: string | undefined): string {
+  const token = /^bearer(?: +(.*))?$/i.exec(authorization ?? "")?.[1]?.trim();
+  if (!token) throw new DomainError("UNAUTHENTICATED", "The request carries no bearer token.");
+  return token;
+}

@@ -1,0 +1,26 @@
+import { type Client, createClient, type Transport } from "@connectrpc/connect";
+import type { ServiceName } from "@sandgate/kit/process/service";
+import { IdentityService } from "@sandgate/proto/identity/v1/identity";
+import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+
+/** The services behind the facade. Their errors arrive as DomainErrors. */
+export interface Clients {
+  identity: Client<typeof IdentityService>;
+  workspace: Client<typeof WorkspaceService>;
+  imageRegistry: Client<typeof ImageRegistryService>;
+  sandbox: Client<typeof SandboxService>;
+  telemetry: Client<typeof TelemetryService>;
+}
+
+export function createClients(transport: (service: ServiceName) => Transport): Clients {
+  return {
+    identity: createClient(IdentityService, transport("identity")),
+    workspace: createClient(WorkspaceService, transport("workspace")),
+    imageRegistry: createClient(ImageRegistryService, transport("image-registry")),
+    sandbox: createClient(SandboxService, transport("sandbox")),
+    telemetry: createClient(TelemetryService, transport("telemetry")),
+  };
+}

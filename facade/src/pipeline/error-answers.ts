@@ -1,0 +1,135 @@
+import { STATUS_CODES } from "node:http";
+import type { Socket } from "node:net";
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { newId } from "@sandgate/kit/base/ids";
+import type { Logger } from "@sandgate/kit/base/logging";
+import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
+import { codeOf, errorKinds, toEnvelope, validationError } from "../error-codes.ts";
+import { compileCheck, toPublicField } from "./validation.ts";
+
+export interface ErrorAnswers {
+  /** Answers a thrown error. */
+  answer(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply;
+  /** The HTTP response to bytes that are no HTTP request. */
+  answerUnreadable(error: NodeJS.ErrnoException, socket: Socket): void;
+}
+
+/** What Fastify and the parser of bodies throw for a body they can't take, and what to say of it. */
+const bodyIssues: Record<string, string> = {
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: "must have the content type application/json",
+  FST_ERR_CTP_BODY_TOO_LARGE: "must not be larger than 1 MiB",
+  FST_ERR_CTP_INVALID_CONTENT_LENGTH: "must be as long as its Content-Length says",
+  FST_ERR_CTP_INVALID_JSON_BODY: "must be valid JSON in UTF-8",
+  ECONNRESET: "must be complete",
+};
+
+export function createErrorAnswers(o: { docsUrl: () => string; logger: Logger }): ErrorAnswers {
+  function answer(thrown: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+    const error = toDomainError(thrown, request);
+    const code = codeOf(error.reason);
+    if (code === "internal_error") {
+      o.logger.error({ request_id: request.id, route: request.pattern, err: thrown }, "unexpected error");
+    } else if (code === "upstream_error") {
+      o.logger.warn({ request_id: request.id, route: request.pattern, err: thrown }, "a dependency failed");
+    }
+    reply.code(errorKinds[code].status).header("x-request-id", request.id);
+    if (errorKinds[code].status === 401) reply.header("www-authenticate", challengeOf(code));
+    if (code === "rate_limited" || error.retryAfterSeconds) {
+      reply.header("retry-after", String(Math.max(1, Math.ceil(error.retryAfterSeconds ?? 1))));
+    }
+    // A connection is kept: closing it under a client that still sends would lose the answer.
+    reply.removeHeader("connection");
+    reply.serializer(JSON.stringify).type("application/json; charset=utf-8");
+    if (code === "validation_error" && request.routeOptions.config.rules?.listedErrors) {
+      return reply.send({ detail: error.violations?.map(toListedError) ?? [] });
+    }
+    return reply.send(toEnvelope(error, { requestId: request.id, docsUrl: o.docsUrl() }));
+  }
+
+  return {
+    answer,
+    answerUnreadable(error, socket) {
+      if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy(error);
+      const issue =
+        error.code === "HPE_HEADER_OVERFLOW"
+          ? { field: "header", issue: "must not be larger than 16 KiB in all" }
+          : { field: "body", issue: "must be part of a well-formed and timely HTTP request" };
+      const requestId = newId();
+      const { status } = errorKinds.validation_error;
+      const body = JSON.stringify(toEnvelope(validationError([issue]), { requestId, docsUrl: o.docsUrl() }));
+      socket.end(
+        [
+          `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+          "Content-Type: application/json; charset=utf-8",
+          `Content-Length: ${Buffer.byteLength(body)}`,
+          `X-Request-Id: ${requestId}`,
+          "Connection: close",
+          "",
+          body,
+        ].join("\r\n"),
+      );
+    },
+  };
+}
+
+/** RFC 6750, 3. */
+function challengeOf(code: string): string {
+  return code === "invalid_token" ? 'Bearer realm="sandgate", error="invalid_token"' : 'Bearer realm="sandgate"';
+}
+
+function toDomainError(thrown: unknown, request: FastifyRequest): DomainError {
+  if (thrown instanceof DomainError) {
+    if (thrown.reason === "VALIDATION_ERROR") return withPublicFields(thrown, request);
+    // Only a workspace named in the path can be not found (it may go between its check and the service's).
+    const { workspace } = request.routeOptions.config.rules ?? {};
+    if (thrown.reason === "WORKSPACE_NOT_FOUND" && workspace !== "path") {
+      return new DomainError("WORKSPACE_FORBIDDEN", "You are not a member of this workspace.", { cause: thrown });
+    }
+    return thrown;
+  }
+  const code = codeOfThrown(thrown);
+  if (code === "FST_ERR_BAD_URL" || code === "FST_ERR_MAX_PARAM_LENGTH") {
+    return new DomainError("NOT_FOUND", "There is no such route.", { cause: thrown });
+  }
+  const issue =
+    code === undefined ? undefined : (bodyIssues[code] ?? (isBodyFault(code) ? "can't be read" : undefined));
+  if (issue !== undefined) {
+    // The body was refused before the other places were looked at.
+    const others = compileCheck({ ...request.routeOptions.schema, body: undefined })(request);
+    return validationError([...others, { field: "body", issue }]);
+  }
+  return new DomainError("INTERNAL_ERROR", "unexpected", { cause: thrown });
+}
+
+/** Fastify's errors of content type parsing, and of a request's stream. */
+function isBodyFault(code: string): boolean {
+  return code.startsWith("FST_ERR_CTP_") || code.startsWith("ERR_STREAM_");
+}
+
+function codeOfThrown(thrown: unknown): string | undefined {
+  if (!(thrown instanceof Error) || !("code" in thrown)) return undefined;
+  const { code } = thrown as Pick<FastifyError, "code">;
+  return code;
+}
+
+function withPublicFields(error: DomainError, request: FastifyRequest): DomainError {
+  const { schema } = request.routeOptions;
+  const violations =
+    error.violations?.map(({ field, issue }) => ({ field: toPublicField(field, schema), issue })) ?? [];
+  const fields = new Set<string>();
+  const firstOfEach = violations.filter(({ field }) => !fields.has(field) && fields.add(field));
+  if (firstOfEach.length === 0) return error;
+  return new DomainError("VALIDATION_ERROR", validationError(firstOfEach).message, {
+    violations: firstOfEach,
+    hint: error.hint,
+    cause: error,
+  });
+}
+
+function toListedError({ field, issue }: { field: string; issue: string }): {
+  loc: string[];
+  msg: string;
+  type: string;
+} {
+  return { loc: field.split("."), msg: issue, type: "value_error" };
+}

@@ -1,0 +1,98 @@
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
+import { until } from "@sandgate/test/support/until";
+import Fastify from "fastify";
+import { afterEach, expect, it } from "vitest";
+import { createGracefulClose } from "./graceful-shutdown.ts";
+import type { App } from "./route.ts";
+import { apiToken, openTestPlatform, sandboxMessage, workspaceId } from "../test-platform.ts";
+
+const sockets: Socket[] = [];
+afterEach(() => {
+  for (const socket of sockets.splice(0)) socket.destroy();
+});
+
+/** Connects and sends this. */
+async function send(url: string, text: string): Promise<Socket> {
+  const socket = connect(Number(new URL(url).port), "127.0.0.1");
+  sockets.push(socket);
+  socket.on("error", () => {});
+  await once(socket, "connect");
+  socket.write(text);
+  return socket;
+}
+
+/** All that comes until the connection ends, 1 MiB every few ms at most. */
+async function readSlowly(socket: Socket): Promise<number> {
+  let bytes = 0;
+  for await (const chunk of socket) {
+    bytes += chunk.length;
+    await delay(chunk.length / 50_000);
+  }
+  return bytes;
+}
+
+const request = (method: string, more = "") => `${method} / HTTP/1.1\r\nHost: x\r\n${more}\r\n`;
+const bodyBytes = 24 * 1024 * 1024;
+
+async function listen(limits?: { firstRequestMs: number; lastAnswerMs: number }) {
+  const app: App = Fastify();
+  const close = createGracefulClose(app, limits);
+  app.get("/", async () => "x".repeat(bodyBytes));
+  app.post("/", async () => "");
+  return { url: await app.listen({ host: "127.0.0.1", port: 0 }), close };
+}
+
+it("closes when an answer was read to its end, however slowly", async () => {
+  const { url, close } = await listen();
+  const socket = await send(url, request("GET"));
+  await once(socket, "readable");
+  const closed = close();
+  expect(await readSlowly(socket)).toBeGreaterThan(bodyBytes);
+  await closed;
+});
+
+it("closes although a client sends no request, or not all of it, or doesn't read its answer", async () => {
+  const { url, close } = await listen({ firstRequestMs: 100, lastAnswerMs: 500 });
+  await send(url, "");
+  await send(url, "GET / HT");
+  await send(url, request("POST", "Content-Type: text/plain\r\nContent-Length: 10\r\n"));
+  const unread = await send(url, request("GET"));
+  unread.pause();
+  await delay(100);
+  await close();
+});
+
+it("ends a stream whose client had left before it began", async () => {
+  let streams = 0;
+  const platform = await openTestPlatform({
+    handlers: {
+      sandbox: {
+        async getSandbox() {
+          await delay(200);
+          return { sandbox: sandboxMessage() };
+        },
+      },
+      telemetry: {
+        async *tailTelemetry(_request, { signal }) {
+          streams++;
+          if (!signal.aborted) await once(signal, "abort");
+          streams--;
+          yield* [];
+        },
+      },
+    },
+  });
+  const headers = `Authorization: Bearer ${apiToken}\r\nX-Workspace-Id: ${workspaceId}\r\n`;
+  const text = `GET /sandbox/monitoring/box/stream HTTP/1.1\r\nHost: x\r\n${headers}\r\n`;
+  const url = await platform.listen();
+  for (const leaveMs of [50, 300]) {
+    const socket = await send(url, text);
+    await delay(leaveMs);
+    socket.destroy();
+  }
+  await delay(300);
+  await until(() => expect(streams).toBe(0));
+  await platform.close();
+});

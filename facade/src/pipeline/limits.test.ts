@@ -1,0 +1,136 @@
+import { afterEach, expect, it } from "vitest";
+import { createLocalRateLimiter, networkOf } from "./rate-limit.ts";
+import { apiToken, openTestPlatform, type TestPlatform } from "../test-platform.ts";
+
+let platform: TestPlatform | undefined;
+afterEach(async () => {
+  await platform?.close();
+  platform = undefined;
+});
+
+it("counts per key in windows of a minute", async () => {
+  let now = 1000;
+  const limiter = createLocalRateLimiter(() => now);
+  expect(await limiter.take("a", 2)).toEqual({ limit: 2, remaining: 1, resetSeconds: 60, allowed: true });
+  expect(await limiter.take("a", 2)).toMatchObject({ remaining: 0, allowed: true });
+  now += 30_500;
+  expect(await limiter.take("a", 2)).toEqual({ limit: 2, remaining: 0, resetSeconds: 30, allowed: false });
+  expect(await limiter.take("b", 2)).toMatchObject({ remaining: 1, resetSeconds: 60 });
+  expect(await limiter.peek("a", 2)).toMatchObject({ remaining: 0 });
+  now += 29_500;
+  expect(await limiter.peek("a", 2)).toMatchObject({ remaining: 2, allowed: true });
+  expect(await limiter.take("a", 2)).toMatchObject({ remaining: 1, resetSeconds: 60, allowed: true });
+});
+
+it("takes an IPv6 network of 64 bits for one address", () => {
+  expect(networkOf("2001:db8:1:2:3:4:5:6")).toBe(networkOf("2001:db8:1:2::1"));
+  expect(networkOf("2001:db8:1:3::1")).not.toBe(networkOf("2001:db8:1:2::1"));
+  expect(networkOf("::ffff:192.0.2.1")).toBe("192.0.2.1");
+  expect(networkOf("192.0.2.1")).not.toBe(networkOf("192.0.2.2"));
+  expect(networkOf("192.0.2.1:49152")).toBe("192.0.2.1");
+  expect(networkOf("[2001:db8:1:2::1]:49152")).toBe(networkOf("2001:db8:1:2::1"));
+  expect(networkOf("made up 1")).toBe(networkOf("made up 2"));
+});
+
+it("limits each credential, and addresses without one, apart from each other", async () => {
+  platform = await openTestPlatform({ env: { SANDGATE_RATE_LIMIT: "2", SANDGATE_SIGNIN_RATE_LIMIT: "0" } });
+  const { app, signAccessToken } = platform;
+  const read = (headers: Record<string, string>) => app.inject({ url: "/workspaces/x", headers });
+  const withoutToken = [await read({}), await app.inject("/nowhere"), await read({ authorization: "Bearer x" })];
+  expect(withoutToken.map(({ statusCode }) => statusCode)).toEqual([401, 404, 429]);
+  expect(withoutToken[2]?.json().error).toMatchObject({ code: "rate_limited", retryable: true });
+  expect(Number(withoutToken[2]?.headers["retry-after"])).toBeGreaterThanOrEqual(1);
+  for (const token of [await signAccessToken(), apiToken]) {
+    const statuses = [];
+    for (let i = 0; i < 3; i++) {
+      const response = await read({ authorization: `Bearer ${token}` });
+      expect(response.headers).toMatchObject({
+        "ratelimit-limit": "2",
+        "ratelimit-remaining": String(Math.max(0, 1 - i)),
+        "ratelimit-reset": expect.stringMatching(/^[1-9]\d*$/),
+      });
+      statuses.push(response.statusCode);
+    }
+    expect(statuses).toEqual([422, 422, 429]);
+  }
+  const probe = await app.inject("/healthz");
+  expect(probe.statusCode).toBe(200);
+  expect(probe.headers["ratelimit-remaining"]).toBe("0");
+});
+
+it("limits sign-ins per address, and per account behind a trusted proxy's many addresses", async () => {
+  platform = await openTestPlatform({
+    env: { SANDGATE_SIGNIN_RATE_LIMIT: "2", SANDGATE_TRUSTED_PROXIES: "127.0.0.0/8" },
+    handlers: {
+      identity: {
+        signIn: () => ({
+          tokens: { accessToken: "a", refreshToken: "r", expiresInSeconds: 300, refreshExpiresInSeconds: 1800 },
+        }),
+      },
+    },
+  });
+  const { app } = platform;
+  const login = async (username: string, address: string) => {
+    const payload = { username, password: "x" };
+    const headers = { "x-forwarded-for": address };
+    const response = await app.inject({ method: "POST", url: "/auth/login", headers, payload });
+    expect(response.headers["ratelimit-limit"]).toBe("2");
+    return response.statusCode;
+  };
+  expect([await login("a", "192.0.2.1"), await login("b", "192.0.2.1"), await login("c", "192.0.2.1")]).toEqual([
+    200, 200, 429,
+  ]);
+  expect([await login("d", "192.0.2.2"), await login("D", "192.0.2.3"), await login("d ", "192.0.2.4")]).toEqual([
+    200, 200, 429,
+  ]);
+});
+
+it("believes X-Forwarded-For from trusted proxies alone", async () => {
+  platform = await openTestPlatform({ env: { SANDGATE_RATE_LIMIT: "1", SANDGATE_TRUSTED_PROXIES: "192.0.2.0/24" } });
+  const { app } = platform;
+  const read = async (remoteAddress: string, address: string) =>
+    (await app.inject({ url: "/docs", remoteAddress, headers: { "x-forwarded-for": address } })).statusCode;
+  expect([await read("198.51.100.1", "1.1.1.1"), await read("198.51.100.1", "1.1.1.2")]).toEqual([200, 429]);
+  expect([await read("192.0.2.9", "1.1.1.1"), await read("192.0.2.9", "1.1.1.2")]).toEqual([200, 200]);
+});
+
+it("lets browsers of the calling applications in, and no others", async () => {
+  platform = await openTestPlatform({
+    env: { SANDGATE_REDIRECT_URIS: "https://app.test/done, http://localhost:3000/" },
+  });
+  const { app } = platform;
+  const preflight = (origin: string) =>
+    app.inject({
+      method: "OPTIONS",
+      url: "/workspaces",
+      headers: { origin, "access-control-request-method": "POST", "access-control-request-headers": "authorization" },
+    });
+  const answered = await preflight("https://app.test");
+  expect(answered.statusCode).toBe(204);
+  expect(answered.headers).toMatchObject({
+    "access-control-allow-origin": "https://app.test",
+    "access-control-allow-methods": expect.stringContaining("DELETE"),
+    "access-control-allow-headers": expect.stringContaining("Authorization"),
+    "x-request-id": expect.any(String),
+    vary: "Origin",
+  });
+  const refused = await preflight("https://other.test");
+  expect(refused.statusCode).toBe(404);
+  expect(refused.headers["access-control-allow-origin"]).toBeUndefined();
+  const failed = await app.inject({ url: "/workspaces", headers: { origin: "http://localhost:3000" } });
+  expect(failed.headers).toMatchObject({
+    "access-control-allow-origin": "http://localhost:3000",
+    "access-control-expose-headers": expect.stringContaining("X-Request-Id, Retry-After, RateLimit-Limit"),
+  });
+});
+
+it("names every bad setting", async () => {
+  const env = {
+    SANDGATE_PUBLIC_URL: "ftp://x",
+    SANDGATE_TRUSTED_PROXIES: "10.0.0.0/8,all",
+    SANDGATE_REDIRECT_URIS: "x",
+  };
+  await expect(openTestPlatform({ env })).rejects.toThrow(
+    /SANDGATE_PUBLIC_URL.*SANDGATE_TRUSTED_PROXIES has "all".*SANDGATE_REDIRECT_URIS has "x"/,
+  );
+});

@@ -1,0 +1,87 @@
+import { createLogger } from "@sandgate/kit/base/logging";
+import { expect, test } from "vitest";
+import { createSharedRateLimiter, type Drawn } from "./rate-limit.shared.ts";
+import { createLocalRateLimiter } from "./rate-limit.ts";
+
+const logger = createLogger({ service: "facade", level: "silent" });
+
+/** One count behind several facades, as identity keeps it. */
+function createCount(clock: { ms: number }) {
+  const windows = new Map<string, { used: number; endsAt: number }>();
+  let draws = 0;
+  return {
+    get draws() {
+      return draws;
+    },
+    async draw(key: Uint8Array, limit: number, wanted: number): Promise<Drawn> {
+      draws += 1;
+      const id = Buffer.from(key).toString("hex");
+      let window = windows.get(id);
+      if (!window || window.endsAt <= clock.ms) window = { used: 0, endsAt: clock.ms + 60_000 };
+      const granted = Math.min(wanted, limit - window.used);
+      window.used += granted;
+      windows.set(id, window);
+      return { granted, remaining: limit - window.used, resetMs: window.endsAt - clock.ms };
+    },
+  };
+}
+
+function openFacades(count: number) {
+  const clock = { ms: 1_000 };
+  const shared = createCount(clock);
+  const now = () => clock.ms;
+  const facades = Array.from({ length: count }, () =>
+    createSharedRateLimiter({ draw: shared.draw, fallback: createLocalRateLimiter(now), logger, now }),
+  );
+  return { clock, shared, facades };
+}
+
+test.each([600, 10, 1])("three facades together let %i requests a minute through", async (limit) => {
+  const { clock, shared, facades } = openFacades(3);
+  for (let minute = 0; minute < 2; minute++) {
+    const standings = await Promise.all(
+      Array.from({ length: 3 * limit + 30 }, async (_, i) => facades[i % 3]?.take("user u1", limit)),
+    );
+    expect(standings.filter((standing) => standing?.allowed)).toHaveLength(limit);
+    for (const standing of standings) {
+      expect(standing?.remaining).toBeGreaterThanOrEqual(0);
+      expect(standing?.resetSeconds).toBeLessThanOrEqual(60);
+    }
+    clock.ms += 60_000;
+  }
+  // Far fewer than requests, for a limit that is large.
+  expect(shared.draws).toBeLessThan(2 * (limit / 10 + 100));
+});
+
+test("keys don't share a limit", async () => {
+  const [facade] = openFacades(1).facades;
+  expect(await facade?.take("a", 1)).toMatchObject({ allowed: true, remaining: 0 });
+  expect(await facade?.take("a", 1)).toMatchObject({ allowed: false });
+  expect(await facade?.take("b", 1)).toMatchObject({ allowed: true });
+});
+
+test("a count that can't be reached is replaced by the facade's own, and asked again after a while", async () => {
+  const clock = { ms: 1_000 };
+  const now = () => clock.ms;
+  const shared = createCount(clock);
+  let tries = 0;
+  let isAway = true;
+  const limiter = createSharedRateLimiter({
+    draw(...asked) {
+      tries += 1;
+      return isAway ? Promise.reject(new Error("down")) : shared.draw(...asked);
+    },
+    fallback: createLocalRateLimiter(now),
+    logger,
+    now,
+  });
+  expect(await limiter.take("a", 2)).toMatchObject({ allowed: true, remaining: 1 });
+  expect(await limiter.take("a", 2)).toMatchObject({ allowed: true, remaining: 0 });
+  expect(await limiter.take("a", 2)).toMatchObject({ allowed: false });
+  // Each try may take as long as a deadline.
+  expect(tries).toBe(1);
+  isAway = false;
+  clock.ms += 2_000;
+  expect(await limiter.take("a", 2)).toMatchObject({ allowed: true });
+  expect(tries).toBe(2);
+});

@@ -1,0 +1,63 @@
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import type { SignedIn } from "./authentication.ts";
+import { networkOf, type RateLimiter, type Standing } from "./rate-limit.ts";
+
+export interface RateLimits {
+  /** Counts a request without a credential by its address. Throws RATE_LIMITED. */
+  countAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
+  /** Shows how the address stands without counting. */
+  showAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
+  /** Counts a request by its user or API token. Throws RATE_LIMITED. */
+  countCredential(signedIn: SignedIn, reply: FastifyReply): Promise<void>;
+  countSignInOfAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
+  /** Counts what people who are not signed in do about an account. Throws RATE_LIMITED. */
+  countAccount(purpose: "sign-in" | "mail", username: string, reply: FastifyReply): Promise<void>;
+}
+
+/** The limits of the public API. Each response's RateLimit headers show the limit that leaves the fewest requests. */
+export function createRateLimits(o: { limiter: RateLimiter; perMinute: number; signInsPerMinute: number }): RateLimits {
+  async function count(reply: FastifyReply, key: string, limit: number, message: string): Promise<void> {
+    if (limit === 0) return;
+    const standing = await o.limiter.take(key, limit);
+    show(reply, standing);
+    if (standing.allowed) return;
+    throw new DomainError("RATE_LIMITED", message, { retryAfterSeconds: standing.resetSeconds });
+  }
+
+  return {
+    countAddress: (request, reply) =>
+      count(reply, `address ${networkOf(request.ip)}`, o.perMinute, "Too many requests from your address."),
+    async showAddress(request, reply) {
+      if (o.perMinute > 0) show(reply, await o.limiter.peek(`address ${networkOf(request.ip)}`, o.perMinute));
+    },
+    countCredential: ({ user }, reply) => {
+      const key = user.credential === "session" ? `user ${user.id}` : `token ${user.credentialId}`;
+      return count(reply, key, o.perMinute, "Too many requests with this credential.");
+    },
+    countSignInOfAddress: (request, reply) =>
+      count(
+        reply,
+        `sign-in address ${networkOf(request.ip)}`,
+        o.signInsPerMinute,
+        "Too many sign-ins from your address.",
+      ),
+    countAccount: (purpose, username, reply) =>
+      count(
+        reply,
+        `${purpose} account ${username.trim().normalize("NFC").toLowerCase()}`,
+        o.signInsPerMinute,
+        "Too many attempts for this account.",
+      ),
+  };
+}
+
+function show(reply: FastifyReply, standing: Standing): void {
+  const shown = reply.getHeader("ratelimit-remaining");
+  if (typeof shown === "number" && shown <= standing.remaining && standing.allowed) return;
+  reply.headers({
+    "ratelimit-limit": standing.limit,
+    "ratelimit-remaining": standing.remaining,
+    "ratelimit-reset": standing.resetSeconds,
+  });
+}

@@ -1,0 +1,58 @@
+import type { IncomingMessage } from "node:http";
+import type { CallOptions } from "@connectrpc/connect";
+import { asFacade, isRequestId, type UserCaller } from "@sandgate/kit/rpc/context";
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { newId } from "@sandgate/kit/base/ids";
+import type { FastifyRequest } from "fastify";
+import type { SignedIn } from "./authentication.ts";
+
+declare module "fastify" {
+  interface FastifyRequest {
+    /** Set once the credential was checked. */
+    signedIn: SignedIn | undefined;
+    /** The caller with the request's workspace, once it was entered. */
+    inWorkspace: UserCaller | undefined;
+    /** The pattern of the matched route, for logs and metrics: the path itself may hold a token. */
+    pattern: string;
+  }
+}
+
+/** The caller's request id when it is well-formed, else a new one. */
+export function requestIdOf(raw: IncomingMessage): string {
+  const given = raw.headers["x-request-id"];
+  return typeof given === "string" && isRequestId(given) ? given : newId();
+}
+
+/** Whom the request is made by; only for routes that need a credential. */
+export function signedInOf(request: FastifyRequest): SignedIn {
+  if (!request.signedIn) throw new DomainError("UNAUTHENTICATED", "The request carries no bearer token.");
+  return request.signedIn;
+}
+
+/** 1 to 255 printable characters; routes that take a key refuse another one. */
+export const idempotencyKeyPattern = "^[\\x20-\\x7e]{1,255}$";
+const wellFormedKey = new RegExp(idempotencyKeyPattern);
+const wellFormedTraceparent = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
+
+/** Options for a call to a service on behalf of the request's caller, in the request's workspace if it has one. */
+export function callFor(request: FastifyRequest, o: { signal?: AbortSignal; timeoutMs?: number } = {}): CallOptions {
+  const { "idempotency-key": key, traceparent } = request.headers;
+  const keyed = request.method === "POST" && typeof key === "string" && wellFormedKey.test(key);
+  return asFacade({
+    requestId: request.id,
+    user: request.inWorkspace ?? request.signedIn?.user,
+    idempotencyKey: keyed ? key : undefined,
+    traceparent: typeof traceparent === "string" && wellFormedTraceparent.test(traceparent) ? traceparent : undefined,
+    signal: o.signal,
+    timeoutMs: o.timeoutMs,
+  });
+}
+
+/** The longest id the contracts take. Ids are opaque, so a longer one is just not found. */
+const maxIdLength = 128;
+
+/** The id as it is. Throws `missing` for one that can't be anything's. */
+export function opaqueId(id: string, missing: DomainError): string {
+  if (id === "" || id.length > maxIdLength) throw missing;
+  return id;
+}

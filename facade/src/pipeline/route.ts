@@ -1,0 +1,33 @@
+import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
+import type { Logger } from "@sandgate/kit/base/logging";
+import type {
+  FastifyBaseLogger,
+  FastifyInstance,
+  RawReplyDefaultExpression,
+  RawRequestDefaultExpression,
+  RawServerDefault,
+} from "fastify";
+import type { Authenticator } from "./authentication.ts";
+import type { Clients } from "./clients.ts";
+import type { OpenCalls } from "./long-lived-requests.ts";
+import type { RateLimits } from "./rate-limits.ts";
+import type { WorkspaceScope } from "./workspace-scope.ts";
+
+/** The app with the types of its routes taken from their schemas. */
+export type App = FastifyInstance<
+  RawServerDefault,
+  RawRequestDefaultExpression,
+  RawReplyDefaultExpression,
+  FastifyBaseLogger,
+  TypeBoxTypeProvider
+>;
+
+/** What routes are made with. */
+export interface RouteContext {
+  clients: Clients;
+  authenticator: Authenticator;
+  scope: WorkspaceScope;
+  limits: RateLimits;
+  openCalls: OpenCalls;
+  logger: Logger;
+}

@@ -1,0 +1,91 @@
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { exportJWK, generateKeyPair, SignJWT } from "jose";
+import { beforeEach, expect, it } from "vitest";
+import { createSessionVerifier, type SessionVerifier } from "./sessions.ts";
+
+let now: number;
+let reads: number;
+let answer: { keys: object[]; ended: string[]; down?: boolean };
+let verifier: SessionVerifier;
+
+beforeEach(() => {
+  now = 1_780_000_000_000;
+  reads = 0;
+  answer = { keys: [], ended: [] };
+  verifier = createSessionVerifier({
+    now: () => now,
+    async readKeys() {
+      reads += 1;
+      if (answer.down) throw new DomainError("UPSTREAM_ERROR", "identity is down");
+      return {
+        $typeName: "sandgate.identity.v1.GetSigningKeysResponse",
+        jwks: JSON.stringify({ keys: answer.keys }),
+        endedSessionIds: [...answer.ended],
+        issuer: "i",
+        audience: "a",
+      };
+    },
+  });
+});
+
+/** Publishes a new key beside the others and signs a token with it. */
+async function signWithNewKey(kid: string): Promise<string> {
+  const { privateKey, publicKey } = await generateKeyPair("EdDSA");
+  answer.keys.push({ ...(await exportJWK(publicKey)), kid, alg: "EdDSA" });
+  return new SignJWT({ sid: `session-${kid}`, op: true })
+    .setProtectedHeader({ alg: "EdDSA", kid, typ: "at+jwt" })
+    .setIssuer("i")
+    .setAudience("a")
+    .setSubject("u")
+    .setExpirationTime(now / 1000 + 300)
+    .sign(privateKey);
+}
+
+it("reads keys and ended sessions again when they are a second old, and not earlier", async () => {
+  const token = await signWithNewKey("k1");
+  const user = { id: "u", credential: "session", credentialId: "session-k1", operator: true };
+  expect(await Promise.all([verifier.verify(token, "r"), verifier.verify(token, "r")])).toEqual([{ user }, { user }]);
+  answer.ended = ["session-k1"];
+  now += 999;
+  expect(await verifier.verify(token, "r")).toEqual({ user });
+  expect(reads).toBe(1);
+  now += 1;
+  await expect(verifier.verify(token, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+  expect(reads).toBe(2);
+});
+
+it("keeps a session ended that it was told of, whatever the next answers say", async () => {
+  const token = await signWithNewKey("k1");
+  await verifier.verify(token, "r");
+  verifier.end("session-k1");
+  await expect(verifier.verify(token, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+  now += 2000;
+  await expect(verifier.verify(token, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+});
+
+it("takes a new key, and refuses the tokens of a withdrawn one", async () => {
+  const old = await signWithNewKey("k1");
+  await verifier.verify(old, "r");
+  const fresh = await signWithNewKey("k2");
+  answer.keys.shift();
+  now += 1000;
+  expect(await verifier.verify(fresh, "r")).toMatchObject({ user: { credentialId: "session-k2" } });
+  await expect(verifier.verify(old, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+});
+
+it("refuses a remembered token once its time is up", async () => {
+  const token = await signWithNewKey("k1");
+  await verifier.verify(token, "r");
+  now += 300_000;
+  await expect(verifier.verify(token, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+});
+
+it("lets nobody in on knowledge that it can't renew", async () => {
+  const token = await signWithNewKey("k1");
+  await verifier.verify(token, "r");
+  answer.down = true;
+  now += 1000;
+  await expect(verifier.verify(token, "r")).rejects.toMatchObject({ reason: "UPSTREAM_ERROR" });
+  answer.down = false;
+  expect(await verifier.verify(token, "r")).toMatchObject({ user: { id: "u" } });
+});

@@ -1,0 +1,219 @@
+import type { Violation } from "@sandgate/kit/rpc/errors";
+import { Ajv, type ErrorObject, type ValidateFunction } from "ajv";
+import type { FastifyRequest, FastifySchema } from "fastify";
+import { parseMoment } from "../times.ts";
+
+/** What a field of a format has to be, for people. */
+const formats: Record<string, { check: RegExp | ((text: string) => boolean); issue: string }> = {
+  uuid: { check: /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i, issue: "must be a UUID" },
+  "date-time": {
+    check: (text) => parseMoment(text) !== undefined,
+    issue: "must be an ISO 8601 date and time, like 2026-01-31T12:00:00Z",
+  },
+  email: {
+    // The HTML living standard's "valid e-mail address", as the contracts have it too.
+    check:
+      /^[a-zA-Z0-9.!#$%&'*+/=?^_`{|}~-]+@[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$/,
+    issue: "must be an e-mail address",
+  },
+};
+
+/** A huge body can have a huge number of bad fields. */
+const maxViolations = 100;
+
+const ajv = new Ajv({ allErrors: true, verbose: true, strict: true, allowUnionTypes: true, useDefaults: true });
+// What a pattern means, for people.
+ajv.addVocabulary(["x-issue"]);
+for (const [name, { check }] of Object.entries(formats)) ajv.addFormat(name, check);
+
+/** The places of a request in the order in which they are reported. */
+const places = ["path", "query", "header", "body"] as const;
+type Place = (typeof places)[number];
+
+interface ObjectSchema {
+  properties: Record<string, { type?: string | string[]; maxProperties?: number }>;
+}
+
+/** The schemas of a route, place by place. */
+export function placesOf(schema: FastifySchema | undefined): Partial<Record<Place, ObjectSchema>> {
+  const given = {
+    path: schema?.params,
+    query: schema?.querystring,
+    header: schema?.headers,
+    body: schema?.body,
+  };
+  // Routes are declared with object schemas in all four places.
+  return Object.fromEntries(Object.entries(given).filter(([, part]) => part !== undefined)) as Partial<
+    Record<Place, ObjectSchema>
+  >;
+}
+
+/**
+ * Compiles a route's schemas into one check of the whole request, which answers every bad field once, by its public path.
+ * Query values are turned into what the schema says, and defaults filled in; bodies are taken as they are.
+ */
+export function compileCheck(schema: FastifySchema | undefined): (request: FastifyRequest) => Violation[] {
+  const parts = placesOf(schema);
+  const validators = new Map<Place, ValidateFunction>();
+  for (const [place, part] of Object.entries(parts)) validators.set(place as Place, ajv.compile(part));
+  const { path, query, header, body } = parts;
+  const headerNames = Object.keys(header?.properties ?? {});
+  const queryTypes = Object.entries(query?.properties ?? {}).map(([name, { type }]) => [name, type] as const);
+
+  return (request) => {
+    const violations: Violation[] = [];
+    const check = (place: Place, value: unknown) => {
+      const validate = validators.get(place);
+      if (validate && !validate(value)) collect(violations, place, validate.errors ?? []);
+    };
+    if (path) check("path", request.params);
+    if (query) check("query", coerceQuery(request.query, queryTypes));
+    if (header) check("header", pickHeaders(request, headerNames, violations));
+    if (body) check("body", leaveOutCrowds(request.body, body, violations));
+    return violations;
+  };
+}
+
+/**
+ * The body without the entries of fields that have too many of them, which are reported here: an error for each of the
+ * hundred thousand that fit into a body would keep the process busy for a second.
+ */
+function leaveOutCrowds(body: unknown, { properties }: ObjectSchema, violations: Violation[]): unknown {
+  if (typeof body !== "object" || body === null) return body;
+  let lighter: object = body;
+  for (const [name, { maxProperties: most }] of Object.entries(properties)) {
+    const value: unknown = most === undefined ? undefined : Reflect.get(body, name);
+    if (most === undefined || typeof value !== "object" || value === null || Array.isArray(value)) continue;
+    if (Object.keys(value).length <= most) continue;
+    violations.push({ field: `body.${name}`, issue: `must have ${most} entries or fewer` });
+    lighter = { ...lighter, [name]: {} };
+  }
+  return lighter;
+}
+
+/** Query names for which an empty value means the default. */
+const blankQuery = new Set(["since", "until", "stream"]);
+
+function coerceQuery(query: unknown, types: readonly (readonly [string, string | string[] | undefined])[]): unknown {
+  // Fastify's parser answers a record of its own for every request.
+  const values = query as Record<string, unknown>;
+  for (const [name, type] of types) {
+    const value = values[name];
+    if (typeof value !== "string") continue;
+    if (value === "" && blankQuery.has(name)) delete values[name];
+    else if (type === "integer" && /^-?\d{1,15}$/.test(value)) values[name] = Number(value);
+    else if (type === "boolean" && /^(?:true|1)$/i.test(value)) values[name] = true;
+    else if (type === "boolean" && /^(?:false|0)$/i.test(value)) values[name] = false;
+    else if (type === "array") values[name] = [value];
+  }
+  return values;
+}
+
+/** Headers for which an empty value counts as none. */
+const blankHeaders = new Set(["x-workspace-id", "last-event-id"]);
+
+/** The named headers that the request has. */
+function pickHeaders(request: FastifyRequest, names: readonly string[], violations: Violation[]): unknown {
+  const picked: Record<string, unknown> = {};
+  for (const name of names) {
+    const value = request.headers[name];
+    if (value === undefined || (value === "" && blankHeaders.has(name))) continue;
+    // Node joins what was sent twice with a comma.
+    if (typeof value !== "string" || (value.includes(",") && timesGiven(request.raw.rawHeaders, name) > 1)) {
+      violations.push({ field: `header.${name}`, issue: "must be given once" });
+    } else {
+      picked[name] = value;
+    }
+  }
+  return picked;
+}
+
+function timesGiven(rawHeaders: readonly string[], name: string): number {
+  return rawHeaders.filter((item, index) => index % 2 === 0 && item.toLowerCase() === name).length;
+}
+
+function collect(violations: Violation[], place: Place, errors: readonly ErrorObject[]): void {
+  for (const error of errors) {
+    const field = fieldOf(place, error);
+    if (violations.length < maxViolations && !violations.some((known) => known.field === field)) {
+      violations.push({ field, issue: issueOf(error) });
+    }
+  }
+}
+
+function fieldOf(place: Place, error: ErrorObject): string {
+  const steps = error.instancePath
+    .split("/")
+    .slice(1)
+    .map((step) => step.replaceAll("~1", "/").replaceAll("~0", "~"));
+  // A repeated query value is one field.
+  if (place === "query") steps.splice(1);
+  if (error.keyword === "required") steps.push(String(error.params.missingProperty));
+  return [place, ...steps].join(".");
+}
+
+function issueOf(error: ErrorObject): string {
+  switch (error.keyword) {
+    case "required":
+      return "is required";
+    case "type":
+      if (error.data === undefined) return "is required";
+      return `must be ${[error.params.type].flat().map(describeType).join(" or ")}`;
+    case "format":
+      return formats[String(error.params.format)]?.issue ?? "is malformed";
+    case "pattern":
+      return String(error.parentSchema?.["x-issue"] ?? "is malformed");
+    case "enum":
+      return `must be one of ${[error.params.allowedValues].flat().join(", ")}`;
+    case "minimum":
+      return `must be ${error.params.limit} or more`;
+    case "maximum":
+      return `must be ${error.params.limit} or less`;
+    case "minLength":
+      return error.params.limit === 1 ? "must not be empty" : `must have ${error.params.limit} characters or more`;
+    case "maxLength":
+      return `must have ${error.params.limit} characters or fewer`;
+    case "maxProperties":
+    case "maxItems":
+      return `must have ${error.params.limit} entries or fewer`;
+    default:
+      return error.message ?? "is not valid";
+  }
+}
+
+function describeType(type: string): string {
+  switch (type) {
+    case "integer":
+      return "a whole number";
+    case "string":
+      return "a text";
+    case "boolean":
+      return "true or false";
+    case "object":
+      return "a JSON object";
+    default:
+      return type;
+  }
+}
+
+/**
+ * The public path of a field that a service found bad. Services name fields as their contract does ("memory_mb",
+ * "page.cursor"); a path that has its place already stays.
+ */
+export function toPublicField(field: string, schema: FastifySchema | undefined): string {
+  const [head = "", ...rest] = field.split(".");
+  if (places.some((place) => place === head)) return field;
+  // A page request and the like wrap what the public API has side by side.
+  const name = rest.length > 0 && head === "page" ? (rest.shift() ?? head) : head;
+  const parts = placesOf(schema);
+  for (const place of ["body", "query", "path"] as const) {
+    const properties = parts[place]?.properties;
+    const known = properties && [name, camelCase(name)].find((candidate) => Object.hasOwn(properties, candidate));
+    if (known) return [place, known, ...rest].join(".");
+  }
+  return parts.body ? ["body", name, ...rest].join(".") : field;
+}
+
+function camelCase(name: string): string {
+  return name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+}

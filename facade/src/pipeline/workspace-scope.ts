@@ -1,0 +1,67 @@
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { asFacade, type RoleName } from "@sandgate/kit/rpc/context";
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { isUuid } from "@sandgate/kit/base/ids";
+import type { SignedIn } from "./authentication.ts";
+import type { Clients } from "./clients.ts";
+import { FreshCache } from "./fresh-cache.ts";
+import { toRoleName } from "../mapping.ts";
+
+interface Membership {
+  workspaceExists: boolean;
+  /** Undefined: not a member. */
+  role: RoleName | undefined;
+}
+
+export interface WorkspaceScope {
+  /**
+   * The signed-in user's role in the workspace. Throws WORKSPACE_FORBIDDEN when there is none, or for a workspace named
+   * in the path WORKSPACE_NOT_FOUND when it doesn't exist, and INSUFFICIENT_ROLE below `least`.
+   */
+  enter(
+    signedIn: SignedIn,
+    workspaceId: string,
+    o: { inPath: boolean; least: RoleName; requestId: string },
+  ): Promise<RoleName>;
+  close(): void;
+}
+
+const nowhere: Membership = { workspaceExists: false, role: undefined };
+const ranks: Record<RoleName, number> = { member: 1, admin: 2, owner: 3 };
+
+/** A membership is remembered for a second at most, and forgotten earlier when workspace says that it changed. */
+export function createWorkspaceScope(o: { clients: Clients; bus: EventBus }): WorkspaceScope {
+  const memberships = new FreshCache<Membership>({ maxAgeMs: 1_000 });
+  const unwatch = o.bus.watch("workspace.membership", (_topic, body) => {
+    const [workspaceId = "", userId = "*"] = body.split(" ");
+    memberships.forget(userId === "*" ? (key) => key.startsWith(`${workspaceId} `) : (key) => key === body);
+  });
+
+  async function readMembership(workspaceId: string, userId: string, requestId: string): Promise<Membership> {
+    const answer = await o.clients.workspace.getMembership({ workspaceId, userId }, asFacade({ requestId }));
+    return { workspaceExists: answer.workspaceExists, role: toRoleName(answer.role) };
+  }
+
+  return {
+    async enter({ user, boundTo }, workspaceId, { inPath, least, requestId }) {
+      if (boundTo !== undefined && boundTo !== workspaceId) {
+        throw new DomainError("WORKSPACE_FORBIDDEN", "The API token is bound to another workspace.", {
+          hint: "Use a token that is bound to this workspace or to none.",
+        });
+      }
+      // What can't be a workspace's id is neither asked about nor remembered, however long it is.
+      const { workspaceExists, role } = isUuid(workspaceId)
+        ? await memberships.get(`${workspaceId} ${user.id}`, () => readMembership(workspaceId, user.id, requestId))
+        : nowhere;
+      if (!workspaceExists && inPath) throw new DomainError("WORKSPACE_NOT_FOUND", "There is no such workspace.");
+      if (!role) throw new DomainError("WORKSPACE_FORBIDDEN", "You are not a member of this workspace.");
+      if (ranks[role] < ranks[least]) {
+        throw new DomainError("INSUFFICIENT_ROLE", `This needs the ${least} role; yours is ${role}.`, {
+          hint: `Ask ${least === "owner" ? "an owner" : "an admin or an owner"} of the workspace to do it, or to raise your role.`,
+        });
+      }
+      return role;
+    },
+    close: unwatch,
+  };
+}

@@ -1,0 +1,119 @@
+import { Validator } from "@seriousme/openapi-schema-validator";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import { errorKinds } from "../error-codes.ts";
+import type { OpenApiDocument } from "./openapi.ts";
+import { openTestPlatform, type TestPlatform } from "../test-platform.ts";
+
+let platform: TestPlatform;
+let document: OpenApiDocument;
+
+async function readDocument() {
+  const response = await platform.app.inject("/openapi.json");
+  expect(response.headers["content-type"]).toBe("application/json; charset=utf-8");
+  const parsed: OpenApiDocument = response.json();
+  return parsed;
+}
+
+beforeAll(async () => {
+  platform = await openTestPlatform();
+  document = await readDocument();
+});
+afterAll(() => platform.close());
+
+it("is a valid OpenAPI 3.1 document", async () => {
+  expect(document.openapi).toBe("3.1.0");
+  const { valid, errors } = await new Validator().validate({ ...structuredClone(document) });
+  expect(errors).toBeUndefined();
+  expect(valid).toBe(true);
+});
+
+it("has every route of the app, and no other", () => {
+  const documented = Object.entries(document.paths).flatMap(([path, methods]) =>
+    Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+  );
+  expect(documented.toSorted()).toEqual([
+    "DELETE /api-tokens/{token}",
+    "DELETE /registries/{registry_id}",
+    "DELETE /sandbox-images/{image_id}",
+    "DELETE /sandboxes/{sandbox_id}",
+    "DELETE /workspaces/{workspace_id}",
+    "DELETE /workspaces/{workspace_id}/members/{user_id}",
+    "GET /api-tokens",
+    "GET /auth/verify-email",
+    "GET /docs",
+    "GET /healthz",
+    "GET /openapi.json",
+    "GET /readyz",
+    "GET /registries",
+    "GET /registries/{registry_id}",
+    "GET /sandbox-images",
+    "GET /sandbox-images/{image_id}",
+    "GET /sandbox/monitoring/{sandbox_id}",
+    "GET /sandbox/monitoring/{sandbox_id}/stream",
+    "GET /sandboxes",
+    "GET /sandboxes/{sandbox_id}",
+    "GET /workspaces",
+    "GET /workspaces/{workspace_id}",
+    "GET /workspaces/{workspace_id}/members",
+    "POST /api-tokens",
+    "POST /auth/login",
+    "POST /auth/logout",
+    "POST /auth/refresh",
+    "POST /auth/register",
+    "POST /auth/resend-verification",
+    "POST /auth/verify-email",
+    "POST /registries",
+    "POST /sandbox-images",
+    "POST /sandboxes/provision",
+    "POST /sandboxes/wait",
+    "POST /workspaces",
+    "POST /workspaces/{workspace_id}/members",
+    "PUT /registries/{registry_id}",
+    "PUT /sandbox-images/{image_id}",
+    "PUT /workspaces/{workspace_id}",
+    "PUT /workspaces/{workspace_id}/members/{user_id}",
+  ]);
+  const routed = documented.filter((line) => {
+    const [method = "", path = ""] = line.split(" ");
+    return platform.app.hasRoute({ method: method as "GET", url: path.replace(/\{(\w+)\}/g, ":$1") });
+  });
+  expect(routed).toEqual(documented);
+});
+
+it("describes every operation with its errors and its security", () => {
+  for (const [path, methods] of Object.entries(document.paths)) {
+    for (const [method, operation] of Object.entries(methods)) {
+      const name = `${method} ${path}`;
+      expect(operation.summary, name).toBeTypeOf("string");
+      const { responses } = operation;
+      expect(
+        Object.keys(responses).some((status) => status.startsWith("2")),
+        name,
+      ).toBe(true);
+      const open = path.startsWith("/auth/") || ["/docs", "/openapi.json", "/healthz", "/readyz"].includes(path);
+      expect(operation.security ?? [], name).toHaveLength(open ? 0 : path.startsWith("/api-tokens") ? 1 : 2);
+      for (const [status, response] of Object.entries(responses)) {
+        if (Number(status) < 400) continue;
+        const listed = name === "delete /workspaces/{workspace_id}" && status === "422";
+        expect(response.content?.["application/json"]?.schema?.$ref, `${name} ${status}`).toBe(
+          `#/components/schemas/${listed ? "ListedErrors" : "Error"}`,
+        );
+      }
+      if (!open) expect(Object.keys(responses), name).toEqual(expect.arrayContaining(["401", "429", "500", "502"]));
+    }
+  }
+});
+
+it("has a page to read, with an anchor for each code that docs_url can name", async () => {
+  const response = await platform.app.inject("/docs/");
+  expect(response.headers["content-type"]).toBe("text/html; charset=utf-8");
+  expect(response.headers["content-security-policy"]).toContain("default-src 'none'");
+  expect(Object.keys(errorKinds)).toHaveLength(25);
+  for (const code of Object.keys(errorKinds)) expect(response.body).toContain(`id="${code}"`);
+  for (const path of Object.keys(document.paths)) expect(response.body).toContain(path);
+});
+
+it("tells its own health, and that of what it needs", async () => {
+  expect((await platform.app.inject("/healthz")).json()).toEqual({ status: "ok" });
+  expect((await platform.app.inject("/readyz")).json()).toEqual({ status: "ready", dependencies: {} });
+});

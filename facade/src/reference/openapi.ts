@@ -1,0 +1,196 @@
+import swagger, { type SwaggerTransform } from "@fastify/swagger";
+import type { FastifySchema } from "fastify";
+import { type ErrorCode, errorKinds } from "../error-codes.ts";
+import type { App } from "../pipeline/route.ts";
+import { codesOf } from "../pipeline/route-rules.ts";
+import { placesOf } from "../pipeline/validation.ts";
+
+const envelope = {
+  $id: "Error",
+  type: "object",
+  description: "Every failing request answers this. Clients branch on `error.code`.",
+  required: ["error"],
+  properties: {
+    error: {
+      type: "object",
+      required: ["code", "message"],
+      properties: {
+        code: { type: "string", enum: Object.keys(errorKinds) },
+        message: { type: "string" },
+        hint: { type: ["string", "null"], description: "A next step that is likely to help." },
+        docs_url: { type: ["string", "null"], description: "The code's place in the reference." },
+        retryable: { type: "boolean", default: false, description: "An identical retry may succeed." },
+        request_id: { type: ["string", "null"], description: "Also in the X-Request-Id header." },
+        details: {
+          type: ["array", "null"],
+          description: "One item for each bad field, on `validation_error` alone.",
+          items: {
+            type: "object",
+            required: ["issue"],
+            properties: {
+              issue: { type: "string" },
+              field: { type: ["string", "null"], description: "A dotted path, for example `body.memory_mb`." },
+            },
+          },
+        },
+      },
+    },
+    detail: { type: ["string", "null"], deprecated: true, description: "A copy of `error.message`." },
+  },
+};
+
+const listedErrors = {
+  $id: "ListedErrors",
+  type: "object",
+  description: "The 422 of DELETE /workspaces/{workspace_id}.",
+  required: ["detail"],
+  properties: {
+    detail: {
+      type: "array",
+      items: {
+        type: "object",
+        required: ["loc", "msg", "type"],
+        properties: {
+          loc: { type: "array", items: { type: ["string", "integer"] } },
+          msg: { type: "string" },
+          type: { type: "string" },
+        },
+      },
+    },
+  },
+};
+
+const commonHeaders = {
+  "X-Request-Id": { type: "string", description: "The request's id; your own when you sent one." },
+  "RateLimit-Limit": { type: "integer", description: "Requests a minute. Left out where there is no limit." },
+  "RateLimit-Remaining": { type: "integer", description: "How many of them are left." },
+  "RateLimit-Reset": { type: "integer", description: "Seconds until they are counted anew." },
+};
+const retryAfterHeader = { "Retry-After": { type: "integer", description: "Seconds to wait, at least 1." } };
+
+/** What the document says of a route beyond its schemas: who may call it, and every error it answers. */
+const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
+  const rules = route.config?.rules;
+  if (!rules || schema?.hide) return { schema: { ...schema, hide: true }, url };
+  const byStatus = new Map<number, ErrorCode[]>();
+  for (const code of codesOf(rules, Object.keys(placesOf(schema)).length > 0)) {
+    const { status } = errorKinds[code];
+    byStatus.set(status, [...(byStatus.get(status) ?? []), code]);
+  }
+  const errors = [...byStatus].toSorted(([a], [b]) => a - b);
+  const response = Object.fromEntries([
+    ...Object.entries(responsesOf(schema)).map(([status, success]) => [
+      status,
+      { description: "Success.", ...success, headers: commonHeaders },
+    ]),
+    ...errors.map(([status, codes]) => [
+      status,
+      {
+        $ref: status === 422 && rules.listedErrors ? "ListedErrors#" : "Error#",
+        description: codes.map((code) => `\`${code}\`: ${errorKinds[code].meaning}`).join("\n\n"),
+        headers: status === 429 ? { ...commonHeaders, ...retryAfterHeader } : commonHeaders,
+      },
+    ]),
+  ]);
+  const role = rules.workspace ? `Needs the ${rules.role ?? "member"} role in the workspace.` : undefined;
+  const security = {
+    none: [],
+    any: [{ apiToken: [] }, { session: [] }],
+    session: [{ session: [] }],
+  }[rules.credential];
+  return {
+    schema: {
+      ...schema,
+      description: [schema?.description, role].filter((line) => line !== undefined).join("\n\n"),
+      operationId: operationIdOf(String(route.method), url),
+      security,
+      response,
+    },
+    url,
+  };
+};
+
+function responsesOf(schema: FastifySchema | undefined): Record<string, Record<string, unknown>> {
+  // Routes are declared with a record of schemas by status.
+  return (schema?.response ?? {}) as Record<string, Record<string, unknown>>;
+}
+
+/** "GET", "/workspaces/:workspace_id/members" -> "get_workspaces_workspace_id_members" */
+function operationIdOf(method: string, url: string): string {
+  return [method.toLowerCase(), ...url.split("/").map((part) => part.replace(/\W/g, "_").replace(/^_/, ""))]
+    .filter((part) => part !== "")
+    .join("_");
+}
+
+/** Collects the routes that are added from now on. The document is made when it is first asked for. */
+export async function documentRoutes(app: App, publicUrl: () => string): Promise<() => OpenApiDocument> {
+  app.addSchema(envelope);
+  app.addSchema(listedErrors);
+  await app.register(swagger, {
+    openapi: {
+      openapi: "3.1.0",
+      info: {
+        title: "Sandgate",
+        version: "0.1.0",
+        description: "Runs isolated container sandboxes inside workspaces.",
+        license: { name: "Apache-2.0", identifier: "Apache-2.0" },
+      },
+      components: {
+        securitySchemes: {
+          apiToken: { type: "http", scheme: "bearer", description: "A long-lived API token (`sgt_…`)." },
+          session: {
+            type: "http",
+            scheme: "bearer",
+            bearerFormat: "JWT",
+            description: "The access token of a session, good for 300 seconds.",
+          },
+        },
+      },
+    },
+    transform: describeRoute,
+    refResolver: { buildLocalReference: (json, _base, _fragment, index) => String(json.$id ?? `Schema${index}`) },
+  });
+  let document: OpenApiDocument | undefined;
+  return () => {
+    // What @fastify/swagger makes of the options above is an OpenAPI document.
+    document ??= { ...app.swagger(), servers: [{ url: publicUrl() }] } as OpenApiDocument;
+    return document;
+  };
+}
+
+/** As much of OpenAPI 3.1 as the reference page reads. */
+export interface OpenApiDocument {
+  openapi: string;
+  info: { title: string; version: string; description?: string };
+  servers: { url: string }[];
+  paths: Record<string, Record<string, OpenApiOperation>>;
+  components?: { schemas?: Record<string, OpenApiSchema> };
+}
+
+export interface OpenApiOperation {
+  summary?: string;
+  description?: string;
+  operationId?: string;
+  tags?: string[];
+  security?: Record<string, string[]>[];
+  parameters?: { name: string; in: string; required?: boolean; description?: string; schema?: OpenApiSchema }[];
+  requestBody?: { content: Record<string, { schema: OpenApiSchema }> };
+  responses: Record<string, { description?: string; content?: Record<string, { schema?: OpenApiSchema }> }>;
+}
+
+export interface OpenApiSchema {
+  $ref?: string;
+  type?: string | string[];
+  format?: string;
+  description?: string;
+  enum?: unknown[];
+  default?: unknown;
+  minimum?: number;
+  maximum?: number;
+  minLength?: number;
+  maxLength?: number;
+  pattern?: string;
+  required?: string[];
+  properties?: Record<string, OpenApiSchema>;
+  items?: OpenApiSchema;
+}

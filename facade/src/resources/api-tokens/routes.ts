@@ -1,0 +1,89 @@
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { present, toApiToken } from "../../mapping.ts";
+import { callFor, signedInOf } from "../../pipeline/request-context.ts";
+import type { App, RouteContext } from "../../pipeline/route.ts";
+import type { RouteRules } from "../../pipeline/route-rules.ts";
+import {
+  ApiTokenList,
+  ApiTokenParams,
+  CreateApiTokenBody,
+  CreatedApiToken,
+  CreatingHeaders,
+  NoContent,
+  PageQuery,
+} from "../../schemas.ts";
+import { parseMoment, toTimestamp } from "../../times.ts";
+
+const tags = ["API tokens"];
+const rules: RouteRules = { credential: "session" };
+/** The longest text that the contract takes for a token or its id. */
+const maxTokenLength = 512;
+
+export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: RouteContext): void {
+  app.post(
+    "/api-tokens",
+    {
+      config: { rules: { ...rules, errors: ["workspace_forbidden", "conflict"] } },
+      schema: {
+        tags,
+        summary: "Create an API token",
+        description: "The answer shows the token this once.",
+        headers: CreatingHeaders,
+        body: CreateApiTokenBody,
+        response: { 201: CreatedApiToken },
+      },
+    },
+    async (request, reply) => {
+      const { description, expires_at, workspace_id } = request.body;
+      const workspaceId = workspace_id?.toLowerCase();
+      if (workspaceId !== undefined) {
+        await scope.enter(signedInOf(request), workspaceId, { inPath: false, least: "member", requestId: request.id });
+      }
+      const expiresAt = expires_at === undefined ? undefined : parseMoment(expires_at);
+      const created = await identity.createApiToken(
+        {
+          description,
+          ...(expiresAt !== undefined && { expiresAt: toTimestamp(expiresAt) }),
+          ...(workspaceId !== undefined && { workspaceId }),
+        },
+        callFor(request),
+      );
+      const { token_hint, last_used_at, ...record } = toApiToken(present(created.apiToken));
+      return reply
+        .code(201)
+        .header("cache-control", "no-store")
+        .send({ ...record, token: created.token });
+    },
+  );
+
+  app.get(
+    "/api-tokens",
+    {
+      config: { rules },
+      schema: { tags, summary: "List your API tokens", querystring: PageQuery, response: { 200: ApiTokenList } },
+    },
+    async (request) => {
+      const { apiTokens, nextCursor } = await identity.listApiTokens({ page: request.query }, callFor(request));
+      return { api_tokens: apiTokens.map(toApiToken), next_cursor: nextCursor || null };
+    },
+  );
+
+  app.delete(
+    "/api-tokens/:token",
+    {
+      config: { rules: { ...rules, errors: ["api_key_not_found"] } },
+      schema: {
+        tags,
+        summary: "Revoke an API token",
+        params: ApiTokenParams,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      const { token } = request.params;
+      if (token.length > maxTokenLength) throw new DomainError("API_KEY_NOT_FOUND", "You have no such API token.");
+      await identity.revokeApiToken({ tokenOrId: token }, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+}

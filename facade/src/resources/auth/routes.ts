@@ -1,0 +1,155 @@
+import { toSessionTokens } from "../../mapping.ts";
+import { callFor } from "../../pipeline/request-context.ts";
+import type { App, RouteContext } from "../../pipeline/route.ts";
+import {
+  LoginBody,
+  NoContent,
+  RefreshBody,
+  RegisterBody,
+  ResendBody,
+  SessionTokens,
+  Success,
+  VerifyEmailBody,
+} from "../../schemas.ts";
+import { verificationPage, verificationPolicy } from "./verification-page.ts";
+
+const tags = ["Accounts"];
+/** Answers that hold a credential are not to be kept on the way (RFC 6749, 5.1). */
+const noStore = { "cache-control": "no-store" };
+
+export function addAuthRoutes(app: App, { clients: { identity }, limits }: RouteContext): void {
+  app.post(
+    "/auth/register",
+    {
+      config: { rules: { credential: "none", errors: ["forbidden"] } },
+      schema: {
+        tags,
+        summary: "Create an account",
+        description: "Sends a verification mail. The answer is the same for a name that is taken.",
+        body: RegisterBody,
+        response: { 201: Success },
+      },
+    },
+    async (request, reply) => {
+      const { username, password, recaptchaToken } = request.body;
+      await identity.register({ username, password, recaptchaToken: recaptchaToken ?? "" }, callFor(request));
+      return reply.code(201).send({ success: true });
+    },
+  );
+
+  app.post(
+    "/auth/verify-email",
+    {
+      config: { rules: { credential: "none", errors: ["invalid_token"] } },
+      schema: {
+        tags,
+        summary: "Verify an e-mail address with the token of the mail",
+        body: VerifyEmailBody,
+        response: { 200: Success },
+      },
+    },
+    async (request) => {
+      await identity.verifyEmail({ token: request.body.token }, callFor(request));
+      return { success: true };
+    },
+  );
+
+  app.get(
+    "/auth/verify-email",
+    {
+      config: { rules: { credential: "none" } },
+      schema: {
+        tags,
+        summary: "The page that the mail's link opens",
+        description: "It sends the link's token with POST once its button is clicked.",
+        response: { 200: { description: "HTML.", content: { "text/html": { schema: { type: "string" } } } } },
+      },
+    },
+    async (_request, reply) =>
+      reply
+        .type("text/html; charset=utf-8")
+        .headers({ ...noStore, "content-security-policy": verificationPolicy, "referrer-policy": "no-referrer" })
+        .serializer((text: string) => text)
+        .send(verificationPage),
+  );
+
+  app.post(
+    "/auth/resend-verification",
+    {
+      config: { rules: { credential: "none" } },
+      schema: {
+        tags,
+        summary: "Send the verification mail again",
+        description: "The answer is the same whatever the name.",
+        body: ResendBody,
+        response: { 202: Success },
+      },
+    },
+    async (request, reply) => {
+      await limits.countAccount("mail", request.body.username, reply);
+      await identity.resendVerification({ username: request.body.username }, callFor(request));
+      return reply.code(202).send({ success: true });
+    },
+  );
+
+  app.post(
+    "/auth/login",
+    {
+      config: {
+        rules: { credential: "none", limit: "sign-in", errors: ["invalid_credentials", "email_not_verified"] },
+      },
+      schema: {
+        tags,
+        summary: "Sign in",
+        description: "Starts a session.",
+        body: LoginBody,
+        response: { 200: SessionTokens },
+      },
+    },
+    async (request, reply) => {
+      const { username, password, recaptchaToken } = request.body;
+      await limits.countAccount("sign-in", username, reply);
+      const { tokens } = await identity.signIn(
+        { username, password, recaptchaToken: recaptchaToken ?? "" },
+        callFor(request),
+      );
+      return reply.headers(noStore).send(toSessionTokens(tokens));
+    },
+  );
+
+  app.post(
+    "/auth/refresh",
+    {
+      config: { rules: { credential: "none", errors: ["invalid_token"] } },
+      schema: {
+        tags,
+        summary: "Get the next tokens of a session",
+        description: "The refresh token is used up; the answer has the next one.",
+        body: RefreshBody,
+        response: { 200: SessionTokens },
+      },
+    },
+    async (request, reply) => {
+      const { tokens } = await identity.refreshSession({ refreshToken: request.body.refresh_token }, callFor(request));
+      return reply.headers(noStore).send(toSessionTokens(tokens));
+    },
+  );
+
+  app.post(
+    "/auth/logout",
+    {
+      config: { rules: { credential: "none" } },
+      schema: {
+        tags,
+        summary: "End a session",
+        description: "The answer is the same for a token that is not known.",
+        body: RefreshBody,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      await identity.signOut({ refreshToken: request.body.refresh_token }, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+}

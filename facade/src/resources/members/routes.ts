@@ -1,0 +1,111 @@
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { fromRoleName, present, toMember } from "../../mapping.ts";
+import { callFor, opaqueId } from "../../pipeline/request-context.ts";
+import type { App, RouteContext } from "../../pipeline/route.ts";
+import {
+  AddMemberBody,
+  CreatingHeaders,
+  Member,
+  MemberList,
+  MemberParams,
+  NoContent,
+  PageQuery,
+  UpdateMemberBody,
+  WorkspaceParams,
+} from "../../schemas.ts";
+
+const tags = ["Members"];
+const noSuchMember = () => new DomainError("MEMBER_NOT_FOUND", "The workspace has no such member.");
+
+export function addMemberRoutes(app: App, { clients: { workspace } }: RouteContext): void {
+  app.get(
+    "/workspaces/:workspace_id/members",
+    {
+      config: { rules: { credential: "any", workspace: "path" } },
+      schema: {
+        tags,
+        summary: "List the members of a workspace",
+        params: WorkspaceParams,
+        querystring: PageQuery,
+        response: { 200: MemberList },
+      },
+    },
+    async (request) => {
+      const { members, nextCursor } = await workspace.listMembers({ page: request.query }, callFor(request));
+      return { members: members.map(toMember), next_cursor: nextCursor || null };
+    },
+  );
+
+  app.post(
+    "/workspaces/:workspace_id/members",
+    {
+      config: {
+        rules: { credential: "any", workspace: "path", role: "admin", errors: ["conflict", "member_not_found"] },
+      },
+      schema: {
+        tags,
+        summary: "Add a member",
+        description: "Only an owner adds owners.",
+        params: WorkspaceParams,
+        headers: CreatingHeaders,
+        body: AddMemberBody,
+        response: { 201: Member },
+      },
+    },
+    async (request, reply) => {
+      const { username, role } = request.body;
+      const { member } = await workspace.addMember({ username, role: fromRoleName(role) }, callFor(request));
+      return reply.code(201).send(toMember(present(member)));
+    },
+  );
+
+  app.put(
+    "/workspaces/:workspace_id/members/:user_id",
+    {
+      config: {
+        rules: { credential: "any", workspace: "path", role: "admin", errors: ["conflict", "member_not_found"] },
+      },
+      schema: {
+        tags,
+        summary: "Change a member's role",
+        description: "Only an owner makes or unmakes owners, and the last one stays.",
+        params: MemberParams,
+        body: UpdateMemberBody,
+        response: { 200: Member },
+      },
+    },
+    async (request) => {
+      const userId = opaqueId(request.params.user_id, noSuchMember());
+      const { member } = await workspace.updateMember(
+        { userId, role: fromRoleName(request.body.role) },
+        callFor(request),
+      );
+      return toMember(present(member));
+    },
+  );
+
+  app.delete(
+    "/workspaces/:workspace_id/members/:user_id",
+    {
+      config: {
+        rules: {
+          credential: "any",
+          workspace: "path",
+          errors: ["insufficient_role", "conflict", "member_not_found"],
+        },
+      },
+      schema: {
+        tags,
+        summary: "Remove a member",
+        description: "An admin removes others; anyone removes themselves. The last owner stays.",
+        params: MemberParams,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      const userId = opaqueId(request.params.user_id, noSuchMember());
+      await workspace.removeMember({ userId }, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+}

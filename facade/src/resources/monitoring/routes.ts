@@ -1,0 +1,210 @@
+import { once } from "node:events";
+import type { ServerResponse } from "node:http";
+import { setTimeout } from "node:timers/promises";
+import { DomainError, type Violation } from "@sandgate/kit/rpc/errors";
+import type { TailTelemetryResponse } from "@sandgate/proto/telemetry/v1/telemetry";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { watchAccess } from "../../pipeline/access-watch.ts";
+import { enterWorkspace } from "../../pipeline/admission.ts";
+import { fromStreamName, present, toLogEntry, toMetricPoint } from "../../mapping.ts";
+import { callFor, signedInOf } from "../../pipeline/request-context.ts";
+import type { App, RouteContext } from "../../pipeline/route.ts";
+import type { RouteRules } from "../../pipeline/route-rules.ts";
+import {
+  Monitoring,
+  MonitoringQuery,
+  ResumingHeaders,
+  SandboxParams,
+  StreamQuery,
+  WorkspaceHeaders,
+} from "../../schemas.ts";
+import { parseMoment, toTimestamp } from "../../times.ts";
+import { sandboxIdOf } from "../sandboxes/routes.ts";
+
+const tags = ["Monitoring"];
+const heartbeatMs = 15_000;
+/** How long an answer without rows is held back, since telemetry may yet refuse the stream. */
+const refusalMs = 250;
+const hourMicros = 3_600_000_000n;
+
+export function addMonitoringRoutes(app: App, context: RouteContext): void {
+  const { authenticator, scope } = context;
+  const { sandbox, telemetry } = context.clients;
+
+  app.get(
+    "/sandbox/monitoring/:sandbox_id",
+    {
+      config: {
+        rules: { credential: "any", workspace: "header", errors: ["sandbox_not_found"], check: checkWindow },
+      },
+      schema: {
+        tags,
+        summary: "Read a sandbox's logs and metrics",
+        description: "The newest rows of the window, oldest first.",
+        headers: WorkspaceHeaders,
+        params: SandboxParams,
+        querystring: MonitoringQuery,
+        response: { 200: Monitoring },
+      },
+    },
+    async (request) => {
+      const { query } = request;
+      const { id, name } = await findSandbox(request, request.params.sandbox_id);
+      const { since, until } = windowOf(query);
+      const { logs, metrics } = await telemetry.queryTelemetry(
+        {
+          sandboxId: id,
+          since: toTimestamp(since),
+          until: toTimestamp(until),
+          limit: query.limit,
+          ...readSelection(query),
+        },
+        callFor(request),
+      );
+      return {
+        sandbox_id: id,
+        sandbox_name: name,
+        logs: logs.map(toLogEntry),
+        metrics: metrics.map(toMetricPoint),
+      };
+    },
+  );
+
+  const streamRules: RouteRules = { credential: "any", workspace: "header", errors: ["sandbox_not_found"] };
+  app.get(
+    "/sandbox/monitoring/:sandbox_id/stream",
+    {
+      config: { rules: streamRules },
+      schema: {
+        tags,
+        summary: "Follow a sandbox's logs and metrics",
+        description:
+          "Server-Sent Events `log` and `metric`, with the rows of the query as data. Each has an id; with it as Last-Event-ID the stream goes on after that row, without it begins now.",
+        headers: ResumingHeaders,
+        params: SandboxParams,
+        querystring: StreamQuery,
+        response: {
+          200: { description: "The stream.", content: { "text/event-stream": { schema: { type: "string" } } } },
+        },
+      },
+    },
+    async (request, reply) => {
+      const { id } = await findSandbox(request, request.params.sandbox_id);
+      if (request.method === "HEAD") return reply.headers(streamHeaders).send("");
+      const position = request.headers["last-event-id"] ?? "";
+      const call = context.openCalls.open(signedInOf(request), reply);
+      const checkAccess = async () => {
+        request.signedIn = await authenticator.authenticate(request.headers.authorization, request.id);
+        await enterWorkspace(scope, streamRules, request);
+      };
+      const stopWatching = watchAccess(checkAccess, call.close);
+      try {
+        const rows = telemetry.tailTelemetry(
+          { sandboxId: id, position, ...readSelection(request.query) },
+          callFor(request, { signal: call.signal, timeoutMs: 0 }),
+        );
+        await sendRows(reply, rows[Symbol.asyncIterator](), call.signal);
+      } catch (error) {
+        if (!reply.raw.headersSent) {
+          throw call.signal.aborted ? new DomainError("DRAINING", "The stream ended before it began.") : error;
+        }
+        if (!call.signal.aborted) {
+          context.logger.warn({ request_id: request.id, route: request.pattern, err: error }, "a stream broke off");
+        }
+      } finally {
+        stopWatching();
+        call.close();
+      }
+      reply.hijack();
+      reply.raw.end();
+    },
+  );
+
+  /** Whether the sandbox is the caller's is the sandbox service's to say; telemetry only knows ids. */
+  async function findSandbox(request: FastifyRequest, idOrName: string): Promise<{ id: string; name: string }> {
+    const { sandbox: found } = await sandbox.getSandbox({ idOrName: sandboxIdOf(idOrName) }, callFor(request));
+    return present(found);
+  }
+}
+
+interface Selection {
+  stream?: "stdout" | "stderr" | undefined;
+  include: string;
+}
+
+function readSelection({ stream, include }: Selection) {
+  return {
+    stream: fromStreamName(stream),
+    includeLogs: include.includes("logs"),
+    includeMetrics: include.includes("metrics"),
+  };
+}
+
+/** The window in microseconds, filled up with the defaults. */
+function windowOf(query: { since?: string | undefined; until?: string | undefined }): { since: bigint; until: bigint } {
+  const now = BigInt(Date.now()) * 1000n;
+  return {
+    since: (query.since === undefined ? undefined : parseMoment(query.since)) ?? now - hourMicros,
+    until: (query.until === undefined ? undefined : parseMoment(query.until)) ?? now,
+  };
+}
+
+function checkWindow(request: FastifyRequest): Violation[] {
+  // Fastify's parser answers a record; a field that is no time was reported already.
+  const { since, until } = request.query as Record<string, unknown>;
+  for (const moment of [since, until]) {
+    if (moment !== undefined && (typeof moment !== "string" || parseMoment(moment) === undefined)) return [];
+  }
+  const window = windowOf({
+    since: typeof since === "string" ? since : undefined,
+    until: typeof until === "string" ? until : undefined,
+  });
+  return window.since < window.until ? [] : [{ field: "query.since", issue: "must be before until" }];
+}
+
+const streamHeaders = {
+  "content-type": "text/event-stream; charset=utf-8",
+  "cache-control": "no-store",
+  // Else nginx would hold rows back.
+  "x-accel-buffering": "no",
+};
+
+/** Sends the rows until they or the caller end. Throws before anything is sent when the rows are refused at once. */
+async function sendRows(
+  reply: FastifyReply,
+  rows: AsyncIterator<TailTelemetryResponse>,
+  signal: AbortSignal,
+): Promise<void> {
+  let next = rows.next();
+  await Promise.race([next, setTimeout(refusalMs, undefined, { signal })]);
+  const { raw } = reply.headers(streamHeaders);
+  raw.writeHead(200, reply.getHeaders() as Record<string, string>);
+  raw.write(": stream\n\n");
+  const heartbeat = setInterval(() => {
+    if (!raw.writableNeedDrain) raw.write(": heartbeat\n\n");
+  }, heartbeatMs);
+  try {
+    for (let row = await next; !row.done; row = await next) {
+      await send(raw, formatEvent(row.value), signal);
+      next = rows.next();
+    }
+  } finally {
+    clearInterval(heartbeat);
+  }
+}
+
+async function send(raw: ServerResponse, text: string, signal: AbortSignal): Promise<void> {
+  if (text !== "" && !raw.write(text)) await once(raw, "drain", { signal });
+}
+
+/** An event of the HTML standard's "event stream" form. JSON has no line breaks, and positions are the service's own. */
+function formatEvent({ position, row }: TailTelemetryResponse): string {
+  switch (row.case) {
+    case "log":
+      return `id: ${position}\nevent: log\ndata: ${JSON.stringify(toLogEntry(row.value))}\n\n`;
+    case "metric":
+      return `id: ${position}\nevent: metric\ndata: ${JSON.stringify(toMetricPoint(row.value))}\n\n`;
+    default:
+      return "";
+  }
+}

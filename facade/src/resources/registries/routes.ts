@@ -1,0 +1,141 @@
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { present, toRegistry } from "../../mapping.ts";
+import { callFor, opaqueId } from "../../pipeline/request-context.ts";
+import type { App, RouteContext } from "../../pipeline/route.ts";
+import {
+  CreateRegistryBody,
+  CreatingInWorkspaceHeaders,
+  NoContent,
+  PageQuery,
+  Registry,
+  RegistryList,
+  RegistryParams,
+  UpdateRegistryBody,
+  WorkspaceHeaders,
+} from "../../schemas.ts";
+
+const tags = ["Registries"];
+const noSuchRegistry = () => new DomainError("REGISTRY_NOT_FOUND", "The workspace has no such registry credential.");
+
+export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: RouteContext): void {
+  app.post(
+    "/registries",
+    {
+      config: { rules: { credential: "any", workspace: "header", role: "admin", errors: ["conflict"] } },
+      schema: {
+        tags,
+        summary: "Add a registry credential",
+        description: "The credential is tried at the registry. Its password is never shown again.",
+        headers: CreatingInWorkspaceHeaders,
+        body: CreateRegistryBody,
+        response: { 201: Registry },
+      },
+    },
+    async (request, reply) => {
+      const { name, url, username, password } = request.body;
+      const { registry } = await imageRegistry.createRegistry({ name, url, username, password }, callFor(request));
+      return reply.code(201).send(toRegistry(present(registry)));
+    },
+  );
+
+  app.get(
+    "/registries",
+    {
+      config: { rules: { credential: "any", workspace: "header" } },
+      schema: {
+        tags,
+        summary: "List registry credentials",
+        headers: WorkspaceHeaders,
+        querystring: PageQuery,
+        response: { 200: RegistryList },
+      },
+    },
+    async (request) => {
+      const { registries, nextCursor } = await imageRegistry.listRegistries({ page: request.query }, callFor(request));
+      return { registries: registries.map(toRegistry), next_cursor: nextCursor || null };
+    },
+  );
+
+  app.get(
+    "/registries/:registry_id",
+    {
+      config: { rules: { credential: "any", workspace: "header", errors: ["registry_not_found"] } },
+      schema: {
+        tags,
+        summary: "Read a registry credential",
+        headers: WorkspaceHeaders,
+        params: RegistryParams,
+        response: { 200: Registry },
+      },
+    },
+    async (request) => {
+      const registryId = opaqueId(request.params.registry_id, noSuchRegistry());
+      const { registry } = await imageRegistry.getRegistry({ registryId }, callFor(request));
+      return toRegistry(present(registry));
+    },
+  );
+
+  app.put(
+    "/registries/:registry_id",
+    {
+      config: {
+        rules: {
+          credential: "any",
+          workspace: "header",
+          role: "admin",
+          errors: ["registry_not_found", "conflict"],
+        },
+      },
+      schema: {
+        tags,
+        summary: "Change a registry credential",
+        description: "Fields that are left out stay as they are. Another url or username needs the password again.",
+        headers: WorkspaceHeaders,
+        params: RegistryParams,
+        body: UpdateRegistryBody,
+        response: { 200: Registry },
+      },
+    },
+    async (request) => {
+      const { name, url, username, password } = request.body;
+      const { registry } = await imageRegistry.updateRegistry(
+        {
+          registryId: opaqueId(request.params.registry_id, noSuchRegistry()),
+          ...(name !== undefined && { name }),
+          ...(url !== undefined && { url }),
+          ...(username !== undefined && { username }),
+          ...(password !== undefined && { password }),
+        },
+        callFor(request),
+      );
+      return toRegistry(present(registry));
+    },
+  );
+
+  app.delete(
+    "/registries/:registry_id",
+    {
+      config: {
+        rules: {
+          credential: "any",
+          workspace: "header",
+          role: "admin",
+          errors: ["registry_not_found", "conflict"],
+        },
+      },
+      schema: {
+        tags,
+        summary: "Delete a registry credential",
+        description: "One that an image uses stays.",
+        headers: WorkspaceHeaders,
+        params: RegistryParams,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      const registryId = opaqueId(request.params.registry_id, noSuchRegistry());
+      await imageRegistry.deleteRegistry({ registryId }, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+}

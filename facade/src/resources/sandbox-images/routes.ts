@@ -1,0 +1,178 @@
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { present, toImage } from "../../mapping.ts";
+import { callFor, opaqueId } from "../../pipeline/request-context.ts";
+import type { App, RouteContext } from "../../pipeline/route.ts";
+import {
+  CreateImageBody,
+  CreatingInWorkspaceHeaders,
+  Image,
+  ImageList,
+  ImageParams,
+  ImageQuery,
+  NoContent,
+  UpdateImageBody,
+  WorkspaceHeaders,
+} from "../../schemas.ts";
+
+const tags = ["Sandbox images"];
+const noSuchImage = () => new DomainError("IMAGE_NOT_FOUND", "The workspace has no such image.");
+const noSuchRegistry = () => new DomainError("REGISTRY_NOT_FOUND", "The workspace has no such registry credential.");
+/** The fields that null can be given for. */
+const clearable = ["description", "registry_id", "readiness_port", "ttl_seconds"] as const;
+
+export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: RouteContext): void {
+  app.post(
+    "/sandbox-images",
+    {
+      config: {
+        rules: {
+          credential: "any",
+          workspace: "header",
+          role: "admin",
+          errors: ["forbidden", "registry_not_found", "conflict"],
+        },
+      },
+      schema: {
+        tags,
+        summary: "Register a sandbox image",
+        headers: CreatingInWorkspaceHeaders,
+        body: CreateImageBody,
+        response: { 201: Image },
+      },
+    },
+    async (request, reply) => {
+      const { body } = request;
+      const { image } = await imageRegistry.createImage(
+        {
+          name: body.name,
+          image: body.image,
+          isDefault: body.is_default ?? false,
+          ...(body.description != null && { description: body.description }),
+          ...(body.tag !== undefined && { tag: body.tag }),
+          ...(body.enabled !== undefined && { enabled: body.enabled }),
+          ...(body.registry_id != null && { registryId: opaqueId(body.registry_id, noSuchRegistry()) }),
+          ...(body.memory_mb !== undefined && { memoryMb: body.memory_mb }),
+          ...(body.readiness_port != null && { readinessPort: body.readiness_port }),
+          ...(body.ttl_seconds != null && { ttlSeconds: body.ttl_seconds }),
+        },
+        callFor(request),
+      );
+      return reply.code(201).send(toImage(present(image)));
+    },
+  );
+
+  app.get(
+    "/sandbox-images",
+    {
+      config: { rules: { credential: "any", workspace: "header" } },
+      schema: {
+        tags,
+        summary: "List sandbox images",
+        description:
+          "The workspace's images and the global defaults; all of them when neither limit nor cursor is given.",
+        headers: WorkspaceHeaders,
+        querystring: ImageQuery,
+        response: { 200: ImageList },
+      },
+    },
+    async (request) => {
+      const { enabled_only, limit, cursor } = request.query;
+      const paged = limit !== undefined || cursor !== undefined;
+      const { images, total, nextCursor } = await imageRegistry.listImages(
+        { enabledOnly: enabled_only, ...(paged && { page: { limit: limit ?? 0, cursor: cursor ?? "" } }) },
+        callFor(request),
+      );
+      return { images: images.map(toImage), total, next_cursor: nextCursor || null };
+    },
+  );
+
+  app.get(
+    "/sandbox-images/:image_id",
+    {
+      config: { rules: { credential: "any", workspace: "header", errors: ["image_not_found"] } },
+      schema: {
+        tags,
+        summary: "Read a sandbox image",
+        headers: WorkspaceHeaders,
+        params: ImageParams,
+        response: { 200: Image },
+      },
+    },
+    async (request) => {
+      const imageId = opaqueId(request.params.image_id, noSuchImage());
+      const { image } = await imageRegistry.getImage({ imageId }, callFor(request));
+      return toImage(present(image));
+    },
+  );
+
+  app.put(
+    "/sandbox-images/:image_id",
+    {
+      config: {
+        rules: {
+          credential: "any",
+          workspace: "header",
+          role: "admin",
+          errors: ["image_not_found", "image_immutable", "registry_not_found"],
+        },
+      },
+      schema: {
+        tags,
+        summary: "Change a sandbox image",
+        description: "Fields that are left out stay as they are; null unsets one. Running sandboxes are left alone.",
+        headers: WorkspaceHeaders,
+        params: ImageParams,
+        body: UpdateImageBody,
+        response: { 200: Image },
+      },
+    },
+    async (request) => {
+      const { body } = request;
+      const { image } = await imageRegistry.updateImage(
+        {
+          imageId: opaqueId(request.params.image_id, noSuchImage()),
+          ...(body.name !== undefined && { name: body.name }),
+          ...(body.image !== undefined && { image: body.image }),
+          ...(body.description != null && { description: body.description }),
+          ...(body.tag !== undefined && { tag: body.tag }),
+          ...(body.enabled !== undefined && { enabled: body.enabled }),
+          ...(body.is_default !== undefined && { isDefault: body.is_default }),
+          ...(body.registry_id != null && { registryId: opaqueId(body.registry_id, noSuchRegistry()) }),
+          ...(body.memory_mb !== undefined && { memoryMb: body.memory_mb }),
+          ...(body.readiness_port != null && { readinessPort: body.readiness_port }),
+          ...(body.ttl_seconds != null && { ttlSeconds: body.ttl_seconds }),
+          clear: clearable.filter((field) => body[field] === null),
+        },
+        callFor(request),
+      );
+      return toImage(present(image));
+    },
+  );
+
+  app.delete(
+    "/sandbox-images/:image_id",
+    {
+      config: {
+        rules: {
+          credential: "any",
+          workspace: "header",
+          role: "admin",
+          errors: ["image_not_found", "image_immutable"],
+        },
+      },
+      schema: {
+        tags,
+        summary: "Delete a sandbox image",
+        description: "Running sandboxes are left alone.",
+        headers: WorkspaceHeaders,
+        params: ImageParams,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      const imageId = opaqueId(request.params.image_id, noSuchImage());
+      await imageRegistry.deleteImage({ imageId }, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+}

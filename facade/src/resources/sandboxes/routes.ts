@@ -1,0 +1,227 @@
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { type Sandbox as SandboxMessage, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
+import { watchAccess } from "../../pipeline/access-watch.ts";
+import { enterWorkspace } from "../../pipeline/admission.ts";
+import { fromStateNames, present, toSandbox } from "../../mapping.ts";
+import { callFor, opaqueId, signedInOf } from "../../pipeline/request-context.ts";
+import type { App, RouteContext } from "../../pipeline/route.ts";
+import type { RouteRules } from "../../pipeline/route-rules.ts";
+import {
+  CreatingInWorkspaceHeaders,
+  NoContent,
+  ProvisionBody,
+  Sandbox,
+  SandboxList,
+  SandboxParams,
+  SandboxQuery,
+  WaitBody,
+  WorkspaceHeaders,
+} from "../../schemas.ts";
+
+const tags = ["Sandboxes"];
+const defaultWaitSeconds = 60;
+/** What a wait's call may take beyond the wait. */
+const waitGraceMs = 5_000;
+
+const noSuchImage = () => new DomainError("IMAGE_NOT_FOUND", "The workspace has no such image.");
+
+export function addSandboxRoutes(app: App, { clients, authenticator, scope, openCalls }: RouteContext): void {
+  const { sandbox } = clients;
+  app.post(
+    "/sandboxes/provision",
+    {
+      config: {
+        rules: {
+          credential: "any",
+          workspace: "header",
+          errors: ["image_not_found", "image_disabled", "sandbox_name_conflict", "provisioning_failed", "conflict"],
+        },
+      },
+      schema: {
+        tags,
+        summary: "Provision a sandbox",
+        description: "Answers at once; wait for it with POST /sandboxes/wait.",
+        headers: CreatingInWorkspaceHeaders,
+        body: ProvisionBody,
+        response: { 201: Sandbox },
+      },
+    },
+    async (request, reply) => {
+      const { image_id, name, labels } = request.body;
+      const { sandbox: accepted } = await sandbox.provisionSandbox(
+        { imageId: opaqueId(image_id, noSuchImage()), name: name ?? "", labels: labels ?? {} },
+        callFor(request),
+      );
+      return reply.code(201).send(toSandbox(present(accepted)));
+    },
+  );
+
+  const waitRules: RouteRules = {
+    credential: "any",
+    workspace: "header",
+    errors: ["sandbox_not_found", "sandbox_not_ready", "provisioning_failed", "conflict"],
+  };
+  app.post(
+    "/sandboxes/wait",
+    {
+      config: { rules: waitRules },
+      schema: {
+        tags,
+        summary: "Wait until a sandbox is ready",
+        headers: WorkspaceHeaders,
+        body: WaitBody,
+        response: { 200: Sandbox },
+      },
+    },
+    async (request, reply) => {
+      const { sandbox_id, timeout_seconds: timeoutSeconds = defaultWaitSeconds } = request.body;
+      const wait = openCalls.open(signedInOf(request), reply);
+      const checkAccess = async () => {
+        await authenticator.confirm(signedInOf(request), request.headers.authorization, request.id);
+        await enterWorkspace(scope, waitRules, request);
+      };
+      let refusal: DomainError | undefined;
+      const stopWatching = watchAccess(checkAccess, (error) => {
+        refusal = error;
+        wait.close();
+      });
+      try {
+        const { sandboxes } = await sandbox.waitSandboxes(
+          { idsOrNames: [sandboxIdOf(sandbox_id)], timeoutSeconds },
+          callFor(request, { signal: wait.signal, timeoutMs: timeoutSeconds * 1000 + waitGraceMs }),
+        );
+        // What was true when the wait began may not be any more.
+        await checkAccess();
+        return toSandbox(requireReady(present(sandboxes[0])));
+      } catch (error) {
+        if (refusal) throw refusal;
+        if (openCalls.draining && wait.signal.aborted) {
+          throw new DomainError("SANDBOX_NOT_READY", "The server is shutting down and ended the wait.", {
+            cause: error,
+            hint: "Wait again; another server takes over.",
+          });
+        }
+        throw error;
+      } finally {
+        stopWatching();
+        wait.close();
+      }
+    },
+  );
+
+  app.get(
+    "/sandboxes",
+    {
+      config: { rules: { credential: "any", workspace: "header" } },
+      schema: {
+        tags,
+        summary: "List sandboxes",
+        headers: WorkspaceHeaders,
+        querystring: SandboxQuery,
+        response: { 200: SandboxList },
+      },
+    },
+    async (request) => {
+      const { limit, cursor, state, label } = request.query;
+      const labels = parseLabels(label);
+      if (!labels) return { sandboxes: [], next_cursor: null };
+      const { sandboxes, nextCursor } = await sandbox.listSandboxes(
+        { page: { limit, cursor: cursor ?? "" }, states: fromStateNames(state), labels },
+        callFor(request),
+      );
+      return { sandboxes: sandboxes.map(toSandbox), next_cursor: nextCursor || null };
+    },
+  );
+
+  app.get(
+    "/sandboxes/:sandbox_id",
+    {
+      config: { rules: { credential: "any", workspace: "header", errors: ["sandbox_not_found"] } },
+      schema: {
+        tags,
+        summary: "Read a sandbox",
+        description: "A name means the live sandbox of that name, else the newest ended one.",
+        headers: WorkspaceHeaders,
+        params: SandboxParams,
+        response: { 200: Sandbox },
+      },
+    },
+    async (request) => {
+      const idOrName = sandboxIdOf(request.params.sandbox_id);
+      const { sandbox: found } = await sandbox.getSandbox({ idOrName }, callFor(request));
+      return toSandbox(present(found));
+    },
+  );
+
+  app.delete(
+    "/sandboxes/:sandbox_id",
+    {
+      config: { rules: { credential: "any", workspace: "header", errors: ["sandbox_not_found"] } },
+      schema: {
+        tags,
+        summary: "Stop a sandbox",
+        description: "Good in every state, again and again.",
+        headers: WorkspaceHeaders,
+        params: SandboxParams,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      await sandbox.stopSandbox({ idOrName: sandboxIdOf(request.params.sandbox_id) }, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+}
+
+/** The id or name of a sandbox as the contract takes it. */
+export function sandboxIdOf(idOrName: string): string {
+  return opaqueId(idOrName, new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox."));
+}
+
+/**
+ * The labels of a query whose items were checked to have a colon; the value may have more of them. Undefined: they ask for
+ * two values of one label, which no sandbox has.
+ */
+function parseLabels(labels: readonly string[] | undefined): Record<string, string> | undefined {
+  const wanted = new Map<string, string>();
+  for (const label of labels ?? []) {
+    const colon = label.indexOf(":");
+    const [key, value] = [label.slice(0, colon), label.slice(colon + 1)];
+    if ((wanted.get(key) ?? value) !== value) return undefined;
+    wanted.set(key, value);
+  }
+  return Object.fromEntries(wanted);
+}
+
+/** The next step for what made a sandbox fail, by its `state_reason`. */
+const failureHints: Record<string, string> = {
+  image_pull_unauthorized: "Give the image a registry credential that may pull it (POST /registries, `registry_id`).",
+  image_not_found_in_registry: "Check the image's name and tag: the registry has no such image.",
+  registry_unreachable: "The registry did not answer; check its address, or try again later.",
+  pull_timeout: "The pull took too long; try again, or use a smaller image.",
+  start_failed: "The container could not be started; check the image's command and platform.",
+  out_of_memory: "The container ran out of memory; raise the image's `memory_mb`.",
+  readiness_timeout: "The container ran but never became ready; check `readiness_port` and the logs.",
+  exited: "The container's process ended; read its logs with GET /sandbox/monitoring/{sandbox_id}.",
+};
+
+/** The sandbox when it is ready; otherwise what keeps it from being so, as an error. */
+function requireReady(sandbox: SandboxMessage): SandboxMessage {
+  switch (sandbox.state) {
+    case SandboxState.READY:
+      return sandbox;
+    case SandboxState.FAILED:
+      throw new DomainError(
+        "PROVISIONING_FAILED",
+        `The sandbox failed (${sandbox.stateReason})${sandbox.message ? `: ${sandbox.message}` : "."}`,
+        { hint: failureHints[sandbox.stateReason] },
+      );
+    case SandboxState.STOPPING:
+    case SandboxState.STOPPED:
+      throw new DomainError("CONFLICT", `The sandbox was stopped (${sandbox.stateReason}).`, {
+        hint: "Provision another one with POST /sandboxes/provision.",
+      });
+    default:
+      throw new DomainError("SANDBOX_NOT_READY", "The sandbox is still provisioning.");
+  }
+}

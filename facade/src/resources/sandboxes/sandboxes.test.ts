@@ -1,0 +1,368 @@
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { get, type IncomingMessage } from "node:http";
+import { callOf } from "@sandgate/kit/rpc/context";
+import { DomainError, invalid } from "@sandgate/kit/rpc/errors";
+import { Role } from "@sandgate/proto/common/v1/access";
+import type { ListSandboxesRequest, ProvisionSandboxRequest } from "@sandgate/proto/sandbox/v1/sandbox";
+import { SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
+import {
+  LogStream,
+  type QueryTelemetryRequest,
+  type TailTelemetryRequest,
+} from "@sandgate/proto/telemetry/v1/telemetry";
+import { afterAll, beforeAll, beforeEach, expect, it } from "vitest";
+import { at, openTestPlatform, sandboxMessage, type TestPlatform, userId, workspaceId } from "../../test-platform.ts";
+
+let platform: TestPlatform;
+let url: string;
+let sessionId: string;
+let headers: Record<string, string>;
+let asked: {
+  provision?: ProvisionSandboxRequest;
+  list?: ListSandboxesRequest;
+  query?: QueryTelemetryRequest;
+  tail?: TailTelemetryRequest;
+  waitTimeoutMs?: number | undefined;
+};
+/** What the next wait answers with; a function is given the call's signal. */
+let wait: (signal: AbortSignal) => Promise<ReturnType<typeof sandboxMessage>>;
+
+async function open(): Promise<TestPlatform> {
+  return openTestPlatform({
+    env: { SANDGATE_RATE_LIMIT: "10000" },
+    handlers: {
+      sandbox: {
+        provisionSandbox: (request) => {
+          asked.provision = request;
+          return { sandbox: { ...sandboxMessage(SandboxState.PROVISIONING), labels: request.labels } };
+        },
+        listSandboxes: (request) => {
+          asked.list = request;
+          return { sandboxes: [sandboxMessage()], nextCursor: "" };
+        },
+        getSandbox: ({ idOrName }) => {
+          if (idOrName !== "box") throw new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox.");
+          return { sandbox: sandboxMessage() };
+        },
+        waitSandboxes: async (_request, context) => {
+          asked.waitTimeoutMs = callOf(context).timeoutMs();
+          return { sandboxes: [await wait(context.signal)] };
+        },
+      },
+      telemetry: {
+        queryTelemetry: (request) => {
+          asked.query = request;
+          return {
+            logs: [{ timestamp: at, stream: LogStream.STDERR, log: "line" }],
+            metrics: [{ timestamp: at, cpuUsage: 1.5, memoryUsage: 4096 }],
+          };
+        },
+        async *tailTelemetry(request, context) {
+          asked.tail = request;
+          if (request.position === "bad") throw invalid("header.last-event-id", "is not an id that this stream gave");
+          yield {
+            position: "p1",
+            row: { case: "log", value: { timestamp: at, stream: LogStream.STDOUT, log: "a\nb" } },
+          };
+          yield { position: "p2", row: { case: "metric", value: { timestamp: at, cpuUsage: 1, memoryUsage: 2 } } };
+          await once(context.signal, "abort");
+        },
+      },
+    },
+  });
+}
+
+beforeAll(async () => {
+  platform = await open();
+  url = await platform.listen();
+});
+afterAll(() => platform.close());
+beforeEach(async () => {
+  asked = {};
+  // A session of its own for each test, since some end it.
+  sessionId = randomUUID();
+  headers = {
+    authorization: `Bearer ${await platform.signAccessToken({ sid: sessionId })}`,
+    "x-workspace-id": workspaceId,
+  };
+});
+
+const post = (url: string, payload: object) => platform.app.inject({ method: "POST", url, headers, payload });
+
+it("provisions, and answers the whole record", async () => {
+  const response = await post("/sandboxes/provision", { image_id: "image-1", labels: { team: "a", "x\ny": "" } });
+  expect(response.statusCode).toBe(201);
+  expect(asked.provision).toMatchObject({ imageId: "image-1", name: "", labels: { team: "a", "x\ny": "" } });
+  const time = "2026-05-28T20:26:40.123Z";
+  expect(response.json()).toEqual({
+    id: "01900000-0000-7000-8000-0000000000aa",
+    name: "box",
+    workspace_id: workspaceId,
+    image_id: "image-1",
+    image: "registry.test/app:1",
+    image_digest: null,
+    state: "provisioning",
+    state_reason: null,
+    message: null,
+    exit_code: null,
+    labels: { team: "a", "x\ny": "" },
+    memory_mb: 512,
+    readiness_port: null,
+    ttl_seconds: null,
+    created_by: userId,
+    created_at: time,
+    updated_at: time,
+    ready_at: null,
+    expires_at: null,
+    stopped_at: null,
+    timeline: [{ phase: "accepted", at: time }],
+  });
+});
+
+it("reports bad names and labels, and an unknown image by any id", async () => {
+  const labels = { good: "x", bad: 1, ["k".repeat(64)]: "x" };
+  const response = await post("/sandboxes/provision", { image_id: "i", name: "Not-", labels });
+  expect(response.json().error.details.map(({ field }: { field: string }) => field)).toEqual([
+    "body.name",
+    "body.labels",
+    "body.labels.bad",
+  ]);
+  for (const image_id of ["", "x".repeat(129)]) {
+    expect((await post("/sandboxes/provision", { image_id })).json().error.code).toBe("image_not_found");
+  }
+});
+
+it("lists by states and labels", async () => {
+  const url = "/sandboxes?state=ready,failed&label=a:b:c&label=d:";
+  const response = await platform.app.inject({ url, headers });
+  expect(response.json()).toMatchObject({ sandboxes: [{ name: "box" }], next_cursor: null });
+  expect(asked.list?.states).toEqual([SandboxState.READY, SandboxState.FAILED]);
+  expect(asked.list?.labels).toEqual({ a: "b:c", d: "" });
+  expect(asked.list?.page).toMatchObject({ limit: 100, cursor: "" });
+  const refused = await platform.app.inject({ url: "/sandboxes?state=ready,gone&label=x", headers });
+  expect(refused.json().error.details.map(({ field }: { field: string }) => field)).toEqual([
+    "query.state",
+    "query.label",
+  ]);
+});
+
+it.each([
+  [sandboxMessage(), 200, undefined],
+  [sandboxMessage(SandboxState.PROVISIONING), 409, "sandbox_not_ready"],
+  [sandboxMessage(SandboxState.FAILED), 502, "provisioning_failed"],
+  [sandboxMessage(SandboxState.STOPPING), 409, "conflict"],
+  [sandboxMessage(SandboxState.STOPPED), 409, "conflict"],
+])("answers a wait that ends with %#", async (sandbox, status, code) => {
+  wait = async () => ({ ...sandbox, stateReason: "image_not_found_in_registry", message: "no app:1 there" });
+  const response = await post("/sandboxes/wait", { sandbox_id: "box", timeout_seconds: 7 });
+  expect(response.statusCode).toBe(status);
+  expect(response.json().error?.code).toBe(code);
+  if (code === "provisioning_failed") {
+    expect(response.json().error.message).toContain("no app:1 there");
+    expect(response.json().error.hint).toContain("name and tag");
+  }
+  expect(asked.waitTimeoutMs).toBeGreaterThan(11_000);
+  expect(asked.waitTimeoutMs).toBeLessThanOrEqual(12_000);
+});
+
+it("ends a wait whose client goes away", async () => {
+  const client = new AbortController();
+  const ended = new Promise<void>((resolve) => {
+    wait = async (signal) => {
+      client.abort();
+      await once(signal, "abort");
+      resolve();
+      return sandboxMessage();
+    };
+  });
+  const request = fetch(`${url}/sandboxes/wait`, {
+    method: "POST",
+    headers: { ...headers, "content-type": "application/json" },
+    body: JSON.stringify({ sandbox_id: "box" }),
+    signal: client.signal,
+  });
+  await expect(request).rejects.toThrow();
+  await ended;
+});
+
+it("tells nothing at the end of a wait to who has lost access meanwhile", async () => {
+  wait = async () => {
+    platform.state.role = Role.UNSPECIFIED;
+    platform.bus.signal("workspace.membership", `${workspaceId} ${userId}`);
+    return sandboxMessage();
+  };
+  const removed = await post("/sandboxes/wait", { sandbox_id: "box" });
+  platform.state.role = Role.OWNER;
+  platform.bus.signal("workspace.membership", `${workspaceId} ${userId}`);
+  expect(removed.json().error.code).toBe("workspace_forbidden");
+
+  wait = async () => {
+    platform.bus.signal("identity.sessions.ended", sessionId);
+    return sandboxMessage();
+  };
+  expect((await post("/sandboxes/wait", { sandbox_id: "box" })).json().error.code).toBe("invalid_token");
+});
+
+it("ends a wait with the membership and with the session, and says why", async () => {
+  const waiting = (lose: () => void) => {
+    wait = async (signal) => {
+      lose();
+      await once(signal, "abort");
+      return sandboxMessage();
+    };
+    return post("/sandboxes/wait", { sandbox_id: "box", timeout_seconds: 240 });
+  };
+  const removed = await waiting(() => {
+    platform.state.role = Role.UNSPECIFIED;
+  });
+  platform.state.role = Role.OWNER;
+  platform.bus.signal("workspace.membership", `${workspaceId} *`);
+  expect(removed.json().error.code).toBe("workspace_forbidden");
+
+  const signedOut = await waiting(() => platform.bus.signal("identity.sessions.ended", sessionId));
+  expect(signedOut.json().error.code).toBe("invalid_token");
+});
+
+it("reports labels that are too many once, not each of them", async () => {
+  const labels = Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`l${i}`, i]));
+  const { error } = (await post("/sandboxes/provision", { image_id: "i", labels })).json();
+  expect(error.details).toEqual([{ field: "body.labels", issue: "must have 64 entries or fewer" }]);
+});
+
+it("caps the open waits of a credential", async () => {
+  const waiting: (() => void)[] = [];
+  const all = new Promise<void>((resolve) => {
+    wait = () =>
+      new Promise((answer) => {
+        waiting.push(() => answer(sandboxMessage()));
+        if (waiting.length === 100) resolve();
+      });
+  });
+  const open = Array.from({ length: 100 }, () => post("/sandboxes/wait", { sandbox_id: "box" }));
+  await all;
+  const refused = await post("/sandboxes/wait", { sandbox_id: "box" });
+  expect(refused.statusCode).toBe(429);
+  expect(refused.headers["retry-after"]).toBe("1");
+  for (const answer of waiting) answer();
+  expect((await Promise.all(open)).every(({ statusCode }) => statusCode === 200)).toBe(true);
+  wait = async () => sandboxMessage();
+  expect((await post("/sandboxes/wait", { sandbox_id: "box" })).statusCode).toBe(200);
+});
+
+it("reads logs and metrics with the sandbox's id and name", async () => {
+  const response = await platform.app.inject({
+    url: "/sandbox/monitoring/box?since=2026-01-01T00:00:00&until=&stream=&limit=5&include=logs",
+    headers,
+  });
+  expect(response.json()).toEqual({
+    sandbox_id: "01900000-0000-7000-8000-0000000000aa",
+    sandbox_name: "box",
+    logs: [{ timestamp: "2026-05-28T20:26:40.123456Z", stream: "stderr", log: "line" }],
+    metrics: [{ timestamp: "2026-05-28T20:26:40.123Z", cpu_usage: 1.5, memory_usage: 4096 }],
+  });
+  expect(asked.query).toMatchObject({
+    sandboxId: "01900000-0000-7000-8000-0000000000aa",
+    since: { seconds: 1_767_225_600n },
+    limit: 5,
+    stream: LogStream.UNSPECIFIED,
+    includeLogs: true,
+    includeMetrics: false,
+  });
+});
+
+it.each([
+  ["since=2026-01-01", ["query.since"]],
+  ["since=2026-01-02T00:00:00Z&until=2026-01-02T00:00:00Z", ["query.since"]],
+  ["since=2100-01-01T00:00:00Z", ["query.since"]],
+  ["limit=0&since=2026-01-03T00:00:00Z&until=2026-01-02T00:00:00Z", ["query.limit", "query.since"]],
+  ["limit=10001", ["query.limit"]],
+  ["stream=both", ["query.stream"]],
+  ["include=", ["query.include"]],
+  ["include=logs,traces", ["query.include"]],
+])("refuses the window %s", async (query, fields) => {
+  const response = await platform.app.inject({ url: `/sandbox/monitoring/box?${query}`, headers });
+  expect(response.json().error.details.map(({ field }: { field: string }) => field)).toEqual(fields);
+});
+
+it("finds no sandbox by a name nobody has", async () => {
+  for (const url of ["/sandbox/monitoring/x", "/sandbox/monitoring/x/stream", `/sandboxes/${"x".repeat(200)}`]) {
+    const response = await platform.app.inject({ url, headers });
+    expect(response.statusCode).toBe(404);
+    expect(response.json().error.code).toBe("sandbox_not_found");
+  }
+});
+
+/** Opens a stream and collects what arrives. */
+async function follow(extra: Record<string, string> = {}, base = url) {
+  const [response]: IncomingMessage[] = await once(
+    get(`${base}/sandbox/monitoring/box/stream`, { headers: { ...headers, ...extra }, agent: false }),
+    "response",
+  );
+  if (!response) throw new Error("no response");
+  let text = "";
+  response.setEncoding("utf8").on("data", (chunk: string) => {
+    text += chunk;
+  });
+  return { response, text: () => text, ended: once(response, "close") };
+}
+
+it("streams rows as events, and resumes after the last one", async () => {
+  const { response, text } = await follow({ "last-event-id": "p0" });
+  expect(response.headers["content-type"]).toBe("text/event-stream; charset=utf-8");
+  expect(response.headers["x-request-id"]).toBeDefined();
+  expect(response.headers["ratelimit-limit"]).toBe("10000");
+  while (!text().includes("memory_usage")) await once(response, "data");
+  expect(text()).toContain(
+    'id: p1\nevent: log\ndata: {"timestamp":"2026-05-28T20:26:40.123456Z","stream":"stdout","log":"a\\nb"}\n\n',
+  );
+  expect(text()).toContain("id: p2\nevent: metric\n");
+  expect(asked.tail).toMatchObject({ position: "p0", includeLogs: true, includeMetrics: true });
+  response.destroy();
+});
+
+it("refuses to resume after an id that no stream gave", async () => {
+  const url = "/sandbox/monitoring/box/stream";
+  const response = await platform.app.inject({ url, headers: { ...headers, "last-event-id": "bad" } });
+  expect(response.statusCode).toBe(422);
+  expect(response.json().error.details[0].field).toBe("header.last-event-id");
+});
+
+it("ends a stream with the session", async () => {
+  const { ended } = await follow();
+  platform.bus.signal("identity.sessions.ended", sessionId);
+  await ended;
+});
+
+it("ends a stream with the membership", async () => {
+  const { ended } = await follow();
+  platform.state.role = Role.UNSPECIFIED;
+  await ended;
+  platform.state.role = Role.OWNER;
+  platform.bus.signal("workspace.membership", `${workspaceId} *`);
+});
+
+it("answers HEAD for a stream without opening one", async () => {
+  const response = await platform.app.inject({ method: "HEAD", url: "/sandbox/monitoring/box/stream", headers });
+  expect(response.statusCode).toBe(200);
+  expect(response.headers["content-type"]).toBe("text/event-stream; charset=utf-8");
+  expect(asked.tail).toBeUndefined();
+});
+
+it("ends waits and streams at once when it drains, is not ready then, and answers the rest", async () => {
+  const draining = await open();
+  const headers = { authorization: `Bearer ${await draining.signAccessToken()}`, "x-workspace-id": workspaceId };
+  const { ended } = await follow(headers, await draining.listen());
+  wait = async (signal) => {
+    void draining.drain();
+    if (!signal.aborted) await once(signal, "abort");
+    return sandboxMessage(SandboxState.PROVISIONING);
+  };
+  const payload = { sandbox_id: "box" };
+  const waited = await draining.app.inject({ method: "POST", url: "/sandboxes/wait", headers, payload });
+  expect(waited.json().error.code).toBe("sandbox_not_ready");
+  await ended;
+  expect((await draining.app.inject("/readyz")).json().error.code).toBe("upstream_error");
+  expect((await draining.app.inject({ url: "/sandboxes/box", headers })).statusCode).toBe(200);
+  await draining.close();
+});

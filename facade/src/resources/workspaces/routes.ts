@@ -1,0 +1,114 @@
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { enterWorkspaceById } from "../../pipeline/admission.ts";
+import { present, toWorkspace } from "../../mapping.ts";
+import { callFor, signedInOf } from "../../pipeline/request-context.ts";
+import type { App, RouteContext } from "../../pipeline/route.ts";
+import {
+  CreatingHeaders,
+  NoContent,
+  PageQuery,
+  Workspace,
+  WorkspaceBody,
+  WorkspaceList,
+  WorkspaceParams,
+} from "../../schemas.ts";
+
+const tags = ["Workspaces"];
+
+export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: RouteContext): void {
+  app.get(
+    "/workspaces",
+    {
+      config: { rules: { credential: "any" } },
+      schema: {
+        tags,
+        summary: "List your workspaces",
+        description: "Everybody gets a personal workspace. A token that is bound to a workspace sees that one alone.",
+        querystring: PageQuery,
+        response: { 200: WorkspaceList },
+      },
+    },
+    async (request) => {
+      const { boundTo } = signedInOf(request);
+      if (boundTo !== undefined) {
+        await enterWorkspaceById(scope, request, boundTo);
+        const { workspace: only } = await workspace.getWorkspace({}, callFor(request));
+        return { workspaces: only ? [toWorkspace(only, request.inWorkspace?.role)] : [], next_cursor: null };
+      }
+      const { workspaces, nextCursor } = await workspace.listWorkspaces({ page: request.query }, callFor(request));
+      return { workspaces: workspaces.map((each) => toWorkspace(each)), next_cursor: nextCursor || null };
+    },
+  );
+
+  app.post(
+    "/workspaces",
+    {
+      config: { rules: { credential: "any", errors: ["workspace_forbidden", "conflict"] } },
+      schema: {
+        tags,
+        summary: "Create a workspace",
+        description: "The caller becomes its owner.",
+        headers: CreatingHeaders,
+        body: WorkspaceBody,
+        response: { 201: Workspace },
+      },
+    },
+    async (request, reply) => {
+      if (signedInOf(request).boundTo !== undefined) {
+        throw new DomainError("WORKSPACE_FORBIDDEN", "The API token is bound to one workspace.", {
+          hint: "Use a credential that is not bound to a workspace.",
+        });
+      }
+      const { workspace: created } = await workspace.createWorkspace({ name: request.body.name }, callFor(request));
+      return reply.code(201).send(toWorkspace(present(created), "owner"));
+    },
+  );
+
+  app.get(
+    "/workspaces/:workspace_id",
+    {
+      config: { rules: { credential: "any", workspace: "path" } },
+      schema: { tags, summary: "Read a workspace", params: WorkspaceParams, response: { 200: Workspace } },
+    },
+    async (request) => {
+      const { workspace: found } = await workspace.getWorkspace({}, callFor(request));
+      return toWorkspace(present(found), request.inWorkspace?.role);
+    },
+  );
+
+  app.put(
+    "/workspaces/:workspace_id",
+    {
+      config: { rules: { credential: "any", workspace: "path", role: "admin" } },
+      schema: {
+        tags,
+        summary: "Rename a workspace",
+        params: WorkspaceParams,
+        body: WorkspaceBody,
+        response: { 200: Workspace },
+      },
+    },
+    async (request) => {
+      const { workspace: updated } = await workspace.updateWorkspace({ name: request.body.name }, callFor(request));
+      return toWorkspace(present(updated), request.inWorkspace?.role);
+    },
+  );
+
+  app.delete(
+    "/workspaces/:workspace_id",
+    {
+      config: { rules: { credential: "any", workspace: "path", role: "owner", listedErrors: true } },
+      schema: {
+        tags,
+        summary: "Delete a workspace",
+        description: "Removes the workspace, its members and everything in it.",
+        params: WorkspaceParams,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      await workspace.deleteWorkspace({}, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+}

@@ -1,0 +1,89 @@
+import type { Call } from "@sandgate/kit/rpc/context";
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { newId } from "@sandgate/kit/base/ids";
+import { userCreated } from "../events.ts";
+import { composeNameTaken, composeVerification, type MailQueue } from "../mail/mail.ts";
+import { newPassword, type PasswordHasher } from "./passwords.ts";
+import type { IdentityStore, NewVerification } from "../store/store.ts";
+import { hashSecret, newSecret } from "./tokens.ts";
+import { usernameKey, VERIFICATION_SECONDS } from "./users.ts";
+
+/** How users come to be. */
+export interface Accounts {
+  /** Throws FORBIDDEN when registration is closed, RATE_LIMITED when too many passwords wait to be hashed. */
+  register(request: { username: string; password: string }, call: Call): Promise<void>;
+  /** Throws INVALID_TOKEN for an unknown, used or expired token. */
+  verifyEmail(token: string): Promise<void>;
+  resendVerification(username: string): Promise<void>;
+  /** Creates the operator of a new installation; undefined when there is one. A password not given is made up. */
+  createFirstOperator(username: string, password: string | undefined): Promise<{ password: string } | undefined>;
+}
+
+export function createAccounts(o: {
+  store: IdentityStore;
+  hasher: PasswordHasher;
+  mails: MailQueue;
+  publicUrl: string;
+  registration: "open" | "closed";
+  now: () => number;
+}): Accounts {
+  const { store, hasher, mails, publicUrl, now } = o;
+
+  function newVerification(username: string): NewVerification {
+    const token = newSecret();
+    return {
+      tokenHash: hashSecret(token),
+      expiresAt: now() + VERIFICATION_SECONDS * 1000,
+      mail: mails.seal(composeVerification({ to: username, publicUrl, token })),
+    };
+  }
+
+  return {
+    async register({ username, password }, call) {
+      if (o.registration === "closed") {
+        throw new DomainError("FORBIDDEN", "Registration is closed on this server.", {
+          hint: "Ask an operator of this server for an account.",
+        });
+      }
+      // All of this happens for a taken name too, so that neither the answer nor its time tells.
+      const id = newId(now());
+      await store.registerUser({
+        id,
+        username,
+        usernameKey: usernameKey(username),
+        passwordHash: await hasher.hash(password),
+        createdAt: now(),
+        verification: newVerification(username),
+        noticeMail: mails.seal(composeNameTaken({ to: username, publicUrl })),
+        events: [userCreated(id, call)],
+      });
+      mails.wake();
+    },
+
+    async verifyEmail(token) {
+      if (await store.verifyEmail(hashSecret(token), now())) return;
+      throw new DomainError("INVALID_TOKEN", "The link is not valid, was used already or has expired.", {
+        hint: "Ask for another mail with POST /auth/resend-verification.",
+      });
+    },
+
+    async resendVerification(username) {
+      if (await store.renewVerification(usernameKey(username), newVerification(username), now())) mails.wake();
+    },
+
+    async createFirstOperator(username, given) {
+      if (await store.hasOperator()) return undefined;
+      const password = given ?? newPassword();
+      const id = newId(now());
+      const created = await store.createFirstOperator({
+        id,
+        username,
+        usernameKey: usernameKey(username),
+        passwordHash: await hasher.hash(password),
+        createdAt: now(),
+        events: [userCreated(id, undefined)],
+      });
+      return created ? { password } : undefined;
+    },
+  };
+}

@@ -1,0 +1,113 @@
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { newId } from "@sandgate/kit/base/ids";
+import { signalSessionEnded } from "../events.ts";
+import type { PasswordHasher } from "./passwords.ts";
+import {
+  ACCESS_TOKEN_SECONDS,
+  ENDED_SESSION_MS,
+  REFRESH_TOKEN_SECONDS,
+  refreshTokenExpiry,
+  SESSION_SECONDS,
+  successorOf,
+} from "./sessions.ts";
+import type { SigningKeys } from "./signing-keys.ts";
+import type { IdentityStore } from "../store/store.ts";
+import { hashSecret, newSecret } from "./tokens.ts";
+import { usernameKey } from "./users.ts";
+
+interface SessionTokens {
+  accessToken: string;
+  refreshToken: string;
+  expiresInSeconds: number;
+  refreshExpiresInSeconds: number;
+}
+
+/** How sessions begin, go on and end. */
+export interface Sessions {
+  /** Throws INVALID_CREDENTIALS, EMAIL_NOT_VERIFIED after a right password only, or RATE_LIMITED. */
+  signIn(username: string, password: string): Promise<SessionTokens>;
+  /** Throws INVALID_TOKEN. */
+  refresh(refreshToken: string): Promise<SessionTokens>;
+  signOut(refreshToken: string): Promise<void>;
+  /** Those whose access tokens may not have expired yet. */
+  listEnded(): Promise<string[]>;
+}
+
+export function createSessions(o: {
+  store: IdentityStore;
+  hasher: PasswordHasher;
+  keys: SigningKeys;
+  bus: EventBus;
+  now: () => number;
+}): Sessions {
+  const { store, hasher, keys, bus, now } = o;
+
+  return {
+    async signIn(username, password) {
+      const found = await store.findSignIn(usernameKey(username));
+      const right = await hasher.verify(password, found?.passwordHash);
+      if (!found || !right) throw new DomainError("INVALID_CREDENTIALS", "The user name or the password is wrong.");
+      const { user } = found;
+      if (!user.verified) {
+        throw new DomainError("EMAIL_NOT_VERIFIED", "The e-mail address has not been verified yet.", {
+          hint: "Follow the link in the mail, or ask for another one with POST /auth/resend-verification.",
+        });
+      }
+      const createdAt = now();
+      const id = newId(createdAt);
+      const expiresAt = createdAt + SESSION_SECONDS * 1000;
+      const refreshToken = newSecret();
+      await store.createSession({
+        id,
+        userId: user.id,
+        createdAt,
+        expiresAt,
+        refreshTokenHash: hashSecret(refreshToken),
+        refreshTokenExpiresAt: refreshTokenExpiry({ expiresAt }, createdAt),
+      });
+      return {
+        accessToken: await keys.signAccessToken({ userId: user.id, sessionId: id, operator: user.operator }),
+        refreshToken,
+        expiresInSeconds: ACCESS_TOKEN_SECONDS,
+        refreshExpiresInSeconds: REFRESH_TOKEN_SECONDS,
+      };
+    },
+
+    async refresh(presented) {
+      const presentedHash = hashSecret(presented);
+      const sessionId = await store.findSessionOf(presentedHash);
+      if (sessionId === undefined) throw badRefreshToken();
+      const successor = successorOf(presented, sessionId, keys.refreshKey());
+      const presentedAt = now();
+      const refreshed = await store.rotateRefreshToken(presentedHash, hashSecret(successor), presentedAt);
+      switch (refreshed.outcome) {
+        case "reused":
+          signalSessionEnded(bus, refreshed.sessionId);
+          throw badRefreshToken();
+        case "bad":
+          throw badRefreshToken();
+        case "refreshed":
+          return {
+            accessToken: await keys.signAccessToken(refreshed),
+            refreshToken: successor,
+            expiresInSeconds: ACCESS_TOKEN_SECONDS,
+            refreshExpiresInSeconds: Math.max(0, Math.floor((refreshed.refreshTokenExpiresAt - presentedAt) / 1000)),
+          };
+      }
+    },
+
+    async signOut(refreshToken) {
+      const ended = await store.endSessionOf(hashSecret(refreshToken), now());
+      if (ended !== undefined) signalSessionEnded(bus, ended);
+    },
+
+    listEnded: () => store.listSessionsEndedSince(now() - ENDED_SESSION_MS),
+  };
+}
+
+function badRefreshToken(): DomainError {
+  return new DomainError("INVALID_TOKEN", "The refresh token is not valid, was used already or has expired.", {
+    hint: "Sign in again.",
+  });
+}

@@ -1,0 +1,146 @@
+import { randomBytes } from "node:crypto";
+import { newId } from "@sandgate/kit/base/ids";
+import type { Keyring } from "@sandgate/kit/storage/sealing";
+import { type CryptoKey, exportJWK, generateKeyPair, importJWK, type JWK, SignJWT } from "jose";
+import { ACCESS_TOKEN_SECONDS } from "./sessions.ts";
+import type { IdentityStore, StoredKey } from "../store/store.ts";
+
+const ALGORITHM = "EdDSA";
+const DAY_MS = 24 * 3_600_000;
+/** A key signs for this long before another is made. */
+const KEY_LIFE_MS = 90 * DAY_MS;
+/** A new key is published for this long before it signs, so that every facade knows it by then. */
+const SETTLING_MS = 10 * 60_000;
+/** A replaced key stays published until the last token it signed has expired, and then some. */
+const REMOVAL_MS = DAY_MS;
+
+/** The moment at which a key takes over; the oldest there is has no one to wait for. */
+export function needsNewKey(keys: readonly Pick<StoredKey, "createdAt">[], now: number): boolean {
+  return keys.every((key) => key.createdAt <= now - KEY_LIFE_MS);
+}
+
+/** The newest key that has settled, else the oldest. */
+export function pickSigningKey<K extends Pick<StoredKey, "createdAt">>(keys: readonly K[], now: number): K | undefined {
+  const newestFirst = keys.toSorted((a, b) => b.createdAt - a.createdAt);
+  return newestFirst.find((key) => key.createdAt <= now - SETTLING_MS) ?? newestFirst.at(-1);
+}
+
+/** Keys whose successor has signed for so long that no good token of theirs is left. */
+export function findOutdatedKeys<K extends Pick<StoredKey, "createdAt">>(keys: readonly K[], now: number): K[] {
+  return keys.filter((key) =>
+    keys.some((other) => other.createdAt > key.createdAt && other.createdAt + SETTLING_MS + REMOVAL_MS <= now),
+  );
+}
+
+interface AccessClaims {
+  userId: string;
+  sessionId: string;
+  operator: boolean;
+}
+
+export interface SigningKeys {
+  /** What session tokens say in `iss` and `aud`. */
+  readonly issuer: string;
+  readonly audience: string;
+  /** A JWT of RFC 9068's type with `sid` (session) and `op` (operator), good for 300 seconds. */
+  signAccessToken(claims: AccessClaims): Promise<string>;
+  /** The key that derives the successors of refresh tokens. */
+  refreshKey(): Uint8Array;
+  /** A JWK Set (RFC 7517) of every public key that a good token may be signed with. */
+  publicJwks(): Promise<{ keys: JWK[] }>;
+  /** Takes over the keys that other replicas made, makes one when it is time, and removes outdated ones. */
+  maintain(): Promise<void>;
+}
+
+/** Opens the service's keys and makes the first ones. Private parts leave the process only sealed. */
+export async function openSigningKeys(options: {
+  store: Pick<IdentityStore, "addKey" | "listKeys" | "removeKeys">;
+  keyring: Keyring;
+  issuer: string;
+  audience: string;
+  now: () => number;
+}): Promise<SigningKeys> {
+  const { store, keyring, issuer, audience, now } = options;
+  const opened = new Map<string, CryptoKey>();
+  let sessionKeys: StoredKey[] = [];
+  let refreshKey: Uint8Array | undefined;
+
+  const place = (id: string) => ({ service: "identity", table: "keys", record: id });
+
+  async function makeSessionKey(): Promise<StoredKey> {
+    const id = newId(now());
+    const pair = await generateKeyPair(ALGORITHM, { extractable: true });
+    const [privateJwk, publicJwk] = await Promise.all([exportJWK(pair.privateKey), exportJWK(pair.publicKey)]);
+    return {
+      id,
+      use: "session",
+      publicJwk: JSON.stringify({ ...publicJwk, kid: id, alg: ALGORITHM, use: "sig" }),
+      sealed: keyring.seal(Buffer.from(JSON.stringify(privateJwk)), place(id)),
+      createdAt: now(),
+    };
+  }
+
+  function makeRefreshKey(): StoredKey {
+    const id = newId(now());
+    return {
+      id,
+      use: "refresh",
+      publicJwk: "",
+      sealed: keyring.seal(randomBytes(32), place(id)),
+      createdAt: now(),
+    };
+  }
+
+  async function maintain(): Promise<void> {
+    const before = await store.listKeys();
+    if (!before.some((key) => key.use === "refresh")) await store.addKey(makeRefreshKey(), 0);
+    const session = before.filter((key) => key.use === "session");
+    if (needsNewKey(session, now())) await store.addKey(await makeSessionKey(), now() - KEY_LIFE_MS);
+    const outdated = findOutdatedKeys(session, now());
+    if (outdated.length > 0) await store.removeKeys(outdated.map((key) => key.id));
+
+    const keys = await store.listKeys();
+    sessionKeys = keys.filter((key) => key.use === "session");
+    const stored = keys.find((key) => key.use === "refresh");
+    if (stored && !refreshKey) refreshKey = keyring.open(stored.sealed, place(stored.id));
+  }
+
+  async function openPrivateKey(key: StoredKey): Promise<CryptoKey> {
+    const known = opened.get(key.id);
+    if (known) return known;
+    const jwk: JWK = JSON.parse(Buffer.from(keyring.open(key.sealed, place(key.id))).toString());
+    const imported = await importJWK(jwk, ALGORITHM);
+    if (imported instanceof Uint8Array) throw new Error(`The signing key ${key.id} is not an asymmetric one.`);
+    opened.set(key.id, imported);
+    return imported;
+  }
+
+  await maintain();
+
+  return {
+    issuer,
+    audience,
+    maintain,
+    async signAccessToken({ userId, sessionId, operator }) {
+      const key = pickSigningKey(sessionKeys, now());
+      if (!key) throw new Error("There is no key to sign session tokens with.");
+      const issuedAt = Math.floor(now() / 1000);
+      return new SignJWT({ sid: sessionId, op: operator })
+        .setProtectedHeader({ alg: ALGORITHM, kid: key.id, typ: "at+jwt" })
+        .setIssuer(issuer)
+        .setAudience(audience)
+        .setSubject(userId)
+        .setIssuedAt(issuedAt)
+        .setExpirationTime(issuedAt + ACCESS_TOKEN_SECONDS)
+        .sign(await openPrivateKey(key));
+    },
+    refreshKey() {
+      if (!refreshKey) throw new Error("There is no key to derive refresh tokens with.");
+      return refreshKey;
+    },
+    async publicJwks() {
+      const keys = await store.listKeys();
+      return { keys: keys.filter((key) => key.use === "session").map((key): JWK => JSON.parse(key.publicJwk)) };
+    },
+  };
+}

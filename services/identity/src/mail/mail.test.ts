@@ -1,0 +1,162 @@
+import { once } from "node:events";
+import { mkdtemp, readdir, readFile, rm, stat } from "node:fs/promises";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createLogger } from "@sandgate/kit/base/logging";
+import { openKeyring } from "@sandgate/kit/storage/sealing";
+import { SMTPServer } from "smtp-server";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import {
+  composeNameTaken,
+  composeVerification,
+  createFileTransport,
+  createMailQueue,
+  createSmtpTransport,
+  type Mail,
+  type MailTransport,
+  retryDelayMs,
+} from "./mail.ts";
+import type { DueMail } from "../store/store.ts";
+
+const logger = createLogger({ service: "identity", level: "silent" });
+const token = "t".repeat(43);
+const mail = composeVerification({ to: "ann@example.com", publicUrl: "https://sandgate.example/api", token });
+const from = "Sandgate <sandgate@example.com>";
+
+/** Well beyond what a busy machine needs; nothing is measured by it. */
+const patient = { timeout: 60_000 };
+
+let folder: string;
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "sandgate-mail-"));
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+test("mails name the platform's address, and only a verification carries a token", () => {
+  expect(mail.text).toContain(`https://sandgate.example/api/auth/verify-email?token=${token}\n`);
+  expect(composeNameTaken({ to: "ann@example.com", publicUrl: "https://s" }).text).not.toContain("token");
+});
+
+test("without an SMTP server each mail is a file that only its owner reads, with the link in one piece", async () => {
+  const transport = createFileTransport({ folder: join(folder, "mail"), from, logger });
+  await transport.send("mail-1", mail);
+  await transport.send("mail-2", mail);
+  await transport.send("mail-2", mail);
+  expect((await readdir(join(folder, "mail"))).toSorted()).toEqual(["mail-1.eml", "mail-2.eml"]);
+  const file = join(folder, "mail", "mail-1.eml");
+  expect((await stat(file)).mode & 0o777).toBe(0o600);
+  const text = await readFile(file, "utf8");
+  expect(text).toMatch(/^To: ann@example.com$/m);
+  expect(text).toMatch(/^From: Sandgate <sandgate@example.com>$/m);
+  expect(text).toContain(`?token=${token}\n`);
+});
+
+test("with an SMTP server mails go there", async () => {
+  const received = Promise.withResolvers<{ to: string[]; text: string }>();
+  const server = new SMTPServer({
+    authOptional: true,
+    disabledCommands: ["STARTTLS", "AUTH"],
+    onData(stream, session, done) {
+      const chunks: Buffer[] = [];
+      stream.on("data", (chunk: Buffer) => chunks.push(chunk));
+      stream.on("end", () => {
+        const to = session.envelope.rcptTo.map(({ address }) => address);
+        received.resolve({ to, text: Buffer.concat(chunks).toString() });
+        done();
+      });
+    },
+  });
+  const listening = server.listen(0, "127.0.0.1");
+  await once(listening, "listening");
+  const address = listening.address();
+  if (address === null || typeof address === "string") throw new Error("The server has no port.");
+  const transport = createSmtpTransport({ url: `smtp://127.0.0.1:${address.port}`, from });
+  try {
+    await transport.send("mail-1", mail);
+    const { to, text } = await received.promise;
+    expect(to).toEqual(["ann@example.com"]);
+    expect(text).toContain(`?token=${token}\r\n`);
+    expect(text).toMatch(/^Message-ID: <mail-1@sandgate>\r$/m);
+  } finally {
+    transport.close();
+    await new Promise<void>((resolve) => server.close(resolve));
+  }
+});
+
+test("an SMTP server that can't be reached fails the sending", async () => {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  if (address === null || typeof address === "string") throw new Error("The server has no port.");
+  await new Promise((resolve) => server.close(resolve));
+  const transport = createSmtpTransport({ url: `smtp://127.0.0.1:${address.port}`, from });
+  await expect(transport.send("mail-1", mail)).rejects.toThrow("ECONNREFUSED");
+});
+
+test("a failed mail is tried again after a growing time of at most ten minutes", () => {
+  expect([0, 1, 2, 7, 50].map(retryDelayMs)).toEqual([5_000, 10_000, 20_000, 600_000, 600_000]);
+});
+
+describe("the mail queue", () => {
+  /** The store's part: what is due, and what became of it. */
+  function createShelf() {
+    const due: DueMail[] = [];
+    const log: string[] = [];
+    return {
+      due,
+      log,
+      takeDueMails: async () => due.splice(0),
+      finishMail: async (id: string) => void log.push(`finished ${id}`),
+      postponeMail: async (id: string, until: number) => void log.push(`postponed ${id} to ${until}`),
+    };
+  }
+
+  async function openQueue(send: MailTransport["send"]) {
+    const keyring = await openKeyring({ file: join(folder, "keys.json"), create: true });
+    const store = createShelf();
+    const transport: MailTransport = { send, close: () => undefined };
+    return { store, queue: createMailQueue({ store, keyring, transport, logger, now: () => 1000 }) };
+  }
+
+  test("sends what was sealed, and only then forgets it", async () => {
+    const sent: Mail[] = [];
+    const { store, queue } = await openQueue(async (_, sending) => void sent.push(sending));
+    const { id, sealed } = queue.seal(mail);
+    expect(Buffer.from(sealed).includes(token)).toBe(false);
+    store.due.push({ id, sealed, attempts: 0 });
+    queue.wake();
+    await vi.waitUntil(() => store.log.length > 0, patient);
+    expect(sent).toEqual([mail]);
+    expect(store.log).toEqual([`finished ${id}`]);
+    await queue.stop();
+  });
+
+  test("keeps what could not be sent for later and says so in its state", async () => {
+    const { store, queue } = await openQueue(async () => {
+      throw new Error("the server is down");
+    });
+    const { id, sealed } = queue.seal(mail);
+    store.due.push({ id, sealed, attempts: 1 });
+    queue.start();
+    await vi.waitUntil(() => store.log.length > 0, patient);
+    expect(store.log).toEqual([`postponed ${id} to 11000`]);
+    expect(queue.state()).toBe("the server is down");
+    await queue.stop();
+  });
+
+  test("stops after the mails on their way", async () => {
+    const sending = Promise.withResolvers<void>();
+    const { store, queue } = await openQueue(() => sending.promise);
+    store.due.push({ ...queue.seal(mail), attempts: 0 });
+    queue.wake();
+    const stopped = queue.stop();
+    sending.resolve();
+    await stopped;
+    expect(store.log).toHaveLength(1);
+    store.due.push({ ...queue.seal(mail), attempts: 0 });
+    queue.wake();
+    await queue.stop();
+    expect(store.due).toHaveLength(1);
+  });
+});

@@ -1,0 +1,419 @@
+import type { Claim } from "@sandgate/kit/rpc/idempotency";
+import { newId } from "@sandgate/kit/base/ids";
+import type { OpenedStore } from "@sandgate/kit/storage/open-store";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { cutoffsAt } from "../domain/retention.ts";
+import { REFRESH_TOKEN_SECONDS, SESSION_SECONDS } from "../domain/sessions.ts";
+import type { IdentityStore, NewApiToken, NewSession, Registration } from "./store.ts";
+import { hashSecret } from "../domain/tokens.ts";
+import { MAILS_PER_HOUR, usernameKey } from "../domain/users.ts";
+
+/** In the far future: MongoDB removes what has expired by its own clock. */
+const T0 = Date.UTC(2100, 0, 1);
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+
+const event = (subject: string) => ({ id: newId(), subject, bytes: new Uint8Array([1]) });
+const mail = (text: string) => ({ id: newId(), sealed: new Uint8Array(Buffer.from(text)) });
+const textOf = (bytes: Uint8Array) => Buffer.from(bytes).toString();
+
+/** What every store of identity does, whatever the database. `open` answers an empty one. */
+export function describeIdentityStore(name: string, open: () => Promise<OpenedStore<IdentityStore>>): void {
+  describe(`identity store on ${name}`, () => {
+    let opened: OpenedStore<IdentityStore>;
+    let store: IdentityStore;
+
+    beforeEach(async () => {
+      opened = await open();
+      store = opened.store;
+    });
+
+    afterEach(() => opened.close());
+
+    const subjects = async () => (await opened.outbox.unsent(100)).map(({ subject }) => subject);
+
+    function registration(username: string, more: Partial<Registration> & { link?: string } = {}): Registration {
+      const { link = newId(), createdAt = T0, ...rest } = more;
+      return {
+        id: newId(),
+        username,
+        usernameKey: usernameKey(username),
+        passwordHash: "hash",
+        createdAt,
+        verification: { tokenHash: hashSecret(link), expiresAt: createdAt + DAY_MS, mail: mail("verify") },
+        noticeMail: mail("notice"),
+        events: [event("created")],
+        ...rest,
+      };
+    }
+
+    async function createUser(username = "ann@example.com"): Promise<string> {
+      const link = newId();
+      const user = registration(username, { link });
+      await store.registerUser(user);
+      await store.verifyEmail(hashSecret(link), T0);
+      return user.id;
+    }
+
+    function session(userId: string, token: string, more: Partial<NewSession> = {}): NewSession {
+      return {
+        id: newId(),
+        userId,
+        createdAt: T0,
+        expiresAt: T0 + SESSION_SECONDS * 1000,
+        refreshTokenHash: hashSecret(token),
+        refreshTokenExpiresAt: T0 + REFRESH_TOKEN_SECONDS * 1000,
+        ...more,
+      };
+    }
+
+    function apiToken(userId: string, token: string, more: Partial<NewApiToken> = {}): NewApiToken {
+      return {
+        id: newId(),
+        userId,
+        description: "ci",
+        hint: "sgt_abcd",
+        workspaceId: undefined,
+        expiresAt: undefined,
+        createdAt: T0,
+        tokenHash: hashSecret(token),
+        ...more,
+      };
+    }
+
+    const rotate = (token: string, successor: string, now: number) =>
+      store.rotateRefreshToken(hashSecret(token), hashSecret(successor), now);
+
+    async function takeMails(now: number): Promise<string[]> {
+      return (await store.takeDueMails(now, now + 60_000, 100)).map(({ sealed }) => textOf(sealed));
+    }
+
+    describe("users", () => {
+      test("a new user is unverified, has a mail on its way and an event in the outbox", async () => {
+        const ann = registration("Ann@Example.com");
+        expect(await store.registerUser(ann)).toBe("created");
+        const user = { id: ann.id, username: "Ann@Example.com", verified: false, operator: false, createdAt: T0 };
+        expect(await store.findSignIn("ann@example.com")).toEqual({ user, passwordHash: "hash" });
+        expect(await subjects()).toEqual(["created"]);
+        expect(await takeMails(T0)).toEqual(["verify"]);
+      });
+
+      test("a name is unique without its case, also among those who register at once", async () => {
+        const names = ["ann@example.com", "ANN@example.com", "Ann@Example.com"];
+        const outcomes = await Promise.all(names.map((name) => store.registerUser(registration(name))));
+        expect(outcomes.toSorted()).toEqual(["created", "renewed", "renewed"]);
+        expect(await store.findUsers([], ["ann@example.com"])).toHaveLength(1);
+        expect(await subjects()).toEqual(["created"]);
+      });
+
+      test("a verified user's name stays theirs; a mail tells them", async () => {
+        await createUser();
+        await takeMails(T0);
+        expect(await store.registerUser(registration("ANN@example.com", { passwordHash: "other" }))).toBe("taken");
+        expect((await store.findSignIn("ann@example.com"))?.passwordHash).toBe("hash");
+        expect(await takeMails(T0)).toEqual(["notice"]);
+      });
+
+      test("the password is the one that was registered with the link that is followed", async () => {
+        await store.registerUser(registration("ann@example.com", { passwordHash: "ann's", link: "ann's" }));
+        await store.registerUser(registration("ann@example.com", { passwordHash: "eve's", link: "eve's" }));
+        expect(await store.verifyEmail(hashSecret("ann's"), T0)).toBe(true);
+        expect((await store.findSignIn("ann@example.com"))?.passwordHash).toBe("ann's");
+        expect(await store.verifyEmail(hashSecret("eve's"), T0)).toBe(false);
+      });
+
+      test("a link verifies once, until it expires", async () => {
+        await store.registerUser(registration("ann@example.com", { link: "one" }));
+        expect(await store.verifyEmail(hashSecret("another"), T0)).toBe(false);
+        expect(await store.verifyEmail(hashSecret("one"), T0 + DAY_MS)).toBe(false);
+        expect(await store.verifyEmail(hashSecret("one"), T0 + DAY_MS - 1)).toBe(true);
+        expect(await store.verifyEmail(hashSecret("one"), T0)).toBe(false);
+        expect((await store.findUsers([], ["ann@example.com"]))[0]?.verified).toBe(true);
+      });
+
+      test("only an unverified user gets another link, with the password of the last registration", async () => {
+        const another = (link: string) => ({
+          tokenHash: hashSecret(link),
+          expiresAt: T0 + DAY_MS,
+          mail: mail("again"),
+        });
+        expect(await store.renewVerification("ann@example.com", another("a"), T0)).toBe(false);
+        await store.registerUser(registration("ann@example.com"));
+        expect(await store.renewVerification("ann@example.com", another("b"), T0)).toBe(true);
+        expect(await store.verifyEmail(hashSecret("b"), T0)).toBe(true);
+        expect((await store.findSignIn("ann@example.com"))?.passwordHash).toBe("hash");
+        expect(await store.renewVerification("ann@example.com", another("c"), T0)).toBe(false);
+        expect(await takeMails(T0)).toEqual(["verify", "again"]);
+      });
+
+      test("an account gets a limited number of mails in an hour", async () => {
+        for (let i = 0; i < MAILS_PER_HOUR + 2; i++) await store.registerUser(registration("ann@example.com"));
+        expect(await takeMails(T0)).toHaveLength(MAILS_PER_HOUR);
+        await store.registerUser(registration("ann@example.com", { createdAt: T0 + HOUR_MS }));
+        expect(await takeMails(T0 + HOUR_MS)).toContain("verify");
+      });
+
+      test("the first operator is created once, however many try", async () => {
+        const operator = (username: string) => ({
+          ...{ id: newId(), username, usernameKey: usernameKey(username) },
+          ...{ passwordHash: "hash", createdAt: T0, events: [event("created")] },
+        });
+        expect(await store.hasOperator()).toBe(false);
+        const created = await Promise.all(
+          ["admin@localhost", "admin@localhost", "root@localhost"].map((name) =>
+            store.createFirstOperator(operator(name)),
+          ),
+        );
+        expect(created.filter(Boolean)).toHaveLength(1);
+        expect(await store.hasOperator()).toBe(true);
+        expect(await subjects()).toEqual(["created"]);
+        const users = await store.findUsers([], ["admin@localhost", "root@localhost"]);
+        expect(users).toMatchObject([{ operator: true, verified: true }]);
+      });
+
+      test("users are found by id and by name, each once", async () => {
+        const ann = await createUser("ann@example.com");
+        const bob = await createUser("bob@example.com");
+        const found = await store.findUsers([ann, newId()], ["ann@example.com", "bob@example.com", "eve@example.com"]);
+        expect(found.map(({ id }) => id).toSorted()).toEqual([ann, bob].toSorted());
+      });
+    });
+
+    describe("sessions", () => {
+      test("a refresh token is exchanged for its successor", async () => {
+        const userId = await createUser();
+        const { id: sessionId } = await startSession(userId, "one");
+        expect(await store.findSessionOf(hashSecret("one"))).toBe(sessionId);
+        expect(await rotate("one", "two", T0 + 1000)).toEqual({
+          ...{ outcome: "refreshed", sessionId, userId, operator: false },
+          refreshTokenExpiresAt: T0 + 1000 + REFRESH_TOKEN_SECONDS * 1000,
+        });
+        expect(await store.findSessionOf(hashSecret("two"))).toBe(sessionId);
+        expect(await rotate("two", "three", T0 + 2000)).toMatchObject({ outcome: "refreshed" });
+      });
+
+      test("an unknown or expired token is bad", async () => {
+        await startSession(await createUser(), "one");
+        expect(await rotate("none", "two", T0)).toEqual({ outcome: "bad" });
+        expect(await rotate("one", "two", T0 + REFRESH_TOKEN_SECONDS * 1000)).toEqual({ outcome: "bad" });
+        expect(await store.findSessionOf(hashSecret("none"))).toBeUndefined();
+      });
+
+      test("a retry within the grace gets the same successor, also two at once", async () => {
+        await startSession(await createUser(), "one");
+        const [first, second] = await Promise.all([rotate("one", "two", T0), rotate("one", "two", T0)]);
+        expect(first).toMatchObject({ outcome: "refreshed" });
+        expect(second).toEqual(first);
+        expect(await rotate("one", "two", T0 + 10_000)).toEqual(first);
+        expect(await store.listSessionsEndedSince(0)).toEqual([]);
+      });
+
+      test("a token used again after the grace ends its session and every token of it", async () => {
+        const userId = await createUser();
+        const { id: sessionId } = await startSession(userId, "one");
+        await startSession(userId, "of another session");
+        await rotate("one", "two", T0);
+        expect(await rotate("one", "two", T0 + 10_001)).toEqual({ outcome: "reused", sessionId });
+        expect(await rotate("two", "three", T0 + 10_002)).toEqual({ outcome: "bad" });
+        expect(await store.listSessionsEndedSince(T0 + 10_000)).toEqual([sessionId]);
+        expect(await store.listSessionsEndedSince(T0 + 10_001)).toEqual([]);
+        expect(await rotate("of another session", "x", T0 + 10_002)).toMatchObject({ outcome: "refreshed" });
+      });
+
+      test("a token whose successor was used is no retry, however soon it comes", async () => {
+        const { id: sessionId } = await startSession(await createUser(), "one");
+        await rotate("one", "two", T0);
+        await rotate("two", "three", T0 + 1);
+        expect(await rotate("one", "two", T0 + 2)).toEqual({ outcome: "reused", sessionId });
+        expect(await rotate("three", "four", T0 + 3)).toEqual({ outcome: "bad" });
+      });
+
+      test("a session ends for good when its time is up, however often it was refreshed", async () => {
+        const expiresAt = T0 + 60_000;
+        await startSession(await createUser(), "one", { expiresAt });
+        expect(await rotate("one", "two", T0 + 59_000)).toMatchObject({ refreshTokenExpiresAt: expiresAt });
+        expect(await rotate("two", "three", expiresAt)).toEqual({ outcome: "bad" });
+      });
+
+      test("any token of a session ends it, once", async () => {
+        const { id } = await startSession(await createUser(), "one");
+        await rotate("one", "two", T0);
+        expect(await store.endSessionOf(hashSecret("none"), T0)).toBeUndefined();
+        expect(await store.endSessionOf(hashSecret("one"), T0 + 1)).toBe(id);
+        expect(await store.endSessionOf(hashSecret("two"), T0 + 2)).toBeUndefined();
+        expect(await rotate("two", "three", T0 + 2)).toEqual({ outcome: "bad" });
+        expect(await store.listSessionsEndedSince(T0)).toEqual([id]);
+      });
+    });
+
+    describe("API tokens", () => {
+      test("a token is found by its hash, with its user's standing", async () => {
+        const userId = await createUser();
+        const { tokenHash, ...token } = apiToken(userId, "t", { workspaceId: newId(), expiresAt: T0 + 1 });
+        await store.createApiToken({ ...token, tokenHash }, undefined);
+        expect(await store.findApiToken(tokenHash)).toEqual({ ...token, lastUsedAt: undefined, operator: false });
+        expect(await store.findApiToken(hashSecret("other"))).toBeUndefined();
+      });
+
+      test("a claimed answer is stored with the token, and only the first", async () => {
+        const userId = await createUser();
+        const claim: Claim = { id: "claim", sealed: new Uint8Array([1]) };
+        await store.createApiToken(apiToken(userId, "first"), claim);
+        await expect(store.createApiToken(apiToken(userId, "second"), claim)).rejects.toThrow();
+        expect(await store.findApiToken(hashSecret("second"))).toBeUndefined();
+      });
+
+      test("tokens are listed newest first, page by page, each user's own", async () => {
+        const ann = await createUser("ann@example.com");
+        const bob = await createUser("bob@example.com");
+        const created = [0, 1, 1, 2].map((ms, i) => apiToken(ann, `${i}`, { createdAt: T0 + ms }));
+        for (const token of created) await store.createApiToken(token, undefined);
+        await store.createApiToken(apiToken(bob, "bob's"), undefined);
+
+        const newestFirst = created.map(({ id }) => id).toReversed();
+        const first = await store.listApiTokens(ann, 2, undefined);
+        const rest = await store.listApiTokens(ann, 10, first[1]);
+        expect([...first, ...rest].map(({ id }) => id)).toEqual(newestFirst);
+      });
+
+      test("only its owner revokes a token, once, with an event", async () => {
+        const ann = await createUser("ann@example.com");
+        const bob = await createUser("bob@example.com");
+        const token = apiToken(ann, "t");
+        await store.createApiToken(token, undefined);
+        expect(await store.revokeApiToken(bob, token.id, [event("revoked")])).toBe(false);
+        expect(await store.revokeApiToken(ann, token.id, [event("revoked")])).toBe(true);
+        expect(await store.revokeApiToken(ann, token.id, [event("revoked")])).toBe(false);
+        expect(await store.findApiToken(token.tokenHash)).toBeUndefined();
+        expect(await store.listApiTokens(ann, 10, undefined)).toEqual([]);
+        expect((await subjects()).filter((subject) => subject === "revoked")).toHaveLength(1);
+      });
+
+      test("the time of the last use only moves on", async () => {
+        const token = apiToken(await createUser(), "t");
+        await store.createApiToken(token, undefined);
+        await store.noteApiTokenUses([{ id: token.id, usedAt: T0 + 120_000 }]);
+        await store.noteApiTokenUses([{ id: token.id, usedAt: T0 + 60_000 }]);
+        expect((await store.findApiToken(token.tokenHash))?.lastUsedAt).toBe(T0 + 120_000);
+      });
+    });
+
+    describe("keys", () => {
+      const key = (use: "session" | "refresh", createdAt: number) => ({
+        ...{ id: newId(), use, createdAt },
+        ...{ publicJwk: "{}", sealed: new Uint8Array([1, 2]) },
+      });
+
+      test("of several replicas that make a key at once, one wins", async () => {
+        const added = await Promise.all([1, 2, 3].map((ms) => store.addKey(key("session", T0 + ms), T0)));
+        expect(added.filter(Boolean)).toHaveLength(1);
+        expect(await store.addKey(key("refresh", T0 + 1), 0)).toBe(true);
+        expect(await store.listKeys()).toHaveLength(2);
+      });
+
+      test("keys are listed newest first and removed by id", async () => {
+        const older = key("session", T0);
+        const newer = key("session", T0 + DAY_MS);
+        await store.addKey(older, 0);
+        await store.addKey(newer, T0);
+        expect(await store.listKeys()).toEqual([newer, older]);
+        await store.removeKeys([older.id]);
+        expect(await store.listKeys()).toEqual([newer]);
+      });
+    });
+
+    describe("mails", () => {
+      test("a taken mail comes again when its lease is over, until it is finished", async () => {
+        await store.registerUser(registration("ann@example.com"));
+        expect(await store.takeDueMails(T0 - 1, T0, 10)).toEqual([]);
+        const [taken] = await store.takeDueMails(T0, T0 + 1000, 10);
+        expect(taken?.attempts).toBe(0);
+        expect(await store.takeDueMails(T0 + 999, T0 + 2000, 10)).toEqual([]);
+        expect(await store.takeDueMails(T0 + 1000, T0 + 2000, 10)).toMatchObject([{ attempts: 1 }]);
+        await store.postponeMail(taken?.id ?? "", T0 + 5000);
+        expect(await store.takeDueMails(T0 + 4999, T0 + 9000, 10)).toEqual([]);
+        expect(await store.takeDueMails(T0 + 5000, T0 + 9000, 10)).toMatchObject([{ attempts: 2 }]);
+        await store.finishMail(taken?.id ?? "");
+        expect(await store.takeDueMails(T0 + DAY_MS, T0 + DAY_MS, 10)).toEqual([]);
+      });
+    });
+
+    describe("requests drawn from a shared limit", () => {
+      const key = new Uint8Array(32).fill(7);
+
+      test("are granted while there are some, and anew in the next window", async () => {
+        expect(await store.drawRequests({ key, limit: 10, wanted: 4 }, T0)).toEqual({
+          granted: 4,
+          remaining: 6,
+          endsAt: T0 + 60_000,
+        });
+        expect(await store.drawRequests({ key, limit: 10, wanted: 8 }, T0 + 59_999)).toMatchObject({
+          granted: 6,
+          remaining: 0,
+          endsAt: T0 + 60_000,
+        });
+        expect((await store.drawRequests({ key, limit: 10, wanted: 1 }, T0 + 59_999)).granted).toBe(0);
+        expect(await store.drawRequests({ key, limit: 10, wanted: 1 }, T0 + 60_000)).toEqual({
+          granted: 1,
+          remaining: 9,
+          endsAt: T0 + 120_000,
+        });
+      });
+
+      test("never exceed it when many draw at once", async () => {
+        const draws = await Promise.all(
+          Array.from({ length: 20 }, () => store.drawRequests({ key, limit: 50, wanted: 4 }, T0)),
+        );
+        expect(draws.reduce((sum, { granted }) => sum + granted, 0)).toBe(50);
+      });
+    });
+
+    test("what has been kept long enough goes, the rest stays", async () => {
+      const now = Date.now();
+      const userId = await createUser();
+      const sessionFrom = async (token: string, refreshTokenExpiresAt: number) =>
+        (await startSession(userId, token, { createdAt: refreshTokenExpiresAt - HOUR_MS, refreshTokenExpiresAt })).id;
+      for (const token of ["old", "older", "oldest"]) await sessionFrom(token, now - DAY_MS - 1000);
+      await sessionFrom("expired lately", now - DAY_MS + HOUR_MS);
+      await sessionFrom("ended long ago", now + DAY_MS);
+      await store.endSessionOf(hashSecret("ended long ago"), now - DAY_MS - 1000);
+      const ended = await sessionFrom("ended lately", now + DAY_MS);
+      await store.endSessionOf(hashSecret("ended lately"), now - DAY_MS + HOUR_MS);
+      const apiTokens = {
+        old: apiToken(userId, "old", { expiresAt: now - 30 * DAY_MS - 1000 }),
+        expired: apiToken(userId, "expired", { expiresAt: now - 29 * DAY_MS }),
+        lasting: apiToken(userId, "lasting"),
+      };
+      for (const token of Object.values(apiTokens)) await store.createApiToken(token, undefined);
+
+      const standing = async () => ({
+        refreshTokens: await Promise.all(
+          ["old", "older", "oldest", "expired lately"].map((token) =>
+            store.findSessionOf(hashSecret(token)).then(Boolean),
+          ),
+        ),
+        ended: await store.listSessionsEndedSince(0),
+        apiTokens: (await store.listApiTokens(userId, 10, undefined)).map(({ id }) => id).toSorted(),
+      });
+      // MongoDB looks for them once a minute.
+      await vi.waitFor(
+        async () => {
+          while ((await store.sweep(cutoffsAt(now), 2)) > 0);
+          expect(await standing()).toEqual({
+            refreshTokens: [false, false, false, true],
+            ended: [ended],
+            apiTokens: [apiTokens.expired.id, apiTokens.lasting.id].toSorted(),
+          });
+        },
+        { timeout: 150_000, interval: 200 },
+      );
+      expect(await store.findUsers([userId], [])).toHaveLength(1);
+    });
+
+    async function startSession(userId: string, token: string, more?: Partial<NewSession>): Promise<NewSession> {
+      const started = session(userId, token, more);
+      await store.createSession(started);
+      return started;
+    }
+  });
+}

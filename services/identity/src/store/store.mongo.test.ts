@@ -1,0 +1,112 @@
+import { newId } from "@sandgate/kit/base/ids";
+import { openMongo } from "@sandgate/kit/storage/mongo";
+import type { MongoStoreOptions } from "@sandgate/kit/storage/open-store";
+import { describeOnMongo } from "@sandgate/test/support/stores";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { cutoffsAt } from "../domain/retention.ts";
+import { describeIdentityStore } from "./store.contract.ts";
+import { createMongoStore, migrations, openMongoStore } from "./store.mongo.ts";
+
+await describeOnMongo("identity", openMongoStore, describeIdentityStore);
+
+async function openWithDatabase(options: MongoStoreOptions) {
+  const database = await openMongo({ ...options, migrations });
+  return { ...database, store: createMongoStore(database) };
+}
+
+await describeOnMongo("identity", openWithDatabase, (_, open) => {
+  let opened: Awaited<ReturnType<typeof open>>;
+  beforeEach(async () => {
+    opened = await open();
+  });
+  afterEach(() => opened.close());
+
+  const kept = ["verifications", "sessions", "refresh_tokens", "api_tokens", "mails", "request_windows"];
+  const endsIn = async (name: string) => {
+    const found = await opened.db.collection<{ removeAt?: Date }>(name).find().hint({ _id: 1 }).toArray();
+    return found.map(({ removeAt }) => removeAt);
+  };
+
+  test("every collection whose documents end has a TTL index on their end, and no other", async () => {
+    for (const name of kept) {
+      const expiring = (await opened.db.collection(name).indexes()).filter(
+        (index) => index.expireAfterSeconds !== undefined,
+      );
+      expect(expiring, name).toMatchObject([{ key: { removeAt: 1 }, expireAfterSeconds: 0 }]);
+    }
+    for (const name of ["users", "keys", "turns"]) {
+      const indexes = await opened.db.collection(name).indexes();
+      expect(
+        indexes.filter((index) => index.expireAfterSeconds !== undefined),
+        name,
+      ).toEqual([]);
+    }
+  });
+
+  test("documents end when they have been kept long enough, also as they change", async () => {
+    const { store } = opened;
+    const hourMs = 3_600_000;
+    const dayMs = 24 * hourMs;
+    const now = Date.UTC(2100, 0, 1);
+    const at = (ms: number) => [new Date(now + ms)];
+    const hash = (byte: number) => new Uint8Array(32).fill(byte);
+    const mail = { id: newId(), sealed: new Uint8Array([1]) };
+    const userId = newId();
+    await store.registerUser({
+      ...{
+        id: userId,
+        username: "ann@example.com",
+        usernameKey: "ann@example.com",
+        passwordHash: "hash",
+        createdAt: now,
+      },
+      ...{ verification: { tokenHash: hash(1), expiresAt: now + dayMs, mail }, noticeMail: mail, events: [] },
+    });
+    expect(await endsIn("verifications")).toEqual(at(dayMs));
+    expect(await endsIn("mails")).toEqual(at(dayMs));
+    await store.finishMail(mail.id);
+    expect(await endsIn("mails")).toEqual(at(hourMs));
+
+    await store.createSession({
+      ...{ id: newId(), userId, createdAt: now, expiresAt: now + 30 * dayMs },
+      ...{ refreshTokenHash: hash(2), refreshTokenExpiresAt: now + hourMs },
+    });
+    expect(await endsIn("sessions")).toEqual(at(hourMs + dayMs));
+    expect(await endsIn("refresh_tokens")).toEqual(at(hourMs + dayMs));
+    await store.rotateRefreshToken(hash(2), hash(3), now + 1000);
+    expect(await endsIn("sessions")).toEqual(at(1000 + 1_800_000 + dayMs));
+    await store.endSessionOf(hash(3), now + 2000);
+    expect(await endsIn("sessions")).toEqual(at(2000 + dayMs));
+
+    const token = { userId, description: "", hint: "", workspaceId: undefined, createdAt: now };
+    await store.createApiToken({ ...token, id: "a", tokenHash: hash(4), expiresAt: now + hourMs }, undefined);
+    await store.createApiToken({ ...token, id: "b", tokenHash: hash(5), expiresAt: undefined }, undefined);
+    expect(await endsIn("api_tokens")).toEqual([...at(hourMs + 30 * dayMs), undefined]);
+
+    await store.drawRequests({ key: hash(6), limit: 1, wanted: 1 }, now);
+    expect(await endsIn("request_windows")).toEqual(at(60_000));
+  });
+
+  test("documents of the version before get their end from the migration, or from a sweep", async () => {
+    const [, letExpire] = migrations;
+    const { db } = opened;
+    const before = <D extends { _id: string }>(name: string, documents: D[]) =>
+      db.collection<{ _id: string }>(name).insertMany(documents);
+    await before("sessions", [
+      { _id: "idle", idleAt: 4e12 },
+      { _id: "over", idleAt: 4e12, endedAt: 3.9e12 },
+    ]);
+    await before("api_tokens", [{ _id: "lasting" }]);
+    await letExpire?.run(db);
+    const dayMs = 24 * 3_600_000;
+    expect(await endsIn("sessions")).toEqual([new Date(4e12 + dayMs), new Date(3.9e12 + dayMs)]);
+    expect(await endsIn("api_tokens")).toEqual([undefined]);
+
+    // What the version before writes while it runs beside this one.
+    await before("sessions", [{ _id: "late", idleAt: 4e12 }]);
+    await before("api_tokens", [{ _id: "ending", tokenHash: "t", expiresAt: 4e12 }]);
+    await opened.store.sweep(cutoffsAt(Date.now()), 10);
+    expect((await endsIn("sessions"))[1]).toEqual(new Date(4e12 + dayMs));
+    expect(await endsIn("api_tokens")).toEqual([new Date(4e12 + 30 * dayMs), undefined]);
+  });
+});

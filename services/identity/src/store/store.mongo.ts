@@ -1,0 +1,534 @@
+import {
+  afterPlace,
+  createCollections,
+  type Db,
+  isDuplicateKey,
+  type MongoDatabase,
+  type MongoMigration,
+  type MongoTransaction,
+  openMongo,
+} from "@sandgate/kit/storage/mongo";
+import type { MongoStoreOptions, OpenedStore } from "@sandgate/kit/storage/open-store";
+import type { ApiToken } from "../domain/api-tokens.ts";
+import { KEPT_MS } from "../domain/retention.ts";
+import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
+import {
+  type IdentityStore,
+  type NewApiToken,
+  type NewMail,
+  type NewVerification,
+  REQUEST_WINDOW_MS,
+  type StoredKey,
+} from "./store.ts";
+import { MAILS_PER_HOUR, type User } from "../domain/users.ts";
+
+/** What is kept for a time. */
+interface Perishable {
+  /** MongoDB removes the document then. */
+  removeAt?: Date;
+}
+
+/** Times are epoch milliseconds, as in the port. */
+interface UserDocument {
+  _id: string;
+  username: string;
+  usernameKey: string;
+  passwordHash?: string;
+  verifiedAt?: number;
+  operator: boolean;
+  version: number;
+  createdAt: number;
+  /** Grows with every mail to the user: whatever sends one takes turns on it, so that their number holds. */
+  mails?: number;
+}
+
+interface VerificationDocument extends Perishable {
+  _id: Uint8Array;
+  userId: string;
+  passwordHash?: string;
+  expiresAt: number;
+}
+
+interface SessionDocument extends Perishable {
+  _id: string;
+  userId: string;
+  createdAt: number;
+  expiresAt: number;
+  /** When its last refresh token expires. */
+  idleAt: number;
+  /** Grows with every refresh: it takes turns with the end of the session. */
+  refreshes?: number;
+  endedAt?: number;
+}
+
+interface RefreshTokenDocument extends Perishable {
+  _id: Uint8Array;
+  sessionId: string;
+  expiresAt: number;
+  usedAt?: number;
+}
+
+interface ApiTokenDocument extends Omit<NewApiToken, "id">, Perishable {
+  _id: string;
+  lastUsedAt?: number;
+}
+
+interface KeyDocument extends Omit<StoredKey, "id"> {
+  _id: string;
+}
+
+interface MailDocument extends Perishable {
+  _id: string;
+  userId: string;
+  /** Until it was sent. */
+  sealed?: Uint8Array;
+  attempts: number;
+  createdAt: number;
+  /** Until it was sent. */
+  dueAt?: number;
+}
+
+interface RequestWindowDocument extends Perishable {
+  _id: Uint8Array;
+  used: number;
+  /** Of the last draw. */
+  granted: number;
+  endsAt: number;
+}
+
+/** What is made by one replica of several: they take turns on the document of that name. */
+interface TurnDocument {
+  _id: string;
+  taken: number;
+}
+
+const hourMs = 3_600_000;
+
+export const migrations: readonly MongoMigration[] = [
+  {
+    name: "identity 1: users, verifications, sessions, refresh_tokens, api_tokens, keys, mails, request_windows, turns",
+    run: (db) =>
+      createCollections(db, {
+        users: [
+          { name: "name", key: { usernameKey: 1 }, unique: true },
+          { name: "operators", key: { operator: 1 }, partialFilterExpression: { operator: true } },
+        ],
+        verifications: [
+          { name: "by_user", key: { userId: 1 } },
+          { name: "expiry", key: { expiresAt: 1 } },
+        ],
+        sessions: [
+          { name: "idle", key: { idleAt: 1 } },
+          { name: "ended", key: { endedAt: 1 }, partialFilterExpression: { endedAt: { $exists: true } } },
+        ],
+        refresh_tokens: [{ name: "expiry", key: { expiresAt: 1 } }],
+        api_tokens: [
+          { name: "token", key: { tokenHash: 1 }, unique: true },
+          { name: "newest", key: { userId: 1, createdAt: -1, _id: -1 } },
+          { name: "expiry", key: { expiresAt: 1 }, partialFilterExpression: { expiresAt: { $exists: true } } },
+        ],
+        keys: [{ name: "newest", key: { createdAt: -1, _id: -1 } }],
+        mails: [
+          { name: "by_user", key: { userId: 1, createdAt: 1 } },
+          { name: "due", key: { dueAt: 1, _id: 1 } },
+          { name: "age", key: { createdAt: 1 } },
+        ],
+        request_windows: [{ name: "end", key: { endsAt: 1 } }],
+        turns: [],
+      }),
+  },
+  { name: "identity 2: removal of what has expired", expands: true, run: letExpire },
+];
+
+/** When a document goes that is kept for its time after `since`. */
+const removeAt = (kind: keyof typeof KEPT_MS, since: number) => new Date(since + KEPT_MS[kind]);
+/** The same in an aggregation, after the time in a field; nothing where that is missing. */
+const removeAfter = (kind: keyof typeof KEPT_MS, since: unknown) => ({
+  $cond: [{ $gt: [since, null] }, { $toDate: { $add: [since, KEPT_MS[kind]] } }, "$$REMOVE"],
+});
+
+const isUnsent = { $gt: ["$dueAt", null] };
+/** The collections whose documents end, when that is, and the index of what was swept before MongoDB did it. */
+const ending = [
+  { name: "verifications", end: removeAfter("verifications", "$expiresAt"), swept: "expiry" },
+  { name: "sessions", end: removeAfter("sessions", { $min: ["$idleAt", "$endedAt"] }), swept: "idle" },
+  { name: "refresh_tokens", end: removeAfter("refreshTokens", "$expiresAt"), swept: "expiry" },
+  { name: "api_tokens", end: removeAfter("apiTokens", "$expiresAt"), swept: "expiry" },
+  {
+    name: "mails",
+    end: { $cond: [isUnsent, removeAfter("unsentMails", "$createdAt"), removeAfter("sentMails", "$createdAt")] },
+    swept: "age",
+  },
+  { name: "request_windows", end: removeAfter("requestWindows", "$endsAt"), swept: "end" },
+];
+
+/** MongoDB does from here on what was a sweep, whose indexes go. */
+async function letExpire(db: Db): Promise<void> {
+  for (const { name, end, swept } of ending) {
+    const collection = db.collection(name);
+    await collection.updateMany({}, [{ $set: { removeAt: end } }], { hint: { _id: 1 } });
+    await collection.createIndex({ removeAt: 1 }, { name: "removal", expireAfterSeconds: 0 });
+    if (await collection.indexExists(swept)) await collection.dropIndex(swept);
+  }
+}
+
+const collectionsOf = (db: Db) => ({
+  users: db.collection<UserDocument>("users"),
+  verifications: db.collection<VerificationDocument>("verifications"),
+  sessions: db.collection<SessionDocument>("sessions"),
+  refreshTokens: db.collection<RefreshTokenDocument>("refresh_tokens"),
+  apiTokens: db.collection<ApiTokenDocument>("api_tokens"),
+  keys: db.collection<KeyDocument>("keys"),
+  mails: db.collection<MailDocument>("mails"),
+  requestWindows: db.collection<RequestWindowDocument>("request_windows"),
+  turns: db.collection<TurnDocument>("turns"),
+});
+
+/** Opens identity's database on a replica set. */
+export async function openMongoStore(options: MongoStoreOptions): Promise<OpenedStore<IdentityStore>> {
+  const database = await openMongo({ ...options, migrations });
+  return { ...database, store: createMongoStore(database) };
+}
+
+/** The store on a database that has had its migrations. */
+export function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
+  const { users, verifications, sessions, refreshTokens, apiTokens, keys, mails, requestWindows, turns } =
+    collectionsOf(db);
+
+  /** From here to its end, no other transaction that takes this turn commits. */
+  async function takeTurn({ session }: MongoTransaction, name: string): Promise<void> {
+    await turns.updateOne({ _id: name }, { $inc: { taken: 1 } }, { upsert: true, session });
+  }
+
+  /** Whether the user may get another mail this hour; it is the caller's to send then. */
+  async function mayMail({ session }: MongoTransaction, userId: string, now: number): Promise<boolean> {
+    await users.updateOne({ _id: userId }, { $inc: { mails: 1 } }, { session });
+    const sent = await mails.countDocuments({ userId, createdAt: { $gt: now - hourMs } }, { session });
+    return sent < MAILS_PER_HOUR;
+  }
+
+  async function addMail({ session }: MongoTransaction, userId: string, mail: NewMail, now: number): Promise<void> {
+    const { id, sealed } = mail;
+    const times = { createdAt: now, dueAt: now, removeAt: removeAt("unsentMails", now) };
+    await mails.insertOne({ _id: id, userId, sealed, attempts: 0, ...times }, { session });
+  }
+
+  async function addVerification(
+    tx: MongoTransaction,
+    userId: string,
+    passwordHash: string | undefined,
+    { tokenHash, expiresAt, mail }: NewVerification,
+    now: number,
+  ): Promise<void> {
+    await verifications.insertOne(
+      {
+        ...{ _id: tokenHash, userId, expiresAt, removeAt: removeAt("verifications", expiresAt) },
+        ...(passwordHash !== undefined && { passwordHash }),
+      },
+      { session: tx.session },
+    );
+    await addMail(tx, userId, mail, now);
+  }
+
+  async function addRefreshToken(
+    { session }: MongoTransaction,
+    tokenHash: Uint8Array,
+    sessionId: string,
+    expiresAt: number,
+  ): Promise<void> {
+    await refreshTokens.insertOne(
+      { _id: tokenHash, sessionId, expiresAt, removeAt: removeAt("refreshTokens", expiresAt) },
+      { session },
+    );
+  }
+
+  const endAt = (now: number) => ({ endedAt: now, removeAt: removeAt("sessions", now) });
+
+  return {
+    registerUser: (registration) =>
+      write(async (tx) => {
+        const { session } = tx;
+        const { id, username, usernameKey, passwordHash, createdAt, verification } = registration;
+        const holder = await users.findOne({ usernameKey }, { session });
+        if (!holder) {
+          await users.insertOne(
+            { _id: id, username, usernameKey, passwordHash, operator: false, version: 1, createdAt },
+            { session },
+          );
+          await addVerification(tx, id, passwordHash, verification, createdAt);
+          await tx.publish(registration.events);
+          return "created";
+        }
+        const outcome = holder.verifiedAt === undefined ? "renewed" : "taken";
+        if (!(await mayMail(tx, holder._id, createdAt))) return outcome;
+        if (outcome === "taken") {
+          await addMail(tx, holder._id, registration.noticeMail, createdAt);
+        } else {
+          await users.updateOne({ _id: holder._id }, { $set: { passwordHash } }, { session });
+          await addVerification(tx, holder._id, passwordHash, verification, createdAt);
+        }
+        return outcome;
+      }),
+
+    renewVerification: (usernameKey, verification, now) =>
+      write(async (tx) => {
+        const user = await users.findOne({ usernameKey }, { session: tx.session });
+        if (!user || user.verifiedAt !== undefined || !(await mayMail(tx, user._id, now))) return false;
+        await addVerification(tx, user._id, user.passwordHash, verification, now);
+        return true;
+      }),
+
+    verifyEmail: (tokenHash, now) =>
+      write(async ({ session }) => {
+        const verification = await verifications.findOne({ _id: tokenHash, expiresAt: { $gt: now } }, { session });
+        if (!verification) return false;
+        const { userId, passwordHash } = verification;
+        await users.updateOne(
+          { _id: userId },
+          {
+            $set: { verifiedAt: now, ...(passwordHash !== undefined && { passwordHash }) },
+            ...(passwordHash === undefined && { $unset: { passwordHash: true } }),
+            $inc: { version: 1 },
+          },
+          { session },
+        );
+        await verifications.deleteMany({ userId }, { session });
+        return true;
+      }),
+
+    createFirstOperator: (operator) =>
+      write(async (tx) => {
+        const { session } = tx;
+        if (await users.findOne({ operator: true }, { session, projection: { _id: 1 } })) return false;
+        await takeTurn(tx, "first operator");
+        const { id, username, usernameKey, passwordHash, createdAt } = operator;
+        await users.insertOne(
+          {
+            ...{ _id: id, username, usernameKey, passwordHash, createdAt },
+            ...{ verifiedAt: createdAt, operator: true, version: 1 },
+          },
+          { session },
+        );
+        await tx.publish(operator.events);
+        return true;
+      }),
+
+    async hasOperator() {
+      return (await users.findOne({ operator: true }, { projection: { _id: 1 } })) !== null;
+    },
+
+    async findSignIn(usernameKey) {
+      const found = await users.findOne({ usernameKey });
+      return found ? { user: toUser(found), passwordHash: found.passwordHash } : undefined;
+    },
+
+    async findUsers(ids, usernameKeys) {
+      const found = await users
+        .find({ $or: [{ _id: { $in: [...ids] } }, { usernameKey: { $in: [...usernameKeys] } }] })
+        .toArray();
+      return found.map(toUser);
+    },
+
+    async createSession({ id, userId, createdAt, expiresAt, refreshTokenHash, refreshTokenExpiresAt }) {
+      await write(async (tx) => {
+        const { session } = tx;
+        const idleAt = refreshTokenExpiresAt;
+        await sessions.insertOne(
+          { _id: id, userId, createdAt, expiresAt, idleAt, removeAt: removeAt("sessions", idleAt) },
+          { session },
+        );
+        await addRefreshToken(tx, refreshTokenHash, id, refreshTokenExpiresAt);
+      });
+    },
+
+    async findSessionOf(refreshTokenHash) {
+      return (await refreshTokens.findOne({ _id: refreshTokenHash }))?.sessionId;
+    },
+
+    rotateRefreshToken: (presentedHash, successorHash, now) =>
+      write(async (tx) => {
+        const { session } = tx;
+        const presented = await refreshTokens.findOne({ _id: presentedHash }, { session });
+        const signedIn = presented && (await sessions.findOne({ _id: presented.sessionId }, { session }));
+        const user = signedIn && (await users.findOne({ _id: signedIn.userId }, { session }));
+        if (!presented || !signedIn || !user) return { outcome: "bad" };
+        const { sessionId } = presented;
+        const lifetime = { endedAt: signedIn.endedAt, expiresAt: signedIn.expiresAt };
+        const successor = await refreshTokens.findOne({ _id: successorHash }, { session });
+        const token = {
+          expiresAt: presented.expiresAt,
+          usedAt: presented.usedAt,
+          successorUsed: successor?.usedAt !== undefined,
+        };
+        const refreshed = { outcome: "refreshed" as const, sessionId, userId: user._id, operator: user.operator };
+        switch (judgeRefresh(token, lifetime, now)) {
+          case "bad":
+            return { outcome: "bad" };
+          case "reused":
+            await sessions.updateOne({ _id: sessionId }, { $set: endAt(now) }, { session });
+            return { outcome: "reused", sessionId };
+          case "repeat":
+            return successor ? { ...refreshed, refreshTokenExpiresAt: successor.expiresAt } : { outcome: "bad" };
+          case "rotate": {
+            const expiresAt = refreshTokenExpiry(lifetime, now);
+            await refreshTokens.updateOne({ _id: presentedHash }, { $set: { usedAt: now } }, { session });
+            await addRefreshToken(tx, successorHash, sessionId, expiresAt);
+            await sessions.updateOne(
+              { _id: sessionId },
+              { $set: { idleAt: expiresAt, removeAt: removeAt("sessions", expiresAt) }, $inc: { refreshes: 1 } },
+              { session },
+            );
+            return { ...refreshed, refreshTokenExpiresAt: expiresAt };
+          }
+        }
+      }),
+
+    async endSessionOf(refreshTokenHash, now) {
+      const token = await refreshTokens.findOne({ _id: refreshTokenHash });
+      if (!token) return undefined;
+      const ended = await sessions.findOneAndUpdate(
+        { _id: token.sessionId, endedAt: { $exists: false } },
+        { $set: endAt(now) },
+      );
+      return ended?._id;
+    },
+
+    async listSessionsEndedSince(since) {
+      const ended = await sessions.find({ endedAt: { $gt: since } }, { projection: { _id: 1 } }).toArray();
+      return ended.map(({ _id }) => _id);
+    },
+
+    async createApiToken({ id, ...token }, claim) {
+      await write(async (tx) => {
+        await tx.claim(claim);
+        const { expiresAt } = token;
+        const end = expiresAt === undefined ? {} : { removeAt: removeAt("apiTokens", expiresAt) };
+        await apiTokens.insertOne({ _id: id, ...token, ...end }, { session: tx.session });
+      });
+    },
+
+    async findApiToken(tokenHash) {
+      const token = await apiTokens.findOne({ tokenHash });
+      const user = token && (await users.findOne({ _id: token.userId }, { projection: { operator: 1 } }));
+      return token && user ? { ...toApiToken(token), operator: user.operator } : undefined;
+    },
+
+    async listApiTokens(userId, limit, before) {
+      const place = before && { time: before.createdAt, id: before.id };
+      const found = await apiTokens
+        .find({ userId, ...afterPlace<ApiTokenDocument>(["createdAt", "_id"], place) })
+        .sort({ createdAt: -1, _id: -1 })
+        .limit(limit)
+        .toArray();
+      return found.map(toApiToken);
+    },
+
+    revokeApiToken: (userId, tokenId, events) =>
+      write(async (tx) => {
+        const revoked = await apiTokens.deleteOne({ _id: tokenId, userId }, { session: tx.session });
+        if (revoked.deletedCount === 0) return false;
+        await tx.publish(events);
+        return true;
+      }),
+
+    async noteApiTokenUses(uses) {
+      if (uses.length === 0) return;
+      await apiTokens.bulkWrite(
+        uses.map(({ id, usedAt }) => ({
+          updateOne: { filter: { _id: id }, update: { $max: { lastUsedAt: usedAt } } },
+        })),
+        { ordered: false },
+      );
+    },
+
+    addKey: ({ id, ...key }, unlessAfter) =>
+      write(async (tx) => {
+        const { session } = tx;
+        if (await keys.findOne({ createdAt: { $gt: unlessAfter }, use: key.use }, { session })) return false;
+        await takeTurn(tx, `${key.use} key`);
+        await keys.insertOne({ _id: id, ...key }, { session });
+        return true;
+      }),
+
+    async listKeys() {
+      const found = await keys.find().sort({ createdAt: -1, _id: -1 }).toArray();
+      return found.map(({ _id, ...key }) => ({ id: _id, ...key, sealed: new Uint8Array(key.sealed) }));
+    },
+
+    async removeKeys(ids) {
+      await keys.deleteMany({ _id: { $in: [...ids] } });
+    },
+
+    async takeDueMails(now, leasedUntil, limit) {
+      const taken: { id: string; sealed: Uint8Array; attempts: number }[] = [];
+      while (taken.length < limit) {
+        const mail = await mails.findOneAndUpdate(
+          { dueAt: { $lte: now } },
+          { $set: { dueAt: leasedUntil }, $inc: { attempts: 1 } },
+          { sort: { dueAt: 1, _id: 1 }, returnDocument: "before" },
+        );
+        if (!mail?.sealed) break;
+        taken.push({ id: mail._id, sealed: new Uint8Array(mail.sealed), attempts: mail.attempts });
+      }
+      return taken;
+    },
+
+    async finishMail(id) {
+      await mails.updateOne({ _id: id }, [
+        { $set: { removeAt: removeAfter("sentMails", "$createdAt") } },
+        { $unset: ["sealed", "dueAt"] },
+      ]);
+    },
+
+    async postponeMail(id, until) {
+      await mails.updateOne({ _id: id, dueAt: { $exists: true } }, { $set: { dueAt: until } });
+    },
+
+    async drawRequests({ key, limit, wanted }, now) {
+      const isOver = { $lte: [{ $ifNull: ["$endsAt", 0] }, now] };
+      const used = { $cond: [isOver, 0, "$used"] };
+      const granted = { $max: [0, { $min: [wanted, { $subtract: [limit, used] }] }] };
+      const draw = () =>
+        requestWindows.findOneAndUpdate(
+          { _id: key },
+          [
+            {
+              $set: {
+                granted,
+                used: { $add: [used, granted] },
+                endsAt: { $cond: [isOver, now + REQUEST_WINDOW_MS, "$endsAt"] },
+              },
+            },
+            { $set: { removeAt: removeAfter("requestWindows", "$endsAt") } },
+          ],
+          { upsert: true, returnDocument: "after" },
+        );
+      // Two first draws of a key at once: the later one finds the document when it is made again.
+      const drawn = await draw().catch((error: unknown) => (isDuplicateKey(error) ? draw() : Promise.reject(error)));
+      if (!drawn) throw new Error("an upsert answered nothing");
+      return { granted: drawn.granted, remaining: Math.max(0, limit - drawn.used), endsAt: drawn.endsAt };
+    },
+
+    /**
+     * MongoDB removes by itself what has expired, once it is told when. A version from before that, which runs beside this
+     * one during an upgrade, doesn't tell.
+     */
+    async sweep() {
+      for (const { name, end } of ending) {
+        // An API token may last for ever.
+        const isUntold = { removeAt: null, ...(name === "api_tokens" && { expiresAt: { $exists: true } }) };
+        await db.collection(name).updateMany(isUntold, [{ $set: { removeAt: end } }], { hint: "removal" });
+      }
+      return 0;
+    },
+  };
+}
+
+function toUser({ _id, username, verifiedAt, operator, createdAt }: UserDocument): User {
+  return { id: _id, username, verified: verifiedAt !== undefined, operator, createdAt };
+}
+
+function toApiToken(document: ApiTokenDocument): ApiToken {
+  const { _id, userId, description, hint, workspaceId, expiresAt, createdAt, lastUsedAt } = document;
+  return { id: _id, userId, description, hint, workspaceId, expiresAt, createdAt, lastUsedAt };
+}

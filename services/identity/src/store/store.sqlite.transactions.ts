@@ -1,0 +1,302 @@
+import type { Claim } from "@sandgate/kit/rpc/idempotency";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
+import type { Cutoffs } from "../domain/retention.ts";
+import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
+import {
+  type DrawnRequests,
+  type DueMail,
+  type FirstOperator,
+  type NewApiToken,
+  type NewMail,
+  type NewSession,
+  type NewVerification,
+  REQUEST_WINDOW_MS,
+  type Refreshed,
+  type Registration,
+  type RequestDraw,
+  type StoredKey,
+} from "./store.ts";
+import { MAILS_PER_HOUR } from "../domain/users.ts";
+
+const HOUR_MS = 3_600_000;
+
+function registerUser(tx: Transaction, registration: Registration): "created" | "renewed" | "taken" {
+  const { id, passwordHash, createdAt, verification } = registration;
+  const holder = tx.db.get<{ id: string; verified_at: number | null }>(
+    "SELECT id, verified_at FROM users WHERE username_key = ?",
+    registration.usernameKey,
+  );
+  if (!holder) {
+    tx.db.run(
+      `INSERT INTO users (id, username, username_key, password_hash, operator, version, created_at)
+       VALUES (?, ?, ?, ?, 0, 1, ?)`,
+      ...[id, registration.username, registration.usernameKey, passwordHash, createdAt],
+    );
+    addVerification(tx, id, passwordHash, verification, createdAt);
+    tx.publish(registration.events);
+    return "created";
+  }
+  const outcome = holder.verified_at === null ? "renewed" : "taken";
+  if (mailsLastHour(tx, holder.id, createdAt) >= MAILS_PER_HOUR) return outcome;
+  if (outcome === "taken") {
+    addMail(tx, holder.id, registration.noticeMail, createdAt);
+  } else {
+    tx.db.run("UPDATE users SET password_hash = ? WHERE id = ?", passwordHash, holder.id);
+    addVerification(tx, holder.id, passwordHash, verification, createdAt);
+  }
+  return outcome;
+}
+
+function renewVerification(tx: Transaction, usernameKey: string, verification: NewVerification, now: number): boolean {
+  const user = tx.db.get<{ id: string; password_hash: string | null }>(
+    "SELECT id, password_hash FROM users WHERE username_key = ? AND verified_at IS NULL",
+    usernameKey,
+  );
+  if (!user || mailsLastHour(tx, user.id, now) >= MAILS_PER_HOUR) return false;
+  addVerification(tx, user.id, user.password_hash, verification, now);
+  return true;
+}
+
+function verifyEmail(tx: Transaction, tokenHash: Uint8Array, now: number): boolean {
+  const verification = tx.db.get<{ user_id: string; password_hash: string | null }>(
+    "SELECT user_id, password_hash FROM verifications WHERE token_hash = ? AND expires_at > ?",
+    ...[tokenHash, now],
+  );
+  if (!verification) return false;
+  const { user_id, password_hash } = verification;
+  tx.db.run(
+    "UPDATE users SET verified_at = ?, password_hash = ?, version = version + 1 WHERE id = ?",
+    ...[now, password_hash, user_id],
+  );
+  tx.db.run("DELETE FROM verifications WHERE user_id = ?", user_id);
+  return true;
+}
+
+function createFirstOperator(tx: Transaction, operator: FirstOperator): boolean {
+  if (tx.db.get("SELECT 1 FROM users WHERE operator = 1 LIMIT 1")) return false;
+  const { id, username, usernameKey, passwordHash, createdAt } = operator;
+  tx.db.run(
+    `INSERT INTO users (id, username, username_key, password_hash, verified_at, operator, version, created_at)
+     VALUES (?, ?, ?, ?, ?, 1, 1, ?)`,
+    ...[id, username, usernameKey, passwordHash, createdAt, createdAt],
+  );
+  tx.publish(operator.events);
+  return true;
+}
+
+function createSession(tx: Transaction, session: NewSession): void {
+  tx.db.run(
+    "INSERT INTO sessions (id, user_id, created_at, expires_at, idle_at) VALUES (?, ?, ?, ?, ?)",
+    ...[session.id, session.userId, session.createdAt, session.expiresAt, session.refreshTokenExpiresAt],
+  );
+  addRefreshToken(tx, session.refreshTokenHash, session.id, session.refreshTokenExpiresAt);
+}
+
+function rotateRefreshToken(
+  tx: Transaction,
+  presentedHash: Uint8Array,
+  successorHash: Uint8Array,
+  now: number,
+): Refreshed {
+  const row = tx.db.get<{
+    session_id: string;
+    user_id: string;
+    operator: number;
+    token_expires_at: number;
+    used_at: number | null;
+    session_expires_at: number;
+    ended_at: number | null;
+  }>(
+    `SELECT t.session_id, s.user_id, u.operator, t.expires_at AS token_expires_at, t.used_at,
+            s.expires_at AS session_expires_at, s.ended_at
+     FROM refresh_tokens t JOIN sessions s ON s.id = t.session_id JOIN users u ON u.id = s.user_id
+     WHERE t.token_hash = ?`,
+    presentedHash,
+  );
+  if (!row) return { outcome: "bad" };
+  const sessionId = row.session_id;
+  const session = { endedAt: row.ended_at ?? undefined, expiresAt: row.session_expires_at };
+  const successor = tx.db.get<{ expires_at: number; used_at: number | null }>(
+    "SELECT expires_at, used_at FROM refresh_tokens WHERE token_hash = ?",
+    successorHash,
+  );
+  const token = {
+    expiresAt: row.token_expires_at,
+    usedAt: row.used_at ?? undefined,
+    successorUsed: typeof successor?.used_at === "number",
+  };
+  const refreshed = { outcome: "refreshed" as const, sessionId, userId: row.user_id, operator: row.operator === 1 };
+  switch (judgeRefresh(token, session, now)) {
+    case "bad":
+      return { outcome: "bad" };
+    case "reused":
+      tx.db.run("UPDATE sessions SET ended_at = ? WHERE id = ?", now, sessionId);
+      return { outcome: "reused", sessionId };
+    case "repeat":
+      return successor ? { ...refreshed, refreshTokenExpiresAt: successor.expires_at } : { outcome: "bad" };
+    case "rotate": {
+      const expiresAt = refreshTokenExpiry(session, now);
+      tx.db.run("UPDATE refresh_tokens SET used_at = ? WHERE token_hash = ?", now, presentedHash);
+      addRefreshToken(tx, successorHash, sessionId, expiresAt);
+      tx.db.run("UPDATE sessions SET idle_at = ? WHERE id = ?", expiresAt, sessionId);
+      return { ...refreshed, refreshTokenExpiresAt: expiresAt };
+    }
+  }
+}
+
+function endSessionOf(tx: Transaction, refreshTokenHash: Uint8Array, now: number): string | undefined {
+  return tx.db.get<{ id: string }>(
+    `UPDATE sessions SET ended_at = ?
+     WHERE ended_at IS NULL AND id = (SELECT session_id FROM refresh_tokens WHERE token_hash = ?)
+     RETURNING id`,
+    ...[now, refreshTokenHash],
+  )?.id;
+}
+
+function createApiToken(tx: Transaction, token: NewApiToken, claim: Claim | undefined): void {
+  tx.claim(claim);
+  tx.db.run(
+    `INSERT INTO api_tokens (id, user_id, token_hash, description, hint, workspace_id, expires_at, created_at)
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+    ...[token.id, token.userId, token.tokenHash, token.description, token.hint],
+    ...[token.workspaceId, token.expiresAt, token.createdAt],
+  );
+}
+
+function revokeApiToken(tx: Transaction, userId: string, tokenId: string, events: readonly StagedEvent[]): boolean {
+  const revoked = tx.db.run("DELETE FROM api_tokens WHERE id = ? AND user_id = ?", tokenId, userId) > 0;
+  if (revoked) tx.publish(events);
+  return revoked;
+}
+
+function noteApiTokenUses(tx: Transaction, uses: readonly { id: string; usedAt: number }[]): void {
+  for (const { id, usedAt } of uses) {
+    tx.db.run(
+      "UPDATE api_tokens SET last_used_at = ? WHERE id = ? AND (last_used_at IS NULL OR last_used_at < ?)",
+      ...[usedAt, id, usedAt],
+    );
+  }
+}
+
+function addKey(tx: Transaction, key: StoredKey, unlessAfter: number): boolean {
+  if (tx.db.get("SELECT 1 FROM keys WHERE use = ? AND created_at > ? LIMIT 1", key.use, unlessAfter)) return false;
+  tx.db.run(
+    "INSERT INTO keys (id, use, public_jwk, sealed, created_at) VALUES (?, ?, ?, ?, ?)",
+    ...[key.id, key.use, key.publicJwk, key.sealed, key.createdAt],
+  );
+  return true;
+}
+
+function removeKeys(tx: Transaction, ids: readonly string[]): void {
+  for (const id of ids) tx.db.run("DELETE FROM keys WHERE id = ?", id);
+}
+
+function takeDueMails(tx: Transaction, now: number, leasedUntil: number, limit: number): DueMail[] {
+  const mails = tx.db.all<{ id: string; sealed: Uint8Array; attempts: number }>(
+    "SELECT id, sealed, attempts FROM mails WHERE due_at <= ? AND sealed IS NOT NULL ORDER BY due_at, id LIMIT ?",
+    ...[now, limit],
+  );
+  for (const { id } of mails) {
+    tx.db.run("UPDATE mails SET due_at = ?, attempts = attempts + 1 WHERE id = ?", leasedUntil, id);
+  }
+  return mails;
+}
+
+function finishMail(tx: Transaction, id: string): void {
+  tx.db.run("UPDATE mails SET sealed = NULL, due_at = NULL WHERE id = ?", id);
+}
+
+function postponeMail(tx: Transaction, id: string, until: number): void {
+  tx.db.run("UPDATE mails SET due_at = ? WHERE id = ? AND sealed IS NOT NULL", until, id);
+}
+
+function drawRequests(tx: Transaction, { key, limit, wanted }: RequestDraw, now: number): DrawnRequests {
+  const known = tx.db.get<{ used: number; endsAt: number }>(
+    "SELECT used, ends_at AS endsAt FROM request_windows WHERE key = ? AND ends_at > ?",
+    ...[key, now],
+  );
+  const { used, endsAt } = known ?? { used: 0, endsAt: now + REQUEST_WINDOW_MS };
+  const granted = Math.max(0, Math.min(wanted, limit - used));
+  tx.db.run(
+    `INSERT INTO request_windows (key, used, ends_at) VALUES (?, ?, ?)
+     ON CONFLICT DO UPDATE SET used = excluded.used, ends_at = excluded.ends_at`,
+    ...[key, used + granted, endsAt],
+  );
+  return { granted, remaining: Math.max(0, limit - used - granted), endsAt };
+}
+
+function sweep(tx: Transaction, cutoffs: Cutoffs, limit: number): number {
+  const remove = (table: string, condition: string, ...values: number[]): number =>
+    tx.db.run(
+      `DELETE FROM ${table} WHERE rowid IN (SELECT rowid FROM ${table} WHERE ${condition} LIMIT ?)`,
+      ...[...values, limit],
+    );
+  return (
+    remove("verifications", "expires_at <= ?", cutoffs.verifications) +
+    remove("mails", "due_at IS NULL AND created_at < ?", cutoffs.sentMails) +
+    remove("mails", "due_at IS NOT NULL AND created_at < ?", cutoffs.unsentMails) +
+    remove("refresh_tokens", "expires_at < ?", cutoffs.refreshTokens) +
+    remove("sessions", "ended_at < ?", cutoffs.sessions) +
+    remove("sessions", "idle_at < ?", cutoffs.sessions) +
+    remove("api_tokens", "expires_at < ?", cutoffs.apiTokens) +
+    remove("request_windows", "ends_at <= ?", cutoffs.requestWindows)
+  );
+}
+
+function addRefreshToken(tx: Transaction, tokenHash: Uint8Array, sessionId: string, expiresAt: number): void {
+  tx.db.run(
+    "INSERT INTO refresh_tokens (token_hash, session_id, expires_at) VALUES (?, ?, ?)",
+    ...[tokenHash, sessionId, expiresAt],
+  );
+}
+
+function addVerification(
+  tx: Transaction,
+  userId: string,
+  passwordHash: string | null,
+  { tokenHash, expiresAt, mail }: NewVerification,
+  now: number,
+): void {
+  tx.db.run(
+    "INSERT INTO verifications (token_hash, user_id, password_hash, expires_at) VALUES (?, ?, ?, ?)",
+    ...[tokenHash, userId, passwordHash, expiresAt],
+  );
+  addMail(tx, userId, mail, now);
+}
+
+function addMail(tx: Transaction, userId: string, mail: NewMail, now: number): void {
+  tx.db.run(
+    "INSERT INTO mails (id, user_id, sealed, attempts, created_at, due_at) VALUES (?, ?, ?, 0, ?, ?)",
+    ...[mail.id, userId, mail.sealed, now, now],
+  );
+}
+
+function mailsLastHour(tx: Transaction, userId: string, now: number): number {
+  const row = tx.db.get<{ count: number }>(
+    "SELECT count(*) AS count FROM mails WHERE user_id = ? AND created_at > ?",
+    ...[userId, now - HOUR_MS],
+  );
+  return row?.count ?? 0;
+}
+
+/** What the writer thread runs; `IdentityStore` says what each one means. */
+export const transactions = {
+  registerUser,
+  renewVerification,
+  verifyEmail,
+  createFirstOperator,
+  createSession,
+  rotateRefreshToken,
+  endSessionOf,
+  createApiToken,
+  revokeApiToken,
+  noteApiTokenUses,
+  addKey,
+  removeKeys,
+  takeDueMails,
+  finishMail,
+  postponeMail,
+  drawRequests,
+  sweep,
+} satisfies Transactions;

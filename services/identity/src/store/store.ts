@@ -1,0 +1,152 @@
+import type { Claim } from "@sandgate/kit/rpc/idempotency";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { Cursor } from "@sandgate/kit/base/page";
+import type { ApiToken } from "../domain/api-tokens.ts";
+import type { Cutoffs } from "../domain/retention.ts";
+import type { User } from "../domain/users.ts";
+
+/** A mail that is committed with what it is about. `sealed` holds the recipient and the text, which may hold a secret. */
+export interface NewMail {
+  id: string;
+  sealed: Uint8Array;
+}
+
+export interface NewVerification {
+  tokenHash: Uint8Array;
+  expiresAt: number;
+  /** Sent to the user with the verification. */
+  mail: NewMail;
+}
+
+export interface Registration {
+  id: string;
+  username: string;
+  usernameKey: string;
+  passwordHash: string;
+  createdAt: number;
+  verification: NewVerification;
+  /** Sent in place of the verification to a verified user who has the name already. */
+  noticeMail: NewMail;
+  /** Published when the user is created. */
+  events: readonly StagedEvent[];
+}
+
+export interface FirstOperator {
+  id: string;
+  username: string;
+  usernameKey: string;
+  passwordHash: string;
+  createdAt: number;
+  events: readonly StagedEvent[];
+}
+
+export interface NewSession {
+  id: string;
+  userId: string;
+  createdAt: number;
+  expiresAt: number;
+  refreshTokenHash: Uint8Array;
+  refreshTokenExpiresAt: number;
+}
+
+export type Refreshed =
+  | { outcome: "refreshed"; sessionId: string; userId: string; operator: boolean; refreshTokenExpiresAt: number }
+  | { outcome: "bad" }
+  /** The token was used before: its session is ended now. */
+  | { outcome: "reused"; sessionId: string };
+
+export interface NewApiToken extends Omit<ApiToken, "lastUsedAt"> {
+  tokenHash: Uint8Array;
+}
+
+export interface StoredKey {
+  /** The `kid` of session tokens. */
+  id: string;
+  /** `session` keys sign access tokens; the `refresh` key derives the successors of refresh tokens. */
+  use: "session" | "refresh";
+  /** A public JWK as JSON; empty for a symmetric key. */
+  publicJwk: string;
+  sealed: Uint8Array;
+  createdAt: number;
+}
+
+export interface DueMail extends NewMail {
+  /** How often it was tried before. */
+  attempts: number;
+}
+
+export interface RequestDraw {
+  key: Uint8Array;
+  /** Requests a window. */
+  limit: number;
+  wanted: number;
+}
+
+export interface DrawnRequests {
+  granted: number;
+  /** Left in the window after this. */
+  remaining: number;
+  endsAt: number;
+}
+
+/** How long a window of requests is. */
+export const REQUEST_WINDOW_MS = 60_000;
+
+/**
+ * What identity keeps. Every method that changes something is one transaction. Times are epoch milliseconds; secrets come
+ * hashed or sealed.
+ */
+export interface IdentityStore {
+  /**
+   * Creates an unverified user. A name that is taken but unverified gets the new password and another verification; one
+   * that is verified gets the notice. Neither when the account had its mails of the hour.
+   */
+  registerUser(registration: Registration): Promise<"created" | "renewed" | "taken">;
+  /** Adds a verification for an unverified user of that name; false, and nothing happens, for any other. */
+  renewVerification(usernameKey: string, verification: NewVerification, now: number): Promise<boolean>;
+  /**
+   * Verifies the user and sets the password that was registered with this very link, so that nobody who registered the
+   * name before its owner gets in. False for an unknown, used or expired token.
+   */
+  verifyEmail(tokenHash: Uint8Array, now: number): Promise<boolean>;
+  /** Creates a verified operator unless there is one, also when several replicas try at once. */
+  createFirstOperator(operator: FirstOperator): Promise<boolean>;
+  hasOperator(): Promise<boolean>;
+  /** A user without a password can't sign in with one. */
+  findSignIn(usernameKey: string): Promise<{ user: User; passwordHash: string | undefined } | undefined>;
+  findUsers(ids: readonly string[], usernameKeys: readonly string[]): Promise<User[]>;
+
+  createSession(session: NewSession): Promise<void>;
+  /** The session that a refresh token belongs to, be the token good or not. */
+  findSessionOf(refreshTokenHash: Uint8Array): Promise<string | undefined>;
+  rotateRefreshToken(presentedHash: Uint8Array, successorHash: Uint8Array, now: number): Promise<Refreshed>;
+  /** Ends the token's session and answers its id; undefined for an unknown token or a session that had ended. */
+  endSessionOf(refreshTokenHash: Uint8Array, now: number): Promise<string | undefined>;
+  listSessionsEndedSince(since: number): Promise<string[]>;
+
+  createApiToken(token: NewApiToken, claim: Claim | undefined): Promise<void>;
+  findApiToken(tokenHash: Uint8Array): Promise<(ApiToken & { operator: boolean }) | undefined>;
+  /** Up to `limit` tokens of the user after `before`, newest first. */
+  listApiTokens(userId: string, limit: number, before: Cursor | undefined): Promise<ApiToken[]>;
+  /** False when the user has no such token. */
+  revokeApiToken(userId: string, tokenId: string, events: readonly StagedEvent[]): Promise<boolean>;
+  noteApiTokenUses(uses: readonly { id: string; usedAt: number }[]): Promise<void>;
+
+  /** Adds a key unless one of its use was created after `unlessAfter`; false then. */
+  addKey(key: StoredKey, unlessAfter: number): Promise<boolean>;
+  /** Newest first. */
+  listKeys(): Promise<StoredKey[]>;
+  removeKeys(ids: readonly string[]): Promise<void>;
+
+  /** Takes up to `limit` due mails, oldest first, for the time until `leasedUntil`; nobody else gets them before. */
+  takeDueMails(now: number, leasedUntil: number, limit: number): Promise<DueMail[]>;
+  /** Forgets the content of a mail that was sent. */
+  finishMail(id: string): Promise<void>;
+  postponeMail(id: string, until: number): Promise<void>;
+
+  /** Draws up to `wanted` requests of the key's window, which begins with its first and is a minute long. */
+  drawRequests(draw: RequestDraw, now: number): Promise<DrawnRequests>;
+
+  /** Deletes up to `limit` rows of each kind that lie before the cutoffs, and answers how many; none where the database does that. */
+  sweep(cutoffs: Cutoffs, limit: number): Promise<number>;
+}

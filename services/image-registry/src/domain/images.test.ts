@@ -1,0 +1,94 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { CreateImageRequestSchema, UpdateImageRequestSchema } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { expect, test } from "vitest";
+import { readAllowedHosts } from "../upstream/allowed-hosts.ts";
+import { checkRegistryHost, fullReferenceOf, readChangedImage, readNewImage } from "./images.ts";
+
+const allowed = readAllowedHosts(["127.0.0.1:5000"]);
+const digest = `sha256:${"a".repeat(64)}`;
+
+function read(init: MessageInitShape<typeof CreateImageRequestSchema>) {
+  return readNewImage(create(CreateImageRequestSchema, { name: "tool", image: "alpine", ...init }), allowed);
+}
+
+function change(init: MessageInitShape<typeof UpdateImageRequestSchema>, from = read({ image: "alpine:3.20" })) {
+  return readChangedImage(from, create(UpdateImageRequestSchema, init), allowed);
+}
+
+function fieldsOf(refused: () => unknown): string[] {
+  try {
+    refused();
+  } catch (error) {
+    if (error instanceof DomainError) return (error.violations ?? []).map(({ field }) => field);
+  }
+  return [];
+}
+
+test("what is left out has the defaults of the contract", () => {
+  expect(read({})).toEqual({
+    name: "tool",
+    image: "alpine",
+    description: undefined,
+    tag: "latest",
+    enabled: true,
+    memoryMb: 1024,
+    readinessPort: undefined,
+    ttlSeconds: undefined,
+    registryId: undefined,
+  });
+});
+
+test("the reference is kept as given, and its tag becomes the tag", () => {
+  expect(read({ image: "alpine:3.20" })).toMatchObject({ image: "alpine:3.20", tag: "3.20" });
+  expect(read({ image: "alpine:3.20", tag: "3.20" })).toMatchObject({ tag: "3.20" });
+  expect(read({ image: "alpine", tag: "edge" })).toMatchObject({ tag: "edge" });
+  expect(fieldsOf(() => read({ image: "alpine:3.20", tag: "edge" }))).toEqual(["tag"]);
+});
+
+test("a digest wins over the tag", () => {
+  const image = read({ image: `ghcr.io/a/b:1@${digest}` });
+  expect(image.tag).toBe("1");
+  expect(fullReferenceOf(image)).toBe(`ghcr.io/a/b@${digest}`);
+  expect(fullReferenceOf(read({ tag: "edge" }))).toBe("docker.io/library/alpine:edge");
+});
+
+test("every offending field is named", () => {
+  expect(fieldsOf(() => read({ image: "Not An Image", tag: "-", isDefault: true, registryId: "r" }))).toEqual([
+    "image",
+    "tag",
+    "registry_id",
+  ]);
+});
+
+test("a private host is for those that an operator named", () => {
+  expect(read({ image: "127.0.0.1:5000/tool" }).tag).toBe("latest");
+  expect(fieldsOf(() => read({ image: "127.0.0.1:5001/tool" }))).toEqual(["image"]);
+  expect(fieldsOf(() => read({ image: "localhost/tool" }))).toEqual(["image"]);
+});
+
+test("an update changes what it names and clears what it lists", () => {
+  const full = read({ description: "d", registryId: "r", readinessPort: 80, ttlSeconds: 60, memoryMb: 512 });
+  expect(change({ name: "other" }, full)).toEqual({ ...full, name: "other" });
+  expect(change({ clear: ["description", "registry_id", "readiness_port", "ttl_seconds"] }, full)).toEqual({
+    ...full,
+    description: undefined,
+    registryId: undefined,
+    readinessPort: undefined,
+    ttlSeconds: undefined,
+  });
+});
+
+test("an update keeps reference and tag together", () => {
+  expect(change({ image: "alpine:3.21" })).toMatchObject({ image: "alpine:3.21", tag: "3.21" });
+  expect(change({ image: "debian" })).toMatchObject({ image: "debian", tag: "3.20" });
+  expect(fieldsOf(() => change({ tag: "3.21" }))).toEqual(["tag"]);
+  expect(fieldsOf(() => change({ isDefault: true }))).toEqual(["is_default"]);
+  expect(change({ isDefault: false })).toEqual(read({ image: "alpine:3.20" }));
+});
+
+test("an image and its registry have one host", () => {
+  checkRegistryHost(read({ image: "GHCR.IO:443/a/b" }), { host: "ghcr.io" });
+  checkRegistryHost(read({}), { host: "docker.io" });
+  expect(fieldsOf(() => checkRegistryHost(read({}), { host: "ghcr.io" }))).toEqual(["registry_id"]);
+});

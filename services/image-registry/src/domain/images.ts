@@ -1,0 +1,101 @@
+import { DomainError, type Violation } from "@sandgate/kit/rpc/errors";
+import type { CreateImageRequest, UpdateImageRequest } from "@sandgate/proto/imageregistry/v1/image_registry";
+import type { AllowedHosts } from "../upstream/allowed-hosts.ts";
+import { formatReference, isTag, parseReference, type Reference } from "./reference.ts";
+import { canonicalHost, findHostIssue } from "./registries.ts";
+import type { ImageRecord } from "../store/store.ts";
+
+/** What a caller decides about an image. */
+export type ImageFields = Omit<ImageRecord, "id" | "workspaceId" | "createdAt" | "updatedAt" | "version">;
+
+const defaultMemoryMb = 1024;
+
+/** The fields of a new image. Throws VALIDATION_ERROR with every offending field. */
+export function readNewImage(request: CreateImageRequest, allowed: AllowedHosts): ImageFields {
+  const { reference, violations } = checkReference(request.image, request.tag, allowed);
+  if (request.isDefault && request.registryId !== "") {
+    violations.push({ field: "registry_id", issue: "can't be given for a global default image" });
+  }
+  refuse(violations);
+  return {
+    name: request.name,
+    image: request.image,
+    description: request.description,
+    tag: request.tag ?? reference?.tag ?? "latest",
+    enabled: request.enabled ?? true,
+    memoryMb: request.memoryMb ?? defaultMemoryMb,
+    readinessPort: request.readinessPort,
+    ttlSeconds: request.ttlSeconds,
+    registryId: request.registryId || undefined,
+  };
+}
+
+/** The fields of an image after an update; what the request leaves out stays. Throws VALIDATION_ERROR as above. */
+export function readChangedImage(image: ImageFields, request: UpdateImageRequest, allowed: AllowedHosts): ImageFields {
+  const text = request.image ?? image.image;
+  const { reference, violations } = checkReference(text, request.tag, allowed);
+  if (request.isDefault) {
+    violations.push({ field: "is_default", issue: "can't be changed" });
+  }
+  refuse(violations);
+  const cleared = new Set(request.clear);
+  return {
+    name: request.name ?? image.name,
+    image: text,
+    description: cleared.has("description") ? undefined : (request.description ?? image.description),
+    tag: request.tag ?? reference?.tag ?? image.tag,
+    enabled: request.enabled ?? image.enabled,
+    memoryMb: request.memoryMb ?? image.memoryMb,
+    readinessPort: cleared.has("readiness_port") ? undefined : (request.readinessPort ?? image.readinessPort),
+    ttlSeconds: cleared.has("ttl_seconds") ? undefined : (request.ttlSeconds ?? image.ttlSeconds),
+    registryId: cleared.has("registry_id") ? undefined : request.registryId || image.registryId,
+  };
+}
+
+/** The parts of a stored image's reference, its tag filled in. */
+function referenceOf({ image, tag }: Pick<ImageRecord, "image" | "tag">): Reference {
+  const reference = parseReference(image);
+  if (reference === undefined) throw new Error(`the stored image "${image}" is not a reference`);
+  return { ...reference, tag };
+}
+
+/** What a sandbox pulls: host/repository@digest, or host/repository:tag. */
+export function fullReferenceOf(image: Pick<ImageRecord, "image" | "tag">): string {
+  return formatReference(referenceOf(image));
+}
+
+/** Throws VALIDATION_ERROR unless the image is of this registry. */
+export function checkRegistryHost(
+  image: Pick<ImageRecord, "image" | "tag">,
+  registry: { readonly host: string },
+): void {
+  const { host } = referenceOf(image);
+  if (canonicalHost(host) === registry.host) return;
+  refuse([{ field: "registry_id", issue: `is a credential for ${registry.host}, but the image is at ${host}` }]);
+}
+
+function checkReference(
+  image: string,
+  tag: string | undefined,
+  allowed: AllowedHosts,
+): { reference: Reference | undefined; violations: Violation[] } {
+  const violations: Violation[] = [];
+  const reference = parseReference(image);
+  const hostIssue = reference && findHostIssue(reference.host, allowed);
+  if (reference === undefined) {
+    violations.push({ field: "image", issue: "must be an image reference such as ghcr.io/owner/name:tag" });
+  } else if (hostIssue !== undefined) {
+    violations.push({ field: "image", issue: hostIssue });
+  }
+  if (tag !== undefined && !isTag(tag)) {
+    violations.push({ field: "tag", issue: "must be up to 128 letters, digits, dots, dashes and underscores" });
+  } else if (tag !== undefined && reference?.tag !== undefined && reference.tag !== tag) {
+    violations.push({ field: "tag", issue: `differs from the tag in the image, ${reference.tag}` });
+  }
+  return { reference, violations };
+}
+
+function refuse(violations: readonly Violation[]): void {
+  if (violations.length === 0) return;
+  throw new DomainError("VALIDATION_ERROR", "The image is not valid.", { violations });
+}

@@ -1,0 +1,50 @@
+import { type AllowedHosts, isPrivateHost } from "../upstream/allowed-hosts.ts";
+import { dockerHub } from "./reference.ts";
+import type { RegistryAddress } from "../upstream/registry-client.ts";
+
+/** Names of Docker Hub's API, which serves the images of docker.io. */
+const dockerHubHosts = ["index.docker.io", "registry-1.docker.io", "registry.hub.docker.com"];
+
+const urlPattern =
+  /^(?:(https?):\/\/)?((?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*|\[[a-f0-9:]+\]))(?::(\d{1,5}))?$/i;
+
+/** Parses `[http(s)://]host[:port]`; undefined: not of this form. The host is as images of the registry name it. */
+export function parseRegistryUrl(url: string): RegistryAddress | undefined {
+  const [, scheme, name, port] = urlPattern.exec(url) ?? [];
+  if (name === undefined || !isPossibleHost(port === undefined ? name : `${name}:${port}`)) return undefined;
+  const plain = scheme?.toLowerCase() === "http";
+  const host = canonicalHost(port === undefined ? name : `${name}:${port}`, plain ? 80 : 443);
+  return { host, scheme: scheme === undefined ? undefined : plain ? "http" : "https" };
+}
+
+/** The one way to write a host[:port] by which two can be compared. */
+export function canonicalHost(host: string, defaultPort = 443): string {
+  const lower = host.toLowerCase();
+  const short = lower.endsWith(`:${defaultPort}`) ? lower.slice(0, -`:${defaultPort}`.length) : lower;
+  return dockerHubHosts.includes(short) ? dockerHub : short;
+}
+
+/** Why a registry may not be used, by what its URL alone says; undefined: it may, as far as that goes. */
+export function findUrlIssue(address: RegistryAddress, allowed: AllowedHosts): string | undefined {
+  const named = allowed.names(withPort(address));
+  if (address.scheme === "http" && !named) return "must be https: an operator has not allowed this host without TLS";
+  if (isPrivateHost(address.host) && !named) return "names a private address that an operator has not allowed";
+  return undefined;
+}
+
+/** Why an image may not be of this host, by its name alone. */
+export function findHostIssue(host: string, allowed: AllowedHosts): string | undefined {
+  if (!isPossibleHost(host)) return "names a registry at a host or port that can't be";
+  return isPrivateHost(host) && !allowed.names(withPort({ host, scheme: undefined }))
+    ? "names a registry at a private address that an operator has not allowed"
+    : undefined;
+}
+
+/** Whether something could be at this host[:port]: the grammars take any port, and addresses that are none. */
+function isPossibleHost(host: string): boolean {
+  return URL.canParse(`https://${host}`) && !/:0+$/.test(host);
+}
+
+function withPort({ host, scheme }: RegistryAddress): string {
+  return /:\d+$/.test(host) ? host : `${host}:${scheme === "http" ? 80 : 443}`;
+}

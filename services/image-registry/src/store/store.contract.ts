@@ -1,0 +1,229 @@
+import { newId } from "@sandgate/kit/base/ids";
+import type { OpenedStore } from "@sandgate/kit/storage/open-store";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { ImageRecord, ImageRegistryStore, RegistryRecord } from "./store.ts";
+
+const at = (ms: number) => new Date(Date.UTC(2026, 0, 1) + ms);
+const event = (name: string) => ({ id: newId(), subject: name, bytes: new Uint8Array() });
+
+function imageOf(fields: Partial<ImageRecord> = {}): ImageRecord {
+  return {
+    id: newId(),
+    workspaceId: "w1",
+    name: "tool",
+    image: "alpine",
+    description: undefined,
+    tag: "latest",
+    enabled: true,
+    memoryMb: 1024,
+    readinessPort: undefined,
+    ttlSeconds: undefined,
+    registryId: undefined,
+    createdAt: at(0),
+    updatedAt: at(0),
+    version: 1,
+    ...fields,
+  };
+}
+
+function registryOf(fields: Partial<RegistryRecord> = {}): RegistryRecord {
+  return {
+    id: newId(),
+    workspaceId: "w1",
+    name: "private",
+    url: "https://ghcr.io",
+    host: "ghcr.io",
+    username: "ann",
+    sealedPassword: new Uint8Array([1, 2, 3]),
+    createdAt: at(0),
+    updatedAt: at(0),
+    version: 1,
+    ...fields,
+  };
+}
+
+/** What every store of images and registries does, whatever the database. `open` answers an empty one. */
+export function describeImageRegistryStore(name: string, open: () => Promise<OpenedStore<ImageRegistryStore>>): void {
+  describe(`image registry store on ${name}`, () => {
+    let opened: OpenedStore<ImageRegistryStore>;
+    let store: ImageRegistryStore;
+
+    beforeEach(async () => {
+      opened = await open();
+      store = opened.store;
+    });
+
+    afterEach(() => opened.close());
+
+    const subjects = async () => (await opened.outbox.unsent(100)).map(({ subject }) => subject);
+
+    async function createImage(fields: Partial<ImageRecord> = {}): Promise<ImageRecord> {
+      const image = imageOf(fields);
+      expect(await store.createImage(image, undefined, [], undefined)).toBe("done");
+      return image;
+    }
+
+    async function createRegistry(fields: Partial<RegistryRecord> = {}): Promise<RegistryRecord> {
+      const registry = registryOf(fields);
+      expect(await store.createRegistry(registry, undefined)).toBe("done");
+      return registry;
+    }
+
+    test("an image is kept as it is, and its event is in the outbox", async () => {
+      const registry = await createRegistry();
+      const bare = imageOf();
+      const full = imageOf({
+        description: "for builds",
+        enabled: false,
+        readinessPort: 8080,
+        ttlSeconds: 60,
+        registryId: registry.id,
+        updatedAt: at(7),
+      });
+      await store.createImage(bare, undefined, [event("created")], undefined);
+      await store.createImage(full, registry, [event("created")], undefined);
+      expect(await store.findImage(bare.id, "w1")).toEqual({ ...bare, registryName: undefined });
+      expect(await store.findImage(full.id, "w1")).toEqual({ ...full, registryName: "private" });
+      expect(await subjects()).toEqual(["created", "created"]);
+    });
+
+    test("a workspace sees its own images and the defaults", async () => {
+      const own = await createImage({ createdAt: at(1) });
+      const other = await createImage({ workspaceId: "w2", createdAt: at(2) });
+      const shared = await createImage({ workspaceId: "", enabled: false, createdAt: at(3) });
+      const list = async (enabledOnly: boolean) =>
+        (await store.listImages({ workspaceId: "w1", enabledOnly }, undefined, 10)).map(({ id }) => id);
+      expect(await list(false)).toEqual([shared.id, own.id]);
+      expect(await list(true)).toEqual([own.id]);
+      expect(await store.countImages({ workspaceId: "w1", enabledOnly: false })).toBe(2);
+      expect(await store.countImages({ workspaceId: "w1", enabledOnly: true })).toBe(1);
+      expect(await store.findImage(other.id, "w1")).toBeUndefined();
+      expect(await store.findImage(shared.id, "w1")).toBeDefined();
+    });
+
+    test("lists go on after a position, newest first, ties by id", async () => {
+      const images = [await createImage({ createdAt: at(1) })];
+      images.push(await createImage({ createdAt: at(2) }), await createImage({ createdAt: at(2) }));
+      const expected = images.sort((a, b) => +b.createdAt - +a.createdAt || (a.id < b.id ? 1 : -1));
+      const filter = { workspaceId: "w1", enabledOnly: false };
+      const first = await store.listImages(filter, undefined, 2);
+      const last = first.at(-1);
+      const after = { createdAt: last?.createdAt.getTime() ?? 0, id: last?.id ?? "" };
+      const rest = await store.listImages(filter, after, 2);
+      expect([...first, ...rest].map(({ id }) => id)).toEqual(expected.map(({ id }) => id));
+
+      const older = await createRegistry({ name: "a", createdAt: at(1) });
+      const newer = await createRegistry({ name: "b", createdAt: at(2) });
+      expect(await store.listRegistries("w1", undefined, 1)).toEqual([newer]);
+      expect(await store.listRegistries("w1", { createdAt: at(2).getTime(), id: newer.id }, 9)).toEqual([older]);
+      expect(await store.listRegistries("w2", undefined, 9)).toEqual([]);
+    });
+
+    test("a change of an image commits on the version it was decided on, and only once", async () => {
+      const image = await createImage();
+      expect(await store.updateImage({ ...image, name: "other", ttlSeconds: 90 }, undefined, [event("updated")])).toBe(
+        "done",
+      );
+      expect(await store.updateImage({ ...image, name: "late" }, undefined, [event("updated")])).toBe("stale");
+      expect(await store.findImage(image.id, "w1")).toMatchObject({ name: "other", ttlSeconds: 90, version: 2 });
+      expect(await store.deleteImage(image.id, 1, [event("deleted")])).toBe("stale");
+      expect(await store.deleteImage(image.id, 2, [event("deleted")])).toBe("done");
+      expect(await store.findImage(image.id, "w1")).toBeUndefined();
+      expect(await subjects()).toEqual(["updated", "deleted"]);
+    });
+
+    test("an image commits only with the registry that it was checked against", async () => {
+      const registry = await createRegistry();
+      await store.updateRegistry({ ...registry, url: "https://quay.io", host: "quay.io" });
+      expect(await store.createImage(imageOf({ registryId: registry.id }), registry, [], undefined)).toBe("stale");
+      const image = await createImage();
+      expect(await store.updateImage({ ...image, registryId: registry.id }, registry, [])).toBe("stale");
+      expect(await store.updateImage({ ...image, registryId: registry.id }, { ...registry, version: 2 }, [])).toBe(
+        "done",
+      );
+    });
+
+    test("the names of registries are unique in their workspace", async () => {
+      const first = await createRegistry();
+      expect(await store.createRegistry(registryOf(), undefined)).toBe("name_taken");
+      await createRegistry({ workspaceId: "w2" });
+      const second = await createRegistry({ name: "second" });
+      expect(await store.updateRegistry({ ...second, name: "private" })).toBe("name_taken");
+      expect(await store.updateRegistry({ ...first, username: "bob" })).toBe("done");
+      expect(await store.findRegistry(first.id, "w1")).toEqual({ ...first, username: "bob", version: 2 });
+      expect(await store.updateRegistry({ ...first, username: "eve" })).toBe("stale");
+      expect(await store.findRegistry(first.id, "w2")).toBeUndefined();
+    });
+
+    test("a registry that was refused keeps no answer for its Idempotency-Key", async () => {
+      const first = await createRegistry();
+      const claim = { id: "claim", sealed: new Uint8Array([1]) };
+      expect(await store.createRegistry(registryOf(), claim)).toBe("name_taken");
+      expect(await store.deleteRegistry(first.id, 1)).toBe("done");
+      expect(await store.createRegistry(registryOf(), claim)).toBe("done");
+      await expect(store.createRegistry(registryOf({ name: "another" }), claim)).rejects.toMatchObject({
+        name: "ClaimTaken",
+      });
+    });
+
+    test("a registry that an image uses stays, and stays where it is", async () => {
+      const registry = await createRegistry();
+      const image = imageOf({ registryId: registry.id });
+      await store.createImage(image, registry, [], undefined);
+      expect(await store.deleteRegistry(registry.id, 1)).toBe("in_use");
+      expect(await store.updateRegistry({ ...registry, url: "quay.io", host: "quay.io" })).toBe("in_use");
+      expect(await store.updateRegistry({ ...registry, url: "ghcr.io" })).toBe("done");
+      await store.deleteImage(image.id, 1, []);
+      expect(await store.deleteRegistry(registry.id, 1)).toBe("stale");
+      expect(await store.deleteRegistry(registry.id, 2)).toBe("done");
+    });
+
+    test("the default image is made once, and not again", async () => {
+      await store.seedDefaultImage(imageOf({ workspaceId: "" }), [event("created")]);
+      await store.seedDefaultImage(imageOf({ workspaceId: "", name: "another" }), [event("created")]);
+      const images = await store.listImages({ workspaceId: "w9", enabledOnly: true }, undefined, 10);
+      expect(images.map(({ name }) => name)).toEqual(["tool"]);
+      expect(await subjects()).toEqual(["created"]);
+    });
+
+    test("a deleted workspace takes nothing new and is purged in slices", async () => {
+      for (const name of ["a", "b", "c"]) {
+        await createImage({ name });
+        await createRegistry({ name });
+      }
+      const other = await createImage({ workspaceId: "w2" });
+      await store.beginPurge("w1", at(1));
+      expect(await store.createImage(imageOf(), undefined, [event("created")], undefined)).toBe("deleted");
+      expect(await store.createRegistry(registryOf(), undefined)).toBe("deleted");
+      expect(await store.listOpenPurges()).toEqual(["w1"]);
+      expect(await store.listWorkspaces({ limit: 10 })).toEqual(["w2"]);
+
+      expect(await store.purgeSlice("w1", 2)).toBe(false);
+      expect(await store.listRegistries("w1", undefined, 10)).toHaveLength(1);
+      expect(await store.purgeSlice("w1", 2)).toBe(false);
+      expect(await store.purgeSlice("w1", 2)).toBe(true);
+      await store.completePurge("w1", at(2), [event("purged")]);
+      await store.completePurge("w1", at(2), [event("purged again")]);
+      expect(await store.listOpenPurges()).toEqual([]);
+      expect(await store.findImage(other.id, "w2")).toBeDefined();
+      expect(await store.createImage(imageOf(), undefined, [], undefined)).toBe("deleted");
+      expect(await subjects()).toEqual(["purged"]);
+    });
+
+    test("a purge that is opened again is completed again", async () => {
+      for (const ms of [1, 3]) {
+        await store.beginPurge("w1", at(ms));
+        expect(await store.listOpenPurges()).toEqual(["w1"]);
+        await store.completePurge("w1", at(ms + 1), [event(`purged ${ms}`)]);
+        expect(await store.listOpenPurges()).toEqual([]);
+      }
+      expect(await subjects()).toEqual(["purged 1", "purged 3"]);
+    });
+
+    test("workspaces are listed page by page", async () => {
+      for (const workspaceId of ["w3", "w1", "w2"]) await createImage({ workspaceId });
+      expect(await store.listWorkspaces({ limit: 2 })).toEqual(["w1", "w2"]);
+      expect(await store.listWorkspaces({ limit: 2, afterId: "w2" })).toEqual(["w3"]);
+    });
+  });
+}

@@ -1,0 +1,240 @@
+import {
+  afterPlace,
+  createCollections,
+  type Db,
+  deleteSlice,
+  isDuplicateKey,
+  type MongoMigration,
+  type MongoTransaction,
+  openMongo,
+} from "@sandgate/kit/storage/mongo";
+import { createPurges, type GuardDocument, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
+import type { MongoStoreOptions, OpenedStore } from "@sandgate/kit/storage/open-store";
+import type { ImageRecord, ImageRegistryStore, ImageView, RegistryRecord, RegistryVersion } from "./store.ts";
+
+interface ImageDocument extends Omit<ImageRecord, "id"> {
+  _id: string;
+}
+
+interface RegistryDocument extends Omit<RegistryRecord, "id"> {
+  _id: string;
+  /** Grows with every image that is checked against it: images and changes of their registry take turns on it. */
+  checks?: number;
+}
+
+interface ImageGuardDocument extends GuardDocument {
+  /** Grows with every create: creates and the workspace's deletion take turns on it. */
+  creates?: number;
+}
+
+interface SeedDocument {
+  _id: "default_image";
+}
+
+const migrations: readonly MongoMigration[] = [
+  {
+    name: "image-registry 1: images, registries, guards, seeds",
+    run: (db) =>
+      createCollections(db, {
+        images: [
+          { name: "newest", key: { workspaceId: 1, createdAt: -1, _id: -1 } },
+          { name: "by_registry", key: { registryId: 1 }, partialFilterExpression: { registryId: { $exists: true } } },
+        ],
+        registries: [
+          { name: "name", key: { workspaceId: 1, name: 1 }, unique: true },
+          { name: "newest", key: { workspaceId: 1, createdAt: -1, _id: -1 } },
+        ],
+        guards: guardIndexes,
+        seeds: [],
+      }),
+  },
+];
+
+const collectionsOf = (db: Db) => ({
+  images: db.collection<ImageDocument>("images"),
+  registries: db.collection<RegistryDocument>("registries"),
+  guards: db.collection<ImageGuardDocument>("guards"),
+  seeds: db.collection<SeedDocument>("seeds"),
+});
+
+function toView({ _id, ...image }: ImageDocument, registryName: string | undefined): ImageView {
+  // What is undefined is not stored.
+  const { description, readinessPort, ttlSeconds, registryId } = image;
+  return { id: _id, ...image, description, readinessPort, ttlSeconds, registryId, registryName };
+}
+
+function toRegistry({ _id, checks: _, ...registry }: RegistryDocument): RegistryRecord {
+  return { id: _id, ...registry, sealedPassword: new Uint8Array(registry.sealedPassword) };
+}
+
+/** Opens the service's database on a replica set, making and migrating it as needed. */
+export async function openMongoStore(options: MongoStoreOptions): Promise<OpenedStore<ImageRegistryStore>> {
+  const database = await openMongo({ ...options, migrations });
+  const { write } = database;
+  const { images, registries, guards, seeds } = collectionsOf(database.db);
+
+  /** False when the workspace's guard says that it is deleted. */
+  async function passGuard(tx: MongoTransaction, workspaceId: string): Promise<boolean> {
+    const guard = await guards.findOneAndUpdate(
+      { _id: workspaceId },
+      { $inc: { creates: 1 } },
+      { upsert: true, returnDocument: "after", session: tx.session },
+    );
+    return guard?.deletedAt === undefined;
+  }
+
+  /** False when the registry has changed since it was read. It can't change before this transaction is over. */
+  async function holdRegistry(tx: MongoTransaction, { id, version }: RegistryVersion): Promise<boolean> {
+    const held = await registries.updateOne({ _id: id, version }, { $inc: { checks: 1 } }, { session: tx.session });
+    return held.matchedCount === 1;
+  }
+
+  async function isInUse({ session }: MongoTransaction, registryId: string): Promise<boolean> {
+    return (await images.findOne({ registryId }, { session, projection: { _id: 1 } })) !== null;
+  }
+
+  /** Whether another registry of the workspace has this name. */
+  async function isNameTaken({ session }: MongoTransaction, registry: RegistryRecord): Promise<boolean> {
+    const { id, workspaceId, name } = registry;
+    const holder = await registries.findOne({ workspaceId, name }, { session, projection: { _id: 1 } });
+    return holder !== null && holder._id !== id;
+  }
+
+  async function insertImage(tx: MongoTransaction, { id, ...image }: ImageRecord): Promise<void> {
+    await images.insertOne({ _id: id, ...image }, { session: tx.session });
+  }
+
+  async function withRegistryNames(found: readonly ImageDocument[]): Promise<ImageView[]> {
+    const ids = found.flatMap(({ registryId }) => (registryId === undefined ? [] : [registryId]));
+    const named = ids.length === 0 ? [] : await registries.find({ _id: { $in: ids } }).toArray();
+    const names = new Map(named.map(({ _id, name }) => [_id, name]));
+    return found.map((image) => toView(image, names.get(image.registryId ?? "")));
+  }
+
+  const visibleTo = (workspaceId: string, enabledOnly: boolean) => ({
+    workspaceId: { $in: [workspaceId, ""] },
+    ...(enabledOnly && { enabled: true }),
+  });
+
+  const store: ImageRegistryStore = {
+    async findImage(imageId, workspaceId) {
+      const found = await images.findOne({ _id: imageId, workspaceId: { $in: [workspaceId, ""] } });
+      return found ? (await withRegistryNames([found]))[0] : undefined;
+    },
+
+    async listImages({ workspaceId, enabledOnly }, after, limit) {
+      const place = after && { time: new Date(after.createdAt), id: after.id };
+      const found = await images
+        .find({ ...visibleTo(workspaceId, enabledOnly), ...afterPlace<ImageDocument>(["createdAt", "_id"], place) })
+        .sort({ createdAt: -1, _id: -1 })
+        .limit(limit)
+        .toArray();
+      return withRegistryNames(found);
+    },
+
+    async countImages({ workspaceId, enabledOnly }) {
+      return images.countDocuments(visibleTo(workspaceId, enabledOnly));
+    },
+
+    async findRegistry(registryId, workspaceId) {
+      const found = await registries.findOne({ _id: registryId, workspaceId });
+      return found ? toRegistry(found) : undefined;
+    },
+
+    async listRegistries(workspaceId, after, limit) {
+      const place = after && { time: new Date(after.createdAt), id: after.id };
+      const found = await registries
+        .find({ workspaceId, ...afterPlace<RegistryDocument>(["createdAt", "_id"], place) })
+        .sort({ createdAt: -1, _id: -1 })
+        .limit(limit)
+        .toArray();
+      return found.map(toRegistry);
+    },
+
+    createImage: (image, registry, events, claim) =>
+      write(async (tx) => {
+        if (image.workspaceId !== "" && !(await passGuard(tx, image.workspaceId))) return "deleted";
+        if (registry && !(await holdRegistry(tx, registry))) return "stale";
+        await tx.claim(claim);
+        await insertImage(tx, image);
+        await tx.publish(events);
+        return "done";
+      }),
+
+    seedDefaultImage: (image, events) =>
+      write(async (tx) => {
+        const { session } = tx;
+        if (await seeds.findOne({ _id: "default_image" }, { session })) return;
+        await seeds.insertOne({ _id: "default_image" }, { session });
+        await insertImage(tx, image);
+        await tx.publish(events);
+      }),
+
+    updateImage: (image, registry, events) =>
+      write(async (tx) => {
+        if (registry && !(await holdRegistry(tx, registry))) return "stale";
+        const { id, version, ...changed } = image;
+        const updated = await images.replaceOne(
+          { _id: id, version },
+          { ...changed, version: version + 1 },
+          { session: tx.session },
+        );
+        if (updated.matchedCount === 0) return "stale";
+        await tx.publish(events);
+        return "done";
+      }),
+
+    deleteImage: (imageId, version, events) =>
+      write(async (tx) => {
+        const deleted = await images.deleteOne({ _id: imageId, version }, { session: tx.session });
+        if (deleted.deletedCount === 0) return "stale";
+        await tx.publish(events);
+        return "done";
+      }),
+
+    async createRegistry(registry, claim) {
+      try {
+        return await write(async (tx) => {
+          if (!(await passGuard(tx, registry.workspaceId))) return "deleted";
+          await tx.claim(claim);
+          const { id, ...rest } = registry;
+          await registries.insertOne({ _id: id, ...rest }, { session: tx.session });
+          return "done";
+        });
+      } catch (error) {
+        // Thrown, so that the claim is undone.
+        if (isDuplicateKey(error)) return "name_taken";
+        throw error;
+      }
+    },
+
+    updateRegistry: (registry) =>
+      write(async (tx) => {
+        const { session } = tx;
+        const { id, workspaceId: _workspace, createdAt: _created, version, ...changed } = registry;
+        const before = await registries.findOne({ _id: id, version }, { session });
+        if (!before) return "stale";
+        if (before.host !== registry.host && (await isInUse(tx, id))) return "in_use";
+        if (await isNameTaken(tx, registry)) return "name_taken";
+        await registries.updateOne({ _id: id, version }, { $set: changed, $inc: { version: 1 } }, { session });
+        return "done";
+      }),
+
+    deleteRegistry: (registryId, version) =>
+      write(async (tx) => {
+        if (await isInUse(tx, registryId)) return "in_use";
+        const deleted = await registries.deleteOne({ _id: registryId, version }, { session: tx.session });
+        return deleted.deletedCount === 0 ? "stale" : "done";
+      }),
+
+    ...createPurges(guards, write),
+
+    async purgeSlice(workspaceId, limit) {
+      const removed =
+        (await deleteSlice(images, { workspaceId }, limit)) + (await deleteSlice(registries, { workspaceId }, limit));
+      return removed === 0;
+    },
+  };
+
+  return { store, outbox: database.outbox, answers: database.answers, close: database.close };
+}

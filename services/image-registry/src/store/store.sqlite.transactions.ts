@@ -1,0 +1,132 @@
+import type { Claim } from "@sandgate/kit/rpc/idempotency";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
+import { passGuard, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
+import type { Deleted, ImageRecord, RegistryRecord, RegistryVersion, Stale } from "./store.ts";
+
+function isCurrent(tx: Transaction, { id, version }: RegistryVersion): boolean {
+  return tx.db.get("SELECT 1 FROM registries WHERE id = ? AND version = ?", id, version) !== undefined;
+}
+
+function isInUse(tx: Transaction, registryId: string): boolean {
+  return tx.db.get("SELECT 1 FROM images WHERE registry_id = ? LIMIT 1", registryId) !== undefined;
+}
+
+/** Whether another registry of the workspace has this name. */
+function isNameTaken(tx: Transaction, { id, workspaceId, name }: RegistryRecord): boolean {
+  return (
+    tx.db.get("SELECT 1 FROM registries WHERE workspace_id = ? AND name = ? AND id <> ?", workspaceId, name, id) !==
+    undefined
+  );
+}
+
+function insertImage(tx: Transaction, image: ImageRecord): void {
+  tx.db.run(
+    `INSERT INTO images (id, workspace_id, name, image, description, tag, enabled, memory_mb, readiness_port, ttl_seconds,
+       registry_id, created_at, updated_at, version)
+     VALUES (:id, :workspaceId, :name, :image, :description, :tag, :enabled, :memoryMb, :readinessPort, :ttlSeconds,
+       :registryId, :createdAt, :updatedAt, :version)`,
+    { ...image },
+  );
+}
+
+export const transactions = {
+  ...purgeTransactions,
+
+  createImage(
+    tx: Transaction,
+    image: ImageRecord,
+    registry: RegistryVersion | undefined,
+    events: readonly StagedEvent[],
+    claim: Claim | undefined,
+  ): "done" | Stale | Deleted {
+    if (image.workspaceId !== "" && !passGuard(tx, image.workspaceId)) return "deleted";
+    if (registry && !isCurrent(tx, registry)) return "stale";
+    tx.claim(claim);
+    insertImage(tx, image);
+    tx.publish(events);
+    return "done";
+  },
+
+  seedDefaultImage(tx: Transaction, image: ImageRecord, events: readonly StagedEvent[]): void {
+    if (tx.db.run("INSERT OR IGNORE INTO seeds (name) VALUES ('default_image')") === 0) return;
+    insertImage(tx, image);
+    tx.publish(events);
+  },
+
+  updateImage(
+    tx: Transaction,
+    image: ImageRecord,
+    registry: RegistryVersion | undefined,
+    events: readonly StagedEvent[],
+  ): "done" | Stale {
+    if (registry && !isCurrent(tx, registry)) return "stale";
+    const { workspaceId: _workspace, createdAt: _created, ...changed } = image;
+    const updated = tx.db.run(
+      `UPDATE images SET name = :name, image = :image, description = :description, tag = :tag, enabled = :enabled,
+         memory_mb = :memoryMb, readiness_port = :readinessPort, ttl_seconds = :ttlSeconds, registry_id = :registryId,
+         updated_at = :updatedAt, version = version + 1
+       WHERE id = :id AND version = :version`,
+      changed,
+    );
+    if (updated === 0) return "stale";
+    tx.publish(events);
+    return "done";
+  },
+
+  deleteImage(tx: Transaction, imageId: string, version: number, events: readonly StagedEvent[]): "done" | Stale {
+    if (tx.db.run("DELETE FROM images WHERE id = ? AND version = ?", imageId, version) === 0) return "stale";
+    tx.publish(events);
+    return "done";
+  },
+
+  createRegistry(tx: Transaction, registry: RegistryRecord, claim: Claim | undefined): "done" | "name_taken" | Deleted {
+    if (!passGuard(tx, registry.workspaceId)) return "deleted";
+    // Before the claim, which would be kept with this answer.
+    if (isNameTaken(tx, registry)) return "name_taken";
+    tx.claim(claim);
+    tx.db.run(
+      `INSERT INTO registries (id, workspace_id, name, url, host, username, sealed_password, created_at, updated_at, version)
+       VALUES (:id, :workspaceId, :name, :url, :host, :username, :sealedPassword, :createdAt, :updatedAt, :version)`,
+      { ...registry },
+    );
+    return "done";
+  },
+
+  updateRegistry(tx: Transaction, registry: RegistryRecord): "done" | Stale | "name_taken" | "in_use" {
+    const before = tx.db.get<{ host: string }>(
+      "SELECT host FROM registries WHERE id = ? AND version = ?",
+      registry.id,
+      registry.version,
+    );
+    if (before === undefined) return "stale";
+    if (before.host !== registry.host && isInUse(tx, registry.id)) return "in_use";
+    if (isNameTaken(tx, registry)) return "name_taken";
+    const { workspaceId: _workspace, createdAt: _created, version: _version, ...changed } = registry;
+    tx.db.run(
+      `UPDATE registries SET name = :name, url = :url, host = :host, username = :username,
+         sealed_password = :sealedPassword, updated_at = :updatedAt, version = version + 1 WHERE id = :id`,
+      changed,
+    );
+    return "done";
+  },
+
+  deleteRegistry(tx: Transaction, registryId: string, version: number): "done" | Stale | "in_use" {
+    if (isInUse(tx, registryId)) return "in_use";
+    return tx.db.run("DELETE FROM registries WHERE id = ? AND version = ?", registryId, version) === 0
+      ? "stale"
+      : "done";
+  },
+
+  purgeSlice(tx: Transaction, workspaceId: string, limit: number): boolean {
+    let removed = 0;
+    for (const table of ["images", "registries"]) {
+      removed += tx.db.run(
+        `DELETE FROM ${table} WHERE id IN (SELECT id FROM ${table} WHERE workspace_id = ? LIMIT ?)`,
+        workspaceId,
+        limit,
+      );
+    }
+    return removed === 0;
+  },
+} satisfies Transactions;

@@ -1,0 +1,148 @@
+import type { OpenedStore, SqliteStoreOptions } from "@sandgate/kit/storage/open-store";
+import { openSqlite } from "@sandgate/kit/storage/sqlite";
+import { createPurges } from "@sandgate/kit/workspaces/sqlite-guards";
+import { migrations } from "./migrations.ts";
+import type { transactions } from "./store.sqlite.transactions.ts";
+import type { ImageRegistryStore, ImageView, RegistryRecord } from "./store.ts";
+
+type ImageRow = {
+  id: string;
+  workspace_id: string;
+  name: string;
+  image: string;
+  description: string | null;
+  tag: string;
+  enabled: number;
+  memory_mb: number;
+  readiness_port: number | null;
+  ttl_seconds: number | null;
+  registry_id: string | null;
+  registry_name: string | null;
+  created_at: number;
+  updated_at: number;
+  version: number;
+};
+type RegistryRow = {
+  id: string;
+  workspace_id: string;
+  name: string;
+  url: string;
+  host: string;
+  username: string;
+  sealed_password: Uint8Array;
+  created_at: number;
+  updated_at: number;
+  version: number;
+};
+
+function toImage(row: ImageRow): ImageView {
+  return {
+    id: row.id,
+    workspaceId: row.workspace_id,
+    name: row.name,
+    image: row.image,
+    description: row.description ?? undefined,
+    tag: row.tag,
+    enabled: row.enabled === 1,
+    memoryMb: row.memory_mb,
+    readinessPort: row.readiness_port ?? undefined,
+    ttlSeconds: row.ttl_seconds ?? undefined,
+    registryId: row.registry_id ?? undefined,
+    registryName: row.registry_name ?? undefined,
+    createdAt: new Date(row.created_at),
+    updatedAt: new Date(row.updated_at),
+    version: row.version,
+  };
+}
+
+function toRegistry(row: RegistryRow): RegistryRecord {
+  return {
+    id: row.id,
+    workspaceId: row.workspace_id,
+    name: row.name,
+    url: row.url,
+    host: row.host,
+    username: row.username,
+    sealedPassword: row.sealed_password,
+    createdAt: new Date(row.created_at),
+    updatedAt: new Date(row.updated_at),
+    version: row.version,
+  };
+}
+
+const selectImages = `SELECT i.*, r.name AS registry_name FROM images i LEFT JOIN registries r ON r.id = i.registry_id`;
+const visible = `i.workspace_id IN (?, '')`;
+
+/** Opens the service's SQLite file, making and migrating it as needed. */
+export async function openSqliteStore(options: SqliteStoreOptions): Promise<OpenedStore<ImageRegistryStore>> {
+  const database = await openSqlite<typeof transactions>({
+    ...options,
+    migrations,
+    transactions: new URL("./store.sqlite.transactions.ts", import.meta.url),
+  });
+  const { read, write } = database;
+
+  const store: ImageRegistryStore = {
+    createImage: write.createImage,
+    seedDefaultImage: write.seedDefaultImage,
+    updateImage: write.updateImage,
+    deleteImage: write.deleteImage,
+    createRegistry: write.createRegistry,
+    updateRegistry: write.updateRegistry,
+    deleteRegistry: write.deleteRegistry,
+    purgeSlice: write.purgeSlice,
+    ...createPurges(read, write),
+
+    async findImage(imageId, workspaceId) {
+      const row = read.get<ImageRow>(`${selectImages} WHERE i.id = ? AND ${visible}`, imageId, workspaceId);
+      return row && toImage(row);
+    },
+
+    async listImages({ workspaceId, enabledOnly }, after, limit) {
+      return read
+        .all<ImageRow>(
+          `${selectImages} WHERE ${visible} AND i.enabled >= ? AND (i.created_at, i.id) < (?, ?)
+           ORDER BY i.created_at DESC, i.id DESC LIMIT ?`,
+          workspaceId,
+          enabledOnly,
+          after?.createdAt ?? Number.MAX_SAFE_INTEGER,
+          after?.id ?? "",
+          limit,
+        )
+        .map(toImage);
+    },
+
+    async countImages({ workspaceId, enabledOnly }) {
+      const row = read.get<{ total: number }>(
+        `SELECT count(*) AS total FROM images i WHERE ${visible} AND i.enabled >= ?`,
+        workspaceId,
+        enabledOnly,
+      );
+      return row?.total ?? 0;
+    },
+
+    async findRegistry(registryId, workspaceId) {
+      const row = read.get<RegistryRow>(
+        "SELECT * FROM registries WHERE id = ? AND workspace_id = ?",
+        registryId,
+        workspaceId,
+      );
+      return row && toRegistry(row);
+    },
+
+    async listRegistries(workspaceId, after, limit) {
+      return read
+        .all<RegistryRow>(
+          `SELECT * FROM registries WHERE workspace_id = ? AND (created_at, id) < (?, ?)
+           ORDER BY created_at DESC, id DESC LIMIT ?`,
+          workspaceId,
+          after?.createdAt ?? Number.MAX_SAFE_INTEGER,
+          after?.id ?? "",
+          limit,
+        )
+        .map(toRegistry);
+    },
+  };
+
+  return { store, outbox: database.outbox, answers: database.answers, close: database.close };
+}

@@ -1,0 +1,99 @@
+import type { Claim } from "@sandgate/kit/rpc/idempotency";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { Cursor } from "@sandgate/kit/base/page";
+import type { PurgeStore } from "@sandgate/kit/workspaces/workspace-purges";
+
+export interface ImageRecord {
+  readonly id: string;
+  /** Empty: a global default, which every workspace sees. */
+  readonly workspaceId: string;
+  readonly name: string;
+  /** The reference as it was given. */
+  readonly image: string;
+  readonly description: string | undefined;
+  readonly tag: string;
+  readonly enabled: boolean;
+  readonly memoryMb: number;
+  readonly readinessPort: number | undefined;
+  readonly ttlSeconds: number | undefined;
+  readonly registryId: string | undefined;
+  readonly createdAt: Date;
+  readonly updatedAt: Date;
+  /** Grows with every change. */
+  readonly version: number;
+}
+
+export interface ImageView extends ImageRecord {
+  readonly registryName: string | undefined;
+}
+
+export interface RegistryRecord {
+  readonly id: string;
+  readonly workspaceId: string;
+  readonly name: string;
+  readonly url: string;
+  /** The host[:port] that its images name. */
+  readonly host: string;
+  readonly username: string;
+  readonly sealedPassword: Uint8Array;
+  readonly createdAt: Date;
+  readonly updatedAt: Date;
+  /** Grows with every change, and so tells one credential from the next. */
+  readonly version: number;
+}
+
+/** A registry as it was when an image was checked against it. */
+export interface RegistryVersion {
+  readonly id: string;
+  readonly version: number;
+}
+
+/** What is asked of a list of images: the workspace's own and the global defaults. */
+interface ImageFilter {
+  readonly workspaceId: string;
+  readonly enabledOnly: boolean;
+}
+
+/** Something else changed since what was read: read again and decide again. */
+export type Stale = "stale";
+/** The workspace has been deleted. */
+export type Deleted = "deleted";
+
+/**
+ * Images, registries and the purge of deleted workspaces. A change of a record names the version that it was decided on and
+ * commits only on that one. Creates in a workspace commit only while its guard row doesn't say that it is deleted.
+ */
+export interface ImageRegistryStore extends PurgeStore {
+  /** One of the workspace's own or a global default. */
+  findImage(imageId: string, workspaceId: string): Promise<ImageView | undefined>;
+  /** Newest first. */
+  listImages(filter: ImageFilter, after: Cursor | undefined, limit: number): Promise<ImageView[]>;
+  countImages(filter: ImageFilter): Promise<number>;
+  findRegistry(registryId: string, workspaceId: string): Promise<RegistryRecord | undefined>;
+  /** Newest first. */
+  listRegistries(workspaceId: string, after: Cursor | undefined, limit: number): Promise<RegistryRecord[]>;
+
+  createImage(
+    image: ImageRecord,
+    registry: RegistryVersion | undefined,
+    events: readonly StagedEvent[],
+    claim: Claim | undefined,
+  ): Promise<"done" | Stale | Deleted>;
+  /** Makes a global default image unless it was made before, be it by another reference. */
+  seedDefaultImage(image: ImageRecord, events: readonly StagedEvent[]): Promise<void>;
+  /** @param image as it shall be, with the version it was decided on */
+  updateImage(
+    image: ImageRecord,
+    registry: RegistryVersion | undefined,
+    events: readonly StagedEvent[],
+  ): Promise<"done" | Stale>;
+  deleteImage(imageId: string, version: number, events: readonly StagedEvent[]): Promise<"done" | Stale>;
+
+  createRegistry(registry: RegistryRecord, claim: Claim | undefined): Promise<"done" | "name_taken" | Deleted>;
+  /** @param registry as it shall be, with the version it was decided on; its host can't change while images use it */
+  updateRegistry(registry: RegistryRecord): Promise<"done" | Stale | "name_taken" | "in_use">;
+  deleteRegistry(registryId: string, version: number): Promise<"done" | Stale | "in_use">;
+
+  /** Removes up to `limit` of each of the workspace's images and registries; true when none is left. */
+  purgeSlice(workspaceId: string, limit: number): Promise<boolean>;
+}

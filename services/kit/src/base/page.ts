@@ -1,0 +1,49 @@
+import { invalid } from "../rpc/errors.ts";
+
+/** The place of a row in a list that is sorted by creation, newest first, and by id where those are equal. */
+export interface Cursor {
+  /** In the unit of the table's column. */
+  createdAt: number;
+  id: string;
+}
+
+/** Makes the opaque text that a client sends to go on after this row. */
+export function encodeCursor(cursor: Cursor): string {
+  return Buffer.from(JSON.stringify([cursor.createdAt, cursor.id])).toString("base64url");
+}
+
+/** Reads a cursor; an empty one is undefined, the start of the list. Throws VALIDATION_ERROR on query.cursor for any other text. */
+export function decodeCursor(text: string): Cursor | undefined {
+  if (text === "") return undefined;
+  const cursor = parse(text);
+  if (!cursor || encodeCursor(cursor) !== text) throw invalid("query.cursor", "is not a cursor of this list");
+  return cursor;
+}
+
+/** The number of rows on a page: 100 when none is asked for. */
+export function pageLimit(limit: number | undefined): number {
+  return limit || 100;
+}
+
+/** Cuts what was read with LIMIT `limit + 1` to a page; the cursor is empty on the last. */
+export function toPage<R>(
+  rows: readonly R[],
+  limit: number,
+  cursorOf: (row: R) => Cursor,
+): { rows: R[]; nextCursor: string } {
+  const page = rows.slice(0, limit);
+  const last = page.at(-1);
+  return { rows: page, nextCursor: last !== undefined && rows.length > limit ? encodeCursor(cursorOf(last)) : "" };
+}
+
+function parse(text: string): Cursor | undefined {
+  try {
+    const value: unknown = JSON.parse(Buffer.from(text, "base64url").toString());
+    if (!Array.isArray(value) || value.length !== 2) return undefined;
+    const [createdAt, id]: unknown[] = value;
+    if (!Number.isSafeInteger(createdAt) || typeof createdAt !== "number" || typeof id !== "string") return undefined;
+    return { createdAt, id };
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,189 @@
+import { setTimeout as delay } from "node:timers/promises";
+import {
+  AckPolicy,
+  type ConsumerInfo,
+  type ConsumerMessages,
+  DeliverPolicy,
+  JetStreamApiError,
+  type JetStreamManager,
+  type JsMsg,
+  ReplayPolicy,
+} from "@nats-io/jetstream";
+import { nanos } from "@nats-io/transport-node";
+import type { NatsLink } from "./bus.nats-connection.ts";
+import { eventStream, type Streams } from "./bus.nats-streams.ts";
+import type { Consumption } from "./bus.ts";
+import { type DeliveryPolicy, delayAfter, outcomeOf } from "./delivery.ts";
+import type { Logger } from "../base/logging.ts";
+
+export interface NatsDeliveryPolicy extends DeliveryPolicy {
+  /** An event whose process died comes again after this time; a living process says three times within it that it is at work. */
+  ackWaitMs: number;
+}
+
+/** A server forgets a consumer that no process asks for. Longer than events are kept, so that nothing is missed by it. */
+const unusedKeptMs = 14 * 24 * 60 * 60 * 1000;
+/** Failed events that wait to come again count too, and must not hold up the others. */
+const maxUnacknowledged = 10_000;
+/** The server's code for a consumer that has other settings than those it is to be made with. */
+const consumerDiffers = 10148;
+/** How long a request for events stays with the server, and how often the server says meanwhile that it has it. */
+const pullMs = 10_000;
+const pullHeartbeatMs = 2_500;
+/** The first wait after a failure of the bus; it doubles up to the last. */
+const firstRetryMs = 200;
+const lastRetryMs = 2_000;
+
+export interface PulledConsumption extends Consumption {
+  /** False from a failure to ask the server for events until it has been asked again. */
+  readonly isReaching: boolean;
+  /** Ends a pull that the server may have forgotten; the next one first makes sure that the consumer is there. */
+  reset(): void;
+}
+
+/** A consumer on the server per subject, since one with several would be torn between two versions that want different ones. */
+function durableName(consumer: string, subject: string): string {
+  const tokens = subject.split(".").map((token) => (token === "*" ? "ANY" : token === ">" ? "ALL" : token));
+  return [consumer, ...tokens].join("~");
+}
+
+/** Pulls the events of one subject for a consumer, `policy.concurrency` at once. */
+export function startPulling(options: {
+  link: NatsLink;
+  jsm: JetStreamManager;
+  streams: Streams;
+  consumer: string;
+  subject: string;
+  policy: NatsDeliveryPolicy;
+  logger: Logger;
+  handle(message: JsMsg, attempt: number): Promise<void>;
+  /** Stores an event that has failed for good where operators find it. */
+  park(message: JsMsg, failure: Error, attempts: number): Promise<void>;
+}): PulledConsumption {
+  const { link, jsm, streams, consumer, subject, policy, handle, park } = options;
+  const name = durableName(consumer, subject);
+  const logger = options.logger.child({ consumer, subject });
+  const running = new Map<JsMsg, Promise<void>>();
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  let pulled: ConsumerMessages | undefined;
+  let failures = 0;
+  let isSettled = false;
+
+  const deliver = async (message: JsMsg): Promise<void> => {
+    const attempt = message.info.deliveryCount;
+    // The server counts without end. Twice the attempts means that nobody lived to tell how they went.
+    const failure =
+      attempt > 2 * policy.attempts
+        ? new Error(`handed out ${attempt} times without an outcome`)
+        : await outcomeOf(handle(message, attempt), policy.handlerTimeoutMs);
+    if (failure === undefined) return message.ack();
+    const isLast = attempt >= policy.attempts;
+    logger.warn({ err: failure, attempt, parked: isLast }, "handling an event failed");
+    if (!isLast) return message.nak(delayAfter(policy, attempt));
+    try {
+      await park(message, failure, attempt);
+      message.ack();
+    } catch (error) {
+      logger.error({ err: error }, "an event could not be parked, so it comes again");
+      message.nak(policy.lastDelayMs);
+    }
+  };
+  const begin = (message: JsMsg) => {
+    const work = deliver(message)
+      // Only when the connection was closed for good; the event comes again to another process.
+      .catch((error: unknown) => logger.error({ err: error }, "the outcome of an event could not be told"))
+      .finally(() => running.delete(message));
+    running.set(message, work);
+  };
+  const claiming = setInterval(() => {
+    if (link.isUp()) for (const message of running.keys()) message.working();
+  }, policy.ackWaitMs / 3);
+  claiming.unref();
+
+  const settings = {
+    durable_name: name,
+    filter_subject: subject,
+    ack_policy: AckPolicy.Explicit,
+    ack_wait: nanos(policy.ackWaitMs),
+    // Parking is the consumer's work: what the server gives up stays in the stream unseen.
+    max_deliver: -1,
+    max_ack_pending: maxUnacknowledged,
+    deliver_policy: DeliverPolicy.All,
+    replay_policy: ReplayPolicy.Instant,
+    inactive_threshold: nanos(unusedKeptMs),
+  };
+  /** Changes its settings only at the start, so that two versions at work at once don't undo each other's again and again. */
+  const adoptConsumer = async (): Promise<ConsumerInfo> => {
+    if (!isSettled) {
+      try {
+        const info = await jsm.consumers.update(eventStream, name, settings);
+        logger.info("updated the settings of a consumer");
+        return info;
+      } catch (error) {
+        if (!(error instanceof JetStreamApiError)) throw error;
+        logger.warn({ err: error }, "the settings of a consumer can't be updated");
+      }
+    }
+    logger.warn({ wanted: settings }, "a consumer is used with other settings than this version's");
+    return jsm.consumers.info(eventStream, name);
+  };
+  const ensureConsumer = async () => {
+    await streams.ensure();
+    const info = await jsm.consumers.add(eventStream, settings).catch((error: unknown) => {
+      if (error instanceof JetStreamApiError && error.code === consumerDiffers) return adoptConsumer();
+      throw error;
+    });
+    isSettled = true;
+    return jsm.jetstream().consumers.getConsumerFromInfo(info);
+  };
+  const pull = async (): Promise<void> => {
+    const source = await ensureConsumer();
+    let isReset = false;
+    while (!signal.aborted && !isReset) {
+      const free = policy.concurrency - running.size;
+      if (free <= 0) {
+        await Promise.race(running.values());
+        continue;
+      }
+      pulled = await source.fetch({ max_messages: free, expires: pullMs, idle_heartbeat: pullHeartbeatMs });
+      if (signal.aborted) pulled.close();
+      for await (const message of pulled) {
+        failures = 0;
+        if (signal.aborted) message.nak();
+        else begin(message);
+      }
+      isReset = pulled === undefined;
+      failures = 0;
+    }
+  };
+  const pulling = (async () => {
+    while (!signal.aborted) {
+      try {
+        await pull();
+      } catch (error) {
+        if (signal.aborted) break;
+        logger.warn({ err: error }, "a consumer can't reach its events; it is tried again");
+        const waitMs = Math.min(lastRetryMs, firstRetryMs * 2 ** failures++);
+        await delay(waitMs, undefined, { signal }).catch(() => undefined);
+      }
+    }
+  })();
+
+  return {
+    get isReaching() {
+      return failures === 0;
+    },
+    reset() {
+      pulled?.close();
+      pulled = undefined;
+    },
+    async stop() {
+      stopping.abort();
+      pulled?.close();
+      await pulling;
+      await Promise.all(running.values());
+      clearInterval(claiming);
+    },
+  };
+}

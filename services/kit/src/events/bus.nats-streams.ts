@@ -1,0 +1,150 @@
+import { isDeepStrictEqual } from "node:util";
+import {
+  DiscardPolicy,
+  JetStreamApiCodes,
+  JetStreamApiError,
+  type JetStreamManager,
+  type PubAck,
+  RetentionPolicy,
+  StorageType,
+  type StreamConfig,
+  type StreamInfo,
+} from "@nats-io/jetstream";
+import { errors, headers, nanos } from "@nats-io/transport-node";
+import type { NatsLink } from "./bus.nats-connection.ts";
+import type { Logger } from "../base/logging.ts";
+
+/** Where the events of all services are. */
+export const eventStream = "SANDGATE";
+/** Where parked events are, on the subjects of `parkedSubject`. */
+export const parkedStream = "SANDGATE_PARKED";
+
+/** How long an event is kept for consumers to come; as long as outboxes can send it again. */
+export const eventKeptMs = 7 * 24 * 60 * 60 * 1000;
+/** How long an event's id is remembered, so that a publisher that lost the answer can ask again. */
+const duplicateWindowMs = 2 * 60 * 1000;
+
+export function parkedSubject(service: string, consumer: string, eventId: string): string {
+  return `sandgate_parked.${service}.${consumer}.${eventId}`;
+}
+
+type StreamSettings = Partial<StreamConfig> & { name: string };
+
+function settingsOf(replicas: number): StreamSettings[] {
+  const common = {
+    storage: StorageType.File,
+    retention: RetentionPolicy.Limits,
+    discard: DiscardPolicy.Old,
+    num_replicas: replicas,
+    // Reading back by subject, which permissions can tell apart.
+    allow_direct: true,
+  };
+  return [
+    {
+      ...common,
+      name: eventStream,
+      subjects: ["sandgate.>"],
+      max_age: nanos(eventKeptMs),
+      duplicate_window: nanos(duplicateWindowMs),
+    },
+    { ...common, name: parkedStream, subjects: ["sandgate_parked.>"], max_msgs_per_subject: 1 },
+  ];
+}
+
+/** The streams of the platform, which are made when they are first needed and whenever they are found missing. */
+export interface Streams {
+  ensure(): Promise<void>;
+  /** As the server knows the stream of events, made if it is missing. */
+  describe(): Promise<StreamInfo>;
+  /** Resolves once the message is stored, with the streams made anew first if they are missing. */
+  store(
+    subject: string,
+    bytes: Uint8Array,
+    o: { stream: string; id: string; notes?: Record<string, string> },
+  ): Promise<PubAck>;
+}
+
+export function createStreams(options: { link: NatsLink; jsm: JetStreamManager; logger: Logger }): Streams {
+  const { link, jsm, logger } = options;
+  const js = jsm.jetstream();
+  let isKnown = false;
+  let making: Promise<void> | undefined;
+
+  const make = async () => {
+    // In a cluster the loss of one server must lose nothing.
+    const replicas = link.connection.info?.cluster === undefined ? 1 : 3;
+    for (const settings of settingsOf(replicas)) await ensureStream(jsm, settings, logger);
+    isKnown = true;
+  };
+  const renew = (): Promise<void> => {
+    making ??= make().finally(() => {
+      making = undefined;
+    });
+    return making;
+  };
+  const ensure = async () => {
+    // The client would keep a request for when the connection is there again, and the caller would wait.
+    if (!link.isUp()) throw new Error("not connected to NATS");
+    if (!isKnown) await renew();
+  };
+
+  return {
+    ensure,
+    async describe() {
+      await ensure();
+      const info = await findStream(jsm, eventStream);
+      if (info) return info;
+      await renew();
+      return jsm.streams.info(eventStream);
+    },
+    async store(subject, bytes, { stream, id, notes = {} }) {
+      await ensure();
+      const publish = () => {
+        const noted = headers();
+        for (const [name, value] of Object.entries(notes)) noted.set(name, value);
+        return js.publish(subject, bytes, { msgID: id, headers: noted, expect: { streamName: stream } });
+      };
+      try {
+        return await publish();
+      } catch (error) {
+        if (!isUnanswered(error)) throw error;
+        await renew();
+        return await publish();
+      }
+    },
+  };
+}
+
+/** Makes the stream, or gives an older one today's settings. Several processes may do so at once. */
+async function ensureStream(jsm: JetStreamManager, settings: StreamSettings, logger: Logger): Promise<void> {
+  const found = await findStream(jsm, settings.name);
+  if (!found) {
+    await jsm.streams.add(settings);
+    logger.info({ stream: settings.name, replicas: settings.num_replicas }, "made a stream");
+    return;
+  }
+  const wanted = { ...settings, num_replicas: Math.max(settings.num_replicas ?? 1, found.config.num_replicas) };
+  if (isDeepStrictEqual({ ...found.config, ...wanted }, found.config)) return;
+  try {
+    await jsm.streams.update(settings.name, wanted);
+    logger.info({ stream: settings.name }, "updated the settings of a stream");
+  } catch (error) {
+    // It works as it is. A service may make streams but seldom change them: see deploy/nats.
+    logger.warn({ err: error, stream: settings.name, wanted }, "the settings of a stream need an operator's update");
+  }
+}
+
+async function findStream(jsm: JetStreamManager, name: string): Promise<StreamInfo | undefined> {
+  try {
+    return await jsm.streams.info(name);
+  } catch (error) {
+    if (error instanceof JetStreamApiError && error.code === JetStreamApiCodes.StreamNotFound) return undefined;
+    throw error;
+  }
+}
+
+/** Whether nobody listened on the subject: no stream, or none yet. */
+function isUnanswered(error: unknown): boolean {
+  const cause = error instanceof Error ? error.cause : undefined;
+  return cause instanceof errors.RequestError && cause.isNoResponders();
+}

@@ -1,0 +1,44 @@
+import { create, type DescMessage, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { anyPack, timestampNow } from "@bufbuild/protobuf/wkt";
+import { Credential } from "@sandgate/proto/common/v1/access";
+import { EventSchema } from "@sandgate/proto/common/v1/event";
+import type { Call } from "../rpc/context.ts";
+import { newId } from "../base/ids.ts";
+import type { StagedEvent } from "../storage/outbox-store.ts";
+
+export type { OutboxStore, StagedEvent } from "../storage/outbox-store.ts";
+
+/** Makes the event of a change. `entityVersion` is the entity's version after it; `call` names who caused it. */
+export function stageEvent<T extends DescMessage>(options: {
+  subject: string;
+  entityId: string;
+  entityVersion: number;
+  workspaceId?: string | undefined;
+  call?: Call | undefined;
+  schema: T;
+  payload: MessageInitShape<T>;
+}): StagedEvent {
+  const { call, subject, schema } = options;
+  const id = newId();
+  const user = call?.user;
+  const event = create(EventSchema, {
+    eventId: id,
+    subject,
+    entityId: options.entityId,
+    entityVersion: BigInt(options.entityVersion),
+    workspaceId: options.workspaceId ?? "",
+    requestId: call?.requestId ?? "",
+    traceparent: call?.traceparent ?? "",
+    occurredAt: timestampNow(),
+    payload: anyPack(schema, create(schema, options.payload)),
+  });
+  if (user) {
+    event.actor = {
+      $typeName: "sandgate.common.v1.Actor",
+      userId: user.id,
+      credential: user.credential === "session" ? Credential.SESSION : Credential.API_TOKEN,
+      credentialId: user.credentialId,
+    };
+  }
+  return { id, subject, bytes: toBinary(EventSchema, event) };
+}

@@ -1,0 +1,216 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
+import { until } from "@sandgate/test/support/until";
+import { pino } from "pino";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { openLocalBus } from "./bus.local.ts";
+import type { EventBus } from "./bus.ts";
+import { createMetrics } from "../base/metrics.ts";
+import { type StagedEvent, stageEvent } from "./outbox.ts";
+import { type Relay, startRelay } from "./relay.ts";
+import { migrations, type transactions } from "../storage/sqlite.fixture.ts";
+import { openSqlite, type SqliteDatabase } from "../storage/sqlite.ts";
+
+const logger = pino({ enabled: false });
+const metrics = createMetrics();
+let folder: string;
+let database: SqliteDatabase<typeof transactions>;
+let buses: EventBus[];
+let relays: Relay[];
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), "sandgate-relay-"));
+  database = await openSqlite({
+    file: join(folder, "notes.sqlite"),
+    migrations,
+    transactions: new URL("../storage/sqlite.fixture.ts", import.meta.url),
+    logger,
+  });
+  buses = [];
+  relays = [];
+});
+afterEach(async () => {
+  await Promise.all(relays.map((relay) => relay.stop()));
+  await Promise.all(buses.map((bus) => bus.close()));
+  await database.close();
+  rmSync(folder, { recursive: true });
+});
+
+/** A bus and the ids of the events that one consumer of it has handled. */
+async function openBus(name: string): Promise<{ bus: EventBus; handled: string[] }> {
+  const bus = await openLocalBus({ file: join(folder, `${name}.sqlite`), logger, metrics });
+  buses.push(bus);
+  const handled: string[] = [];
+  await bus.consume({
+    consumer: "test",
+    subjects: ["sandgate.>"],
+    handle: async ({ eventId }) => {
+      handled.push(eventId);
+    },
+  });
+  return { bus, handled };
+}
+
+function relayTo(bus: EventBus): Relay {
+  const relay = startRelay({ outbox: database.outbox, bus, logger, metrics });
+  relays.push(relay);
+  return relay;
+}
+
+function eventOf(id: string): StagedEvent {
+  return stageEvent({
+    subject: "sandgate.test.note.added.v1",
+    entityId: id,
+    entityVersion: 1,
+    schema: ErrorNoteSchema,
+    payload: { hint: id },
+  });
+}
+
+async function addNote(id: string): Promise<string> {
+  const event = eventOf(id);
+  await database.write.addNote(id, { events: [event] });
+  return event.id;
+}
+
+const unsentIds = async () => (await database.outbox.unsent(1000)).map(({ id }) => id);
+
+test("what was staged before the start and what is committed later is published once", async () => {
+  const ids = await Promise.all(Array.from({ length: 200 }, (_, number) => addNote(`before ${number}`)));
+  const { bus, handled } = await openBus("bus");
+  relayTo(bus);
+  await until(() => expect(new Set(handled)).toEqual(new Set(ids)));
+  ids.push(await addNote("after"));
+  await until(() => expect(handled.toSorted()).toEqual(ids.toSorted()));
+  await until(async () => expect(await unsentIds()).toEqual([]));
+});
+
+test("an event of a transaction that was undone is never published", async () => {
+  const { bus, handled } = await openBus("bus");
+  relayTo(bus);
+  await addNote("twice");
+  await expect(addNote("twice")).rejects.toThrow();
+  const last = await addNote("last");
+  await until(() => expect(handled).toContain(last));
+  expect(handled).toHaveLength(2);
+});
+
+test("a bus that was made anew gets the kept events again", async () => {
+  const ids = [await addNote("one"), await addNote("two")];
+  const first = await openBus("first");
+  const relay = relayTo(first.bus);
+  await until(async () => expect(await unsentIds()).toEqual([]));
+  await relay.stop();
+  const second = await openBus("second");
+  relayTo(second.bus);
+  await until(() => expect(second.handled.toSorted()).toEqual(ids.toSorted()));
+});
+
+test("a bus that comes back is served, without a new commit", async () => {
+  const { bus, handled } = await openBus("bus");
+  let isDown = true;
+  relayTo({
+    ...bus,
+    publish: (events) => (isDown ? Promise.reject(new Error("the bus is down")) : bus.publish(events)),
+  });
+  const id = await addNote("one");
+  await until(async () =>
+    expect(await metrics.metrics()).toMatch(/sandgate_outbox_unsent_events\{database="notes"\} 1/),
+  );
+  expect(handled).toEqual([]);
+  isDown = false;
+  await until(() => expect(handled).toEqual([id]));
+  await until(async () =>
+    expect(await metrics.metrics()).toMatch(/sandgate_outbox_unsent_events\{database="notes"\} 0/),
+  );
+});
+
+test("an event that the bus refuses holds up no other", async () => {
+  const { bus, handled } = await openBus("bus");
+  const refused = await addNote("refused");
+  const good = [await addNote("good"), await addNote("fine")];
+  const refuse = (events: readonly StagedEvent[]) =>
+    events.some(({ id }) => id === refused) ? Promise.reject(new Error("too large")) : bus.publish(events);
+  relayTo({ ...bus, publish: refuse });
+  await until(() => expect(handled.toSorted()).toEqual(good.toSorted()));
+  await until(async () => expect(await unsentIds()).toEqual([refused]));
+});
+
+test("one relay of several publishes, and another goes on when it stops", async () => {
+  const { bus } = await openBus("bus");
+  const published: string[] = [];
+  const watched = (name: string): EventBus => ({
+    ...bus,
+    publish: async (events) => {
+      published.push(name);
+      await bus.publish(events);
+    },
+  });
+  const first = relayTo(watched("first"));
+  await addNote("one");
+  await until(async () => expect(await unsentIds()).toEqual([]));
+  relayTo(watched("second"));
+  await addNote("two");
+  await until(async () => expect(await unsentIds()).toEqual([]));
+  expect(published).toEqual(["first", "first"]);
+  await first.stop();
+  await addNote("three");
+  await until(async () => expect(await unsentIds()).toEqual([]));
+  expect(published).toEqual(["first", "first", "second"]);
+});
+
+test("what a relay that lost the lead notes late as sent to an older bus is sent to today's", async () => {
+  const [older, today] = [await openBus("older"), await openBus("today")];
+  const { outbox } = database;
+  const published = Promise.withResolvers<void>();
+  const late = Promise.withResolvers<void>();
+  const deposed = startRelay({
+    outbox: {
+      ...outbox,
+      lead: (holder) => outbox.lead(holder, 1),
+      async markSent(ids, identity) {
+        published.resolve();
+        await late.promise;
+        await outbox.markSent(ids, identity);
+      },
+    },
+    bus: older.bus,
+    logger,
+    metrics,
+  });
+  const id = await addNote("late");
+  await published.promise;
+  const followed = Promise.withResolvers<void>();
+  const noted = Promise.withResolvers<void>();
+  relays.push(
+    startRelay({
+      outbox: {
+        ...outbox,
+        async unsent(limit) {
+          followed.resolve();
+          await noted.promise;
+          return outbox.unsent(limit);
+        },
+      },
+      bus: today.bus,
+      logger,
+      metrics,
+    }),
+  );
+  await followed.promise;
+  const stopped = deposed.stop();
+  late.resolve();
+  await stopped;
+  expect(await unsentIds()).toEqual([]);
+  noted.resolve();
+  const now = performance.now.bind(performance);
+  const clock = vi.spyOn(performance, "now").mockImplementation(() => now() + 10_000);
+  try {
+    const next = await addNote("next");
+    await until(() => expect(today.handled.toSorted()).toEqual([id, next].toSorted()));
+  } finally {
+    clock.mockRestore();
+  }
+});

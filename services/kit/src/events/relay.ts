@@ -1,0 +1,130 @@
+import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import type { EventBus } from "./bus.ts";
+import type { Logger } from "../base/logging.ts";
+import { gauge, type Metrics } from "../base/metrics.ts";
+import type { OutboxStore, StagedEvent } from "../storage/outbox-store.ts";
+import { createSleeper } from "../base/wakeup.ts";
+
+export interface Relay {
+  /** Ends after what is being published, and lets another replica go on. */
+  stop(): Promise<void>;
+}
+
+/** A dead relay's outbox is taken over within this time; the living renew three times in it. */
+const leaseMs = 15_000;
+const renewMs = leaseMs / 3;
+/** Events published at once, and kept events made unsent again at once. */
+const batchSize = 128;
+/** The first wait after a failure; it doubles up to the last. */
+const firstRetryMs = 200;
+const lastRetryMs = 5_000;
+
+/**
+ * Publishes what the outbox holds unsent, woken by commits, as one of the replicas at a time. When the bus was made anew,
+ * the events kept since are published again. A failure is retried with a growing delay.
+ */
+export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger: Logger; metrics: Metrics }): Relay {
+  const { outbox, bus, logger, metrics } = options;
+  const holder = randomUUID();
+  const unsent = gauge(metrics, {
+    name: "sandgate_outbox_unsent_events",
+    help: "Events that wait in the outbox",
+    labelNames: ["database"],
+  });
+  const oldest = gauge(metrics, {
+    name: "sandgate_outbox_oldest_unsent_seconds",
+    help: "Age of the oldest event in the outbox that waits",
+    labelNames: ["database"],
+  });
+
+  const stopping = new AbortController();
+  const sleeper = createSleeper();
+  const unwatch = outbox.onStaged(() => sleeper.wake());
+  let leadsUntil = 0;
+  /** The bus that has nothing left to be sent again, as of the last renewal. */
+  let servedBus: string | undefined;
+
+  const lead = async (): Promise<boolean> => {
+    const now = performance.now();
+    if (now < leadsUntil - leaseMs + renewMs) return true;
+    const leads = await outbox.lead(holder, leaseMs);
+    leadsUntil = leads ? now + leaseMs : 0;
+    // A relay that lost the lead may note only now what it sent to a bus before this one.
+    servedBus = undefined;
+    return leads;
+  };
+  const follow = async (identity: string): Promise<void> => {
+    if (identity === servedBus) return;
+    let again = 0;
+    let slice: number;
+    do {
+      slice = await outbox.resend(identity, batchSize);
+      again += slice;
+    } while (slice === batchSize);
+    servedBus = identity;
+    if (again > 0)
+      logger.warn({ events: again, bus: identity }, "kept events that only an earlier event bus got are sent again");
+  };
+  const measure = async (): Promise<void> => {
+    const backlog = await outbox.backlog();
+    const database = outbox.name;
+    unsent.set({ database }, backlog.unsent);
+    oldest.set({ database }, backlog.oldestStagedAt ? (Date.now() - backlog.oldestStagedAt.getTime()) / 1000 : 0);
+  };
+  const publishAll = async (): Promise<void> => {
+    while (!stopping.signal.aborted && (await lead())) {
+      const identity = await bus.identity();
+      await follow(identity);
+      const events = await outbox.unsent(batchSize);
+      if (events.length === 0) return;
+      await publish(events, identity);
+    }
+  };
+  const publish = async (events: readonly StagedEvent[], identity: string): Promise<void> => {
+    try {
+      await bus.publish(events);
+      await outbox.markSent(idsOf(events), identity);
+      return;
+    } catch (error) {
+      if (events.length === 1) throw error;
+    }
+    // One that the bus refuses must not hold up the others; if it refuses all, the bus is what failed.
+    const outcomes = await Promise.allSettled(events.map((event) => bus.publish([event])));
+    await outbox.markSent(idsOf(events.filter((_, index) => outcomes[index]?.status === "fulfilled")), identity);
+    const failed = outcomes.find((outcome) => outcome.status === "rejected");
+    if (failed) throw failed.reason;
+  };
+
+  const running = (async () => {
+    let failures = 0;
+    while (!stopping.signal.aborted) {
+      try {
+        await publishAll();
+        failures = 0;
+      } catch (error) {
+        failures++;
+        logger.warn({ err: error, failures }, "publishing events failed; it is tried again");
+      }
+      await measure().catch((error: unknown) => logger.warn({ err: error }, "the outbox could not be measured"));
+      if (failures === 0) await sleeper.sleep(renewMs, stopping.signal);
+      else {
+        const pauseMs = Math.min(lastRetryMs, firstRetryMs * 2 ** (failures - 1)) * (0.5 + Math.random() / 2);
+        await delay(pauseMs, undefined, { signal: stopping.signal, ref: false }).catch(() => undefined);
+      }
+    }
+    if (leadsUntil > 0) await outbox.resign(holder);
+  })();
+
+  return {
+    async stop() {
+      unwatch();
+      stopping.abort();
+      await running.catch((error: unknown) => logger.warn({ err: error }, "a relay could not resign"));
+    },
+  };
+}
+
+function idsOf(events: readonly StagedEvent[]): string[] {
+  return events.map(({ id }) => id);
+}

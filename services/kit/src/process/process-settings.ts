@@ -1,0 +1,112 @@
+import { type ServiceName, serviceNames } from "./service.ts";
+import {
+  choice,
+  defineSettings,
+  integer,
+  readSettings,
+  type SettingDefinitions,
+  SettingsError,
+  type SettingValues,
+  secret,
+  text,
+} from "../base/settings.ts";
+
+/** Where each service listens unless told otherwise. */
+const ports: Record<ServiceName, number> = {
+  identity: 8081,
+  workspace: 8082,
+  "image-registry": 8083,
+  sandbox: 8084,
+  telemetry: 8085,
+};
+
+/** The settings of every process of the distributed form, the facade's included. */
+export const processSettings = defineSettings({
+  events: secret("SANDGATE_EVENTS", {
+    accepts: (url) => /^(nats|tls):\/\//.test(url),
+    expects: "nats://… or tls://…, since the local bus ends with its process",
+    doc: "The event bus: nats://host:4222 or tls://…, several servers separated by commas.",
+  }),
+  eventsUser: text("SANDGATE_EVENTS_USER", { optional: true, doc: "This process's user at the event bus." }),
+  eventsPassword: secret("SANDGATE_EVENTS_PASSWORD", { optional: true, doc: "The password of that user." }),
+  eventsCredentialsFile: text("SANDGATE_EVENTS_CREDENTIALS_FILE", {
+    optional: true,
+    doc: "A NATS credentials file instead of user and password. Read again at each connect.",
+  }),
+  adminHost: text("SANDGATE_ADMIN_HOST", {
+    default: "0.0.0.0",
+    doc: "The address of metrics and health for operators.",
+  }),
+  adminPort: integer("SANDGATE_ADMIN_PORT", {
+    default: 9464,
+    min: 0,
+    max: 65_535,
+    doc: "The port of metrics and health for operators; 0 takes any free one.",
+  }),
+  internalKeyFile: text("SANDGATE_INTERNAL_KEY_FILE", {
+    doc: "This process's private Ed25519 key (JWK), which signs its calls. Read again when it changes.",
+  }),
+  logLevel: choice("SANDGATE_LOG_LEVEL", ["trace", "debug", "info", "warn", "error", "fatal", "silent"], {
+    default: "info",
+    doc: "The least level of the log lines written to standard output.",
+  }),
+});
+
+/** The settings of a service's process, beside those of every process and the service's own. */
+export function serviceProcessSettings(service: ServiceName) {
+  return defineSettings({
+    database: secret("SANDGATE_DATABASE", {
+      accepts: (url) => /^mongodb(\+srv)?:\/\//.test(url),
+      expects: "mongodb://… or mongodb+srv://…, since SQLite's files belong to one process",
+      doc: "The MongoDB replica set: mongodb://…; every service has a database of its own in it.",
+    }),
+    host: text("SANDGATE_HOST", { default: "0.0.0.0", doc: "The address the service listens on." }),
+    port: integer("SANDGATE_PORT", {
+      default: ports[service],
+      min: 0,
+      max: 65_535,
+      doc: "The port of the service; 0 takes any free one.",
+    }),
+    keysFile: text("SANDGATE_KEYS_FILE", {
+      doc: "The key ring that seals secrets, the same for all replicas. It is never made here.",
+    }),
+    internalJwksFile: text("SANDGATE_INTERNAL_JWKS_FILE", {
+      doc: "The public keys of all callers (a JSON Web Key Set). Read again when it changes.",
+    }),
+  });
+}
+
+/** The address of each service but `self`. */
+export function addressSettings(self?: ServiceName) {
+  const others = serviceNames.filter((service) => service !== self);
+  return Object.fromEntries(
+    others.map((service) => [
+      service,
+      text(`SANDGATE_${service.replace("-", "_").toUpperCase()}_URL`, {
+        accepts: (urls) => urls.split(",").every((url) => URL.parse(url)?.protocol === "http:"),
+        expects: "http://host:port",
+        doc: `Where ${service} is: http://host:port. A host with several addresses has a replica at each; so have several URLs, separated by commas.`,
+      }),
+    ]),
+  );
+}
+
+/** Reads several parts' settings into one object. Throws a SettingsError that names every bad setting of every part. */
+export function readParts<const P extends Record<string, SettingDefinitions>>(
+  parts: P,
+  env: NodeJS.ProcessEnv,
+): { readonly [K in keyof P]: SettingValues<P[K]> } {
+  const problems = new Set<string>();
+  const values = Object.entries(parts).map(([part, definitions]) => {
+    try {
+      return [part, readSettings(definitions, env)];
+    } catch (error) {
+      if (!(error instanceof SettingsError)) throw error;
+      for (const problem of error.problems) problems.add(problem);
+      return [part, undefined];
+    }
+  });
+  if (problems.size > 0) throw new SettingsError([...problems]);
+  // Each part was read by the definitions of its name, or its problems were thrown.
+  return Object.fromEntries(values) as { [K in keyof P]: SettingValues<P[K]> };
+}

@@ -1,0 +1,267 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { createClient, type Transport } from "@connectrpc/connect";
+import {
+  Health,
+  HealthCheckResponse_ServingStatus,
+  type HealthListResponse,
+} from "@sandgate/proto/grpc/health/v1/health";
+import { startAdminServer } from "./admin.ts";
+import type { EventBus } from "../events/bus.ts";
+import { createCallingTransport, createRemoteTransport, createServedTransport } from "../rpc/clients.ts";
+import { asService } from "../rpc/context.ts";
+import { type Dependencies, stateOf } from "../base/dependencies.ts";
+import { messageOf } from "../base/domain-error.ts";
+import { startServiceHost, stopOnSignal } from "./host.ts";
+import type { TokenSigner } from "../rpc/internal-auth.ts";
+import { openTokenSigner, openTokenVerifier } from "../rpc/internal-keys.ts";
+import { createLogger, type Logger, logConsole } from "../base/logging.ts";
+import { createMetrics, type Metrics } from "../base/metrics.ts";
+import { addressSettings, processSettings, readParts, serviceProcessSettings } from "./process-settings.ts";
+import { createRouterOptions } from "../rpc/rpc.ts";
+import { openKeyring } from "../storage/sealing.ts";
+import type { OpenService, ServiceName } from "./service.ts";
+import { type SettingDefinitions, SettingsError } from "../base/settings.ts";
+
+const firstWaitMs = 250;
+const longestWaitMs = 5_000;
+const sayLateMs = 3_000;
+/** More than the check of a dependency takes, less than what /readyz waits for all it shows. */
+const healthTimeoutMs = 1_500;
+
+/** What a process of the distributed form has before it does anything of its own. */
+export interface ProcessParts {
+  env: NodeJS.ProcessEnv;
+  bus: EventBus;
+  /** The way to a service in another process; calls through it are signed as this process. */
+  transport(service: ServiceName): Transport;
+  signer: TokenSigner;
+  logger: Logger;
+  metrics: Metrics;
+  /** The state of the bus, and of each service that this process has a way to with what that depends on. */
+  dependencies(): Promise<Dependencies>;
+}
+
+export interface Program {
+  /** Begins its work. Until then the process is not ready. */
+  start(): Promise<void>;
+  /** The state of each thing of its own that it depends on. */
+  dependencies(): Promise<Dependencies>;
+  /** Takes nothing more, lets what runs finish, ends waits, and closes everything of its own. */
+  stop(): Promise<void>;
+}
+
+/**
+ * Runs one process of the distributed form until SIGTERM: reads its settings, serves /healthz, /readyz and /metrics, waits
+ * for the event bus and runs `open`. What keeps it from starting is told in one line, with exit code 1.
+ */
+export async function runProcess(o: {
+  name: string;
+  /** The service that it is, if any. */
+  self?: ServiceName;
+  /** Checked before anything is opened, so that every bad one is told at once. */
+  settings: SettingDefinitions;
+  open(parts: ProcessParts): Promise<Program>;
+}): Promise<void> {
+  const fail = (error: unknown): never => {
+    // Shown at any level: there is no other trace of it.
+    const logger = createLogger({ service: o.name, level: "fatal" });
+    logger.fatal(error instanceof SettingsError ? {} : { err: error }, `can't start: ${messageOf(error)}`);
+    process.exit(1);
+  };
+  const { env } = process;
+  try {
+    const { common, addresses } = readParts(
+      { common: processSettings, addresses: addressSettings(o.self), own: o.settings },
+      env,
+    );
+    const logger = createLogger({ service: o.name, level: common.logLevel });
+    logConsole(logger);
+    const metrics = createMetrics({ processMetrics: true });
+    // A rejection that nobody handles comes here too. What state the process is in is unknown then.
+    process.on("uncaughtException", (error) => {
+      logger.fatal({ err: error }, "unexpected error, so this process ends");
+      process.exit(1);
+    });
+    const signer = await openTokenSigner({ caller: o.name, file: common.internalKeyFile, logger });
+
+    let state: "starting" | "ready" | "stopping" = "starting";
+    let bus: EventBus | undefined;
+    let program: Program | undefined;
+    const { transport, checkServices } = createWays(o.name, addresses, signer);
+    const dependencies = async () => {
+      const [events, services] = await Promise.all([
+        bus ? stateOf(bus.identity()) : "not connected yet",
+        checkServices(),
+      ]);
+      return { events, ...services };
+    };
+    const admin = await startAdminServer({
+      host: common.adminHost,
+      port: common.adminPort,
+      registries: [metrics],
+      ready: () => state === "ready",
+      // At once: one after the other they could take longer than /readyz waits for both.
+      async dependencies() {
+        const [outside, own] = await Promise.all([dependencies(), program?.dependencies()]);
+        return { ...outside, ...own };
+      },
+    });
+    stopOnSignal(async () => {
+      state = "stopping";
+      logger.info("stopping: running calls are finished");
+      try {
+        await program?.stop();
+        await bus?.close();
+        await admin.close();
+        logger.info("stopped");
+      } catch (error) {
+        logger.error({ err: error }, "did not stop cleanly");
+        throw error;
+      }
+    });
+
+    try {
+      // Not loaded by those who only read the settings.
+      const { openNatsBus } = await import("../events/bus.nats.ts");
+      const credentials = {
+        ...(common.eventsCredentialsFile && { file: common.eventsCredentialsFile }),
+        ...(common.eventsUser && { user: common.eventsUser }),
+        ...(common.eventsPassword && { password: common.eventsPassword }),
+      };
+      bus = await openNatsBus({ url: common.events, credentials, service: o.name, logger, metrics });
+      program = await o.open({ env, bus, transport, signer, logger, metrics, dependencies });
+      await program.start();
+    } catch (error) {
+      // What fails because everything is being closed is no failure to start.
+      if (isStopping()) return;
+      throw error;
+    }
+    if (isStopping()) return;
+    state = "ready";
+    logger.info({ admin: admin.url }, "ready");
+
+    function isStopping(): boolean {
+      return state === "stopping";
+    }
+  } catch (error) {
+    fail(error);
+  }
+}
+
+/** The ways to other services, each made at first use, and what the health of each is. */
+function createWays(name: string, addresses: Partial<Record<ServiceName, string>>, signer: TokenSigner) {
+  const ways = new Map<ServiceName, Transport>();
+  return {
+    transport(service: ServiceName): Transport {
+      const known = ways.get(service);
+      if (known) return known;
+      const url = addresses[service];
+      if (!url) throw new Error(`${name} was given no address of ${service}.`);
+      const way = createRemoteTransport({ url, signer, audience: service });
+      ways.set(service, way);
+      return way;
+    },
+    async checkServices(): Promise<Dependencies> {
+      const states = [...ways].map(async ([service, way]) => {
+        const answer = createClient(Health, way).list({}, asService({ timeoutMs: healthTimeoutMs }));
+        return answer.then(
+          ({ statuses }) => describeHealth(service, statuses),
+          () => [[service, "can't be reached"]],
+        );
+      });
+      return Object.fromEntries((await Promise.all(states)).flat());
+    },
+  };
+}
+
+/** The state of a service, and of what it depends on as "sandbox.runtime". */
+function describeHealth(service: ServiceName, statuses: HealthListResponse["statuses"]): [string, string][] {
+  const { SERVING } = HealthCheckResponse_ServingStatus;
+  return Object.entries(statuses).flatMap(([name, { status }]): [string, string][] => {
+    if (name === "") return [[service, status === SERVING ? "ok" : "is shutting down"]];
+    // The RPC services by full name are the process itself.
+    if (name.startsWith("sandgate.")) return [];
+    return [[`${service}.${name}`, status === SERVING ? "ok" : `not in order; /readyz of ${service} says why`]];
+  });
+}
+
+/** Runs a service as a process of its own: `open`s it on MongoDB and NATS and serves its RPCs over HTTP/2. `settings` are its own. */
+export async function runService(o: {
+  service: ServiceName;
+  open: OpenService;
+  settings: SettingDefinitions;
+}): Promise<void> {
+  const { service: name } = o;
+  const hosting = serviceProcessSettings(name);
+  await runProcess({
+    name,
+    self: name,
+    settings: { ...o.settings, ...hosting },
+    async open({ env, bus, transport, signer, logger, metrics }) {
+      const { host, port, database: url, keysFile, internalJwksFile } = readParts({ hosting }, env).hosting;
+      const keyring = await openKeyring({ file: keysFile, create: false });
+      const verifier = await openTokenVerifier({ audience: name, file: internalJwksFile, logger });
+      const router = { service: name, verifier, logger, metrics };
+      // A service that calls itself does so without a network.
+      const itself = createServedTransport(name);
+      const service = await waitForDatabase(logger, () =>
+        o.open({
+          env,
+          service: name,
+          database: { kind: "mongodb", url, name: `sandgate_${name.replace("-", "_")}` },
+          bus,
+          transport: (callee) =>
+            callee === name
+              ? createCallingTransport({ inner: itself.transport, signer, audience: name })
+              : transport(callee),
+          keyring,
+          logger,
+          metrics,
+        }),
+      );
+      const routes = service.routes.bind(service);
+      itself.serve(routes, createRouterOptions(router));
+      const server = await startServiceHost({
+        ...router,
+        routes,
+        host,
+        port,
+        dependencies: () => service.dependencies(),
+      });
+      logger.info({ address: server.url }, "calls are answered");
+      return {
+        start: () => service.start(),
+        dependencies: () => service.dependencies(),
+        async stop() {
+          // Together: calls that wait for something end because the service ends its waits.
+          await Promise.all([server.close(), service.drain()]);
+          await service.close();
+        },
+      };
+    },
+  });
+}
+
+/** Opens what needs the database, again and again while that can't be reached. */
+async function waitForDatabase<T>(logger: Logger, open: () => Promise<T>): Promise<T> {
+  for (let waitMs = firstWaitMs; ; waitMs = Math.min(waitMs * 2, longestWaitMs)) {
+    // The driver itself looks for a server for 30 s before it gives up.
+    const late = setTimeout(() => logger.warn("waits for the database"), sayLateMs);
+    try {
+      return await open();
+    } catch (error) {
+      if (!isDatabaseAway(error)) throw error;
+      logger.warn({ reason: messageOf(error) }, "waits for the database");
+    } finally {
+      clearTimeout(late);
+    }
+    await delay(waitMs);
+  }
+}
+
+/** MongoDB's driver names its errors; those about the URL itself are for good. */
+function isDatabaseAway(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  if (/^Mongo(Parse|InvalidArgument|API|MissingDependency)/.test(error.name)) return false;
+  return error.name.startsWith("Mongo") || isDatabaseAway(error.cause);
+}

@@ -1,0 +1,134 @@
+import { randomUUID } from "node:crypto";
+import type { EventBus } from "../events/bus.ts";
+import type { LeaseStore } from "../storage/leases.ts";
+import type { Logger } from "../base/logging.ts";
+import { repeat } from "../base/periodic-task.ts";
+import type { ServiceEnvironment } from "./service.ts";
+
+/** Which sandboxes this process works on. Ownership only divides work; compare-and-set makes it correct. */
+export interface Shards {
+  owns(sandboxId: string): boolean;
+  /** Calls the listener after this process has gained or lost shards. */
+  onChange(listener: () => void): void;
+  /** Leaves all to the other replicas. */
+  stop(): Promise<void>;
+}
+
+const shardCount = 64;
+
+/** Milliseconds. */
+export interface ShardTimes {
+  /** How long a lease is ours without renewal. A dead replica's shards are taken within this and another renewal. */
+  lease: number;
+  renew: number;
+  /** A replica not heard of for this long is not counted; each says every renewal that it lives. */
+  presence: number;
+}
+
+type Signals = Pick<EventBus, "signal" | "watch">;
+
+const defaultTimes: ShardTimes = { lease: 6_000, renew: 2_000, presence: 5_000 };
+
+/** For a process that has its database to itself. */
+export const allShards: Shards = {
+  owns: () => true,
+  onChange: () => {},
+  stop: async () => {},
+};
+
+/** Shares a service's sandboxes among its replicas; a process that has its database to itself has them all at once. */
+export function openShards(
+  { service, database, bus, logger }: Pick<ServiceEnvironment, "service" | "database" | "logger"> & { bus: Signals },
+  leases: LeaseStore,
+): Shards {
+  if (database.kind === "sqlite") return allShards;
+  return startShards({ service, leases, bus, holder: randomUUID(), logger });
+}
+
+/** The shard of an id, from the random end of a UUIDv7. */
+function shardOf(sandboxId: string): number {
+  return Number.parseInt(sandboxId.slice(-4), 16) % shardCount;
+}
+
+/** Shares the 64 shards evenly among the replicas that can be heard, by leases in their common database. */
+export function startShards(o: {
+  service: string;
+  leases: LeaseStore;
+  bus: Signals;
+  /** This process, unlike every other. */
+  holder: string;
+  logger: Logger;
+  times?: ShardTimes;
+}): Shards {
+  const { service, leases, bus, holder, times = defaultTimes } = o;
+  const names = Array.from({ length: shardCount }, (_, shard) => `${service}.shard.${shard}`);
+  const presenceTopic = `${service}.replicas`;
+  const goneTopic = `${service}.replicas.gone`;
+  const heard = new Map<string, number>();
+  const listeners: (() => void)[] = [];
+  /** Lease names, and until when they are ours by this process's clock. */
+  let held = new Map<string, number>();
+
+  const unwatch = [
+    bus.watch(presenceTopic, (_topic, replica) => heard.set(replica, Date.now())),
+    bus.watch(goneTopic, (_topic, replica) => heard.delete(replica)),
+  ];
+
+  function countReplicas(): number {
+    for (const [replica, at] of heard) if (Date.now() - at > times.presence) heard.delete(replica);
+    return heard.has(holder) ? heard.size : heard.size + 1;
+  }
+
+  /** Takes or renews these, and answers which are ours now. */
+  async function acquire(wanted: readonly string[]): Promise<Map<string, number>> {
+    const until = Date.now() + times.lease;
+    return new Map((await leases.acquire(wanted, holder, times.lease)).map(({ name }) => [name, until]));
+  }
+
+  async function share(): Promise<void> {
+    bus.signal(presenceTopic, holder);
+    const before = held;
+    const fair = Math.ceil(shardCount / countReplicas());
+    const surplus = [...held.keys()].slice(fair);
+    if (surplus.length > 0) {
+      // The work ends before another may begin it.
+      held = new Map([...held].slice(0, fair));
+      for (const listener of listeners) listener();
+      await leases.release(surplus, holder);
+    }
+    const now = await acquire([...held.keys()]);
+    // The others in an order of our own, so that replicas that start together don't ask for the same ones.
+    const others = names
+      .filter((name) => !now.has(name))
+      .map((name) => ({ name, at: Math.random() }))
+      .sort((a, b) => a.at - b.at)
+      .map(({ name }) => name);
+    while (now.size < fair && others.length > 0) {
+      for (const [name, until] of await acquire(others.splice(0, fair - now.size))) now.set(name, until);
+    }
+    held = now;
+    if (now.size !== before.size || [...now.keys()].some((name) => !before.has(name))) {
+      for (const listener of listeners) listener();
+    }
+  }
+
+  const sharing = repeat({ what: "share the work on sandboxes", everyMs: times.renew, logger: o.logger, work: share });
+
+  return {
+    owns(sandboxId) {
+      const until = held.get(names[shardOf(sandboxId)] ?? "");
+      return until !== undefined && until > Date.now();
+    },
+    onChange: (listener) => {
+      listeners.push(listener);
+    },
+    async stop() {
+      for (const stop of unwatch) stop();
+      await sharing.stop();
+      const names = [...held.keys()];
+      held = new Map();
+      await leases.release(names, holder);
+      bus.signal(goneTopic, holder);
+    },
+  };
+}

@@ -1,0 +1,72 @@
+import { create, createFileRegistry, type DescMethod } from "@bufbuild/protobuf";
+import { FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
+import { IdentityService } from "@sandgate/proto/identity/v1/identity";
+import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { expect, test } from "vitest";
+import { accessOf, authorize } from "./access.ts";
+import type { UserCaller } from "./context.ts";
+import { type ServiceName, serviceNames } from "../process/service.ts";
+
+const session: UserCaller = { id: "u", credential: "session", credentialId: "s", operator: false };
+const apiToken: UserCaller = { ...session, credential: "api_token" };
+const { createWorkspace, updateWorkspace, getWorkspace, getMembership, batchGetWorkspaces } = WorkspaceService.method;
+const { createApiToken } = IdentityService.method;
+
+function reasonOf(method: DescMethod, service: string, user?: UserCaller): string {
+  try {
+    authorize(method, { service, ...(user && { user }) });
+    return "allowed";
+  } catch (error) {
+    return error instanceof Error && "reason" in error ? String(error.reason) : String(error);
+  }
+}
+
+test.each([
+  ["a caller that is not listed", createWorkspace, "sandbox", session, "CALLER_NOT_ALLOWED"],
+  ["a caller that is close to a listed one", createWorkspace, "Facade", session, "CALLER_NOT_ALLOWED"],
+  ["no user", createWorkspace, "facade", undefined, "UNAUTHENTICATED"],
+  ["a user", createWorkspace, "facade", apiToken, "allowed"],
+  ["no user for a role", getWorkspace, "facade", undefined, "UNAUTHENTICATED"],
+  ["no workspace", getWorkspace, "facade", session, "WORKSPACE_REQUIRED"],
+  ["a workspace without a role", getWorkspace, "facade", { ...session, workspaceId: "w" }, "INSUFFICIENT_ROLE"],
+  ["the least role", getWorkspace, "facade", { ...session, workspaceId: "w", role: "member" }, "allowed"],
+  ["a role too low", updateWorkspace, "facade", { ...session, workspaceId: "w", role: "member" }, "INSUFFICIENT_ROLE"],
+  ["a higher role", updateWorkspace, "facade", { ...session, workspaceId: "w", role: "owner" }, "allowed"],
+  ["no user where none is needed", getMembership, "facade", undefined, "allowed"],
+  ["a service that is listed", batchGetWorkspaces, "sandbox", undefined, "allowed"],
+] as const)("%s", (_, method, service, user, answer) => {
+  expect(reasonOf(method, service, user)).toBe(answer);
+});
+
+test("a session where one is needed", () => {
+  expect(accessOf(createApiToken)?.sessionOnly).toBe(true);
+  expect(reasonOf(createApiToken, "facade")).toBe("UNAUTHENTICATED");
+  expect(reasonOf(createApiToken, "facade", apiToken)).toBe("FORBIDDEN");
+  expect(reasonOf(createApiToken, "facade", session)).toBe("allowed");
+});
+
+test("a method without a rule is refused to everybody", () => {
+  const type = ".open.Message";
+  const service = { name: "Open", method: [{ name: "Call", inputType: type, outputType: type }] };
+  const file = { name: "open.proto", package: "open", messageType: [{ name: "Message" }], service: [service] };
+  const method = createFileRegistry(create(FileDescriptorSetSchema, { file: [file] })).getService("open.Open")?.method
+    .call;
+  if (!method) throw new Error("The method is missing.");
+  for (const caller of ["facade", ...serviceNames]) {
+    expect(reasonOf(method, caller, { ...session, workspaceId: "w", role: "owner" })).toBe("CALLER_NOT_ALLOWED");
+  }
+});
+
+test("every method of every service has a rule, and its callers exist", () => {
+  const callers = new Set<string>(["facade", ...serviceNames] satisfies ("facade" | ServiceName)[]);
+  for (const service of [IdentityService, WorkspaceService, ImageRegistryService, SandboxService, TelemetryService]) {
+    for (const method of service.methods) {
+      const access = accessOf(method);
+      expect(access?.callers.length, `${service.typeName}.${method.name}`).toBeGreaterThan(0);
+      for (const caller of access?.callers ?? []) expect(callers).toContain(caller);
+    }
+  }
+});

@@ -1,0 +1,179 @@
+import {
+  type CallOptions,
+  type ContextValues,
+  createContextKey,
+  createContextValues,
+  type HandlerContext,
+} from "@connectrpc/connect";
+import { DomainError } from "./errors.ts";
+import { newId } from "../base/ids.ts";
+
+/** What the answer of a wait takes at most to reach its caller. */
+const answerMs = 2_000;
+
+export type CredentialKind = "session" | "api_token";
+export type RoleName = "member" | "admin" | "owner";
+
+/** The signed-in user a call is made for. */
+export interface UserCaller {
+  id: string;
+  credential: CredentialKind;
+  /** The session's or the API token's id. */
+  credentialId: string;
+  operator: boolean;
+  /** The workspace of the call and the user's role in it, already authorized by the facade. */
+  workspaceId?: string;
+  role?: RoleName;
+}
+
+/** What a handler knows about the call it answers. */
+export interface Call {
+  requestId: string;
+  /** The calling service. */
+  service: string;
+  /** The original user, also through a hop. */
+  user?: UserCaller;
+  idempotencyKey?: string;
+  /** W3C trace context. */
+  traceparent?: string;
+  /** Aborted when the caller goes away, the deadline passes or the call has ended. */
+  signal: AbortSignal;
+  /** Milliseconds left until the deadline; undefined without one. */
+  timeoutMs(): number | undefined;
+}
+
+/** What a client is told about a call it is to make, by asFacade, asService or onBehalfOf. */
+export interface Outgoing {
+  /** The facade speaks for the user itself; a service only passes on a user it was called for. */
+  user?: UserCaller;
+  passedOn: boolean;
+  requestId: string;
+  idempotencyKey?: string;
+  traceparent?: string;
+}
+
+export const outgoingKey = createContextKey<Outgoing | undefined>(undefined, { description: "sandgate outgoing" });
+
+/** Who calls, as the verified internal token says. */
+export interface Caller {
+  service: string;
+  user?: UserCaller;
+}
+
+export const callerKey = createContextKey<Caller | undefined>(undefined, { description: "sandgate caller" });
+
+export const requestIdHeader = "x-request-id";
+export const idempotencyKeyHeader = "idempotency-key";
+export const traceparentHeader = "traceparent";
+
+const requestIdKey = createContextKey<string | undefined>(undefined, { description: "sandgate request id" });
+const wellFormedRequestId = /^[A-Za-z0-9._-]{1,128}$/;
+
+/** True when a request id from outside may be taken over. */
+export function isRequestId(text: string): boolean {
+  return wellFormedRequestId.test(text);
+}
+
+/** The request's id: the caller's when well-formed, else one made once for this request. */
+export function requestIdOf(header: Headers, values: ContextValues): string {
+  const known = values.get(requestIdKey);
+  if (known !== undefined) return known;
+  const given = header.get(requestIdHeader);
+  const requestId = given !== null && isRequestId(given) ? given : newId();
+  values.set(requestIdKey, requestId);
+  return requestId;
+}
+
+/** The call that a handler answers. */
+export function callOf(context: HandlerContext): Call {
+  const caller = context.values.get(callerKey);
+  if (!caller) throw new DomainError("CALLER_NOT_ALLOWED", "The call was not authenticated.");
+  const idempotencyKey = context.requestHeader.get(idempotencyKeyHeader);
+  const traceparent = context.requestHeader.get(traceparentHeader);
+  return {
+    requestId: requestIdOf(context.requestHeader, context.values),
+    service: caller.service,
+    ...(caller.user && { user: caller.user }),
+    ...(idempotencyKey && { idempotencyKey }),
+    ...(traceparent && { traceparent }),
+    signal: context.signal,
+    timeoutMs: () => context.timeoutMs(),
+  };
+}
+
+/** The user of the call. Throws UNAUTHENTICATED without one. */
+export function userOf(call: Call): UserCaller {
+  if (!call.user) throw new DomainError("UNAUTHENTICATED", "Sign in first.");
+  return call.user;
+}
+
+/** The id of the call's workspace. Throws WORKSPACE_REQUIRED without one. */
+export function workspaceOf(call: Call): string {
+  if (!call.user?.workspaceId) throw new DomainError("WORKSPACE_REQUIRED", "Name a workspace.");
+  return call.user.workspaceId;
+}
+
+/**
+ * Milliseconds that a handler may wait which was asked to wait for some seconds. A call that was begun at a replica that
+ * is gone has less time left than it asks for, and its answer takes some to reach the caller.
+ */
+export function waitTimeOf(context: Pick<HandlerContext, "timeoutMs">, seconds: number): number {
+  const leftMs = context.timeoutMs() ?? Number.POSITIVE_INFINITY;
+  return Math.max(0, Math.min(seconds * 1000, leftMs - answerMs));
+}
+
+/**
+ * Options for an outgoing call that a service makes to answer `call`: the same user (as signed `act` claims), request
+ * id, trace and signal, and what is left of its time. An idempotency key is not passed on: it belongs to the callee of `call`.
+ */
+export function onBehalfOf(call: Call): CallOptions {
+  const remaining = call.timeoutMs();
+  return outgoing(
+    {
+      passedOn: true,
+      requestId: call.requestId,
+      ...(call.user && { user: call.user }),
+      ...(call.traceparent && { traceparent: call.traceparent }),
+    },
+    call.signal,
+    // Connect takes 0 and less for "no deadline".
+    remaining === undefined ? undefined : Math.max(1, remaining),
+  );
+}
+
+/** Options for a call by the facade, for a user whose credential it has checked, or for nobody. `timeoutMs` 0: no deadline. */
+export function asFacade(o: {
+  requestId: string;
+  user?: UserCaller | undefined;
+  idempotencyKey?: string | undefined;
+  traceparent?: string | undefined;
+  signal?: AbortSignal | undefined;
+  timeoutMs?: number | undefined;
+}): CallOptions {
+  return outgoing(
+    {
+      passedOn: false,
+      requestId: o.requestId,
+      ...(o.user && { user: o.user }),
+      ...(o.idempotencyKey && { idempotencyKey: o.idempotencyKey }),
+      ...(o.traceparent && { traceparent: o.traceparent }),
+    },
+    o.signal,
+    o.timeoutMs,
+  );
+}
+
+/** Options for a call that a service makes by itself, for no user. The request id is made when not given. */
+export function asService(
+  o: { requestId?: string | undefined; signal?: AbortSignal | undefined; timeoutMs?: number | undefined } = {},
+): CallOptions {
+  return outgoing({ passedOn: false, requestId: o.requestId ?? newId() }, o.signal, o.timeoutMs);
+}
+
+function outgoing(value: Outgoing, signal: AbortSignal | undefined, timeoutMs: number | undefined): CallOptions {
+  return {
+    contextValues: createContextValues().set(outgoingKey, value),
+    ...(signal && { signal }),
+    ...(timeoutMs !== undefined && { timeoutMs }),
+  };
+}

@@ -1,0 +1,146 @@
+import { create } from "@bufbuild/protobuf";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { type ErrorNote, ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
+import { BadRequestSchema, ErrorInfoSchema } from "@sandgate/proto/google/rpc/error_details";
+import { DomainError, type DomainErrorOptions, type Reason, reasons } from "../base/domain-error.ts";
+
+export {
+  DomainError,
+  invalid,
+  messageOf,
+  type Reason,
+  reasons,
+  type Violation,
+} from "../base/domain-error.ts";
+
+/** The Connect code of every reason. */
+const codes: Record<Reason, Code> = {
+  UNAUTHENTICATED: Code.Unauthenticated,
+  INVALID_TOKEN: Code.Unauthenticated,
+  INVALID_CREDENTIALS: Code.Unauthenticated,
+  EMAIL_NOT_VERIFIED: Code.PermissionDenied,
+  FORBIDDEN: Code.PermissionDenied,
+  INSUFFICIENT_ROLE: Code.PermissionDenied,
+  WORKSPACE_REQUIRED: Code.InvalidArgument,
+  WORKSPACE_FORBIDDEN: Code.PermissionDenied,
+  WORKSPACE_NOT_FOUND: Code.NotFound,
+  MEMBER_NOT_FOUND: Code.NotFound,
+  SANDBOX_NOT_FOUND: Code.NotFound,
+  SANDBOX_NAME_CONFLICT: Code.AlreadyExists,
+  SANDBOX_NOT_READY: Code.FailedPrecondition,
+  PROVISIONING_FAILED: Code.FailedPrecondition,
+  IMAGE_NOT_FOUND: Code.NotFound,
+  IMAGE_DISABLED: Code.FailedPrecondition,
+  IMAGE_IMMUTABLE: Code.PermissionDenied,
+  REGISTRY_NOT_FOUND: Code.NotFound,
+  API_KEY_NOT_FOUND: Code.NotFound,
+  VALIDATION_ERROR: Code.InvalidArgument,
+  NOT_FOUND: Code.NotFound,
+  CONFLICT: Code.AlreadyExists,
+  RATE_LIMITED: Code.ResourceExhausted,
+  INTERNAL_ERROR: Code.Internal,
+  UPSTREAM_ERROR: Code.Unavailable,
+  IMAGE_PULL_UNAUTHORIZED: Code.PermissionDenied,
+  IMAGE_NOT_FOUND_IN_REGISTRY: Code.NotFound,
+  REGISTRY_UNREACHABLE: Code.Unavailable,
+  ISOLATION_UNAVAILABLE: Code.FailedPrecondition,
+  RUNTIME_UNAVAILABLE: Code.Unavailable,
+  DRAINING: Code.Unavailable,
+  CALLER_NOT_ALLOWED: Code.PermissionDenied,
+};
+
+const domain = "sandgate";
+const hidden = "Something went wrong on our side.";
+
+/** Codes of Connect's own that say nothing about the inside: an ended call, an unknown method, a bad or oversized message. */
+const passedThrough = new Set<Code>([
+  Code.Canceled,
+  Code.DeadlineExceeded,
+  Code.Unimplemented,
+  Code.InvalidArgument,
+  Code.ResourceExhausted,
+]);
+
+/** True for what a caller may see as it is; false for a fault, which is to be logged with its cause. */
+export function isExpected(error: unknown): boolean {
+  if (error instanceof DomainError) return error.reason !== "INTERNAL_ERROR";
+  return error instanceof ConnectError && passedThrough.has(error.code);
+}
+
+/**
+ * What a server answers for a thrown error: a DomainError as its code with google.rpc.ErrorInfo, BadRequest and
+ * ErrorNote details; anything unexpected as a bare INTERNAL_ERROR that shows nothing of it.
+ */
+export function toConnectError(error: unknown): ConnectError {
+  if (error instanceof ConnectError && passedThrough.has(error.code)) return error;
+  const known =
+    error instanceof DomainError && error.reason !== "INTERNAL_ERROR"
+      ? error
+      : new DomainError("INTERNAL_ERROR", hidden, { cause: error });
+  const details: ConstructorParameters<typeof ConnectError>[3] = [
+    { desc: ErrorInfoSchema, value: create(ErrorInfoSchema, { domain, reason: known.reason }) },
+  ];
+  if (known.violations) {
+    const fieldViolations = known.violations.map(({ field, issue }) => ({ field, description: issue }));
+    details.push({ desc: BadRequestSchema, value: create(BadRequestSchema, { fieldViolations }) });
+  }
+  if (known.hint !== undefined || known.retryAfterSeconds !== undefined) {
+    const value = create(ErrorNoteSchema, {
+      hint: known.hint ?? "",
+      retryAfterSeconds: Math.ceil(known.retryAfterSeconds ?? 0),
+    });
+    details.push({ desc: ErrorNoteSchema, value });
+  }
+  return new ConnectError(known.message, codes[known.reason], undefined, details, known.cause ?? known);
+}
+
+/**
+ * What a client makes of a failed call: the callee's DomainError when it sent one, UPSTREAM_ERROR when the callee can't
+ * be reached, a deadline passed or the call was canceled, and INTERNAL_ERROR otherwise.
+ */
+export function fromConnectError(error: unknown): DomainError {
+  if (error instanceof DomainError) return error;
+  if (!(error instanceof ConnectError)) return new DomainError("INTERNAL_ERROR", hidden, { cause: error });
+  // An error raised by one of our own client interceptors comes back wrapped.
+  if (error.cause instanceof DomainError && error.details.length === 0) return error.cause;
+  const info = error.findDetails(ErrorInfoSchema).find((detail) => detail.domain === domain);
+  if (info && isReason(info.reason)) {
+    const note = error.findDetails(ErrorNoteSchema)[0];
+    const violations = error
+      .findDetails(BadRequestSchema)
+      .flatMap((bad) => bad.fieldViolations.map(({ field, description }) => ({ field, issue: description })));
+    return new DomainError(info.reason, error.rawMessage, {
+      ...noteOptions(note),
+      violations: violations.length > 0 ? violations : undefined,
+      cause: error,
+    });
+  }
+  if (isUnreachable(error)) {
+    return new DomainError("UPSTREAM_ERROR", "A part of the platform could not answer in time.", { cause: error });
+  }
+  return new DomainError("INTERNAL_ERROR", hidden, { cause: error });
+}
+
+function noteOptions(note: ErrorNote | undefined): DomainErrorOptions {
+  return {
+    hint: note?.hint || undefined,
+    retryAfterSeconds: note?.retryAfterSeconds || undefined,
+  };
+}
+
+function isUnreachable(error: ConnectError): boolean {
+  switch (error.code) {
+    case Code.Unavailable:
+    case Code.DeadlineExceeded:
+    case Code.Canceled:
+    case Code.Aborted:
+      return true;
+    default:
+      // What a call meets that starts while a server says goodbye (GOAWAY); Connect reports it as internal.
+      return error.rawMessage.includes("NGHTTP2_REFUSED_STREAM");
+  }
+}
+
+function isReason(text: string): text is Reason {
+  return reasons.has(text);
+}

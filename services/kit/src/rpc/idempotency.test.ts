@@ -1,0 +1,153 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { create } from "@bufbuild/protobuf";
+import { type ErrorNote, ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
+import { pino } from "pino";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import type { Call } from "./context.ts";
+import { DomainError } from "./errors.ts";
+import { answerOnce } from "./idempotency.ts";
+import { type Keyring, openKeyring } from "../storage/sealing.ts";
+import { migrations, type transactions } from "../storage/sqlite.fixture.ts";
+import { openSqlite, type SqliteDatabase } from "../storage/sqlite.ts";
+
+let folder: string;
+let database: SqliteDatabase<typeof transactions>;
+let keyring: Keyring;
+let works: number;
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), "sandgate-answers-"));
+  keyring = await openKeyring({ file: join(folder, "keys.json"), create: true });
+  database = await openSqlite({
+    file: join(folder, "notes.sqlite"),
+    migrations,
+    transactions: new URL("../storage/sqlite.fixture.ts", import.meta.url),
+    logger: pino({ enabled: false }),
+  });
+  works = 0;
+});
+afterEach(async () => {
+  await database.close();
+  rmSync(folder, { recursive: true });
+});
+
+interface Request {
+  key?: string;
+  user?: string;
+  workspace?: string;
+  body?: string;
+  rpc?: string;
+  /** Runs between the look at the stored answers and the transaction. */
+  meanwhile?: () => Promise<unknown>;
+}
+
+function callOf({ key, user = "ann", workspace }: Request): Call {
+  return {
+    requestId: "r",
+    service: "facade",
+    user: {
+      id: user,
+      credential: "session",
+      credentialId: "s",
+      operator: false,
+      ...(workspace !== undefined && { workspaceId: workspace }),
+    },
+    ...(key !== undefined && { idempotencyKey: key }),
+    signal: new AbortController().signal,
+    timeoutMs: () => undefined,
+  };
+}
+
+const methodOf = (name: string) => ({ name, input: ErrorNoteSchema, output: ErrorNoteSchema });
+
+/** Adds a note named after the number of times that this test has worked, and answers it. */
+function addNote(request: Request = {}): Promise<ErrorNote> {
+  return answerOnce({
+    call: callOf(request),
+    method: methodOf(request.rpc ?? "AddNote"),
+    request: create(ErrorNoteSchema, { hint: request.body ?? "" }),
+    keyring,
+    answers: database.answers,
+    work: async (claimFor) => {
+      const response = create(ErrorNoteSchema, { hint: `note ${++works}` });
+      await request.meanwhile?.();
+      await database.write.addNote(response.hint, { claim: await claimFor(response) });
+      return response;
+    },
+  });
+}
+
+const countNotes = () => database.read.get("SELECT count(*) AS notes FROM notes");
+
+test("without a key every call works", async () => {
+  expect([(await addNote()).hint, (await addNote()).hint]).toEqual(["note 1", "note 2"]);
+});
+
+test("the same key and request gets the first answer again", async () => {
+  const first = await addNote({ key: "k", body: "b" });
+  expect(await addNote({ key: "k", body: "b" })).toEqual(first);
+  expect(countNotes()).toEqual({ notes: 1 });
+});
+
+test("the same key with another request is a conflict", async () => {
+  await addNote({ key: "k", body: "b" });
+  await expect(addNote({ key: "k", body: "c" })).rejects.toMatchObject({ reason: "CONFLICT" });
+});
+
+test("a key belongs to a user, a workspace and a method", async () => {
+  await addNote({ key: "k" });
+  await addNote({ key: "k", user: "bob" });
+  await addNote({ key: "k", workspace: "w" });
+  await addNote({ key: "k", rpc: "AddOther" });
+  expect(works).toBe(4);
+});
+
+test("calls at the same time wait for the first and share its answer", async () => {
+  const answers = await Promise.all(Array.from({ length: 5 }, () => addNote({ key: "k" })));
+  expect(answers.map(({ hint }) => hint)).toEqual(Array(5).fill("note 1"));
+  expect(works).toBe(1);
+});
+
+test("a failure is not kept: who waited for it works", async () => {
+  const failing = addNote({ key: "k", meanwhile: () => Promise.reject(new Error("no luck")) });
+  const waiting = addNote({ key: "k" });
+  await expect(failing).rejects.toThrow("no luck");
+  expect((await waiting).hint).toBe("note 2");
+});
+
+/** The same call at another replica, which has an answer store of its own, so nothing in this process makes it wait. */
+function addTheirNote(): Promise<ErrorNote> {
+  return answerOnce({
+    call: callOf({ key: "k" }),
+    method: methodOf("AddNote"),
+    request: create(ErrorNoteSchema),
+    keyring,
+    answers: { ...database.answers },
+    work: async (claimFor) => {
+      const response = create(ErrorNoteSchema, { hint: "theirs" });
+      await database.write.addNote("theirs", { claim: await claimFor(response) });
+      return response;
+    },
+  });
+}
+
+test("who loses the race against another replica answers the winner's answer and leaves nothing", async () => {
+  expect((await addNote({ key: "k", meanwhile: addTheirNote })).hint).toBe("theirs");
+  expect(countNotes()).toEqual({ notes: 1 });
+});
+
+test("who fails on what another replica has just made answers the winner's answer", async () => {
+  const meanwhile = async () => {
+    await addTheirNote();
+    throw new DomainError("CONFLICT", "There is such a note.");
+  };
+  expect((await addNote({ key: "k", meanwhile })).hint).toBe("theirs");
+});
+
+test("what is stored is sealed", async () => {
+  await addNote({ key: "k" });
+  const row = database.read.get<{ sealed: Uint8Array }>("SELECT sealed FROM kit_answers");
+  expect(Buffer.from(row?.sealed ?? []).includes("note 1")).toBe(false);
+});

@@ -1,0 +1,181 @@
+import { chmod, mkdir, readFile, rename, writeFile } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { exportJWK, generateKeyPair, importJWK, type JSONWebKeySet, type JWK } from "jose";
+import { messageOf } from "../base/domain-error.ts";
+import { createTokenSigner, createTokenVerifier, type TokenSigner, type TokenVerifier } from "./internal-auth.ts";
+import type { Logger } from "../base/logging.ts";
+import { openKeyring } from "../storage/sealing.ts";
+import { serviceNames } from "../process/service.ts";
+
+/** How soon a changed file counts. A key must stand in every process's public keys that long before it signs. */
+const rereadEveryMs = 2_000;
+const algorithm = "EdDSA";
+const publicKeysFile = "jwks.json";
+const keyringFile = "keyring.json";
+const callers = ["facade", ...serviceNames];
+
+export interface KeyFileOptions {
+  file: string;
+  logger: Logger;
+  /** 2 s unless set. */
+  rereadEveryMs?: number;
+}
+
+/** A signer or verifier that follows its file until it is closed. */
+export type FromFile<T> = T & { close(): void };
+
+/** Signs with the private key of `file`, an Ed25519 JWK whose `kid` is `caller`, or that, a dot and more. Throws for another. */
+export async function openTokenSigner(o: KeyFileOptions & { caller: string }): Promise<FromFile<TokenSigner>> {
+  const signer = await followFile(o, async (text) => {
+    const jwk: JWK = JSON.parse(text);
+    const keyId = jwk.kid ?? "";
+    if (callerOf(keyId) !== o.caller) throw new Error(`its kid is "${keyId}", which is no key of ${o.caller}`);
+    if (jwk.kty !== "OKP" || jwk.crv !== "Ed25519" || !jwk.d) throw new Error("it is no private Ed25519 key");
+    const privateKey = await importJWK(jwk, algorithm);
+    if (privateKey instanceof Uint8Array) throw new Error("it is no private Ed25519 key");
+    return createTokenSigner({ caller: o.caller, keyId, privateKey });
+  });
+  return {
+    caller: o.caller,
+    mint: (...of) => signer.current().mint(...of),
+    close: signer.close,
+  };
+}
+
+/** Verifies tokens for `audience` with the public keys of `file`, a JSON Web Key Set that holds every caller's. */
+export async function openTokenVerifier(o: KeyFileOptions & { audience: string }): Promise<FromFile<TokenVerifier>> {
+  const verifier = await followFile(o, async (text) => {
+    const jwks = readPublicKeys(text);
+    return createTokenVerifier({ audience: o.audience, jwks });
+  });
+  return { verify: (token) => verifier.current().verify(token), close: verifier.close };
+}
+
+function callerOf(keyId: string): string {
+  return keyId.split(".", 1)[0] ?? "";
+}
+
+function readPublicKeys(text: string): JSONWebKeySet {
+  const jwks: JSONWebKeySet = JSON.parse(text);
+  if (!Array.isArray(jwks.keys)) throw new Error("it is no JSON Web Key Set");
+  if (jwks.keys.some((key) => key.d !== undefined)) throw new Error("it holds a private key");
+  return jwks;
+}
+
+/**
+ * What `parse` makes of the file, made again when its text changes. Read at intervals rather than watched: mounted
+ * secrets change by a swap of links. A change that can't be used is logged, and what was before stays.
+ */
+async function followFile<T>(
+  o: KeyFileOptions,
+  parse: (text: string) => Promise<T>,
+): Promise<{ current(): T; close(): void }> {
+  let text: string;
+  let current: T;
+  try {
+    text = await readFile(o.file, "utf8");
+    current = await parse(text);
+  } catch (cause) {
+    throw new Error(`The key file ${o.file} can't be used: ${messageOf(cause)}`, { cause });
+  }
+  let refused: string | undefined;
+  const reread = async () => {
+    let found: string | undefined;
+    try {
+      found = await readFile(o.file, "utf8");
+      if (found === text) return;
+      current = await parse(found);
+      text = found;
+      refused = undefined;
+      o.logger.info({ file: o.file }, "the key file has changed and is used");
+    } catch (error) {
+      const message = messageOf(error);
+      if (refused !== message) o.logger.error({ file: o.file, err: error }, "the changed key file can't be used");
+      refused = message;
+    }
+  };
+  const timer = setInterval(reread, o.rereadEveryMs ?? rereadEveryMs).unref();
+  return { current: () => current, close: () => clearInterval(timer) };
+}
+
+/**
+ * Makes what the processes of one installation need to trust each other, in an empty or new folder: a private key for each
+ * caller (`facade.jwk.json`, …), the public ones (`jwks.json`), and the key ring that seals secrets (`keyring.json`).
+ * All but the public keys are readable by their owner alone.
+ */
+export async function makeKeys(folder: string): Promise<string[]> {
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const keys: JWK[] = [];
+  const files: string[] = [];
+  for (const caller of callers) {
+    const { file, publicKey } = await makeKey(folder, caller);
+    keys.push(publicKey);
+    files.push(file);
+  }
+  await openKeyring({ file: join(folder, keyringFile), create: true });
+  await writePublicKeys(folder, { keys }, "wx");
+  return [...files, publicKeysFile, keyringFile];
+}
+
+/** Adds a key for a caller, with the next free number in its `kid`, to the folder's public keys. Answers its file. */
+export async function addKey(folder: string, caller: string): Promise<string> {
+  if (!callers.includes(caller)) throw new Error(`"${caller}" is none of ${callers.join(", ")}.`);
+  const jwks = readPublicKeys(await readFile(join(folder, publicKeysFile), "utf8"));
+  const numbers = jwks.keys
+    .filter(({ kid = "" }) => callerOf(kid) === caller)
+    .map(({ kid = "" }) => Number(kid.slice(caller.length + 1)) || 1);
+  const { file, publicKey } = await makeKey(folder, `${caller}.${Math.max(1, ...numbers) + 1}`);
+  await writePublicKeys(folder, { keys: [...jwks.keys, publicKey] });
+  return file;
+}
+
+/** Takes a key out of the folder's public keys: within seconds nobody believes its tokens any more. */
+export async function dropKey(folder: string, keyId: string): Promise<void> {
+  const jwks = readPublicKeys(await readFile(join(folder, publicKeysFile), "utf8"));
+  const keys = jwks.keys.filter(({ kid }) => kid !== keyId);
+  if (keys.length === jwks.keys.length) throw new Error(`There is no public key "${keyId}".`);
+  await writePublicKeys(folder, { keys });
+}
+
+async function makeKey(folder: string, keyId: string): Promise<{ file: string; publicKey: JWK }> {
+  const { privateKey, publicKey } = await generateKeyPair(algorithm, { crv: "Ed25519", extractable: true });
+  const about = { kid: keyId, alg: algorithm, use: "sig" };
+  const file = `${keyId}.jwk.json`;
+  const text = `${JSON.stringify({ ...(await exportJWK(privateKey)), ...about })}\n`;
+  await writeFile(join(folder, file), text, { mode: 0o600, flag: "wx" });
+  return { file, publicKey: { ...(await exportJWK(publicKey)), ...about } };
+}
+
+/** Readers find the old text or the new one, never a part. */
+async function writePublicKeys(folder: string, jwks: JSONWebKeySet, flag?: "wx"): Promise<void> {
+  const file = join(folder, publicKeysFile);
+  const text = `${JSON.stringify(jwks, null, 2)}\n`;
+  if (flag) return writeFile(file, text, { mode: 0o644, flag });
+  await writeFile(`${file}.new`, text, { mode: 0o644 });
+  await chmod(`${file}.new`, 0o644);
+  await rename(`${file}.new`, file);
+}
+
+const usage = `Keys of the processes of one installation, in a folder:
+  make <folder>           a private key for the facade and each service, jwks.json with the public ones, keyring.json
+  add <folder> <caller>   one more key for a caller: <caller>.<n>.jwk.json, and its public half in jwks.json
+  drop <folder> <kid>     takes a public key out of jwks.json
+To change a caller's key: add, hand out jwks.json, wait 5 s, replace the file that SANDGATE_INTERNAL_KEY_FILE names,
+wait a minute, drop the old one and hand out jwks.json again. No process is restarted.
+`;
+
+async function runCommand([command, folder, name]: readonly string[]): Promise<string> {
+  if (command === "make" && folder) return `${(await makeKeys(folder)).join("\n")}\n`;
+  if (command === "add" && folder && name) return `${await addKey(folder, name)}\n`;
+  if (command === "drop" && folder && name) return dropKey(folder, name).then(() => "");
+  throw new Error(usage);
+}
+
+if (import.meta.main) {
+  try {
+    process.stdout.write(await runCommand(process.argv.slice(2)));
+  } catch (error) {
+    process.stderr.write(`${basename(import.meta.filename)}: ${messageOf(error)}\n`);
+    process.exitCode = 1;
+  }
+}

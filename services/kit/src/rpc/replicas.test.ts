@@ -1,0 +1,200 @@
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { createServer as createHost, type ServerHttp2Session } from "node:http2";
+import { connect, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { createClient } from "@connectrpc/connect";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test/support/process";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
+import { createRemoteTransport } from "./clients.ts";
+import { asFacade, type UserCaller } from "./context.ts";
+import type { TokenSigner } from "./internal-auth.ts";
+import { type FromFile, makeKeys, openTokenSigner } from "./internal-keys.ts";
+import { createLogger } from "../base/logging.ts";
+
+const program = join(import.meta.dirname, "replicas.fixture.child.ts");
+const logger = createLogger({ service: "test", level: "silent" });
+const user: UserCaller = { id: "u", credential: "session", credentialId: "s", operator: false };
+const [first, second] = ["127.0.0.1", "127.0.0.2"];
+
+let folder: string;
+let signer: FromFile<TokenSigner>;
+let port: number;
+let running: Map<string, RunningProcess>;
+/** What the name of the service stands for. */
+let addresses: string[];
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "sandgate-replicas-"));
+  await makeKeys(folder);
+  signer = await openTokenSigner({ caller: "facade", file: join(folder, "facade.jwk.json"), logger });
+});
+afterAll(async () => {
+  signer.close();
+  await rm(folder, { recursive: true });
+});
+beforeEach(async () => {
+  port = await findFreePort();
+  running = new Map();
+  addresses = [first, second];
+});
+afterEach(async () => {
+  await Promise.all([...running.values()].map((replica) => replica.kill()));
+});
+
+async function start(address: string): Promise<void> {
+  const args = [program, address, String(port), join(folder, "jwks.json")];
+  const replica = startProcess(process.execPath, args, { env: { PATH: process.env.PATH } });
+  running.set(address, replica);
+  while (!replica.output().includes("up")) await delay(10);
+}
+
+async function stop(address: string): Promise<void> {
+  expect(await running.get(address)?.stop()).toBe(0);
+}
+
+function openClient() {
+  const transport = createRemoteTransport({
+    url: `http://workspace:${port}`,
+    signer,
+    audience: "workspace",
+    resolve: async () => addresses,
+    resolveEveryMs: 50,
+  });
+  const client = createClient(WorkspaceService, transport);
+  const call = (timeoutMs?: number) => asFacade({ requestId: "r", user, timeoutMs });
+  return {
+    create: () => client.createWorkspace({ name: "w" }, call()),
+    /** The address of the replica that answered. */
+    async ask(timeoutMs?: number): Promise<string> {
+      let replica = "";
+      await client.getMembership(
+        { userId: "0199b0f0-0000-7000-8000-000000000000", workspaceId: "0199b0f0-0000-7000-8000-000000000000" },
+        {
+          ...call(timeoutMs),
+          onHeader(header) {
+            replica = header.get("replica") ?? "";
+          },
+        },
+      );
+      return replica;
+    },
+  };
+}
+
+/** Four callers at once, without a pause, until `stop`. */
+function startLoad(call: () => Promise<unknown>) {
+  const failures: unknown[] = [];
+  let answered = 0;
+  let going = true;
+  const callers = Array.from({ length: 4 }, async () => {
+    while (going) {
+      await call().then(
+        () => answered++,
+        (error: unknown) => failures.push(error),
+      );
+    }
+  });
+  return {
+    failures,
+    answered: () => answered,
+    async stop() {
+      going = false;
+      await Promise.all(callers);
+    },
+  };
+}
+
+/** Asks until every one of these has answered. */
+async function untilAnswered(ask: () => Promise<string>, wanted: readonly string[]): Promise<void> {
+  const seen = new Set<string>();
+  while (!wanted.every((address) => seen.has(address))) seen.add(await ask());
+}
+
+test("calls are spread over the replicas, also those that come later, and leave those that go", async () => {
+  await Promise.all([start(first), start(second)]);
+  addresses = [first];
+  const { ask } = openClient();
+  expect(await ask()).toBe(first);
+  addresses = [first, second];
+  await untilAnswered(ask, [first, second]);
+  const turns = [await ask(), await ask(), await ask(), await ask()];
+  expect(turns.filter((address) => address === first)).toHaveLength(2);
+  addresses = [second];
+  for (let inARow = 0; inARow < 10; ) inARow = (await ask()) === second ? inARow + 1 : 0;
+});
+
+test("restarting one replica after the other fails no call", async () => {
+  await Promise.all([start(first), start(second)]);
+  const { ask, create } = openClient();
+  const [asking, creating] = [startLoad(ask), startLoad(create)];
+  for (const address of [first, second]) {
+    await stop(address);
+    await start(address);
+    await untilAnswered(ask, [first, second]);
+  }
+  await Promise.all([asking.stop(), creating.stop()]);
+  expect([...asking.failures, ...creating.failures]).toEqual([]);
+  expect(Math.min(asking.answered(), creating.answered())).toBeGreaterThan(100);
+});
+
+test("killing a replica fails no call that may be repeated", async () => {
+  await Promise.all([start(first), start(second)]);
+  const { ask } = openClient();
+  const load = startLoad(ask);
+  await untilAnswered(ask, [first, second]);
+  await running.get(first)?.kill();
+  await start(first);
+  await untilAnswered(ask, [first, second]);
+  await load.stop();
+  expect(load.failures).toEqual([]);
+});
+
+test("an address that never answers holds nobody up", async () => {
+  await start(first);
+  // Reserved for documentation (RFC 5737): nobody is there.
+  addresses = ["192.0.2.1", first];
+  const { ask } = openClient();
+  const answers = await Promise.all(Array.from({ length: 10 }, () => ask(1_000)));
+  expect(new Set(answers)).toEqual(new Set([first]));
+});
+
+test("no replica at all is an upstream error, within the deadline", async () => {
+  const { ask } = openClient();
+  await expect(ask()).rejects.toMatchObject({ reason: "UPSTREAM_ERROR" });
+  addresses = ["192.0.2.1"];
+  await expect(openClient().ask(100)).rejects.toMatchObject({ reason: "UPSTREAM_ERROR" });
+});
+
+test("a goodbye on an idle connection that closes late ends nothing but the connection", async () => {
+  const sessions: ServerHttp2Session[] = [];
+  const host = createHost().on("session", (session) => sessions.push(session));
+  host.on("stream", (stream) => {
+    stream.on("error", () => {});
+    stream.respond({ ":status": 200, "content-type": "application/proto" });
+    stream.end();
+  });
+  host.listen(0, first);
+  // Like a load balancer, this keeps its side open for a while when the other has closed.
+  const balancer = createServer({ allowHalfOpen: true }, (socket) => {
+    const onward = connect(Object(host.address()).port, first);
+    socket.on("data", (data) => onward.write(data)).on("error", () => {});
+    onward.on("data", (data) => socket.write(data)).on("error", () => {});
+    socket.on("end", () => setTimeout(() => socket.end(), 20));
+  }).listen(port, first);
+  await Promise.all([once(host, "listening"), once(balancer, "listening")]);
+  addresses = [first];
+  const { ask } = openClient();
+  for (let round = 0; round < 10; round++) {
+    await ask();
+    await delay(2);
+    for (const session of sessions.splice(0)) session.goaway();
+    await delay(round);
+  }
+  await delay(100);
+  host.close();
+  balancer.close();
+});

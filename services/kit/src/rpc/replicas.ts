@@ -1,0 +1,231 @@
+import { lookup } from "node:dns/promises";
+import type { Http2Session } from "node:http2";
+import { connect as connectSocket, type Socket } from "node:net";
+import { Code, ConnectError, type Transport } from "@connectrpc/connect";
+import { Http2SessionManager } from "@connectrpc/connect-node";
+import { untilAborted } from "../base/abort.ts";
+
+/** Replicas that come are found this soon. */
+const resolveEveryMs = 5_000;
+const connectTimeoutMs = 2_000;
+/** A replica that can't be reached is left alone this long, twice as long after each failure. */
+const firstPauseMs = 250;
+const longestPauseMs = 2_000;
+/**
+ * Pings find a peer that vanished without a word, well before the usual deadline of 10 s. An idle connection is closed
+ * before the host would (72 s).
+ */
+const sessionOptions = { pingIntervalMs: 3_000, pingTimeoutMs: 4_000, idleConnectionTimeoutMs: 60_000 };
+
+interface Replica {
+  session: Http2SessionManager;
+  transport: Transport;
+  connecting: Promise<Replica> | undefined;
+  failures: number;
+  /** Not connected to before, on performance.now()'s clock. */
+  pausedUntilMs: number;
+}
+
+/**
+ * A transport that spreads calls over the replicas of a service: one connection to each address that the hosts of `urls`
+ * have, in turn. Unreachable ones are left out and tried again aside. A call that a replica provably never began is made
+ * at the next one; what else fails is the caller's to judge.
+ */
+export function createReplicatedTransport(o: {
+  /** http://host:port */
+  urls: readonly string[];
+  /** Makes the way over one connection. */
+  open(url: string, session: Http2SessionManager): Transport;
+  /** The addresses of a host. The system's resolver unless set. */
+  resolve?(host: string): Promise<readonly string[]>;
+  /** 5 s unless set. */
+  resolveEveryMs?: number;
+}): Transport {
+  const everyMs = o.resolveEveryMs ?? resolveEveryMs;
+  const urls = o.urls.map((url) => new URL(url));
+  const resolve = o.resolve ?? resolveHost;
+  const replicas = new Map<string, Replica>();
+  let resolving: Promise<void> | undefined;
+  let resolvedAtMs = Number.NEGATIVE_INFINITY;
+  // Clients that start together shall not all begin with the same replica.
+  let turn = Math.floor(Math.random() * 1_000);
+
+  /** Takes in what the hosts' names stand for now. What a name stood for stays while it can't be resolved. */
+  async function refresh(): Promise<void> {
+    const found = await Promise.allSettled(urls.map(({ hostname }) => resolve(hostname.replace(/^\[|\]$/g, ""))));
+    resolvedAtMs = performance.now();
+    for (const [index, url] of urls.entries()) {
+      const result = found[index];
+      if (result?.status !== "fulfilled") continue;
+      const keys = result.value.map((address) => `${url.origin} ${address}`);
+      for (const known of replicas.keys()) {
+        if (known.startsWith(`${url.origin} `) && !keys.includes(known)) replicas.delete(known);
+      }
+      for (const [at, key] of keys.entries()) {
+        if (!replicas.has(key)) replicas.set(key, openReplica(url, result.value[at] ?? ""));
+      }
+    }
+    const failure = found.find((result) => result.status === "rejected");
+    if (replicas.size === 0) {
+      throw new ConnectError("No address is known.", Code.Unavailable, undefined, undefined, failure?.reason);
+    }
+  }
+
+  function openReplica(url: URL, address: string): Replica {
+    const port = Number(url.port || 80);
+    const session = new SessionManager(url.origin, sessionOptions, {
+      createConnection: () => openSocket(address, port),
+    });
+    const transport = o.open(url.origin, session);
+    return { session, transport, connecting: undefined, failures: 0, pausedUntilMs: 0 };
+  }
+
+  /** An open replica that wasn't tried yet, at once if there is one. */
+  function pick(tried: ReadonlySet<Replica>): Replica | Promise<Replica> {
+    const nowMs = performance.now();
+    if (nowMs - resolvedAtMs > everyMs && !resolving) {
+      resolving = refresh().finally(() => {
+        resolving = undefined;
+      });
+      // Whoever needs the outcome waits for it in `reach`.
+      resolving.catch(() => {});
+    }
+    const untried = [...replicas.values()].filter((replica) => !tried.has(replica));
+    const open = untried.filter(isOpen);
+    const next = open[turn++ % open.length];
+    if (!next) return reach(tried);
+    for (const replica of untried) {
+      if (!isOpen(replica) && replica.pausedUntilMs <= nowMs) connect(replica).catch(() => {});
+    }
+    return next;
+  }
+
+  /** The first replica that can be connected to. */
+  async function reach(tried: ReadonlySet<Replica>): Promise<Replica> {
+    if (replicas.size === 0) await resolving;
+    // The names may stand for something else the next time.
+    resolvedAtMs = Number.NEGATIVE_INFINITY;
+    const untried = [...replicas.values()].filter((replica) => !tried.has(replica));
+    return await Promise.any(untried.map(connect)).catch((cause: AggregateError) => {
+      const reason = cause.errors[0] instanceof Error ? cause.errors[0].message : "each was tried";
+      throw new ConnectError(`No replica can be reached: ${reason}`, Code.Unavailable, undefined, undefined, cause);
+    });
+  }
+
+  async function call<T>(
+    over: (transport: Transport, timeoutMs: number | undefined) => Promise<T>,
+    signal: AbortSignal | undefined,
+    timeoutMs: number | undefined,
+  ): Promise<T> {
+    const tried = new Set<Replica>();
+    const startedMs = performance.now();
+    let leftMs = timeoutMs;
+    for (;;) {
+      const picked = pick(tried);
+      const replica = picked instanceof Promise ? await within(picked, signal, leftMs) : picked;
+      leftMs = timeLeft(timeoutMs, startedMs);
+      try {
+        return await over(replica.transport, leftMs);
+      } catch (error) {
+        tried.add(replica);
+        if (signal?.aborted || !wasNeverBegun(error) || tried.size >= replicas.size) throw error;
+      }
+    }
+  }
+
+  return {
+    unary: (method, signal, timeoutMs, header, input, values) =>
+      call(({ unary }, leftMs) => unary(method, signal, leftMs, header, input, values), signal, timeoutMs),
+    stream: (method, signal, timeoutMs, header, input, values) =>
+      call(({ stream }, leftMs) => stream(method, signal, leftMs, header, input, values), signal, timeoutMs),
+  };
+}
+
+/** What is left of a call's time, in whole ms as the protocols want it, never 0, which would be no deadline at all. */
+export function timeLeft<T extends number | undefined>(timeoutMs: T, startedMs: number): number | T {
+  return timeoutMs ? Math.max(1, Math.ceil(timeoutMs - (performance.now() - startedMs))) : timeoutMs;
+}
+
+/** Waits no longer than the call may take (0 or undefined: as long as it takes). */
+async function within<T>(promise: Promise<T>, signal: AbortSignal | undefined, timeoutMs: number | undefined) {
+  if (!timeoutMs && !signal) return promise;
+  const time = new AbortController();
+  const timer = timeoutMs ? setTimeout(() => time.abort(), timeoutMs) : undefined;
+  const over = AbortSignal.any(signal ? [signal, time.signal] : [time.signal]);
+  try {
+    return await untilAborted(promise, over, (): never => {
+      if (signal?.aborted) throw new ConnectError("The call was given up.", Code.Canceled);
+      throw new ConnectError("No replica could be reached in time.", Code.DeadlineExceeded);
+    });
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+async function resolveHost(host: string): Promise<string[]> {
+  return (await lookup(host, { all: true })).map(({ address }) => address);
+}
+
+function isOpen({ session }: Replica): boolean {
+  const state = session.state();
+  return state === "open" || state === "idle" || state === "verifying";
+}
+
+/** Connects once for all who wait for it. */
+function connect(replica: Replica): Promise<Replica> {
+  replica.connecting ??= replica.session.connect().then((state) => {
+    replica.connecting = undefined;
+    if (state !== "error") {
+      replica.failures = 0;
+      return replica;
+    }
+    const pauseMs = Math.min(firstPauseMs * 2 ** replica.failures++, longestPauseMs);
+    replica.pausedUntilMs = performance.now() + pauseMs;
+    throw replica.session.error();
+  });
+  return replica.connecting;
+}
+
+function openSocket(host: string, port: number): Socket {
+  const socket = connectSocket({ host, port, noDelay: true });
+  const timer = setTimeout(() => {
+    const timedOut = new Error(`connecting to ${host}:${port} took too long`);
+    socket.destroy(Object.assign(timedOut, { code: "ETIMEDOUT", syscall: "connect" }));
+  }, connectTimeoutMs);
+  socket.once("connect", () => clearTimeout(timer)).once("close", () => clearTimeout(timer));
+  return socket;
+}
+
+/**
+ * Connect's, but a late error of a session that it has left behind doesn't end the process: that happens when the peer
+ * says goodbye to an idle connection just before the next call (connect-es issue 1768).
+ */
+class SessionManager extends Http2SessionManager {
+  readonly #guarded = new WeakSet<Http2Session>();
+
+  override async request(...of: Parameters<Http2SessionManager["request"]>) {
+    const stream = await super.request(...of);
+    const { session } = stream;
+    if (session && !this.#guarded.has(session)) {
+      this.#guarded.add(session);
+      session.on("error", () => {});
+    }
+    return stream;
+  }
+}
+
+/** Codes of errors about calls that were never sent. */
+const unsent = new Set(["ERR_HTTP2_GOAWAY_SESSION", "ERR_HTTP2_INVALID_SESSION", "ERR_HTTP2_STREAM_CANCEL"]);
+
+/**
+ * True when no handler can have seen the call: no connection came about, or the peer refused the stream while it says
+ * goodbye (RFC 9113, 8.7). Such a call may be made again, whatever it does.
+ */
+export function wasNeverBegun(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  if (error instanceof ConnectError && error.rawMessage.includes("REFUSED_STREAM")) return true;
+  if ("syscall" in error && (error.syscall === "connect" || error.syscall === "getaddrinfo")) return true;
+  if ("code" in error && typeof error.code === "string" && unsent.has(error.code)) return true;
+  if (error instanceof AggregateError) return error.errors.every(wasNeverBegun);
+  return wasNeverBegun(error.cause);
+}

@@ -1,0 +1,168 @@
+import {
+  Code,
+  ConnectError,
+  type ConnectRouterOptions,
+  type Interceptor,
+  type StreamRequest,
+  type UnaryRequest,
+} from "@connectrpc/connect";
+import type { Counter, Histogram } from "prom-client";
+import { authorize } from "./access.ts";
+import { callerKey, requestIdOf } from "./context.ts";
+import { isDatabaseUnreachable } from "../storage/database-unreachable.ts";
+import { DomainError, isExpected, toConnectError } from "./errors.ts";
+import type { TokenVerifier } from "./internal-auth.ts";
+import type { Logger } from "../base/logging.ts";
+import { counter, histogram, type Metrics } from "../base/metrics.ts";
+import { validate } from "./validation.ts";
+
+/** The longest deadline a caller may ask for; a stream may go without one. */
+const maxTimeoutMs = 10 * 60_000;
+/** A batch of telemetry has up to 1 MiB of lines. */
+const readMaxBytes = 4 * 1024 * 1024;
+
+export interface ServerOptions {
+  service: string;
+  verifier: TokenVerifier;
+  logger: Logger;
+  metrics: Metrics;
+}
+
+/**
+ * What every service's router does around its handlers, over a network or not. Before the body is read: the internal
+ * token and the method's access rule. Then, from the outside in: errors, validation, the handler.
+ */
+export function createRouterOptions(o: ServerOptions): ConnectRouterOptions {
+  const measures = createMeasures(o.metrics);
+  const report = createReport(o, measures);
+  return {
+    maxTimeoutMs,
+    readMaxBytes,
+    async requestGate(context) {
+      try {
+        const caller = await o.verifier.verify(readBearer(context.requestHeader));
+        authorize(context.method, caller);
+        context.values.set(callerKey, caller);
+      } catch (error) {
+        throw report(error, context.method, requestIdOf(context.requestHeader, context.values));
+      }
+    },
+    interceptors: [createErrorInterceptor(o, measures, report), validationInterceptor],
+  };
+}
+
+function readBearer(header: Headers): string {
+  const authorization = header.get("authorization");
+  if (!authorization?.startsWith("Bearer ")) {
+    throw new DomainError("CALLER_NOT_ALLOWED", "The call carries no internal token.");
+  }
+  return authorization.slice("Bearer ".length);
+}
+
+interface Measures {
+  seconds: Histogram<"service" | "method">;
+  failures: Counter<"service" | "method" | "reason">;
+}
+
+function createMeasures(metrics: Metrics): Measures {
+  return {
+    seconds: histogram(metrics, {
+      name: "sandgate_rpc_seconds",
+      help: "Time to answer a unary call, failed ones included.",
+      labelNames: ["service", "method"],
+      buckets: [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 60],
+    }),
+    failures: counter(metrics, {
+      name: "sandgate_rpc_failures_total",
+      help: "Calls that failed, by reason.",
+      labelNames: ["service", "method", "reason"],
+    }),
+  };
+}
+
+type Report = (error: unknown, method: UnaryRequest["method"] | StreamRequest["method"], requestId: string) => Error;
+
+/** Counts and logs a failure and makes of it what the caller may see. Faults, also of what it depends on, are logged with their cause. */
+function createReport(o: ServerOptions, { failures }: Measures): Report {
+  return (thrown, method, requestId) => {
+    const error = isDatabaseUnreachable(thrown)
+      ? new DomainError("UPSTREAM_ERROR", "The database could not be reached in time.", { cause: thrown })
+      : thrown;
+    const shown = toConnectError(error);
+    const reason = error instanceof DomainError ? error.reason : isExpected(error) ? "ENDED" : "INTERNAL_ERROR";
+    failures.inc({ service: o.service, method: method.name, reason });
+    const entry = { method: `${method.parent.typeName}.${method.name}`, request_id: requestId, reason };
+    if (reason === "CALLER_NOT_ALLOWED") o.logger.warn({ ...entry, err: error }, "call refused");
+    else if (reason === "UPSTREAM_ERROR") o.logger.warn({ ...entry, err: error }, "a dependency failed");
+    else if (isExpected(error)) o.logger.debug({ ...entry, err: error }, "call failed");
+    else o.logger.error({ ...entry, err: error }, "unexpected error");
+    return shown;
+  };
+}
+
+function createErrorInterceptor(
+  { service, logger }: ServerOptions,
+  { seconds }: Measures,
+  report: Report,
+): Interceptor {
+  return (next) => async (request) => {
+    const startedMs = performance.now();
+    const fail = (thrown: unknown) => {
+      // A handler that throws what its caller's signal says was ended; it is no fault, whatever that is.
+      const error = thrown === request.signal.reason ? ConnectError.from(thrown, Code.Canceled) : thrown;
+      return report(error, request.method, requestIdOf(request.header, request.contextValues));
+    };
+    try {
+      const response = await next(request);
+      if (!response.stream) return response;
+      return { ...response, message: endWith(request.signal, mapFailure(response.message, fail)) };
+    } catch (error) {
+      throw fail(error);
+    } finally {
+      if (!request.stream) {
+        const ms = performance.now() - startedMs;
+        seconds.observe({ service, method: request.method.name }, ms / 1000);
+        if (logger.isLevelEnabled("debug")) {
+          const { header, contextValues, method } = request;
+          const entry = { method: method.name, request_id: requestIdOf(header, contextValues), ms: Math.round(ms) };
+          logger.debug({ ...entry, caller: contextValues.get(callerKey)?.service }, "call ended");
+        }
+      }
+    }
+  };
+}
+
+const validationInterceptor: Interceptor = (next) => (request) => {
+  if (request.stream) return next({ ...request, message: validateEach(request) });
+  validate(request.method.input, request.message);
+  return next(request);
+};
+
+async function* validateEach(request: StreamRequest): StreamRequest["message"] {
+  for await (const message of request.message) {
+    validate(request.method.input, message);
+    yield message;
+  }
+}
+
+/**
+ * Ends a handler's stream when its call has ended. Without a network nothing else would: a generator that waits at a
+ * `yield` for a reader who has left never comes to its `finally`.
+ */
+function endWith<T>(signal: AbortSignal, messages: AsyncGenerator<T>): AsyncGenerator<T> {
+  const end = () => {
+    // A failure was reported by the messages themselves.
+    messages.return(undefined).catch(() => {});
+  };
+  signal.addEventListener("abort", end, { once: true });
+  return messages;
+}
+
+/** The same messages, and on failure what `fail` makes of it. */
+export async function* mapFailure<T>(messages: AsyncIterable<T>, fail: (error: unknown) => Error): AsyncGenerator<T> {
+  try {
+    yield* messages;
+  } catch (error) {
+    throw fail(error);
+  }
+}

@@ -1,0 +1,239 @@
+import { type ClientSession, type Collection, type Db, type IndexDescription, MongoServerError } from "mongodb";
+import { type Claim, ClaimTaken, claimKeptMs } from "./idempotency-record.ts";
+import type { AnswerStore } from "../rpc/idempotency.ts";
+import { entityKindOf, inboxKeptMs, type ReceivedEvent } from "./inbox.ts";
+import type { LeaseStore } from "./leases.ts";
+import { type OutboxStore, type StagedEvent, sentKeptMs } from "./outbox-store.ts";
+
+/** What the work of a transaction writes with. It is over when the work has ended. */
+export interface MongoTransaction {
+  /** Every read and write of the work is made in it: `{ session: tx.session }`. */
+  readonly session: ClientSession;
+  /** Stages the events that this change causes. */
+  publish(events: readonly StagedEvent[]): Promise<void>;
+  /** Records the event in the consumer's inbox; false when it was seen, or its entity version is not above the last applied. */
+  firstTime(consumer: string, event: ReceivedEvent): Promise<boolean>;
+  /** Stores the answer of a call with an Idempotency-Key. Throws ClaimTaken when another call was first. */
+  claim(claim: Claim | undefined): Promise<void>;
+}
+
+interface OutboxDocument {
+  _id: string;
+  subject: string;
+  bytes: Uint8Array;
+  stagedAt: Date;
+  /** Only while it waits for the bus. */
+  unsent?: true;
+  sentAt?: Date;
+  sentTo?: string;
+}
+
+interface InboxDocument {
+  _id: { consumer: string; event: string } | { consumer: string; kind: string; entity: string };
+  /** Of the second kind: the last version applied. */
+  version?: number;
+  seenAt: Date;
+}
+
+interface AnswerDocument {
+  _id: string;
+  sealed: Uint8Array;
+  expiresAt: Date;
+}
+
+interface LeaseDocument {
+  _id: string;
+  holder: string;
+  epoch: number;
+  expiresAt: Date;
+}
+
+/** The kit's own collections, in every database. Leases and answers go by the database's clock. */
+export interface KitCollections {
+  outbox: Collection<OutboxDocument>;
+  inbox: Collection<InboxDocument>;
+  answers: Collection<AnswerDocument>;
+  leases: Collection<LeaseDocument>;
+}
+
+const seconds = (ms: number) => Math.ceil(ms / 1000);
+
+export const kitIndexes: Record<string, IndexDescription[]> = {
+  kit_outbox: [
+    { name: "unsent", key: { unsent: 1, stagedAt: 1 }, partialFilterExpression: { unsent: true } },
+    { name: "sent_to", key: { sentTo: 1 }, partialFilterExpression: { sentTo: { $exists: true } } },
+    { name: "kept", key: { sentAt: 1 }, expireAfterSeconds: seconds(sentKeptMs) },
+  ],
+  kit_inbox: [{ name: "kept", key: { seenAt: 1 }, expireAfterSeconds: seconds(inboxKeptMs) }],
+  kit_answers: [{ name: "kept", key: { expiresAt: 1 }, expireAfterSeconds: 0 }],
+  kit_leases: [],
+};
+
+export function kitCollections(db: Db): KitCollections {
+  return {
+    outbox: db.collection("kit_outbox"),
+    inbox: db.collection("kit_inbox"),
+    answers: db.collection("kit_answers"),
+    leases: db.collection("kit_leases"),
+  };
+}
+
+/** Another document has the same value of a unique index; also when that was only committed at the same time. */
+export function isDuplicateKey(error: unknown): boolean {
+  return error instanceof MongoServerError && error.code === 11_000;
+}
+
+/** The transaction that a service's work gets; `onPublish` hears that events were staged. */
+export function createTransaction(
+  { outbox, inbox, answers }: KitCollections,
+  session: ClientSession,
+  onPublish: () => void,
+): MongoTransaction {
+  return {
+    session,
+    async publish(events) {
+      if (events.length === 0) return;
+      const stagedAt = new Date();
+      await outbox.insertMany(
+        events.map(({ id, subject, bytes }) => ({ _id: id, subject, bytes, stagedAt, unsent: true as const })),
+        { session },
+      );
+      onPublish();
+    },
+    async firstTime(consumer, { eventId, subject, entityId, entityVersion }) {
+      const seen = await inbox.updateOne(
+        { _id: { consumer, event: eventId } },
+        { $setOnInsert: { seenAt: new Date() } },
+        { upsert: true, session },
+      );
+      if (seen.upsertedCount === 0) return false;
+      const version = Number(entityVersion);
+      const isNewer = { $gt: [version, { $ifNull: ["$version", -1] }] };
+      const applied = await inbox.updateOne(
+        { _id: { consumer, kind: entityKindOf(subject), entity: entityId } },
+        [
+          {
+            $set: {
+              version: { $cond: [isNewer, version, "$version"] },
+              seenAt: { $cond: [isNewer, "$$NOW", "$seenAt"] },
+            },
+          },
+        ],
+        { upsert: true, session },
+      );
+      return applied.upsertedCount + applied.modifiedCount > 0;
+    },
+    async claim(claim) {
+      if (!claim) return;
+      // A field that is missing is less than any date, so this holds for a new document too.
+      const isFree = { $lte: ["$expiresAt", "$$NOW"] };
+      const taken = await answers.updateOne(
+        { _id: claim.id },
+        [
+          {
+            $set: {
+              sealed: { $cond: [isFree, { $literal: claim.sealed }, "$sealed"] },
+              expiresAt: { $cond: [isFree, { $add: ["$$NOW", claimKeptMs] }, "$expiresAt"] },
+            },
+          },
+        ],
+        { upsert: true, session },
+      );
+      if (taken.upsertedCount + taken.modifiedCount === 0) {
+        throw new ClaimTaken("Another call with this Idempotency-Key was first");
+      }
+    },
+  };
+}
+
+export function createLeaseStore({ leases }: Pick<KitCollections, "leases">): LeaseStore {
+  return {
+    async acquire(names, holder, ttlMs) {
+      if (names.length === 0) return [];
+      const isFree = { $lte: ["$expiresAt", "$$NOW"] };
+      const isOurs = { $or: [isFree, { $eq: ["$holder", { $literal: holder }] }] };
+      const take = [
+        {
+          $set: {
+            holder: { $cond: [isOurs, { $literal: holder }, "$holder"] },
+            epoch: { $cond: [isFree, { $add: [{ $ifNull: ["$epoch", 0] }, 1] }, "$epoch"] },
+            expiresAt: { $cond: [isOurs, { $add: ["$$NOW", ttlMs] }, "$expiresAt"] },
+          },
+        },
+      ];
+      const write = () =>
+        leases.bulkWrite(
+          names.map((name) => ({ updateOne: { filter: { _id: name }, update: take, upsert: true } })),
+          { ordered: false },
+        );
+      // Of two that make the same lease one fails on the other's; the second time it is there.
+      await write().catch((error: unknown) => (isDuplicateKey(error) ? write() : Promise.reject(error)));
+      const held = await leases
+        .find({ _id: { $in: [...names] }, holder, $expr: { $gt: ["$expiresAt", "$$NOW"] } })
+        .toArray();
+      return held.map(({ _id, epoch, expiresAt }) => ({ name: _id, epoch, expiresAt }));
+    },
+    async release(names, holder) {
+      await leases.updateMany({ _id: { $in: [...names] }, holder }, { $set: { expiresAt: new Date(0) } });
+    },
+  };
+}
+
+export function createAnswerStore({ answers }: KitCollections): AnswerStore {
+  return {
+    async find(id) {
+      // The index that removes what has expired runs about once a minute.
+      const answer = await answers.findOne({ _id: id, $expr: { $gt: ["$expiresAt", "$$NOW"] } });
+      return answer ? { id, sealed: new Uint8Array(answer.sealed) } : undefined;
+    },
+  };
+}
+
+export function createOutboxStore(
+  { outbox }: KitCollections,
+  o: { name: string; leases: LeaseStore; onStaged: OutboxStore["onStaged"]; onLead: (leads: boolean) => void },
+): OutboxStore {
+  const relayLease = ["kit.relay"];
+  return {
+    name: o.name,
+    async unsent(limit) {
+      const waiting = await outbox.find({ unsent: true }).sort({ stagedAt: 1 }).limit(limit).toArray();
+      return waiting.map(({ _id, subject, bytes }) => ({ id: _id, subject, bytes: new Uint8Array(bytes) }));
+    },
+    async markSent(ids, bus) {
+      await outbox.updateMany(
+        { _id: { $in: [...ids] } },
+        { $set: { sentAt: new Date(), sentTo: bus }, $unset: { unsent: true } },
+      );
+    },
+    async resend(bus, limit) {
+      // Two ranges, so that the index finds the events of other buses without reading this one's.
+      const others = [{ sentTo: { $lt: bus } }, { sentTo: { $gt: bus } }];
+      const found = await outbox.find({ $or: others }).project<{ _id: string }>({ _id: 1 }).limit(limit).toArray();
+      if (found.length === 0) return 0;
+      const ids = found.map(({ _id }) => _id);
+      await outbox.updateMany(
+        { _id: { $in: ids }, sentTo: { $ne: bus } },
+        { $set: { unsent: true }, $unset: { sentAt: true, sentTo: true } },
+      );
+      return found.length;
+    },
+    async backlog() {
+      const [unsent, oldest] = await Promise.all([
+        outbox.countDocuments({ unsent: true }),
+        outbox.find({ unsent: true }).sort({ stagedAt: 1 }).limit(1).next(),
+      ]);
+      return { unsent, oldestStagedAt: oldest?.stagedAt };
+    },
+    async lead(holder, ttlMs) {
+      const leads = (await o.leases.acquire(relayLease, holder, ttlMs)).length > 0;
+      o.onLead(leads);
+      return leads;
+    },
+    async resign(holder) {
+      o.onLead(false);
+      await o.leases.release(relayLease, holder);
+    },
+    onStaged: o.onStaged,
+  };
+}

@@ -1,0 +1,93 @@
+import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import { type Collection, type Db, type IndexDescription, MongoServerError } from "mongodb";
+import type { LeaseStore } from "./leases.ts";
+import type { Logger } from "../base/logging.ts";
+
+/**
+ * One step of a database's schema. A step may be run again after a crash in its middle, so it must bear that; it runs beside
+ * programs of the version before, so it adds before a later one's step takes away.
+ */
+export interface MongoMigration {
+  /** Stands in the database, so it never changes. */
+  readonly name: string;
+  /** A program that doesn't know this step can work on a database that has it: a field or an index was added. */
+  readonly expands?: true;
+  run(db: Db): Promise<void>;
+}
+
+interface MigrationDocument {
+  _id: string;
+  at: Date;
+  expands?: true;
+}
+
+const leaseName = "kit.migrations";
+/** A replica that dies while it migrates is waited for this long. */
+const leaseMs = 30_000;
+const pollMs = 200;
+
+/** Makes collections with their indexes; what is there already stays. Collections stand before any transaction writes to them. */
+export async function createCollections(
+  db: Db,
+  collections: Record<string, readonly IndexDescription[]>,
+): Promise<void> {
+  for (const [name, indexes] of Object.entries(collections)) {
+    await db.createCollection(name).catch((error: unknown) => {
+      const exists = error instanceof MongoServerError && error.codeName === "NamespaceExists";
+      if (!exists) throw error;
+    });
+    if (indexes.length > 0) await db.collection(name).createIndexes([...indexes]);
+  }
+}
+
+/**
+ * Runs the steps that the database doesn't have yet, in their order, in one replica at a time; the others wait for it.
+ * Throws when the database has a step of a newer program that this one can't work with.
+ */
+export async function migrate(
+  db: Db,
+  o: { migrations: readonly MongoMigration[]; leases: LeaseStore; logger: Logger },
+): Promise<void> {
+  const { migrations, leases, logger } = o;
+  const done: Collection<MigrationDocument> = db.collection("kit_migrations");
+  const known = new Set(migrations.map(({ name }) => name));
+  const missing = async (): Promise<MongoMigration[]> => {
+    const steps = await done.find().hint({ _id: 1 }).toArray();
+    const newer = steps.filter(({ _id, expands }) => !known.has(_id) && !expands);
+    if (newer.length > 0) {
+      const names = newer.map(({ _id }) => _id).join(", ");
+      throw new Error(`The database ${db.databaseName} was written by a newer version of Sandgate (steps ${names}).`);
+    }
+    const ran = new Set(steps.map(({ _id }) => _id));
+    return migrations.filter(({ name }) => !ran.has(name));
+  };
+
+  const holder = randomUUID();
+  while ((await missing()).length > 0) {
+    if ((await leases.acquire([leaseName], holder, leaseMs)).length === 0) {
+      await delay(pollMs);
+      continue;
+    }
+    const renewing = setInterval(() => {
+      leases.acquire([leaseName], holder, leaseMs).catch((error: unknown) => {
+        logger.warn({ err: error }, "the lease of the database's migration could not be renewed");
+      });
+    }, leaseMs / 3);
+    try {
+      // Asked again: another may have done them before the lease came here.
+      for (const { name, expands, run } of await missing()) {
+        await run(db);
+        await done.updateOne(
+          { _id: name },
+          { $set: { at: new Date(), ...(expands && { expands }) } },
+          { upsert: true },
+        );
+        logger.info({ database: db.databaseName, step: name }, "a database was migrated");
+      }
+    } finally {
+      clearInterval(renewing);
+      await leases.release([leaseName], holder);
+    }
+  }
+}

@@ -1,0 +1,394 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { probeMongo, type SharedMongo, type TestDatabase, useMongo } from "@sandgate/test/support/mongo";
+import { requireServer } from "@sandgate/test/support/require";
+import { until } from "@sandgate/test/support/until";
+import { MongoClient } from "mongodb";
+import { pino } from "pino";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { ClaimTaken } from "./idempotency-record.ts";
+import { DomainError } from "../rpc/errors.ts";
+import { newId } from "../base/ids.ts";
+import type { ReceivedEvent } from "./inbox.ts";
+import {
+  createCollections,
+  deleteSlice,
+  isDuplicateKey,
+  type MongoDatabase,
+  type MongoMigration,
+  openMongo,
+} from "./mongo.ts";
+
+const logger = pino({ enabled: false });
+const migrations: readonly MongoMigration[] = [
+  {
+    name: "notes 1: notes",
+    run: (db) => createCollections(db, { notes: [{ name: "text", key: { text: 1 }, unique: true }], counters: [] }),
+  },
+];
+
+describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
+  let mongo: SharedMongo;
+  let target: TestDatabase;
+  let opened: MongoDatabase[];
+
+  beforeAll(async () => {
+    mongo = await useMongo();
+  });
+  afterAll(() => mongo.stop());
+  beforeEach(async () => {
+    target = await mongo.createDatabase();
+    opened = [];
+  });
+  afterEach(async () => {
+    await Promise.all(opened.map((database) => database.close()));
+    await target.drop();
+  });
+
+  async function open(steps: readonly MongoMigration[] = migrations): Promise<MongoDatabase> {
+    const database = await openMongo({ url: target.url, name: target.name, migrations: steps, logger });
+    opened.push(database);
+    return database;
+  }
+
+  const notesIn = ({ db }: MongoDatabase) => db.collection<{ _id: string; text: string; other?: number }>("notes");
+  const countersIn = ({ db }: MongoDatabase) => db.collection<{ _id: string; count: number }>("counters");
+  const event = (subject = "s") => ({ id: newId(), subject, bytes: new Uint8Array([1, 2]) });
+
+  describe("transactions", () => {
+    test("what a killed program left locked is free in seconds, not after the server's minute", async () => {
+      const database = await open();
+      await countersIn(database).insertOne({ _id: "c", count: 0 });
+      const killed = new MongoClient(target.url, { appName: "sandgate" });
+      const session = killed.startSession();
+      session.startTransaction();
+      const counters = killed.db(target.name).collection<{ _id: string; count: number }>("counters");
+      await counters.updateOne({ _id: "c" }, { $inc: { count: 1 } }, { session });
+
+      await database.write(async ({ session }) => {
+        await countersIn(database).updateOne({ _id: "c" }, { $inc: { count: 10 } }, { session });
+      });
+      expect(await countersIn(database).findOne({ _id: "c" })).toMatchObject({ count: 10 });
+      await expect(session.commitTransaction()).rejects.toMatchObject({
+        errorLabels: expect.arrayContaining(["TransientTransactionError"]),
+      });
+      await killed.close();
+    });
+
+    test("state and events are stored together, and what throws leaves nothing", async () => {
+      const database = await open();
+      const staged = event();
+      await database.write(async (tx) => {
+        await notesIn(database).insertOne({ _id: "a", text: "a" }, { session: tx.session });
+        await tx.publish([staged]);
+      });
+      const refusal = new DomainError("CONFLICT", "refused", { hint: "try another" });
+      const refused = database.write(async (tx) => {
+        await notesIn(database).insertOne({ _id: "b", text: "b" }, { session: tx.session });
+        await tx.publish([event()]);
+        throw refusal;
+      });
+      await expect(refused).rejects.toBe(refusal);
+      expect(await notesIn(database).find().hint({ _id: 1 }).toArray()).toEqual([{ _id: "a", text: "a" }]);
+      const [unsent, ...more] = await database.outbox.unsent(10);
+      expect(unsent).toEqual(staged);
+      expect(more).toEqual([]);
+    });
+
+    test("those that meet at one document run again until each has had its turn", async () => {
+      const database = await open();
+      const counters = countersIn(database);
+      const increments = Array.from({ length: 20 }, () =>
+        database.write(async ({ session }) => {
+          const before = await counters.findOne({ _id: "c" }, { session });
+          const count = (before?.count ?? 0) + 1;
+          await counters.updateOne({ _id: "c" }, { $set: { count } }, { upsert: true, session });
+          return count;
+        }),
+      );
+      const counts = await Promise.all(increments);
+      expect(counts.sort((a, b) => a - b)).toEqual(Array.from({ length: 20 }, (_, i) => i + 1));
+    });
+
+    test("those that wait for a turn fail with one that could not reach the database, and later ones run", async () => {
+      const database = await open();
+      const unreachable = Object.assign(new Error("no server"), { name: "MongoServerSelectionError" });
+      const failing = database.write(() => Promise.reject(unreachable), "turn");
+      const waiting = database.write(async () => "ran", "turn");
+      const other = database.write(async () => "ran", "other");
+      await expect(failing).rejects.toBe(unreachable);
+      await expect(waiting).rejects.toBe(unreachable);
+      expect(await other).toBe("ran");
+      expect(await database.write(async () => "ran", "turn")).toBe("ran");
+    });
+
+    test("those with the same turn run one after another in a process, after one that failed too", async () => {
+      const database = await open();
+      const runs: string[] = [];
+      const run = (name: string) =>
+        database.write(async () => {
+          runs.push(`${name} begins`);
+          await delay(5);
+          runs.push(`${name} ends`);
+          if (name === "a") throw new Error("failed");
+        }, "turn");
+      const outcomes = await Promise.allSettled(["a", "b", "c"].map(run));
+      expect(outcomes.map(({ status }) => status)).toEqual(["rejected", "fulfilled", "fulfilled"]);
+      expect(runs).toEqual(["a", "b", "c"].flatMap((name) => [`${name} begins`, `${name} ends`]));
+    });
+
+    test("a work that looks first finds what was committed at the same time under its unique key", async () => {
+      const database = await open();
+      const notes = notesIn(database);
+      const outcomes = await Promise.all(
+        ["a", "b", "c", "d"].map((id) =>
+          database.write(async ({ session }) => {
+            if (await notes.findOne({ text: "same" }, { session })) return "taken";
+            await notes.insertOne({ _id: id, text: "same" }, { session });
+            return "made";
+          }),
+        ),
+      );
+      expect(outcomes.sort()).toEqual(["made", "taken", "taken", "taken"]);
+    });
+
+    test("a unique index that stays violated reaches the caller", async () => {
+      const database = await open();
+      const add = (_id: string) =>
+        database.write(async ({ session }) => {
+          await notesIn(database).insertOne({ _id, text: "same" }, { session });
+        });
+      await add("a");
+      const error: unknown = await add("b").catch((thrown: unknown) => thrown);
+      expect(isDuplicateKey(error)).toBe(true);
+      expect(isDuplicateKey(new Error("other"))).toBe(false);
+    });
+
+    test("closing waits for the writes under way and refuses later ones", async () => {
+      const database = await open();
+      const { promise: begun, resolve: begin } = Promise.withResolvers<void>();
+      const slow = database.write(async ({ session }) => {
+        await notesIn(database).insertOne({ _id: "slow", text: "slow" }, { session });
+        begin();
+        await delay(50);
+      });
+      await begun;
+      await database.close();
+      await slow;
+      await expect(database.write(async () => undefined)).rejects.toThrow(/closed/);
+      expect(await notesIn(await open()).findOne({ _id: "slow" })).not.toBeNull();
+    });
+  });
+
+  describe("the outbox", () => {
+    const stage = (database: MongoDatabase, ...subjects: string[]) =>
+      database.write((tx) => tx.publish(subjects.map(event)));
+
+    test("gives what is unsent, oldest first, until it is sent", async () => {
+      const { outbox, ...database } = await open();
+      for (const subject of ["one", "two", "three"]) {
+        await stage({ outbox, ...database }, subject);
+        await delay(2);
+      }
+      expect((await outbox.unsent(2)).map(({ subject }) => subject)).toEqual(["one", "two"]);
+      expect(await outbox.backlog()).toMatchObject({ unsent: 3, oldestStagedAt: expect.any(Date) });
+      const ids = (await outbox.unsent(10)).map(({ id }) => id);
+      await outbox.markSent(ids, "bus");
+      expect(await outbox.unsent(10)).toEqual([]);
+      expect(await outbox.backlog()).toEqual({ unsent: 0, oldestStagedAt: undefined });
+    });
+
+    test("gives again what another bus got", async () => {
+      const database = await open();
+      const { outbox } = database;
+      await stage(database, "a", "b", "c");
+      const [first, ...others] = (await outbox.unsent(10)).map(({ id }) => id);
+      await outbox.markSent(others, "bus 1");
+      await outbox.markSent([first ?? ""], "bus 2");
+      expect(await outbox.resend("bus 2", 1)).toBe(1);
+      expect(await outbox.resend("bus 2", 10)).toBe(1);
+      expect(await outbox.resend("bus 2", 10)).toBe(0);
+      expect((await outbox.unsent(10)).map(({ id }) => id).sort()).toEqual(others.sort());
+    });
+
+    test("wakes whoever listens in the process that committed, and the leader among the replicas", async () => {
+      const [own, leader, idle] = [await open(), await open(), await open()];
+      const woken: string[] = [];
+      own.outbox.onStaged(() => woken.push("own"));
+      leader.outbox.onStaged(() => woken.push("leader"));
+      idle.outbox.onStaged(() => woken.push("idle"));
+      expect(await leader.outbox.lead("leader", 60_000)).toBe(true);
+      expect(await idle.outbox.lead("idle", 60_000)).toBe(false);
+      await stage(own, "s");
+      expect(woken).toContain("own");
+      await until(() => expect(woken).toContain("leader"));
+      expect(woken).not.toContain("idle");
+    });
+  });
+
+  describe("leases", () => {
+    test("have one holder, who renews them under the same epoch and releases them", async () => {
+      const { leases } = await open();
+      expect(await leases.acquire(["one", "two"], "a", 60_000)).toMatchObject([{ epoch: 1 }, { epoch: 1 }]);
+      expect(await leases.acquire(["one", "three"], "b", 60_000)).toMatchObject([{ name: "three", epoch: 1 }]);
+      expect(await leases.acquire(["one"], "a", 60_000)).toMatchObject([{ name: "one", epoch: 1 }]);
+      await leases.release(["one", "two"], "b");
+      expect(await leases.acquire(["one"], "b", 60_000)).toEqual([]);
+      await leases.release(["one"], "a");
+      expect(await leases.acquire(["one"], "b", 60_000)).toMatchObject([{ name: "one", epoch: 2 }]);
+      expect(await leases.acquire([], "b", 60_000)).toEqual([]);
+    });
+
+    test("go to another, or back to their holder, under a new epoch once they have expired", async () => {
+      const { leases } = await open();
+      await leases.acquire(["one"], "a", 1);
+      await delay(5);
+      expect(await leases.acquire(["one"], "a", 1)).toSatisfy((held) => held.length === 0 || held[0].epoch === 2);
+      await delay(5);
+      expect(await leases.acquire(["one"], "b", 60_000)).toMatchObject([{ epoch: 3 }]);
+    });
+
+    test("are held by one of those who ask at once", async () => {
+      const { leases } = await open();
+      const names = Array.from({ length: 64 }, (_, shard) => `shard ${shard}`);
+      const held = await Promise.all(["a", "b", "c"].map((holder) => leases.acquire(names, holder, 60_000)));
+      expect(
+        held
+          .flat()
+          .map(({ name }) => name)
+          .sort(),
+      ).toEqual(names.sort());
+    });
+  });
+
+  test("slices that are deleted by several at once are full until nothing is left", async () => {
+    const database = await open();
+    const documents = Array.from({ length: 90 }, (_, number) => ({ _id: String(number), text: String(number) }));
+    for (let round = 0; round < 5; round++) {
+      await notesIn(database).insertMany(documents);
+      const purge = async () => {
+        while ((await deleteSlice(notesIn(database), { text: { $gte: "" } }, 10)) === 10);
+        expect(await notesIn(database).countDocuments({ text: { $gte: "" } })).toBe(0);
+      };
+      await Promise.all([purge(), purge(), purge()]);
+    }
+  });
+
+  test("the tests' databases notice operations that no index serves, also in a transaction", async () => {
+    const scans: Record<string, (database: MongoDatabase) => Promise<unknown>> = {
+      find: (database) => notesIn(database).findOne({ other: 1 }),
+      update: (database) => notesIn(database).updateOne({ other: 1 }, { $set: { text: "b" } }),
+      aggregate: (database) => notesIn(database).countDocuments({ other: 1 }),
+      delete: (database) => database.write(({ session }) => notesIn(database).deleteOne({ other: 1 }, { session })),
+      sort: (database) => notesIn(database).find({ text: "a" }).sort({ other: 1 }).toArray(),
+    };
+    for (const [name, scan] of Object.entries(scans)) {
+      const own = await mongo.createDatabase();
+      const database = await openMongo({ ...own, migrations, logger });
+      await notesIn(database).insertOne({ _id: "a", text: "a" });
+      await scan(database);
+      await database.close();
+      await expect(own.drop(), name).rejects.toThrow(/no index serves/);
+    }
+  });
+
+  test("an answer is kept with what was created, by the first of those at once", async () => {
+    const database = await open();
+    const create = (text: string) =>
+      database.write(async (tx) => {
+        await tx.claim({ id: "claim", sealed: Buffer.from(text) });
+        await notesIn(database).insertOne({ _id: text, text }, { session: tx.session });
+      });
+    const outcomes = await Promise.allSettled(["a", "b", "c"].map(create));
+    const lost = outcomes.filter((outcome) => outcome.status === "rejected");
+    expect(lost.map(({ reason }) => reason instanceof ClaimTaken)).toEqual([true, true]);
+    const [note, ...others] = await notesIn(database).find().hint({ _id: 1 }).toArray();
+    expect(others).toEqual([]);
+    expect(Buffer.from((await database.answers.find("claim"))?.sealed ?? []).toString()).toBe(note?.text);
+    expect(await database.answers.find("other")).toBeUndefined();
+  });
+
+  test("an expired answer makes room for another", async () => {
+    const database = await open();
+    const claim = (text: string) => database.write((tx) => tx.claim({ id: "claim", sealed: Buffer.from(text) }));
+    await claim("old");
+    const expired = { $set: { expiresAt: new Date(Date.now() - 1) } };
+    await database.db.collection<{ _id: string }>("kit_answers").updateOne({ _id: "claim" }, expired);
+    expect(await database.answers.find("claim")).toBeUndefined();
+    await claim("new");
+    expect(Buffer.from((await database.answers.find("claim"))?.sealed ?? []).toString()).toBe("new");
+  });
+
+  test("the inbox lets an event through once per consumer, and no version below the last", async () => {
+    const database = await open();
+    const received = (entityVersion: number | bigint, more: Partial<ReceivedEvent> = {}): ReceivedEvent => ({
+      eventId: newId(),
+      subject: "sandgate.sandbox.sandbox.ready.v1",
+      entityId: "e",
+      entityVersion,
+      ...more,
+    });
+    const isFirst = (consumer: string, each: ReceivedEvent) => database.write((tx) => tx.firstTime(consumer, each));
+    const fifth = received(5);
+    expect(await Promise.all([isFirst("one", fifth), isFirst("one", fifth)])).toSatisfy(
+      (outcomes) => outcomes.filter(Boolean).length === 1,
+    );
+    expect(await isFirst("two", fifth)).toBe(true);
+    expect(await isFirst("one", received(5))).toBe(false);
+    expect(await isFirst("one", received(4))).toBe(false);
+    expect(await isFirst("one", received(6n))).toBe(true);
+    expect(await isFirst("one", received(1, { entityId: "other" }))).toBe(true);
+    expect(await isFirst("one", received(1, { subject: "sandgate.workspace.workspace.deleted.v1" }))).toBe(true);
+    const undone = received(9);
+    const failing = database.write(async (tx) => {
+      await tx.firstTime("one", undone);
+      throw new Error("failed");
+    });
+    await expect(failing).rejects.toThrow("failed");
+    expect(await isFirst("one", undone)).toBe(true);
+  });
+
+  describe("migrations", () => {
+    test("run once, in their order, when several replicas start at once", async () => {
+      const runs: string[] = [];
+      const step = (name: string): MongoMigration => ({
+        name,
+        async run(db) {
+          await delay(20);
+          runs.push(name);
+          await createCollections(db, { [name]: [] });
+        },
+      });
+      const steps = [step("one"), step("two")];
+      await Promise.all([open(steps), open(steps), open(steps), open(steps)]);
+      await open([...steps, step("three")]);
+      expect(runs).toEqual(["one", "two", "three"]);
+    });
+
+    test("a step that failed is run again, with those after it", async () => {
+      const runs: string[] = [];
+      let works = false;
+      const steps: MongoMigration[] = [
+        { name: "one", run: async () => void runs.push("one") },
+        {
+          name: "two",
+          async run() {
+            if (!works) throw new Error("no luck");
+            runs.push("two");
+          },
+        },
+      ];
+      await expect(open(steps)).rejects.toThrow("no luck");
+      works = true;
+      await open(steps);
+      expect(runs).toEqual(["one", "two"]);
+    });
+
+    test("a database of a newer program is refused, unless the step only added something", async () => {
+      const added: MongoMigration = { name: "notes 2: added", expands: true, run: async () => undefined };
+      await open([...migrations, added]);
+      await open();
+      await open([...migrations, added, { name: "notes 3: removed", run: async () => undefined }]);
+      await expect(open()).rejects.toThrow(/newer version of Sandgate \(steps notes 3: removed\)/);
+    });
+  });
+});

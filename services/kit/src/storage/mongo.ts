@@ -1,0 +1,241 @@
+import { type Collection, type Db, type Document, type Filter, MongoClient } from "mongodb";
+import { isDatabaseUnreachable } from "./database-unreachable.ts";
+import type { AnswerStore } from "../rpc/idempotency.ts";
+import type { LeaseStore } from "./leases.ts";
+import type { Logger } from "../base/logging.ts";
+import { createAbandonedEnder } from "./mongo-abandoned.ts";
+import {
+  createAnswerStore,
+  createLeaseStore,
+  createOutboxStore,
+  createTransaction,
+  isDuplicateKey,
+  kitCollections,
+  kitIndexes,
+  type MongoTransaction,
+} from "./mongo-kit.ts";
+import { createCollections, type MongoMigration, migrate } from "./mongo-migrations.ts";
+import type { OutboxStore } from "./outbox-store.ts";
+import { repeat } from "../base/periodic-task.ts";
+
+export type { Db } from "mongodb";
+export { isDuplicateKey, type MongoTransaction } from "./mongo-kit.ts";
+export { createCollections, type MongoMigration } from "./mongo-migrations.ts";
+
+export interface MongoDatabase {
+  /** Reads are made on it: from the primary, of what a majority has, so a read sees every write that was answered before it. */
+  readonly db: Db;
+  /**
+   * Runs the work as one transaction and answers once a majority has it on disk. The work runs again when the transaction
+   * conflicted with another or the primary changed, so all it does is read and write with `tx`. What it throws, a
+   * DomainError for one, undoes the transaction and reaches the caller. A unique index that is violated undoes it too; the
+   * work is then run once more, so a work that looks first finds what was committed at the same time.
+   *
+   * Works of this process with the same `turn` run one after another; one that can't reach the database fails those that
+   * wait behind it too. Give the id of a document that many works write: they would run again and again on meeting there,
+   * with ever longer waits.
+   */
+  write<T>(work: (tx: MongoTransaction) => Promise<T>, turn?: string): Promise<T>;
+  readonly outbox: OutboxStore;
+  readonly leases: LeaseStore;
+  readonly answers: AnswerStore;
+  /** Waits for the writes that are under way and closes the connections. Later writes fail. */
+  close(): Promise<void>;
+}
+
+/** How often the relay that leads looks for events that another replica has committed. */
+const pollMs = 1_000;
+/** A work that runs again so long after its beginning may have met what a killed program left locked. */
+const suspectMs = 300;
+const appName = "sandgate";
+
+const kitMigrations: readonly MongoMigration[] = [
+  { name: "kit 1: outbox, inbox, answers, leases", run: (db) => createCollections(db, kitIndexes) },
+];
+
+/**
+ * Connects to a MongoDB replica set and brings the database there to this program's schema. Everything is written with
+ * majority write concern and read with majority read concern. Throws when there is no replica set (transactions need one)
+ * or the database was migrated by a newer program.
+ */
+export async function openMongo(options: {
+  /** `mongodb://…` or `mongodb+srv://…`, with the driver's options but for those set here. */
+  url: string;
+  /** The database's name. */
+  name: string;
+  migrations: readonly MongoMigration[];
+  logger: Logger;
+}): Promise<MongoDatabase> {
+  const { url, name, logger } = options;
+  const client = new MongoClient(url, {
+    appName,
+    readConcern: { level: "majority" },
+    writeConcern: { w: "majority" },
+    readPreference: "primary",
+    retryWrites: true,
+    retryReads: true,
+    ignoreUndefined: true,
+    // As the buffers of the driver, which stores copy to arrays of their own where they hand them on.
+    promoteBuffers: true,
+  });
+  const db = client.db(name);
+  const kit = kitCollections(db);
+  const leases = createLeaseStore(kit);
+  try {
+    await requireReplicaSet(client);
+    await migrate(db, { migrations: [...kitMigrations, ...options.migrations], leases, logger });
+  } catch (error) {
+    await client.close();
+    throw error;
+  }
+
+  const listeners = new Set<() => void>();
+  const running = new Set<Promise<unknown>>();
+  const turns = new Map<string, Promise<unknown>>();
+  const endAbandoned = createAbandonedEnder(client, appName, logger);
+  let closed = false;
+  let leads = false;
+
+  function tellStaged(): void {
+    for (const listener of listeners) {
+      try {
+        listener();
+      } catch (error) {
+        logger.error({ err: error }, "a listener of a database's commits failed");
+      }
+    }
+  }
+
+  async function runTransaction<T>(work: (tx: MongoTransaction) => Promise<T>): Promise<T> {
+    let staged = false;
+    const begunMs = performance.now();
+    const result = await client.withSession((session) =>
+      session.withTransaction(
+        () => {
+          staged = false;
+          if (performance.now() - begunMs > suspectMs) endAbandoned();
+          const onPublish = () => {
+            staged = true;
+          };
+          return work(createTransaction(kit, session, onPublish));
+        },
+        { readConcern: { level: "snapshot" }, writeConcern: { w: "majority" }, readPreference: "primary" },
+      ),
+    );
+    if (staged) tellStaged();
+    return result;
+  }
+
+  async function runWork<T>(work: (tx: MongoTransaction) => Promise<T>): Promise<T> {
+    return runTransaction(work).catch((error: unknown) => {
+      if (!isDuplicateKey(error)) throw error;
+      return runTransaction(work);
+    });
+  }
+
+  /**
+   * Runs after all that were given this turn before, however they ended, but fails with one that could not reach the
+   * database: otherwise those who wait would run when their callers have long given up.
+   */
+  function runInTurn<T>(turn: string, run: () => Promise<T>): Promise<T> {
+    const own = (turns.get(turn) ?? Promise.resolve()).then(run, (failure: unknown) => {
+      if (isDatabaseUnreachable(failure)) throw failure;
+      return run();
+    });
+    turns.set(turn, own);
+    const leave = () => {
+      if (turns.get(turn) === own) turns.delete(turn);
+    };
+    own.then(leave, leave);
+    return own;
+  }
+
+  const polling = repeat({
+    what: `look for events that other replicas committed to ${name}`,
+    everyMs: pollMs,
+    logger,
+    async work() {
+      if (leads && listeners.size > 0 && (await kit.outbox.findOne({ unsent: true }, { projection: { _id: 1 } }))) {
+        tellStaged();
+      }
+    },
+  });
+
+  return {
+    db,
+    async write(work, turn) {
+      if (closed) throw new Error(`The database ${name} is closed`);
+      const run = turn === undefined ? runWork(work) : runInTurn(turn, () => runWork(work));
+      running.add(run);
+      try {
+        return await run;
+      } finally {
+        running.delete(run);
+      }
+    },
+    outbox: createOutboxStore(kit, {
+      name,
+      leases,
+      onStaged: (listener) => {
+        // Wrapped, so that the same function may listen twice.
+        const own = () => listener();
+        listeners.add(own);
+        return () => listeners.delete(own);
+      },
+      onLead: (now) => {
+        leads = now;
+      },
+    }),
+    leases,
+    answers: createAnswerStore(kit),
+    async close() {
+      closed = true;
+      await polling.stop();
+      await Promise.allSettled(running);
+      await client.close();
+    },
+  };
+}
+
+/** The rows after a place in a list that is sorted by these two fields, both descending. The first is a range of the index. */
+export function afterPlace<D extends Document>(
+  fields: readonly [time: string, id: string],
+  place: { time: number | Date; id: string | number } | undefined,
+): Filter<D> {
+  if (!place) return {};
+  const [time, id] = fields;
+  // The checker can't know that the caller's fields are the document's.
+  return {
+    [time]: { $lte: place.time },
+    $or: [{ [time]: { $lt: place.time } }, { [id]: { $lt: place.id } }],
+  } as Filter<D>;
+}
+
+/**
+ * Deletes up to `limit` documents that match, and answers how many it found: fewer only if there were no more, although
+ * another replica may have deleted some of them first.
+ */
+export async function deleteSlice<D extends Document>(
+  collection: Collection<D>,
+  filter: Filter<D>,
+  limit: number,
+): Promise<number> {
+  const found = await collection
+    .find(filter, { projection: { _id: 1 } })
+    .limit(limit)
+    .toArray();
+  if (found.length === 0) return 0;
+  const ids = found.map(({ _id }) => _id);
+  // Asked again: one of them may have changed since.
+  await collection.deleteMany({ $and: [{ _id: { $in: ids } }, filter] } as Filter<Document> as Filter<D>);
+  return found.length;
+}
+
+async function requireReplicaSet(client: MongoClient): Promise<void> {
+  const hello = await client.db("admin").command({ hello: 1 });
+  if (hello.setName) return;
+  const hosts = client.options.hosts.map(String).join(", ");
+  throw new Error(
+    `MongoDB at ${hosts} is not a replica set, which transactions need: start mongod with --replSet and run rs.initiate().`,
+  );
+}

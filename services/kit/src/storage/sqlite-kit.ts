@@ -1,0 +1,172 @@
+import { ClaimTaken, claimKeptMs } from "./idempotency-record.ts";
+import { entityKindOf, inboxKeptMs } from "./inbox.ts";
+import { sentKeptMs } from "./outbox-store.ts";
+import type { SqliteConnection } from "./sqlite-connection.ts";
+import type { Transaction, Transactions } from "./transaction.ts";
+
+/** The kit's own tables, in every database. Times are epoch milliseconds of this machine's clock, which is the database's. */
+export const kitMigrations: readonly string[] = [
+  `CREATE TABLE kit_outbox (
+     id TEXT PRIMARY KEY,
+     subject TEXT NOT NULL,
+     bytes BLOB NOT NULL,
+     staged_at INTEGER NOT NULL,
+     sent_at INTEGER,
+     sent_to TEXT
+   ) STRICT;
+   CREATE INDEX kit_outbox_unsent ON kit_outbox (staged_at) WHERE sent_at IS NULL;
+   CREATE INDEX kit_outbox_sent ON kit_outbox (sent_at) WHERE sent_at IS NOT NULL;
+   CREATE INDEX kit_outbox_sent_to ON kit_outbox (sent_to) WHERE sent_at IS NOT NULL;
+   CREATE TABLE kit_inbox_events (
+     consumer TEXT NOT NULL,
+     event_id TEXT NOT NULL,
+     seen_at INTEGER NOT NULL,
+     PRIMARY KEY (consumer, event_id)
+   ) STRICT, WITHOUT ROWID;
+   CREATE INDEX kit_inbox_events_seen ON kit_inbox_events (seen_at);
+   CREATE TABLE kit_inbox_versions (
+     consumer TEXT NOT NULL,
+     kind TEXT NOT NULL,
+     entity_id TEXT NOT NULL,
+     version INTEGER NOT NULL,
+     seen_at INTEGER NOT NULL,
+     PRIMARY KEY (consumer, kind, entity_id)
+   ) STRICT, WITHOUT ROWID;
+   CREATE INDEX kit_inbox_versions_seen ON kit_inbox_versions (seen_at);
+   CREATE TABLE kit_answers (
+     id TEXT PRIMARY KEY,
+     sealed BLOB NOT NULL,
+     expires_at INTEGER NOT NULL
+   ) STRICT, WITHOUT ROWID;
+   CREATE INDEX kit_answers_expires ON kit_answers (expires_at);
+   CREATE TABLE kit_leases (
+     name TEXT PRIMARY KEY,
+     holder TEXT NOT NULL,
+     epoch INTEGER NOT NULL,
+     expires_at INTEGER NOT NULL
+   ) STRICT, WITHOUT ROWID;`,
+];
+
+/** What the kit does with its tables; each is one transaction in the writer thread. */
+export const kitTransactions = {
+  markSent(tx: Transaction, ids: readonly string[], bus: string): void {
+    const now = Date.now();
+    for (const id of ids) tx.db.run("UPDATE kit_outbox SET sent_at = ?, sent_to = ? WHERE id = ?", now, bus, id);
+  },
+
+  resend(tx: Transaction, bus: string, limit: number): number {
+    // Two ranges, so that the index finds the rows of other buses without reading this one's.
+    return tx.db.run(
+      `UPDATE kit_outbox SET sent_at = NULL, sent_to = NULL WHERE id IN (
+         SELECT id FROM kit_outbox WHERE sent_at IS NOT NULL AND (sent_to < :bus OR sent_to > :bus) LIMIT :limit)`,
+      { bus, limit },
+    );
+  },
+
+  sweepOutbox(tx: Transaction, limit: number): number {
+    return tx.db.run(
+      "DELETE FROM kit_outbox WHERE id IN (SELECT id FROM kit_outbox WHERE sent_at < ? LIMIT ?)",
+      Date.now() - sentKeptMs,
+      limit,
+    );
+  },
+
+  sweepAnswers(tx: Transaction, limit: number): number {
+    return tx.db.run(
+      "DELETE FROM kit_answers WHERE id IN (SELECT id FROM kit_answers WHERE expires_at <= ? LIMIT ?)",
+      Date.now(),
+      limit,
+    );
+  },
+
+  sweepInbox(tx: Transaction, limit: number): number {
+    const before = Date.now() - inboxKeptMs;
+    const versions = tx.db.run(
+      `DELETE FROM kit_inbox_versions WHERE (consumer, kind, entity_id) IN
+         (SELECT consumer, kind, entity_id FROM kit_inbox_versions WHERE seen_at < ? LIMIT ?)`,
+      before,
+      limit,
+    );
+    const events = tx.db.run(
+      `DELETE FROM kit_inbox_events WHERE (consumer, event_id) IN
+         (SELECT consumer, event_id FROM kit_inbox_events WHERE seen_at < ? LIMIT ?)`,
+      before,
+      limit,
+    );
+    return Math.max(versions, events);
+  },
+
+  acquireLeases(
+    tx: Transaction,
+    names: readonly string[],
+    holder: string,
+    ttlMs: number,
+  ): { name: string; epoch: number; expiresAt: number }[] {
+    const now = Date.now();
+    return names.flatMap((name) =>
+      tx.db.all<{ name: string; epoch: number; expiresAt: number }>(
+        `INSERT INTO kit_leases (name, holder, epoch, expires_at) VALUES (:name, :holder, 1, :expiresAt)
+         ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at,
+           epoch = epoch + (holder <> excluded.holder OR expires_at <= :now)
+         WHERE holder = excluded.holder OR expires_at <= :now
+         RETURNING name, epoch, expires_at AS expiresAt`,
+        { name, holder, now, expiresAt: now + ttlMs },
+      ),
+    );
+  },
+
+  releaseLeases(tx: Transaction, names: readonly string[], holder: string): void {
+    for (const name of names) {
+      tx.db.run("UPDATE kit_leases SET expires_at = 0 WHERE name = ? AND holder = ?", name, holder);
+    }
+  },
+} satisfies Transactions;
+
+/** The transaction that functions of a transactions module get; `onPublish` hears that events were staged. */
+export function createTransaction(db: SqliteConnection, onPublish: () => void): Transaction {
+  return {
+    db,
+    publish(events) {
+      for (const { id, subject, bytes } of events) {
+        db.run(
+          "INSERT INTO kit_outbox (id, subject, bytes, staged_at) VALUES (?, ?, ?, ?)",
+          id,
+          subject,
+          bytes,
+          Date.now(),
+        );
+      }
+      if (events.length > 0) onPublish();
+    },
+    firstTime(consumer, event) {
+      const now = Date.now();
+      const isNew = db.run(
+        "INSERT INTO kit_inbox_events (consumer, event_id, seen_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        consumer,
+        event.eventId,
+        now,
+      );
+      const isNewer = db.run(
+        `INSERT INTO kit_inbox_versions (consumer, kind, entity_id, version, seen_at) VALUES (?, ?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET version = excluded.version, seen_at = excluded.seen_at WHERE excluded.version > version`,
+        consumer,
+        entityKindOf(event.subject),
+        event.entityId,
+        event.entityVersion,
+        now,
+      );
+      return isNew > 0 && isNewer > 0;
+    },
+    claim(claim) {
+      if (!claim) return;
+      const now = Date.now();
+      const taken = db.run(
+        `INSERT INTO kit_answers (id, sealed, expires_at) VALUES (:id, :sealed, :expiresAt)
+         ON CONFLICT DO UPDATE SET sealed = excluded.sealed, expires_at = excluded.expires_at
+         WHERE expires_at <= :now`,
+        { id: claim.id, sealed: claim.sealed, expiresAt: now + claimKeptMs, now },
+      );
+      if (taken === 0) throw new ClaimTaken("Another call with this Idempotency-Key was first");
+    },
+  };
+}

@@ -1,0 +1,170 @@
+/** The writer thread of one SQLite database; sqlite.ts starts it. */
+import { existsSync } from "node:fs";
+import { DatabaseSync } from "node:sqlite";
+import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
+import { ClaimTaken } from "./idempotency-record.ts";
+import { DomainError } from "../base/domain-error.ts";
+import { createConnection } from "./sqlite-connection.ts";
+import { createTransaction, kitMigrations, kitTransactions } from "./sqlite-kit.ts";
+import type { Failure, WriteAnswer, WriteRequest, WriterAnswer, WriterData, WriterRequest } from "./sqlite-messages.ts";
+import type { Transactions } from "./transaction.ts";
+
+/** Writes committed together at most, so that the first of a group doesn't wait for long. */
+const groupSize = 128;
+
+if (!parentPort) throw new Error("sqlite-writer.ts runs in a thread");
+const port = parentPort;
+const answer = (message: WriterAnswer) => port.postMessage(message);
+
+try {
+  await serve(workerData as WriterData);
+} catch (error) {
+  answer({ refused: toFailure(error) });
+}
+
+async function serve(data: WriterData): Promise<void> {
+  const db = new DatabaseSync(data.file, { timeout: 5000, enableForeignKeyConstraints: true });
+  db.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864;");
+  migrate(db, data);
+  // Only this process opens the file, so whoever held a lease is gone.
+  db.exec("UPDATE kit_leases SET expires_at = 0 WHERE expires_at <> 0");
+  const owners = {
+    kit: kitTransactions as Transactions,
+    service: data.transactions === undefined ? {} : await importTransactions(data.transactions),
+  };
+  const connection = createConnection(db);
+  let staged = false;
+  const tx = createTransaction(connection, () => {
+    staged = true;
+  });
+
+  const run = ({ owner, name, args }: WriteRequest): unknown => {
+    const transaction = Object.hasOwn(owners[owner], name) ? owners[owner][name] : undefined;
+    if (!transaction) throw new Error(`There is no transaction ${name} in ${data.transactions ?? "the kit"}`);
+    const result = transaction(tx, ...(args as never[]));
+    if (result instanceof Promise) throw new Error(`The transaction ${name} is async: it must not wait`);
+    return result;
+  };
+  const runUnderSavepoint = (write: WriteRequest): WriteAnswer => {
+    db.exec("SAVEPOINT write");
+    try {
+      const result = run(write);
+      db.exec("RELEASE write");
+      return { id: write.id, result };
+    } catch (error) {
+      // Some failures, a full disk for one, end the whole transaction: then the group has failed.
+      if (!db.isTransaction) throw error;
+      db.exec("ROLLBACK TO write; RELEASE write");
+      return { id: write.id, failure: toFailure(error) };
+    }
+  };
+  const commitGroup = (group: readonly WriteRequest[]): WriteAnswer[] => {
+    staged = false;
+    try {
+      db.exec("BEGIN IMMEDIATE");
+      const answers = group.map(runUnderSavepoint);
+      db.exec("COMMIT");
+      return answers;
+    } catch (error) {
+      if (db.isTransaction) db.exec("ROLLBACK");
+      const failure = toFailure(error);
+      staged = false;
+      return group.map(({ id }) => ({ id, failure }));
+    }
+  };
+
+  port.on("message", (first: WriterRequest) => {
+    // What arrived while the last group was being committed makes the next.
+    const group: WriteRequest[] = [];
+    let next: WriterRequest | undefined = first;
+    let closing = false;
+    while (next) {
+      if ("close" in next) closing = true;
+      else group.push(next.write);
+      next = group.length < groupSize ? receiveMessageOnPort(port)?.message : undefined;
+    }
+    if (group.length > 0) send(commitGroup(group), staged);
+    if (closing) {
+      db.close();
+      port.close();
+    }
+  });
+  answer({ ready: true });
+}
+
+function send(answers: WriteAnswer[], staged: boolean): void {
+  try {
+    answer({ answers, staged });
+  } catch {
+    // One result can't be cloned: find it, so that the others get theirs.
+    for (const one of answers) {
+      try {
+        answer({ answers: [one], staged });
+      } catch (error) {
+        answer({ answers: [{ id: one.id, failure: toFailure(error) }], staged });
+      }
+    }
+  }
+}
+
+async function importTransactions(address: string): Promise<Transactions> {
+  const module: { transactions?: Transactions } = await import(address);
+  if (!module.transactions) throw new Error(`${address} exports no transactions`);
+  return module.transactions;
+}
+
+function migrate(db: DatabaseSync, data: WriterData): void {
+  const scopes = { kit: kitMigrations, service: data.migrations };
+  const isNew = db.prepare("SELECT 1 FROM sqlite_schema").get() === undefined;
+  if (isNew) {
+    db.exec(
+      `CREATE TABLE kit_migrations (
+         scope TEXT NOT NULL, version INTEGER NOT NULL, applied_at INTEGER NOT NULL, PRIMARY KEY (scope, version)
+       ) STRICT, WITHOUT ROWID`,
+    );
+  }
+  const versionOf = (scope: string) =>
+    Number(
+      db.prepare("SELECT coalesce(max(version), 0) AS version FROM kit_migrations WHERE scope = ?").get(scope)?.version,
+    );
+  const missing = Object.entries(scopes).flatMap(([scope, migrations]) => {
+    const version = versionOf(scope);
+    if (version > migrations.length) {
+      throw new Error(
+        `${data.file} is of a newer version of Sandgate (${scope} schema ${version}, this one knows ${migrations.length}): ` +
+          "start that version, or restore the copy made before its migration",
+      );
+    }
+    return migrations.slice(version).map((sql, index) => ({ scope, sql, version: version + index + 1 }));
+  });
+  if (missing.length === 0) return;
+  if (!isNew) copyBeside(db, data.file, `${versionOf("kit")}.${versionOf("service")}`);
+  db.exec("BEGIN IMMEDIATE");
+  for (const { scope, sql, version } of missing) {
+    db.exec(sql);
+    db.prepare("INSERT INTO kit_migrations (scope, version, applied_at) VALUES (?, ?, ?)").run(
+      scope,
+      version,
+      Date.now(),
+    );
+  }
+  db.exec("COMMIT");
+}
+
+/** Copies the database to `<file>.v<version>.bak`, or with a number behind it when such a copy exists. */
+function copyBeside(db: DatabaseSync, file: string, version: string): void {
+  let copy = `${file}.v${version}.bak`;
+  for (let number = 2; existsSync(copy); number++) copy = `${file}.v${version}.${number}.bak`;
+  db.prepare("VACUUM INTO ?").run(copy);
+}
+
+function toFailure(error: unknown): Failure {
+  if (error instanceof ClaimTaken) return { kind: "claim-taken", message: error.message };
+  if (error instanceof DomainError) {
+    const { reason, message, hint, violations, retryAfterSeconds } = error;
+    return { kind: "domain", reason, message, hint, violations, retryAfterSeconds };
+  }
+  if (!(error instanceof Error)) return { kind: "other", message: String(error) };
+  const errcode = "errcode" in error && typeof error.errcode === "number" ? error.errcode : undefined;
+  return { kind: "other", message: error.message, stack: error.stack, errcode };
+}

@@ -1,0 +1,43 @@
+import type { Claim } from "./idempotency-record.ts";
+import { DomainError } from "../base/domain-error.ts";
+import type { StagedEvent } from "./outbox-store.ts";
+import type { Transaction, Transactions } from "./transaction.ts";
+
+export const migrations = [
+  `CREATE TABLE notes (id TEXT PRIMARY KEY, parent TEXT REFERENCES notes (id) DEFERRABLE INITIALLY DEFERRED) STRICT;`,
+];
+
+/** What the tests of the kit write. */
+export const transactions = {
+  addNote(
+    tx: Transaction,
+    id: string,
+    more: { parent?: string; events?: readonly StagedEvent[]; claim?: Claim | undefined } = {},
+  ): string {
+    tx.db.run("INSERT INTO notes (id, parent) VALUES (?, ?)", id, more.parent);
+    tx.publish(more.events ?? []);
+    tx.claim(more.claim);
+    return id;
+  },
+  addNoteAndRefuse(tx: Transaction, id: string): never {
+    tx.db.run("INSERT INTO notes (id) VALUES (?)", id);
+    throw new DomainError("CONFLICT", "refused", {
+      hint: "try another",
+      violations: [{ field: "id", issue: "is refused" }],
+      retryAfterSeconds: 7,
+    });
+  },
+  async addNoteLater(tx: Transaction, id: string): Promise<void> {
+    tx.db.run("INSERT INTO notes (id) VALUES (?)", id);
+  },
+  answerFunction(tx: Transaction, id: string): () => void {
+    tx.db.run("INSERT INTO notes (id) VALUES (?)", id);
+    return () => undefined;
+  },
+  /** Holds the writer thread until the gate is opened, so that what is written meanwhile makes one group. */
+  hold(_: Transaction, gate: Int32Array<SharedArrayBuffer>): void {
+    Atomics.store(gate, 0, 1);
+    Atomics.notify(gate, 0);
+    Atomics.wait(gate, 1, 0);
+  },
+} satisfies Transactions;

@@ -1,0 +1,208 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { fileURLToPath } from "node:url";
+import { pino } from "pino";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { DomainError } from "../base/domain-error.ts";
+import { migrations, type transactions } from "./sqlite.fixture.ts";
+import { openSqlite, type SqliteDatabase } from "./sqlite.ts";
+
+const logger = pino({ enabled: false });
+let folder: string;
+let file: string;
+let opened: { close(): Promise<void> }[];
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "sandgate-sqlite-"));
+  file = join(folder, "data", "notes.sqlite");
+  opened = [];
+});
+
+afterEach(async () => {
+  await Promise.all(opened.map((database) => database.close()));
+  rmSync(folder, { recursive: true });
+});
+
+async function open(steps: readonly string[] = migrations): Promise<SqliteDatabase<typeof transactions>> {
+  const database = await openSqlite<typeof transactions>({
+    file,
+    migrations: steps,
+    transactions: new URL("./sqlite.fixture.ts", import.meta.url),
+    logger,
+  });
+  opened.push(database);
+  return database;
+}
+
+function notesOf(database: SqliteDatabase<typeof transactions>): string[] {
+  return database.read.all<{ id: string }>("SELECT id FROM notes ORDER BY id").map(({ id }) => id);
+}
+
+/** Has all of these writes wait together, so that they are committed together. */
+async function asGroup<W extends readonly Promise<unknown>[]>(
+  database: SqliteDatabase<typeof transactions>,
+  write: () => readonly [...W],
+): Promise<{ [I in keyof W]: PromiseSettledResult<Awaited<W[I]>> }> {
+  const gate = new Int32Array(new SharedArrayBuffer(8));
+  const held = database.write.hold(gate);
+  await Atomics.waitAsync(gate, 0, 0).value;
+  const outcomes = Promise.allSettled(write());
+  Atomics.store(gate, 1, 1);
+  Atomics.notify(gate, 1);
+  await held;
+  return outcomes;
+}
+
+test("a read sees every write that was answered", async () => {
+  const database = await open();
+  for (const id of ["a", "b", "c"]) {
+    expect(await database.write.addNote(id)).toBe(id);
+    expect(database.read.get("SELECT id FROM notes WHERE id = :id", { id })).toEqual({ id });
+  }
+});
+
+test("the file is private and durable by its settings, and reads can't write", async () => {
+  const database = await open();
+  expect(statSync(file).mode & 0o777).toBe(0o600);
+  expect(database.read.get("PRAGMA journal_mode")).toEqual({ journal_mode: "wal" });
+  expect(() => database.read.run("DELETE FROM notes")).toThrow(/readonly/);
+});
+
+test("a DomainError undoes its own transaction alone and arrives as it was thrown", async () => {
+  const database = await open();
+  const [before, refused, after] = await asGroup(database, () => [
+    database.write.addNote("before"),
+    database.write.addNoteAndRefuse("refused"),
+    database.write.addNote("after"),
+  ]);
+  expect(before.status).toBe("fulfilled");
+  expect(after.status).toBe("fulfilled");
+  const error: unknown = refused.status === "rejected" ? refused.reason : undefined;
+  expect(error).toBeInstanceOf(DomainError);
+  expect(error).toMatchObject({
+    reason: "CONFLICT",
+    message: "refused",
+    hint: "try another",
+    violations: [{ field: "id", issue: "is refused" }],
+    retryAfterSeconds: 7,
+  });
+  expect(notesOf(database)).toEqual(["after", "before"]);
+});
+
+test("a failed commit fails every write of its group, and the next group is fine", async () => {
+  const database = await open();
+  const group = await asGroup(database, () => [
+    database.write.addNote("good"),
+    database.write.addNote("orphan", { parent: "nobody" }),
+    database.write.addNote("good too"),
+  ]);
+  expect(group.map(({ status }) => status)).toEqual(["rejected", "rejected", "rejected"]);
+  expect(notesOf(database)).toEqual([]);
+  await database.write.addNote("next");
+  expect(notesOf(database)).toEqual(["next"]);
+});
+
+test("an error of SQLite keeps its code", async () => {
+  const database = await open();
+  await database.write.addNote("twice");
+  await expect(database.write.addNote("twice")).rejects.toMatchObject({ errcode: 1555 });
+});
+
+test("an async transaction is refused and undone", async () => {
+  const database = await open();
+  await expect(database.write.addNoteLater("later")).rejects.toThrow(/must not wait/);
+  expect(notesOf(database)).toEqual([]);
+});
+
+test("what can't pass between threads fails its own caller only", async () => {
+  const database = await open();
+  const [bad, good] = await asGroup(database, () => [
+    database.write.answerFunction("bad"),
+    database.write.addNote("good"),
+  ]);
+  expect([bad.status, good.status]).toEqual(["rejected", "fulfilled"]);
+  await expect(database.write.addNote("x", { parent: (() => "") as unknown as string })).rejects.toThrow(/clone/);
+});
+
+test("commits wake listeners until they leave", async () => {
+  const database = await open();
+  let commits = 0;
+  let staged = 0;
+  const leave = database.onCommit(() => commits++);
+  database.outbox.onStaged(() => staged++);
+  await database.write.addNote("quiet");
+  await database.write.addNote("loud", { events: [{ id: "e", subject: "s", bytes: new Uint8Array([1]) }] });
+  // One for each group, and a write may be answered by one group and heard of with the next.
+  expect(commits).toBeGreaterThanOrEqual(2);
+  expect(staged).toBe(1);
+  leave();
+  const heard = commits;
+  await database.write.addNote("unheard");
+  expect(commits).toBe(heard);
+});
+
+test("closing waits for what is queued and refuses what comes later", async () => {
+  const database = await open();
+  const writes = Array.from({ length: 300 }, (_, number) => database.write.addNote(`${number}`));
+  await database.close();
+  expect(await Promise.all(writes)).toHaveLength(300);
+  await expect(database.write.addNote("late")).rejects.toThrow(/closed/);
+  await database.close();
+  expect(notesOf(await open())).toHaveLength(300);
+});
+
+test("a migration runs once, on a file that was copied before", async () => {
+  const old = await open();
+  await old.write.addNote("kept");
+  await old.close();
+  const wider = [...migrations, "ALTER TABLE notes ADD COLUMN text TEXT NOT NULL DEFAULT 'none'"];
+  for (let start = 0; start < 2; start++) {
+    const database = await open(wider);
+    expect(database.read.get("SELECT id, text FROM notes")).toEqual({ id: "kept", text: "none" });
+    await database.close();
+  }
+  const copies = readdirSync(join(folder, "data")).filter((name) => name.endsWith(".bak"));
+  expect(copies).toEqual(["notes.sqlite.v1.1.bak"]);
+  const copy = new DatabaseSync(join(folder, "data", "notes.sqlite.v1.1.bak"), { readOnly: true });
+  expect(copy.prepare("SELECT * FROM notes").all()).toEqual([{ id: "kept", parent: null }]);
+  copy.close();
+});
+
+test("a migration that fails changes nothing", async () => {
+  const old = await open();
+  await old.write.addNote("kept");
+  await old.close();
+  await expect(open([...migrations, "CREATE TABLE fresh (id TEXT); CREATE TABLE notes (id TEXT)"])).rejects.toThrow(
+    /already exists/,
+  );
+  const database = await open();
+  expect(notesOf(database)).toEqual(["kept"]);
+  expect(database.read.get("SELECT 1 FROM sqlite_schema WHERE name = 'fresh'")).toBeUndefined();
+});
+
+test("a database of a newer program is refused", async () => {
+  await (await open([...migrations, "CREATE TABLE newer (id TEXT)"])).close();
+  await expect(open()).rejects.toThrow(/newer version of Sandgate \(service schema 2, this one knows 1\)/);
+});
+
+test("a kill -9 loses nothing that was acknowledged", async () => {
+  const child = spawn(process.execPath, [fileURLToPath(new URL("./sqlite.fixture.child.ts", import.meta.url)), file], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  let printed = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    printed += text;
+    if (printed.length > 5000) child.kill("SIGKILL");
+  });
+  const [, signal] = await once(child, "close");
+  expect(signal).toBe("SIGKILL");
+  // The last line may be cut.
+  const acknowledged = printed.split("\n").slice(0, -1);
+  expect(acknowledged.length).toBeGreaterThan(500);
+  const kept = new Set(notesOf(await open()));
+  expect(acknowledged.filter((id) => !kept.has(id))).toEqual([]);
+});

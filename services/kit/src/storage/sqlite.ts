@@ -1,0 +1,235 @@
+import { closeSync, mkdirSync, openSync } from "node:fs";
+import { basename, dirname } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { Worker } from "node:worker_threads";
+import { type Claim, ClaimTaken } from "./idempotency-record.ts";
+import { DomainError } from "../base/domain-error.ts";
+import type { AnswerStore } from "../rpc/idempotency.ts";
+import type { LeaseStore } from "./leases.ts";
+import type { Logger } from "../base/logging.ts";
+import type { OutboxStore } from "./outbox-store.ts";
+import { repeat } from "../base/periodic-task.ts";
+import { createConnection, type SqliteConnection } from "./sqlite-connection.ts";
+import type { kitTransactions } from "./sqlite-kit.ts";
+import type { Failure, WriteAnswer, WriterAnswer, WriterData, WriterRequest } from "./sqlite-messages.ts";
+import type { Transactions } from "./transaction.ts";
+
+export type { Transaction, Transactions } from "./transaction.ts";
+
+type Tail<P extends readonly unknown[]> = P extends readonly [unknown, ...infer Rest] ? Rest : [];
+/** The transactions of a module as the calling thread sees them. */
+type Writes<T extends Transactions> = {
+  readonly [K in keyof T]: (...args: Tail<Parameters<T[K]>>) => Promise<ReturnType<T[K]>>;
+};
+
+export interface SqliteDatabase<T extends Transactions> {
+  /** A read-only connection in this thread. A read sees every write that was answered before it. */
+  readonly read: SqliteConnection;
+  /** Runs a transaction in the writer thread; resolves once it is on disk. */
+  readonly write: Writes<T>;
+  readonly outbox: OutboxStore;
+  readonly leases: LeaseStore;
+  readonly answers: AnswerStore;
+  /** Calls the listener after each commit of this process, to wake what looks for work; the answer ends that. */
+  onCommit(listener: () => void): () => void;
+  /** Waits for the writes that are queued and closes the file. Later writes fail. */
+  close(): Promise<void>;
+}
+
+/** How long a statement waits for another process's lock, a backup tool's for example. */
+const busyTimeoutMs = 5000;
+/** Between two sweeps of what the kit keeps for a time, and rows a sweep's slice removes. */
+const sweepEveryMs = 10 * 60 * 1000;
+const sweepSlice = 200;
+
+/**
+ * Opens or creates a SQLite database with one writer thread: WAL, synchronous FULL, foreign keys. Writes that wait together
+ * are committed together, each under a savepoint of its own. `migrations` are run in their order, each once, after the file
+ * was copied beside itself; a database of a newer program is refused. `transactions` is the module that exports
+ * `const transactions`, whose types are given as T.
+ */
+export async function openSqlite<T extends Transactions>(options: {
+  file: string;
+  migrations: readonly string[];
+  transactions: URL;
+  logger: Logger;
+}): Promise<SqliteDatabase<T>> {
+  const { file, logger } = options;
+  mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
+  closeSync(openSync(file, "a", 0o600));
+  const writer = await startWriter(
+    {
+      file,
+      migrations: options.migrations,
+      transactions: options.transactions.href,
+    },
+    logger,
+  );
+  const connection = new DatabaseSync(file, { readOnly: true, timeout: busyTimeoutMs });
+  const read = createConnection(connection);
+  const kit = callsOf<typeof kitTransactions>(writer, "kit");
+
+  const sweeping = repeat({
+    what: `sweep ${file}`,
+    everyMs: sweepEveryMs,
+    logger,
+    work: async (signal) => {
+      for (const sweep of [kit.sweepOutbox, kit.sweepAnswers, kit.sweepInbox]) {
+        while (!signal.aborted && (await sweep(sweepSlice)) === sweepSlice);
+      }
+    },
+  });
+  return {
+    read,
+    write: callsOf<T>(writer, "service"),
+    outbox: {
+      name: basename(file).replace(/\.\w+$/, ""),
+      unsent: async (limit) =>
+        read.all("SELECT id, subject, bytes FROM kit_outbox WHERE sent_at IS NULL ORDER BY staged_at LIMIT ?", limit),
+      markSent: (ids, bus) => kit.markSent(ids, bus),
+      resend: (bus, limit) => kit.resend(bus, limit),
+      backlog: async () => {
+        const row = read.get<{ unsent: number; oldest: number | null }>(
+          "SELECT count(*) AS unsent, min(staged_at) AS oldest FROM kit_outbox WHERE sent_at IS NULL",
+        );
+        return { unsent: row?.unsent ?? 0, oldestStagedAt: row?.oldest ? new Date(row.oldest) : undefined };
+      },
+      lead: async (holder, ttlMs) => (await kit.acquireLeases(["kit.relay"], holder, ttlMs)).length > 0,
+      resign: (holder) => kit.releaseLeases(["kit.relay"], holder),
+      onStaged: (listener) => listen(writer.stagedListeners, listener),
+    },
+    leases: {
+      acquire: async (names, holder, ttlMs) => {
+        const held = await kit.acquireLeases(names, holder, ttlMs);
+        return held.map(({ name, epoch, expiresAt }) => ({ name, epoch, expiresAt: new Date(expiresAt) }));
+      },
+      release: (names, holder) => kit.releaseLeases(names, holder),
+    },
+    answers: {
+      find: async (id) =>
+        read.get<Claim>("SELECT id, sealed FROM kit_answers WHERE id = ? AND expires_at > ?", id, Date.now()),
+    },
+    onCommit: (listener) => listen(writer.commitListeners, listener),
+    close: async () => {
+      await sweeping.stop();
+      await writer.close();
+      if (connection.isOpen) connection.close();
+    },
+  };
+}
+
+interface Writer {
+  call(owner: "kit" | "service", name: string, args: readonly unknown[]): Promise<unknown>;
+  readonly commitListeners: Set<() => void>;
+  readonly stagedListeners: Set<() => void>;
+  close(): Promise<void>;
+}
+
+async function startWriter(data: WriterData, logger: Logger): Promise<Writer> {
+  // The thread only runs short functions, so its young generation needs no more than this.
+  const worker = new Worker(new URL("./sqlite-writer.ts", import.meta.url), {
+    workerData: data,
+    resourceLimits: { maxYoungGenerationSizeMb: 4 },
+  });
+  const pending = new Map<number, { resolve(result: unknown): void; reject(error: Error): void }>();
+  const commitListeners = new Set<() => void>();
+  const stagedListeners = new Set<() => void>();
+  const { promise: ready, resolve: setReady, reject: refuse } = Promise.withResolvers<void>();
+  const { promise: ended, resolve: setEnded } = Promise.withResolvers<void>();
+  let lastId = 0;
+  let over: Error | undefined;
+
+  const settle = ({ id, result, failure }: WriteAnswer) => {
+    const call = pending.get(id);
+    pending.delete(id);
+    if (failure) call?.reject(toError(failure));
+    else call?.resolve(result);
+  };
+  const tell = (listeners: Set<() => void>) => {
+    for (const listener of listeners) {
+      try {
+        listener();
+      } catch (error) {
+        logger.error({ err: error }, "a listener of a database's commits failed");
+      }
+    }
+  };
+  const stop = (error: Error) => {
+    over ??= error;
+    refuse(over);
+    for (const call of pending.values()) call.reject(over);
+    pending.clear();
+  };
+  worker.on("message", (message: WriterAnswer) => {
+    if ("ready" in message) return setReady();
+    if ("refused" in message) return stop(toError(message.refused));
+    for (const answer of message.answers) settle(answer);
+    tell(commitListeners);
+    if (message.staged) tell(stagedListeners);
+  });
+  worker.on("error", (error) => {
+    logger.fatal({ err: error, file: data.file }, "the writer thread of a database failed");
+    stop(new Error(`The writer thread of ${data.file} failed`, { cause: error }));
+  });
+  worker.on("exit", () => {
+    stop(new Error(`The database ${data.file} is closed`));
+    setEnded();
+  });
+  await ready;
+
+  const post = (request: WriterRequest) => worker.postMessage(request);
+  return {
+    commitListeners,
+    stagedListeners,
+    call: (owner, name, args) =>
+      new Promise((resolve, reject) => {
+        if (over) return reject(over);
+        const id = ++lastId;
+        post({ write: { id, owner, name, args } });
+        pending.set(id, { resolve, reject });
+      }),
+    close: async () => {
+      if (!over) {
+        over = new Error(`The database ${data.file} is closed`);
+        post({ close: true });
+      }
+      await ended;
+    },
+  };
+}
+
+/** One function per name that is asked for; the thread knows which names there are. */
+function callsOf<T extends Transactions>(writer: Writer, owner: "kit" | "service"): Writes<T> {
+  const calls = new Map<string, (...args: unknown[]) => Promise<unknown>>();
+  const get = (_: object, name: string | symbol) => {
+    // A symbol, or the `then` that await looks for, is no transaction.
+    if (typeof name === "symbol" || name === "then") return undefined;
+    const call = calls.get(name) ?? ((...args: unknown[]) => writer.call(owner, name, args));
+    calls.set(name, call);
+    return call;
+  };
+  // The types were given by the caller for the module it named: this is where they meet.
+  return new Proxy({}, { get }) as Writes<T>;
+}
+
+function toError(failure: Failure): Error {
+  if (failure.kind === "claim-taken") return new ClaimTaken(failure.message);
+  if (failure.kind === "domain") {
+    const { reason, message, hint, violations, retryAfterSeconds } = failure;
+    return new DomainError(reason, message, {
+      ...(hint !== undefined && { hint }),
+      ...(violations && { violations }),
+      ...(retryAfterSeconds !== undefined && { retryAfterSeconds }),
+    });
+  }
+  const error = new Error(failure.message);
+  if (failure.stack) error.stack = failure.stack;
+  return failure.errcode === undefined ? error : Object.assign(error, { errcode: failure.errcode });
+}
+
+function listen(listeners: Set<() => void>, listener: () => void): () => void {
+  // Wrapped, so that the same function may listen twice.
+  const own = () => listener();
+  listeners.add(own);
+  return () => listeners.delete(own);
+}

@@ -1,0 +1,18 @@
+import type { Claim } from "./idempotency-record.ts";
+import type { ReceivedEvent } from "./inbox.ts";
+import type { StagedEvent } from "./outbox-store.ts";
+import type { SqliteConnection } from "./sqlite-connection.ts";
+
+/** What a transaction of a service's transactions module works with. It is over when the function returns. */
+export interface Transaction {
+  readonly db: SqliteConnection;
+  /** Stages the events that this change causes. */
+  publish(events: readonly StagedEvent[]): void;
+  /** Records the event in the consumer's inbox; false when it was seen, or its entity version is not above the last applied. */
+  firstTime(consumer: string, event: ReceivedEvent): boolean;
+  /** Stores the answer of a call with an Idempotency-Key. Throws ClaimTaken when another call was first. */
+  claim(claim: Claim | undefined): void;
+}
+
+/** A module's transactions: plain functions without await, whose arguments and results can be structured-cloned. */
+export type Transactions = Record<string, (tx: Transaction, ...args: never[]) => unknown>;

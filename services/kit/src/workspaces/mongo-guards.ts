@@ -1,0 +1,51 @@
+import type { Collection, IndexDescription } from "mongodb";
+import type { MongoDatabase } from "../storage/mongo.ts";
+import type { PurgeStore } from "./workspace-purges.ts";
+
+/** A service's guard of a workspace. Creates in the workspace write it too, so they take turns with its deletion. */
+export interface GuardDocument {
+  /** The workspace. */
+  _id: string;
+  deletedAt?: Date;
+  /** From the start of a purge to its end. */
+  purging?: true;
+  purgedAt?: Date;
+}
+
+export const guardIndexes: readonly IndexDescription[] = [
+  { name: "purging", key: { purging: 1 }, partialFilterExpression: { purging: true } },
+];
+
+/** The purges that stand in a store's guards. */
+export function createPurges(guards: Collection<GuardDocument>, write: MongoDatabase["write"]): PurgeStore {
+  return {
+    async beginPurge(workspaceId, at) {
+      await guards.updateOne(
+        { _id: workspaceId },
+        [{ $set: { deletedAt: { $ifNull: ["$deletedAt", at] }, purging: true } }, { $unset: "purgedAt" }],
+        { upsert: true },
+      );
+    },
+    async listOpenPurges() {
+      const open = await guards.find({ purging: true }).toArray();
+      return open.map(({ _id }) => _id);
+    },
+    async listWorkspaces({ limit, afterId = "" }) {
+      const found = await guards
+        .find({ _id: { $gt: afterId }, deletedAt: { $exists: false } })
+        .sort({ _id: 1 })
+        .limit(limit)
+        .toArray();
+      return found.map(({ _id }) => _id);
+    },
+    completePurge: (workspaceId, at, events) =>
+      write(async (tx) => {
+        const completed = await guards.updateOne(
+          { _id: workspaceId, purging: true },
+          { $set: { purgedAt: at }, $unset: { purging: true } },
+          { session: tx.session },
+        );
+        if (completed.matchedCount > 0) await tx.publish(events);
+      }),
+  };
+}

@@ -1,0 +1,104 @@
+import { anyUnpack } from "@bufbuild/protobuf/wkt";
+import type { Client } from "@connectrpc/connect";
+import type { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
+import type { EventBus } from "../events/bus.ts";
+import { asService } from "../rpc/context.ts";
+import type { Logger } from "../base/logging.ts";
+import type { StagedEvent } from "../storage/outbox-store.ts";
+import { repeat } from "../base/periodic-task.ts";
+
+/** What a service that holds things of workspaces keeps about their deletion, in its guard row of each workspace. */
+export interface PurgeStore {
+  /** Refuses every later create in the workspace, and opens its purge, again if it was purged before. */
+  beginPurge(workspaceId: string, at: Date): Promise<void>;
+  listOpenPurges(): Promise<string[]>;
+  /** Workspaces that may still hold something and are not being purged, by id, after `afterId`. */
+  listWorkspaces(page: { limit: number; afterId?: string }): Promise<string[]>;
+  /** Notes that all is gone, with the event that says so; nothing happens unless the purge is open. */
+  completePurge(workspaceId: string, at: Date, events: readonly StagedEvent[]): Promise<void>;
+}
+
+const pollMs = 1_000;
+const sweepMs = 3_600_000;
+const sweepPage = 500;
+
+/**
+ * Purges what a service holds of deleted workspaces: on `workspace.deleted`, and hourly on asking for workspaces that are
+ * gone without having been heard of. Open purges are kept in the store, so they go on after a restart; `purge` removes
+ * what it can and answers true once all is gone, which is then told by the event that `stagePurged` makes. The time is the
+ * event's version: a purge is done and told again when the workspace's deletion is announced again.
+ */
+export async function startWorkspacePurges(o: {
+  service: string;
+  store: PurgeStore;
+  bus: EventBus;
+  workspaces: Client<typeof WorkspaceService>;
+  purge(workspaceId: string, signal: AbortSignal): Promise<boolean>;
+  stagePurged(workspaceId: string, at: Date): StagedEvent;
+  logger: Logger;
+}): Promise<{ stop(): Promise<void> }> {
+  const { store, logger } = o;
+
+  const purges = repeat({
+    what: "purge deleted workspaces",
+    everyMs: pollMs,
+    logger,
+    async work(signal) {
+      for (const workspaceId of await store.listOpenPurges()) {
+        try {
+          if (await o.purge(workspaceId, signal)) {
+            const at = new Date();
+            await store.completePurge(workspaceId, at, [o.stagePurged(workspaceId, at)]);
+            logger.info({ workspaceId }, "a deleted workspace was purged");
+          }
+        } catch (error) {
+          // One that sticks must not hold up the others.
+          if (!signal.aborted) logger.error({ err: error, workspaceId }, "a purge failed and will be tried again");
+        }
+        if (signal.aborted) return;
+      }
+    },
+  });
+
+  const sweep = repeat({
+    what: "look for workspaces that are gone",
+    everyMs: sweepMs,
+    logger,
+    async work(signal) {
+      for (let afterId = ""; !signal.aborted; ) {
+        const workspaceIds = await store.listWorkspaces({ limit: sweepPage, afterId });
+        const last = workspaceIds.at(-1);
+        if (last === undefined) return;
+        afterId = last;
+        const { workspaces } = await o.workspaces.batchGetWorkspaces({ workspaceIds }, asService({ signal }));
+        const existing = new Set(workspaces.map((workspace) => workspace.id));
+        const gone = workspaceIds.filter((workspaceId) => !existing.has(workspaceId));
+        if (gone.length > 10 && gone.length > workspaceIds.length / 5) {
+          logger.error(
+            { gone: gone.length },
+            "many workspaces are gone at once, as after restoring an old backup: none is purged",
+          );
+          return;
+        }
+        for (const workspaceId of gone) await store.beginPurge(workspaceId, new Date());
+      }
+    },
+  });
+
+  const consumption = await o.bus.consume({
+    consumer: `${o.service}-purges`,
+    subjects: ["sandgate.workspace.workspace.deleted.v1"],
+    async handle(event) {
+      const deleted = event.payload && anyUnpack(event.payload, WorkspaceDeletedSchema);
+      if (!deleted) throw new Error(`event ${event.eventId} is no WorkspaceDeleted`);
+      await store.beginPurge(deleted.workspaceId, new Date());
+    },
+  });
+
+  return {
+    async stop() {
+      await Promise.all([consumption.stop(), purges.stop(), sweep.stop()]);
+    },
+  };
+}

@@ -1,0 +1,223 @@
+import { execFile } from "node:child_process";
+import { access, readFile, writeFile } from "node:fs/promises";
+import { BlockList, isIPv4 } from "node:net";
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { callEngine, type Engine, unavailable } from "./client.ts";
+import { bridgeName, ensureNetwork } from "./network.ts";
+
+/**
+ * What no sandbox may reach (RFC 6890): this network, private, CGNAT, loopback, link-local, benchmarking, multicast, reserved.
+ * And the one address by which Azure serves its machines, their secrets among it, outside of these.
+ */
+const deniedRanges = [
+  "0.0.0.0/8",
+  "10.0.0.0/8",
+  "100.64.0.0/10",
+  "127.0.0.0/8",
+  "168.63.129.16/32",
+  "169.254.0.0/16",
+  "172.16.0.0/12",
+  "192.0.0.0/24",
+  "192.168.0.0/16",
+  "198.18.0.0/15",
+  "224.0.0.0/4",
+  "240.0.0.0/4",
+];
+
+const inputChain = "SANDGATE-INPUT";
+const forwardChain = "SANDGATE-FORWARD";
+
+/** The longest time that rules removed by someone else can stay unnoticed while sandboxes are made. */
+export const recheckMs = 30_000;
+
+/** Keeps the firewall of the engine's host so that sandboxes reach the public internet and nothing else. */
+export interface Isolation {
+  /** Sets what is missing. Throws ISOLATION_UNAVAILABLE with the reason, or RUNTIME_UNAVAILABLE. */
+  verify(): Promise<void>;
+  /** As `verify`, but content with a success of the last 30 s. */
+  verifyRecent(): Promise<void>;
+}
+
+/** The rules of one address family: chains of our own, replaced as a whole, and where each is hooked in, first in its chain. */
+interface Firewall {
+  command: "iptables" | "ip6tables";
+  chains: Record<string, readonly string[]>;
+  hooks: readonly { chain: string; rule: string }[];
+}
+
+/**
+ * `nameservers` are those sandboxes are given (IPv4): one in a denied range is let through on port 53 alone.
+ * With `enforce` false only the network is made.
+ *
+ * On the way in (INPUT) a sandbox reaches nothing of the host, whatever the address; only answers to connections that
+ * the host opened, which is how readiness is probed. On the way through, DOCKER-USER, the chain Docker leaves to others
+ * and asks before its own, drops the denied ranges and what would come back to the bridge. The engine's enable_icc=false
+ * covers neighbours a second time. IPv6 is off in the network and dropped besides. Other containers never match: every
+ * rule begins at our bridge.
+ */
+export function createIsolation(o: {
+  engine: Engine;
+  enforce: boolean;
+  runtimeName: string | undefined;
+  nameservers: readonly string[];
+}): Isolation {
+  let verifiedAt = Number.NEGATIVE_INFINITY;
+  let running: Promise<void> | undefined;
+
+  async function verifyOnce(): Promise<void> {
+    verifiedAt = Number.NEGATIVE_INFINITY;
+    try {
+      if (o.enforce) await requireEngineFeatures(o.engine, o.runtimeName);
+      await ensureNetwork(o.engine);
+    } catch (error) {
+      throw unavailable(error);
+    }
+    if (o.enforce) await enforce(o.nameservers);
+    verifiedAt = performance.now();
+  }
+
+  function verify(): Promise<void> {
+    running ??= verifyOnce().finally(() => {
+      running = undefined;
+    });
+    return running;
+  }
+
+  return {
+    verify,
+    async verifyRecent() {
+      if (performance.now() - verifiedAt > recheckMs) await verify();
+    },
+  };
+}
+
+function refuse(message: string, hint?: string, cause?: unknown): DomainError {
+  return new DomainError("ISOLATION_UNAVAILABLE", message, { hint, cause });
+}
+
+async function requireEngineFeatures(engine: Engine, runtimeName: string | undefined): Promise<void> {
+  const info = await callEngine(() => engine.info());
+  if (!info.MemoryLimit || !info.PidsLimit || !info.CpuCfsQuota) {
+    throw refuse(
+      "The engine can't limit memory, processes or CPU.",
+      "Enable the memory, pids and cpu cgroup controllers.",
+    );
+  }
+  if (runtimeName !== undefined && !(runtimeName in info.Runtimes)) {
+    throw refuse(`The engine has no runtime "${runtimeName}".`, "Add it to the engine's daemon.json.");
+  }
+  const security: string[] = info.SecurityOptions ?? [];
+  if (!security.some((option) => option.startsWith("name=seccomp") && !option.includes("profile=unconfined"))) {
+    throw refuse("The engine runs containers without a seccomp profile.");
+  }
+}
+
+async function enforce(nameservers: readonly string[]): Promise<void> {
+  await access(`/sys/class/net/${bridgeName}`).catch((cause: unknown) => {
+    throw refuse(
+      `The bridge ${bridgeName} is not on this machine, so its firewall can't be set from here.`,
+      "Run Sandgate on the engine's host, in a container with the host's network.",
+      cause,
+    );
+  });
+  await enableBridgeFilter();
+  await applyRules(ipv4Firewall(nameservers));
+  if (await exists("/proc/net/if_inet6")) await applyRules(ipv6Firewall);
+}
+
+/** Traffic between two ports of one bridge passes iptables only with this on; the engine sets it for enable_icc=false too. */
+async function enableBridgeFilter(): Promise<void> {
+  const file = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+  try {
+    if ((await readFile(file, "utf8")).trim() !== "1") await writeFile(file, "1");
+  } catch (cause) {
+    throw refuse("The host does not filter traffic between containers of one bridge.", "Load br_netfilter.", cause);
+  }
+}
+
+function ipv4Firewall(nameservers: readonly string[]): Firewall {
+  const denied = new BlockList();
+  for (const range of deniedRanges) {
+    const [address = "", prefix] = range.split("/");
+    denied.addSubnet(address, Number(prefix));
+  }
+  const allowed = nameservers.filter((address) => isIPv4(address) && denied.check(address));
+  return {
+    command: "iptables",
+    chains: {
+      [inputChain]: ["-m conntrack --ctstate RELATED,ESTABLISHED --ctdir REPLY -j ACCEPT", "-j DROP"],
+      [forwardChain]: [
+        ...allowed.flatMap((address) =>
+          ["udp", "tcp"].map((p) => `-d ${address}/32 -p ${p} -m ${p} --dport 53 -j RETURN`),
+        ),
+        ...deniedRanges.map((range) => `-d ${range} -j DROP`),
+        `-o ${bridgeName} -j DROP`,
+      ],
+    },
+    hooks: [
+      { chain: "INPUT", rule: `-i ${bridgeName} -j ${inputChain}` },
+      { chain: "DOCKER-USER", rule: `-i ${bridgeName} -j ${forwardChain}` },
+    ],
+  };
+}
+
+const ipv6Firewall: Firewall = {
+  command: "ip6tables",
+  chains: {},
+  hooks: ["INPUT", "FORWARD"].map((chain) => ({ chain, rule: `-i ${bridgeName} -j DROP` })),
+};
+
+/** Replaces our chains and moves our hooks to the front, all in one commit, so that there is no moment without rules. */
+async function applyRules(firewall: Firewall): Promise<void> {
+  for (let attempt = 1; ; attempt++) {
+    const current = (await runTool(firewall.command, ["-w", "5", "-S"])).split("\n");
+    requireEngineChains(firewall, current);
+    const lines = ["*filter"];
+    for (const name of Object.keys(firewall.chains)) lines.push(`:${name} - [0:0]`);
+    for (const [name, rules] of Object.entries(firewall.chains))
+      lines.push(...rules.map((rule) => `-A ${name} ${rule}`));
+    for (const { chain, rule } of firewall.hooks) {
+      const inChain = current.filter((line) => line.startsWith(`-A ${chain} `));
+      const ours = inChain.filter((line) => line === `-A ${chain} ${rule}`);
+      if (inChain[0] === ours[0] && ours.length === 1) continue;
+      lines.push(...ours.map(() => `-D ${chain} ${rule}`), `-I ${chain} 1 ${rule}`);
+    }
+    lines.push("COMMIT", "");
+    try {
+      await runTool(`${firewall.command}-restore`, ["-w", "5", "--noflush"], lines.join("\n"));
+      return;
+    } catch (error) {
+      // Another process may have moved the hooks between the look and the commit.
+      if (attempt === 3) throw error;
+    }
+  }
+}
+
+function requireEngineChains(firewall: Firewall, current: readonly string[]): void {
+  if (!firewall.hooks.some(({ chain }) => chain === "DOCKER-USER")) return;
+  if (current.includes("-A FORWARD -j DOCKER-USER")) return;
+  throw refuse(
+    `${firewall.command} shows no DOCKER-USER chain in use, so the engine's traffic can't be filtered.`,
+    "Run the engine with its iptables option on, restart it if its rules were flushed, and use the same iptables backend.",
+  );
+}
+
+function runTool(command: string, args: readonly string[], input = ""): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const child = execFile(command, args, { timeout: 10_000 }, (error, stdout, stderr) => {
+      if (!error) return resolve(stdout);
+      const missing = error.code === "ENOENT";
+      const reason = missing ? "it is not installed" : stderr.trim().split("\n")[0] || error.message;
+      reject(refuse(`${command} could not be run: ${reason}`, "Run Sandgate as root with iptables installed.", error));
+    });
+    // A program that ended early says so through its exit status.
+    child.stdin?.on("error", () => {}).end(input);
+  });
+}
+
+async function exists(file: string): Promise<boolean> {
+  return access(file).then(
+    () => true,
+    () => false,
+  );
+}

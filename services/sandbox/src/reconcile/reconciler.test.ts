@@ -1,0 +1,417 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { newId } from "@sandgate/kit/base/ids";
+import { createLogger } from "@sandgate/kit/base/logging";
+import { allShards } from "@sandgate/kit/process/shards";
+import { until } from "@sandgate/test/support/until";
+import { Counter, Histogram, Registry } from "prom-client";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { createChanges } from "./changes.ts";
+import { createReconciler, type Reconciler, type ReconcilerOptions } from "./reconciler.ts";
+import type { Observation, Runtime, RuntimeSpec } from "./runtime.ts";
+import { acceptSandbox, beginStop, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
+import { openSqliteStore } from "../store/store.sqlite.ts";
+import type { SandboxStore } from "../store/store.ts";
+
+// The reconciler against an engine that does what a test says; real engines are proven by the runtime's contract suite.
+
+interface ScriptedEngine extends Runtime {
+  objects: Map<string, Observation>;
+  specs: RuntimeSpec[];
+  stops: [string, number][];
+  pulls: string[];
+  local: Map<string, string>;
+  ready: boolean;
+  down: boolean;
+  refusal: DomainError | undefined;
+  holdPull: Promise<void> | undefined;
+  exit(id: string, end: Partial<Observation>): void;
+}
+
+function createScriptedEngine(): ScriptedEngine {
+  let changed = (_id: string) => {};
+  const up = () => {
+    if (engine.down) throw new DomainError("RUNTIME_UNAVAILABLE", "The engine is down.");
+  };
+  const engine: ScriptedEngine = {
+    objects: new Map(),
+    specs: [],
+    stops: [],
+    pulls: [],
+    local: new Map(),
+    ready: true,
+    down: false,
+    refusal: undefined,
+    holdPull: undefined,
+    exit(id, end) {
+      const object = engine.objects.get(id);
+      if (!object) throw new Error("no such object");
+      engine.objects.set(id, { ...object, phase: "exited", finishedAt: new Date(), exitCode: 0, ...end });
+      changed(id);
+    },
+    async check() {
+      up();
+    },
+    async findLocalImage(reference) {
+      up();
+      const digest = engine.local.get(reference);
+      return digest === undefined ? undefined : { reference: `local@${digest}`, digest };
+    },
+    async pull({ pinnedReference, signal }) {
+      up();
+      engine.pulls.push(pinnedReference);
+      await Promise.race([
+        engine.holdPull,
+        new Promise((_, reject) => {
+          signal.addEventListener("abort", () => reject(signal.reason));
+        }),
+      ]);
+    },
+    async ensure(spec) {
+      up();
+      if (engine.refusal) throw engine.refusal;
+      engine.specs.push(spec);
+      const known = engine.objects.get(spec.sandboxId);
+      if (known) return known;
+      const { sandboxId, workspaceId } = spec;
+      const made: Observation = {
+        sandboxId,
+        workspaceId,
+        phase: "running",
+        createdAt: new Date(),
+        startedAt: new Date(),
+      };
+      engine.objects.set(sandboxId, made);
+      return made;
+    },
+    async inspect(id) {
+      up();
+      return engine.objects.get(id);
+    },
+    async probe() {
+      up();
+      return engine.ready;
+    },
+    async stop(id, grace) {
+      up();
+      engine.stops.push([id, grace]);
+      if (engine.objects.get(id)?.phase === "running") engine.exit(id, { exitCode: grace > 0 ? 143 : 137 });
+    },
+    async remove(id) {
+      up();
+      engine.objects.delete(id);
+    },
+    async list() {
+      up();
+      return [...engine.objects.values()];
+    },
+    async *observe(signal) {
+      const queue: string[] = [];
+      let wake = () => {};
+      changed = (id) => {
+        queue.push(id);
+        wake();
+      };
+      signal.addEventListener("abort", () => wake());
+      while (!signal.aborted) {
+        const sandboxId = queue.shift();
+        if (sandboxId === undefined) await new Promise<void>((resolve) => (wake = resolve));
+        else yield { sandboxId };
+      }
+    },
+  };
+  return engine;
+}
+
+function createLoopbackBus(): Pick<EventBus, "signal" | "watch"> {
+  const listeners = new Set<(topic: string, body: string) => void>();
+  return {
+    signal: (topic, body = "") => {
+      for (const listener of listeners) queueMicrotask(() => listener(topic, body));
+    },
+    watch: (_topic, listener) => {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+  };
+}
+
+let folder: string;
+let store: SandboxStore;
+let engine: ScriptedEngine;
+let reconciler: Reconciler;
+let changes: ReturnType<typeof createChanges>;
+
+function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void> {
+  const registers: Registry[] = [new Registry()];
+  reconciler = createReconciler({
+    store,
+    runtime: engine,
+    changes,
+    shards: allShards,
+    installationId: "inst",
+    authorizePull: async (sandbox) => ({
+      digest: "sha256:aa",
+      pinnedReference: `${sandbox.image.reference}@sha256:aa`,
+      registryHost: "registry.example",
+      username: "",
+      password: "",
+    }),
+    awaitDrained: async () => true,
+    limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000 },
+    confirmOrphanRemoval: false,
+    logger: createLogger({ service: "sandbox", level: "silent" }),
+    metrics: {
+      readySeconds: new Histogram({ name: "a", help: "a", registers }),
+      logsLost: new Counter({ name: "b", help: "b", registers }),
+    },
+    ...overrides,
+  });
+  return reconciler.start();
+}
+
+async function provision(o: { isDefault?: boolean; ttlSeconds?: number } = {}): Promise<string> {
+  const id = newId();
+  const sandbox = acceptSandbox({
+    id,
+    name: `n-${id}`,
+    workspaceId: "w1",
+    image: {
+      imageId: "i1",
+      reference: "registry.example/app:1",
+      registryId: "",
+      isDefault: o.isDefault ?? false,
+      memoryMb: 256,
+      ...(o.ttlSeconds === undefined ? {} : { ttlSeconds: o.ttlSeconds }),
+    },
+    labels: {},
+    createdBy: "u1",
+    now: new Date(),
+  });
+  await store.create(sandbox, { maxSandboxes: 0, maxMemoryMb: 0 }, [], undefined);
+  reconciler.wake(id);
+  return id;
+}
+
+async function read(id: string): Promise<Sandbox> {
+  const sandbox = await store.get(id);
+  if (!sandbox) throw new Error(`${id} has no record`);
+  return sandbox;
+}
+
+async function reaches(id: string, state: SandboxState, reason?: string): Promise<Sandbox> {
+  return until(async () => {
+    const sandbox = await read(id);
+    expect([sandbox.state, sandbox.stateReason]).toEqual([state, reason]);
+    return sandbox;
+  });
+}
+
+async function stopByUser(id: string): Promise<void> {
+  await until(async () => {
+    expect(await store.update(beginStop(await read(id), "stopped_by_user", new Date()), [])).toBe(true);
+  });
+  changes.announce(id);
+}
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "sandgate-reconciler-"));
+  store = await openSqliteStore({
+    file: join(folder, "sandbox.sqlite"),
+    logger: createLogger({ service: "sandbox", level: "silent" }),
+  });
+  engine = createScriptedEngine();
+  changes = createChanges({ ...createLoopbackBus() } as EventBus);
+});
+
+afterEach(async () => {
+  await reconciler.stop();
+  await store.close();
+  await rm(folder, { recursive: true });
+});
+
+test("pulls by digest, starts, becomes ready, and leaves its way on the timeline", async () => {
+  await start();
+  const id = await provision({ ttlSeconds: 60 });
+  const sandbox = await reaches(id, "ready");
+  expect(engine.pulls).toEqual(["registry.example/app:1@sha256:aa"]);
+  expect(engine.specs[0]).toMatchObject({ reference: "registry.example/app:1@sha256:aa", memoryMb: 256, pids: 64 });
+  expect(sandbox.imageDigest).toBe("sha256:aa");
+  expect(sandbox.timeline.map((entry) => entry.phase)).toEqual([
+    "accepted",
+    "image_pulled",
+    "created",
+    "started",
+    "ready",
+  ]);
+  expect(sandbox.expiresAt?.getTime()).toBe((sandbox.startedAt?.getTime() ?? 0) + 60_000);
+});
+
+test("runs a default image that only the engine has, and never anyone else's so", async () => {
+  await start({
+    authorizePull: async () => {
+      throw new DomainError("IMAGE_PULL_UNAUTHORIZED", "The registry refused.");
+    },
+  });
+  engine.local.set("registry.example/app:1", "sha256:bb");
+  await reaches(await provision({ isDefault: true }), "ready");
+  await reaches(await provision({ isDefault: false }), "failed", "image_pull_unauthorized");
+  expect(engine.specs).toHaveLength(1);
+});
+
+test("takes up what a crash left behind, wherever it was left", async () => {
+  await start();
+  const before = await provision();
+  await reaches(before, "ready");
+  await reconciler.stop();
+  // Accepted but never looked at; stopping without a stop; ended without a removal; exited unseen.
+  const accepted = await provision();
+  const stopping = await provision();
+  await store.update(beginStop(await read(stopping), "stopped_by_user", new Date()), []);
+  engine.exit(before, { exitCode: 3 });
+  await start();
+  await reaches(accepted, "ready");
+  await reaches(stopping, "stopped", "stopped_by_user");
+  expect((await reaches(before, "failed", "exited")).exitCode).toBe(3);
+  await until(() => expect([...engine.objects.keys()]).toEqual([accepted]));
+});
+
+test("stops politely for a user and removes the object after", async () => {
+  await start();
+  const id = await provision();
+  await reaches(id, "ready");
+  await stopByUser(id);
+  const sandbox = await reaches(id, "stopped", "stopped_by_user");
+  expect(sandbox.exitCode).toBe(143);
+  expect(engine.stops[0]).toEqual([id, 10]);
+  await until(async () => expect((await read(id)).cleanedAt).toBeDefined());
+  expect(engine.objects.size).toBe(0);
+});
+
+test("a stop ends a pull that hangs", async () => {
+  await start();
+  engine.holdPull = new Promise(() => {});
+  const id = await provision();
+  await until(() => expect(engine.pulls).toHaveLength(1));
+  await stopByUser(id);
+  await reaches(id, "stopped", "stopped_by_user");
+  expect(engine.specs).toEqual([]);
+});
+
+test("a stop ends the wait for a pull's turn", async () => {
+  await start();
+  engine.holdPull = new Promise(() => {});
+  for (let i = 0; i < 4; i++) await provision();
+  await until(() => expect(engine.pulls).toHaveLength(4));
+  const id = await provision();
+  await delay(50);
+  await stopByUser(id);
+  await reaches(id, "stopped", "stopped_by_user");
+  expect(engine.pulls).toHaveLength(4);
+});
+
+test("a pull that takes too long fails with its own reason", async () => {
+  await start({ limits: { cpus: 1, pids: 64, pullTimeoutMs: 300, readinessTimeoutMs: 60_000 } });
+  engine.holdPull = new Promise(() => {});
+  await reaches(await provision(), "failed", "pull_timeout");
+});
+
+test("a registry that can't be reached is tried again until its time is over", async () => {
+  let tries = 0;
+  await start({
+    authorizePull: async () => {
+      tries += 1;
+      throw new DomainError("REGISTRY_UNREACHABLE", "No answer.");
+    },
+    limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, registryRetryMs: 700 },
+  });
+  await reaches(await provision(), "failed", "registry_unreachable");
+  expect(tries).toBeGreaterThan(1);
+});
+
+test("what the engine refuses fails with its word", async () => {
+  await start();
+  engine.refusal = new DomainError("PROVISIONING_FAILED", "no such command");
+  expect((await reaches(await provision(), "failed", "start_failed")).message).toBe("no such command");
+});
+
+test("an engine that is down is waited for", async () => {
+  await start();
+  engine.down = true;
+  const id = await provision();
+  expect((await read(id)).state).toBe("provisioning");
+  engine.down = false;
+  await reaches(id, "ready");
+});
+
+test("a container that is not ready in time fails, and is removed", async () => {
+  await start({ limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 200 } });
+  engine.ready = false;
+  await reaches(await provision(), "failed", "readiness_timeout");
+  await until(() => expect(engine.objects.size).toBe(0));
+});
+
+test("a probe that the machine slept through does not end the time", async () => {
+  await start({ limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 200 } });
+  let probes = 0;
+  engine.probe = async () => {
+    probes += 1;
+    if (probes === 1) await delay(400);
+    return probes > 1;
+  };
+  await reaches(await provision(), "ready");
+});
+
+test("tells out of memory from an exit, before and after ready", async () => {
+  await start();
+  engine.ready = false;
+  const early = await provision();
+  await until(() => expect(engine.objects.has(early)).toBe(true));
+  engine.exit(early, { exitCode: 0 });
+  expect((await reaches(early, "failed", "exited")).exitCode).toBe(0);
+  engine.ready = true;
+  const late = await provision();
+  await reaches(late, "ready");
+  engine.exit(late, { exitCode: 137, outOfMemory: true });
+  await reaches(late, "failed", "out_of_memory");
+});
+
+test("kills at once what has outlived its time, also when it did so while nobody looked", async () => {
+  await start();
+  const id = await provision({ ttlSeconds: 60 });
+  const ready = await reaches(id, "ready");
+  await reconciler.stop();
+  await store.update({ ...ready, version: ready.version + 1, expiresAt: new Date(Date.now() - 1) }, []);
+  await start();
+  await reaches(id, "stopped", "ttl_expired");
+  expect(engine.stops[0]).toEqual([id, 0]);
+});
+
+test("calls a live one lost only after two complete lists without it", async () => {
+  await start();
+  const id = await provision();
+  await reaches(id, "ready");
+  engine.objects.delete(id);
+  reconciler.wake(id);
+  await reaches(id, "failed", "runtime_lost");
+});
+
+test("removes objects whose record ended, but not many unknown ones at once", async () => {
+  const old = new Date(Date.now() - 120_000);
+  for (let i = 0; i < 12; i++) {
+    engine.objects.set(`x${i}`, { sandboxId: `x${i}`, workspaceId: "w", phase: "running", createdAt: old });
+  }
+  await start();
+  const id = await provision();
+  await reaches(id, "ready");
+  await stopByUser(id);
+  await until(async () => expect((await read(id)).cleanedAt).toBeDefined());
+  expect(engine.objects.size).toBe(12);
+  await reconciler.stop();
+  await start({ confirmOrphanRemoval: true });
+  await until(() => expect(engine.objects.size).toBe(0));
+});

@@ -1,0 +1,213 @@
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { newId } from "@sandgate/kit/base/ids";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { stageProvisioned, stagePurged } from "../events.ts";
+import { acceptSandbox, becomeReady, beginStop, completeStop, fail, type Sandbox } from "../domain/sandbox.ts";
+import type { SandboxStore } from "./store.ts";
+
+const noQuota = { maxSandboxes: 0, maxMemoryMb: 0 };
+const call = { requestId: "r1", service: "facade", signal: new AbortController().signal, timeoutMs: () => undefined };
+let clock = Date.UTC(2026, 0, 1);
+
+function sandboxOf(o: {
+  workspaceId: string;
+  name?: string;
+  labels?: Record<string, string>;
+  memoryMb?: number;
+}): Sandbox {
+  clock += 1000;
+  const id = newId();
+  return acceptSandbox({
+    id,
+    name: o.name ?? `n-${id}`,
+    workspaceId: o.workspaceId,
+    image: {
+      imageId: "i1",
+      reference: "registry.example/app:1",
+      registryId: "",
+      isDefault: false,
+      memoryMb: o.memoryMb ?? 256,
+    },
+    labels: o.labels ?? {},
+    createdBy: "u1",
+    now: new Date(clock),
+  });
+}
+
+async function reasonOf(promise: Promise<unknown>): Promise<string> {
+  const error = await promise.then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  );
+  return error instanceof DomainError ? error.reason : `no DomainError: ${String(error)}`;
+}
+
+/** What every adapter of the sandbox store must do. `open` gives an empty store of its own to each test. */
+export function describeSandboxStore(name: string, open: () => Promise<SandboxStore>): void {
+  describe(`sandbox store on ${name}`, () => {
+    let store: SandboxStore;
+    let workspaceId: string;
+    const now = () => new Date(clock);
+    const create = async (sandbox: Sandbox, quota = noQuota) => {
+      await store.create(sandbox, quota, [stageProvisioned(sandbox, call)], undefined);
+      return sandbox;
+    };
+    const end = async (sandbox: Sandbox) => {
+      const failed = fail(sandbox, { reason: "exited", message: "over", exitCode: 1 }, now());
+      expect(await store.update(failed, [])).toBe(true);
+      return failed;
+    };
+
+    beforeEach(async () => {
+      store = await open();
+      workspaceId = newId();
+    });
+    afterEach(() => store.close());
+
+    test("keeps the installation's id", async () => {
+      const id = await store.installationId();
+      expect(await store.installationId()).toBe(id);
+    });
+
+    test("gives back what it was given, dates and date-like labels included", async () => {
+      const sandbox = await create(
+        sandboxOf({ workspaceId, labels: { createdAt: "2020-01-01T00:00:00.000Z", at: "x" } }),
+      );
+      expect(await store.get(sandbox.id)).toEqual(sandbox);
+      const ready = becomeReady(sandbox, now());
+      expect(await store.update(ready, [])).toBe(true);
+      expect(await store.find(workspaceId, sandbox.name)).toEqual(ready);
+      expect(await store.outbox.unsent(10)).toHaveLength(1);
+    });
+
+    test("lets one of two changes of the same version through", async () => {
+      const sandbox = await create(sandboxOf({ workspaceId }));
+      const outcomes = await Promise.all([
+        store.update(becomeReady(sandbox, now()), []),
+        store.update(beginStop(sandbox, "stopped_by_user", now()), []),
+      ]);
+      expect(outcomes.sort()).toEqual([false, true]);
+    });
+
+    test("holds a name while live, and finds the live one before newer ended ones", async () => {
+      const first = await create(sandboxOf({ workspaceId, name: "web" }));
+      expect(await reasonOf(create(sandboxOf({ workspaceId, name: "web" })))).toBe("SANDBOX_NAME_CONFLICT");
+      await create(sandboxOf({ workspaceId: newId(), name: "web" }));
+      const ended = await end(first);
+      expect((await store.find(workspaceId, "web"))?.id).toBe(ended.id);
+      const second = await create(sandboxOf({ workspaceId, name: "web" }));
+      expect((await store.find(workspaceId, "web"))?.id).toBe(second.id);
+      await end(second);
+      expect((await store.find(workspaceId, "web"))?.id).toBe(second.id);
+    });
+
+    test("never finds another workspace's sandbox", async () => {
+      const sandbox = await create(sandboxOf({ workspaceId, name: "mine" }));
+      const other = newId();
+      expect(await store.find(other, sandbox.id)).toBeUndefined();
+      expect(await store.find(other, "mine")).toBeUndefined();
+      expect(await store.list(other, { states: [], labels: {} }, { limit: 10 })).toEqual([]);
+    });
+
+    test("holds the quotas of number and memory, and gives back what ended", async () => {
+      const quota = { maxSandboxes: 2, maxMemoryMb: 1000 };
+      const first = await create(sandboxOf({ workspaceId, memoryMb: 400 }), quota);
+      expect(await reasonOf(create(sandboxOf({ workspaceId, memoryMb: 601 }), quota))).toBe("PROVISIONING_FAILED");
+      await create(sandboxOf({ workspaceId, memoryMb: 600 }), quota);
+      expect(await reasonOf(create(sandboxOf({ workspaceId, memoryMb: 256 }), quota))).toBe("PROVISIONING_FAILED");
+      await end(first);
+      await create(sandboxOf({ workspaceId, memoryMb: 400 }), quota);
+      expect(await reasonOf(create(sandboxOf({ workspaceId, memoryMb: 1 }), quota))).toBe("PROVISIONING_FAILED");
+    });
+
+    test("holds the quota against creates at once", async () => {
+      const quota = { maxSandboxes: 3, maxMemoryMb: 0 };
+      const outcomes = await Promise.allSettled(
+        Array.from({ length: 10 }, () => create(sandboxOf({ workspaceId }), quota)),
+      );
+      expect(outcomes.filter((outcome) => outcome.status === "fulfilled")).toHaveLength(3);
+    });
+
+    test("lists newest first, by page, state and label", async () => {
+      const all: Sandbox[] = [];
+      for (let i = 0; i < 5; i++) {
+        all.push(await create(sandboxOf({ workspaceId, labels: { parity: i % 2 ? "odd" : "even", "a.b/c": "1" } })));
+      }
+      const [first, , third] = all;
+      if (!first || !third) throw new Error("five were created");
+      await end(first);
+      const ids = (sandboxes: Sandbox[]) => sandboxes.map((sandbox) => sandbox.id);
+      const newestFirst = ids(all).reverse();
+      expect(ids(await store.list(workspaceId, { states: [], labels: {} }, { limit: 10 }))).toEqual(newestFirst);
+      await create(sandboxOf({ workspaceId }));
+      const page = await store.list(
+        workspaceId,
+        { states: [], labels: {} },
+        { limit: 2, after: { createdAt: third.createdAt, id: third.id } },
+      );
+      expect(ids(page)).toEqual(newestFirst.slice(3));
+      expect(ids(await store.list(workspaceId, { states: ["failed"], labels: {} }, { limit: 10 }))).toEqual([first.id]);
+      const even = await store.list(
+        workspaceId,
+        { states: [], labels: { parity: "even", "a.b/c": "1" } },
+        { limit: 10 },
+      );
+      expect(ids(even)).toEqual([newestFirst[0], newestFirst[2], newestFirst[4]]);
+    });
+
+    test("calls unfinished what lives or was not cleaned", async () => {
+      const live = await create(sandboxOf({ workspaceId }));
+      const ended = await end(await create(sandboxOf({ workspaceId })));
+      await store.markCleaned(live.id, now());
+      expect((await store.listUnfinished({ limit: 10 })).map((sandbox) => sandbox.id)).toEqual([live.id, ended.id]);
+      await store.markCleaned(ended.id, now());
+      expect((await store.listUnfinished({ limit: 10 })).map((sandbox) => sandbox.id)).toEqual([live.id]);
+      expect((await store.get(ended.id))?.cleanedAt).toEqual(now());
+      expect(await store.countByState()).toEqual({ provisioning: 1 });
+    });
+
+    test("purges a workspace: no create slips in after, records go, the event is staged", async () => {
+      const live = await create(sandboxOf({ workspaceId }));
+      const kept = await create(sandboxOf({ workspaceId: newId() }));
+      await store.beginPurge(workspaceId, now());
+      expect(await reasonOf(create(sandboxOf({ workspaceId })))).toBe("WORKSPACE_FORBIDDEN");
+      expect(await store.listOpenPurges()).toEqual([workspaceId]);
+      expect(await store.listWorkspaces({ limit: 10 })).toEqual([kept.workspaceId]);
+      expect((await store.listUncleaned(workspaceId, 10)).map((sandbox) => sandbox.id)).toEqual([live.id]);
+      expect(await store.deleteCleaned(workspaceId, 10)).toBe(0);
+      const stopping = beginStop(live, "workspace_deleted", now());
+      await store.update(stopping, []);
+      await store.update(completeStop(stopping, {}, now()), []);
+      await store.markCleaned(live.id, now());
+      expect(await store.deleteCleaned(workspaceId, 10)).toBe(1);
+      await store.completePurge(workspaceId, now(), [stagePurged(workspaceId, now())]);
+      expect(await store.listOpenPurges()).toEqual([]);
+      expect(await store.get(live.id)).toBeUndefined();
+      expect(await store.get(kept.id)).toEqual(kept);
+      // Announced again: purged again, and answered again.
+      await store.beginPurge(workspaceId, now());
+      expect(await store.listOpenPurges()).toEqual([workspaceId]);
+    });
+
+    test("forgets records that ended long ago, and only cleaned ones", async () => {
+      const old = await end(await create(sandboxOf({ workspaceId })));
+      const uncleaned = await end(await create(sandboxOf({ workspaceId })));
+      const live = await create(sandboxOf({ workspaceId }));
+      await store.markCleaned(old.id, now());
+      expect(await store.deleteEndedBefore(new Date(clock + 1), 10)).toBe(1);
+      expect(await store.get(old.id)).toBeUndefined();
+      expect(await store.get(uncleaned.id)).toBeDefined();
+      expect(await store.get(live.id)).toBeDefined();
+    });
+
+    test("answers a repeated claim with the first", async () => {
+      const claim = { id: "c1", sealed: new Uint8Array([1, 2, 3]) };
+      const first = sandboxOf({ workspaceId });
+      await store.create(first, noQuota, [], claim);
+      const second = sandboxOf({ workspaceId });
+      await expect(store.create(second, noQuota, [], claim)).rejects.toMatchObject({ name: "ClaimTaken" });
+      expect(await store.get(second.id)).toBeUndefined();
+      expect((await store.answers.find("c1"))?.sealed).toEqual(claim.sealed);
+    });
+  });
+}

@@ -1,0 +1,216 @@
+import { DomainError } from "@sandgate/kit/rpc/errors";
+import { newId } from "@sandgate/kit/base/ids";
+import {
+  afterPlace,
+  createCollections,
+  type Db,
+  deleteSlice,
+  type MongoMigration,
+  openMongo,
+} from "@sandgate/kit/storage/mongo";
+import { createPurges, type GuardDocument, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
+import type { MongoStoreOptions } from "@sandgate/kit/storage/open-store";
+import { checkQuota } from "../domain/quota.ts";
+import { hasEnded, isLive, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
+import type { SandboxStore } from "./store.ts";
+
+interface SandboxDocument extends Omit<Sandbox, "id" | "labels"> {
+  _id: string;
+  /** As pairs, since a label's name may hold what a field's can't. */
+  labels: { name: string; value: string }[];
+  /** While it holds its name. Partial indexes can ask for a field, not for one of several states. */
+  live?: true;
+  /** Until the engine holds nothing of it any more. */
+  uncleaned?: true;
+}
+
+interface SandboxGuardDocument extends GuardDocument {
+  liveCount?: number;
+  liveMemoryMb?: number;
+}
+
+interface InstallationDocument {
+  _id: "installation";
+  installationId: string;
+}
+
+const migrations: readonly MongoMigration[] = [
+  {
+    name: "sandbox 1: sandboxes, guards, installation",
+    run: (db) =>
+      createCollections(db, {
+        sandboxes: [
+          {
+            name: "live_name",
+            key: { workspaceId: 1, name: 1 },
+            unique: true,
+            partialFilterExpression: { live: true },
+          },
+          { name: "by_name", key: { workspaceId: 1, name: 1, live: -1, createdAt: -1, _id: -1 } },
+          { name: "newest", key: { workspaceId: 1, createdAt: -1, _id: -1 } },
+          { name: "unfinished", key: { uncleaned: 1, _id: 1 }, partialFilterExpression: { uncleaned: true } },
+          { name: "uncleaned", key: { workspaceId: 1, uncleaned: 1 }, partialFilterExpression: { uncleaned: true } },
+          {
+            name: "cleaned",
+            key: { workspaceId: 1, cleanedAt: 1 },
+            partialFilterExpression: { cleanedAt: { $exists: true } },
+          },
+          { name: "ended", key: { stoppedAt: 1 }, partialFilterExpression: { cleanedAt: { $exists: true } } },
+        ],
+        guards: guardIndexes,
+        installation: [],
+      }),
+  },
+];
+
+const collectionsOf = (db: Db) => ({
+  sandboxes: db.collection<SandboxDocument>("sandboxes"),
+  guards: db.collection<SandboxGuardDocument>("guards"),
+  installation: db.collection<InstallationDocument>("installation"),
+});
+
+function toDocument({ id, labels, cleanedAt: _, ...record }: Sandbox): SandboxDocument {
+  return {
+    _id: id,
+    ...record,
+    labels: Object.entries(labels).map(([name, value]) => ({ name, value })),
+    ...(isLive(record.state) && { live: true }),
+    uncleaned: true,
+  };
+}
+
+function toSandbox({ _id, labels, live: _live, uncleaned: _uncleaned, ...record }: SandboxDocument): Sandbox {
+  return { id: _id, ...record, labels: Object.fromEntries(labels.map(({ name, value }) => [name, value])) };
+}
+
+/** Opens the sandboxes' database on a replica set, and makes or migrates it first. */
+export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore> {
+  const database = await openMongo({ ...o, migrations });
+  const { write } = database;
+  const { sandboxes, guards, installation } = collectionsOf(database.db);
+
+  return {
+    outbox: database.outbox,
+    leases: database.leases,
+    answers: database.answers,
+    ...createPurges(guards, write),
+
+    async installationId() {
+      const found = await installation.findOneAndUpdate(
+        { _id: "installation" },
+        { $setOnInsert: { installationId: newId() } },
+        { upsert: true, returnDocument: "after" },
+      );
+      if (!found) throw new Error("The installation's id was neither found nor made.");
+      return found.installationId;
+    },
+
+    create: (sandbox, quota, events, claim) =>
+      write(async (tx) => {
+        const { session } = tx;
+        const { workspaceId, name } = sandbox;
+        // The guard comes first: creates at once in one workspace, and its deletion, take turns on it.
+        const guard = await guards.findOneAndUpdate(
+          { _id: workspaceId },
+          { $inc: { liveCount: 1, liveMemoryMb: sandbox.image.memoryMb } },
+          { upsert: true, returnDocument: "after", session },
+        );
+        await tx.claim(claim);
+        if (guard?.deletedAt) throw new DomainError("WORKSPACE_FORBIDDEN", "The workspace was deleted.");
+        checkQuota(quota, { sandboxes: guard?.liveCount ?? 0, memoryMb: guard?.liveMemoryMb ?? 0 });
+        if (await sandboxes.findOne({ workspaceId, name, live: true }, { session, projection: { _id: 1 } })) {
+          throw new DomainError("SANDBOX_NAME_CONFLICT", `A live sandbox has the name ${name}.`);
+        }
+        await sandboxes.insertOne(toDocument(sandbox), { session });
+        await tx.publish(events);
+      }, sandbox.workspaceId),
+
+    update: (sandbox, events) =>
+      write(
+        async (tx) => {
+          const { session } = tx;
+          const before = await sandboxes.findOneAndReplace(
+            { _id: sandbox.id, version: sandbox.version - 1 },
+            toDocument(sandbox),
+            { session, projection: { state: 1 } },
+          );
+          if (!before) return false;
+          if (hasEnded(sandbox.state) && !hasEnded(before.state)) {
+            await guards.updateOne(
+              { _id: sandbox.workspaceId },
+              { $inc: { liveCount: -1, liveMemoryMb: -sandbox.image.memoryMb } },
+              { session },
+            );
+          }
+          await tx.publish(events);
+          return true;
+        },
+        hasEnded(sandbox.state) ? sandbox.workspaceId : undefined,
+      ),
+
+    async markCleaned(id, at) {
+      await sandboxes.updateOne(
+        { _id: id, uncleaned: true, state: { $in: ["stopped", "failed"] } },
+        { $set: { cleanedAt: at }, $unset: { uncleaned: true } },
+      );
+    },
+
+    async get(id) {
+      const found = await sandboxes.findOne({ _id: id });
+      return found ? toSandbox(found) : undefined;
+    },
+
+    async find(workspaceId, idOrName) {
+      const found =
+        (await sandboxes.findOne({ _id: idOrName, workspaceId })) ??
+        (await sandboxes.findOne({ workspaceId, name: idOrName }, { sort: { live: -1, createdAt: -1, _id: -1 } }));
+      return found ? toSandbox(found) : undefined;
+    },
+
+    async list(workspaceId, { states, labels }, { limit, after }) {
+      const wanted = Object.entries(labels).map(([name, value]) => ({ name, value }));
+      const found = await sandboxes
+        .find({
+          workspaceId,
+          ...afterPlace<SandboxDocument>(["createdAt", "_id"], after && { time: after.createdAt, id: after.id }),
+          ...(states.length > 0 && { state: { $in: [...states] } }),
+          ...(wanted.length > 0 && { labels: { $all: wanted } }),
+        })
+        .sort({ createdAt: -1, _id: -1 })
+        .limit(limit)
+        .toArray();
+      return found.map(toSandbox);
+    },
+
+    async listUnfinished({ limit, afterId = "" }) {
+      const found = await sandboxes
+        .find({ uncleaned: true, _id: { $gt: afterId } })
+        .sort({ _id: 1 })
+        .limit(limit)
+        .toArray();
+      return found.map(toSandbox);
+    },
+
+    async countByState() {
+      const counts = await sandboxes
+        .aggregate<{ _id: SandboxState; count: number }>([
+          { $match: { uncleaned: true } },
+          { $group: { _id: "$state", count: { $sum: 1 } } },
+        ])
+        .toArray();
+      return Object.fromEntries(counts.map(({ _id, count }) => [_id, count]));
+    },
+
+    async listUncleaned(workspaceId, limit) {
+      const found = await sandboxes.find({ workspaceId, uncleaned: true }).limit(limit).toArray();
+      return found.map(toSandbox);
+    },
+
+    deleteCleaned: (workspaceId, limit) => deleteSlice(sandboxes, { workspaceId, cleanedAt: { $exists: true } }, limit),
+
+    deleteEndedBefore: (before, limit) =>
+      deleteSlice(sandboxes, { cleanedAt: { $exists: true }, stoppedAt: { $lt: before } }, limit),
+
+    close: database.close,
+  };
+}

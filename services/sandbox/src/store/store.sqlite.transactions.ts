@@ -1,0 +1,160 @@
+// Loaded by the database's writer thread: nothing heavy is imported here.
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { Claim } from "@sandgate/kit/rpc/idempotency";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
+import { passGuard, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
+import { checkQuota } from "../domain/quota.ts";
+import { hasEnded, type Sandbox } from "../domain/sandbox.ts";
+import type { Quota } from "./store.ts";
+
+export const migrations = [
+  `CREATE TABLE installation (id TEXT NOT NULL);
+   CREATE TABLE sandboxes (
+     id TEXT PRIMARY KEY,
+     version INTEGER NOT NULL,
+     workspace_id TEXT NOT NULL,
+     name TEXT NOT NULL,
+     state TEXT NOT NULL,
+     created_at INTEGER NOT NULL,
+     stopped_at INTEGER,
+     cleaned_at INTEGER,
+     record TEXT NOT NULL
+   ) STRICT, WITHOUT ROWID;
+   CREATE UNIQUE INDEX sandboxes_live_name ON sandboxes (workspace_id, name) WHERE state IN ('provisioning', 'ready');
+   CREATE INDEX sandboxes_by_name ON sandboxes (workspace_id, name, created_at);
+   CREATE INDEX sandboxes_newest ON sandboxes (workspace_id, created_at, id);
+   CREATE INDEX sandboxes_unfinished ON sandboxes (id) WHERE cleaned_at IS NULL;
+   CREATE INDEX sandboxes_uncleaned ON sandboxes (workspace_id) WHERE cleaned_at IS NULL;
+   CREATE INDEX sandboxes_ended ON sandboxes (stopped_at) WHERE cleaned_at IS NOT NULL;
+   CREATE TABLE guards (
+     workspace_id TEXT PRIMARY KEY,
+     live_count INTEGER NOT NULL DEFAULT 0,
+     live_memory_mb INTEGER NOT NULL DEFAULT 0,
+     deleted_at INTEGER,
+     purged_at INTEGER
+   ) STRICT, WITHOUT ROWID;
+   CREATE INDEX guards_open_purges ON guards (workspace_id) WHERE deleted_at IS NOT NULL AND purged_at IS NULL;`,
+] as const;
+
+/** Dates as ISO text. */
+export function encodeRecord(sandbox: Sandbox): string {
+  const { cleanedAt: _, ...record } = sandbox;
+  return JSON.stringify(record);
+}
+
+function changeLiveCount(tx: Transaction, workspaceId: string, count: number, memoryMb: number): void {
+  tx.db.run(
+    "UPDATE guards SET live_count = live_count + ?, live_memory_mb = live_memory_mb + ? WHERE workspace_id = ?",
+    count,
+    memoryMb,
+    workspaceId,
+  );
+}
+
+function holdQuota(tx: Transaction, sandbox: Sandbox, quota: Quota): void {
+  const { workspaceId } = sandbox;
+  if (!passGuard(tx, workspaceId)) throw new DomainError("WORKSPACE_FORBIDDEN", "The workspace was deleted.");
+  const live = tx.db.get<{ live_count: number; live_memory_mb: number }>(
+    "SELECT live_count, live_memory_mb FROM guards WHERE workspace_id = ?",
+    workspaceId,
+  );
+  checkQuota(quota, {
+    sandboxes: (live?.live_count ?? 0) + 1,
+    memoryMb: (live?.live_memory_mb ?? 0) + sandbox.image.memoryMb,
+  });
+  changeLiveCount(tx, workspaceId, 1, sandbox.image.memoryMb);
+}
+
+export const transactions = {
+  ...purgeTransactions,
+
+  installationId(tx: Transaction, fresh: string): string {
+    const row = tx.db.get<{ id: string }>("SELECT id FROM installation");
+    if (row) {
+      return row.id;
+    }
+    tx.db.run("INSERT INTO installation (id) VALUES (?)", fresh);
+    return fresh;
+  },
+
+  create(
+    tx: Transaction,
+    sandbox: Sandbox,
+    quota: Quota,
+    events: readonly StagedEvent[],
+    claim: Claim | undefined,
+  ): void {
+    tx.claim(claim);
+    holdQuota(tx, sandbox, quota);
+    const taken = tx.db.get(
+      "SELECT 1 FROM sandboxes WHERE workspace_id = ? AND name = ? AND state IN ('provisioning', 'ready')",
+      sandbox.workspaceId,
+      sandbox.name,
+    );
+    if (taken) {
+      throw new DomainError("SANDBOX_NAME_CONFLICT", `A live sandbox has the name ${sandbox.name}.`);
+    }
+    tx.db.run(
+      "INSERT INTO sandboxes (id, version, workspace_id, name, state, created_at, record) VALUES (?, ?, ?, ?, ?, ?, ?)",
+      sandbox.id,
+      sandbox.version,
+      sandbox.workspaceId,
+      sandbox.name,
+      sandbox.state,
+      sandbox.createdAt.getTime(),
+      encodeRecord(sandbox),
+    );
+    tx.publish(events);
+  },
+
+  update(tx: Transaction, sandbox: Sandbox, events: readonly StagedEvent[]): boolean {
+    const before = tx.db.get<{ state: Sandbox["state"] }>(
+      "SELECT state FROM sandboxes WHERE id = ? AND version = ?",
+      sandbox.id,
+      sandbox.version - 1,
+    );
+    if (!before) {
+      return false;
+    }
+    tx.db.run(
+      "UPDATE sandboxes SET version = ?, state = ?, stopped_at = ?, record = ? WHERE id = ?",
+      sandbox.version,
+      sandbox.state,
+      sandbox.stoppedAt?.getTime() ?? null,
+      encodeRecord(sandbox),
+      sandbox.id,
+    );
+    if (hasEnded(sandbox.state) && !hasEnded(before.state)) {
+      changeLiveCount(tx, sandbox.workspaceId, -1, -sandbox.image.memoryMb);
+    }
+    tx.publish(events);
+    return true;
+  },
+
+  markCleaned(tx: Transaction, id: string, at: Date): void {
+    tx.db.run(
+      "UPDATE sandboxes SET cleaned_at = ? WHERE id = ? AND cleaned_at IS NULL AND state IN ('stopped', 'failed')",
+      at.getTime(),
+      id,
+    );
+  },
+
+  deleteCleaned(tx: Transaction, workspaceId: string, limit: number): number {
+    return tx.db.run(
+      `DELETE FROM sandboxes WHERE id IN
+         (SELECT id FROM sandboxes WHERE workspace_id = ? AND cleaned_at IS NOT NULL LIMIT ?)`,
+      workspaceId,
+      limit,
+    );
+  },
+
+  deleteEndedBefore(tx: Transaction, before: Date, limit: number): number {
+    return tx.db.run(
+      `DELETE FROM sandboxes WHERE id IN
+         (SELECT id FROM sandboxes WHERE cleaned_at IS NOT NULL AND stopped_at < ? LIMIT ?)`,
+      before.getTime(),
+      limit,
+    );
+  },
+} satisfies Transactions;

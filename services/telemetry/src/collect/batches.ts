@@ -1,0 +1,78 @@
+import { textBytesOf } from "../store/chunks.ts";
+import type { LogBlock } from "./container-source.ts";
+import type { LogRow } from "../store/rows.ts";
+
+/** What one batch holds at most, and how long its first row waits at most for more. */
+export const batchLimits = { rows: 5_000, textBytes: 1024 * 1024, waitMs: 250 };
+
+/** Gathers blocks of lines into batches: one is being sent while the next fills, and `add` waits when that is full. */
+export interface Batcher {
+  add(block: LogBlock): Promise<void>;
+  /** Sends what is there and waits until all is stored. */
+  flush(): Promise<void>;
+}
+
+/**
+ * `send` gets one batch at a time. When it fails, `failed` is called once, what was gathered is forgotten, and `add` and `flush`
+ * throw the same.
+ */
+export function createBatcher(o: {
+  send(rows: readonly LogRow[], cursor: string): Promise<void>;
+  failed(error: unknown): void;
+}): Batcher {
+  let rows: LogRow[] = [];
+  let textBytes = 0;
+  let cursor = "";
+  let sending: Promise<void> | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  let failure: { error: unknown } | undefined;
+
+  const begin = () => {
+    clearTimeout(timer);
+    timer = undefined;
+    if (rows.length === 0 || failure) return;
+    const batch = rows;
+    const end = cursor;
+    rows = [];
+    textBytes = 0;
+    sending = o
+      .send(batch, end)
+      .catch((error: unknown) => {
+        failure = { error };
+        o.failed(error);
+      })
+      .finally(() => {
+        sending = undefined;
+      });
+  };
+  /** Waits for the batch on its way, so that there is never more than one. */
+  const settle = async () => {
+    while (sending) await sending;
+    if (failure) throw failure.error;
+  };
+  const sendNext = async () => {
+    await settle();
+    if (sending) return sendNext();
+    begin();
+  };
+
+  return {
+    async add(block) {
+      const size = block.rows.reduce((sum, row) => sum + textBytesOf(row), 0);
+      if (rows.length + block.rows.length > batchLimits.rows || textBytes + size > batchLimits.textBytes)
+        await sendNext();
+      if (failure) throw failure.error;
+      for (const row of block.rows) rows.push(row);
+      textBytes += size;
+      cursor = block.cursor;
+      timer ??= setTimeout(() => {
+        // `settle` throws only what `failed` has been told.
+        sendNext().catch(() => undefined);
+      }, batchLimits.waitMs);
+    },
+    async flush() {
+      await sendNext();
+      await settle();
+    },
+  };
+}

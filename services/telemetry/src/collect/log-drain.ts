@@ -1,0 +1,38 @@
+import type { EventBus } from "@sandgate/kit/events/bus";
+import type { Engine } from "./container-source.ts";
+import type { TelemetryStore } from "../store/store.ts";
+import { watchStored } from "../query/stored-watch.ts";
+
+/** A signal on it, with a sandbox's id, has the replica that collects the sandbox look at its containers. */
+export const lookTopic = "telemetry.look";
+
+/**
+ * Resolves true once everything that the sandbox's containers wrote is stored, by whichever replica, which is at once when
+ * none has run; false when the signal aborts before. Throws when engine or store can't be asked.
+ */
+export async function awaitDrained(o: {
+  engine: Engine;
+  store: TelemetryStore;
+  bus: EventBus;
+  sandboxId: string;
+  signal: AbortSignal;
+}): Promise<boolean> {
+  const { engine, store, bus, sandboxId, signal } = o;
+  const stored = watchStored(bus, sandboxId);
+  try {
+    const containers = await engine.list({ sandboxId, signal });
+    const ran = containers.filter(({ state }) => state !== "created");
+    const isDrained = async () => {
+      const drained = ran.map(({ id, workspaceId }) => store.isDrained({ containerId: id, sandboxId, workspaceId }));
+      return (await Promise.all(drained)).every(Boolean);
+    };
+    for (let isAsked = false; !(await isDrained()); isAsked = true) {
+      if (signal.aborted) return false;
+      if (!isAsked) bus.signal(lookTopic, sandboxId);
+      await stored.next(signal);
+    }
+    return true;
+  } finally {
+    stored.stop();
+  }
+}

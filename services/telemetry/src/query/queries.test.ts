@@ -1,0 +1,65 @@
+import { setImmediate as turn } from "node:timers/promises";
+import { describe, expect, test } from "vitest";
+import { sealLogs, sealMetrics } from "../store/chunks.ts";
+import { queryLogs, queryMetrics } from "./queries.ts";
+import { fromMillis } from "../store/rows.ts";
+import type { StoredChunk } from "../store/store.ts";
+
+const lastUs = Date.UTC(2026, 0, 1) * 1000;
+const timeNs = fromMillis(lastUs / 1000);
+const window = { sinceNs: 0n, untilNs: timeNs * 2n };
+/** As many as the store's list reads at once. */
+const page = 8;
+
+const kinds = {
+  logs: { seal: () => sealLogs([{ timeNs, stream: "stdout", log: "x" }]), query: queryLogs },
+  metrics: { seal: () => sealMetrics([{ timeNs, cpuSeconds: 1, memoryBytes: 1 }]), query: queryMetrics },
+} as const;
+
+describe.each(["logs", "metrics"] as const)("a query of %s", (kind) => {
+  /** Queries a store of many chunks; `onOpen` hears of each that is opened. */
+  async function queryMany(signal: AbortSignal, onOpen: (opened: number) => void) {
+    const { body } = await kinds[kind].seal();
+    const told = { opened: 0, listed: 0 };
+    const store = {
+      async listChunks({ limit }: { limit: number }): Promise<StoredChunk[]> {
+        told.listed += 1;
+        return Array.from({ length: told.listed > 50 ? 0 : limit }, () => ({
+          firstSequence: 1,
+          lastSequence: 1,
+          lastUs,
+          get body() {
+            onOpen(++told.opened);
+            return body;
+          },
+        }));
+      },
+    };
+    const query = { sandboxId: "s1", window, limit: 10_000, stream: undefined, signal };
+    const end = await kinds[kind].query(store, query).catch((error: unknown) => error);
+    expect(end).toBe(signal.reason);
+    return told;
+  }
+
+  test.each([
+    { aborted: 3, listed: 1 },
+    { aborted: page, listed: 1 },
+    { aborted: page + 1, listed: 2 },
+  ])("aborted at chunk $aborted reads no further one", async ({ aborted, listed }) => {
+    const caller = new AbortController();
+    const reason = new Error("The caller has gone");
+    const told = await queryMany(caller.signal, (opened) => opened === aborted && caller.abort(reason));
+    expect(told).toEqual({ opened: aborted, listed });
+  });
+
+  test("aborted before reads nothing", async () => {
+    expect(await queryMany(AbortSignal.abort(), () => {})).toEqual({ opened: 0, listed: 0 });
+  });
+
+  test("lets the abort come in while it reads", async () => {
+    const caller = new AbortController();
+    const gone = turn().then(() => caller.abort());
+    await queryMany(caller.signal, () => {});
+    await gone;
+  });
+});

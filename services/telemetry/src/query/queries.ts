@@ -1,0 +1,84 @@
+import { type ChunkKind, openLogs, openMetrics } from "../store/chunks.ts";
+import { type LogRow, type MetricRow, type Numbered, type StreamName, toMicros } from "../store/rows.ts";
+import type { ChunkPlace, StoredChunk, TelemetryStore } from "../store/store.ts";
+import { newestRows, type Window } from "./windows.ts";
+
+type ChunkList = Pick<TelemetryStore, "listChunks">;
+
+/** Chunks read from the store at once. */
+const page = 8;
+/**
+ * What the lines of one answer may come to, as they travel: 500 lines of the greatest length, so the default limit is always
+ * met, and with 10,000 samples beside them still within the 32 MiB that a client of ours reads.
+ */
+const maxLogBytes = 31.5 * 1024 * 1024;
+/** A row without its text: its time, its stream and their tags. */
+const rowBytes = 24;
+
+/**
+ * The newest `limit` lines of the window, oldest first; fewer where they are so long that one answer can't hold them. Opens no
+ * chunk after the signal aborts, and throws its reason.
+ */
+export function queryLogs(
+  store: ChunkList,
+  o: { sandboxId: string; window: Window; limit: number; stream: StreamName | undefined; signal: AbortSignal },
+): Promise<Numbered<LogRow>[]> {
+  return newestRows<StoredChunk, LogRow>({
+    window: o.window,
+    limit: o.limit,
+    chunks: chunksOf(store, "logs", o),
+    open: openLogChunk,
+    keeps: (row) => o.stream === undefined || row.stream === o.stream,
+    maxBytes: maxLogBytes,
+    bytesOf: ({ log }) => rowBytes + Buffer.byteLength(log),
+  });
+}
+
+/** The newest `limit` samples of the window, oldest first. Minds the signal as queryLogs does. */
+export function queryMetrics(
+  store: ChunkList,
+  o: { sandboxId: string; window: Window; limit: number; signal: AbortSignal },
+): Promise<Numbered<MetricRow>[]> {
+  return newestRows<StoredChunk, MetricRow>({
+    window: o.window,
+    limit: o.limit,
+    chunks: chunksOf(store, "metrics", o),
+    open: openMetricChunk,
+    keeps: () => true,
+    maxBytes: Number.POSITIVE_INFINITY,
+    bytesOf: () => rowBytes,
+  });
+}
+
+export async function openLogChunk(chunk: StoredChunk): Promise<Numbered<LogRow>[]> {
+  return number(chunk, await openLogs(chunk.body));
+}
+
+export async function openMetricChunk(chunk: StoredChunk): Promise<Numbered<MetricRow>[]> {
+  return number(chunk, await openMetrics(chunk.body));
+}
+
+function number<R>(chunk: StoredChunk, rows: readonly R[]): Numbered<R>[] {
+  return rows.map((row, i) => ({ ...row, sequence: chunk.firstSequence + i }));
+}
+
+async function* chunksOf(
+  store: ChunkList,
+  kind: ChunkKind,
+  o: { sandboxId: string; window: Window; stream?: StreamName | undefined; signal: AbortSignal },
+): AsyncGenerator<StoredChunk> {
+  const { sandboxId, window, stream, signal } = o;
+  const sinceUs = toMicros(window.sinceNs);
+  const untilUs = toMicros(window.untilNs);
+  for (let after: ChunkPlace | undefined; ; ) {
+    signal.throwIfAborted();
+    const chunks = await store.listChunks({ sandboxId, kind, sinceUs, untilUs, stream, after, limit: page });
+    for (const chunk of chunks) {
+      // The one before was decompressed in the thread pool, so an abort had its turn meanwhile.
+      signal.throwIfAborted();
+      yield chunk;
+    }
+    after = chunks.at(-1);
+    if (chunks.length < page) return;
+  }
+}

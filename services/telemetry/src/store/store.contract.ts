@@ -1,0 +1,246 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import { anyUnpack } from "@bufbuild/protobuf/wkt";
+import { newId } from "@sandgate/kit/base/ids";
+import { EventSchema } from "@sandgate/proto/common/v1/event";
+import { WorkspacePurgedSchema } from "@sandgate/proto/telemetry/v1/telemetry_events";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { sealLogs, sealMetrics } from "./chunks.ts";
+import { stagePurged } from "../events.ts";
+import { queryLogs, queryMetrics } from "../query/queries.ts";
+import { fromMillis, type LogRow, toMicros } from "./rows.ts";
+import type { Source, TelemetryStore } from "./store.ts";
+
+const startMs = Date.UTC(2026, 0, 1);
+/** All there is, for a caller who waits for it. */
+const always = {
+  window: { sinceNs: 0n, untilNs: fromMillis(startMs) * 2n },
+  limit: 10_000,
+  signal: new AbortController().signal,
+};
+
+function lineAt(ms: number, log: string, stream: LogRow["stream"] = "stdout"): LogRow {
+  return { timeNs: fromMillis(startMs + ms), stream, log };
+}
+
+/** What every store of this service must do. `open` opens an empty one. */
+export function describeTelemetryStore(name: string, open: () => Promise<TelemetryStore>): void {
+  describe(`telemetry store on ${name}`, () => {
+    let store: TelemetryStore;
+    let source: Source;
+    beforeEach(async () => {
+      store = await open();
+      source = { sandboxId: newId(), workspaceId: newId(), containerId: "c1", kind: "logs" };
+    });
+    afterEach(() => store.close());
+
+    async function append(
+      fromCursor: string,
+      toCursor: string,
+      rows: readonly LogRow[],
+      o: { source?: Source; final?: boolean; quota?: number; now?: number } = {},
+    ) {
+      const chunk = rows.length > 0 ? await sealLogs(rows) : undefined;
+      return store.appendBatch(
+        { source: o.source ?? source, fromCursor, toCursor, chunk, final: o.final ?? false },
+        { logQuotaBytes: o.quota ?? 0, now: new Date(o.now ?? startMs) },
+      );
+    }
+    const linesOf = async (sandboxId = source.sandboxId) =>
+      (await queryLogs(store, { ...always, sandboxId, stream: undefined })).map((row) => row.log);
+
+    test("a batch that follows the stored cursor is accepted, any other is answered with it and changes nothing", async () => {
+      expect(await append("", "a", [lineAt(0, "1")])).toEqual({ accepted: true, storedCursor: "a" });
+      expect(await append("a", "b", [lineAt(1, "2")])).toEqual({ accepted: true, storedCursor: "b" });
+      expect(await append("a", "b", [lineAt(1, "2")])).toEqual({ accepted: false, storedCursor: "b" });
+      expect(await append("c", "d", [lineAt(2, "skipped")])).toEqual({ accepted: false, storedCursor: "b" });
+      expect(await append("", "z", [lineAt(2, "first again")])).toEqual({ accepted: false, storedCursor: "b" });
+      expect(await linesOf()).toEqual(["1", "2"]);
+    });
+
+    test("of batches sent at once from one cursor one is accepted", async () => {
+      const answers = await Promise.all([1, 2, 3, 4].map((i) => append("", `${i}`, [lineAt(i, `${i}`)])));
+      expect(answers.filter((answer) => answer.accepted)).toHaveLength(1);
+      expect(await linesOf()).toHaveLength(1);
+    });
+
+    test("each source has a cursor of its own", async () => {
+      await append("", "a", [lineAt(0, "1")]);
+      const second: Source = { ...source, containerId: "c2" };
+      expect(await append("", "x", [lineAt(1, "2")], { source: second })).toMatchObject({ accepted: true });
+      const metrics: Source = { ...source, kind: "metrics" };
+      const chunk = await sealMetrics([{ timeNs: fromMillis(startMs), cpuSeconds: 1.5, memoryBytes: 4096 }]);
+      const batch = { source: metrics, fromCursor: "", toCursor: "m", chunk, final: false };
+      expect(await store.appendBatch(batch, { logQuotaBytes: 0, now: new Date() })).toMatchObject({ accepted: true });
+      expect(await linesOf()).toEqual(["1", "2"]);
+      expect(await queryMetrics(store, { ...always, sandboxId: source.sandboxId })).toMatchObject([
+        { cpuSeconds: 1.5, memoryBytes: 4096, sequence: 1 },
+      ]);
+      expect(await store.findSandbox(source.sandboxId)).toMatchObject({ sequences: { logs: 2, metrics: 1 } });
+    });
+
+    test("a sandbox is final once all its sources are", async () => {
+      expect(await store.findSandbox(source.sandboxId)).toBeUndefined();
+      await append("", "a", []);
+      await append("", "m", [], { source: { ...source, kind: "metrics" } });
+      expect(await store.findSandbox(source.sandboxId)).toMatchObject({
+        workspaceId: source.workspaceId,
+        final: false,
+      });
+      await append("a", "a", [], { final: true });
+      expect(await store.findSandbox(source.sandboxId)).toMatchObject({ final: false });
+      await append("m", "m", [], { final: true, source: { ...source, kind: "metrics" } });
+      expect(await store.findSandbox(source.sandboxId)).toMatchObject({ final: true });
+    });
+
+    test("a container is drained once its log was stored to its end, or nobody wants it any more", async () => {
+      expect(await store.isDrained(source)).toBe(false);
+      await append("", "a", [lineAt(0, "1")]);
+      await append("", "m", [], { source: { ...source, kind: "metrics" }, final: true });
+      expect(await store.isDrained(source)).toBe(false);
+      await append("a", "a", [], { final: true });
+      expect(await store.isDrained(source)).toBe(true);
+      const second = { ...source, containerId: "c2" };
+      await append("", "x", [lineAt(1, "2")], { source: second });
+      expect(await store.isDrained(second)).toBe(false);
+      expect(await store.isDrained(source)).toBe(true);
+      await store.beginPurge(source.workspaceId, new Date(startMs));
+      expect(await store.isDrained(second)).toBe(true);
+    });
+
+    test("a sandbox stays its workspace's", async () => {
+      await append("", "a", [lineAt(0, "1")]);
+      const foreign = { ...source, workspaceId: newId(), containerId: "c2" };
+      await expect(append("", "a", [lineAt(0, "x")], { source: foreign })).rejects.toMatchObject({
+        reason: "CONFLICT",
+      });
+    });
+
+    test("small batches share a chunk, large ones have one each, and rows are numbered through", async () => {
+      for (let i = 0; i < 5; i += 1) await append(i ? `${i - 1}` : "", `${i}`, [lineAt(i, `${i}`)]);
+      const big = Array.from({ length: 1_000 }, (_, i) => lineAt(5 + i, `${5 + i}`));
+      await append("4", "5", big);
+      await append("5", "6", [lineAt(2_000, "last", "stderr")]);
+      const chunks = await store.listChunksAfter({ sandboxId: source.sandboxId, kind: "logs", sequence: 0, limit: 10 });
+      expect(chunks.map((chunk) => [chunk.firstSequence, chunk.lastSequence])).toEqual([
+        [1, 5],
+        [6, 1_005],
+        [1_006, 1_006],
+      ]);
+      expect(
+        await store.listChunksAfter({ sandboxId: source.sandboxId, kind: "logs", sequence: 5, limit: 1 }),
+      ).toMatchObject([{ firstSequence: 6 }]);
+      expect(await linesOf()).toEqual([...Array.from({ length: 1_005 }, (_, i) => `${i}`), "last"]);
+    });
+
+    test("chunks are listed by time, newest first, page by page, and by stream", async () => {
+      const line = (i: number) => [lineAt(i * 1_000, "x".repeat(65_536), i % 2 ? "stderr" : "stdout")];
+      for (let i = 0; i < 6; i += 1) await append(i ? `${i - 1}` : "", `${i}`, line(i));
+      const us = (i: number) => toMicros(fromMillis(startMs + i * 1_000));
+      const query = { sandboxId: source.sandboxId, kind: "logs", sinceUs: us(1), untilUs: us(4) } as const;
+      const first = await store.listChunks({ ...query, limit: 3 });
+      expect(first.map((chunk) => chunk.lastUs)).toEqual([us(4), us(3), us(2)]);
+      const rest = await store.listChunks({ ...query, limit: 3, after: first.at(-1) });
+      expect(rest.map((chunk) => chunk.lastUs)).toEqual([us(1)]);
+      const stderr = await store.listChunks({ ...query, stream: "stderr", limit: 10 });
+      expect(stderr.map((chunk) => chunk.lastUs)).toEqual([us(3), us(1)]);
+    });
+
+    test("above the quota the oldest lines go, samples stay", async () => {
+      const metrics: Source = { ...source, kind: "metrics" };
+      const chunk = await sealMetrics([{ timeNs: fromMillis(startMs), cpuSeconds: 1, memoryBytes: 1 }]);
+      await store.appendBatch(
+        { source: metrics, fromCursor: "", toCursor: "m", chunk, final: false },
+        { logQuotaBytes: 0, now: new Date(startMs) },
+      );
+      for (let i = 0; i < 6; i += 1) {
+        const line = lineAt(i, `${i}${"x".repeat(65_535)}`);
+        await append(i ? `${i - 1}` : "", `${i}`, [line], { quota: 4 * 65_536 });
+      }
+      expect((await linesOf()).map((line) => line[0])).toEqual(["3", "4", "5"]);
+      expect(await queryMetrics(store, { ...always, sandboxId: source.sandboxId })).toHaveLength(1);
+    });
+
+    const emptyLines = (count: number) => Array.from({ length: count }, (_, i) => lineAt(i, ""));
+
+    test("the quota counts empty lines too", async () => {
+      for (let i = 0; i < 6; i += 1) {
+        await append(i ? `${i - 1}` : "", `${i}`, emptyLines(1_000), { quota: 3 * 13_000 });
+      }
+      expect(await linesOf()).toHaveLength(3_000);
+    });
+
+    test("what an earlier version counted as its text alone counts whole once new lines are put to it", async () => {
+      const chunk = { ...(await sealLogs(emptyLines(500))), textBytes: 0 };
+      const batch = { source, fromCursor: "", toCursor: "a", chunk, final: false };
+      await store.appendBatch(batch, { logQuotaBytes: 0, now: new Date(startMs) });
+      await append("a", "b", emptyLines(1));
+      await append("b", "c", emptyLines(1_000), { quota: 1_501 * 13 });
+      expect(await linesOf()).toHaveLength(1_501);
+      await append("c", "d", emptyLines(1_000), { quota: 2_501 * 13 - 1 });
+      expect(await linesOf()).toHaveLength(2_000);
+      await append("d", "e", emptyLines(1_000), { quota: 3_000 * 13 });
+      expect(await linesOf()).toHaveLength(3_000);
+    });
+
+    test("what has expired is swept, slice by slice, and the sandbox with its last row when nothing came since", async () => {
+      for (let i = 0; i < 40; i += 1) {
+        await append(i ? `${i - 1}` : "", `${i}`, [lineAt(i, "x".repeat(65_536))], { now: startMs + i });
+      }
+      while (await store.sweepExpired(new Date(startMs + 38)));
+      expect(await linesOf()).toHaveLength(2);
+      expect(await append("39", "40", [])).toMatchObject({ accepted: true });
+      while (await store.sweepExpired(new Date(startMs + 1_000)));
+      expect(await linesOf()).toEqual([]);
+      expect(await store.findSandbox(source.sandboxId)).toBeUndefined();
+    });
+
+    test("a live source keeps its cursor when all its rows have expired", async () => {
+      await append("", "a", [lineAt(0, "old")], { now: startMs });
+      await append("a", "b", [], { now: startMs + 10_000 });
+      while (await store.sweepExpired(new Date(startMs + 5_000)));
+      expect(await linesOf()).toEqual([]);
+      expect(await append("a", "c", [])).toEqual({ accepted: false, storedCursor: "b" });
+    });
+
+    test("a purged workspace has nothing left, accepts nothing, and says so once per purge", async () => {
+      const other: Source = { ...source, sandboxId: newId(), workspaceId: newId() };
+      await append("", "a", [lineAt(0, "kept")], { source: other });
+      for (let s = 0; s < 3; s += 1) {
+        const each: Source = { ...source, sandboxId: newId() };
+        for (let i = 0; i < 40; i += 1) {
+          await append(i ? `${i - 1}` : "", `${i}`, [lineAt(i, "x".repeat(65_536))], { source: each });
+        }
+      }
+      const { workspaceId } = source;
+      expect(await store.listWorkspaces({ limit: 10 })).toEqual([workspaceId, other.workspaceId].sort());
+      await store.beginPurge(workspaceId, new Date(startMs));
+      await expect(append("", "a", [lineAt(0, "late")])).rejects.toMatchObject({ reason: "WORKSPACE_NOT_FOUND" });
+      expect(await store.listOpenPurges()).toEqual([workspaceId]);
+      expect(await store.listWorkspaces({ limit: 10 })).toEqual([other.workspaceId]);
+      while (await store.purgeSlice(workspaceId));
+      expect(await store.purgeSlice(workspaceId)).toBe(false);
+      const at = new Date(startMs + 1);
+      await store.completePurge(workspaceId, at, [stagePurged(workspaceId, at)]);
+      expect(await store.listOpenPurges()).toEqual([]);
+      await expect(append("", "a", [lineAt(0, "late")])).rejects.toMatchObject({ reason: "WORKSPACE_NOT_FOUND" });
+
+      const [unsent] = await store.outbox.unsent(10);
+      const event = unsent && fromBinary(EventSchema, unsent.bytes);
+      expect(event).toMatchObject({
+        subject: "sandgate.telemetry.workspace.workspace_purged.v1",
+        entityId: workspaceId,
+      });
+      expect(event?.payload && anyUnpack(event.payload, WorkspacePurgedSchema)).toMatchObject({ workspaceId });
+      expect(await linesOf(other.sandboxId)).toEqual(["kept"]);
+
+      await store.beginPurge(workspaceId, new Date(startMs + 2));
+      expect(await store.listOpenPurges()).toEqual([workspaceId]);
+    });
+
+    test("a workspace never heard of can be purged too", async () => {
+      await store.beginPurge(source.workspaceId, new Date());
+      expect(await store.purgeSlice(source.workspaceId)).toBe(false);
+      await expect(append("", "a", [])).rejects.toMatchObject({ reason: "WORKSPACE_NOT_FOUND" });
+    });
+  });
+}

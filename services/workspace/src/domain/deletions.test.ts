@@ -1,0 +1,43 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fromBinary } from "@bufbuild/protobuf";
+import { newId } from "@sandgate/kit/base/ids";
+import { createLogger } from "@sandgate/kit/base/logging";
+import { EventSchema } from "@sandgate/proto/common/v1/event";
+import { expect, onTestFinished, test } from "vitest";
+import { announceDueDeletions, nextAnnouncement } from "./deletions.ts";
+import { openSqliteStore } from "../store/store.sqlite.ts";
+
+test("the interval between announcements grows from a minute to an hour", () => {
+  const now = new Date("2026-01-01T00:00:00Z");
+  const minutes = [1, 2, 3, 6, 7, 50].map((n) => (nextAnnouncement(n, now).getTime() - now.getTime()) / 60_000);
+  expect(minutes).toEqual([1, 2, 4, 32, 60, 60]);
+});
+
+test("an open deletion is announced as a new event with a higher version, until the last purge", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "sandgate-deletions-"));
+  const logger = createLogger({ service: "workspace", level: "silent" });
+  const { store, outbox, close } = await openSqliteStore({ file: join(folder, "workspace.sqlite"), logger });
+  onTestFinished(async () => {
+    await close();
+    await rm(folder, { recursive: true });
+  });
+  const start = new Date("2026-01-01T00:00:00Z");
+  const after = (minutes: number) => new Date(start.getTime() + minutes * 60_000);
+  const workspace = { id: newId(), name: "Lab", createdAt: start, updatedAt: start, version: 1 };
+  await store.createWorkspace(workspace, "ann", [], undefined);
+  await store.deleteWorkspace(workspace.id, 1, ["sandbox"], start, after(1), []);
+
+  for (const minutes of [0.9, 1, 2.9, 3]) await announceDueDeletions(store, after(minutes));
+  const events = (await outbox.unsent(10)).map(({ bytes }) => fromBinary(EventSchema, bytes));
+  expect(events.map(({ subject, entityVersion }) => [subject, entityVersion])).toEqual([
+    ["sandgate.workspace.workspace.deleted.v1", 3n],
+    ["sandgate.workspace.workspace.deleted.v1", 4n],
+  ]);
+  expect(new Set(events.map(({ eventId }) => eventId)).size).toBe(2);
+
+  await store.recordPurge(workspace.id, "sandbox", after(4));
+  await announceDueDeletions(store, after(60));
+  expect(await outbox.unsent(10)).toHaveLength(2);
+});

@@ -1,0 +1,183 @@
+import { newId } from "@sandgate/kit/base/ids";
+import type { OpenedStore } from "@sandgate/kit/storage/open-store";
+import { Role } from "@sandgate/proto/common/v1/access";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { MemberRecord, WorkspaceRecord, WorkspaceStore } from "./store.ts";
+
+const at = (ms: number) => new Date(Date.UTC(2026, 0, 1) + ms);
+const event = (name: string) => ({ id: newId(), subject: name, bytes: new Uint8Array() });
+
+function workspaceAt(ms: number, name = "Lab"): WorkspaceRecord {
+  return { id: newId(), name, createdAt: at(ms), updatedAt: at(ms), version: 1 };
+}
+
+function memberAt(ms: number, userId: string, role: Role = Role.MEMBER): MemberRecord {
+  return { userId, role, joinedAt: at(ms) };
+}
+
+/** What every store of workspaces does, whatever the database. `open` answers an empty one. */
+export function describeWorkspaceStore(name: string, open: () => Promise<OpenedStore<WorkspaceStore>>): void {
+  describe(`workspace store on ${name}`, () => {
+    let opened: OpenedStore<WorkspaceStore>;
+    let store: WorkspaceStore;
+
+    beforeEach(async () => {
+      opened = await open();
+      store = opened.store;
+    });
+
+    afterEach(() => opened.close());
+
+    const subjects = async () => (await opened.outbox.unsent(100)).map(({ subject }) => subject);
+
+    async function createWorkspace(ms = 0, ownerId = "ann"): Promise<WorkspaceRecord> {
+      const workspace = workspaceAt(ms);
+      await store.createWorkspace(workspace, ownerId, [], undefined);
+      return workspace;
+    }
+
+    test("a new workspace has its creator as its owner, and its event is in the outbox", async () => {
+      const workspace = workspaceAt(0);
+      expect(await store.createWorkspace(workspace, "ann", [event("created")], undefined)).toBe("done");
+      expect(await store.findWorkspace(workspace.id, "ann")).toEqual({ ...workspace, role: Role.OWNER });
+      expect(await store.findWorkspace(workspace.id, "bob")).toEqual({ ...workspace, role: Role.UNSPECIFIED });
+      expect(await subjects()).toEqual(["created"]);
+    });
+
+    test("a personal workspace is made once, however many ask, and not again when it is deleted", async () => {
+      expect(await store.hadPersonalWorkspace("ann")).toBe(false);
+      await Promise.all(
+        [0, 1, 2].map((ms) => store.createPersonalWorkspace(workspaceAt(ms), "ann", [event("created")])),
+      );
+      const [personal, ...others] = await store.listWorkspaces("ann", undefined, 10);
+      expect(others).toEqual([]);
+      expect(await subjects()).toEqual(["created"]);
+      await store.deleteWorkspace(personal?.id ?? "", 1, [], at(5), at(6), []);
+      await store.createPersonalWorkspace(workspaceAt(7), "ann", []);
+      expect(await store.listWorkspaces("ann", undefined, 10)).toEqual([]);
+      expect(await store.hadPersonalWorkspace("ann")).toBe(true);
+    });
+
+    test("lists go on after a position, newest first, ties by id", async () => {
+      const older = await createWorkspace(1);
+      const [low, high] = [await createWorkspace(2), await createWorkspace(2)].sort((a, b) => (a.id < b.id ? -1 : 1));
+      await createWorkspace(3, "bob");
+      const ids = async (after?: { createdAt: number; id: string }) =>
+        (await store.listWorkspaces("ann", after, 2)).map(({ id }) => id);
+      expect(await ids()).toEqual([high?.id, low?.id]);
+      expect(await ids({ createdAt: at(2).getTime(), id: high?.id ?? "" })).toEqual([low?.id, older.id]);
+
+      await store.addMember(older.id, 1, memberAt(9, "bob"), [], undefined);
+      await store.addMember(older.id, 2, memberAt(9, "carl"), [], undefined);
+      const members = await store.listMembers(older.id, undefined, 2);
+      expect(members.map(({ userId }) => userId)).toEqual(["carl", "bob"]);
+      const rest = await store.listMembers(older.id, { createdAt: at(9).getTime(), id: "bob" }, 2);
+      expect(rest).toEqual([memberAt(1, "ann", Role.OWNER)]);
+    });
+
+    test("a change commits on the version it was decided on, and only once", async () => {
+      const { id } = await createWorkspace();
+      expect(await store.renameWorkspace(id, 1, "Office", at(4))).toBe("done");
+      expect(await store.findWorkspace(id, "ann")).toMatchObject({ name: "Office", updatedAt: at(4), version: 2 });
+      const stale = [
+        await store.renameWorkspace(id, 1, "Shed", at(5)),
+        await store.addMember(id, 1, memberAt(5, "bob"), [event("added")], undefined),
+        await store.changeRole(id, 1, "ann", Role.MEMBER),
+        await store.removeMember(id, 1, "ann", [event("removed")]),
+        await store.deleteWorkspace(id, 1, ["sandbox"], at(5), at(6), [event("deleted")]),
+        await store.renameWorkspace(newId(), 1, "Nowhere", at(5)),
+      ];
+      expect(new Set(stale)).toEqual(new Set(["stale"]));
+      expect(await store.findWorkspace(id, "ann")).toMatchObject({ name: "Office", role: Role.OWNER, version: 2 });
+      expect(await subjects()).toEqual([]);
+      expect(await store.findDeletion(id)).toBeUndefined();
+    });
+
+    test("of two owners who leave at the same time one commits", async () => {
+      const { id } = await createWorkspace();
+      await store.addMember(id, 1, memberAt(1, "bob", Role.OWNER), [], undefined);
+      const outcomes = await Promise.all([store.removeMember(id, 2, "ann", []), store.removeMember(id, 2, "bob", [])]);
+      expect(outcomes.sort()).toEqual(["done", "stale"]);
+    });
+
+    test("members come, change and go", async () => {
+      const { id } = await createWorkspace();
+      await store.addMember(id, 1, memberAt(1, "bob"), [event("added")], undefined);
+      expect(await store.findMember(id, "bob", "ann")).toMatchObject({
+        workspace: { id, role: Role.OWNER, version: 2 },
+        member: memberAt(1, "bob"),
+        owners: 1,
+      });
+      await store.changeRole(id, 2, "bob", Role.OWNER);
+      expect(await store.findMember(id, "bob", "bob")).toMatchObject({ member: { role: Role.OWNER }, owners: 2 });
+      await store.removeMember(id, 3, "bob", [event("removed")]);
+      expect(await store.findMember(id, "bob", "ann")).toMatchObject({ member: undefined, owners: 1 });
+      expect(await store.findMember(newId(), "bob", "ann")).toBeUndefined();
+      expect(await subjects()).toEqual(["added", "removed"]);
+    });
+
+    test("workspaces are found by many ids, repeated and unknown ones included", async () => {
+      const { id } = await createWorkspace();
+      const found = await store.findWorkspaces([id, newId(), id], "ann");
+      expect(found).toMatchObject([{ id, role: Role.OWNER }]);
+      expect(await store.findWorkspaces([], "ann")).toEqual([]);
+    });
+
+    test("nothing is made for a user whose account is gone", async () => {
+      const { id } = await createWorkspace();
+      await store.markDeparted("bob", at(1));
+      await store.markDeparted("bob", at(2));
+      expect(await store.createWorkspace(workspaceAt(3), "bob", [event("created")], undefined)).toBe("departed");
+      expect(await store.addMember(id, 1, memberAt(3, "bob"), [event("added")], undefined)).toBe("departed");
+      await store.createPersonalWorkspace(workspaceAt(3), "bob", [event("created")]);
+      expect(await store.listWorkspaces("bob", undefined, 10)).toEqual([]);
+      expect(await subjects()).toEqual([]);
+    });
+
+    test("a deleted workspace is gone with its members, and its deletion completes with the last purge", async () => {
+      const { id } = await createWorkspace();
+      await store.addMember(id, 1, memberAt(1, "bob"), [], undefined);
+      const services = ["image-registry", "sandbox"];
+      expect(await store.deleteWorkspace(id, 2, services, at(5), at(60_000), [event("deleted")])).toBe("done");
+      expect(await store.findWorkspace(id, "ann")).toBeUndefined();
+      expect(await store.listWorkspaces("bob", undefined, 10)).toEqual([]);
+      expect(await store.listMembers(id, undefined, 10)).toEqual([]);
+      expect(await store.oldestOpenDeletion()).toEqual(at(5));
+
+      await store.recordPurge(id, "sandbox", at(10));
+      await store.recordPurge(id, "sandbox", at(11));
+      await store.recordPurge(id, "another", at(12));
+      expect(await store.findDeletion(id)).toEqual({
+        workspaceId: id,
+        deletedAt: at(5),
+        completedAt: undefined,
+        announcements: 1,
+        version: 3,
+        purges: [
+          { service: "image-registry", purgedAt: undefined },
+          { service: "sandbox", purgedAt: at(10) },
+        ],
+      });
+      await store.recordPurge(id, "image-registry", at(20));
+      expect(await store.findDeletion(id)).toMatchObject({ completedAt: at(20) });
+      expect(await store.oldestOpenDeletion()).toBeUndefined();
+    });
+
+    test("an open deletion is announced again when it is due, by one of those who try", async () => {
+      const { id } = await createWorkspace();
+      await store.deleteWorkspace(id, 1, ["sandbox"], at(0), at(60_000), []);
+      expect(await store.listDueDeletions(at(59_999), 10)).toEqual([]);
+      expect(await store.listDueDeletions(at(60_000), 10)).toMatchObject([{ workspaceId: id, announcements: 1 }]);
+      const outcomes = await Promise.all([
+        store.announceDeletion(id, 2, at(180_000), [event("again")]),
+        store.announceDeletion(id, 2, at(180_000), [event("again")]),
+      ]);
+      expect(outcomes.sort()).toEqual(["done", "stale"]);
+      expect(await subjects()).toEqual(["again"]);
+      expect(await store.listDueDeletions(at(60_000), 10)).toEqual([]);
+      await store.recordPurge(id, "sandbox", at(200_000));
+      expect(await store.listDueDeletions(at(300_000), 10)).toEqual([]);
+      expect(await store.announceDeletion(id, 3, at(400_000), [event("late")])).toBe("stale");
+    });
+  });
+}

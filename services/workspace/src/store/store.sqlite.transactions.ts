@@ -1,0 +1,193 @@
+import type { Claim } from "@sandgate/kit/rpc/idempotency";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
+import type { MemberRecord, Outcome, WorkspaceRecord } from "./store.ts";
+
+// 3 is the owner role of sandgate.common.v1.Role; the thread that runs this loads no generated code.
+const owner = 3;
+
+function hasDeparted(tx: Transaction, userId: string): boolean {
+  return tx.db.get("SELECT 1 FROM departed_users WHERE user_id = ?", userId) !== undefined;
+}
+
+function insertWorkspace(tx: Transaction, workspace: WorkspaceRecord, ownerId: string): void {
+  const { id, name, createdAt, updatedAt, version } = workspace;
+  tx.db.run(
+    "INSERT INTO workspaces (id, name, created_at, updated_at, version) VALUES (?, ?, ?, ?, ?)",
+    id,
+    name,
+    createdAt,
+    updatedAt,
+    version,
+  );
+  tx.db.run(
+    "INSERT INTO members (workspace_id, user_id, role, joined_at) VALUES (?, ?, ?, ?)",
+    id,
+    ownerId,
+    owner,
+    createdAt,
+  );
+}
+
+/** Moves the workspace on from `version`; false when it is no longer there. */
+function advance(tx: Transaction, workspaceId: string, version: number): boolean {
+  return (
+    tx.db.run("UPDATE workspaces SET version = version + 1 WHERE id = ? AND version = ?", workspaceId, version) === 1
+  );
+}
+
+export const transactions = {
+  createWorkspace(
+    tx: Transaction,
+    workspace: WorkspaceRecord,
+    ownerId: string,
+    events: readonly StagedEvent[],
+    claim: Claim | undefined,
+  ): "done" | "departed" {
+    if (hasDeparted(tx, ownerId)) {
+      return "departed";
+    }
+    tx.claim(claim);
+    insertWorkspace(tx, workspace, ownerId);
+    tx.publish(events);
+    return "done";
+  },
+
+  createPersonalWorkspace(
+    tx: Transaction,
+    workspace: WorkspaceRecord,
+    ownerId: string,
+    events: readonly StagedEvent[],
+  ): void {
+    const marked = tx.db.run("INSERT OR IGNORE INTO personal_workspaces (user_id) VALUES (?)", ownerId) === 1;
+    if (marked && !hasDeparted(tx, ownerId)) {
+      insertWorkspace(tx, workspace, ownerId);
+      tx.publish(events);
+    }
+  },
+
+  renameWorkspace(tx: Transaction, workspaceId: string, version: number, name: string, at: Date): Outcome {
+    if (!advance(tx, workspaceId, version)) {
+      return "stale";
+    }
+    tx.db.run("UPDATE workspaces SET name = ?, updated_at = ? WHERE id = ?", name, at, workspaceId);
+    return "done";
+  },
+
+  deleteWorkspace(
+    tx: Transaction,
+    workspaceId: string,
+    version: number,
+    services: readonly string[],
+    at: Date,
+    announceAgainAt: Date,
+    events: readonly StagedEvent[],
+  ): Outcome {
+    if (tx.db.run("DELETE FROM workspaces WHERE id = ? AND version = ?", workspaceId, version) === 0) {
+      return "stale";
+    }
+    tx.db.run("DELETE FROM members WHERE workspace_id = ?", workspaceId);
+    tx.db.run(
+      `INSERT INTO deletions (workspace_id, deleted_at, announcements, announce_again_at, version)
+       VALUES (?, ?, 1, ?, ?)`,
+      workspaceId,
+      at,
+      announceAgainAt,
+      version + 1,
+    );
+    for (const service of services) {
+      tx.db.run("INSERT INTO deletion_purges (workspace_id, service) VALUES (?, ?)", workspaceId, service);
+    }
+    tx.publish(events);
+    return "done";
+  },
+
+  addMember(
+    tx: Transaction,
+    workspaceId: string,
+    version: number,
+    member: MemberRecord,
+    events: readonly StagedEvent[],
+    claim: Claim | undefined,
+  ): Outcome {
+    if (hasDeparted(tx, member.userId)) {
+      return "departed";
+    }
+    if (!advance(tx, workspaceId, version)) {
+      return "stale";
+    }
+    tx.claim(claim);
+    tx.db.run(
+      "INSERT INTO members (workspace_id, user_id, role, joined_at) VALUES (?, ?, ?, ?)",
+      workspaceId,
+      member.userId,
+      member.role,
+      member.joinedAt,
+    );
+    tx.publish(events);
+    return "done";
+  },
+
+  changeRole(tx: Transaction, workspaceId: string, version: number, userId: string, role: number): Outcome {
+    if (!advance(tx, workspaceId, version)) {
+      return "stale";
+    }
+    tx.db.run("UPDATE members SET role = ? WHERE workspace_id = ? AND user_id = ?", role, workspaceId, userId);
+    return "done";
+  },
+
+  removeMember(
+    tx: Transaction,
+    workspaceId: string,
+    version: number,
+    userId: string,
+    events: readonly StagedEvent[],
+  ): Outcome {
+    if (!advance(tx, workspaceId, version)) {
+      return "stale";
+    }
+    tx.db.run("DELETE FROM members WHERE workspace_id = ? AND user_id = ?", workspaceId, userId);
+    tx.publish(events);
+    return "done";
+  },
+
+  markDeparted(tx: Transaction, userId: string, at: Date): void {
+    tx.db.run("INSERT OR IGNORE INTO departed_users (user_id, departed_at) VALUES (?, ?)", userId, at);
+  },
+
+  recordPurge(tx: Transaction, workspaceId: string, service: string, at: Date): void {
+    tx.db.run(
+      "UPDATE deletion_purges SET purged_at = ? WHERE workspace_id = ? AND service = ? AND purged_at IS NULL",
+      at,
+      workspaceId,
+      service,
+    );
+    tx.db.run(
+      `UPDATE deletions SET completed_at = ? WHERE workspace_id = ? AND completed_at IS NULL AND NOT EXISTS
+         (SELECT 1 FROM deletion_purges p WHERE p.workspace_id = deletions.workspace_id AND p.purged_at IS NULL)`,
+      at,
+      workspaceId,
+    );
+  },
+
+  announceDeletion(
+    tx: Transaction,
+    workspaceId: string,
+    version: number,
+    announceAgainAt: Date,
+    events: readonly StagedEvent[],
+  ): Outcome {
+    const announced = tx.db.run(
+      `UPDATE deletions SET version = version + 1, announcements = announcements + 1, announce_again_at = ?
+       WHERE workspace_id = ? AND version = ? AND completed_at IS NULL`,
+      announceAgainAt,
+      workspaceId,
+      version,
+    );
+    if (announced === 0) {
+      return "stale";
+    }
+    tx.publish(events);
+    return "done";
+  },
+} satisfies Transactions;

@@ -1,0 +1,182 @@
+import type { OpenedStore, SqliteStoreOptions } from "@sandgate/kit/storage/open-store";
+import { openSqlite } from "@sandgate/kit/storage/sqlite";
+import { Role } from "@sandgate/proto/common/v1/access";
+import { migrations } from "./migrations.ts";
+import type { transactions } from "./store.sqlite.transactions.ts";
+import type { DeletionRecord, MemberRecord, WorkspaceStore, WorkspaceView } from "./store.ts";
+
+type WorkspaceRow = {
+  id: string;
+  name: string;
+  created_at: number;
+  updated_at: number;
+  version: number;
+  role: Role | null;
+};
+type MemberRow = { user_id: string; role: Role; joined_at: number };
+type DeletionRow = {
+  workspace_id: string;
+  deleted_at: number;
+  completed_at: number | null;
+  announcements: number;
+  version: number;
+};
+
+const viewColumns = "w.id, w.name, w.created_at, w.updated_at, w.version, m.role";
+
+function toView(row: WorkspaceRow): WorkspaceView {
+  return {
+    id: row.id,
+    name: row.name,
+    createdAt: new Date(row.created_at),
+    updatedAt: new Date(row.updated_at),
+    version: row.version,
+    role: row.role ?? Role.UNSPECIFIED,
+  };
+}
+
+function toMember(row: MemberRow): MemberRecord {
+  return { userId: row.user_id, role: row.role, joinedAt: new Date(row.joined_at) };
+}
+
+/** Opens the service's SQLite file, making and migrating it as needed. */
+export async function openSqliteStore(options: SqliteStoreOptions): Promise<OpenedStore<WorkspaceStore>> {
+  const database = await openSqlite<typeof transactions>({
+    ...options,
+    migrations,
+    transactions: new URL("./store.sqlite.transactions.ts", import.meta.url),
+  });
+  const { read, write } = database;
+
+  function findWorkspace(workspaceId: string, userId: string): WorkspaceView | undefined {
+    const row = read.get<WorkspaceRow>(
+      `SELECT ${viewColumns} FROM workspaces w
+       LEFT JOIN members m ON m.workspace_id = w.id AND m.user_id = ? WHERE w.id = ?`,
+      userId,
+      workspaceId,
+    );
+    return row && toView(row);
+  }
+
+  function toDeletion(row: DeletionRow): DeletionRecord {
+    const purges = read.all<{ service: string; purged_at: number | null }>(
+      "SELECT service, purged_at FROM deletion_purges WHERE workspace_id = ? ORDER BY service",
+      row.workspace_id,
+    );
+    return {
+      workspaceId: row.workspace_id,
+      deletedAt: new Date(row.deleted_at),
+      completedAt: row.completed_at === null ? undefined : new Date(row.completed_at),
+      announcements: row.announcements,
+      version: row.version,
+      purges: purges.map(({ service, purged_at }) => ({
+        service,
+        purgedAt: purged_at === null ? undefined : new Date(purged_at),
+      })),
+    };
+  }
+
+  const store: WorkspaceStore = {
+    createWorkspace: write.createWorkspace,
+    createPersonalWorkspace: write.createPersonalWorkspace,
+    renameWorkspace: write.renameWorkspace,
+    deleteWorkspace: write.deleteWorkspace,
+    addMember: write.addMember,
+    changeRole: write.changeRole,
+    removeMember: write.removeMember,
+    markDeparted: write.markDeparted,
+    recordPurge: write.recordPurge,
+    announceDeletion: write.announceDeletion,
+
+    async findWorkspace(workspaceId, userId) {
+      return findWorkspace(workspaceId, userId);
+    },
+
+    async findMember(workspaceId, userId, actorId) {
+      // The version is read first: whatever changes while the rest is read, the commit on it fails.
+      const workspace = findWorkspace(workspaceId, actorId);
+      if (workspace === undefined) {
+        return undefined;
+      }
+      const member = read.get<MemberRow>(
+        "SELECT user_id, role, joined_at FROM members WHERE workspace_id = ? AND user_id = ?",
+        workspaceId,
+        userId,
+      );
+      const owners = read.get<{ owners: number }>(
+        "SELECT count(*) AS owners FROM members WHERE workspace_id = ? AND role = ?",
+        workspaceId,
+        Role.OWNER,
+      );
+      return { workspace, member: member && toMember(member), owners: owners?.owners ?? 0 };
+    },
+
+    async findWorkspaces(workspaceIds, userId) {
+      return read
+        .all<WorkspaceRow>(
+          `SELECT ${viewColumns} FROM json_each(?) asked JOIN workspaces w ON w.id = asked.value
+           LEFT JOIN members m ON m.workspace_id = w.id AND m.user_id = ?`,
+          JSON.stringify([...new Set(workspaceIds)]),
+          userId,
+        )
+        .map(toView);
+    },
+
+    async listWorkspaces(userId, after, limit) {
+      return read
+        .all<WorkspaceRow>(
+          `SELECT ${viewColumns} FROM members m JOIN workspaces w ON w.id = m.workspace_id
+           WHERE m.user_id = ? AND (w.created_at, w.id) < (?, ?)
+           ORDER BY w.created_at DESC, w.id DESC LIMIT ?`,
+          userId,
+          after?.createdAt ?? Number.MAX_SAFE_INTEGER,
+          after?.id ?? "",
+          limit,
+        )
+        .map(toView);
+    },
+
+    async listMembers(workspaceId, after, limit) {
+      return read
+        .all<MemberRow>(
+          `SELECT user_id, role, joined_at FROM members
+           WHERE workspace_id = ? AND (joined_at, user_id) < (?, ?)
+           ORDER BY joined_at DESC, user_id DESC LIMIT ?`,
+          workspaceId,
+          after?.createdAt ?? Number.MAX_SAFE_INTEGER,
+          after?.id ?? "",
+          limit,
+        )
+        .map(toMember);
+    },
+
+    async hadPersonalWorkspace(userId) {
+      return read.get("SELECT 1 FROM personal_workspaces WHERE user_id = ?", userId) !== undefined;
+    },
+
+    async findDeletion(workspaceId) {
+      const row = read.get<DeletionRow>("SELECT * FROM deletions WHERE workspace_id = ?", workspaceId);
+      return row && toDeletion(row);
+    },
+
+    async listDueDeletions(now, limit) {
+      return read
+        .all<DeletionRow>(
+          `SELECT * FROM deletions WHERE completed_at IS NULL AND announce_again_at <= ?
+           ORDER BY announce_again_at LIMIT ?`,
+          now,
+          limit,
+        )
+        .map(toDeletion);
+    },
+
+    async oldestOpenDeletion() {
+      const row = read.get<{ oldest: number | null }>(
+        "SELECT min(deleted_at) AS oldest FROM deletions WHERE completed_at IS NULL",
+      );
+      return row?.oldest == null ? undefined : new Date(row.oldest);
+    },
+  };
+
+  return { store, outbox: database.outbox, answers: database.answers, close: database.close };
+}
