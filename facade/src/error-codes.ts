@@ -1,4 +1,4 @@
-import { DomainError, type Reason, type Violation } from "@sandgate/kit/rpc/errors";
+import { DomainError, type Reason, type Violation } from "@sandgate/kit/base/domain-error";
 
 export interface ErrorKind {
   status: number;

@@ -1,6 +1,6 @@
 import { connect } from "node:net";
+import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { callOf } from "@sandgate/kit/rpc/context";
-import { DomainError, invalid } from "@sandgate/kit/rpc/errors";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { errorKinds } from "./error-codes.ts";

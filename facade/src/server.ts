@@ -1,40 +1,40 @@
 import type { IncomingMessage, Server } from "node:http";
 import type { Transport } from "@connectrpc/connect";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
-import type { EventBus } from "@sandgate/kit/events/bus";
-import { asFacade } from "@sandgate/kit/rpc/context";
 import { newId } from "@sandgate/kit/base/ids";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { histogram, type Metrics } from "@sandgate/kit/base/metrics";
-import type { ServiceName } from "@sandgate/kit/process/service";
+import type { ServiceName } from "@sandgate/kit/base/service-names";
 import { readSettings } from "@sandgate/kit/base/settings";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { asFacade } from "@sandgate/kit/rpc/context";
 import Fastify from "fastify";
+import { addHealthRoutes } from "./operations/health.ts";
 import { admitRequests } from "./pipeline/admission.ts";
 import { createAuthenticator } from "./pipeline/authentication.ts";
 import { parseJsonBodies } from "./pipeline/body-parser.ts";
 import { type Clients, createClients } from "./pipeline/clients.ts";
-import { createGracefulClose } from "./pipeline/graceful-shutdown.ts";
 import { originsOf } from "./pipeline/cors.ts";
 import { createErrorAnswers } from "./pipeline/error-answers.ts";
-import { createOpenCalls } from "./pipeline/long-lived-requests.ts";
-import { documentRoutes } from "./reference/openapi.ts";
+import { createGracefulClose } from "./pipeline/graceful-shutdown.ts";
+import { createLongLivedRequests } from "./pipeline/long-lived-requests.ts";
 import { createSharedRateLimiter } from "./pipeline/rate-limit.shared.ts";
 import { createLocalRateLimiter, type RateLimiter } from "./pipeline/rate-limit.ts";
 import { createRateLimits } from "./pipeline/rate-limits.ts";
 import { requestIdOf } from "./pipeline/request-context.ts";
 import type { App, RouteContext } from "./pipeline/route.ts";
+import { createWorkspaceScope } from "./pipeline/workspace-scope.ts";
+import { documentRoutes } from "./reference/openapi.ts";
+import { addReferenceRoutes } from "./reference/routes.ts";
 import { addApiTokenRoutes } from "./resources/api-tokens/routes.ts";
 import { addAuthRoutes } from "./resources/auth/routes.ts";
-import { addHealthRoutes } from "./operations/health.ts";
 import { addMemberRoutes } from "./resources/members/routes.ts";
 import { addMonitoringRoutes } from "./resources/monitoring/routes.ts";
-import { addReferenceRoutes } from "./reference/routes.ts";
 import { addRegistryRoutes } from "./resources/registries/routes.ts";
 import { addSandboxImageRoutes } from "./resources/sandbox-images/routes.ts";
 import { addSandboxRoutes } from "./resources/sandboxes/routes.ts";
 import { addWorkspaceRoutes } from "./resources/workspaces/routes.ts";
 import { checkSettings, facadeSettings } from "./settings.ts";
-import { createWorkspaceScope } from "./pipeline/workspace-scope.ts";
 
 export { facadeSettings };
 
@@ -77,7 +77,7 @@ export async function openFacade(environment: FacadeEnvironment): Promise<Facade
   const clients = createClients(environment.transport);
   const authenticator = createAuthenticator({ clients, bus });
   const scope = createWorkspaceScope({ clients, bus });
-  const openCalls = createOpenCalls();
+  const longLivedRequests = createLongLivedRequests();
   const limits = createRateLimits({
     limiter: environment.sharedLimits ? shareLimits(clients, logger) : createLocalRateLimiter(),
     perMinute: settings.rateLimit,
@@ -116,7 +116,7 @@ export async function openFacade(environment: FacadeEnvironment): Promise<Facade
   recordRequests(app, environment);
   const closeGracefully = createGracefulClose(app);
 
-  const context: RouteContext = { clients, authenticator, scope, limits, openCalls, logger };
+  const context: RouteContext = { clients, authenticator, scope, limits, longLivedRequests, logger };
   addAuthRoutes(app, context);
   addApiTokenRoutes(app, context);
   addWorkspaceRoutes(app, context);
@@ -139,10 +139,10 @@ export async function openFacade(environment: FacadeEnvironment): Promise<Facade
       return address;
     },
     async drain() {
-      openCalls.drain();
+      longLivedRequests.drain();
     },
     async close() {
-      openCalls.drain();
+      longLivedRequests.drain();
       await closeGracefully();
       authenticator.close();
       scope.close();

@@ -2,20 +2,21 @@
 import { join } from "node:path";
 import { createClient, type Transport } from "@connectrpc/connect";
 import { openFacade } from "@sandgate/facade";
-import { openIdentityService } from "@sandgate/identity";
-import { openLocalBus } from "@sandgate/kit/events/bus.local";
-import { createCallingTransport, createInMemoryNetwork, createRemoteTransport } from "@sandgate/kit/rpc/clients";
-import { asFacade, type UserCaller } from "@sandgate/kit/rpc/context";
-import { startServiceHost } from "@sandgate/kit/process/host";
+import { identityService } from "@sandgate/identity";
 import { newId } from "@sandgate/kit/base/ids";
-import type { TokenSigner } from "@sandgate/kit/rpc/internal-auth";
-import { openTokenSigner, openTokenVerifier } from "@sandgate/kit/rpc/internal-keys";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
+import type { ServiceName } from "@sandgate/kit/base/service-names";
+import { openLocalBus } from "@sandgate/kit/events/bus.local";
+import { startServiceHost } from "@sandgate/kit/process/host";
+import type { RunningService, ServiceDefinition } from "@sandgate/kit/process/service";
+import { createCallingTransport, createInMemoryNetwork, createRemoteTransport } from "@sandgate/kit/rpc/clients";
+import { asFacade, type UserCaller } from "@sandgate/kit/rpc/context";
+import type { TokenSigner } from "@sandgate/kit/rpc/internal-auth";
+import { openTokenSigner, openTokenVerifier } from "@sandgate/kit/rpc/internal-keys";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
-import type { RunningService, ServiceName } from "@sandgate/kit/process/service";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { openWorkspaceService } from "@sandgate/workspace";
+import { workspaceService } from "@sandgate/workspace";
 import { createGrpcJsTransport } from "./grpc-js-transport.ts";
 import type { Addresses, Way } from "./transports.ts";
 
@@ -63,15 +64,15 @@ const openers: Record<Way, (addresses: Addresses) => Promise<Transports>> = {
 async function openServices(transport: Transports): Promise<Map<ServiceName, RunningService>> {
   const keyring = await openKeyring({ file: join(folder, "keyring.json"), create: true });
   const services = new Map<ServiceName, RunningService>();
-  for (const [service, open] of [
-    ["identity", openIdentityService],
-    ["workspace", openWorkspaceService],
-  ] as const) {
-    const database = { kind: "sqlite", file: join(folder, `${role}-${service}.sqlite`) } as const;
-    const opened = await open({ env, service, database, bus, transport, keyring, logger, metrics });
+  async function open<Settings>({ name, ...definition }: ServiceDefinition<Settings>): Promise<void> {
+    const database = { kind: "sqlite", file: join(folder, `${role}-${name}.sqlite`) } as const;
+    const environment = { database, bus, transport, keyring, logger, metrics };
+    const opened = await definition.open(environment, definition.readSettings(env));
     await opened.start();
-    services.set(service, opened);
+    services.set(name, opened);
   }
+  await open(identityService);
+  await open(workspaceService);
   return services;
 }
 

@@ -1,9 +1,9 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
+import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { expect, test, vi } from "vitest";
 import { describeEventBus, eventOf, policyUnderTest } from "./event-bus.ts";
 

@@ -1,6 +1,6 @@
-import { openNatsBus } from "@sandgate/kit/events/bus.nats";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
+import { openNatsBus } from "@sandgate/kit/events/bus.nats";
 import { describe } from "vitest";
 import { probeNats, useNats } from "../support/nats.ts";
 import { requireServer } from "../support/require.ts";

@@ -1,7 +1,7 @@
 import { DatabaseSync } from "node:sqlite";
 import { create, toBinary } from "@bufbuild/protobuf";
-import type { EventBus } from "@sandgate/kit/events/bus";
 import { newId } from "@sandgate/kit/base/ids";
+import type { EventBus } from "@sandgate/kit/events/bus";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import { createConnection } from "@sandgate/kit/storage/sqlite-connection";
 import { createTransaction, kitMigrations } from "@sandgate/kit/storage/sqlite-kit";
@@ -267,7 +267,7 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
       await until(() => expect(seen).toEqual(["changed", "made"]));
     });
 
-    test("with an inbox, any order, repetition and failure ends with the newest version of every entity", async () => {
+    test("with an inbox, any order, periodicTask and failure ends with the newest version of every entity", async () => {
       const changes = fc.uniqueArray(fc.tuple(fc.constantFrom("a", "b", "c"), fc.integer({ min: 1, max: 15 })), {
         minLength: 1,
         maxLength: 30,

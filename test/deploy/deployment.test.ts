@@ -3,9 +3,9 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } 
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
+import { serviceNames } from "@sandgate/kit/base/service-names";
 import { eventStream, parkedStream } from "@sandgate/kit/events/bus.nats-streams";
 import { readParts, serviceProcessSettings } from "@sandgate/kit/process/process-settings";
-import { serviceNames } from "@sandgate/kit/process/service";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseAllDocuments } from "yaml";
 import { requireServer } from "../support/require.ts";

@@ -3,12 +3,12 @@ import { join } from "node:path";
 import { facadeSettings } from "@sandgate/facade";
 import { identitySettings } from "@sandgate/identity";
 import { imageRegistrySettings } from "@sandgate/image-registry";
-import { addressSettings, processSettings, serviceProcessSettings } from "@sandgate/kit/process/process-settings";
-import { type ServiceName, serviceNames } from "@sandgate/kit/process/service";
+import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
 import type { SettingDefinitions } from "@sandgate/kit/base/settings";
+import { addressSettings, processSettings, serviceProcessSettings } from "@sandgate/kit/process/process-settings";
 import { sandboxSettings } from "@sandgate/sandbox";
 import { telemetrySettings } from "@sandgate/telemetry";
-import { workspaceSettings } from "@sandgate/workspace";
+import { workspaceService } from "@sandgate/workspace";
 import { parse, parseAllDocuments } from "yaml";
 
 export const root = join(import.meta.dirname, "../..");
@@ -17,7 +17,7 @@ export type ProcessName = (typeof processNames)[number];
 
 const services: Record<ServiceName, SettingDefinitions> = {
   identity: identitySettings,
-  workspace: workspaceSettings,
+  workspace: workspaceService.settings,
   "image-registry": imageRegistrySettings,
   sandbox: sandboxSettings,
   telemetry: telemetrySettings,

@@ -3,12 +3,12 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { createClient as createRpcClient } from "@connectrpc/connect";
 import { credentials, Client as GrpcClient, Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import { createLogger } from "@sandgate/kit/base/logging";
+import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
 import { createRemoteTransport } from "@sandgate/kit/rpc/clients";
 import { asService } from "@sandgate/kit/rpc/context";
 import { createInternalKeys } from "@sandgate/kit/rpc/internal-auth";
 import { openTokenSigner } from "@sandgate/kit/rpc/internal-keys";
-import { createLogger } from "@sandgate/kit/base/logging";
-import { type ServiceName, serviceNames } from "@sandgate/kit/process/service";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import {

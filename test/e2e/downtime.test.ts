@@ -47,7 +47,7 @@ describe.runIf(await requireServer("docker", probeEngine))("what goes on while t
     return logs.map((entry: { log: string }) => entry.log);
   };
 
-  test("a sandbox runs on over a stop and a crash, and its logs have no gap and no repetition", async () => {
+  test("a sandbox runs on over a stop and a crash, and its logs have no gap and no periodicTask", async () => {
     const before = (await containerOf(writing).inspect()).State.StartedAt;
     for (const end of [() => platform.terminate(), () => platform.kill()]) {
       const seen = (await linesOf("stdout")).length;

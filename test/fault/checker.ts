@@ -1,8 +1,8 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { jetstreamManager } from "@nats-io/jetstream";
 import { connect } from "@nats-io/transport-node";
+import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
 import { eventStream, parkedStream } from "@sandgate/kit/events/bus.nats-streams";
-import { type ServiceName, serviceNames } from "@sandgate/kit/process/service";
 import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
 import { expectStatus } from "../conformance/client.ts";
 import type { DistributedPlatform } from "../support/distributed.ts";

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { serviceNames } from "@sandgate/kit/process/service";
+import { serviceNames } from "@sandgate/kit/base/service-names";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createClient } from "../conformance/client.ts";
 import { type DistributedPlatform, type Part, requireDistributed, startDistributed } from "../support/distributed.ts";

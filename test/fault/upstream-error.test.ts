@@ -5,16 +5,17 @@ import { type AddressInfo, createServer, type Server, type Socket } from "node:n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openFacade } from "@sandgate/facade";
-import { openIdentityService } from "@sandgate/identity";
-import { openLocalBus } from "@sandgate/kit/events/bus.local";
-import { createRemoteTransport } from "@sandgate/kit/rpc/clients";
-import { startServiceHost } from "@sandgate/kit/process/host";
-import { createInternalKeys, createTokenVerifier } from "@sandgate/kit/rpc/internal-auth";
+import { identityService } from "@sandgate/identity";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
+import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
+import { openLocalBus } from "@sandgate/kit/events/bus.local";
+import { startServiceHost } from "@sandgate/kit/process/host";
+import type { ServiceDefinition } from "@sandgate/kit/process/service";
+import { createRemoteTransport } from "@sandgate/kit/rpc/clients";
+import { createInternalKeys, createTokenVerifier } from "@sandgate/kit/rpc/internal-auth";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
-import { type OpenService, type ServiceName, serviceNames } from "@sandgate/kit/process/service";
-import { openWorkspaceService } from "@sandgate/workspace";
+import { workspaceService } from "@sandgate/workspace";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Client, createClient, expectStatus } from "../conformance/client.ts";
 import { type Operator, openOperator } from "../support/operator.ts";
@@ -121,11 +122,12 @@ describe("upstream_error, when a service fails behind the facade", () => {
     };
 
     /** A service in its own server, on its own port. */
-    async function start(service: ServiceName, open: OpenService): Promise<{ stop(): Promise<void> }> {
+    async function start<Settings>(definition: ServiceDefinition<Settings>): Promise<{ stop(): Promise<void> }> {
+      const service = definition.name;
       const metrics = createMetrics();
       const database = { kind: "sqlite" as const, file: join(folder, `${service}.sqlite`) };
-      const own = { env, service, database, bus, transport: transport(service), keyring, logger, metrics };
-      const running = await open(own);
+      const own = { database, bus, transport: transport(service), keyring, logger, metrics };
+      const running = await definition.open(own, definition.readSettings(env));
       const host = await startServiceHost({
         service,
         verifier: createTokenVerifier({ audience: service, jwks: keys.jwks }),
@@ -144,10 +146,10 @@ describe("upstream_error, when a service fails behind the facade", () => {
       };
     }
 
-    closing.adopt(await start("identity", openIdentityService), (each) => each.stop());
+    closing.adopt(await start(identityService), (each) => each.stop());
     let workspace: { stop(): Promise<void> } | undefined;
     startWorkspace = async () => {
-      workspace = await start("workspace", openWorkspaceService);
+      workspace = await start(workspaceService);
     };
     stopWorkspace = async () => {
       await workspace?.stop();

@@ -1,10 +1,10 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { openNatsBus } from "@sandgate/kit/events/bus.nats";
-import type { NatsDeliveryPolicy } from "@sandgate/kit/events/bus.nats-consumption";
 import { createLogger, type Logger } from "@sandgate/kit/base/logging";
 import { createMetrics, type Metrics } from "@sandgate/kit/base/metrics";
+import { openNatsBus } from "@sandgate/kit/events/bus.nats";
+import type { NatsDeliveryPolicy } from "@sandgate/kit/events/bus.nats-consumption";
 import { openSqlite, type SqliteDatabase } from "@sandgate/kit/storage/sqlite";
 import { eventOf as contractEventOf, policyUnderTest } from "../contract/event-bus.ts";
 import { migrations, type transactions } from "./notes.transactions.ts";

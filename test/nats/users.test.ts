@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { type JetStreamManager, jetstreamManager } from "@nats-io/jetstream";
 import { connect, type NatsConnection } from "@nats-io/transport-node";
-import { serviceNames } from "@sandgate/kit/process/service";
+import { serviceNames } from "@sandgate/kit/base/service-names";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { findNatsServer, startNats, type TestNats } from "../support/nats.ts";
 import { requireServer } from "../support/require.ts";

@@ -1,6 +1,6 @@
-import { messageOf } from "@sandgate/kit/rpc/errors";
-import { stopOnSignal } from "@sandgate/kit/process/host";
+import { messageOf } from "@sandgate/kit/base/domain-error";
 import { createLogger } from "@sandgate/kit/base/logging";
+import { stopOnSignal } from "@sandgate/kit/process/host";
 import { openPlatform, type Platform } from "./platform.ts";
 import { readLocalSettings } from "./settings.ts";
 

@@ -1,19 +1,20 @@
 import { once } from "node:events";
 import { createServer } from "node:net";
 import { openFacade } from "@sandgate/facade";
-import { openIdentityService } from "@sandgate/identity";
-import { openImageRegistryService } from "@sandgate/image-registry";
-import { startAdminServer } from "@sandgate/kit/process/admin";
-import type { EventBus } from "@sandgate/kit/events/bus";
-import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
+import { identityService } from "@sandgate/identity";
+import { imageRegistryService } from "@sandgate/image-registry";
 import { type Dependencies, stateOf } from "@sandgate/kit/base/dependencies";
 import { createLogger, type Logger } from "@sandgate/kit/base/logging";
 import { createMetrics, type Metrics } from "@sandgate/kit/base/metrics";
+import type { ServiceName } from "@sandgate/kit/base/service-names";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { startAdminServer } from "@sandgate/kit/process/admin";
+import type { RunningService, ServiceDefinition, ServiceEnvironment } from "@sandgate/kit/process/service";
+import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
-import type { RunningService, ServiceEnvironment, ServiceName } from "@sandgate/kit/process/service";
-import { openSandboxService } from "@sandgate/sandbox";
-import { openTelemetryService } from "@sandgate/telemetry";
-import { openWorkspaceService } from "@sandgate/workspace";
+import { sandboxService } from "@sandgate/sandbox";
+import { telemetryService } from "@sandgate/telemetry";
+import { workspaceService } from "@sandgate/workspace";
 import { type DataFolder, openDataFolder } from "./data-folder.ts";
 import { openFirstPassword } from "./first-password.ts";
 import type { LocalSettings } from "./settings.ts";
@@ -59,15 +60,14 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
     openBus(settings.events, folder, openLogger("bus"), processMetrics),
   ]);
 
-  async function open<S extends RunningService>(
-    name: ServiceName,
-    openService: (environment: ServiceEnvironment) => Promise<S>,
-  ): Promise<S> {
+  const serviceEnv = firstPassword ? { ...env, SANDGATE_ADMIN_PASSWORD: firstPassword.password } : env;
+  async function open<Settings, Extra>(
+    definition: ServiceDefinition<Settings, Extra>,
+  ): Promise<RunningService & Extra> {
+    const { name } = definition;
     const logger = openLogger(name);
     const metrics = openMetrics();
-    const service = await openService({
-      env: firstPassword ? { ...env, SANDGATE_ADMIN_PASSWORD: firstPassword.password } : env,
-      service: name,
+    const environment: ServiceEnvironment = {
       database:
         settings.database === "sqlite:"
           ? { kind: "sqlite", file: folder.path(`${name}.sqlite`) }
@@ -77,17 +77,18 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
       keyring,
       logger,
       metrics,
-    });
+    };
+    const service = await definition.open(environment, definition.readSettings(serviceEnv));
     network.serve(name, { routes: (router) => service.routes(router), logger, metrics });
     return service;
   }
 
   const [identity, workspace, imageRegistry, sandbox, telemetry] = await Promise.all([
-    open("identity", openIdentityService),
-    open("workspace", openWorkspaceService),
-    open("image-registry", openImageRegistryService),
-    open("sandbox", openSandboxService),
-    open("telemetry", openTelemetryService),
+    open(identityService),
+    open(workspaceService),
+    open(imageRegistryService),
+    open(sandboxService),
+    open(telemetryService),
   ]);
   const services: Record<ServiceName, RunningService> = {
     identity,

@@ -1,7 +1,7 @@
 import { facadeSettings } from "@sandgate/facade";
-import { identitySettings } from "@sandgate/identity";
-import { imageRegistrySettings } from "@sandgate/image-registry";
-import { serviceNames } from "@sandgate/kit/process/service";
+import { identityService, identitySettings } from "@sandgate/identity";
+import { imageRegistryService } from "@sandgate/image-registry";
+import { serviceNames } from "@sandgate/kit/base/service-names";
 import {
   choice,
   defineSettings,
@@ -14,9 +14,9 @@ import {
   secret,
   text,
 } from "@sandgate/kit/base/settings";
-import { sandboxSettings } from "@sandgate/sandbox";
-import { telemetrySettings } from "@sandgate/telemetry";
-import { workspaceSettings } from "@sandgate/workspace";
+import { sandboxService } from "@sandgate/sandbox";
+import { telemetryService } from "@sandgate/telemetry";
+import { workspaceService } from "@sandgate/workspace";
 import { runtimeAddress } from "./runtime-address.ts";
 
 /** The settings of the one-machine launcher, besides those of the facade and the services. */
@@ -58,11 +58,9 @@ export type LocalSettings = SettingValues<typeof localSettings> &
 const all: readonly SettingDefinitions[] = [
   localSettings,
   facadeSettings,
-  identitySettings,
-  workspaceSettings,
-  imageRegistrySettings,
-  sandboxSettings,
-  telemetrySettings,
+  ...[identityService, workspaceService, imageRegistryService, sandboxService, telemetryService].map(
+    ({ settings }) => settings,
+  ),
 ];
 
 /** Every setting of the one-process platform, once each: where several parts read one, as the first of them describes it. */

@@ -1,5 +1,5 @@
 import { type Dependencies, statesOf } from "@sandgate/kit/base/dependencies";
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { App, RouteContext } from "../pipeline/route.ts";
 import type { RouteRules } from "../pipeline/route-rules.ts";
 import { Alive, Ready } from "../schemas.ts";
@@ -9,7 +9,7 @@ const rules: RouteRules = { credential: "none", limit: "uncounted" };
 
 export function addHealthRoutes(
   app: App,
-  { openCalls }: RouteContext,
+  { longLivedRequests }: RouteContext,
   dependencies: () => Promise<Dependencies>,
 ): void {
   app.get(
@@ -30,7 +30,7 @@ export function addHealthRoutes(
       },
     },
     async () => {
-      if (openCalls.draining) throw new DomainError("DRAINING", "The server is shutting down.");
+      if (longLivedRequests.draining) throw new DomainError("DRAINING", "The server is shutting down.");
       return { status: "ready", dependencies: await statesOf(dependencies()) };
     },
   );

@@ -1,4 +1,4 @@
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { codeOf, errorKinds } from "../error-codes.ts";
 
 /** How often an open wait or stream asks whether its caller may still have it. */

@@ -1,9 +1,9 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { RoleName } from "@sandgate/kit/rpc/context";
-import { DomainError } from "@sandgate/kit/rpc/errors";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import { codeOf, validationError } from "../error-codes.ts";
 import type { Authenticator, SignedIn } from "./authentication.ts";
 import { shareAcrossOrigins } from "./cors.ts";
-import { codeOf, validationError } from "../error-codes.ts";
 import type { RateLimits } from "./rate-limits.ts";
 import { signedInOf } from "./request-context.ts";
 import type { RouteRules } from "./route-rules.ts";

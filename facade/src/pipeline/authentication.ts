@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { asFacade, type UserCaller } from "@sandgate/kit/rpc/context";
-import { DomainError } from "@sandgate/kit/rpc/errors";
 import type { Clients } from "./clients.ts";
 import { FreshCache } from "./fresh-cache.ts";
 import { createSessionVerifier } from "./sessions.ts";

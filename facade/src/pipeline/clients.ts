@@ -1,5 +1,5 @@
 import { type Client, createClient, type Transport } from "@connectrpc/connect";
-import type { ServiceName } from "@sandgate/kit/process/service";
+import type { ServiceName } from "@sandgate/kit/base/service-names";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";

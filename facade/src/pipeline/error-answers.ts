@@ -1,6 +1,6 @@
 import { STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";

@@ -4,9 +4,9 @@ import { setTimeout as delay } from "node:timers/promises";
 import { until } from "@sandgate/test/support/until";
 import Fastify from "fastify";
 import { afterEach, expect, it } from "vitest";
+import { apiToken, openTestPlatform, sandboxMessage, workspaceId } from "../test-platform.ts";
 import { createGracefulClose } from "./graceful-shutdown.ts";
 import type { App } from "./route.ts";
-import { apiToken, openTestPlatform, sandboxMessage, workspaceId } from "../test-platform.ts";
 
 const sockets: Socket[] = [];
 afterEach(() => {

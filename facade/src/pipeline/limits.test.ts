@@ -1,6 +1,6 @@
 import { afterEach, expect, it } from "vitest";
-import { createLocalRateLimiter, networkOf } from "./rate-limit.ts";
 import { apiToken, openTestPlatform, type TestPlatform } from "../test-platform.ts";
+import { createLocalRateLimiter, networkOf } from "./rate-limit.ts";
 
 let platform: TestPlatform | undefined;
 afterEach(async () => {

@@ -1,4 +1,4 @@
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { FastifyReply } from "fastify";
 import type { SignedIn } from "./authentication.ts";
 
@@ -6,23 +6,23 @@ import type { SignedIn } from "./authentication.ts";
 const maxPerCredential = 100;
 
 /** A request that stays open for long. */
-export interface OpenCall {
+export interface LongLivedRequest {
   /** Aborted when the client goes away, the server drains or the call is closed. */
   signal: AbortSignal;
   close(): void;
 }
 
 /** The waits and streams that are open. */
-export interface OpenCalls {
+export interface LongLivedRequests {
   /** True once nothing may stay open. */
   readonly draining: boolean;
   /** Throws RATE_LIMITED when the credential has too many open. */
-  open(signedIn: SignedIn, reply: FastifyReply): OpenCall;
+  open(signedIn: SignedIn, reply: FastifyReply): LongLivedRequest;
   /** Ends all that are open and those to come. */
   drain(): void;
 }
 
-export function createOpenCalls(): OpenCalls {
+export function createLongLivedRequests(): LongLivedRequests {
   const counts = new Map<string, number>();
   const open = new Set<AbortController>();
   let draining = false;

@@ -1,4 +1,4 @@
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type { SignedIn } from "./authentication.ts";
 import { networkOf, type RateLimiter, type Standing } from "./rate-limit.ts";

@@ -1,8 +1,8 @@
 import type { IncomingMessage } from "node:http";
 import type { CallOptions } from "@connectrpc/connect";
-import { asFacade, isRequestId, type UserCaller } from "@sandgate/kit/rpc/context";
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
+import { asFacade, isRequestId, type UserCaller } from "@sandgate/kit/rpc/context";
 import type { FastifyRequest } from "fastify";
 import type { SignedIn } from "./authentication.ts";
 

@@ -1,5 +1,5 @@
+import type { Violation } from "@sandgate/kit/base/domain-error";
 import type { RoleName } from "@sandgate/kit/rpc/context";
-import type { Violation } from "@sandgate/kit/rpc/errors";
 import type { FastifyRequest } from "fastify";
 import type { ErrorCode } from "../error-codes.ts";
 

@@ -9,7 +9,7 @@ import type {
 } from "fastify";
 import type { Authenticator } from "./authentication.ts";
 import type { Clients } from "./clients.ts";
-import type { OpenCalls } from "./long-lived-requests.ts";
+import type { LongLivedRequests } from "./long-lived-requests.ts";
 import type { RateLimits } from "./rate-limits.ts";
 import type { WorkspaceScope } from "./workspace-scope.ts";
 
@@ -28,6 +28,6 @@ export interface RouteContext {
   authenticator: Authenticator;
   scope: WorkspaceScope;
   limits: RateLimits;
-  openCalls: OpenCalls;
+  longLivedRequests: LongLivedRequests;
   logger: Logger;
 }

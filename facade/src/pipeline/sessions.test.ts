@@ -1,4 +1,4 @@
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { exportJWK, generateKeyPair, SignJWT } from "jose";
 import { beforeEach, expect, it } from "vitest";
 import { createSessionVerifier, type SessionVerifier } from "./sessions.ts";

@@ -1,4 +1,4 @@
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { GetSigningKeysResponse } from "@sandgate/proto/identity/v1/identity";
 import { createLocalJWKSet, errors, jwtVerify } from "jose";
 import type { SignedIn } from "./authentication.ts";

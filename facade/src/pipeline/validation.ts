@@ -1,4 +1,4 @@
-import type { Violation } from "@sandgate/kit/rpc/errors";
+import type { Violation } from "@sandgate/kit/base/domain-error";
 import { Ajv, type ErrorObject, type ValidateFunction } from "ajv";
 import type { FastifyRequest, FastifySchema } from "fastify";
 import { parseMoment } from "../times.ts";

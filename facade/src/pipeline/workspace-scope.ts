@@ -1,11 +1,11 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { isUuid } from "@sandgate/kit/base/ids";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { asFacade, type RoleName } from "@sandgate/kit/rpc/context";
-import { DomainError } from "@sandgate/kit/rpc/errors";
-import { isUuid } from "@sandgate/kit/base/ids";
+import { toRoleName } from "../mapping.ts";
 import type { SignedIn } from "./authentication.ts";
 import type { Clients } from "./clients.ts";
 import { FreshCache } from "./fresh-cache.ts";
-import { toRoleName } from "../mapping.ts";
 
 interface Membership {
   workspaceExists: boolean;

@@ -1,8 +1,8 @@
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { errorKinds } from "../error-codes.ts";
-import type { OpenApiDocument } from "./openapi.ts";
 import { openTestPlatform, type TestPlatform } from "../test-platform.ts";
+import type { OpenApiDocument } from "./openapi.ts";
 
 let platform: TestPlatform;
 let document: OpenApiDocument;

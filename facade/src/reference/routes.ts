@@ -1,7 +1,7 @@
-import type { OpenApiDocument } from "./openapi.ts";
-import { referencePolicy, renderReference } from "./reference-page.ts";
 import type { App } from "../pipeline/route.ts";
 import type { RouteRules } from "../pipeline/route-rules.ts";
+import type { OpenApiDocument } from "./openapi.ts";
+import { referencePolicy, renderReference } from "./reference-page.ts";
 
 const tags = ["Reference"];
 const rules: RouteRules = { credential: "none" };

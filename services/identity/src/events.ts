@@ -1,6 +1,6 @@
 import type { EventBus } from "@sandgate/kit/events/bus";
-import type { Call } from "@sandgate/kit/rpc/context";
 import { type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
+import type { Call } from "@sandgate/kit/rpc/context";
 import { ApiTokenRevokedSchema, UserCreatedSchema } from "@sandgate/proto/identity/v1/identity_events";
 
 export function userCreated(userId: string, call: Call | undefined): StagedEvent {

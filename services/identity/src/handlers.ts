@@ -1,12 +1,12 @@
 import { create } from "@bufbuild/protobuf";
 import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
 import type { ServiceImpl } from "@connectrpc/connect";
-import type { EventBus } from "@sandgate/kit/events/bus";
-import { callOf, userOf } from "@sandgate/kit/rpc/context";
-import { DomainError, invalid } from "@sandgate/kit/rpc/errors";
-import { type AnswerStore, answerOnce } from "@sandgate/kit/rpc/idempotency";
+import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { isUuid, newId } from "@sandgate/kit/base/ids";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { callOf, userOf } from "@sandgate/kit/rpc/context";
+import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import {
   type ApiToken as ApiTokenMessage,
@@ -16,12 +16,12 @@ import {
 } from "@sandgate/proto/identity/v1/identity";
 import type { Accounts } from "./domain/accounts.ts";
 import { type ApiToken, hintOf, isApiToken, isExpired, newApiToken, type UseLog } from "./domain/api-tokens.ts";
-import { apiTokenRevoked, signalApiTokenRevoked } from "./events.ts";
 import type { Sessions } from "./domain/sign-in.ts";
 import type { SigningKeys } from "./domain/signing-keys.ts";
-import type { IdentityStore } from "./store/store.ts";
 import { hashSecret } from "./domain/tokens.ts";
 import { type User, usernameKey } from "./domain/users.ts";
+import { apiTokenRevoked, signalApiTokenRevoked } from "./events.ts";
+import type { IdentityStore } from "./store/store.ts";
 
 /** What answers the service's calls. */
 export function createHandlers(o: {
@@ -29,7 +29,6 @@ export function createHandlers(o: {
   sessions: Sessions;
   keys: SigningKeys;
   store: IdentityStore;
-  answers: AnswerStore;
   uses: UseLog;
   /** Stores what the log of uses holds. */
   storeUses(): Promise<void>;
@@ -70,13 +69,13 @@ export function createHandlers(o: {
     createApiToken(request, context) {
       const call = callOf(context);
       const user = userOf(call);
-      return answerOnce({
+      return runIdempotent({
         call,
         method: IdentityService.method.createApiToken,
         request,
         keyring,
-        answers: o.answers,
-        async work(claimFor) {
+        store: o.store,
+        async work(recordFor) {
           const createdAt = now();
           const token = newApiToken();
           const record: ApiToken = {
@@ -91,7 +90,7 @@ export function createHandlers(o: {
           };
           if (isExpired(record, createdAt)) throw invalid("expires_at", "must be in the future");
           const response = create(CreateApiTokenResponseSchema, { apiToken: toApiToken(record), token });
-          await store.createApiToken({ ...record, tokenHash: hashSecret(token) }, await claimFor(response));
+          await store.createApiToken({ ...record, tokenHash: hashSecret(token) }, await recordFor(response));
           return response;
         },
       });

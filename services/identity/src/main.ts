@@ -1,11 +1,10 @@
 import { runService } from "@sandgate/kit/process/process";
-import { identitySettings, openIdentityService } from "./service.ts";
+import { identityService } from "./service.ts";
 
 await runService({
-  service: "identity",
-  settings: identitySettings,
-  async open(environment) {
-    const service = await openIdentityService(environment);
+  ...identityService,
+  async open(environment, settings) {
+    const service = await identityService.open(environment, settings);
     const { firstStart } = service;
     if (firstStart) {
       const { username, password } = firstStart;

@@ -3,18 +3,18 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { timestampDate, timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { type Client, createClient } from "@connectrpc/connect";
+import { newId } from "@sandgate/kit/base/ids";
+import { createLogger } from "@sandgate/kit/base/logging";
+import { createMetrics } from "@sandgate/kit/base/metrics";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
 import { asFacade, asService, type UserCaller } from "@sandgate/kit/rpc/context";
-import { newId } from "@sandgate/kit/base/ids";
-import { createLogger } from "@sandgate/kit/base/logging";
-import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { createLocalJWKSet, jwtVerify } from "jose";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { type IdentityRunning, openIdentityService } from "./service.ts";
+import { defineIdentityService } from "./service.ts";
 
 const logger = createLogger({ service: "identity", level: "silent" });
 const password = "correct horse battery";
@@ -26,17 +26,16 @@ let folder: string;
 let now: number;
 let bus: EventBus;
 let network: Awaited<ReturnType<typeof createInMemoryNetwork>>;
-let service: IdentityRunning;
+let service: Awaited<ReturnType<ReturnType<typeof defineIdentityService>["open"]>>;
 let identity: Client<typeof IdentityService>;
 
 async function open(env: NodeJS.ProcessEnv = {}): Promise<void> {
   const metrics = createMetrics();
   bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics });
   network = await createInMemoryNetwork();
-  service = await openIdentityService(
+  const definition = defineIdentityService(() => now);
+  service = await definition.open(
     {
-      env: { SANDGATE_DATA: folder, ...env },
-      service: "identity",
       database: { kind: "sqlite", file: join(folder, "identity.sqlite") },
       bus,
       transport: (name) => network.transport("identity", name),
@@ -44,7 +43,7 @@ async function open(env: NodeJS.ProcessEnv = {}): Promise<void> {
       logger,
       metrics,
     },
-    () => now,
+    definition.readSettings({ SANDGATE_DATA: folder, ...env }),
   );
   network.serve("identity", { routes: service.routes, logger, metrics });
   await service.start();

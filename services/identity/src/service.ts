@@ -1,22 +1,20 @@
 import { join } from "node:path";
 import { stateOf } from "@sandgate/kit/base/dependencies";
-import { type OpenedStore, openStore } from "@sandgate/kit/storage/open-store";
-import { startRelay } from "@sandgate/kit/events/relay";
-import { type Repetition, repeat } from "@sandgate/kit/base/periodic-task";
-import type { RunningService, ServiceEnvironment } from "@sandgate/kit/process/service";
+import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { createAccounts } from "./domain/accounts.ts";
 import { createUseLog } from "./domain/api-tokens.ts";
-import { createHandlers } from "./handlers.ts";
-import { createFileTransport, createMailQueue, createSmtpTransport } from "./mail/mail.ts";
 import { createPasswordHasher } from "./domain/passwords.ts";
 import { cutoffsAt } from "./domain/retention.ts";
-import { readIdentitySettings } from "./settings.ts";
 import { createSessions } from "./domain/sign-in.ts";
 import { openSigningKeys } from "./domain/signing-keys.ts";
+import { createHandlers } from "./handlers.ts";
+import { createFileTransport, createMailQueue, createSmtpTransport } from "./mail/mail.ts";
+import { type IdentitySettings, identitySettings, parseIdentitySettings } from "./settings.ts";
 import type { IdentityStore } from "./store/store.ts";
 
-export { identitySettings } from "./settings.ts";
+export { identitySettings };
 
 /** The audience of session tokens: every facade of the installation. */
 const AUDIENCE = "sandgate";
@@ -27,36 +25,29 @@ const USES_STORED_EVERY_MS = 10_000;
 /** Rows of a kind that one sweep's transaction deletes, so that none holds the writer for long. */
 const SWEEP_SLICE = 200;
 
-export interface IdentityRunning extends RunningService {
+interface IdentityParts extends ServiceParts {
   /** The operator account that this start created with a password of its own making, to be shown once. */
   firstStart?: { username: string; password: string };
 }
 
-/** Opens the service; `now` is the clock of every time-dependent rule. */
-export async function openIdentityService(
-  environment: ServiceEnvironment,
-  now: () => number = Date.now,
-): Promise<IdentityRunning> {
-  const settings = readIdentitySettings(environment.env);
-  const opened = await openStore(environment, {
-    sqlite: () => import("./store/store.sqlite.ts"),
-    mongodb: () => import("./store/store.mongo.ts"),
+/** Defines the service that owns accounts; `now` is the clock of every time-dependent rule. */
+export function defineIdentityService(now: () => number) {
+  return defineService({
+    name: "identity",
+    settings: identitySettings,
+    parseSettings: parseIdentitySettings,
+    stores: { sqlite: () => import("./store/store.sqlite.ts"), mongodb: () => import("./store/store.mongo.ts") },
+    open: (context) => openIdentityService(context, now),
   });
-  try {
-    return await assemble(environment, settings, opened, now);
-  } catch (error) {
-    await opened.close();
-    throw error;
-  }
 }
 
-async function assemble(
-  environment: ServiceEnvironment,
-  settings: ReturnType<typeof readIdentitySettings>,
-  { store, outbox, answers, close }: OpenedStore<IdentityStore>,
+export const identityService = defineIdentityService(Date.now);
+
+async function openIdentityService(
+  context: ServiceContext<IdentitySettings, IdentityStore>,
   now: () => number,
-): Promise<IdentityRunning> {
-  const { bus, keyring, logger } = environment;
+): Promise<IdentityParts> {
+  const { bus, keyring, logger, settings, store } = context;
   const { publicUrl } = settings;
   const hasher = createPasswordHasher();
   const keys = await openSigningKeys({ store, keyring, issuer: publicUrl, audience: AUDIENCE, now });
@@ -70,8 +61,6 @@ async function assemble(
   const sessions = createSessions({ store, hasher, keys, bus, now });
   const uses = createUseLog();
   const inBackground = new Set<Promise<void>>();
-  const repetitions: Repetition[] = [];
-  let relay: { stop(): Promise<void> } | undefined;
 
   async function storeUses(): Promise<void> {
     const noted = uses.take();
@@ -101,33 +90,36 @@ async function assemble(
       router.service(
         IdentityService,
         createHandlers({
-          ...{ accounts, sessions, keys, store, answers },
+          ...{ accounts, sessions, keys, store },
           ...{ uses, storeUses, runInBackground, bus, keyring, now },
         }),
       );
     },
     async start() {
-      relay = startRelay({ outbox, bus, logger, metrics: environment.metrics });
       mails.start();
-      repetitions.push(
-        repeat({ what: "maintain the signing keys", everyMs: MAINTENANCE_EVERY_MS, logger, work: keys.maintain }),
-        repeat({ what: "sweep what has expired", everyMs: SWEEP_EVERY_MS, logger, work: sweep }),
-        repeat({ what: "store when API tokens were used", everyMs: USES_STORED_EVERY_MS, logger, work: storeUses }),
-      );
+      return [
+        startPeriodicTask({
+          what: "maintain the signing keys",
+          everyMs: MAINTENANCE_EVERY_MS,
+          logger,
+          work: keys.maintain,
+        }),
+        startPeriodicTask({ what: "sweep what has expired", everyMs: SWEEP_EVERY_MS, logger, work: sweep }),
+        startPeriodicTask({
+          what: "store when API tokens were used",
+          everyMs: USES_STORED_EVERY_MS,
+          logger,
+          work: storeUses,
+        }),
+        { stop: () => mails.stop() },
+      ];
     },
     async dependencies() {
       return { database: await stateOf(store.hasOperator()), mail: mails.state() };
     },
-    async drain() {
-      await Promise.all(repetitions.map((repetition) => repetition.stop()));
-      await Promise.all(inBackground);
-      await mails.stop();
-      await relay?.stop();
-    },
-    async close() {
+    async flush() {
       await Promise.all(inBackground);
       await storeUses();
-      await close();
     },
   };
 }

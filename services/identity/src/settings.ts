@@ -1,12 +1,4 @@
-import {
-  choice,
-  defineSettings,
-  readSettings,
-  SettingsError,
-  type SettingValues,
-  secret,
-  text,
-} from "@sandgate/kit/base/settings";
+import { choice, defineSettings, SettingsError, type SettingValues, secret, text } from "@sandgate/kit/base/settings";
 import { DEFAULT_OPERATOR_USERNAME, PASSWORD_LENGTH } from "./domain/users.ts";
 
 export const identitySettings = defineSettings({
@@ -34,9 +26,10 @@ export const identitySettings = defineSettings({
   }),
 });
 
+export type IdentitySettings = SettingValues<typeof identitySettings>;
+
 /** Throws a SettingsError for bad ones. The public address comes in its normal form, without a slash at its end. */
-export function readIdentitySettings(env: NodeJS.ProcessEnv): SettingValues<typeof identitySettings> {
-  const settings = readSettings(identitySettings, env);
+export function parseIdentitySettings(settings: IdentitySettings): IdentitySettings {
   checkSmtpUrl(settings.smtpUrl);
   checkAdminPassword(settings.adminPassword);
   return { ...settings, publicUrl: parsePublicUrl(settings.publicUrl) };

@@ -1,5 +1,5 @@
-import type { Call } from "@sandgate/kit/rpc/context";
 import { type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
+import type { Call } from "@sandgate/kit/rpc/context";
 import {
   ImageCreatedSchema,
   ImageDeletedSchema,

@@ -1,4 +1,4 @@
 import { runService } from "@sandgate/kit/process/process";
-import { imageRegistrySettings, openImageRegistryService } from "./service.ts";
+import { imageRegistryService } from "./service.ts";
 
-await runService({ service: "image-registry", open: openImageRegistryService, settings: imageRegistrySettings });
+await runService(imageRegistryService);

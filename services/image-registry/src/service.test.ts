@@ -2,13 +2,13 @@ import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createClient } from "@connectrpc/connect";
-import { openLocalBus } from "@sandgate/kit/events/bus.local";
-import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
-import { asFacade, asService, onBehalfOf } from "@sandgate/kit/rpc/context";
 import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
+import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { stageEvent } from "@sandgate/kit/events/outbox";
+import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
+import { asFacade, asService, onBehalfOf } from "@sandgate/kit/rpc/context";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
@@ -19,7 +19,7 @@ import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test/
 import { requireServer } from "@sandgate/test/support/require";
 import { until } from "@sandgate/test/support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { openImageRegistryService } from "./service.ts";
+import { imageRegistryService } from "./service.ts";
 
 const logger = createLogger({ service: "image-registry", level: "silent" });
 const metrics = createMetrics();
@@ -46,20 +46,22 @@ async function start() {
     },
   });
   const keyring = await openKeyring({ file: join(folder, "keys.json"), create: true });
+  const settings = imageRegistryService.readSettings({
+    SANDGATE_REGISTRY_ALLOW: "127.0.0.0/8",
+    SANDGATE_DEFAULT_IMAGE: "Default=sandgate/default:1,8080",
+  });
   const open = () =>
-    openImageRegistryService({
-      env: {
-        SANDGATE_REGISTRY_ALLOW: "127.0.0.0/8",
-        SANDGATE_DEFAULT_IMAGE: "Default=sandgate/default:1,8080",
+    imageRegistryService.open(
+      {
+        database: { kind: "sqlite", file: join(folder, "image-registry.sqlite") },
+        bus,
+        transport: (callee) => network.transport("image-registry", callee),
+        keyring,
+        logger,
+        metrics,
       },
-      service: "image-registry",
-      database: { kind: "sqlite", file: join(folder, "image-registry.sqlite") },
-      bus,
-      transport: (callee) => network.transport("image-registry", callee),
-      keyring,
-      logger,
-      metrics,
-    });
+      settings,
+    );
   const first = await open();
   network.serve("image-registry", { routes: first.routes, logger, metrics });
   network.serve("workspace", {

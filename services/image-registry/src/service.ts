@@ -1,17 +1,14 @@
 import { create } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
-import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { stateOf } from "@sandgate/kit/base/dependencies";
-import { DomainError, invalid, messageOf } from "@sandgate/kit/rpc/errors";
-import { answerOnce } from "@sandgate/kit/rpc/idempotency";
+import { DomainError, invalid, messageOf } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
-import { type OpenedStore, openStore } from "@sandgate/kit/storage/open-store";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
-import { startRelay } from "@sandgate/kit/events/relay";
-import type { OpenService, ServiceEnvironment } from "@sandgate/kit/process/service";
-import { defineSettings, list, readSettings, SettingsError, text } from "@sandgate/kit/base/settings";
-import { startWorkspacePurges } from "@sandgate/kit/workspaces/workspace-purges";
+import { defineSettings, list, SettingsError, text } from "@sandgate/kit/base/settings";
+import { defineService, type ServiceContext } from "@sandgate/kit/process/service";
+import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import { Role } from "@sandgate/proto/common/v1/access";
 import {
   type AuthorizePullResponse,
@@ -25,17 +22,17 @@ import {
   RegistrySchema,
 } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { type AllowedHosts, readAllowedHosts } from "./upstream/allowed-hosts.ts";
-import { commit } from "./domain/retry-stale.ts";
 import { openCredential, readRegistryUrl, sealPassword, tryCredential } from "./domain/credentials.ts";
-import { imageChanged, stagePurged } from "./events.ts";
-import { createGuardedRequest } from "./upstream/guarded-request.ts";
 import { checkRegistryHost, fullReferenceOf, readChangedImage, readNewImage } from "./domain/images.ts";
-import { createPullAuthorizer, type PullRegistry } from "./upstream/pulls.ts";
 import { parseRegistryUrl } from "./domain/registries.ts";
-import { type Credential, createRegistryClient, type RegistryAddress } from "./upstream/registry-client.ts";
+import { commit } from "./domain/retry-stale.ts";
 import { readSeed } from "./domain/seed.ts";
+import { imageChanged, stagePurged } from "./events.ts";
 import type { ImageRecord, ImageRegistryStore, ImageView, RegistryRecord } from "./store/store.ts";
+import { type AllowedHosts, readAllowedHosts } from "./upstream/allowed-hosts.ts";
+import { createGuardedRequest } from "./upstream/guarded-request.ts";
+import { createPullAuthorizer, type PullRegistry } from "./upstream/pulls.ts";
+import { type Credential, createRegistryClient, type RegistryAddress } from "./upstream/registry-client.ts";
 
 export const imageRegistrySettings = defineSettings({
   allowedHosts: list("SANDGATE_REGISTRY_ALLOW", {
@@ -52,59 +49,45 @@ export const imageRegistrySettings = defineSettings({
 const purgeSlice = 200;
 
 /** Opens the service that owns sandbox images, the global defaults among them, and the credentials of registries. */
-export const openImageRegistryService: OpenService = async (environment) => {
-  const { bus, logger, metrics, env, transport } = environment;
-  const settings = readSettings(imageRegistrySettings, env);
-  const allowed = parseSetting("SANDGATE_REGISTRY_ALLOW", () => readAllowedHosts(settings.allowedHosts));
-  const { defaultImage } = settings;
-  const seed = defaultImage && parseSetting("SANDGATE_DEFAULT_IMAGE", () => readSeed(defaultImage, allowed));
-
-  const opened = await openStore(environment, {
-    sqlite: () => import("./store/store.sqlite.ts"),
-    mongodb: () => import("./store/store.mongo.ts"),
-  });
-  const { store } = opened;
-  const relay = startRelay({ outbox: opened.outbox, bus, logger, metrics });
-  let purges: Awaited<ReturnType<typeof startWorkspacePurges>> | undefined;
-
-  return {
-    routes(router) {
-      router.service(ImageRegistryService, createHandlers(environment, opened, allowed));
-    },
-    async start() {
-      if (seed) {
-        const image = newImage(seed, "");
-        await store.seedDefaultImage(image, [imageChanged("created", image)]);
-      }
-      purges = await startWorkspacePurges({
-        service: "image-registry",
+export const imageRegistryService = defineService({
+  name: "image-registry",
+  settings: imageRegistrySettings,
+  parseSettings({ allowedHosts, defaultImage }) {
+    const allowed = parseSetting("SANDGATE_REGISTRY_ALLOW", () => readAllowedHosts(allowedHosts));
+    const seed = defaultImage && parseSetting("SANDGATE_DEFAULT_IMAGE", () => readSeed(defaultImage, allowed));
+    return { allowed, seed };
+  },
+  stores: { sqlite: () => import("./store/store.sqlite.ts"), mongodb: () => import("./store/store.mongo.ts") },
+  open(context) {
+    const { store, settings } = context;
+    return {
+      routes(router) {
+        router.service(ImageRegistryService, createHandlers(context, settings.allowed));
+      },
+      async start() {
+        if (settings.seed) {
+          const image = newImage(settings.seed, "");
+          await store.seedDefaultImage(image, [imageChanged("created", image)]);
+        }
+        return [];
+      },
+      purge: {
         store,
-        bus,
-        workspaces: createClient(WorkspaceService, transport("workspace")),
+        stagePurged,
         async purge(workspaceId, signal) {
           while (!(await store.purgeSlice(workspaceId, purgeSlice))) if (signal.aborted) return false;
           return true;
         },
-        stagePurged,
-        logger,
-      });
-    },
-    async dependencies() {
-      return { database: await stateOf(store.listOpenPurges()) };
-    },
-    async drain() {
-      await purges?.stop();
-    },
-    async close() {
-      await relay.stop();
-      await opened.close();
-    },
-  };
-};
+      },
+      async dependencies() {
+        return { database: await stateOf(store.listOpenPurges()) };
+      },
+    };
+  },
+});
 
 function createHandlers(
-  { keyring, transport }: ServiceEnvironment,
-  { store, answers }: OpenedStore<ImageRegistryStore>,
+  { store, keyring, transport }: ServiceContext<unknown, ImageRegistryStore>,
   allowed: AllowedHosts,
 ): ServiceImpl<typeof ImageRegistryService> {
   const client = createRegistryClient(createGuardedRequest(allowed), allowed);
@@ -163,13 +146,13 @@ function createHandlers(
     async createImage(request, context) {
       const call = callOf(context);
       const workspaceId = workspaceOf(call);
-      return answerOnce({
+      return runIdempotent({
         call,
         method: ImageRegistryService.method.createImage,
         request,
         keyring,
-        answers,
-        async work(claimFor) {
+        store,
+        async work(recordFor) {
           const fields = readNewImage(request, allowed);
           if (request.isDefault && !userOf(call).operator) {
             throw new DomainError("FORBIDDEN", "Only an operator may make a global default image.", {
@@ -187,7 +170,7 @@ function createHandlers(
               image,
               registry && versionOf(registry),
               events,
-              await claimFor(response),
+              await recordFor(response),
             );
             if (outcome === "deleted") throw workspaceDeleted();
             return outcome === "done" ? response : undefined;
@@ -240,13 +223,13 @@ function createHandlers(
     async createRegistry(request, context) {
       const call = callOf(context);
       const workspaceId = workspaceOf(call);
-      return answerOnce({
+      return runIdempotent({
         call,
         method: ImageRegistryService.method.createRegistry,
         request,
         keyring,
-        answers,
-        async work(claimFor) {
+        store,
+        async work(recordFor) {
           const { name, url, username, password } = request;
           const address = readRegistryUrl(url, allowed);
           await tryCredentialFor(call, address, { username, password });
@@ -264,7 +247,7 @@ function createHandlers(
             version: 1,
           };
           const response = create(CreateRegistryResponseSchema, { registry: toRegistry(registry) });
-          const outcome = await store.createRegistry(registry, await claimFor(response));
+          const outcome = await store.createRegistry(registry, await recordFor(response));
           if (outcome === "deleted") throw workspaceDeleted();
           if (outcome === "name_taken") throw nameTaken(name);
           return response;

@@ -1,4 +1,4 @@
 import { runService } from "@sandgate/kit/process/process";
-import { openSandboxService, sandboxSettings } from "./service.ts";
+import { sandboxService } from "./service.ts";
 
-await runService({ service: "sandbox", open: openSandboxService, settings: sandboxSettings });
+await runService(sandboxService);

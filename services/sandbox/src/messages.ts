@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
-import { invalid } from "@sandgate/kit/rpc/errors";
+import { invalid } from "@sandgate/kit/base/domain-error";
 import {
   type Sandbox as SandboxMessage,
   SandboxSchema,

@@ -1,19 +1,16 @@
 import { type ConnectRouter, createClient, type HandlerContext } from "@connectrpc/connect";
-import { asService, callOf, onBehalfOf, userOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { stateOf } from "@sandgate/kit/base/dependencies";
-import { DomainError } from "@sandgate/kit/rpc/errors";
-import { answerOnce } from "@sandgate/kit/rpc/idempotency";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { counter, gauge, histogram } from "@sandgate/kit/base/metrics";
-import { openStore } from "@sandgate/kit/storage/open-store";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
-import { startRelay } from "@sandgate/kit/events/relay";
-import { type Repetition, repeat } from "@sandgate/kit/base/periodic-task";
-import type { RunningService, ServiceEnvironment } from "@sandgate/kit/process/service";
-import { readSettings, SettingsError, type SettingValues } from "@sandgate/kit/base/settings";
+import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { SettingsError, type SettingValues } from "@sandgate/kit/base/settings";
+import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { openShards } from "@sandgate/kit/process/shards";
-import { startWorkspacePurges } from "@sandgate/kit/workspaces/workspace-purges";
+import { asService, callOf, onBehalfOf, userOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import { ImageRegistryService, type ResolvedImage } from "@sandgate/proto/imageregistry/v1/image_registry";
 import {
   type ListSandboxesRequest,
@@ -23,16 +20,16 @@ import {
   type WaitSandboxesRequest,
 } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
-import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { createChanges } from "./reconcile/changes.ts";
+import { checkName, makeUpName } from "./domain/names.ts";
+import { acceptSandbox, beginStop, type ImageSnapshot, isLive, type Sandbox } from "./domain/sandbox.ts";
 import { stageProvisioned, stagePurged } from "./events.ts";
 import { toMessage, toStates } from "./messages.ts";
-import { checkName, makeUpName } from "./domain/names.ts";
+import { createChanges } from "./reconcile/changes.ts";
 import { createReconciler } from "./reconcile/reconciler.ts";
 import type { Runtime } from "./reconcile/runtime.ts";
-import { acceptSandbox, beginStop, type ImageSnapshot, isLive, type Sandbox } from "./domain/sandbox.ts";
-import { sandboxSettings } from "./settings.ts";
 import { waitUntilSettled } from "./reconcile/waits.ts";
+import { sandboxSettings } from "./settings.ts";
+import type { SandboxStore } from "./store/store.ts";
 
 export { sandboxSettings } from "./settings.ts";
 
@@ -42,21 +39,25 @@ const dayMs = 24 * hourMs;
 const drainSeconds = 30;
 const slice = 100;
 
-export async function openSandboxService(environment: ServiceEnvironment): Promise<RunningService> {
-  const { bus, keyring, logger, metrics } = environment;
-  const settings = readSettings(sandboxSettings, environment.env);
-  const store = await openStore(environment, {
-    sqlite: () => import("./store/store.sqlite.ts"),
-    mongodb: () => import("./store/store.mongo.ts"),
-  });
+/** The service that runs sandboxes. */
+export const sandboxService = defineService({
+  name: "sandbox",
+  settings: sandboxSettings,
+  stores: { sqlite: () => import("./store/store.sqlite.ts"), mongodb: () => import("./store/store.mongo.ts") },
+  open: openSandboxService,
+});
+
+async function openSandboxService(
+  context: ServiceContext<SettingValues<typeof sandboxSettings>, SandboxStore>,
+): Promise<ServiceParts> {
+  const { bus, keyring, logger, metrics, settings, store } = context;
   const installationId = await store.installationId();
-  const images = createClient(ImageRegistryService, environment.transport("image-registry"));
-  const telemetry = createClient(TelemetryService, environment.transport("telemetry"));
-  const workspaces = createClient(WorkspaceService, environment.transport("workspace"));
+  const images = createClient(ImageRegistryService, context.transport("image-registry"));
+  const telemetry = createClient(TelemetryService, context.transport("telemetry"));
   const changes = createChanges(bus);
   const quota = { maxSandboxes: settings.maxSandboxes, maxMemoryMb: settings.maxMemoryMb };
   const draining = new AbortController();
-  const shards = openShards(environment, store.leases);
+  const shards = openShards(context);
 
   gauge(metrics, {
     name: "sandgate_sandboxes",
@@ -129,13 +130,13 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
     const call = callOf(context);
     checkName(request.name);
     let sandboxId = "";
-    const response = await answerOnce({
+    const response = await runIdempotent({
       call,
       method: SandboxService.method.provisionSandbox,
       request,
       keyring,
-      answers: store.answers,
-      async work(claimFor) {
+      store,
+      async work(recordFor) {
         const trouble = reconciler.trouble();
         if (trouble?.reason === "ISOLATION_UNAVAILABLE") {
           throw new DomainError("PROVISIONING_FAILED", "Sandboxes can't be isolated on this host.", {
@@ -159,7 +160,7 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
           $typeName: "sandgate.sandbox.v1.ProvisionSandboxResponse",
           sandbox: toMessage(sandbox),
         };
-        await store.create(sandbox, quota, [stageProvisioned(sandbox, call)], await claimFor(answer));
+        await store.create(sandbox, quota, [stageProvisioned(sandbox, call)], await recordFor(answer));
         sandboxId = sandbox.id;
         return answer;
       },
@@ -235,8 +236,6 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
     return true;
   }
 
-  let background: (Repetition | { stop(): Promise<void> })[] = [];
-
   return {
     routes(router: ConnectRouter) {
       router.service(SandboxService, {
@@ -255,14 +254,15 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
       });
     },
     async start() {
-      background = [
-        startRelay({ outbox: store.outbox, bus, logger, metrics }),
-        await startWorkspacePurges({
-          ...{ service: "sandbox", store, bus, workspaces, logger },
-          purge: purgeWorkspace,
-          stagePurged,
-        }),
-        repeat({
+      await reconciler.start();
+      return [
+        {
+          async stop() {
+            await reconciler.stop();
+            await shards.stop();
+          },
+        },
+        startPeriodicTask({
           what: "delete old sandbox records",
           everyMs: hourMs,
           logger,
@@ -272,17 +272,12 @@ export async function openSandboxService(environment: ServiceEnvironment): Promi
           },
         }),
       ];
-      await reconciler.start();
     },
+    purge: { store, purge: purgeWorkspace, stagePurged },
     async dependencies() {
       return { database: await stateOf(store.listOpenPurges()), runtime: reconciler.trouble()?.message ?? "ok" };
     },
-    async drain() {
-      draining.abort();
-      await reconciler.stop();
-      await Promise.all([shards.stop(), ...background.map((work) => work.stop())]);
-    },
-    close: () => store.close(),
+    endWaits: () => draining.abort(),
   };
 }
 

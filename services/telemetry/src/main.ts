@@ -1,4 +1,4 @@
 import { runService } from "@sandgate/kit/process/process";
-import { openTelemetryService, telemetrySettings } from "./service.ts";
+import { telemetryService } from "./service.ts";
 
-await runService({ service: "telemetry", open: openTelemetryService, settings: telemetrySettings });
+await runService(telemetryService);

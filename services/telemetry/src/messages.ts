@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { invalid } from "@sandgate/kit/rpc/errors";
+import { invalid } from "@sandgate/kit/base/domain-error";
 import {
   type IngestTelemetryRequest,
   type LogEntry,

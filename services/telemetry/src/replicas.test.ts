@@ -1,12 +1,12 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { EventBus } from "@sandgate/kit/events/bus";
-import { openLocalBus } from "@sandgate/kit/events/bus.local";
-import { asFacade, asService } from "@sandgate/kit/rpc/context";
 import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { openLocalBus } from "@sandgate/kit/events/bus.local";
+import { asFacade, asService } from "@sandgate/kit/rpc/context";
 import {
   buildImage,
   engineAddress,

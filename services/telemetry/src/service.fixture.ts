@@ -1,14 +1,15 @@
 import { type Client, createClient } from "@connectrpc/connect";
-import type { EventBus } from "@sandgate/kit/events/bus";
-import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createMetrics, type Metrics } from "@sandgate/kit/base/metrics";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import type { RunningService } from "@sandgate/kit/process/service";
+import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
+import type { DatabaseTarget } from "@sandgate/kit/storage/open-store";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
-import type { DatabaseTarget, RunningService } from "@sandgate/kit/process/service";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { openTelemetryService } from "./service.ts";
+import { telemetryService } from "./service.ts";
 
 /** A started service between small ones: sandbox knows the installation, to workspace every workspace exists. */
 export interface TestService {
@@ -44,16 +45,17 @@ export async function openTestService(o: {
     logger,
     metrics,
   });
-  const service = await openTelemetryService({
-    env: { SANDGATE_RUNTIME: o.runtime },
-    service: "telemetry",
-    database: o.database,
-    bus,
-    transport: (name) => network.transport("telemetry", name),
-    keyring: await openKeyring({ file: o.keysFile, create: true }),
-    logger,
-    metrics,
-  });
+  const service = await telemetryService.open(
+    {
+      database: o.database,
+      bus,
+      transport: (name) => network.transport("telemetry", name),
+      keyring: await openKeyring({ file: o.keysFile, create: true }),
+      logger,
+      metrics,
+    },
+    telemetryService.readSettings({ SANDGATE_RUNTIME: o.runtime }),
+  );
   network.serve("telemetry", { routes: service.routes, logger, metrics });
   await service.start();
   const clientOf = (caller: string) => createClient(TelemetryService, network.transport(caller, "telemetry"));

@@ -1,18 +1,16 @@
 import { create } from "@bufbuild/protobuf";
 import { type ConnectRouter, createClient, type HandlerContext } from "@connectrpc/connect";
 import { untilAborted } from "@sandgate/kit/base/abort";
-import { asService, callOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { stateOf } from "@sandgate/kit/base/dependencies";
-import { DomainError, invalid, messageOf } from "@sandgate/kit/rpc/errors";
+import { DomainError, invalid, messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { counter } from "@sandgate/kit/base/metrics";
-import { openStore } from "@sandgate/kit/storage/open-store";
-import { startRelay } from "@sandgate/kit/events/relay";
-import { type Repetition, repeat } from "@sandgate/kit/base/periodic-task";
-import type { RunningService, ServiceEnvironment } from "@sandgate/kit/process/service";
-import { readSettings, SettingsError } from "@sandgate/kit/base/settings";
+import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import type { SettingValues } from "@sandgate/kit/base/settings";
+import { SettingsError } from "@sandgate/kit/base/settings";
+import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { openShards } from "@sandgate/kit/process/shards";
-import { startWorkspacePurges } from "@sandgate/kit/workspaces/workspace-purges";
+import { asService, callOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import {
   type AwaitDrainedRequest,
@@ -22,18 +20,17 @@ import {
   TailTelemetryResponseSchema,
   TelemetryService,
 } from "@sandgate/proto/telemetry/v1/telemetry";
-import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { type Collector, startCollector } from "./collect/collector.ts";
-import { awaitDrained, lookTopic } from "./collect/log-drain.ts";
 import type { Engine } from "./collect/container-source.ts";
+import { awaitDrained, lookTopic } from "./collect/log-drain.ts";
 import { stagePurged } from "./events.ts";
 import { toBatch, toLogEntry, toMetricPoint, toStreamName } from "./messages.ts";
 import { queryLogs, queryMetrics } from "./query/queries.ts";
-import { fromMillis, fromTimestamp } from "./store/rows.ts";
-import { telemetrySettings } from "./settings.ts";
-import type { TelemetryStore } from "./store/store.ts";
 import { topicOf } from "./query/stored-watch.ts";
 import { tailRows } from "./query/tails.ts";
+import { telemetrySettings } from "./settings.ts";
+import { fromMillis, fromTimestamp } from "./store/rows.ts";
+import type { TelemetryStore } from "./store/store.ts";
 
 export { telemetrySettings } from "./settings.ts";
 
@@ -51,23 +48,26 @@ interface Collecting {
   stop(): Promise<void>;
 }
 
-export async function openTelemetryService(environment: ServiceEnvironment): Promise<RunningService> {
-  const { bus, logger, metrics } = environment;
-  const settings = readSettings(telemetrySettings, environment.env);
+/** The service that collects, keeps and tells what sandboxes log and use. */
+export const telemetryService = defineService({
+  name: "telemetry",
+  settings: telemetrySettings,
+  stores: { sqlite: () => import("./store/store.sqlite.ts"), mongodb: () => import("./store/store.mongo.ts") },
+  open: openTelemetryService,
+});
+
+async function openTelemetryService(
+  context: ServiceContext<SettingValues<typeof telemetrySettings>, TelemetryStore>,
+): Promise<ServiceParts> {
+  const { bus, logger, metrics, settings, store } = context;
   const openEngine = await chooseEngine(settings.runtime, logger);
-  const store = await openStore<TelemetryStore>(environment, {
-    sqlite: () => import("./store/store.sqlite.ts"),
-    mongodb: () => import("./store/store.mongo.ts"),
-  });
-  const sandboxes = createClient(SandboxService, environment.transport("sandbox"));
-  const workspaces = createClient(WorkspaceService, environment.transport("workspace"));
-  const ingest = createClient(TelemetryService, environment.transport("telemetry"));
+  const sandboxes = createClient(SandboxService, context.transport("sandbox"));
+  const ingest = createClient(TelemetryService, context.transport("telemetry"));
   const draining = new AbortController();
   let collecting: Collecting | undefined;
   const begun = Promise.withResolvers<Collecting>();
   /** Why nothing is collected yet, once that is known. */
   let trouble = "ok";
-  let closing: (() => Promise<void>)[] = [];
 
   const stored = counter(metrics, {
     name: "sandgate_telemetry_stored_batches_total",
@@ -156,8 +156,8 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
   }
 
   /** Runs once the sandbox service tells the installation's id. */
-  function startCollecting(): Repetition {
-    return repeat({
+  function startCollecting(): PeriodicTask {
+    return startPeriodicTask({
       what: "start collecting telemetry",
       everyMs: startRetryMs,
       logger,
@@ -170,7 +170,7 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
             throw error;
           });
         const engine = openEngine(installationId);
-        const shards = openShards(environment, store.leases);
+        const shards = openShards(context);
         const collector = startCollector({ engine, client: ingest, shards, logger, metrics });
         const unwatch = bus.watch(lookTopic, (_topic, sandboxId) => collector.look(sandboxId));
         collecting = {
@@ -193,20 +193,7 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
       router.service(TelemetryService, { ingestTelemetry, queryTelemetry, tailTelemetry, awaitDrained: answerDrained });
     },
     async start() {
-      const relay = startRelay({ outbox: store.outbox, bus, logger, metrics });
-      const purges = await startWorkspacePurges({
-        service: "telemetry",
-        store,
-        bus,
-        workspaces,
-        logger,
-        async purge(workspaceId, signal) {
-          while (await store.purgeSlice(workspaceId)) if (signal.aborted) return false;
-          return true;
-        },
-        stagePurged,
-      });
-      const sweep = repeat({
+      const sweep = startPeriodicTask({
         what: "sweep expired logs and samples",
         everyMs: hourMs,
         logger,
@@ -216,20 +203,28 @@ export async function openTelemetryService(environment: ServiceEnvironment): Pro
         },
       });
       const starting = startCollecting();
-      closing = [() => starting.stop(), () => sweep.stop(), () => purges.stop(), () => relay.stop()];
+      return [
+        sweep,
+        {
+          async stop() {
+            await starting.stop();
+            await collecting?.stop();
+          },
+        },
+      ];
+    },
+    purge: {
+      store,
+      stagePurged,
+      async purge(workspaceId, signal) {
+        while (await store.purgeSlice(workspaceId)) if (signal.aborted) return false;
+        return true;
+      },
     },
     async dependencies() {
       return { database: await stateOf(store.listOpenPurges()), runtime: collecting?.collector.state() ?? trouble };
     },
-    async drain() {
-      draining.abort(new DomainError("DRAINING", "telemetry is shutting down."));
-      const [starting, ...others] = closing;
-      closing = [];
-      await starting?.();
-      await collecting?.stop();
-      await Promise.all(others.map((stop) => stop()));
-    },
-    close: () => store.close(),
+    endWaits: () => draining.abort(new DomainError("DRAINING", "telemetry is shutting down.")),
   };
 }
 

@@ -1,8 +1,8 @@
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { Role } from "@sandgate/proto/common/v1/access";
-import { commit } from "./domain/retry-stale.ts";
 import { deleteWorkspace } from "./domain/deletions.ts";
+import { commit } from "./domain/retry-stale.ts";
 import { memberRemoved, signalMembership } from "./events.ts";
 import type { WorkspaceStore } from "./store/store.ts";
 

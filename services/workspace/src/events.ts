@@ -1,7 +1,7 @@
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import type { Call } from "@sandgate/kit/rpc/context";
 import { type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
+import type { Call } from "@sandgate/kit/rpc/context";
 import {
   MemberAddedSchema,
   MemberRemovedSchema,

@@ -1,4 +1,4 @@
 import { runService } from "@sandgate/kit/process/process";
-import { openWorkspaceService, workspaceSettings } from "./service.ts";
+import { workspaceService } from "./service.ts";
 
-await runService({ service: "workspace", open: openWorkspaceService, settings: workspaceSettings });
+await runService(workspaceService);

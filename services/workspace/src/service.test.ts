@@ -2,13 +2,13 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createClient } from "@connectrpc/connect";
-import { openLocalBus } from "@sandgate/kit/events/bus.local";
-import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
-import { asFacade, asService, type RoleName } from "@sandgate/kit/rpc/context";
 import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
+import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { stageEvent } from "@sandgate/kit/events/outbox";
+import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
+import { asFacade, asService, type RoleName } from "@sandgate/kit/rpc/context";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
@@ -17,7 +17,7 @@ import { WorkspacePurgedSchema } from "@sandgate/proto/imageregistry/v1/image_re
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { until } from "@sandgate/test/support/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { openWorkspaceService } from "./service.ts";
+import { workspaceService } from "./service.ts";
 
 const logger = createLogger({ service: "workspace", level: "silent" });
 const metrics = createMetrics();
@@ -28,16 +28,17 @@ async function start() {
   const folder = await mkdtemp(join(tmpdir(), "sandgate-workspace-"));
   const network = await createInMemoryNetwork();
   const bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics });
-  const service = await openWorkspaceService({
-    env: {},
-    service: "workspace",
-    database: { kind: "sqlite", file: join(folder, "workspace.sqlite") },
-    bus,
-    transport: (callee) => network.transport("workspace", callee),
-    keyring: await openKeyring({ file: join(folder, "keys.json"), create: true }),
-    logger,
-    metrics,
-  });
+  const service = await workspaceService.open(
+    {
+      database: { kind: "sqlite", file: join(folder, "workspace.sqlite") },
+      bus,
+      transport: (callee) => network.transport("workspace", callee),
+      keyring: await openKeyring({ file: join(folder, "keys.json"), create: true }),
+      logger,
+      metrics,
+    },
+    {},
+  );
   network.serve("workspace", { routes: service.routes, logger, metrics });
   network.serve("identity", {
     logger,

@@ -1,16 +1,13 @@
 import { create } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
-import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { stateOf } from "@sandgate/kit/base/dependencies";
-import { DomainError } from "@sandgate/kit/rpc/errors";
-import { answerOnce } from "@sandgate/kit/rpc/idempotency";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
-import { type OpenedStore, openStore } from "@sandgate/kit/storage/open-store";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
-import { startRelay } from "@sandgate/kit/events/relay";
-import type { OpenService, ServiceEnvironment } from "@sandgate/kit/process/service";
-import { defineSettings } from "@sandgate/kit/base/settings";
+import { defineService, type ServiceContext } from "@sandgate/kit/process/service";
+import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import {
@@ -23,54 +20,38 @@ import {
   WorkspaceSchema,
   WorkspaceService,
 } from "@sandgate/proto/workspace/v1/workspace";
-import { commit } from "./domain/retry-stale.ts";
 import { consumeEvents } from "./consumers.ts";
 import { deleteWorkspace, startDeletions } from "./domain/deletions.ts";
-import { memberAdded, memberRemoved, signalMembership, workspaceCreated } from "./events.ts";
 import { checkAdd, checkMayAdd, checkRemoval, checkRoleChange, type Standing } from "./domain/members.ts";
+import { commit } from "./domain/retry-stale.ts";
 import { requireRole } from "./domain/roles.ts";
+import { memberAdded, memberRemoved, signalMembership, workspaceCreated } from "./events.ts";
 import type { MemberRecord, MemberView, WorkspaceRecord, WorkspaceStore, WorkspaceView } from "./store/store.ts";
 
-/** This service has no settings of its own. */
-export const workspaceSettings = defineSettings({});
+type Context = ServiceContext<unknown, WorkspaceStore>;
 
-/** Opens the service that owns workspaces, their members and roles. */
-export const openWorkspaceService: OpenService = async (environment) => {
-  const { bus, logger, metrics } = environment;
-  const opened = await openStore(environment, {
-    sqlite: () => import("./store/store.sqlite.ts"),
-    mongodb: () => import("./store/store.mongo.ts"),
-  });
-  const relay = startRelay({ outbox: opened.outbox, bus, logger, metrics });
-  const { store } = opened;
-  let consumption: Awaited<ReturnType<typeof consumeEvents>> | undefined;
-  let deletions: ReturnType<typeof startDeletions> | undefined;
+/** The service that owns workspaces, their members and roles. It has no settings of its own. */
+export const workspaceService = defineService({
+  name: "workspace",
+  settings: {},
+  stores: { sqlite: () => import("./store/store.sqlite.ts"), mongodb: () => import("./store/store.mongo.ts") },
+  open(context) {
+    const { store, bus, logger, metrics } = context;
+    return {
+      routes(router) {
+        router.service(WorkspaceService, createHandlers(context));
+      },
+      async start() {
+        return [await consumeEvents({ bus, store }), startDeletions({ store, logger, metrics })];
+      },
+      async dependencies() {
+        return { database: await stateOf(store.oldestOpenDeletion()) };
+      },
+    };
+  },
+});
 
-  return {
-    routes(router) {
-      router.service(WorkspaceService, createHandlers(environment, opened));
-    },
-    async start() {
-      consumption = await consumeEvents({ bus, store });
-      deletions = startDeletions({ store, logger, metrics });
-    },
-    async dependencies() {
-      return { database: await stateOf(store.oldestOpenDeletion()) };
-    },
-    async drain() {
-      await Promise.all([consumption?.stop(), deletions?.stop()]);
-    },
-    async close() {
-      await relay.stop();
-      await opened.close();
-    },
-  };
-};
-
-function createHandlers(
-  { bus, keyring, transport }: ServiceEnvironment,
-  { store, answers }: OpenedStore<WorkspaceStore>,
-): ServiceImpl<typeof WorkspaceService> {
+function createHandlers({ store, bus, keyring, transport }: Context): ServiceImpl<typeof WorkspaceService> {
   const identity = createClient(IdentityService, transport("identity"));
 
   /** The workspace of the call as its user sees it now. */
@@ -99,19 +80,19 @@ function createHandlers(
     async createWorkspace(request, context) {
       const call = callOf(context);
       const userId = userOf(call).id;
-      return answerOnce({
+      return runIdempotent({
         call,
         method: WorkspaceService.method.createWorkspace,
         request,
         keyring,
-        answers,
-        async work(claimFor) {
+        store,
+        async work(recordFor) {
           const workspace = newWorkspace(request.name);
           const response = create(CreateWorkspaceResponseSchema, {
             workspace: toWorkspace({ ...workspace, role: Role.OWNER }),
           });
           const events = [workspaceCreated(call, workspace, userId)];
-          const outcome = await store.createWorkspace(workspace, userId, events, await claimFor(response));
+          const outcome = await store.createWorkspace(workspace, userId, events, await recordFor(response));
           if (outcome === "departed") throw new DomainError("INVALID_TOKEN", "This account has been deleted.");
           return response;
         },
@@ -170,13 +151,13 @@ function createHandlers(
 
     async addMember(request, context) {
       const call = callOf(context);
-      return answerOnce({
+      return runIdempotent({
         call,
         method: WorkspaceService.method.addMember,
         request,
         keyring,
-        answers,
-        async work(claimFor) {
+        store,
+        async work(recordFor) {
           // Who may not add anybody is told so before whether there is such a user.
           checkMayAdd((await viewOf(call)).role, request.role);
           const { users } = await identity.batchGetUsers({ usernames: [request.username] }, onBehalfOf(call));
@@ -193,7 +174,7 @@ function createHandlers(
             const member: MemberRecord = { userId: user.id, role: request.role, joinedAt: new Date() };
             const response = create(AddMemberResponseSchema, { member: toMember(member, user.username) });
             const events = [memberAdded(call, id, version + 1, member)];
-            const outcome = await store.addMember(id, version, member, events, await claimFor(response));
+            const outcome = await store.addMember(id, version, member, events, await recordFor(response));
             if (outcome === "done") signalMembership(bus, id, user.id);
             return { outcome, value: response };
           });

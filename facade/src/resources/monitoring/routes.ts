@@ -1,12 +1,12 @@
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 import { setTimeout } from "node:timers/promises";
-import { DomainError, type Violation } from "@sandgate/kit/rpc/errors";
+import { DomainError, type Violation } from "@sandgate/kit/base/domain-error";
 import type { TailTelemetryResponse } from "@sandgate/proto/telemetry/v1/telemetry";
 import type { FastifyReply, FastifyRequest } from "fastify";
+import { fromStreamName, present, toLogEntry, toMetricPoint } from "../../mapping.ts";
 import { watchAccess } from "../../pipeline/access-watch.ts";
 import { enterWorkspace } from "../../pipeline/admission.ts";
-import { fromStreamName, present, toLogEntry, toMetricPoint } from "../../mapping.ts";
 import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
 import type { RouteRules } from "../../pipeline/route-rules.ts";
@@ -92,7 +92,7 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
       const { id } = await findSandbox(request, request.params.sandbox_id);
       if (request.method === "HEAD") return reply.headers(streamHeaders).send("");
       const position = request.headers["last-event-id"] ?? "";
-      const call = context.openCalls.open(signedInOf(request), reply);
+      const call = context.longLivedRequests.open(signedInOf(request), reply);
       const checkAccess = async () => {
         request.signedIn = await authenticator.authenticate(request.headers.authorization, request.id);
         await enterWorkspace(scope, streamRules, request);

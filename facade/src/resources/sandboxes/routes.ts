@@ -1,8 +1,8 @@
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type Sandbox as SandboxMessage, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
+import { fromStateNames, present, toSandbox } from "../../mapping.ts";
 import { watchAccess } from "../../pipeline/access-watch.ts";
 import { enterWorkspace } from "../../pipeline/admission.ts";
-import { fromStateNames, present, toSandbox } from "../../mapping.ts";
 import { callFor, opaqueId, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
 import type { RouteRules } from "../../pipeline/route-rules.ts";
@@ -25,7 +25,7 @@ const waitGraceMs = 5_000;
 
 const noSuchImage = () => new DomainError("IMAGE_NOT_FOUND", "The workspace has no such image.");
 
-export function addSandboxRoutes(app: App, { clients, authenticator, scope, openCalls }: RouteContext): void {
+export function addSandboxRoutes(app: App, { clients, authenticator, scope, longLivedRequests }: RouteContext): void {
   const { sandbox } = clients;
   app.post(
     "/sandboxes/provision",
@@ -75,7 +75,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, open
     },
     async (request, reply) => {
       const { sandbox_id, timeout_seconds: timeoutSeconds = defaultWaitSeconds } = request.body;
-      const wait = openCalls.open(signedInOf(request), reply);
+      const wait = longLivedRequests.open(signedInOf(request), reply);
       const checkAccess = async () => {
         await authenticator.confirm(signedInOf(request), request.headers.authorization, request.id);
         await enterWorkspace(scope, waitRules, request);
@@ -95,7 +95,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, open
         return toSandbox(requireReady(present(sandboxes[0])));
       } catch (error) {
         if (refusal) throw refusal;
-        if (openCalls.draining && wait.signal.aborted) {
+        if (longLivedRequests.draining && wait.signal.aborted) {
           throw new DomainError("SANDBOX_NOT_READY", "The server is shutting down and ended the wait.", {
             cause: error,
             hint: "Wait again; another server takes over.",

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
+import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { callOf } from "@sandgate/kit/rpc/context";
-import { DomainError, invalid } from "@sandgate/kit/rpc/errors";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { ListSandboxesRequest, ProvisionSandboxRequest } from "@sandgate/proto/sandbox/v1/sandbox";
 import { SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";

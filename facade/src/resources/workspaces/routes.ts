@@ -1,6 +1,6 @@
-import { DomainError } from "@sandgate/kit/rpc/errors";
-import { enterWorkspaceById } from "../../pipeline/admission.ts";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { present, toWorkspace } from "../../mapping.ts";
+import { enterWorkspaceById } from "../../pipeline/admission.ts";
 import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
 import {

@@ -1,10 +1,10 @@
-import type { Call } from "@sandgate/kit/rpc/context";
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
+import type { Call } from "@sandgate/kit/rpc/context";
 import { userCreated } from "../events.ts";
 import { composeNameTaken, composeVerification, type MailQueue } from "../mail/mail.ts";
-import { newPassword, type PasswordHasher } from "./passwords.ts";
 import type { IdentityStore, NewVerification } from "../store/store.ts";
+import { newPassword, type PasswordHasher } from "./passwords.ts";
 import { hashSecret, newSecret } from "./tokens.ts";
 import { usernameKey, VERIFICATION_SECONDS } from "./users.ts";
 

@@ -1,7 +1,8 @@
-import type { EventBus } from "@sandgate/kit/events/bus";
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
+import type { EventBus } from "@sandgate/kit/events/bus";
 import { signalSessionEnded } from "../events.ts";
+import type { IdentityStore } from "../store/store.ts";
 import type { PasswordHasher } from "./passwords.ts";
 import {
   ACCESS_TOKEN_SECONDS,
@@ -12,7 +13,6 @@ import {
   successorOf,
 } from "./sessions.ts";
 import type { SigningKeys } from "./signing-keys.ts";
-import type { IdentityStore } from "../store/store.ts";
 import { hashSecret, newSecret } from "./tokens.ts";
 import { usernameKey } from "./users.ts";
 

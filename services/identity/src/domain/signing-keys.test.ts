@@ -5,9 +5,9 @@ import { createLogger } from "@sandgate/kit/base/logging";
 import { type Keyring, openKeyring } from "@sandgate/kit/storage/sealing";
 import { createLocalJWKSet, decodeProtectedHeader, jwtVerify } from "jose";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { findOutdatedKeys, needsNewKey, openSigningKeys, pickSigningKey } from "./signing-keys.ts";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import type { IdentityStore } from "../store/store.ts";
+import { findOutdatedKeys, needsNewKey, openSigningKeys, pickSigningKey } from "./signing-keys.ts";
 
 const MINUTE_MS = 60_000;
 const DAY_MS = 24 * 60 * MINUTE_MS;
@@ -43,19 +43,16 @@ describe("signing keys", () => {
   let folder: string;
   let keyring: Keyring;
   let store: IdentityStore;
-  let close: () => Promise<void>;
 
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), "sandgate-identity-"));
     keyring = await openKeyring({ file: join(folder, "keys.json"), create: true });
     const logger = createLogger({ service: "identity", level: "silent" });
-    const opened = await openSqliteStore({ file: join(folder, "identity.sqlite"), logger });
-    store = opened.store;
-    close = () => opened.close();
+    store = await openSqliteStore({ file: join(folder, "identity.sqlite"), logger });
   });
 
   afterEach(async () => {
-    await close();
+    await store.close();
     await rm(folder, { recursive: true });
   });
 

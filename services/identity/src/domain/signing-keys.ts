@@ -2,8 +2,8 @@ import { randomBytes } from "node:crypto";
 import { newId } from "@sandgate/kit/base/ids";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import { type CryptoKey, exportJWK, generateKeyPair, importJWK, type JWK, SignJWT } from "jose";
-import { ACCESS_TOKEN_SECONDS } from "./sessions.ts";
 import type { IdentityStore, StoredKey } from "../store/store.ts";
+import { ACCESS_TOKEN_SECONDS } from "./sessions.ts";
 
 const ALGORITHM = "EdDSA";
 const DAY_MS = 24 * 3_600_000;

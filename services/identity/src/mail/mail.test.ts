@@ -7,6 +7,7 @@ import { createLogger } from "@sandgate/kit/base/logging";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { SMTPServer } from "smtp-server";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import type { DueMail } from "../store/store.ts";
 import {
   composeNameTaken,
   composeVerification,
@@ -17,7 +18,6 @@ import {
   type MailTransport,
   retryDelayMs,
 } from "./mail.ts";
-import type { DueMail } from "../store/store.ts";
 
 const logger = createLogger({ service: "identity", level: "silent" });
 const token = "t".repeat(43);

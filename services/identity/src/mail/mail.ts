@@ -1,9 +1,9 @@
 import { mkdir, rename, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { messageOf } from "@sandgate/kit/rpc/errors";
+import { messageOf } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import type { Logger } from "@sandgate/kit/base/logging";
-import { type Repetition, repeat } from "@sandgate/kit/base/periodic-task";
+import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import { createTransport } from "nodemailer";
 import type { DueMail, IdentityStore, NewMail } from "../store/store.ts";
@@ -55,7 +55,7 @@ const LEASE_MS = 60_000;
 
 const composer = createTransport({ streamTransport: true, buffer: true, newline: "unix" });
 
-/** The message id is the mail's own, so that a receiver can drop a repetition. */
+/** The message id is the mail's own, so that a receiver can drop a periodicTask. */
 async function composeMessage(from: string, id: string, mail: Mail) {
   const { envelope, message } = await composer.sendMail({ from, ...mail, messageId: `<${id}@sandgate>` });
   const [header = ""] = message.toString().split("\n\n", 1);
@@ -125,7 +125,7 @@ export function createMailQueue(o: {
   const { store, keyring, transport, logger, now } = o;
   const place = (id: string) => ({ service: "identity", table: "mails", record: id });
   let state: "ok" | string = "ok";
-  let repetition: Repetition | undefined;
+  let periodicTask: PeriodicTask | undefined;
   let stopped = false;
   const awake = new Set<Promise<void>>();
 
@@ -164,11 +164,11 @@ export function createMailQueue(o: {
       awake.add(delivery);
     },
     start() {
-      repetition = repeat({ what: "send mails", everyMs: 5_000, logger, work: deliverDue });
+      periodicTask = startPeriodicTask({ what: "send mails", everyMs: 5_000, logger, work: deliverDue });
     },
     async stop() {
       stopped = true;
-      await repetition?.stop();
+      await periodicTask?.stop();
       await Promise.all(awake);
       transport.close();
     },

@@ -1,12 +1,11 @@
-import type { Claim } from "@sandgate/kit/rpc/idempotency";
 import { newId } from "@sandgate/kit/base/ids";
-import type { OpenedStore } from "@sandgate/kit/storage/open-store";
+import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { cutoffsAt } from "../domain/retention.ts";
 import { REFRESH_TOKEN_SECONDS, SESSION_SECONDS } from "../domain/sessions.ts";
-import type { IdentityStore, NewApiToken, NewSession, Registration } from "./store.ts";
 import { hashSecret } from "../domain/tokens.ts";
 import { MAILS_PER_HOUR, usernameKey } from "../domain/users.ts";
+import type { IdentityStore, NewApiToken, NewSession, Registration } from "./store.ts";
 
 /** In the far future: MongoDB removes what has expired by its own clock. */
 const T0 = Date.UTC(2100, 0, 1);
@@ -18,19 +17,17 @@ const mail = (text: string) => ({ id: newId(), sealed: new Uint8Array(Buffer.fro
 const textOf = (bytes: Uint8Array) => Buffer.from(bytes).toString();
 
 /** What every store of identity does, whatever the database. `open` answers an empty one. */
-export function describeIdentityStore(name: string, open: () => Promise<OpenedStore<IdentityStore>>): void {
+export function describeIdentityStore(name: string, open: () => Promise<IdentityStore>): void {
   describe(`identity store on ${name}`, () => {
-    let opened: OpenedStore<IdentityStore>;
     let store: IdentityStore;
 
     beforeEach(async () => {
-      opened = await open();
-      store = opened.store;
+      store = await open();
     });
 
-    afterEach(() => opened.close());
+    afterEach(() => store.close());
 
-    const subjects = async () => (await opened.outbox.unsent(100)).map(({ subject }) => subject);
+    const subjects = async () => (await store.outbox.unsent(100)).map(({ subject }) => subject);
 
     function registration(username: string, more: Partial<Registration> & { link?: string } = {}): Registration {
       const { link = newId(), createdAt = T0, ...rest } = more;
@@ -255,11 +252,11 @@ export function describeIdentityStore(name: string, open: () => Promise<OpenedSt
         expect(await store.findApiToken(hashSecret("other"))).toBeUndefined();
       });
 
-      test("a claimed answer is stored with the token, and only the first", async () => {
+      test("an idempotency record is stored with the token, and only the first", async () => {
         const userId = await createUser();
-        const claim: Claim = { id: "claim", sealed: new Uint8Array([1]) };
-        await store.createApiToken(apiToken(userId, "first"), claim);
-        await expect(store.createApiToken(apiToken(userId, "second"), claim)).rejects.toThrow();
+        const record: IdempotencyRecord = { id: "record", sealed: new Uint8Array([1]) };
+        await store.createApiToken(apiToken(userId, "first"), record);
+        await expect(store.createApiToken(apiToken(userId, "second"), record)).rejects.toThrow();
         expect(await store.findApiToken(hashSecret("second"))).toBeUndefined();
       });
 

@@ -8,10 +8,11 @@ import {
   type MongoTransaction,
   openMongo,
 } from "@sandgate/kit/storage/mongo";
-import type { MongoStoreOptions, OpenedStore } from "@sandgate/kit/storage/open-store";
+import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import type { ApiToken } from "../domain/api-tokens.ts";
 import { KEPT_MS } from "../domain/retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
+import { MAILS_PER_HOUR, type User } from "../domain/users.ts";
 import {
   type IdentityStore,
   type NewApiToken,
@@ -20,7 +21,6 @@ import {
   REQUEST_WINDOW_MS,
   type StoredKey,
 } from "./store.ts";
-import { MAILS_PER_HOUR, type User } from "../domain/users.ts";
 
 /** What is kept for a time. */
 interface Perishable {
@@ -185,13 +185,14 @@ const collectionsOf = (db: Db) => ({
 });
 
 /** Opens identity's database on a replica set. */
-export async function openMongoStore(options: MongoStoreOptions): Promise<OpenedStore<IdentityStore>> {
+export async function openMongoStore(options: MongoStoreOptions): Promise<IdentityStore> {
   const database = await openMongo({ ...options, migrations });
-  return { ...database, store: createMongoStore(database) };
+  return createMongoStore(database);
 }
 
 /** The store on a database that has had its migrations. */
-export function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
+export function createMongoStore(database: MongoDatabase): IdentityStore {
+  const { db, write } = database;
   const { users, verifications, sessions, refreshTokens, apiTokens, keys, mails, requestWindows, turns } =
     collectionsOf(db);
 
@@ -245,6 +246,7 @@ export function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
   const endAt = (now: number) => ({ endedAt: now, removeAt: removeAt("sessions", now) });
 
   return {
+    ...serviceStoreOf(database),
     registerUser: (registration) =>
       write(async (tx) => {
         const { session } = tx;
@@ -398,9 +400,9 @@ export function createMongoStore({ db, write }: MongoDatabase): IdentityStore {
       return ended.map(({ _id }) => _id);
     },
 
-    async createApiToken({ id, ...token }, claim) {
+    async createApiToken({ id, ...token }, record) {
       await write(async (tx) => {
-        await tx.claim(claim);
+        await tx.keepIdempotencyRecord(record);
         const { expiresAt } = token;
         const end = expiresAt === undefined ? {} : { removeAt: removeAt("apiTokens", expiresAt) };
         await apiTokens.insertOne({ _id: id, ...token, ...end }, { session: tx.session });

@@ -1,8 +1,9 @@
-import type { Claim } from "@sandgate/kit/rpc/idempotency";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import type { Cutoffs } from "../domain/retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
+import { MAILS_PER_HOUR } from "../domain/users.ts";
 import {
   type DrawnRequests,
   type DueMail,
@@ -17,7 +18,6 @@ import {
   type RequestDraw,
   type StoredKey,
 } from "./store.ts";
-import { MAILS_PER_HOUR } from "../domain/users.ts";
 
 const HOUR_MS = 3_600_000;
 
@@ -154,8 +154,8 @@ function endSessionOf(tx: Transaction, refreshTokenHash: Uint8Array, now: number
   )?.id;
 }
 
-function createApiToken(tx: Transaction, token: NewApiToken, claim: Claim | undefined): void {
-  tx.claim(claim);
+function createApiToken(tx: Transaction, token: NewApiToken, record: IdempotencyRecord | undefined): void {
+  tx.keepIdempotencyRecord(record);
   tx.db.run(
     `INSERT INTO api_tokens (id, user_id, token_hash, description, hint, workspace_id, expires_at, created_at)
      VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,

@@ -1,9 +1,9 @@
-import type { OpenedStore, SqliteStoreOptions } from "@sandgate/kit/storage/open-store";
+import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { openSqlite, type SqliteDatabase } from "@sandgate/kit/storage/sqlite";
 import type { ApiToken } from "../domain/api-tokens.ts";
+import type { User } from "../domain/users.ts";
 import type { transactions } from "./store.sqlite.transactions.ts";
 import type { IdentityStore, StoredKey } from "./store.ts";
-import type { User } from "../domain/users.ts";
 
 type IdentityDatabase = SqliteDatabase<typeof transactions>;
 
@@ -92,17 +92,19 @@ const migrations = [
 ];
 
 /** Opens identity's database. The store's reads run in the calling thread, its transactions in the writer's. */
-export async function openSqliteStore(options: SqliteStoreOptions): Promise<OpenedStore<IdentityStore>> {
+export async function openSqliteStore(options: SqliteStoreOptions): Promise<IdentityStore> {
   const database: IdentityDatabase = await openSqlite<typeof transactions>({
     ...options,
     migrations,
     transactions: new URL("./store.sqlite.transactions.ts", import.meta.url),
   });
-  return { ...database, store: createSqliteStore(database) };
+  return createSqliteStore(database);
 }
 
-function createSqliteStore({ read, write }: IdentityDatabase): IdentityStore {
+function createSqliteStore(database: IdentityDatabase): IdentityStore {
+  const { read, write } = database;
   return {
+    ...serviceStoreOf(database),
     registerUser: (registration) => write.registerUser(registration),
     renewVerification: (usernameKey, verification, now) => write.renewVerification(usernameKey, verification, now),
     verifyEmail: (tokenHash, now) => write.verifyEmail(tokenHash, now),
@@ -110,7 +112,7 @@ function createSqliteStore({ read, write }: IdentityDatabase): IdentityStore {
     createSession: (session) => write.createSession(session),
     rotateRefreshToken: (presented, successor, now) => write.rotateRefreshToken(presented, successor, now),
     endSessionOf: (refreshTokenHash, now) => write.endSessionOf(refreshTokenHash, now),
-    createApiToken: (token, claim) => write.createApiToken(token, claim),
+    createApiToken: (token, record) => write.createApiToken(token, record),
     revokeApiToken: (userId, tokenId, events) => write.revokeApiToken(userId, tokenId, events),
     noteApiTokenUses: (uses) => write.noteApiTokenUses(uses),
     addKey: (key, unlessAfter) => write.addKey(key, unlessAfter),

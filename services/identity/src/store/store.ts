@@ -1,6 +1,7 @@
-import type { Claim } from "@sandgate/kit/rpc/idempotency";
-import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { Cursor } from "@sandgate/kit/base/page";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
+import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { ApiToken } from "../domain/api-tokens.ts";
 import type { Cutoffs } from "../domain/retention.ts";
 import type { User } from "../domain/users.ts";
@@ -96,7 +97,7 @@ export const REQUEST_WINDOW_MS = 60_000;
  * What identity keeps. Every method that changes something is one transaction. Times are epoch milliseconds; secrets come
  * hashed or sealed.
  */
-export interface IdentityStore {
+export interface IdentityStore extends ServiceStore {
   /**
    * Creates an unverified user. A name that is taken but unverified gets the new password and another verification; one
    * that is verified gets the notice. Neither when the account had its mails of the hour.
@@ -124,7 +125,7 @@ export interface IdentityStore {
   endSessionOf(refreshTokenHash: Uint8Array, now: number): Promise<string | undefined>;
   listSessionsEndedSince(since: number): Promise<string[]>;
 
-  createApiToken(token: NewApiToken, claim: Claim | undefined): Promise<void>;
+  createApiToken(token: NewApiToken, record: IdempotencyRecord | undefined): Promise<void>;
   findApiToken(tokenHash: Uint8Array): Promise<(ApiToken & { operator: boolean }) | undefined>;
   /** Up to `limit` tokens of the user after `before`, newest first. */
   listApiTokens(userId: string, limit: number, before: Cursor | undefined): Promise<ApiToken[]>;

@@ -1,8 +1,13 @@
-import { DomainError, invalid } from "@sandgate/kit/rpc/errors";
+import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import type { AllowedHosts } from "../upstream/allowed-hosts.ts";
+import {
+  type Credential,
+  type RegistryAddress,
+  type RegistryClient,
+  RegistryError,
+} from "../upstream/registry-client.ts";
 import { findUrlIssue, parseRegistryUrl } from "./registries.ts";
-import { type Credential, type RegistryAddress, type RegistryClient, RegistryError } from "../upstream/registry-client.ts";
 
 interface SealedCredential {
   readonly id: string;

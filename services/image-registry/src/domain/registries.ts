@@ -1,6 +1,6 @@
 import { type AllowedHosts, isPrivateHost } from "../upstream/allowed-hosts.ts";
-import { dockerHub } from "./reference.ts";
 import type { RegistryAddress } from "../upstream/registry-client.ts";
+import { dockerHub } from "./reference.ts";
 
 /** Names of Docker Hub's API, which serves the images of docker.io. */
 const dockerHubHosts = ["index.docker.io", "registry-1.docker.io", "registry.hub.docker.com"];

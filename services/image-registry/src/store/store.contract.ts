@@ -1,5 +1,4 @@
 import { newId } from "@sandgate/kit/base/ids";
-import type { OpenedStore } from "@sandgate/kit/storage/open-store";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { ImageRecord, ImageRegistryStore, RegistryRecord } from "./store.ts";
 
@@ -43,19 +42,17 @@ function registryOf(fields: Partial<RegistryRecord> = {}): RegistryRecord {
 }
 
 /** What every store of images and registries does, whatever the database. `open` answers an empty one. */
-export function describeImageRegistryStore(name: string, open: () => Promise<OpenedStore<ImageRegistryStore>>): void {
+export function describeImageRegistryStore(name: string, open: () => Promise<ImageRegistryStore>): void {
   describe(`image registry store on ${name}`, () => {
-    let opened: OpenedStore<ImageRegistryStore>;
     let store: ImageRegistryStore;
 
     beforeEach(async () => {
-      opened = await open();
-      store = opened.store;
+      store = await open();
     });
 
-    afterEach(() => opened.close());
+    afterEach(() => store.close());
 
-    const subjects = async () => (await opened.outbox.unsent(100)).map(({ subject }) => subject);
+    const subjects = async () => (await store.outbox.unsent(100)).map(({ subject }) => subject);
 
     async function createImage(fields: Partial<ImageRecord> = {}): Promise<ImageRecord> {
       const image = imageOf(fields);
@@ -157,12 +154,12 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ope
 
     test("a registry that was refused keeps no answer for its Idempotency-Key", async () => {
       const first = await createRegistry();
-      const claim = { id: "claim", sealed: new Uint8Array([1]) };
-      expect(await store.createRegistry(registryOf(), claim)).toBe("name_taken");
+      const record = { id: "record", sealed: new Uint8Array([1]) };
+      expect(await store.createRegistry(registryOf(), record)).toBe("name_taken");
       expect(await store.deleteRegistry(first.id, 1)).toBe("done");
-      expect(await store.createRegistry(registryOf(), claim)).toBe("done");
-      await expect(store.createRegistry(registryOf({ name: "another" }), claim)).rejects.toMatchObject({
-        name: "ClaimTaken",
+      expect(await store.createRegistry(registryOf(), record)).toBe("done");
+      await expect(store.createRegistry(registryOf({ name: "another" }), record)).rejects.toMatchObject({
+        name: "IdempotencyRecordExists",
       });
     });
 

@@ -8,8 +8,8 @@ import {
   type MongoTransaction,
   openMongo,
 } from "@sandgate/kit/storage/mongo";
+import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { createPurges, type GuardDocument, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
-import type { MongoStoreOptions, OpenedStore } from "@sandgate/kit/storage/open-store";
 import type { ImageRecord, ImageRegistryStore, ImageView, RegistryRecord, RegistryVersion } from "./store.ts";
 
 interface ImageDocument extends Omit<ImageRecord, "id"> {
@@ -68,7 +68,7 @@ function toRegistry({ _id, checks: _, ...registry }: RegistryDocument): Registry
 }
 
 /** Opens the service's database on a replica set, making and migrating it as needed. */
-export async function openMongoStore(options: MongoStoreOptions): Promise<OpenedStore<ImageRegistryStore>> {
+export async function openMongoStore(options: MongoStoreOptions): Promise<ImageRegistryStore> {
   const database = await openMongo({ ...options, migrations });
   const { write } = database;
   const { images, registries, guards, seeds } = collectionsOf(database.db);
@@ -116,7 +116,8 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Opened
     ...(enabledOnly && { enabled: true }),
   });
 
-  const store: ImageRegistryStore = {
+  return {
+    ...serviceStoreOf(database),
     async findImage(imageId, workspaceId) {
       const found = await images.findOne({ _id: imageId, workspaceId: { $in: [workspaceId, ""] } });
       return found ? (await withRegistryNames([found]))[0] : undefined;
@@ -151,11 +152,11 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Opened
       return found.map(toRegistry);
     },
 
-    createImage: (image, registry, events, claim) =>
+    createImage: (image, registry, events, record) =>
       write(async (tx) => {
         if (image.workspaceId !== "" && !(await passGuard(tx, image.workspaceId))) return "deleted";
         if (registry && !(await holdRegistry(tx, registry))) return "stale";
-        await tx.claim(claim);
+        await tx.keepIdempotencyRecord(record);
         await insertImage(tx, image);
         await tx.publish(events);
         return "done";
@@ -192,17 +193,17 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Opened
         return "done";
       }),
 
-    async createRegistry(registry, claim) {
+    async createRegistry(registry, record) {
       try {
         return await write(async (tx) => {
           if (!(await passGuard(tx, registry.workspaceId))) return "deleted";
-          await tx.claim(claim);
+          await tx.keepIdempotencyRecord(record);
           const { id, ...rest } = registry;
           await registries.insertOne({ _id: id, ...rest }, { session: tx.session });
           return "done";
         });
       } catch (error) {
-        // Thrown, so that the claim is undone.
+        // Thrown, so that the idempotency record is undone.
         if (isDuplicateKey(error)) return "name_taken";
         throw error;
       }
@@ -235,6 +236,4 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Opened
       return removed === 0;
     },
   };
-
-  return { store, outbox: database.outbox, answers: database.answers, close: database.close };
 }

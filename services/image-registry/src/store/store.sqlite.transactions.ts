@@ -1,5 +1,5 @@
-import type { Claim } from "@sandgate/kit/rpc/idempotency";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { passGuard, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
 import type { Deleted, ImageRecord, RegistryRecord, RegistryVersion, Stale } from "./store.ts";
@@ -38,11 +38,11 @@ export const transactions = {
     image: ImageRecord,
     registry: RegistryVersion | undefined,
     events: readonly StagedEvent[],
-    claim: Claim | undefined,
+    record: IdempotencyRecord | undefined,
   ): "done" | Stale | Deleted {
     if (image.workspaceId !== "" && !passGuard(tx, image.workspaceId)) return "deleted";
     if (registry && !isCurrent(tx, registry)) return "stale";
-    tx.claim(claim);
+    tx.keepIdempotencyRecord(record);
     insertImage(tx, image);
     tx.publish(events);
     return "done";
@@ -80,11 +80,15 @@ export const transactions = {
     return "done";
   },
 
-  createRegistry(tx: Transaction, registry: RegistryRecord, claim: Claim | undefined): "done" | "name_taken" | Deleted {
+  createRegistry(
+    tx: Transaction,
+    registry: RegistryRecord,
+    record: IdempotencyRecord | undefined,
+  ): "done" | "name_taken" | Deleted {
     if (!passGuard(tx, registry.workspaceId)) return "deleted";
-    // Before the claim, which would be kept with this answer.
+    // Before the idempotency record, which would be kept with this answer.
     if (isNameTaken(tx, registry)) return "name_taken";
-    tx.claim(claim);
+    tx.keepIdempotencyRecord(record);
     tx.db.run(
       `INSERT INTO registries (id, workspace_id, name, url, host, username, sealed_password, created_at, updated_at, version)
        VALUES (:id, :workspaceId, :name, :url, :host, :username, :sealedPassword, :createdAt, :updatedAt, :version)`,

@@ -1,4 +1,4 @@
-import type { OpenedStore, SqliteStoreOptions } from "@sandgate/kit/storage/open-store";
+import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import { createPurges } from "@sandgate/kit/workspaces/sqlite-guards";
 import { migrations } from "./migrations.ts";
@@ -74,7 +74,7 @@ const selectImages = `SELECT i.*, r.name AS registry_name FROM images i LEFT JOI
 const visible = `i.workspace_id IN (?, '')`;
 
 /** Opens the service's SQLite file, making and migrating it as needed. */
-export async function openSqliteStore(options: SqliteStoreOptions): Promise<OpenedStore<ImageRegistryStore>> {
+export async function openSqliteStore(options: SqliteStoreOptions): Promise<ImageRegistryStore> {
   const database = await openSqlite<typeof transactions>({
     ...options,
     migrations,
@@ -82,7 +82,8 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Open
   });
   const { read, write } = database;
 
-  const store: ImageRegistryStore = {
+  return {
+    ...serviceStoreOf(database),
     createImage: write.createImage,
     seedDefaultImage: write.seedDefaultImage,
     updateImage: write.updateImage,
@@ -143,6 +144,4 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Open
         .map(toRegistry);
     },
   };
-
-  return { store, outbox: database.outbox, answers: database.answers, close: database.close };
 }

@@ -1,6 +1,7 @@
-import type { Claim } from "@sandgate/kit/rpc/idempotency";
-import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { Cursor } from "@sandgate/kit/base/page";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
+import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { PurgeStore } from "@sandgate/kit/workspaces/workspace-purges";
 
 export interface ImageRecord {
@@ -63,7 +64,7 @@ export type Deleted = "deleted";
  * Images, registries and the purge of deleted workspaces. A change of a record names the version that it was decided on and
  * commits only on that one. Creates in a workspace commit only while its guard row doesn't say that it is deleted.
  */
-export interface ImageRegistryStore extends PurgeStore {
+export interface ImageRegistryStore extends ServiceStore, PurgeStore {
   /** One of the workspace's own or a global default. */
   findImage(imageId: string, workspaceId: string): Promise<ImageView | undefined>;
   /** Newest first. */
@@ -77,7 +78,7 @@ export interface ImageRegistryStore extends PurgeStore {
     image: ImageRecord,
     registry: RegistryVersion | undefined,
     events: readonly StagedEvent[],
-    claim: Claim | undefined,
+    record: IdempotencyRecord | undefined,
   ): Promise<"done" | Stale | Deleted>;
   /** Makes a global default image unless it was made before, be it by another reference. */
   seedDefaultImage(image: ImageRecord, events: readonly StagedEvent[]): Promise<void>;
@@ -89,7 +90,10 @@ export interface ImageRegistryStore extends PurgeStore {
   ): Promise<"done" | Stale>;
   deleteImage(imageId: string, version: number, events: readonly StagedEvent[]): Promise<"done" | Stale>;
 
-  createRegistry(registry: RegistryRecord, claim: Claim | undefined): Promise<"done" | "name_taken" | Deleted>;
+  createRegistry(
+    registry: RegistryRecord,
+    record: IdempotencyRecord | undefined,
+  ): Promise<"done" | "name_taken" | Deleted>;
   /** @param registry as it shall be, with the version it was decided on; its host can't change while images use it */
   updateRegistry(registry: RegistryRecord): Promise<"done" | Stale | "name_taken" | "in_use">;
   deleteRegistry(registryId: string, version: number): Promise<"done" | Stale | "in_use">;

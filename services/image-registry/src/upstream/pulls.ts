@@ -1,4 +1,4 @@
-import { DomainError, type Reason } from "@sandgate/kit/rpc/errors";
+import { DomainError, type Reason } from "@sandgate/kit/base/domain-error";
 import { formatReference, parseReference, type Reference } from "../domain/reference.ts";
 import { canonicalHost } from "../domain/registries.ts";
 import {

@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
+import { dockerHub, type Reference } from "../domain/reference.ts";
 import type { AllowedHosts } from "./allowed-hosts.ts";
 import { parseChallenge } from "./challenge.ts";
 import { AddressRefused, type GuardedRequest, type GuardedResponse } from "./guarded-request.ts";
 import { hasDigest, type Manifest, ManifestRefused, readManifest } from "./manifest.ts";
-import { dockerHub, type Reference } from "../domain/reference.ts";
 
 export interface Credential {
   readonly username: string;

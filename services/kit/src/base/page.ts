@@ -1,4 +1,4 @@
-import { invalid } from "../rpc/errors.ts";
+import { invalid } from "./domain-error.ts";
 
 /** The place of a row in a list that is sorted by creation, newest first, and by id where those are equal. */
 export interface Cursor {

@@ -1,13 +1,13 @@
 import { expect, test } from "vitest";
 import { createLogger } from "./logging.ts";
-import { pauseAfter, repeat } from "./periodic-task.ts";
+import { delayAfterFailures, startPeriodicTask } from "./periodic-task.ts";
 
 const logger = createLogger({ service: "test", level: "silent" });
 
 test("the work is done again, also after a failure, until it is stopped", async () => {
   let runs = 0;
   const third = Promise.withResolvers<void>();
-  const repetition = repeat({
+  const periodicTask = startPeriodicTask({
     what: "count",
     everyMs: 0,
     logger,
@@ -18,7 +18,7 @@ test("the work is done again, also after a failure, until it is stopped", async 
     },
   });
   await third.promise;
-  await repetition.stop();
+  await periodicTask.stop();
   const stoppedAt = runs;
   await new Promise((resolve) => setImmediate(resolve));
   expect(runs).toBe(stoppedAt);
@@ -26,7 +26,7 @@ test("the work is done again, also after a failure, until it is stopped", async 
 
 test("stopping aborts the run under way and waits for it", async () => {
   let ended = false;
-  const repetition = repeat({
+  const periodicTask = startPeriodicTask({
     what: "wait",
     everyMs: 0,
     logger,
@@ -35,7 +35,7 @@ test("stopping aborts the run under way and waits for it", async () => {
       ended = true;
     },
   });
-  await repetition.stop();
+  await periodicTask.stop();
   expect(ended).toBe(true);
 });
 
@@ -53,7 +53,7 @@ test("failures one after the other are told once, and so is their end", async ()
   const { lines, logger } = createLog();
   const outcomes = ["away", "away", "denied", undefined, "away", undefined, undefined];
   const done = Promise.withResolvers<void>();
-  const repetition = repeat({
+  const periodicTask = startPeriodicTask({
     what: "count",
     everyMs: 0,
     logger,
@@ -64,7 +64,7 @@ test("failures one after the other are told once, and so is their end", async ()
     },
   });
   await done.promise;
-  await repetition.stop();
+  await periodicTask.stop();
   const failed = "error: failed to count; it is tried again";
   const again = "info: able to count again";
   expect(lines).toEqual([failed, again, failed, again]);
@@ -74,26 +74,26 @@ test("a run that goes on tells that it works before its end", async () => {
   const { lines, logger } = createLog();
   let runs = 0;
   const working = Promise.withResolvers<void>();
-  const repetition = repeat({
+  const periodicTask = startPeriodicTask({
     what: "watch",
     everyMs: 0,
     logger,
-    async work(signal, inOrder) {
+    async work(signal, markHealthy) {
       runs += 1;
       if (runs === 1) throw new Error("away");
-      inOrder();
+      markHealthy();
       working.resolve();
       await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
     },
   });
   await working.promise;
   expect(lines).toEqual(["error: failed to watch; it is tried again", "info: able to watch again"]);
-  await repetition.stop();
+  await periodicTask.stop();
 });
 
 test("the pause grows while runs fail, up to 5 s, and is never shorter than asked for", () => {
-  expect([0, 1, 2, 3, 4, 50].map((failures) => pauseAfter(failures, 1_000))).toEqual([
+  expect([0, 1, 2, 3, 4, 50].map((failures) => delayAfterFailures(failures, 1_000))).toEqual([
     1_000, 1_000, 2_000, 4_000, 5_000, 5_000,
   ]);
-  expect([0, 1, 2].map((failures) => pauseAfter(failures, 10_000))).toEqual([10_000, 10_000, 10_000]);
+  expect([0, 1, 2].map((failures) => delayAfterFailures(failures, 10_000))).toEqual([10_000, 10_000, 10_000]);
 });

@@ -1,32 +1,32 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Logger } from "./logging.ts";
 
-export interface Repetition {
+export interface PeriodicTask {
   /** Ends the waiting at once, aborts the signal of a run under way and waits for it. */
   stop(): Promise<void>;
 }
 
 /** How far the pause grows while runs fail, unless `everyMs` is longer anyhow. */
-const longestPauseMs = 5_000;
+const longestDelayMs = 5_000;
 
 /**
  * Does background work over and over, the first time at once, then `everyMs` after each run. A failure ends nothing: while
  * runs fail, the pause doubles up to 5 s, and the log tells the first failure and the end of them (the others at debug level).
  */
-export function repeat(options: {
+export function startPeriodicTask(options: {
   /** For the log, such as "sweep images". */
   what: string;
   everyMs: number;
   logger: Logger;
-  /** A run that goes on for long calls `inOrder` once it works; of any other its end says so. */
-  work(signal: AbortSignal, inOrder: () => void): Promise<void>;
-}): Repetition {
+  /** A run that goes on for long calls `markHealthy` once it works; of any other its end says so. */
+  work(signal: AbortSignal, markHealthy: () => void): Promise<void>;
+}): PeriodicTask {
   const { what, everyMs, logger, work } = options;
   const stopping = new AbortController();
   const { signal } = stopping;
   let failures = 0;
 
-  const inOrder = () => {
+  const markHealthy = () => {
     if (failures > 0) logger.info(`able to ${what} again`);
     failures = 0;
   };
@@ -38,12 +38,12 @@ export function repeat(options: {
   const runs = (async () => {
     while (!signal.aborted) {
       try {
-        await work(signal, inOrder);
-        inOrder();
+        await work(signal, markHealthy);
+        markHealthy();
       } catch (error) {
         if (!signal.aborted) failed(error);
       }
-      await delay(pauseAfter(failures, everyMs), undefined, { signal, ref: false }).catch(() => undefined);
+      await delay(delayAfterFailures(failures, everyMs), undefined, { signal, ref: false }).catch(() => undefined);
     }
   })();
   return {
@@ -55,6 +55,6 @@ export function repeat(options: {
 }
 
 /** The pause, in milliseconds, after so many failures in a row. */
-export function pauseAfter(failures: number, everyMs: number): number {
-  return Math.max(everyMs, Math.min(everyMs * 2 ** Math.max(0, failures - 1), longestPauseMs));
+export function delayAfterFailures(failures: number, everyMs: number): number {
+  return Math.max(everyMs, Math.min(everyMs * 2 ** Math.max(0, failures - 1), longestDelayMs));
 }

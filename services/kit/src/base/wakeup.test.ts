@@ -1,6 +1,6 @@
 import { getEventListeners } from "node:events";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { createSleeper } from "./wakeup.ts";
+import { createWakeup } from "./wakeup.ts";
 
 beforeEach(() => {
   vi.useFakeTimers();
@@ -13,8 +13,8 @@ const { signal } = new AbortController();
 
 test("a sleep ends when its time is up, and leaves nothing at its signal", async () => {
   let isAwake = false;
-  const sleeping = createSleeper()
-    .sleep(1_000, signal)
+  const sleeping = createWakeup()
+    .wait(1_000, signal)
     .then(() => {
       isAwake = true;
     });
@@ -26,12 +26,12 @@ test("a sleep ends when its time is up, and leaves nothing at its signal", async
 });
 
 test("who is woken sleeps no longer, and the next time as long as it should", async () => {
-  const sleeper = createSleeper();
-  const sleeping = sleeper.sleep(1_000, signal);
-  sleeper.wake();
+  const wakeup = createWakeup();
+  const sleeping = wakeup.wait(1_000, signal);
+  wakeup.wake();
   await sleeping;
   expect(vi.getTimerCount()).toBe(0);
-  const again = sleeper.sleep(1_000, signal);
+  const again = wakeup.wait(1_000, signal);
   await vi.advanceTimersByTimeAsync(999);
   expect(vi.getTimerCount()).toBe(1);
   await vi.advanceTimersByTimeAsync(1);
@@ -39,20 +39,20 @@ test("who is woken sleeps no longer, and the next time as long as it should", as
 });
 
 test("a wake between two sleeps is not lost, and counts once", async () => {
-  const sleeper = createSleeper();
-  sleeper.wake();
-  sleeper.wake();
-  await sleeper.sleep(1_000, signal);
-  void sleeper.sleep(1_000, signal);
+  const wakeup = createWakeup();
+  wakeup.wake();
+  wakeup.wake();
+  await wakeup.wait(1_000, signal);
+  void wakeup.wait(1_000, signal);
   expect(vi.getTimerCount()).toBe(1);
 });
 
 test("an abort ends a sleep, and every later one at once", async () => {
   const stopping = new AbortController();
-  const sleeper = createSleeper();
-  const sleeping = sleeper.sleep(1_000, stopping.signal);
+  const wakeup = createWakeup();
+  const sleeping = wakeup.wait(1_000, stopping.signal);
   stopping.abort();
   await sleeping;
-  await sleeper.sleep(1_000, stopping.signal);
+  await wakeup.wait(1_000, stopping.signal);
   expect(vi.getTimerCount()).toBe(0);
 });

@@ -1,16 +1,16 @@
 /** One waits, others wake. */
-export interface Sleeper {
-  /** Ends when woken, at once when that happened since the last sleep, or after `ms`, or when the signal aborts. */
-  sleep(ms: number, signal: AbortSignal): Promise<void>;
+export interface Wakeup {
+  /** Ends when woken, at once when that happened since the last wait, or after `ms`, or when the signal aborts. */
+  wait(ms: number, signal: AbortSignal): Promise<void>;
   wake(): void;
 }
 
-/** For one that sleeps in turn with what it does: there is one sleep at a time. Its timer doesn't keep the process alive. */
-export function createSleeper(): Sleeper {
+/** For one that waits in turn with what it does: there is one wait at a time. Its timer doesn't keep the process alive. */
+export function createWakeup(): Wakeup {
   let woken = false;
   let onWake: (() => void) | undefined;
   return {
-    sleep: (ms, signal) =>
+    wait: (ms, signal) =>
       new Promise((resolve) => {
         const end = () => {
           clearTimeout(timer);

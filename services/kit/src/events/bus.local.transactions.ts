@@ -1,6 +1,6 @@
 import type { StagedEvent } from "../storage/outbox-store.ts";
-import { matchesSubject } from "./subject.ts";
 import type { Transaction, Transactions } from "../storage/transaction.ts";
+import { matchesSubject } from "./subject.ts";
 
 /** How long a message is kept for consumers to come. */
 const messageKeptMs = 7 * 24 * 60 * 60 * 1000;

@@ -1,13 +1,13 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { fromBinary } from "@bufbuild/protobuf";
 import { EventSchema } from "@sandgate/proto/common/v1/event";
-import { busMigrations, type transactions } from "./bus.local.transactions.ts";
-import type { Consumption, EventBus, ParkedEvent } from "./bus.ts";
-import { type DeliveryPolicy, defaultDeliveryPolicy, delayAfter, outcomeOf } from "./delivery.ts";
 import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics } from "../base/metrics.ts";
-import { repeat } from "../base/periodic-task.ts";
+import { startPeriodicTask } from "../base/periodic-task.ts";
 import { openSqlite, type SqliteDatabase } from "../storage/sqlite.ts";
+import { busMigrations, type transactions } from "./bus.local.transactions.ts";
+import type { Consumption, DeadLetter, EventBus } from "./bus.ts";
+import { type DeliveryPolicy, defaultDeliveryPolicy, delayAfter, outcomeOf } from "./delivery.ts";
 import { matchesSubject } from "./subject.ts";
 
 const trimEveryMs = 10 * 60 * 1000;
@@ -54,7 +54,7 @@ export async function openLocalBus(options: {
   /** Per consumer, since consumptions of the same name share its events. */
   const inHand = new Map<string, Set<number>>();
   const watches = new Set<{ topic: string; listener: (topic: string, body: string) => void }>();
-  const trimming = repeat({
+  const trimming = startPeriodicTask({
     what: `trim ${file}`,
     everyMs: trimEveryMs,
     logger,
@@ -119,7 +119,7 @@ export async function openLocalBus(options: {
            FROM deliveries JOIN messages USING (seq) WHERE parked_at IS NOT NULL ORDER BY parked_at, seq`,
         )
         .map(
-          ({ bytes, parkedAt, ...rest }): ParkedEvent => ({
+          ({ bytes, parkedAt, ...rest }): DeadLetter => ({
             ...rest,
             event: fromBinary(EventSchema, bytes),
             parkedAt: new Date(parkedAt),

@@ -10,11 +10,11 @@ import {
   ReplayPolicy,
 } from "@nats-io/jetstream";
 import { nanos } from "@nats-io/transport-node";
+import type { Logger } from "../base/logging.ts";
 import type { NatsLink } from "./bus.nats-connection.ts";
 import { eventStream, type Streams } from "./bus.nats-streams.ts";
 import type { Consumption } from "./bus.ts";
 import { type DeliveryPolicy, delayAfter, outcomeOf } from "./delivery.ts";
-import type { Logger } from "../base/logging.ts";
 
 export interface NatsDeliveryPolicy extends DeliveryPolicy {
   /** An event whose process died comes again after this time; a living process says three times within it that it is at work. */

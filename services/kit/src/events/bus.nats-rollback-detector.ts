@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import type { JetStreamManager } from "@nats-io/jetstream";
+import type { Logger } from "../base/logging.ts";
 import type { NatsLink } from "./bus.nats-connection.ts";
 import { eventKeptMs, eventStream, type Streams } from "./bus.nats-streams.ts";
-import type { Logger } from "../base/logging.ts";
 
 interface StoredEvent {
   id: string;

@@ -11,8 +11,8 @@ import {
   type StreamInfo,
 } from "@nats-io/jetstream";
 import { errors, headers, nanos } from "@nats-io/transport-node";
-import type { NatsLink } from "./bus.nats-connection.ts";
 import type { Logger } from "../base/logging.ts";
+import type { NatsLink } from "./bus.nats-connection.ts";
 
 /** Where the events of all services are. */
 export const eventStream = "SANDGATE";

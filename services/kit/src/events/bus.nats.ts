@@ -1,15 +1,15 @@
 import { create, fromBinary } from "@bufbuild/protobuf";
 import { type JsMsg, jetstreamManager, type StoredMsg } from "@nats-io/jetstream";
 import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
-import { connectNats, type NatsCredentials } from "./bus.nats-connection.ts";
-import { type NatsDeliveryPolicy, type PulledConsumption, startPulling } from "./bus.nats-consumption.ts";
-import { createStreams, eventStream, parkedStream, parkedSubject } from "./bus.nats-streams.ts";
-import { createWitness } from "./bus.nats-rollback-detector.ts";
-import type { EventBus, ParkedEvent } from "./bus.ts";
-import { defaultDeliveryPolicy } from "./delivery.ts";
 import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics } from "../base/metrics.ts";
-import { type Repetition, repeat } from "../base/periodic-task.ts";
+import { type PeriodicTask, startPeriodicTask } from "../base/periodic-task.ts";
+import { connectNats, type NatsCredentials } from "./bus.nats-connection.ts";
+import { type NatsDeliveryPolicy, type PulledConsumption, startPulling } from "./bus.nats-consumption.ts";
+import { createWitness } from "./bus.nats-rollback-detector.ts";
+import { createStreams, eventStream, parkedStream, parkedSubject } from "./bus.nats-streams.ts";
+import type { DeadLetter, EventBus } from "./bus.ts";
+import { defaultDeliveryPolicy } from "./delivery.ts";
 
 const defaultPolicy: NatsDeliveryPolicy = { ...defaultDeliveryPolicy, ackWaitMs: 15_000 };
 const countParkedEveryMs = 60_000;
@@ -53,7 +53,7 @@ export async function openNatsBus(options: {
       this.set([...pulls].filter((pull) => !pull.isReaching).length);
     },
   });
-  let counting: Repetition | undefined;
+  let counting: PeriodicTask | undefined;
   link.onChange((isUp) => {
     if (isUp) for (const pull of pulls) pull.reset();
   });
@@ -88,7 +88,12 @@ export async function openNatsBus(options: {
     },
 
     async consume({ consumer, subjects, handle }) {
-      counting ??= repeat({ what: "count parked events", everyMs: countParkedEveryMs, logger, work: countParked });
+      counting ??= startPeriodicTask({
+        what: "count parked events",
+        everyMs: countParkedEveryMs,
+        logger,
+        work: countParked,
+      });
       const concurrency = Math.max(1, Math.floor(policy.concurrency / subjects.length));
       const own = subjects.map((subject) =>
         startPulling({
@@ -150,7 +155,7 @@ export async function openNatsBus(options: {
     },
 
     async parked() {
-      const parked: ParkedEvent[] = [];
+      const parked: DeadLetter[] = [];
       for (const subject of await listParked()) {
         const message = await jsm.direct.getMessage(parkedStream, { last_by_subj: subject });
         if (message) parked.push(parkedEventOf(message));
@@ -183,7 +188,7 @@ function eventOf({ subject, headers, data }: JsMsg): Event {
   return event;
 }
 
-function parkedEventOf({ subject, data, header, time }: StoredMsg): ParkedEvent {
+function parkedEventOf({ subject, data, header, time }: StoredMsg): DeadLetter {
   const [, , consumer = "", eventId = ""] = subject.split(".");
   return {
     consumer,

@@ -2,7 +2,7 @@ import type { Event } from "@sandgate/proto/common/v1/event";
 import type { StagedEvent } from "../storage/outbox-store.ts";
 
 /** An event that a consumer failed to handle so often that the bus gave up; it stays until an operator looks. */
-export interface ParkedEvent {
+export interface DeadLetter {
   consumer: string;
   event: Event;
   attempts: number;
@@ -34,7 +34,7 @@ export interface EventBus {
   signal(topic: string, body?: string): void;
   /** Calls the listener for signals on the topic, or on all under it when it ends in `.>`; the answer ends that. */
   watch(topic: string, listener: (topic: string, body: string) => void): () => void;
-  parked(): Promise<ParkedEvent[]>;
+  parked(): Promise<DeadLetter[]>;
   /** Changes when the bus was made anew and has lost what it kept. */
   identity(): Promise<string>;
   close(): Promise<void>;

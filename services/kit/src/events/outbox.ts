@@ -2,8 +2,8 @@ import { create, type DescMessage, type MessageInitShape, toBinary } from "@bufb
 import { anyPack, timestampNow } from "@bufbuild/protobuf/wkt";
 import { Credential } from "@sandgate/proto/common/v1/access";
 import { EventSchema } from "@sandgate/proto/common/v1/event";
-import type { Call } from "../rpc/context.ts";
 import { newId } from "../base/ids.ts";
+import type { Call } from "../rpc/context.ts";
 import type { StagedEvent } from "../storage/outbox-store.ts";
 
 export type { OutboxStore, StagedEvent } from "../storage/outbox-store.ts";

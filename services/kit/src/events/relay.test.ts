@@ -5,13 +5,13 @@ import { ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
 import { until } from "@sandgate/test/support/until";
 import { pino } from "pino";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { openLocalBus } from "./bus.local.ts";
-import type { EventBus } from "./bus.ts";
 import { createMetrics } from "../base/metrics.ts";
-import { type StagedEvent, stageEvent } from "./outbox.ts";
-import { type Relay, startRelay } from "./relay.ts";
 import { migrations, type transactions } from "../storage/sqlite.fixture.ts";
 import { openSqlite, type SqliteDatabase } from "../storage/sqlite.ts";
+import { openLocalBus } from "./bus.local.ts";
+import type { EventBus } from "./bus.ts";
+import { type StagedEvent, stageEvent } from "./outbox.ts";
+import { type Relay, startRelay } from "./relay.ts";
 
 const logger = pino({ enabled: false });
 const metrics = createMetrics();

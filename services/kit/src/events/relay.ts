@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import type { EventBus } from "./bus.ts";
 import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics } from "../base/metrics.ts";
+import { createWakeup } from "../base/wakeup.ts";
 import type { OutboxStore, StagedEvent } from "../storage/outbox-store.ts";
-import { createSleeper } from "../base/wakeup.ts";
+import type { EventBus } from "./bus.ts";
 
 export interface Relay {
   /** Ends after what is being published, and lets another replica go on. */
@@ -39,8 +39,8 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
   });
 
   const stopping = new AbortController();
-  const sleeper = createSleeper();
-  const unwatch = outbox.onStaged(() => sleeper.wake());
+  const wakeup = createWakeup();
+  const unwatch = outbox.onStaged(() => wakeup.wake());
   let leadsUntil = 0;
   /** The bus that has nothing left to be sent again, as of the last renewal. */
   let servedBus: string | undefined;
@@ -107,7 +107,7 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
         logger.warn({ err: error, failures }, "publishing events failed; it is tried again");
       }
       await measure().catch((error: unknown) => logger.warn({ err: error }, "the outbox could not be measured"));
-      if (failures === 0) await sleeper.sleep(renewMs, stopping.signal);
+      if (failures === 0) await wakeup.wait(renewMs, stopping.signal);
       else {
         const pauseMs = Math.min(lastRetryMs, firstRetryMs * 2 ** (failures - 1)) * (0.5 + Math.random() / 2);
         await delay(pauseMs, undefined, { signal: stopping.signal, ref: false }).catch(() => undefined);

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { startAdminServer } from "./admin.ts";
 import { counter, createMetrics } from "../base/metrics.ts";
+import { startAdminServer } from "./admin.ts";
 
 test("operators see health, readiness with every dependency's state, and metrics of all registries", async () => {
   const registries = [createMetrics({ processMetrics: true }), createMetrics()] as const;

@@ -3,10 +3,10 @@ import { once } from "node:events";
 import { connect } from "node:http2";
 import { fileURLToPath } from "node:url";
 import { expect, onTestFinished, test } from "vitest";
-import { startServiceHost } from "./host.ts";
-import { createInternalKeys, createTokenVerifier } from "../rpc/internal-auth.ts";
 import { createLogger } from "../base/logging.ts";
 import { createMetrics } from "../base/metrics.ts";
+import { createInternalKeys, createTokenVerifier } from "../rpc/internal-auth.ts";
+import { startServiceHost } from "./host.ts";
 
 test("health can be asked over HTTP/2 without a token", async () => {
   const { jwks } = await createInternalKeys(["facade"]);

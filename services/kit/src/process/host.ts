@@ -5,7 +5,7 @@ import type { ConnectRouter } from "@connectrpc/connect";
 import { fastifyConnectPlugin } from "@connectrpc/connect-fastify";
 import Fastify from "fastify";
 import type { Dependencies } from "../base/dependencies.ts";
-import { DomainError } from "../rpc/errors.ts";
+import { DomainError } from "../base/domain-error.ts";
 import { createHealthState } from "../rpc/health.ts";
 import { addReflection } from "../rpc/reflection.ts";
 import { createRouterOptions, type ServerOptions } from "../rpc/rpc.ts";

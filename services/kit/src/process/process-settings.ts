@@ -1,4 +1,4 @@
-import { type ServiceName, serviceNames } from "./service.ts";
+import { type ServiceName, serviceNames } from "../base/service-names.ts";
 import {
   choice,
   defineSettings,

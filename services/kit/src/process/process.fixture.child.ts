@@ -6,10 +6,11 @@ import { runService } from "./process.ts";
 
 /** A service without data of its own, so that its process can be seen by itself. */
 await runService({
-  service: "workspace",
+  name: "workspace",
   settings: {},
-  open: async ({ env, logger, database }) => {
-    if (env.TEST_NEEDS_DATABASE && database.kind === "mongodb") {
+  readSettings: () => ({}),
+  open: async ({ logger, database }) => {
+    if (process.env.TEST_NEEDS_DATABASE && database.kind === "mongodb") {
       await new MongoClient(database.url, { serverSelectionTimeoutMS: 100 }).connect();
     }
     return {

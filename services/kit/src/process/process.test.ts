@@ -9,10 +9,10 @@ import { findNatsServer, startNats, type TestNats } from "@sandgate/test/support
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test/support/process";
 import { requireServer } from "@sandgate/test/support/require";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { createLogger } from "../base/logging.ts";
 import { createRemoteTransport } from "../rpc/clients.ts";
 import { asFacade, type UserCaller } from "../rpc/context.ts";
 import { makeKeys, openTokenSigner } from "../rpc/internal-keys.ts";
-import { createLogger } from "../base/logging.ts";
 
 const program = join(import.meta.dirname, "process.fixture.child.ts");
 const logger = createLogger({ service: "test", level: "silent" });

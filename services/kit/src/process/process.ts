@@ -5,22 +5,23 @@ import {
   HealthCheckResponse_ServingStatus,
   type HealthListResponse,
 } from "@sandgate/proto/grpc/health/v1/health";
-import { startAdminServer } from "./admin.ts";
+import { type Dependencies, stateOf } from "../base/dependencies.ts";
+import { messageOf } from "../base/domain-error.ts";
+import { createLogger, type Logger, logConsole } from "../base/logging.ts";
+import { createMetrics, type Metrics } from "../base/metrics.ts";
+import type { ServiceName } from "../base/service-names.ts";
+import { type SettingDefinitions, SettingsError } from "../base/settings.ts";
 import type { EventBus } from "../events/bus.ts";
 import { createCallingTransport, createRemoteTransport, createServedTransport } from "../rpc/clients.ts";
 import { asService } from "../rpc/context.ts";
-import { type Dependencies, stateOf } from "../base/dependencies.ts";
-import { messageOf } from "../base/domain-error.ts";
-import { startServiceHost, stopOnSignal } from "./host.ts";
 import type { TokenSigner } from "../rpc/internal-auth.ts";
 import { openTokenSigner, openTokenVerifier } from "../rpc/internal-keys.ts";
-import { createLogger, type Logger, logConsole } from "../base/logging.ts";
-import { createMetrics, type Metrics } from "../base/metrics.ts";
-import { addressSettings, processSettings, readParts, serviceProcessSettings } from "./process-settings.ts";
 import { createRouterOptions } from "../rpc/rpc.ts";
 import { openKeyring } from "../storage/sealing.ts";
-import type { OpenService, ServiceName } from "./service.ts";
-import { type SettingDefinitions, SettingsError } from "../base/settings.ts";
+import { startAdminServer } from "./admin.ts";
+import { startServiceHost, stopOnSignal } from "./host.ts";
+import { addressSettings, processSettings, readParts, serviceProcessSettings } from "./process-settings.ts";
+import type { ServiceDefinition } from "./service.ts";
 
 const firstWaitMs = 250;
 const longestWaitMs = 5_000;
@@ -185,18 +186,14 @@ function describeHealth(service: ServiceName, statuses: HealthListResponse["stat
   });
 }
 
-/** Runs a service as a process of its own: `open`s it on MongoDB and NATS and serves its RPCs over HTTP/2. `settings` are its own. */
-export async function runService(o: {
-  service: ServiceName;
-  open: OpenService;
-  settings: SettingDefinitions;
-}): Promise<void> {
-  const { service: name } = o;
+/** Runs a service as a process of its own: opens it on MongoDB and NATS and serves its RPCs over HTTP/2. */
+export async function runService<Settings>(definition: ServiceDefinition<Settings>): Promise<void> {
+  const { name } = definition;
   const hosting = serviceProcessSettings(name);
   await runProcess({
     name,
     self: name,
-    settings: { ...o.settings, ...hosting },
+    settings: { ...definition.settings, ...hosting },
     async open({ env, bus, transport, signer, logger, metrics }) {
       const { host, port, database: url, keysFile, internalJwksFile } = readParts({ hosting }, env).hosting;
       const keyring = await openKeyring({ file: keysFile, create: false });
@@ -204,20 +201,22 @@ export async function runService(o: {
       const router = { service: name, verifier, logger, metrics };
       // A service that calls itself does so without a network.
       const itself = createServedTransport(name);
+      const settings = definition.readSettings(env);
       const service = await waitForDatabase(logger, () =>
-        o.open({
-          env,
-          service: name,
-          database: { kind: "mongodb", url, name: `sandgate_${name.replace("-", "_")}` },
-          bus,
-          transport: (callee) =>
-            callee === name
-              ? createCallingTransport({ inner: itself.transport, signer, audience: name })
-              : transport(callee),
-          keyring,
-          logger,
-          metrics,
-        }),
+        definition.open(
+          {
+            database: { kind: "mongodb", url, name: `sandgate_${name.replace("-", "_")}` },
+            bus,
+            transport: (callee) =>
+              callee === name
+                ? createCallingTransport({ inner: itself.transport, signer, audience: name })
+                : transport(callee),
+            keyring,
+            logger,
+            metrics,
+          },
+          settings,
+        ),
       );
       const routes = service.routes.bind(service);
       itself.serve(routes, createRouterOptions(router));

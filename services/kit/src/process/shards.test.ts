@@ -1,8 +1,8 @@
 import { until } from "@sandgate/test/support/until";
 import { afterEach, expect, test, vi } from "vitest";
 import { newId } from "../base/ids.ts";
-import type { LeaseStore } from "../storage/leases.ts";
 import { createLogger } from "../base/logging.ts";
+import type { LeaseStore } from "../storage/leases.ts";
 import { openShards, type Shards, type ShardTimes, startShards } from "./shards.ts";
 
 const logger = createLogger({ service: "test", level: "silent" });
@@ -103,7 +103,13 @@ test("a replica that stops hands over at once, however long it would have been c
 
 test("a process with a database of its own has them all from the beginning", () => {
   const database = { kind: "sqlite", file: "unused" } as const;
-  const shards = openShards({ service: "test", database, bus: createSignals(), logger }, createLeases());
+  const shards = openShards({
+    service: "sandbox",
+    database,
+    store: { leases: createLeases() },
+    bus: createSignals(),
+    logger,
+  });
   expect(ids.every((id) => shards.owns(id))).toBe(true);
 });
 

@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
+import type { Logger } from "../base/logging.ts";
+import { startPeriodicTask } from "../base/periodic-task.ts";
 import type { EventBus } from "../events/bus.ts";
 import type { LeaseStore } from "../storage/leases.ts";
-import type { Logger } from "../base/logging.ts";
-import { repeat } from "../base/periodic-task.ts";
-import type { ServiceEnvironment } from "./service.ts";
+import type { DatabaseTarget, ServiceStore } from "../storage/open-store.ts";
 
 /** Which sandboxes this process works on. Ownership only divides work; compare-and-set makes it correct. */
 export interface Shards {
@@ -37,12 +37,16 @@ export const allShards: Shards = {
 };
 
 /** Shares a service's sandboxes among its replicas; a process that has its database to itself has them all at once. */
-export function openShards(
-  { service, database, bus, logger }: Pick<ServiceEnvironment, "service" | "database" | "logger"> & { bus: Signals },
-  leases: LeaseStore,
-): Shards {
+export function openShards(o: {
+  service: string;
+  database: DatabaseTarget;
+  store: Pick<ServiceStore, "leases">;
+  bus: Signals;
+  logger: Logger;
+}): Shards {
+  const { service, database, store, bus, logger } = o;
   if (database.kind === "sqlite") return allShards;
-  return startShards({ service, leases, bus, holder: randomUUID(), logger });
+  return startShards({ service, leases: store.leases, bus, holder: randomUUID(), logger });
 }
 
 /** The shard of an id, from the random end of a UUIDv7. */
@@ -112,7 +116,12 @@ export function startShards(o: {
     }
   }
 
-  const sharing = repeat({ what: "share the work on sandboxes", everyMs: times.renew, logger: o.logger, work: share });
+  const sharing = startPeriodicTask({
+    what: "share the work on sandboxes",
+    everyMs: times.renew,
+    logger: o.logger,
+    work: share,
+  });
 
   return {
     owns(sandboxId) {

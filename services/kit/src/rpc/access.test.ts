@@ -6,9 +6,9 @@ import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { expect, test } from "vitest";
+import { type ServiceName, serviceNames } from "../base/service-names.ts";
 import { accessOf, authorize } from "./access.ts";
 import type { UserCaller } from "./context.ts";
-import { type ServiceName, serviceNames } from "../process/service.ts";
 
 const session: UserCaller = { id: "u", credential: "session", credentialId: "s", operator: false };
 const apiToken: UserCaller = { ...session, credential: "api_token" };

@@ -1,7 +1,7 @@
 import { type DescMethod, getOption, hasOption } from "@bufbuild/protobuf";
 import { type Access, access as accessOption, Role } from "@sandgate/proto/common/v1/access";
+import { DomainError } from "../base/domain-error.ts";
 import type { Caller, RoleName } from "./context.ts";
-import { DomainError } from "./errors.ts";
 
 const ranks: Record<RoleName, Role> = { member: Role.MEMBER, admin: Role.ADMIN, owner: Role.OWNER };
 

@@ -3,12 +3,12 @@ import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { openEdge } from "@sandgate/test/support/edge";
 import { findFreePort } from "@sandgate/test/support/process";
 import { expect, test } from "vitest";
-import { createRemoteTransport } from "./clients.ts";
-import { asFacade, type UserCaller } from "./context.ts";
-import { startServiceHost } from "../process/host.ts";
-import { createInternalKeys, createTokenVerifier } from "./internal-auth.ts";
 import { createLogger } from "../base/logging.ts";
 import { createMetrics } from "../base/metrics.ts";
+import { startServiceHost } from "../process/host.ts";
+import { createRemoteTransport } from "./clients.ts";
+import { asFacade, type UserCaller } from "./context.ts";
+import { createInternalKeys, createTokenVerifier } from "./internal-auth.ts";
 
 const user: UserCaller = { id: "u", credential: "session", credentialId: "s", operator: false };
 const address = "127.0.0.1";

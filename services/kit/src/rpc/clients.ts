@@ -12,16 +12,16 @@ import {
 import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
 import { idempotency_key as honoursKey } from "@sandgate/proto/common/v1/idempotency";
 import { ErrorInfoSchema } from "@sandgate/proto/google/rpc/error_details";
-import { idempotencyKeyHeader, type Outgoing, outgoingKey, requestIdHeader, traceparentHeader } from "./context.ts";
-import { fromConnectError } from "./errors.ts";
 import { newId } from "../base/ids.ts";
-import { createInternalKeys, createTokenVerifier, type TokenSigner } from "./internal-auth.ts";
-import { createLocalTransport } from "./local-transport.ts";
 import type { Logger } from "../base/logging.ts";
 import type { Metrics } from "../base/metrics.ts";
+import { type ServiceName, serviceNames } from "../base/service-names.ts";
+import { idempotencyKeyHeader, type Outgoing, outgoingKey, requestIdHeader, traceparentHeader } from "./context.ts";
+import { fromConnectError } from "./errors.ts";
+import { createInternalKeys, createTokenVerifier, type TokenSigner } from "./internal-auth.ts";
+import { createLocalTransport } from "./local-transport.ts";
 import { createReplicatedTransport, timeLeft, wasNeverBegun } from "./replicas.ts";
 import { createRouterOptions, mapFailure } from "./rpc.ts";
-import { type ServiceName, serviceNames } from "../process/service.ts";
 
 /** The deadline of a call that names none. */
 const defaultTimeoutMs = 10_000;

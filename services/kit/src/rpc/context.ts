@@ -5,7 +5,7 @@ import {
   createContextValues,
   type HandlerContext,
 } from "@connectrpc/connect";
-import { DomainError } from "./errors.ts";
+import { DomainError } from "../base/domain-error.ts";
 import { newId } from "../base/ids.ts";
 
 /** What the answer of a wait takes at most to reach its caller. */

@@ -1,6 +1,7 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { expect, test } from "vitest";
-import { DomainError, fromConnectError, invalid, type Reason, reasons, toConnectError } from "./errors.ts";
+import { DomainError, invalid, type Reason, reasons } from "../base/domain-error.ts";
+import { fromConnectError, toConnectError } from "./errors.ts";
 
 test("there are 25 public reasons and 7 internal ones", () => {
   expect(reasons.size).toBe(32);

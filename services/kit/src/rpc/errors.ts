@@ -4,15 +4,6 @@ import { type ErrorNote, ErrorNoteSchema } from "@sandgate/proto/common/v1/error
 import { BadRequestSchema, ErrorInfoSchema } from "@sandgate/proto/google/rpc/error_details";
 import { DomainError, type DomainErrorOptions, type Reason, reasons } from "../base/domain-error.ts";
 
-export {
-  DomainError,
-  invalid,
-  messageOf,
-  type Reason,
-  reasons,
-  type Violation,
-} from "../base/domain-error.ts";
-
 /** The Connect code of every reason. */
 const codes: Record<Reason, Code> = {
   UNAUTHENTICATED: Code.Unauthenticated,

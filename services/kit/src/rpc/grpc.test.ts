@@ -29,10 +29,10 @@ import {
   WorkspaceService,
 } from "@sandgate/proto/workspace/v1/workspace";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { type ServiceHost, startServiceHost } from "../process/host.ts";
-import { createInternalKeys, createTokenVerifier, type InternalKeys } from "./internal-auth.ts";
 import { createLogger } from "../base/logging.ts";
 import { createMetrics } from "../base/metrics.ts";
+import { type ServiceHost, startServiceHost } from "../process/host.ts";
+import { createInternalKeys, createTokenVerifier, type InternalKeys } from "./internal-auth.ts";
 
 // What others' gRPC implementations see, with grpc-js for one of them.
 

@@ -5,12 +5,12 @@ import { create } from "@bufbuild/protobuf";
 import { type ErrorNote, ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
 import { pino } from "pino";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import type { Call } from "./context.ts";
-import { DomainError } from "./errors.ts";
-import { answerOnce } from "./idempotency.ts";
+import { DomainError } from "../base/domain-error.ts";
 import { type Keyring, openKeyring } from "../storage/sealing.ts";
 import { migrations, type transactions } from "../storage/sqlite.fixture.ts";
 import { openSqlite, type SqliteDatabase } from "../storage/sqlite.ts";
+import type { Call } from "./context.ts";
+import { runIdempotent } from "./idempotency.ts";
 
 let folder: string;
 let database: SqliteDatabase<typeof transactions>;
@@ -64,16 +64,16 @@ const methodOf = (name: string) => ({ name, input: ErrorNoteSchema, output: Erro
 
 /** Adds a note named after the number of times that this test has worked, and answers it. */
 function addNote(request: Request = {}): Promise<ErrorNote> {
-  return answerOnce({
+  return runIdempotent({
     call: callOf(request),
     method: methodOf(request.rpc ?? "AddNote"),
     request: create(ErrorNoteSchema, { hint: request.body ?? "" }),
     keyring,
-    answers: database.answers,
-    work: async (claimFor) => {
+    store: database,
+    work: async (recordFor) => {
       const response = create(ErrorNoteSchema, { hint: `note ${++works}` });
       await request.meanwhile?.();
-      await database.write.addNote(response.hint, { claim: await claimFor(response) });
+      await database.write.addNote(response.hint, { record: await recordFor(response) });
       return response;
     },
   });
@@ -117,17 +117,17 @@ test("a failure is not kept: who waited for it works", async () => {
   expect((await waiting).hint).toBe("note 2");
 });
 
-/** The same call at another replica, which has an answer store of its own, so nothing in this process makes it wait. */
+/** The same call at another replica, which has an idempotency store of its own, so nothing in this process makes it wait. */
 function addTheirNote(): Promise<ErrorNote> {
-  return answerOnce({
+  return runIdempotent({
     call: callOf({ key: "k" }),
     method: methodOf("AddNote"),
     request: create(ErrorNoteSchema),
     keyring,
-    answers: { ...database.answers },
-    work: async (claimFor) => {
+    store: { idempotency: { ...database.idempotency } },
+    work: async (recordFor) => {
       const response = create(ErrorNoteSchema, { hint: "theirs" });
-      await database.write.addNote("theirs", { claim: await claimFor(response) });
+      await database.write.addNote("theirs", { record: await recordFor(response) });
       return response;
     },
   });

@@ -1,36 +1,30 @@
 import { createHash } from "node:crypto";
 import { type DescMessage, type DescMethodUnary, fromBinary, type MessageShape, toBinary } from "@bufbuild/protobuf";
-import type { Claim } from "../storage/idempotency-record.ts";
-import type { Call } from "./context.ts";
-import { DomainError } from "./errors.ts";
+import { DomainError } from "../base/domain-error.ts";
+import type { IdempotencyRecord, IdempotencyStore } from "../storage/idempotency-record.ts";
 import type { Keyring } from "../storage/sealing.ts";
+import type { Call } from "./context.ts";
 
-export type { Claim } from "../storage/idempotency-record.ts";
-
-/** The first answers to calls with an Idempotency-Key; a transaction stores one with `tx.claim`, the store forgets it in time. */
-export interface AnswerStore {
-  /** The claim of this id, unless it is older than 24 h. */
-  find(id: string): Promise<Claim | undefined>;
-}
-
-/** Calls of this process that are at work, by store and claim id, so that a repeated one waits instead of working too. */
-const running = new WeakMap<AnswerStore, Map<string, Promise<unknown>>>();
+/** Calls of this process that are at work, by store and record id, so that a repeated one waits instead of working too. */
+const running = new WeakMap<IdempotencyStore, Map<string, Promise<unknown>>>();
 
 /**
  * Runs the work of a creating call once per (user, workspace, rpc, Idempotency-Key) within 24 h. A call with the same
- * request gets the first answer again; one with another request is refused with CONFLICT. `work` asks `claimFor` for the
- * claim on its response and hands it to `tx.claim` in the transaction of the creation, so that only successes are kept.
- * Without a key `claimFor` answers undefined and the work just runs.
+ * request gets the first answer again; one with another request is refused with CONFLICT. `work` asks `recordFor` for the
+ * record of its response and hands it to `tx.keepIdempotencyRecord` in the transaction of the creation, so that only successes are kept.
+ * Without a key `recordFor` answers undefined and the work just runs.
  */
-export async function answerOnce<I extends DescMessage, O extends DescMessage>(options: {
+export async function runIdempotent<I extends DescMessage, O extends DescMessage>(options: {
   call: Call;
   method: Pick<DescMethodUnary<I, O>, "name" | "input" | "output">;
   request: MessageShape<I>;
   keyring: Keyring;
-  answers: AnswerStore;
-  work(claimFor: (response: MessageShape<O>) => Promise<Claim | undefined>): Promise<MessageShape<O>>;
+  /** The service's store, in whose database the answers are kept. */
+  store: { readonly idempotency: IdempotencyStore };
+  work(recordFor: (response: MessageShape<O>) => Promise<IdempotencyRecord | undefined>): Promise<MessageShape<O>>;
 }): Promise<MessageShape<O>> {
-  const { call, method, keyring, answers, work } = options;
+  const { call, method, keyring, work } = options;
+  const { idempotency } = options.store;
   const { name: rpc, output: schema } = method;
   if (call.idempotencyKey === undefined) return work(async () => undefined);
 
@@ -41,9 +35,9 @@ export async function answerOnce<I extends DescMessage, O extends DescMessage>(o
   const requestHash = hash(toBinary(method.input, options.request));
   const about = { service: schema.file.proto.package, table: "kit_answers", record: id, workspace };
   const recall = async (): Promise<MessageShape<O> | undefined> => {
-    const claim = await answers.find(id);
-    if (!claim) return undefined;
-    const opened = keyring.open(claim.sealed, about);
+    const record = await idempotency.find(id);
+    if (!record) return undefined;
+    const opened = keyring.open(record.sealed, about);
     if (!requestHash.equals(opened.subarray(0, requestHash.length))) {
       throw new DomainError("CONFLICT", "This Idempotency-Key was used for a different request.", {
         hint: "Use a new key for a new request.",
@@ -67,8 +61,8 @@ export async function answerOnce<I extends DescMessage, O extends DescMessage>(o
     }
   };
 
-  const atWork = running.get(answers) ?? new Map<string, Promise<unknown>>();
-  running.set(answers, atWork);
+  const atWork = running.get(idempotency) ?? new Map<string, Promise<unknown>>();
+  running.set(idempotency, atWork);
   for (let ahead = atWork.get(id); ahead; ahead = atWork.get(id)) await ahead.catch(() => undefined);
   const own = answer();
   atWork.set(id, own);

@@ -9,8 +9,8 @@ import {
   jwtVerify,
   SignJWT,
 } from "jose";
+import { DomainError } from "../base/domain-error.ts";
 import type { Caller, Outgoing, UserCaller } from "./context.ts";
-import { DomainError } from "./errors.ts";
 
 /** The one caller that may speak for a user by itself. */
 const facade = "facade";

@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
-import { addKey, dropKey, makeKeys, openTokenSigner, openTokenVerifier } from "./internal-keys.ts";
 import { createLogger } from "../base/logging.ts";
+import { addKey, dropKey, makeKeys, openTokenSigner, openTokenVerifier } from "./internal-keys.ts";
 
 const logger = createLogger({ service: "test", level: "silent" });
 const nobody = { passedOn: false };

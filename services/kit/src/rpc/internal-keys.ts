@@ -2,10 +2,10 @@ import { chmod, mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { exportJWK, generateKeyPair, importJWK, type JSONWebKeySet, type JWK } from "jose";
 import { messageOf } from "../base/domain-error.ts";
-import { createTokenSigner, createTokenVerifier, type TokenSigner, type TokenVerifier } from "./internal-auth.ts";
 import type { Logger } from "../base/logging.ts";
+import { serviceNames } from "../base/service-names.ts";
 import { openKeyring } from "../storage/sealing.ts";
-import { serviceNames } from "../process/service.ts";
+import { createTokenSigner, createTokenVerifier, type TokenSigner, type TokenVerifier } from "./internal-auth.ts";
 
 /** How soon a changed file counts. A key must stand in every process's public keys that long before it signs. */
 const rereadEveryMs = 2_000;

@@ -1,9 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { startServiceHost, stopOnSignal } from "../process/host.ts";
-import { openTokenVerifier } from "./internal-keys.ts";
 import { createLogger } from "../base/logging.ts";
 import { createMetrics } from "../base/metrics.ts";
+import { startServiceHost, stopOnSignal } from "../process/host.ts";
+import { openTokenVerifier } from "./internal-keys.ts";
 
 /** A replica that tests can stop and kill: `node … <address> <port> <jwks file>`. Says which it is in the header of each answer. */
 const [address = "", port = "", file = ""] = process.argv.slice(2);

@@ -9,11 +9,11 @@ import { createClient } from "@connectrpc/connect";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test/support/process";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
+import { createLogger } from "../base/logging.ts";
 import { createRemoteTransport } from "./clients.ts";
 import { asFacade, type UserCaller } from "./context.ts";
 import type { TokenSigner } from "./internal-auth.ts";
 import { type FromFile, makeKeys, openTokenSigner } from "./internal-keys.ts";
-import { createLogger } from "../base/logging.ts";
 
 const program = join(import.meta.dirname, "replicas.fixture.child.ts");
 const logger = createLogger({ service: "test", level: "silent" });

@@ -8,6 +8,12 @@ import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createGrpcJsTransport } from "@sandgate/test/bench/grpc-js-transport";
 import { until } from "@sandgate/test/support/until";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { DomainError } from "../base/domain-error.ts";
+import { isUuid } from "../base/ids.ts";
+import { createLogger } from "../base/logging.ts";
+import { createMetrics } from "../base/metrics.ts";
+import { type ServiceName, serviceNames } from "../base/service-names.ts";
+import { type ServiceHost, startServiceHost } from "../process/host.ts";
 import { createCallingTransport, createInMemoryNetwork, createRemoteTransport } from "./clients.ts";
 import {
   asFacade,
@@ -20,13 +26,7 @@ import {
   waitTimeOf,
   workspaceOf,
 } from "./context.ts";
-import { DomainError } from "./errors.ts";
-import { type ServiceHost, startServiceHost } from "../process/host.ts";
-import { isUuid } from "../base/ids.ts";
 import { createInternalKeys, createTokenVerifier, type InternalKeys, type TokenSigner } from "./internal-auth.ts";
-import { createLogger } from "../base/logging.ts";
-import { createMetrics } from "../base/metrics.ts";
-import { type ServiceName, serviceNames } from "../process/service.ts";
 import { validate } from "./validation.ts";
 
 const user: UserCaller = {

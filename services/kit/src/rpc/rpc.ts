@@ -7,13 +7,14 @@ import {
   type UnaryRequest,
 } from "@connectrpc/connect";
 import type { Counter, Histogram } from "prom-client";
-import { authorize } from "./access.ts";
-import { callerKey, requestIdOf } from "./context.ts";
-import { isDatabaseUnreachable } from "../storage/database-unreachable.ts";
-import { DomainError, isExpected, toConnectError } from "./errors.ts";
-import type { TokenVerifier } from "./internal-auth.ts";
+import { DomainError } from "../base/domain-error.ts";
 import type { Logger } from "../base/logging.ts";
 import { counter, histogram, type Metrics } from "../base/metrics.ts";
+import { isDatabaseUnreachable } from "../storage/database-unreachable.ts";
+import { authorize } from "./access.ts";
+import { callerKey, requestIdOf } from "./context.ts";
+import { isExpected, toConnectError } from "./errors.ts";
+import type { TokenVerifier } from "./internal-auth.ts";
 import { validate } from "./validation.ts";
 
 /** The longest deadline a caller may ask for; a stream may go without one. */

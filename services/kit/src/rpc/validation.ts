@@ -1,6 +1,6 @@
 import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import { createValidator, type Violation as RuleViolation } from "@bufbuild/protovalidate";
-import { DomainError, type Violation } from "./errors.ts";
+import { DomainError, type Violation } from "../base/domain-error.ts";
 
 const validator = createValidator();
 

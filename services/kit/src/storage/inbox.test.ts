@@ -44,7 +44,7 @@ test("services number the same id on their own", () => {
   }
 });
 
-test("any order and repetition ends with the newest version of every entity", () => {
+test("any order and periodicTask ends with the newest version of every entity", () => {
   const deliveries = fc
     .uniqueArray(fc.tuple(fc.constantFrom("a", "b", "c"), fc.integer({ min: 1, max: 20 })), {
       minLength: 1,

@@ -1,6 +1,10 @@
 import { type ClientSession, type Collection, type Db, type IndexDescription, MongoServerError } from "mongodb";
-import { type Claim, ClaimTaken, claimKeptMs } from "./idempotency-record.ts";
-import type { AnswerStore } from "../rpc/idempotency.ts";
+import {
+  type IdempotencyRecord,
+  IdempotencyRecordExists,
+  type IdempotencyStore,
+  idempotencyRecordKeptMs,
+} from "./idempotency-record.ts";
 import { entityKindOf, inboxKeptMs, type ReceivedEvent } from "./inbox.ts";
 import type { LeaseStore } from "./leases.ts";
 import { type OutboxStore, type StagedEvent, sentKeptMs } from "./outbox-store.ts";
@@ -13,8 +17,8 @@ export interface MongoTransaction {
   publish(events: readonly StagedEvent[]): Promise<void>;
   /** Records the event in the consumer's inbox; false when it was seen, or its entity version is not above the last applied. */
   firstTime(consumer: string, event: ReceivedEvent): Promise<boolean>;
-  /** Stores the answer of a call with an Idempotency-Key. Throws ClaimTaken when another call was first. */
-  claim(claim: Claim | undefined): Promise<void>;
+  /** Stores the answer of a call with an Idempotency-Key. Throws IdempotencyRecordExists when another call was first. */
+  keepIdempotencyRecord(record: IdempotencyRecord | undefined): Promise<void>;
 }
 
 interface OutboxDocument {
@@ -35,7 +39,7 @@ interface InboxDocument {
   seenAt: Date;
 }
 
-interface AnswerDocument {
+interface IdempotencyDocument {
   _id: string;
   sealed: Uint8Array;
   expiresAt: Date;
@@ -52,7 +56,7 @@ interface LeaseDocument {
 export interface KitCollections {
   outbox: Collection<OutboxDocument>;
   inbox: Collection<InboxDocument>;
-  answers: Collection<AnswerDocument>;
+  answers: Collection<IdempotencyDocument>;
   leases: Collection<LeaseDocument>;
 }
 
@@ -123,24 +127,24 @@ export function createTransaction(
       );
       return applied.upsertedCount + applied.modifiedCount > 0;
     },
-    async claim(claim) {
-      if (!claim) return;
+    async keepIdempotencyRecord(record) {
+      if (!record) return;
       // A field that is missing is less than any date, so this holds for a new document too.
       const isFree = { $lte: ["$expiresAt", "$$NOW"] };
       const taken = await answers.updateOne(
-        { _id: claim.id },
+        { _id: record.id },
         [
           {
             $set: {
-              sealed: { $cond: [isFree, { $literal: claim.sealed }, "$sealed"] },
-              expiresAt: { $cond: [isFree, { $add: ["$$NOW", claimKeptMs] }, "$expiresAt"] },
+              sealed: { $cond: [isFree, { $literal: record.sealed }, "$sealed"] },
+              expiresAt: { $cond: [isFree, { $add: ["$$NOW", idempotencyRecordKeptMs] }, "$expiresAt"] },
             },
           },
         ],
         { upsert: true, session },
       );
       if (taken.upsertedCount + taken.modifiedCount === 0) {
-        throw new ClaimTaken("Another call with this Idempotency-Key was first");
+        throw new IdempotencyRecordExists("Another call with this Idempotency-Key was first");
       }
     },
   };
@@ -179,7 +183,7 @@ export function createLeaseStore({ leases }: Pick<KitCollections, "leases">): Le
   };
 }
 
-export function createAnswerStore({ answers }: KitCollections): AnswerStore {
+export function createIdempotencyStore({ answers }: KitCollections): IdempotencyStore {
   return {
     async find(id) {
       // The index that removes what has expired runs about once a minute.

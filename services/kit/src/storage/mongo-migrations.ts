@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { type Collection, type Db, type IndexDescription, MongoServerError } from "mongodb";
-import type { LeaseStore } from "./leases.ts";
 import type { Logger } from "../base/logging.ts";
+import type { LeaseStore } from "./leases.ts";
 
 /**
  * One step of a database's schema. A step may be run again after a crash in its middle, so it must bear that; it runs beside

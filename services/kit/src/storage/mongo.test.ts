@@ -5,9 +5,9 @@ import { until } from "@sandgate/test/support/until";
 import { MongoClient } from "mongodb";
 import { pino } from "pino";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { ClaimTaken } from "./idempotency-record.ts";
-import { DomainError } from "../rpc/errors.ts";
+import { DomainError } from "../base/domain-error.ts";
 import { newId } from "../base/ids.ts";
+import { IdempotencyRecordExists } from "./idempotency-record.ts";
 import type { ReceivedEvent } from "./inbox.ts";
 import {
   createCollections,
@@ -295,27 +295,28 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
     const database = await open();
     const create = (text: string) =>
       database.write(async (tx) => {
-        await tx.claim({ id: "claim", sealed: Buffer.from(text) });
+        await tx.keepIdempotencyRecord({ id: "record", sealed: Buffer.from(text) });
         await notesIn(database).insertOne({ _id: text, text }, { session: tx.session });
       });
     const outcomes = await Promise.allSettled(["a", "b", "c"].map(create));
     const lost = outcomes.filter((outcome) => outcome.status === "rejected");
-    expect(lost.map(({ reason }) => reason instanceof ClaimTaken)).toEqual([true, true]);
+    expect(lost.map(({ reason }) => reason instanceof IdempotencyRecordExists)).toEqual([true, true]);
     const [note, ...others] = await notesIn(database).find().hint({ _id: 1 }).toArray();
     expect(others).toEqual([]);
-    expect(Buffer.from((await database.answers.find("claim"))?.sealed ?? []).toString()).toBe(note?.text);
-    expect(await database.answers.find("other")).toBeUndefined();
+    expect(Buffer.from((await database.idempotency.find("record"))?.sealed ?? []).toString()).toBe(note?.text);
+    expect(await database.idempotency.find("other")).toBeUndefined();
   });
 
   test("an expired answer makes room for another", async () => {
     const database = await open();
-    const claim = (text: string) => database.write((tx) => tx.claim({ id: "claim", sealed: Buffer.from(text) }));
-    await claim("old");
+    const record = (text: string) =>
+      database.write((tx) => tx.keepIdempotencyRecord({ id: "record", sealed: Buffer.from(text) }));
+    await record("old");
     const expired = { $set: { expiresAt: new Date(Date.now() - 1) } };
-    await database.db.collection<{ _id: string }>("kit_answers").updateOne({ _id: "claim" }, expired);
-    expect(await database.answers.find("claim")).toBeUndefined();
-    await claim("new");
-    expect(Buffer.from((await database.answers.find("claim"))?.sealed ?? []).toString()).toBe("new");
+    await database.db.collection<{ _id: string }>("kit_answers").updateOne({ _id: "record" }, expired);
+    expect(await database.idempotency.find("record")).toBeUndefined();
+    await record("new");
+    expect(Buffer.from((await database.idempotency.find("record"))?.sealed ?? []).toString()).toBe("new");
   });
 
   test("the inbox lets an event through once per consumer, and no version below the last", async () => {

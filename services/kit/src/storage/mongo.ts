@@ -1,11 +1,12 @@
 import { type Collection, type Db, type Document, type Filter, MongoClient } from "mongodb";
-import { isDatabaseUnreachable } from "./database-unreachable.ts";
-import type { AnswerStore } from "../rpc/idempotency.ts";
-import type { LeaseStore } from "./leases.ts";
 import type { Logger } from "../base/logging.ts";
+import { startPeriodicTask } from "../base/periodic-task.ts";
+import { isDatabaseUnreachable } from "./database-unreachable.ts";
+import type { IdempotencyStore } from "./idempotency-record.ts";
+import type { LeaseStore } from "./leases.ts";
 import { createAbandonedEnder } from "./mongo-abandoned.ts";
 import {
-  createAnswerStore,
+  createIdempotencyStore,
   createLeaseStore,
   createOutboxStore,
   createTransaction,
@@ -16,7 +17,6 @@ import {
 } from "./mongo-kit.ts";
 import { createCollections, type MongoMigration, migrate } from "./mongo-migrations.ts";
 import type { OutboxStore } from "./outbox-store.ts";
-import { repeat } from "../base/periodic-task.ts";
 
 export type { Db } from "mongodb";
 export { isDuplicateKey, type MongoTransaction } from "./mongo-kit.ts";
@@ -38,7 +38,7 @@ export interface MongoDatabase {
   write<T>(work: (tx: MongoTransaction) => Promise<T>, turn?: string): Promise<T>;
   readonly outbox: OutboxStore;
   readonly leases: LeaseStore;
-  readonly answers: AnswerStore;
+  readonly idempotency: IdempotencyStore;
   /** Waits for the writes that are under way and closes the connections. Later writes fail. */
   close(): Promise<void>;
 }
@@ -150,7 +150,7 @@ export async function openMongo(options: {
     return own;
   }
 
-  const polling = repeat({
+  const polling = startPeriodicTask({
     what: `look for events that other replicas committed to ${name}`,
     everyMs: pollMs,
     logger,
@@ -187,7 +187,7 @@ export async function openMongo(options: {
       },
     }),
     leases,
-    answers: createAnswerStore(kit),
+    idempotency: createIdempotencyStore(kit),
     async close() {
       closed = true;
       await polling.stop();

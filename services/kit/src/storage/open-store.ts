@@ -1,14 +1,23 @@
-import type { AnswerStore } from "../rpc/idempotency.ts";
 import type { Logger } from "../base/logging.ts";
+import type { IdempotencyStore } from "./idempotency-record.ts";
+import type { LeaseStore } from "./leases.ts";
 import type { OutboxStore } from "./outbox-store.ts";
-import type { ServiceEnvironment } from "../process/service.ts";
 
-/** A service's store with what the kit keeps in the same database. */
-export interface OpenedStore<S> {
-  readonly store: S;
+/** Where a service keeps its data: a file of its own, or a database of its own on a MongoDB replica set. */
+export type DatabaseTarget = { kind: "sqlite"; file: string } | { kind: "mongodb"; url: string; name: string };
+
+/** What the kit keeps in a service's database, which the service's own store extends. */
+export interface ServiceStore {
   readonly outbox: OutboxStore;
-  readonly answers: AnswerStore;
+  readonly idempotency: IdempotencyStore;
+  readonly leases: LeaseStore;
+  /** Waits for the writes under way. Nothing is called afterwards. */
   close(): Promise<void>;
+}
+
+/** The kit's part of a service's store, as its database has it. */
+export function serviceStoreOf({ outbox, idempotency, leases, close }: ServiceStore): ServiceStore {
+  return { outbox, idempotency, leases, close };
 }
 
 export interface SqliteStoreOptions {
@@ -25,14 +34,14 @@ export interface MongoStoreOptions {
 }
 
 /** A service's store on each database, as modules that are imported only when they are chosen. */
-interface StoreAdapters<S> {
+export interface StoreAdapters<S> {
   sqlite(): Promise<{ openSqliteStore(o: SqliteStoreOptions): Promise<S> }>;
   mongodb(): Promise<{ openMongoStore(o: MongoStoreOptions): Promise<S> }>;
 }
 
 /** Opens a service's store on the database that its process was given. The other database's adapter is not loaded. */
 export async function openStore<S>(
-  { database, logger }: Pick<ServiceEnvironment, "database" | "logger">,
+  { database, logger }: { database: DatabaseTarget; logger: Logger },
   adapters: StoreAdapters<S>,
 ): Promise<S> {
   if (database.kind === "mongodb") {

@@ -1,4 +1,4 @@
-import { ClaimTaken, claimKeptMs } from "./idempotency-record.ts";
+import { IdempotencyRecordExists, idempotencyRecordKeptMs } from "./idempotency-record.ts";
 import { entityKindOf, inboxKeptMs } from "./inbox.ts";
 import { sentKeptMs } from "./outbox-store.ts";
 import type { SqliteConnection } from "./sqlite-connection.ts";
@@ -157,16 +157,16 @@ export function createTransaction(db: SqliteConnection, onPublish: () => void): 
       );
       return isNew > 0 && isNewer > 0;
     },
-    claim(claim) {
-      if (!claim) return;
+    keepIdempotencyRecord(record) {
+      if (!record) return;
       const now = Date.now();
       const taken = db.run(
         `INSERT INTO kit_answers (id, sealed, expires_at) VALUES (:id, :sealed, :expiresAt)
          ON CONFLICT DO UPDATE SET sealed = excluded.sealed, expires_at = excluded.expires_at
          WHERE expires_at <= :now`,
-        { id: claim.id, sealed: claim.sealed, expiresAt: now + claimKeptMs, now },
+        { id: record.id, sealed: record.sealed, expiresAt: now + idempotencyRecordKeptMs, now },
       );
-      if (taken === 0) throw new ClaimTaken("Another call with this Idempotency-Key was first");
+      if (taken === 0) throw new IdempotencyRecordExists("Another call with this Idempotency-Key was first");
     },
   };
 }

@@ -40,5 +40,5 @@ export type Failure =
       violations?: readonly Violation[] | undefined;
       retryAfterSeconds?: number | undefined;
     }
-  | { kind: "claim-taken"; message: string }
+  | { kind: "idempotency-record-exists"; message: string }
   | { kind: "other"; message: string; stack?: string | undefined; errcode?: number | undefined };

@@ -2,8 +2,8 @@
 import { existsSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
-import { ClaimTaken } from "./idempotency-record.ts";
 import { DomainError } from "../base/domain-error.ts";
+import { IdempotencyRecordExists } from "./idempotency-record.ts";
 import { createConnection } from "./sqlite-connection.ts";
 import { createTransaction, kitMigrations, kitTransactions } from "./sqlite-kit.ts";
 import type { Failure, WriteAnswer, WriteRequest, WriterAnswer, WriterData, WriterRequest } from "./sqlite-messages.ts";
@@ -159,7 +159,7 @@ function copyBeside(db: DatabaseSync, file: string, version: string): void {
 }
 
 function toFailure(error: unknown): Failure {
-  if (error instanceof ClaimTaken) return { kind: "claim-taken", message: error.message };
+  if (error instanceof IdempotencyRecordExists) return { kind: "idempotency-record-exists", message: error.message };
   if (error instanceof DomainError) {
     const { reason, message, hint, violations, retryAfterSeconds } = error;
     return { kind: "domain", reason, message, hint, violations, retryAfterSeconds };

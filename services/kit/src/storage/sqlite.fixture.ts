@@ -1,5 +1,5 @@
-import type { Claim } from "./idempotency-record.ts";
 import { DomainError } from "../base/domain-error.ts";
+import type { IdempotencyRecord } from "./idempotency-record.ts";
 import type { StagedEvent } from "./outbox-store.ts";
 import type { Transaction, Transactions } from "./transaction.ts";
 
@@ -12,11 +12,11 @@ export const transactions = {
   addNote(
     tx: Transaction,
     id: string,
-    more: { parent?: string; events?: readonly StagedEvent[]; claim?: Claim | undefined } = {},
+    more: { parent?: string; events?: readonly StagedEvent[]; record?: IdempotencyRecord | undefined } = {},
   ): string {
     tx.db.run("INSERT INTO notes (id, parent) VALUES (?, ?)", id, more.parent);
     tx.publish(more.events ?? []);
-    tx.claim(more.claim);
+    tx.keepIdempotencyRecord(more.record);
     return id;
   },
   addNoteAndRefuse(tx: Transaction, id: string): never {

@@ -2,13 +2,12 @@ import { closeSync, mkdirSync, openSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { Worker } from "node:worker_threads";
-import { type Claim, ClaimTaken } from "./idempotency-record.ts";
 import { DomainError } from "../base/domain-error.ts";
-import type { AnswerStore } from "../rpc/idempotency.ts";
-import type { LeaseStore } from "./leases.ts";
 import type { Logger } from "../base/logging.ts";
+import { startPeriodicTask } from "../base/periodic-task.ts";
+import { type IdempotencyRecord, IdempotencyRecordExists, type IdempotencyStore } from "./idempotency-record.ts";
+import type { LeaseStore } from "./leases.ts";
 import type { OutboxStore } from "./outbox-store.ts";
-import { repeat } from "../base/periodic-task.ts";
 import { createConnection, type SqliteConnection } from "./sqlite-connection.ts";
 import type { kitTransactions } from "./sqlite-kit.ts";
 import type { Failure, WriteAnswer, WriterAnswer, WriterData, WriterRequest } from "./sqlite-messages.ts";
@@ -29,7 +28,7 @@ export interface SqliteDatabase<T extends Transactions> {
   readonly write: Writes<T>;
   readonly outbox: OutboxStore;
   readonly leases: LeaseStore;
-  readonly answers: AnswerStore;
+  readonly idempotency: IdempotencyStore;
   /** Calls the listener after each commit of this process, to wake what looks for work; the answer ends that. */
   onCommit(listener: () => void): () => void;
   /** Waits for the writes that are queued and closes the file. Later writes fail. */
@@ -69,7 +68,7 @@ export async function openSqlite<T extends Transactions>(options: {
   const read = createConnection(connection);
   const kit = callsOf<typeof kitTransactions>(writer, "kit");
 
-  const sweeping = repeat({
+  const sweeping = startPeriodicTask({
     what: `sweep ${file}`,
     everyMs: sweepEveryMs,
     logger,
@@ -105,9 +104,13 @@ export async function openSqlite<T extends Transactions>(options: {
       },
       release: (names, holder) => kit.releaseLeases(names, holder),
     },
-    answers: {
+    idempotency: {
       find: async (id) =>
-        read.get<Claim>("SELECT id, sealed FROM kit_answers WHERE id = ? AND expires_at > ?", id, Date.now()),
+        read.get<IdempotencyRecord>(
+          "SELECT id, sealed FROM kit_answers WHERE id = ? AND expires_at > ?",
+          id,
+          Date.now(),
+        ),
     },
     onCommit: (listener) => listen(writer.commitListeners, listener),
     close: async () => {
@@ -213,7 +216,7 @@ function callsOf<T extends Transactions>(writer: Writer, owner: "kit" | "service
 }
 
 function toError(failure: Failure): Error {
-  if (failure.kind === "claim-taken") return new ClaimTaken(failure.message);
+  if (failure.kind === "idempotency-record-exists") return new IdempotencyRecordExists(failure.message);
   if (failure.kind === "domain") {
     const { reason, message, hint, violations, retryAfterSeconds } = failure;
     return new DomainError(reason, message, {

@@ -1,4 +1,4 @@
-import type { Claim } from "./idempotency-record.ts";
+import type { IdempotencyRecord } from "./idempotency-record.ts";
 import type { ReceivedEvent } from "./inbox.ts";
 import type { StagedEvent } from "./outbox-store.ts";
 import type { SqliteConnection } from "./sqlite-connection.ts";
@@ -10,8 +10,8 @@ export interface Transaction {
   publish(events: readonly StagedEvent[]): void;
   /** Records the event in the consumer's inbox; false when it was seen, or its entity version is not above the last applied. */
   firstTime(consumer: string, event: ReceivedEvent): boolean;
-  /** Stores the answer of a call with an Idempotency-Key. Throws ClaimTaken when another call was first. */
-  claim(claim: Claim | undefined): void;
+  /** Stores the answer of a call with an Idempotency-Key. Throws IdempotencyRecordExists when another call was first. */
+  keepIdempotencyRecord(record: IdempotencyRecord | undefined): void;
 }
 
 /** A module's transactions: plain functions without await, whose arguments and results can be structured-cloned. */

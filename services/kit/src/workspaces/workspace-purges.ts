@@ -2,11 +2,11 @@ import { anyUnpack } from "@bufbuild/protobuf/wkt";
 import type { Client } from "@connectrpc/connect";
 import type { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
+import type { Logger } from "../base/logging.ts";
+import { startPeriodicTask } from "../base/periodic-task.ts";
 import type { EventBus } from "../events/bus.ts";
 import { asService } from "../rpc/context.ts";
-import type { Logger } from "../base/logging.ts";
 import type { StagedEvent } from "../storage/outbox-store.ts";
-import { repeat } from "../base/periodic-task.ts";
 
 /** What a service that holds things of workspaces keeps about their deletion, in its guard row of each workspace. */
 export interface PurgeStore {
@@ -19,6 +19,15 @@ export interface PurgeStore {
   completePurge(workspaceId: string, at: Date, events: readonly StagedEvent[]): Promise<void>;
 }
 
+/** How a service removes what it holds of a deleted workspace. */
+export interface WorkspacePurge {
+  store: PurgeStore;
+  /** Removes what it can until the signal aborts, and answers true once all is gone. */
+  purge(workspaceId: string, signal: AbortSignal): Promise<boolean>;
+  /** The event that says so. */
+  stagePurged(workspaceId: string, at: Date): StagedEvent;
+}
+
 const pollMs = 1_000;
 const sweepMs = 3_600_000;
 const sweepPage = 500;
@@ -29,18 +38,17 @@ const sweepPage = 500;
  * what it can and answers true once all is gone, which is then told by the event that `stagePurged` makes. The time is the
  * event's version: a purge is done and told again when the workspace's deletion is announced again.
  */
-export async function startWorkspacePurges(o: {
-  service: string;
-  store: PurgeStore;
-  bus: EventBus;
-  workspaces: Client<typeof WorkspaceService>;
-  purge(workspaceId: string, signal: AbortSignal): Promise<boolean>;
-  stagePurged(workspaceId: string, at: Date): StagedEvent;
-  logger: Logger;
-}): Promise<{ stop(): Promise<void> }> {
+export async function startWorkspacePurges(
+  o: WorkspacePurge & {
+    service: string;
+    bus: EventBus;
+    workspaces: Client<typeof WorkspaceService>;
+    logger: Logger;
+  },
+): Promise<{ stop(): Promise<void> }> {
   const { store, logger } = o;
 
-  const purges = repeat({
+  const purges = startPeriodicTask({
     what: "purge deleted workspaces",
     everyMs: pollMs,
     logger,
@@ -61,7 +69,7 @@ export async function startWorkspacePurges(o: {
     },
   });
 
-  const sweep = repeat({
+  const sweep = startPeriodicTask({
     what: "look for workspaces that are gone",
     everyMs: sweepMs,
     logger,

@@ -1,5 +1,5 @@
 import { untilAborted } from "@sandgate/kit/base/abort";
-import { DomainError, messageOf } from "@sandgate/kit/rpc/errors";
+import { DomainError, messageOf } from "@sandgate/kit/base/domain-error";
 import Docker from "dockerode";
 
 export type Engine = Docker;

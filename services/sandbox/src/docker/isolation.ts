@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { access, readFile, writeFile } from "node:fs/promises";
 import { BlockList, isIPv4 } from "node:net";
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { callEngine, type Engine, unavailable } from "./client.ts";
 import { bridgeName, ensureNetwork } from "./network.ts";
 

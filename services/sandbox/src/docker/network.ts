@@ -1,4 +1,4 @@
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { callEngine, type Engine, statusOf } from "./client.ts";
 
 /** The network of all sandboxes of an engine, and the host's interface that it is known to the firewall by. */

@@ -1,6 +1,6 @@
-import { DomainError } from "@sandgate/kit/rpc/errors";
-import { type Engine, engineMessageOf, statusOf, unavailable } from "./client.ts";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { PullRequest } from "../reconcile/runtime.ts";
+import { type Engine, engineMessageOf, statusOf, unavailable } from "./client.ts";
 
 /** A pull as the port describes it. The engine skips the registry for a digest it has: authorization is the registry service's. */
 export async function pullImage(engine: Engine, request: PullRequest): Promise<void> {

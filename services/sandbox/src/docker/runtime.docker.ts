@@ -1,23 +1,15 @@
 import { isIPv4 } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Container, ContainerCreateOptions, ContainerInfo, ContainerInspectInfo } from "dockerode";
-import {
-  callEngine,
-  type Engine,
-  engineMessageOf,
-  openEngine,
-  statusOf,
-  unavailable,
-  unless,
-} from "./client.ts";
+import type { Observation, Runtime, RuntimeSpec } from "../reconcile/runtime.ts";
+import { callEngine, type Engine, engineMessageOf, openEngine, statusOf, unavailable, unless } from "./client.ts";
 import { createIsolation, recheckMs } from "./isolation.ts";
 import { endedForMemory } from "./memory.ts";
 import { networkName } from "./network.ts";
 import { probeExec, probeHttp } from "./probe.ts";
 import { pullImage } from "./pull.ts";
-import type { Observation, Runtime, RuntimeSpec } from "../reconcile/runtime.ts";
 
 const labels = {
   sandbox: "sandgate.io/sandbox-id",

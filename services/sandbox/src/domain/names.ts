@@ -1,5 +1,5 @@
 import { randomInt } from "node:crypto";
-import { invalid } from "@sandgate/kit/rpc/errors";
+import { invalid } from "@sandgate/kit/base/domain-error";
 
 const uuidForm = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 

@@ -1,5 +1,5 @@
+import { createWakeup } from "@sandgate/kit/base/wakeup";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import { createSleeper } from "@sandgate/kit/base/wakeup";
 
 /** The topic that says a sandbox's record changed; the body is its id. */
 const topic = "sandbox.changed";
@@ -30,11 +30,11 @@ export function createChanges(bus: EventBus): Changes {
     announce: (sandboxId) => bus.signal(topic, sandboxId),
     listen,
     watch(ids) {
-      const sleeper = createSleeper();
+      const wakeup = createWakeup();
       const stop = listen((id) => {
-        if (ids.has(id)) sleeper.wake();
+        if (ids.has(id)) wakeup.wake();
       });
-      return { stop, next: (ms, signal) => sleeper.sleep(ms, signal) };
+      return { stop, next: (ms, signal) => wakeup.wait(ms, signal) };
     },
   };
 }

@@ -2,20 +2,20 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import type { EventBus } from "@sandgate/kit/events/bus";
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
+import type { EventBus } from "@sandgate/kit/events/bus";
 import { allShards } from "@sandgate/kit/process/shards";
 import { until } from "@sandgate/test/support/until";
 import { Counter, Histogram, Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { createChanges } from "./changes.ts";
-import { createReconciler, type Reconciler, type ReconcilerOptions } from "./reconciler.ts";
-import type { Observation, Runtime, RuntimeSpec } from "./runtime.ts";
 import { acceptSandbox, beginStop, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import type { SandboxStore } from "../store/store.ts";
+import { createChanges } from "./changes.ts";
+import { createReconciler, type Reconciler, type ReconcilerOptions } from "./reconciler.ts";
+import type { Observation, Runtime, RuntimeSpec } from "./runtime.ts";
 
 // The reconciler against an engine that does what a test says; real engines are proven by the runtime's contract suite.
 

@@ -1,11 +1,7 @@
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Shards } from "@sandgate/kit/process/shards";
 import type { Counter, Histogram } from "prom-client";
-import type { Changes } from "./changes.ts";
-import { stageStateEvents } from "../events.ts";
-import { createFairLimit } from "./fair-limit.ts";
-import type { Observation, Runtime } from "./runtime.ts";
 import {
   becomeReady,
   beginStop,
@@ -20,7 +16,11 @@ import {
   type Sandbox,
   type StopReason,
 } from "../domain/sandbox.ts";
+import { stageStateEvents } from "../events.ts";
 import type { SandboxStore } from "../store/store.ts";
+import type { Changes } from "./changes.ts";
+import { createFairLimit } from "./fair-limit.ts";
+import type { Observation, Runtime } from "./runtime.ts";
 
 /** The registry's word that a workspace may pull a reference, and with what. */
 export interface AuthorizedPull {

@@ -1,6 +1,6 @@
-import type { Changes } from "./changes.ts";
 import type { Sandbox } from "../domain/sandbox.ts";
 import type { SandboxStore } from "../store/store.ts";
+import type { Changes } from "./changes.ts";
 
 /** How long a waiter trusts that no signal was lost. */
 const rereadMs = 5_000;

@@ -1,8 +1,8 @@
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { stageProvisioned, stagePurged } from "../events.ts";
 import { acceptSandbox, becomeReady, beginStop, completeStop, fail, type Sandbox } from "../domain/sandbox.ts";
+import { stageProvisioned, stagePurged } from "../events.ts";
 import type { SandboxStore } from "./store.ts";
 
 const noQuota = { maxSandboxes: 0, maxMemoryMb: 0 };
@@ -200,14 +200,16 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       expect(await store.get(live.id)).toBeDefined();
     });
 
-    test("answers a repeated claim with the first", async () => {
-      const claim = { id: "c1", sealed: new Uint8Array([1, 2, 3]) };
+    test("refuses a second record of the same idempotency key", async () => {
+      const record = { id: "c1", sealed: new Uint8Array([1, 2, 3]) };
       const first = sandboxOf({ workspaceId });
-      await store.create(first, noQuota, [], claim);
+      await store.create(first, noQuota, [], record);
       const second = sandboxOf({ workspaceId });
-      await expect(store.create(second, noQuota, [], claim)).rejects.toMatchObject({ name: "ClaimTaken" });
+      await expect(store.create(second, noQuota, [], record)).rejects.toMatchObject({
+        name: "IdempotencyRecordExists",
+      });
       expect(await store.get(second.id)).toBeUndefined();
-      expect((await store.answers.find("c1"))?.sealed).toEqual(claim.sealed);
+      expect((await store.idempotency.find("c1"))?.sealed).toEqual(record.sealed);
     });
   });
 }

@@ -1,4 +1,4 @@
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import {
   afterPlace,
@@ -8,8 +8,8 @@ import {
   type MongoMigration,
   openMongo,
 } from "@sandgate/kit/storage/mongo";
+import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { createPurges, type GuardDocument, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
-import type { MongoStoreOptions } from "@sandgate/kit/storage/open-store";
 import { checkQuota } from "../domain/quota.ts";
 import { hasEnded, isLive, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
 import type { SandboxStore } from "./store.ts";
@@ -90,9 +90,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
   const { sandboxes, guards, installation } = collectionsOf(database.db);
 
   return {
-    outbox: database.outbox,
-    leases: database.leases,
-    answers: database.answers,
+    ...serviceStoreOf(database),
     ...createPurges(guards, write),
 
     async installationId() {
@@ -105,7 +103,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
       return found.installationId;
     },
 
-    create: (sandbox, quota, events, claim) =>
+    create: (sandbox, quota, events, record) =>
       write(async (tx) => {
         const { session } = tx;
         const { workspaceId, name } = sandbox;
@@ -115,7 +113,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
           { $inc: { liveCount: 1, liveMemoryMb: sandbox.image.memoryMb } },
           { upsert: true, returnDocument: "after", session },
         );
-        await tx.claim(claim);
+        await tx.keepIdempotencyRecord(record);
         if (guard?.deletedAt) throw new DomainError("WORKSPACE_FORBIDDEN", "The workspace was deleted.");
         checkQuota(quota, { sandboxes: guard?.liveCount ?? 0, memoryMb: guard?.liveMemoryMb ?? 0 });
         if (await sandboxes.findOne({ workspaceId, name, live: true }, { session, projection: { _id: 1 } })) {
@@ -210,7 +208,5 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
 
     deleteEndedBefore: (before, limit) =>
       deleteSlice(sandboxes, { cleanedAt: { $exists: true }, stoppedAt: { $lt: before } }, limit),
-
-    close: database.close,
   };
 }

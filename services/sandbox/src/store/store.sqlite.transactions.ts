@@ -1,7 +1,7 @@
 // Loaded by the database's writer thread: nothing heavy is imported here.
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { Claim } from "@sandgate/kit/rpc/idempotency";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { passGuard, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
 import { checkQuota } from "../domain/quota.ts";
@@ -83,9 +83,9 @@ export const transactions = {
     sandbox: Sandbox,
     quota: Quota,
     events: readonly StagedEvent[],
-    claim: Claim | undefined,
+    record: IdempotencyRecord | undefined,
   ): void {
-    tx.claim(claim);
+    tx.keepIdempotencyRecord(record);
     holdQuota(tx, sandbox, quota);
     const taken = tx.db.get(
       "SELECT 1 FROM sandboxes WHERE workspace_id = ? AND name = ? AND state IN ('provisioning', 'ready')",

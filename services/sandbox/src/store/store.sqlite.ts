@@ -1,5 +1,5 @@
 import { newId } from "@sandgate/kit/base/ids";
-import type { SqliteStoreOptions } from "@sandgate/kit/storage/open-store";
+import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import { createPurges } from "@sandgate/kit/workspaces/sqlite-guards";
 import type { Sandbox, SandboxState } from "../domain/sandbox.ts";
@@ -44,12 +44,10 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
     read.all<Row>(sql, ...parameters).map(decodeRow);
 
   return {
-    outbox: database.outbox,
-    leases: database.leases,
-    answers: database.answers,
+    ...serviceStoreOf(database),
     ...createPurges(read, write),
     installationId: () => write.installationId(newId()),
-    create: (sandbox, quota, events, claim) => write.create(sandbox, quota, events, claim),
+    create: (sandbox, quota, events, record) => write.create(sandbox, quota, events, record),
     update: (sandbox, events) => write.update(sandbox, events),
     markCleaned: (id, at) => write.markCleaned(id, at),
     async get(id) {
@@ -110,6 +108,5 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
     },
     deleteCleaned: (workspaceId, limit) => write.deleteCleaned(workspaceId, limit),
     deleteEndedBefore: (before, limit) => write.deleteEndedBefore(before, limit),
-    close: () => database.close(),
   };
 }

@@ -1,6 +1,6 @@
-import type { AnswerStore, Claim } from "@sandgate/kit/rpc/idempotency";
-import type { LeaseStore } from "@sandgate/kit/storage/leases";
-import type { OutboxStore, StagedEvent } from "@sandgate/kit/events/outbox";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
+import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { PurgeStore } from "@sandgate/kit/workspaces/workspace-purges";
 import type { Sandbox, SandboxState } from "../domain/sandbox.ts";
 
@@ -24,11 +24,7 @@ export interface ListPosition {
 }
 
 /** Where sandboxes are kept. A method is a transaction; each write stores the events it causes with it. */
-export interface SandboxStore extends PurgeStore {
-  readonly outbox: OutboxStore;
-  readonly leases: LeaseStore;
-  readonly answers: AnswerStore;
-
+export interface SandboxStore extends ServiceStore, PurgeStore {
   /** This installation's id, made at the first call ever. */
   installationId(): Promise<string>;
 
@@ -36,7 +32,12 @@ export interface SandboxStore extends PurgeStore {
    * Stores an accepted sandbox within its workspace's quota.
    * @throws DomainError SANDBOX_NAME_CONFLICT, PROVISIONING_FAILED (quota), WORKSPACE_FORBIDDEN (the workspace was deleted)
    */
-  create(sandbox: Sandbox, quota: Quota, events: readonly StagedEvent[], claim: Claim | undefined): Promise<void>;
+  create(
+    sandbox: Sandbox,
+    quota: Quota,
+    events: readonly StagedEvent[],
+    record: IdempotencyRecord | undefined,
+  ): Promise<void>;
   /** Replaces the record if its version is still one below `sandbox`'s. False: someone else was faster. */
   update(sandbox: Sandbox, events: readonly StagedEvent[]): Promise<boolean>;
   /** Notes that the engine holds nothing of it any more. Only for ended sandboxes; not a change of version. */
@@ -57,5 +58,4 @@ export interface SandboxStore extends PurgeStore {
 
   /** Deletes a slice of the cleaned records that ended before `before`; answers how many. */
   deleteEndedBefore(before: Date, limit: number): Promise<number>;
-  close(): Promise<void>;
 }

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test, vi } from "vitest";
-import { batchLimits, createBatcher } from "./batches.ts";
 import type { LogRow } from "../store/rows.ts";
+import { batchLimits, createBatcher } from "./batches.ts";
 
 const blockOf = (count: number, cursor: string, log = "x") => ({
   rows: Array.from({ length: count }, (): LogRow => ({ timeNs: 1n, stream: "stdout", log })),

@@ -1,6 +1,6 @@
 import { textBytesOf } from "../store/chunks.ts";
-import type { LogBlock } from "./container-source.ts";
 import type { LogRow } from "../store/rows.ts";
+import type { LogBlock } from "./container-source.ts";
 
 /** What one batch holds at most, and how long its first row waits at most for more. */
 export const batchLimits = { rows: 5_000, textBytes: 1024 * 1024, waitMs: 250 };

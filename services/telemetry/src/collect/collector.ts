@@ -1,12 +1,12 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { messageOf } from "@sandgate/kit/rpc/errors";
+import { messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { counter, gauge, type Metrics } from "@sandgate/kit/base/metrics";
-import { repeat } from "@sandgate/kit/base/periodic-task";
+import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { createWakeup, type Wakeup } from "@sandgate/kit/base/wakeup";
 import type { Shards } from "@sandgate/kit/process/shards";
-import { createSleeper, type Sleeper } from "@sandgate/kit/base/wakeup";
-import { createBatcher } from "./batches.ts";
 import type { ChunkKind } from "../store/chunks.ts";
+import { createBatcher } from "./batches.ts";
 import type { Container, ContainerEvent, Engine } from "./container-source.ts";
 import {
   CursorMoved,
@@ -115,7 +115,7 @@ export function startCollector(o: {
       ended: ended.signal,
       signal: AbortSignal.any([signal, left.signal]),
     };
-    const sampling = createSleeper();
+    const sampling = createWakeup();
     const guard = async (kind: ChunkKind, work: (writer: SourceWriter) => Promise<void>) => {
       try {
         const source = {
@@ -217,7 +217,7 @@ export function startCollector(o: {
   async function followMetrics(
     { container, ended, signal }: Following,
     writer: SourceWriter,
-    sleeper: Sleeper,
+    wakeup: Wakeup,
   ): Promise<void> {
     const over = AbortSignal.any([signal, ended]);
     while (!ended.aborted) {
@@ -230,7 +230,7 @@ export function startCollector(o: {
         // A moved cursor needs no more than to be known; a sample lost to an engine that can't be read is the past.
         if (!(error instanceof CursorMoved)) logger.debug({ err: error }, "no sample could be taken");
       }
-      await sleeper.sleep(Math.max(0, nextMs - performance.now()), over);
+      await wakeup.wait(Math.max(0, nextMs - performance.now()), over);
     }
     signal.throwIfAborted();
     // The engine has no counters of a container that has ended, so the last sample is the one its killing or its timer gave.
@@ -283,11 +283,11 @@ export function startCollector(o: {
   }
 
   /** Observes the engine and lists its containers now and then, until one of the two fails. */
-  async function watchEngine(ending: AbortSignal, inOrder: () => void): Promise<void> {
+  async function watchEngine(ending: AbortSignal, markHealthy: () => void): Promise<void> {
     const over = new AbortController();
     const watching = AbortSignal.any([ending, over.signal]);
     try {
-      await Promise.race([observe(watching), listOver(watching, inOrder)]);
+      await Promise.race([observe(watching), listOver(watching, markHealthy)]);
     } catch (error) {
       state = messageOf(error);
       throw error;
@@ -304,18 +304,18 @@ export function startCollector(o: {
     }
   }
 
-  async function listOver(ending: AbortSignal, inOrder: () => void): Promise<void> {
+  async function listOver(ending: AbortSignal, markHealthy: () => void): Promise<void> {
     for (;;) {
       await list();
       state = "ok";
       await delay(times.listMs, undefined, { signal: ending });
       // Events came all the while, or could have.
-      inOrder();
+      markHealthy();
     }
   }
 
   shards.onChange(share);
-  const watching = repeat({ what: "watch the container engine", everyMs: 1_000, logger, work: watchEngine });
+  const watching = startPeriodicTask({ what: "watch the container engine", everyMs: 1_000, logger, work: watchEngine });
 
   return {
     look(sandboxId) {

@@ -1,7 +1,7 @@
 import type { EventBus } from "@sandgate/kit/events/bus";
-import type { Engine } from "./container-source.ts";
-import type { TelemetryStore } from "../store/store.ts";
 import { watchStored } from "../query/stored-watch.ts";
+import type { TelemetryStore } from "../store/store.ts";
+import type { Engine } from "./container-source.ts";
 
 /** A signal on it, with a sandbox's id, has the replica that collects the sandbox look at its containers. */
 export const lookTopic = "telemetry.look";

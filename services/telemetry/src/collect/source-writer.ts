@@ -1,9 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Client } from "@connectrpc/connect";
-import { asService } from "@sandgate/kit/rpc/context";
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { asService } from "@sandgate/kit/rpc/context";
 import {
   type IngestTelemetryRequestSchema,
   LogStream,

@@ -1,11 +1,11 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Logger } from "@sandgate/kit/base/logging";
-import { createSleeper } from "@sandgate/kit/base/wakeup";
+import { createWakeup } from "@sandgate/kit/base/wakeup";
+import type { Container, Engine, LogBlock } from "../collect/container-source.ts";
+import type { LogRow, MetricRow } from "../store/rows.ts";
 import type { DockerClient } from "./client.ts";
 import { createFrameParser, createTimeParser } from "./log-frames.ts";
 import { createLogPosition, type LogPosition } from "./log-position.ts";
-import type { Container, Engine, LogBlock } from "../collect/container-source.ts";
-import type { LogRow, MetricRow } from "../store/rows.ts";
 
 const sandboxLabel = "sandgate.io/sandbox-id";
 const workspaceLabel = "sandgate.io/workspace-id";
@@ -100,19 +100,19 @@ export function openDockerEngine(o: { client: DockerClient; installationId: stri
   ): AsyncGenerator<LogBlock> {
     const over = new AbortController();
     const until = AbortSignal.any([signal, over.signal]);
-    const sleeper = createSleeper();
+    const wakeup = createWakeup();
     let rung = false;
     let ended = false;
     const listen = async () => {
       // With its last frame, so that nothing falls between the first reading and the following.
       for await (const _ of await openLog(container.id, { follow: "1", tail: "1" }, until)) {
         rung = true;
-        sleeper.wake();
+        wakeup.wake();
       }
     };
     const listening = listen().finally(() => {
       ended = true;
-      sleeper.wake();
+      wakeup.wake();
     });
     // Thrown below, unless the reading fails first.
     listening.catch(() => undefined);
@@ -128,7 +128,7 @@ export function openDockerEngine(o: { client: DockerClient; installationId: stri
         await delay(Math.max(rereadPause.leastMs, rereadPause.perLook * lookMs), undefined, { signal });
         // The engine did not tell of what was found, and has not since: it follows a file that was rotated away.
         if (taken > 0 && !wasRung && !rung) return;
-        await sleeper.sleep(quietMs, until);
+        await wakeup.wait(quietMs, until);
         wasRung = rung;
         rung = false;
       }

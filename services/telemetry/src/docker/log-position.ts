@@ -1,5 +1,5 @@
-import type { LogFrame } from "./log-frames.ts";
 import { type LogRow, type StreamName, streamNames } from "../store/rows.ts";
+import type { LogFrame } from "./log-frames.ts";
 
 /** A frame by what the engine says of it: the `ordinal`th (from 1) of its stream with that time. */
 interface FramePlace {

@@ -1,9 +1,9 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { sealLogs, sealMetrics } from "../store/chunks.ts";
-import { queryLogs, queryMetrics } from "./queries.ts";
 import { fromMillis } from "../store/rows.ts";
 import type { StoredChunk } from "../store/store.ts";
+import { queryLogs, queryMetrics } from "./queries.ts";
 
 const lastUs = Date.UTC(2026, 0, 1) * 1000;
 const timeNs = fromMillis(lastUs / 1000);

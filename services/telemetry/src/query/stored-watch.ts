@@ -1,5 +1,5 @@
+import { createWakeup } from "@sandgate/kit/base/wakeup";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import { createSleeper } from "@sandgate/kit/base/wakeup";
 
 /** Signals on it say that something of the sandbox was stored, on whichever replica. */
 export function topicOf(sandboxId: string): string {
@@ -17,7 +17,7 @@ export interface StoredWatch {
 
 /** Watches for what is stored of a sandbox. To miss nothing, watch first and read after. */
 export function watchStored(bus: EventBus, sandboxId: string): StoredWatch {
-  const sleeper = createSleeper();
-  const stop = bus.watch(topicOf(sandboxId), () => sleeper.wake());
-  return { stop, next: (signal) => sleeper.sleep(rereadMs, signal) };
+  const wakeup = createWakeup();
+  const stop = bus.watch(topicOf(sandboxId), () => wakeup.wake());
+  return { stop, next: (signal) => wakeup.wait(rereadMs, signal) };
 }

@@ -1,9 +1,9 @@
+import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import { DomainError, invalid } from "@sandgate/kit/rpc/errors";
 import type { ChunkKind } from "../store/chunks.ts";
-import { openLogChunk, openMetricChunk } from "./queries.ts";
 import type { LogRow, MetricRow, Numbered, StreamName } from "../store/rows.ts";
 import type { SandboxRecord, StoredChunk, TelemetryStore } from "../store/store.ts";
+import { openLogChunk, openMetricChunk } from "./queries.ts";
 import { watchStored } from "./stored-watch.ts";
 
 const page = 8;

@@ -4,9 +4,9 @@ import { newId } from "@sandgate/kit/base/ids";
 import { EventSchema } from "@sandgate/proto/common/v1/event";
 import { WorkspacePurgedSchema } from "@sandgate/proto/telemetry/v1/telemetry_events";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { sealLogs, sealMetrics } from "./chunks.ts";
 import { stagePurged } from "../events.ts";
 import { queryLogs, queryMetrics } from "../query/queries.ts";
+import { sealLogs, sealMetrics } from "./chunks.ts";
 import { fromMillis, type LogRow, toMicros } from "./rows.ts";
 import type { Source, TelemetryStore } from "./store.ts";
 

@@ -1,7 +1,13 @@
-import { DomainError } from "@sandgate/kit/rpc/errors";
-import { createCollections, type Db, type MongoMigration, type MongoTransaction, openMongo } from "@sandgate/kit/storage/mongo";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import {
+  createCollections,
+  type Db,
+  type MongoMigration,
+  type MongoTransaction,
+  openMongo,
+} from "@sandgate/kit/storage/mongo";
+import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { createPurges, type GuardDocument, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
-import type { MongoStoreOptions } from "@sandgate/kit/storage/open-store";
 import { type Chunk, type ChunkKind, fitsInto, mergeChunks } from "./chunks.ts";
 import type { Source, StoredChunk, TelemetryStore } from "./store.ts";
 
@@ -177,9 +183,8 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
   }
 
   return {
-    outbox: database.outbox,
+    ...serviceStoreOf(database),
     ...createPurges(guards, write),
-    leases: database.leases,
 
     appendBatch: (batch, { logQuotaBytes, now }) =>
       write(async (tx) => {
@@ -269,8 +274,6 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
         if (removed < sliceChunks) await sandboxes.deleteOne({ _id: sandbox._id }, { session });
         return true;
       }),
-
-    close: database.close,
   };
 }
 

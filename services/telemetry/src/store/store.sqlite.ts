@@ -1,4 +1,4 @@
-import type { SqliteStoreOptions } from "@sandgate/kit/storage/open-store";
+import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import { createPurges } from "@sandgate/kit/workspaces/sqlite-guards";
 import { migrations, type transactions } from "./store.sqlite.transactions.ts";
@@ -17,9 +17,8 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryS
   const { read, write } = database;
 
   return {
-    outbox: database.outbox,
+    ...serviceStoreOf(database),
     ...createPurges(read, write),
-    leases: database.leases,
     appendBatch: (batch, options) => write.appendBatch(batch, options),
     async findSandbox(sandboxId) {
       const row = read.get<{
@@ -79,6 +78,5 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryS
     },
     sweepExpired: (before) => write.sweepExpired(before),
     purgeSlice: (workspaceId) => write.purgeSlice(workspaceId),
-    close: () => database.close(),
   };
 }

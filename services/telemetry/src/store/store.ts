@@ -1,5 +1,4 @@
-import type { LeaseStore } from "@sandgate/kit/storage/leases";
-import type { OutboxStore } from "@sandgate/kit/events/outbox";
+import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { PurgeStore } from "@sandgate/kit/workspaces/workspace-purges";
 import type { Chunk, ChunkKind } from "./chunks.ts";
 import type { StreamName } from "./rows.ts";
@@ -47,7 +46,7 @@ export interface ChunkPlace {
   firstSequence: number;
 }
 
-export interface TelemetryStore extends PurgeStore {
+export interface TelemetryStore extends ServiceStore, PurgeStore {
   /**
    * Stores a batch if the source's stored cursor is its `fromCursor`; else answers the stored one and changes nothing.
    * The oldest log chunks of the sandbox go when their `textBytes` exceed `logQuotaBytes` (0: no quota).
@@ -76,7 +75,4 @@ export interface TelemetryStore extends PurgeStore {
   sweepExpired(before: Date): Promise<boolean>;
   /** Removes a slice of what the workspace has; answers whether there is more. */
   purgeSlice(workspaceId: string): Promise<boolean>;
-  readonly outbox: OutboxStore;
-  readonly leases: LeaseStore;
-  close(): Promise<void>;
 }

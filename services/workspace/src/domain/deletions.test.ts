@@ -6,8 +6,8 @@ import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { EventSchema } from "@sandgate/proto/common/v1/event";
 import { expect, onTestFinished, test } from "vitest";
-import { announceDueDeletions, nextAnnouncement } from "./deletions.ts";
 import { openSqliteStore } from "../store/store.sqlite.ts";
+import { announceDueDeletions, nextAnnouncement } from "./deletions.ts";
 
 test("the interval between announcements grows from a minute to an hour", () => {
   const now = new Date("2026-01-01T00:00:00Z");
@@ -18,9 +18,9 @@ test("the interval between announcements grows from a minute to an hour", () => 
 test("an open deletion is announced as a new event with a higher version, until the last purge", async () => {
   const folder = await mkdtemp(join(tmpdir(), "sandgate-deletions-"));
   const logger = createLogger({ service: "workspace", level: "silent" });
-  const { store, outbox, close } = await openSqliteStore({ file: join(folder, "workspace.sqlite"), logger });
+  const store = await openSqliteStore({ file: join(folder, "workspace.sqlite"), logger });
   onTestFinished(async () => {
-    await close();
+    await store.close();
     await rm(folder, { recursive: true });
   });
   const start = new Date("2026-01-01T00:00:00Z");
@@ -30,7 +30,7 @@ test("an open deletion is announced as a new event with a higher version, until 
   await store.deleteWorkspace(workspace.id, 1, ["sandbox"], start, after(1), []);
 
   for (const minutes of [0.9, 1, 2.9, 3]) await announceDueDeletions(store, after(minutes));
-  const events = (await outbox.unsent(10)).map(({ bytes }) => fromBinary(EventSchema, bytes));
+  const events = (await store.outbox.unsent(10)).map(({ bytes }) => fromBinary(EventSchema, bytes));
   expect(events.map(({ subject, entityVersion }) => [subject, entityVersion])).toEqual([
     ["sandgate.workspace.workspace.deleted.v1", 3n],
     ["sandgate.workspace.workspace.deleted.v1", 4n],
@@ -39,5 +39,5 @@ test("an open deletion is announced as a new event with a higher version, until 
 
   await store.recordPurge(workspace.id, "sandbox", after(4));
   await announceDueDeletions(store, after(60));
-  expect(await outbox.unsent(10)).toHaveLength(2);
+  expect(await store.outbox.unsent(10)).toHaveLength(2);
 });

@@ -1,8 +1,8 @@
-import type { EventBus } from "@sandgate/kit/events/bus";
-import type { Call } from "@sandgate/kit/rpc/context";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { gauge, type Metrics } from "@sandgate/kit/base/metrics";
-import { type Repetition, repeat } from "@sandgate/kit/base/periodic-task";
+import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import type { Call } from "@sandgate/kit/rpc/context";
 import { signalMembership, workspaceDeleted } from "../events.ts";
 import type { Outcome, WorkspaceRecord, WorkspaceStore } from "../store/store.ts";
 
@@ -54,7 +54,7 @@ export async function announceDueDeletions(store: WorkspaceStore, now: Date): Pr
 }
 
 /** Keeps announcing what stays open, and shows for how long the oldest has been open. */
-export function startDeletions(options: { store: WorkspaceStore; logger: Logger; metrics: Metrics }): Repetition {
+export function startDeletions(options: { store: WorkspaceStore; logger: Logger; metrics: Metrics }): PeriodicTask {
   const { store, logger, metrics } = options;
   gauge(metrics, {
     name: "sandgate_workspace_oldest_open_deletion_age_seconds",
@@ -64,7 +64,7 @@ export function startDeletions(options: { store: WorkspaceStore; logger: Logger;
       this.set(oldest === undefined ? 0 : (Date.now() - oldest.getTime()) / 1000);
     },
   });
-  return repeat({
+  return startPeriodicTask({
     what: "announce open deletions",
     everyMs,
     logger,

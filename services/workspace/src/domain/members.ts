@@ -1,4 +1,4 @@
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { requireRole } from "./roles.ts";
 

@@ -1,4 +1,4 @@
-import { DomainError } from "@sandgate/kit/rpc/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Outcome } from "../store/store.ts";
 
 /** Each lost round was won by another change, so this many lost in a row is a fault and not bad luck. */

@@ -1,5 +1,4 @@
 import { newId } from "@sandgate/kit/base/ids";
-import type { OpenedStore } from "@sandgate/kit/storage/open-store";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { MemberRecord, WorkspaceRecord, WorkspaceStore } from "./store.ts";
@@ -16,19 +15,17 @@ function memberAt(ms: number, userId: string, role: Role = Role.MEMBER): MemberR
 }
 
 /** What every store of workspaces does, whatever the database. `open` answers an empty one. */
-export function describeWorkspaceStore(name: string, open: () => Promise<OpenedStore<WorkspaceStore>>): void {
+export function describeWorkspaceStore(name: string, open: () => Promise<WorkspaceStore>): void {
   describe(`workspace store on ${name}`, () => {
-    let opened: OpenedStore<WorkspaceStore>;
     let store: WorkspaceStore;
 
     beforeEach(async () => {
-      opened = await open();
-      store = opened.store;
+      store = await open();
     });
 
-    afterEach(() => opened.close());
+    afterEach(() => store.close());
 
-    const subjects = async () => (await opened.outbox.unsent(100)).map(({ subject }) => subject);
+    const subjects = async () => (await store.outbox.unsent(100)).map(({ subject }) => subject);
 
     async function createWorkspace(ms = 0, ownerId = "ann"): Promise<WorkspaceRecord> {
       const workspace = workspaceAt(ms);

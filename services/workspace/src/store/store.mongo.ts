@@ -6,7 +6,7 @@ import {
   type MongoTransaction,
   openMongo,
 } from "@sandgate/kit/storage/mongo";
-import type { MongoStoreOptions, OpenedStore } from "@sandgate/kit/storage/open-store";
+import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { DeletionRecord, MemberRecord, WorkspaceRecord, WorkspaceStore, WorkspaceView } from "./store.ts";
 
@@ -90,7 +90,7 @@ function toDeletion({ _id, deletedAt, completedAt, announcements, version, purge
 }
 
 /** Opens the service's database on a replica set, making and migrating it as needed. */
-export async function openMongoStore(options: MongoStoreOptions): Promise<OpenedStore<WorkspaceStore>> {
+export async function openMongoStore(options: MongoStoreOptions): Promise<WorkspaceStore> {
   const database = await openMongo({ ...options, migrations });
   const { write } = database;
   const { workspaces, members, accounts, deletions } = collectionsOf(database.db);
@@ -133,7 +133,8 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Opened
     return toView(workspace, member?.role);
   }
 
-  const store: WorkspaceStore = {
+  return {
+    ...serviceStoreOf(database),
     findWorkspace,
 
     async findMember(workspaceId, userId, actorId) {
@@ -189,10 +190,10 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Opened
       return (await accounts.findOne({ _id: userId }))?.hadPersonalWorkspace === true;
     },
 
-    createWorkspace: (workspace, ownerId, events, claim) =>
+    createWorkspace: (workspace, ownerId, events, record) =>
       write(async (tx) => {
         if (!(await join(tx, ownerId))) return "departed";
-        await tx.claim(claim);
+        await tx.keepIdempotencyRecord(record);
         await insertWorkspace(tx, workspace, ownerId);
         await tx.publish(events);
         return "done";
@@ -240,12 +241,12 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Opened
         return "done";
       }),
 
-    addMember: (workspaceId, version, member, events, claim) =>
+    addMember: (workspaceId, version, member, events, record) =>
       write(async (tx) => {
         if (!(await join(tx, member.userId))) return "departed";
         const workspace = await advance(tx, workspaceId, version);
         if (!workspace) return "stale";
-        await tx.claim(claim);
+        await tx.keepIdempotencyRecord(record);
         const { userId, role, joinedAt } = member;
         await members.insertOne(
           { workspaceId, userId, role, joinedAt, workspaceCreatedAt: workspace.createdAt },
@@ -322,6 +323,4 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Opened
       return oldest?.deletedAt;
     },
   };
-
-  return { store, outbox: database.outbox, answers: database.answers, close: database.close };
 }

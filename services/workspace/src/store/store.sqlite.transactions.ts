@@ -1,5 +1,5 @@
-import type { Claim } from "@sandgate/kit/rpc/idempotency";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import type { MemberRecord, Outcome, WorkspaceRecord } from "./store.ts";
 
@@ -42,12 +42,12 @@ export const transactions = {
     workspace: WorkspaceRecord,
     ownerId: string,
     events: readonly StagedEvent[],
-    claim: Claim | undefined,
+    record: IdempotencyRecord | undefined,
   ): "done" | "departed" {
     if (hasDeparted(tx, ownerId)) {
       return "departed";
     }
-    tx.claim(claim);
+    tx.keepIdempotencyRecord(record);
     insertWorkspace(tx, workspace, ownerId);
     tx.publish(events);
     return "done";
@@ -108,7 +108,7 @@ export const transactions = {
     version: number,
     member: MemberRecord,
     events: readonly StagedEvent[],
-    claim: Claim | undefined,
+    record: IdempotencyRecord | undefined,
   ): Outcome {
     if (hasDeparted(tx, member.userId)) {
       return "departed";
@@ -116,7 +116,7 @@ export const transactions = {
     if (!advance(tx, workspaceId, version)) {
       return "stale";
     }
-    tx.claim(claim);
+    tx.keepIdempotencyRecord(record);
     tx.db.run(
       "INSERT INTO members (workspace_id, user_id, role, joined_at) VALUES (?, ?, ?, ?)",
       workspaceId,

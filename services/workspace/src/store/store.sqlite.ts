@@ -1,4 +1,4 @@
-import type { OpenedStore, SqliteStoreOptions } from "@sandgate/kit/storage/open-store";
+import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { migrations } from "./migrations.ts";
@@ -40,7 +40,7 @@ function toMember(row: MemberRow): MemberRecord {
 }
 
 /** Opens the service's SQLite file, making and migrating it as needed. */
-export async function openSqliteStore(options: SqliteStoreOptions): Promise<OpenedStore<WorkspaceStore>> {
+export async function openSqliteStore(options: SqliteStoreOptions): Promise<WorkspaceStore> {
   const database = await openSqlite<typeof transactions>({
     ...options,
     migrations,
@@ -76,7 +76,8 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Open
     };
   }
 
-  const store: WorkspaceStore = {
+  return {
+    ...serviceStoreOf(database),
     createWorkspace: write.createWorkspace,
     createPersonalWorkspace: write.createPersonalWorkspace,
     renameWorkspace: write.renameWorkspace,
@@ -177,6 +178,4 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Open
       return row?.oldest == null ? undefined : new Date(row.oldest);
     },
   };
-
-  return { store, outbox: database.outbox, answers: database.answers, close: database.close };
 }

@@ -1,6 +1,7 @@
-import type { Claim } from "@sandgate/kit/rpc/idempotency";
-import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { Cursor } from "@sandgate/kit/base/page";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
+import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { Role } from "@sandgate/proto/common/v1/access";
 
 export interface WorkspaceRecord {
@@ -52,7 +53,7 @@ export type Outcome = "done" | "stale" | "departed";
  * Workspaces, members and deletions. Every change names the version of the workspace it was decided on and commits
  * only on that one, together with its events; so the rules that were checked on what was read hold when it commits.
  */
-export interface WorkspaceStore {
+export interface WorkspaceStore extends ServiceStore {
   findWorkspace(workspaceId: string, userId: string): Promise<WorkspaceView | undefined>;
   findMember(workspaceId: string, userId: string, actorId: string): Promise<MemberView | undefined>;
   /** What is not found is left out. */
@@ -68,7 +69,7 @@ export interface WorkspaceStore {
     workspace: WorkspaceRecord,
     ownerId: string,
     events: readonly StagedEvent[],
-    claim: Claim | undefined,
+    record: IdempotencyRecord | undefined,
   ): Promise<"done" | "departed">;
   /** Makes the user's personal workspace unless it has been made before; then nothing happens and nothing is sent. */
   createPersonalWorkspace(workspace: WorkspaceRecord, ownerId: string, events: readonly StagedEvent[]): Promise<void>;
@@ -87,7 +88,7 @@ export interface WorkspaceStore {
     version: number,
     member: MemberRecord,
     events: readonly StagedEvent[],
-    claim: Claim | undefined,
+    record: IdempotencyRecord | undefined,
   ): Promise<Outcome>;
   changeRole(workspaceId: string, version: number, userId: string, role: Role): Promise<Outcome>;
   removeMember(workspaceId: string, version: number, userId: string, events: readonly StagedEvent[]): Promise<Outcome>;
