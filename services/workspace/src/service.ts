@@ -13,7 +13,6 @@ import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import {
   AddMemberResponseSchema,
   CreateWorkspaceResponseSchema,
-  GetDeletionResponseSchema,
   type Member,
   MemberSchema,
   type Workspace,
@@ -51,7 +50,12 @@ export const workspaceService = defineService({
   },
 });
 
-function createHandlers({ store, bus, keyring, transport }: Context): ServiceImpl<typeof WorkspaceService> {
+function createHandlers({
+  store,
+  bus,
+  keyring,
+  transport,
+}: Context): Omit<ServiceImpl<typeof WorkspaceService>, "getDeletion"> {
   const identity = createClient(IdentityService, transport("identity"));
 
   /** The workspace of the call as its user sees it now. */
@@ -132,20 +136,6 @@ function createHandlers({ store, bus, keyring, transport }: Context): ServiceImp
         const workspace = await viewOf(call);
         requireRole(workspace.role, Role.OWNER);
         return { outcome: await deleteWorkspace({ store, bus }, workspace, call), value: {} };
-      });
-    },
-
-    async getDeletion({ workspaceId }) {
-      const deletion = await store.findDeletion(workspaceId);
-      if (deletion === undefined) throw new DomainError("NOT_FOUND", "This workspace has not been deleted.");
-      const { deletedAt, completedAt, purges } = deletion;
-      return create(GetDeletionResponseSchema, {
-        deletedAt: timestampFromDate(deletedAt),
-        purges: purges.map(({ service, purgedAt }) => ({
-          service,
-          ...(purgedAt && { purgedAt: timestampFromDate(purgedAt) }),
-        })),
-        ...(completedAt && { completedAt: timestampFromDate(completedAt) }),
       });
     },
 

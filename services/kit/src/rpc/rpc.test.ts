@@ -253,7 +253,7 @@ describe.each(ways)("%s", (_, open) => {
   });
 
   test("a method that nobody wrote is a fault of ours", async () => {
-    await expect(workspace().getDeletion({}, asService())).rejects.toEqual(reason("INTERNAL_ERROR"));
+    await expect(workspace().getMembership({}, asService())).rejects.toEqual(reason("INTERNAL_ERROR"));
   });
 
   test("a deadline that passes is an upstream error and stops the handler", async () => {

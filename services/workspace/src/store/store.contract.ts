@@ -87,7 +87,7 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
       expect(new Set(stale)).toEqual(new Set(["stale"]));
       expect(await store.findWorkspace(id, "ann")).toMatchObject({ name: "Office", role: Role.OWNER, version: 2 });
       expect(await subjects()).toEqual([]);
-      expect(await store.findDeletion(id)).toBeUndefined();
+      expect(await store.oldestOpenDeletion()).toBeUndefined();
     });
 
     test("of two owners who leave at the same time one commits", async () => {
@@ -144,19 +144,11 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
       await store.recordPurge(id, "sandbox", at(10));
       await store.recordPurge(id, "sandbox", at(11));
       await store.recordPurge(id, "another", at(12));
-      expect(await store.findDeletion(id)).toEqual({
-        workspaceId: id,
-        deletedAt: at(5),
-        completedAt: undefined,
-        announcements: 1,
-        version: 3,
-        purges: [
-          { service: "image-registry", purgedAt: undefined },
-          { service: "sandbox", purgedAt: at(10) },
-        ],
-      });
+      expect(await store.listDueDeletions(at(60_000), 10)).toEqual([
+        { workspaceId: id, deletedAt: at(5), announcements: 1, version: 3 },
+      ]);
       await store.recordPurge(id, "image-registry", at(20));
-      expect(await store.findDeletion(id)).toMatchObject({ completedAt: at(20) });
+      expect(await store.listDueDeletions(at(60_000), 10)).toEqual([]);
       expect(await store.oldestOpenDeletion()).toBeUndefined();
     });
 

@@ -30,7 +30,7 @@ interface AccountDocument {
   departedAt?: Date;
 }
 
-interface DeletionDocument extends Omit<DeletionRecord, "workspaceId" | "completedAt" | "purges"> {
+interface DeletionDocument extends Omit<DeletionRecord, "workspaceId"> {
   /** The workspace. */
   _id: string;
   /** Until it is complete. */
@@ -78,15 +78,8 @@ function toMember({ userId, role, joinedAt }: MemberDocument): MemberRecord {
   return { userId, role, joinedAt };
 }
 
-function toDeletion({ _id, deletedAt, completedAt, announcements, version, purges }: DeletionDocument): DeletionRecord {
-  return {
-    workspaceId: _id,
-    deletedAt,
-    completedAt,
-    announcements,
-    version,
-    purges: purges.map(({ service, purgedAt }) => ({ service, purgedAt })),
-  };
+function toDeletion({ _id, deletedAt, announcements, version }: DeletionDocument): DeletionRecord {
+  return { workspaceId: _id, deletedAt, announcements, version };
 }
 
 /** Opens the service's database on a replica set, making and migrating it as needed. */
@@ -275,11 +268,6 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
       await accounts.updateOne({ _id: userId }, [{ $set: { departedAt: { $ifNull: ["$departedAt", at] } } }], {
         upsert: true,
       });
-    },
-
-    async findDeletion(workspaceId) {
-      const found = await deletions.findOne({ _id: workspaceId });
-      return found ? toDeletion(found) : undefined;
     },
 
     recordPurge: (workspaceId, service, at) =>

@@ -17,7 +17,6 @@ type MemberRow = { user_id: string; role: Role; joined_at: number };
 type DeletionRow = {
   workspace_id: string;
   deleted_at: number;
-  completed_at: number | null;
   announcements: number;
   version: number;
 };
@@ -39,6 +38,15 @@ function toMember(row: MemberRow): MemberRecord {
   return { userId: row.user_id, role: row.role, joinedAt: new Date(row.joined_at) };
 }
 
+function toDeletion(row: DeletionRow): DeletionRecord {
+  return {
+    workspaceId: row.workspace_id,
+    deletedAt: new Date(row.deleted_at),
+    announcements: row.announcements,
+    version: row.version,
+  };
+}
+
 /** Opens the service's SQLite file, making and migrating it as needed. */
 export async function openSqliteStore(options: SqliteStoreOptions): Promise<WorkspaceStore> {
   const database = await openSqlite<typeof transactions>({
@@ -56,24 +64,6 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Work
       workspaceId,
     );
     return row && toView(row);
-  }
-
-  function toDeletion(row: DeletionRow): DeletionRecord {
-    const purges = read.all<{ service: string; purged_at: number | null }>(
-      "SELECT service, purged_at FROM deletion_purges WHERE workspace_id = ? ORDER BY service",
-      row.workspace_id,
-    );
-    return {
-      workspaceId: row.workspace_id,
-      deletedAt: new Date(row.deleted_at),
-      completedAt: row.completed_at === null ? undefined : new Date(row.completed_at),
-      announcements: row.announcements,
-      version: row.version,
-      purges: purges.map(({ service, purged_at }) => ({
-        service,
-        purgedAt: purged_at === null ? undefined : new Date(purged_at),
-      })),
-    };
   }
 
   return {
@@ -155,16 +145,11 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Work
       return read.get("SELECT 1 FROM personal_workspaces WHERE user_id = ?", userId) !== undefined;
     },
 
-    async findDeletion(workspaceId) {
-      const row = read.get<DeletionRow>("SELECT * FROM deletions WHERE workspace_id = ?", workspaceId);
-      return row && toDeletion(row);
-    },
-
     async listDueDeletions(now, limit) {
       return read
         .all<DeletionRow>(
-          `SELECT * FROM deletions WHERE completed_at IS NULL AND announce_again_at <= ?
-           ORDER BY announce_again_at LIMIT ?`,
+          `SELECT workspace_id, deleted_at, announcements, version FROM deletions
+           WHERE completed_at IS NULL AND announce_again_at <= ? ORDER BY announce_again_at LIMIT ?`,
           now,
           limit,
         )

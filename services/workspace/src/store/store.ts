@@ -32,15 +32,14 @@ export interface MemberView {
   readonly owners: number;
 }
 
+/** A deletion that some service has still to purge. */
 export interface DeletionRecord {
   readonly workspaceId: string;
   readonly deletedAt: Date;
-  readonly completedAt: Date | undefined;
   /** How often `workspace.deleted` has been announced. */
   readonly announcements: number;
   /** The entity version of the last announcement. */
   readonly version: number;
-  readonly purges: readonly { readonly service: string; readonly purgedAt: Date | undefined }[];
 }
 
 /**
@@ -96,7 +95,6 @@ export interface WorkspaceStore extends ServiceStore {
   /** From now on nothing new can be made for this user. */
   markDeparted(userId: string, at: Date): Promise<void>;
 
-  findDeletion(workspaceId: string): Promise<DeletionRecord | undefined>;
   /** Ticks a service's line off; the deletion is complete with the last one. Unknown lines and repeats do nothing. */
   recordPurge(workspaceId: string, service: string, at: Date): Promise<void>;
   /** Open deletions that are due to be announced again. */
