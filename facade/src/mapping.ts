@@ -1,5 +1,5 @@
+import { toRoleName } from "@sandgate/kit/rpc/access";
 import type { RoleName } from "@sandgate/kit/rpc/context";
-import { Role } from "@sandgate/proto/common/v1/access";
 import type { ApiToken, SessionTokens } from "@sandgate/proto/identity/v1/identity";
 import type { Image, Registry } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { type Sandbox, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
@@ -15,21 +15,6 @@ import { toIsoMicros, toIsoMillis, toIsoMillisOrNull } from "./times.ts";
 export function present<T>(value: T | undefined): T {
   if (value === undefined) throw new Error("A service left out a field that it always sets.");
   return value;
-}
-
-const roleNames: Record<Role, RoleName | undefined> = {
-  [Role.UNSPECIFIED]: undefined,
-  [Role.MEMBER]: "member",
-  [Role.ADMIN]: "admin",
-  [Role.OWNER]: "owner",
-};
-
-export function toRoleName(role: Role): RoleName | undefined {
-  return roleNames[role];
-}
-
-export function fromRoleName(role: RoleName): Role {
-  return { member: Role.MEMBER, admin: Role.ADMIN, owner: Role.OWNER }[role];
 }
 
 const states = {

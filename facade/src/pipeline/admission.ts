@@ -1,5 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { RoleName } from "@sandgate/kit/rpc/context";
+import { requireSession, toRole } from "@sandgate/kit/rpc/access";
+import { Role } from "@sandgate/proto/common/v1/access";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { codeOf, validationError } from "../error-codes.ts";
 import type { Authenticator, SignedIn } from "./authentication.ts";
@@ -57,7 +58,7 @@ export function admitRequests(app: FastifyInstance, admission: Admission): void 
     if (rules.workspace) {
       route.preHandler = async (request: FastifyRequest) => enterWorkspace(admission.scope, rules, request);
     } else if (rules.credential === "session") {
-      route.preHandler = requireSession;
+      route.preHandler = async (request: FastifyRequest) => requireSession(signedInOf(request).user);
     }
   });
 }
@@ -87,13 +88,6 @@ async function identify(
   await limits.countCredential(signedIn, reply);
 }
 
-async function requireSession(request: FastifyRequest): Promise<void> {
-  if (signedInOf(request).user.credential === "session") return;
-  throw new DomainError("FORBIDDEN", "This needs a session access token; an API token is not enough.", {
-    hint: "Sign in with POST /auth/login and use its access token here.",
-  });
-}
-
 /** Enters the workspace that the request names. Also called again while a stream is open. */
 export async function enterWorkspace(
   scope: WorkspaceScope,
@@ -105,7 +99,7 @@ export async function enterWorkspace(
   if (typeof named !== "string" || named === "") {
     throw new DomainError("WORKSPACE_REQUIRED", "The X-Workspace-Id header is missing.");
   }
-  await enterWorkspaceById(scope, request, named.toLowerCase(), { inPath, least: rules.role ?? "member" });
+  await enterWorkspaceById(scope, request, named.toLowerCase(), { inPath, least: toRole(rules.role ?? "member") });
 }
 
 /** Makes the rest of the request belong to a workspace. */
@@ -113,7 +107,7 @@ export async function enterWorkspaceById(
   scope: WorkspaceScope,
   request: FastifyRequest,
   workspaceId: string,
-  o: { inPath: boolean; least: RoleName } = { inPath: false, least: "member" },
+  o: { inPath: boolean; least: Role } = { inPath: false, least: Role.MEMBER },
 ): Promise<void> {
   const signedIn = signedInOf(request);
   const role = await scope.enter(signedIn, workspaceId, { ...o, requestId: request.id });

@@ -1,16 +1,17 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { isUuid } from "@sandgate/kit/base/ids";
 import type { EventBus } from "@sandgate/kit/events/bus";
+import { requireRole } from "@sandgate/kit/rpc/access";
 import { asFacade, type RoleName } from "@sandgate/kit/rpc/context";
-import { toRoleName } from "../mapping.ts";
+import { Role } from "@sandgate/proto/common/v1/access";
 import type { SignedIn } from "./authentication.ts";
 import type { Clients } from "./clients.ts";
 import { FreshCache } from "./fresh-cache.ts";
 
 interface Membership {
   workspaceExists: boolean;
-  /** Undefined: not a member. */
-  role: RoleName | undefined;
+  /** Role.UNSPECIFIED: not a member. */
+  role: Role;
 }
 
 export interface WorkspaceScope {
@@ -21,13 +22,12 @@ export interface WorkspaceScope {
   enter(
     signedIn: SignedIn,
     workspaceId: string,
-    o: { inPath: boolean; least: RoleName; requestId: string },
+    o: { inPath: boolean; least: Role; requestId: string },
   ): Promise<RoleName>;
   close(): void;
 }
 
-const nowhere: Membership = { workspaceExists: false, role: undefined };
-const ranks: Record<RoleName, number> = { member: 1, admin: 2, owner: 3 };
+const nowhere: Membership = { workspaceExists: false, role: Role.UNSPECIFIED };
 
 /** A membership is remembered for a second at most, and forgotten earlier when workspace says that it changed. */
 export function createWorkspaceScope(o: { clients: Clients; bus: EventBus }): WorkspaceScope {
@@ -39,7 +39,7 @@ export function createWorkspaceScope(o: { clients: Clients; bus: EventBus }): Wo
 
   async function readMembership(workspaceId: string, userId: string, requestId: string): Promise<Membership> {
     const answer = await o.clients.workspace.getMembership({ workspaceId, userId }, asFacade({ requestId }));
-    return { workspaceExists: answer.workspaceExists, role: toRoleName(answer.role) };
+    return { workspaceExists: answer.workspaceExists, role: answer.role };
   }
 
   return {
@@ -54,13 +54,7 @@ export function createWorkspaceScope(o: { clients: Clients; bus: EventBus }): Wo
         ? await memberships.get(`${workspaceId} ${user.id}`, () => readMembership(workspaceId, user.id, requestId))
         : nowhere;
       if (!workspaceExists && inPath) throw new DomainError("WORKSPACE_NOT_FOUND", "There is no such workspace.");
-      if (!role) throw new DomainError("WORKSPACE_FORBIDDEN", "You are not a member of this workspace.");
-      if (ranks[role] < ranks[least]) {
-        throw new DomainError("INSUFFICIENT_ROLE", `This needs the ${least} role; yours is ${role}.`, {
-          hint: `Ask ${least === "owner" ? "an owner" : "an admin or an owner"} of the workspace to do it, or to raise your role.`,
-        });
-      }
-      return role;
+      return requireRole(role, least);
     },
     close: unwatch,
   };

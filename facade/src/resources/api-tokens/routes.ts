@@ -1,4 +1,5 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { Role } from "@sandgate/proto/common/v1/access";
 import { present, toApiToken } from "../../mapping.ts";
 import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
@@ -37,7 +38,11 @@ export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: Ro
       const { description, expires_at, workspace_id } = request.body;
       const workspaceId = workspace_id?.toLowerCase();
       if (workspaceId !== undefined) {
-        await scope.enter(signedInOf(request), workspaceId, { inPath: false, least: "member", requestId: request.id });
+        await scope.enter(signedInOf(request), workspaceId, {
+          inPath: false,
+          least: Role.MEMBER,
+          requestId: request.id,
+        });
       }
       const expiresAt = expires_at === undefined ? undefined : parseMoment(expires_at);
       const created = await identity.createApiToken(

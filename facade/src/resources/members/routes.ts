@@ -1,5 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { fromRoleName, present, toMember } from "../../mapping.ts";
+import { toRole } from "@sandgate/kit/rpc/access";
+import { present, toMember } from "../../mapping.ts";
 import { callFor, opaqueId } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
 import {
@@ -54,7 +55,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
     },
     async (request, reply) => {
       const { username, role } = request.body;
-      const { member } = await workspace.addMember({ username, role: fromRoleName(role) }, callFor(request));
+      const { member } = await workspace.addMember({ username, role: toRole(role) }, callFor(request));
       return reply.code(201).send(toMember(present(member)));
     },
   );
@@ -76,10 +77,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
     },
     async (request) => {
       const userId = opaqueId(request.params.user_id, noSuchMember());
-      const { member } = await workspace.updateMember(
-        { userId, role: fromRoleName(request.body.role) },
-        callFor(request),
-      );
+      const { member } = await workspace.updateMember({ userId, role: toRole(request.body.role) }, callFor(request));
       return toMember(present(member));
     },
   );

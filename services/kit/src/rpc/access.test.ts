@@ -1,5 +1,6 @@
 import { create, createFileRegistry, type DescMethod } from "@bufbuild/protobuf";
 import { FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
+import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
@@ -7,7 +8,7 @@ import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { expect, test } from "vitest";
 import { type ServiceName, serviceNames } from "../base/service-names.ts";
-import { accessOf, authorize } from "./access.ts";
+import { accessOf, authorize, requireRole } from "./access.ts";
 import type { UserCaller } from "./context.ts";
 
 const session: UserCaller = { id: "u", credential: "session", credentialId: "s", operator: false };
@@ -31,7 +32,7 @@ test.each([
   ["a user", createWorkspace, "facade", apiToken, "allowed"],
   ["no user for a role", getWorkspace, "facade", undefined, "UNAUTHENTICATED"],
   ["no workspace", getWorkspace, "facade", session, "WORKSPACE_REQUIRED"],
-  ["a workspace without a role", getWorkspace, "facade", { ...session, workspaceId: "w" }, "INSUFFICIENT_ROLE"],
+  ["a workspace without a role", getWorkspace, "facade", { ...session, workspaceId: "w" }, "WORKSPACE_FORBIDDEN"],
   ["the least role", getWorkspace, "facade", { ...session, workspaceId: "w", role: "member" }, "allowed"],
   ["a role too low", updateWorkspace, "facade", { ...session, workspaceId: "w", role: "member" }, "INSUFFICIENT_ROLE"],
   ["a higher role", updateWorkspace, "facade", { ...session, workspaceId: "w", role: "owner" }, "allowed"],
@@ -39,6 +40,19 @@ test.each([
   ["a service that is listed", batchGetWorkspaces, "sandbox", undefined, "allowed"],
 ] as const)("%s", (_, method, service, user, answer) => {
   expect(reasonOf(method, service, user)).toBe(answer);
+});
+
+test("a role includes the lesser ones", () => {
+  requireRole(Role.OWNER, Role.ADMIN);
+  requireRole(Role.ADMIN, Role.MEMBER);
+  requireRole(Role.MEMBER, Role.MEMBER);
+});
+
+test("a role that is too low is told apart from none", () => {
+  const refusal = (reason: string) => expect.objectContaining({ reason });
+  expect(() => requireRole(Role.MEMBER, Role.ADMIN)).toThrow(refusal("INSUFFICIENT_ROLE"));
+  expect(() => requireRole(Role.ADMIN, Role.OWNER)).toThrow(refusal("INSUFFICIENT_ROLE"));
+  expect(() => requireRole(Role.UNSPECIFIED, Role.MEMBER)).toThrow(refusal("WORKSPACE_FORBIDDEN"));
 });
 
 test("a session where one is needed", () => {

@@ -1,9 +1,25 @@
 import { type DescMethod, getOption, hasOption } from "@bufbuild/protobuf";
 import { type Access, access as accessOption, Role } from "@sandgate/proto/common/v1/access";
 import { DomainError } from "../base/domain-error.ts";
-import type { Caller, RoleName } from "./context.ts";
+import type { Caller, RoleName, UserCaller } from "./context.ts";
 
-const ranks: Record<RoleName, Role> = { member: Role.MEMBER, admin: Role.ADMIN, owner: Role.OWNER };
+const roles: Record<RoleName, Role> = { member: Role.MEMBER, admin: Role.ADMIN, owner: Role.OWNER };
+
+const roleNames: Record<Role, RoleName | undefined> = {
+  [Role.UNSPECIFIED]: undefined,
+  [Role.MEMBER]: "member",
+  [Role.ADMIN]: "admin",
+  [Role.OWNER]: "owner",
+};
+
+export function toRole(name: RoleName): Role {
+  return roles[name];
+}
+
+/** The name of a role; undefined for the role of somebody who is not a member. */
+export function toRoleName(role: Role): RoleName | undefined {
+  return roleNames[role];
+}
 
 const known = new Map<DescMethod, Access | undefined>();
 
@@ -15,9 +31,26 @@ export function accessOf(method: DescMethod): Access | undefined {
 }
 
 /**
+ * The name of a role that is `least` or higher. Throws WORKSPACE_FORBIDDEN for somebody who is not a member
+ * (Role.UNSPECIFIED), INSUFFICIENT_ROLE for a lower role.
+ */
+export function requireRole(role: Role, least: Role): RoleName {
+  const name = toRoleName(role);
+  if (name === undefined) {
+    throw new DomainError("WORKSPACE_FORBIDDEN", "You are not a member of this workspace.");
+  }
+  if (role < least) {
+    throw new DomainError("INSUFFICIENT_ROLE", `This needs the ${toRoleName(least)} role; yours is ${name}.`, {
+      hint: `Ask ${least === Role.OWNER ? "an owner" : "an admin or an owner"} of the workspace to do it, or to raise your role.`,
+    });
+  }
+  return name;
+}
+
+/**
  * Throws unless `caller` may call `method`: CALLER_NOT_ALLOWED for the calling service and for a method without a rule,
  * UNAUTHENTICATED without a user, FORBIDDEN for an API token where a session is needed, WORKSPACE_REQUIRED without a
- * workspace, INSUFFICIENT_ROLE below the least role.
+ * workspace, and what `requireRole` throws.
  */
 export function authorize(method: DescMethod, caller: Caller): void {
   const access = accessOf(method);
@@ -30,13 +63,16 @@ export function authorize(method: DescMethod, caller: Caller): void {
   const needsRole = access.leastRole !== Role.UNSPECIFIED;
   if (!access.user && !needsRole && !access.sessionOnly) return;
   if (!caller.user) throw new DomainError("UNAUTHENTICATED", "Sign in first.");
-  if (access.sessionOnly && caller.user.credential !== "session") {
-    throw new DomainError("FORBIDDEN", "This needs a signed-in session; an API token is not enough.");
-  }
+  if (access.sessionOnly) requireSession(caller.user);
   if (!needsRole) return;
   if (!caller.user.workspaceId) throw new DomainError("WORKSPACE_REQUIRED", "Name a workspace.");
-  if (!caller.user.role || ranks[caller.user.role] < access.leastRole) {
-    const least = Object.entries(ranks).find(([, rank]) => rank === access.leastRole)?.[0];
-    throw new DomainError("INSUFFICIENT_ROLE", `This needs the role ${least} in the workspace.`);
-  }
+  requireRole(caller.user.role ? toRole(caller.user.role) : Role.UNSPECIFIED, access.leastRole);
+}
+
+/** Throws FORBIDDEN for an API token. */
+export function requireSession(user: UserCaller): void {
+  if (user.credential === "session") return;
+  throw new DomainError("FORBIDDEN", "This needs a session access token; an API token is not enough.", {
+    hint: "Sign in with POST /auth/login and use its access token here.",
+  });
 }
