@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { existsSync, mkdtempSync, rmSync, statSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -51,6 +51,17 @@ async function expectRefusal(started: RunningProcess, line: string | RegExp): Pr
 }
 
 describe("a start that can't succeed says why in one line", () => {
+  test("a database whose key ring is missing or another's: which key it wants", async () => {
+    const settings = { SANDGATE_PORT: String(await findFreePort()), SANDGATE_ISOLATION: "off" };
+    await (await launchUntilReady(settings)).stop();
+    const file = join(folder, "data/keys.json");
+    const { current } = JSON.parse(readFileSync(file, "utf8"));
+    rmSync(file);
+    await expectRefusal(launch(settings), `The key ring ${file} is missing`);
+    writeFileSync(file, JSON.stringify({ current: "other", keys: { other: Buffer.alloc(32).toString("base64") } }));
+    await expectRefusal(launch(settings), `sealed with the key "${current}", which the key ring ${file} doesn't hold`);
+  });
+
   test("bad settings of every part, and those of the distributed form", async () => {
     const settings = {
       SANDGATE_PORT: "http",

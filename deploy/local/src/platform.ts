@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { createServer } from "node:net";
 import { openFacade } from "@sandgate/facade";
 import { identityService } from "@sandgate/identity";
@@ -55,7 +56,11 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
   };
 
   const [keyring, network, bus] = await Promise.all([
-    openKeyring({ file: settings.keysFile ?? folder.path("keys.json"), create: true }),
+    openKeyring({
+      file: settings.keysFile ?? folder.path("keys.json"),
+      // A new ring would open nothing of a database that is there already.
+      create: settings.database !== "sqlite:" || !existsSync(folder.path("identity.sqlite")),
+    }),
     createInMemoryNetwork(),
     openBus(settings.events, folder, openLogger("bus"), processMetrics),
   ]);

@@ -36,7 +36,7 @@ test("the ring is its owner's alone, and starters at once agree on one", async (
 });
 
 test("a ring is not made up where it must be given", async () => {
-  await expect(openKeyring({ file, create: false })).rejects.toThrow("ENOENT");
+  await expect(openKeyring({ file, create: false })).rejects.toThrow(`The key ring ${file} is missing`);
 });
 
 test.each([
@@ -79,7 +79,22 @@ test("keys rotate: the new one seals, the old one still opens until it is taken 
   writeFileSync(file, JSON.stringify(ring));
   const cut = await openKeyring({ file, create: false });
   expect(Buffer.from(cut.open(fresh, place))).toEqual(plain);
-  expect(() => cut.open(old, place)).toThrow(`doesn't hold the key "${retired}"`);
+  expect(() => cut.open(old, place)).toThrow(
+    `a record of image-registry (registries) is sealed with the key "${retired}", which the key ring ${file} doesn't hold`,
+  );
+});
+
+test("a value of another ring is told by the key that is missing, also when both keys have one name", async () => {
+  const theirs = await openKeyring({ file: join(folder, "theirs.json"), create: true });
+  const sealed = theirs.seal(plain, place);
+  const missing: string = JSON.parse(readFileSync(join(folder, "theirs.json"), "utf8")).current;
+  const ours = await openKeyring({ file, create: true });
+  expect(() => ours.open(sealed, place)).toThrow(`sealed with the key "${missing}"`);
+
+  const ring = { current: missing, keys: { [missing]: Buffer.alloc(32, 7).toString("base64") } };
+  writeFileSync(file, JSON.stringify(ring));
+  const namesake = await openKeyring({ file, create: false });
+  expect(() => namesake.open(sealed, place)).toThrow(`doesn't open with the key "${missing}" of the key ring ${file}`);
 });
 
 test.each([

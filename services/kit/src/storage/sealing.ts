@@ -1,4 +1,4 @@
-import { createCipheriv, createDecipheriv, randomBytes } from "node:crypto";
+import { createCipheriv, createDecipheriv, createHash, randomBytes } from "node:crypto";
 import { chmod, link, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname } from "node:path";
 
@@ -12,7 +12,7 @@ interface SealedPlace {
 
 export interface Keyring {
   seal(plain: Uint8Array, about: SealedPlace): Uint8Array;
-  /** Throws when the value was changed, belongs elsewhere, or was sealed with a key the ring doesn't hold. */
+  /** Throws when the value was changed, belongs elsewhere, or was sealed with a key the ring doesn't hold; the message names the key. */
   open(sealed: Uint8Array, about: SealedPlace): Uint8Array;
 }
 
@@ -27,6 +27,7 @@ const nonceBytes = 12;
 const tagBytes = 16;
 const wrappedBytes = nonceBytes + keyBytes + tagBytes;
 const version = 1;
+const remedy = "set SANDGATE_KEYS_FILE to the ring that was in use with this database";
 
 /**
  * Opens the ring of `file`. With `create`, a missing file is made with one new key, readable by its owner alone.
@@ -55,10 +56,22 @@ export async function openKeyring(o: { file: string; create: boolean }): Promise
       const head = bytes.subarray(0, headBytes);
       const keyId = head.subarray(2).toString();
       const key = keys.get(keyId);
-      if (!key) throw new Error(`The key ring doesn't hold the key "${keyId}" that sealed this value.`);
+      const what = `a record of ${about.service} (${about.table})`;
+      if (!key) {
+        throw new Error(
+          `${what} is sealed with the key "${keyId}", which the key ring ${o.file} doesn't hold: ${remedy}`,
+        );
+      }
       const aad = Buffer.concat([head, describePlace(about)]);
-      const dataKey = decrypt(key, bytes.subarray(headBytes, headBytes + wrappedBytes), aad);
-      return decrypt(dataKey, bytes.subarray(headBytes + wrappedBytes), aad);
+      try {
+        const dataKey = decrypt(key, bytes.subarray(headBytes, headBytes + wrappedBytes), aad);
+        return decrypt(dataKey, bytes.subarray(headBytes + wrappedBytes), aad);
+      } catch (cause) {
+        throw new Error(
+          `${what} doesn't open with the key "${keyId}" of the key ring ${o.file}. If that ring belongs to another database, ${remedy}; otherwise the record was changed`,
+          { cause },
+        );
+      }
     },
   };
 }
@@ -100,10 +113,13 @@ async function readOrCreate(file: string, create: boolean): Promise<string> {
     if (create) await chmod(file, 0o600);
     return text;
   } catch (error) {
-    if (!create || !isErrno(error, "ENOENT")) throw error;
+    if (!isErrno(error, "ENOENT")) throw error;
+    if (!create) throw new Error(`The key ring ${file} is missing: ${remedy}`, { cause: error });
   }
-  const id = new Date().toISOString().slice(0, 10);
-  const ring: RingFile = { current: id, keys: { [id]: randomBytes(keyBytes).toString("base64") } };
+  const key = randomBytes(keyBytes);
+  // Told apart from another ring's of the same day by the key itself.
+  const id = `${new Date().toISOString().slice(0, 10)}-${createHash("sha256").update(key).digest("hex").slice(0, 8)}`;
+  const ring: RingFile = { current: id, keys: { [id]: key.toString("base64") } };
   await mkdir(dirname(file), { recursive: true, mode: 0o700 });
   // Linked into place whole, so that a crash leaves no half ring and of two starters one ring wins.
   const draft = `${file}.${process.pid}.${randomBytes(4).toString("hex")}`;
