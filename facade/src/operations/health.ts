@@ -5,7 +5,7 @@ import type { RouteRules } from "../pipeline/route-rules.ts";
 import { Alive, Ready } from "../schemas.ts";
 
 const tags = ["Health"];
-const rules: RouteRules = { credential: "none", limit: "uncounted" };
+const rules: RouteRules = { rpc: "none", limit: "uncounted" };
 
 export function addHealthRoutes(
   app: App,

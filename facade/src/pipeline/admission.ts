@@ -1,5 +1,5 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { requireSession, toRole } from "@sandgate/kit/rpc/access";
+import { requireSession } from "@sandgate/kit/rpc/access";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { codeOf, validationError } from "../error-codes.ts";
@@ -7,7 +7,7 @@ import type { Authenticator, SignedIn } from "./authentication.ts";
 import { shareAcrossOrigins } from "./cors.ts";
 import type { RateLimits } from "./rate-limits.ts";
 import { signedInOf } from "./request-context.ts";
-import type { RouteRules } from "./route-rules.ts";
+import { accessOfRequest, accessOfRoute, type RouteAccess, type RouteRules } from "./route-rules.ts";
 import { compileCheck } from "./validation.ts";
 import type { WorkspaceScope } from "./workspace-scope.ts";
 
@@ -22,7 +22,7 @@ export interface Admission {
 
 /**
  * Puts the checks before every route, in this order: the address's limit, whether there is such a route, the credential
- * and its limit, all fields together, the workspace, the role. What a route asks stands in its rules.
+ * and its limit, all fields together, the workspace, the role. Who may call a route stands in the contract of its RPC.
  */
 export function admitRequests(app: FastifyInstance, admission: Admission): void {
   app.decorateRequest("signedIn", undefined);
@@ -43,10 +43,11 @@ export function admitRequests(app: FastifyInstance, admission: Admission): void 
   app.addHook("onRoute", (route) => {
     const rules = route.config?.rules;
     if (!rules) throw new Error(`${route.method} ${route.url} has no rules`);
+    const access = accessOfRoute(rules, route.url);
     const check = compileCheck(route.schema);
     route.onRequest = async (request: FastifyRequest, reply: FastifyReply) => {
       request.pattern = route.url;
-      await identify(admission, rules, request, reply);
+      await identify(admission, rules, access, request, reply);
     };
     route.preValidation = (request: FastifyRequest, _reply: FastifyReply, done: (error?: Error) => void) => {
       const violations = check(request);
@@ -55,22 +56,23 @@ export function admitRequests(app: FastifyInstance, admission: Admission): void 
       }
       done(violations.length > 0 ? validationError(violations) : undefined);
     };
-    if (rules.workspace) {
-      route.preHandler = async (request: FastifyRequest) => enterWorkspace(admission.scope, rules, request);
-    } else if (rules.credential === "session") {
-      route.preHandler = async (request: FastifyRequest) => requireSession(signedInOf(request).user);
-    }
+    if (access.credential === "none") return;
+    route.preHandler = async (request: FastifyRequest) => {
+      if (access.credential === "session") requireSession(signedInOf(request).user);
+      await enterWorkspace(admission.scope, request);
+    };
   });
 }
 
 async function identify(
   { authenticator, limits }: Admission,
   rules: RouteRules,
+  access: RouteAccess,
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<void> {
   if (rules.limit === "uncounted") return limits.showAddress(request, reply);
-  if (rules.credential === "none") {
+  if (access.credential === "none") {
     await limits.countAddress(request, reply);
     if (rules.limit === "sign-in") await limits.countSignInOfAddress(request, reply);
     return;
@@ -88,18 +90,16 @@ async function identify(
   await limits.countCredential(signedIn, reply);
 }
 
-/** Enters the workspace that the request names. Also called again while a stream is open. */
-export async function enterWorkspace(
-  scope: WorkspaceScope,
-  rules: Pick<RouteRules, "workspace" | "role">,
-  request: FastifyRequest,
-): Promise<void> {
-  const inPath = rules.workspace === "path";
+/** Enters the workspace that the request names, if its route needs one. Also called again while a stream is open. */
+export async function enterWorkspace(scope: WorkspaceScope, request: FastifyRequest): Promise<void> {
+  const { workspace } = accessOfRequest(request);
+  if (!workspace) return;
+  const inPath = workspace.in === "path";
   const named = inPath ? readPathWorkspace(request.params) : request.headers["x-workspace-id"];
   if (typeof named !== "string" || named === "") {
     throw new DomainError("WORKSPACE_REQUIRED", "The X-Workspace-Id header is missing.");
   }
-  await enterWorkspaceById(scope, request, named.toLowerCase(), { inPath, least: toRole(rules.role ?? "member") });
+  await enterWorkspaceById(scope, request, named.toLowerCase(), { inPath, least: workspace.least });
 }
 
 /** Makes the rest of the request belong to a workspace. */

@@ -5,6 +5,7 @@ import { newId } from "@sandgate/kit/base/ids";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
 import { codeOf, errorKinds, toEnvelope, validationError } from "../error-codes.ts";
+import { accessOfRequest } from "./route-rules.ts";
 import { compileCheck, toPublicField } from "./validation.ts";
 
 export interface ErrorAnswers {
@@ -81,8 +82,7 @@ function toDomainError(thrown: unknown, request: FastifyRequest): DomainError {
   if (thrown instanceof DomainError) {
     if (thrown.reason === "VALIDATION_ERROR") return withPublicFields(thrown, request);
     // Only a workspace named in the path can be not found (it may go between its check and the service's).
-    const { workspace } = request.routeOptions.config.rules ?? {};
-    if (thrown.reason === "WORKSPACE_NOT_FOUND" && workspace !== "path") {
+    if (thrown.reason === "WORKSPACE_NOT_FOUND" && accessOfRequest(request).workspace?.in !== "path") {
       return new DomainError("WORKSPACE_FORBIDDEN", "You are not a member of this workspace.", { cause: thrown });
     }
     return thrown;

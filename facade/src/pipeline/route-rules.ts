@@ -1,16 +1,17 @@
+import type { DescMethod } from "@bufbuild/protobuf";
 import type { Violation } from "@sandgate/kit/base/domain-error";
-import type { RoleName } from "@sandgate/kit/rpc/context";
+import { accessOf } from "@sandgate/kit/rpc/access";
+import { Role } from "@sandgate/proto/common/v1/access";
 import type { FastifyRequest } from "fastify";
 import type { ErrorCode } from "../error-codes.ts";
 
-/** What a route asks of its callers. It stands beside the route's schema, and the OpenAPI document shows it. */
+/** What a route declares beside its schema. The pipeline applies it, and the OpenAPI document shows it. */
 export interface RouteRules {
-  /** none: anyone may call. session: an API token is not enough. */
-  credential: "none" | "any" | "session";
-  /** Where the workspace of the request is named. Left out: the request belongs to none. */
-  workspace?: "path" | "header";
-  /** The role needed in that workspace; member unless set. */
-  role?: RoleName;
+  /**
+   * The RPC that answers the route; its access rule in the contract decides the credential, whether a workspace is needed,
+   * and the role in it. none: the route calls no RPC, and anyone may call it.
+   */
+  rpc: DescMethod | "none";
   /** Counted as a sign-in too. uncounted: probes, which have to get through. */
   limit?: "sign-in" | "uncounted";
   /** Rules over several fields that a schema can't say. The fields need not fit the schema. */
@@ -21,15 +22,42 @@ export interface RouteRules {
   listedErrors?: true;
 }
 
+/** Who may call a route. */
+export interface RouteAccess {
+  /** session: an API token is not enough. */
+  credential: "none" | "any" | "session";
+  /** The role that the caller needs in a workspace, and where the request names it. */
+  workspace?: { in: "path" | "header"; least: Role };
+}
+
+/** Who may call the route with this URL pattern, from the contract of its RPC. Throws for an RPC that the facade may not call. */
+export function accessOfRoute({ rpc }: RouteRules, url: string): RouteAccess {
+  if (rpc === "none") return { credential: "none" };
+  const access = accessOf(rpc);
+  if (!access?.callers.includes("facade")) throw new Error(`${url}: the facade may not call ${rpc.name}.`);
+  const needsRole = access.leastRole !== Role.UNSPECIFIED;
+  return {
+    credential: access.sessionOnly ? "session" : access.user || needsRole ? "any" : "none",
+    ...(needsRole && {
+      workspace: { in: url.includes("/:workspace_id") ? "path" : "header", least: access.leastRole },
+    }),
+  };
+}
+
+/** Who may call the route that a request matched. */
+export function accessOfRequest({ routeOptions: { config, url = "" } }: FastifyRequest): RouteAccess {
+  return config.rules ? accessOfRoute(config.rules, url) : { credential: "none" };
+}
+
 /** Every code a route can answer. */
-export function codesOf(rules: RouteRules, hasFields: boolean): Set<ErrorCode> {
+export function codesOf(rules: RouteRules, { credential, workspace }: RouteAccess, hasFields: boolean): Set<ErrorCode> {
   const codes = new Set<ErrorCode>(rules.errors);
-  if (rules.credential !== "none") codes.add("unauthenticated").add("invalid_token");
-  if (rules.credential === "session") codes.add("forbidden");
-  if (rules.workspace) codes.add("workspace_forbidden");
-  if (rules.workspace === "header") codes.add("workspace_required");
-  if (rules.workspace === "path") codes.add("workspace_not_found");
-  if (rules.role && rules.role !== "member") codes.add("insufficient_role");
+  if (credential !== "none") codes.add("unauthenticated").add("invalid_token");
+  if (credential === "session") codes.add("forbidden");
+  if (workspace) codes.add("workspace_forbidden");
+  if (workspace?.in === "header") codes.add("workspace_required");
+  if (workspace?.in === "path") codes.add("workspace_not_found");
+  if (workspace && workspace.least > Role.MEMBER) codes.add("insufficient_role");
   if (hasFields) codes.add("validation_error");
   if (rules.limit !== "uncounted") codes.add("rate_limited");
   return codes.add("internal_error").add("upstream_error");

@@ -1,8 +1,9 @@
 import swagger, { type SwaggerTransform } from "@fastify/swagger";
+import { toRoleName } from "@sandgate/kit/rpc/access";
 import type { FastifySchema } from "fastify";
 import { type ErrorCode, errorKinds } from "../error-codes.ts";
 import type { App } from "../pipeline/route.ts";
-import { codesOf } from "../pipeline/route-rules.ts";
+import { accessOfRoute, codesOf } from "../pipeline/route-rules.ts";
 import { placesOf } from "../pipeline/validation.ts";
 
 const envelope = {
@@ -72,8 +73,9 @@ const retryAfterHeader = { "Retry-After": { type: "integer", description: "Secon
 const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
   const rules = route.config?.rules;
   if (!rules || schema?.hide) return { schema: { ...schema, hide: true }, url };
+  const access = accessOfRoute(rules, url);
   const byStatus = new Map<number, ErrorCode[]>();
-  for (const code of codesOf(rules, Object.keys(placesOf(schema)).length > 0)) {
+  for (const code of codesOf(rules, access, Object.keys(placesOf(schema)).length > 0)) {
     const { status } = errorKinds[code];
     byStatus.set(status, [...(byStatus.get(status) ?? []), code]);
   }
@@ -92,12 +94,12 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
       },
     ]),
   ]);
-  const role = rules.workspace ? `Needs the ${rules.role ?? "member"} role in the workspace.` : undefined;
+  const role = access.workspace && `Needs the ${toRoleName(access.workspace.least)} role in the workspace.`;
   const security = {
     none: [],
     any: [{ apiToken: [] }, { session: [] }],
     session: [{ session: [] }],
-  }[rules.credential];
+  }[access.credential];
   return {
     schema: {
       ...schema,

@@ -4,7 +4,7 @@ import type { OpenApiDocument } from "./openapi.ts";
 import { referencePolicy, renderReference } from "./reference-page.ts";
 
 const tags = ["Reference"];
-const rules: RouteRules = { credential: "none" };
+const rules: RouteRules = { rpc: "none" };
 
 /** The API's description of itself. Both forms are made when they are first asked for, and kept. */
 export function addReferenceRoutes(app: App, document: () => OpenApiDocument): void {

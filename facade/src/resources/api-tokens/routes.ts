@@ -1,9 +1,9 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { Role } from "@sandgate/proto/common/v1/access";
+import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { present, toApiToken } from "../../mapping.ts";
 import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
-import type { RouteRules } from "../../pipeline/route-rules.ts";
 import {
   ApiTokenList,
   ApiTokenParams,
@@ -15,8 +15,8 @@ import {
 } from "../../schemas.ts";
 import { parseMoment, toTimestamp } from "../../times.ts";
 
+const { method: rpc } = IdentityService;
 const tags = ["API tokens"];
-const rules: RouteRules = { credential: "session" };
 /** The longest text that the contract takes for a token or its id. */
 const maxTokenLength = 512;
 
@@ -24,7 +24,7 @@ export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: Ro
   app.post(
     "/api-tokens",
     {
-      config: { rules: { ...rules, errors: ["workspace_forbidden", "conflict"] } },
+      config: { rules: { rpc: rpc.createApiToken, errors: ["workspace_forbidden", "conflict"] } },
       schema: {
         tags,
         summary: "Create an API token",
@@ -64,7 +64,7 @@ export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: Ro
   app.get(
     "/api-tokens",
     {
-      config: { rules },
+      config: { rules: { rpc: rpc.listApiTokens } },
       schema: { tags, summary: "List your API tokens", querystring: PageQuery, response: { 200: ApiTokenList } },
     },
     async (request) => {
@@ -76,7 +76,7 @@ export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: Ro
   app.delete(
     "/api-tokens/:token",
     {
-      config: { rules: { ...rules, errors: ["api_key_not_found"] } },
+      config: { rules: { rpc: rpc.revokeApiToken, errors: ["api_key_not_found"] } },
       schema: {
         tags,
         summary: "Revoke an API token",

@@ -1,3 +1,4 @@
+import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { toSessionTokens } from "../../mapping.ts";
 import { callFor } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
@@ -13,6 +14,7 @@ import {
 } from "../../schemas.ts";
 import { verificationPage, verificationPolicy } from "./verification-page.ts";
 
+const { method: rpc } = IdentityService;
 const tags = ["Accounts"];
 /** Answers that hold a credential are not to be kept on the way (RFC 6749, 5.1). */
 const noStore = { "cache-control": "no-store" };
@@ -21,7 +23,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
   app.post(
     "/auth/register",
     {
-      config: { rules: { credential: "none", errors: ["forbidden"] } },
+      config: { rules: { rpc: rpc.register, errors: ["forbidden"] } },
       schema: {
         tags,
         summary: "Create an account",
@@ -40,7 +42,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
   app.post(
     "/auth/verify-email",
     {
-      config: { rules: { credential: "none", errors: ["invalid_token"] } },
+      config: { rules: { rpc: rpc.verifyEmail, errors: ["invalid_token"] } },
       schema: {
         tags,
         summary: "Verify an e-mail address with the token of the mail",
@@ -57,7 +59,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
   app.get(
     "/auth/verify-email",
     {
-      config: { rules: { credential: "none" } },
+      config: { rules: { rpc: "none" } },
       schema: {
         tags,
         summary: "The page that the mail's link opens",
@@ -76,7 +78,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
   app.post(
     "/auth/resend-verification",
     {
-      config: { rules: { credential: "none" } },
+      config: { rules: { rpc: rpc.resendVerification } },
       schema: {
         tags,
         summary: "Send the verification mail again",
@@ -96,7 +98,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
     "/auth/login",
     {
       config: {
-        rules: { credential: "none", limit: "sign-in", errors: ["invalid_credentials", "email_not_verified"] },
+        rules: { rpc: rpc.signIn, limit: "sign-in", errors: ["invalid_credentials", "email_not_verified"] },
       },
       schema: {
         tags,
@@ -120,7 +122,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
   app.post(
     "/auth/refresh",
     {
-      config: { rules: { credential: "none", errors: ["invalid_token"] } },
+      config: { rules: { rpc: rpc.refreshSession, errors: ["invalid_token"] } },
       schema: {
         tags,
         summary: "Get the next tokens of a session",
@@ -138,7 +140,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
   app.post(
     "/auth/logout",
     {
-      config: { rules: { credential: "none" } },
+      config: { rules: { rpc: rpc.signOut } },
       schema: {
         tags,
         summary: "End a session",

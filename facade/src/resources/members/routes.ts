@@ -1,5 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { toRole } from "@sandgate/kit/rpc/access";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { present, toMember } from "../../mapping.ts";
 import { callFor, opaqueId } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
@@ -15,6 +16,7 @@ import {
   WorkspaceParams,
 } from "../../schemas.ts";
 
+const { method: rpc } = WorkspaceService;
 const tags = ["Members"];
 const noSuchMember = () => new DomainError("MEMBER_NOT_FOUND", "The workspace has no such member.");
 
@@ -22,7 +24,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
   app.get(
     "/workspaces/:workspace_id/members",
     {
-      config: { rules: { credential: "any", workspace: "path" } },
+      config: { rules: { rpc: rpc.listMembers } },
       schema: {
         tags,
         summary: "List the members of a workspace",
@@ -41,7 +43,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
     "/workspaces/:workspace_id/members",
     {
       config: {
-        rules: { credential: "any", workspace: "path", role: "admin", errors: ["conflict", "member_not_found"] },
+        rules: { rpc: rpc.addMember, errors: ["conflict", "member_not_found"] },
       },
       schema: {
         tags,
@@ -64,7 +66,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
     "/workspaces/:workspace_id/members/:user_id",
     {
       config: {
-        rules: { credential: "any", workspace: "path", role: "admin", errors: ["conflict", "member_not_found"] },
+        rules: { rpc: rpc.updateMember, errors: ["conflict", "member_not_found"] },
       },
       schema: {
         tags,
@@ -87,8 +89,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
     {
       config: {
         rules: {
-          credential: "any",
-          workspace: "path",
+          rpc: rpc.removeMember,
           errors: ["insufficient_role", "conflict", "member_not_found"],
         },
       },

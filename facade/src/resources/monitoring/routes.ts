@@ -3,13 +3,13 @@ import type { ServerResponse } from "node:http";
 import { setTimeout } from "node:timers/promises";
 import { DomainError, type Violation } from "@sandgate/kit/base/domain-error";
 import type { TailTelemetryResponse } from "@sandgate/proto/telemetry/v1/telemetry";
+import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { fromStreamName, present, toLogEntry, toMetricPoint } from "../../mapping.ts";
 import { watchAccess } from "../../pipeline/access-watch.ts";
 import { enterWorkspace } from "../../pipeline/admission.ts";
 import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
-import type { RouteRules } from "../../pipeline/route-rules.ts";
 import {
   Monitoring,
   MonitoringQuery,
@@ -21,6 +21,7 @@ import {
 import { parseMoment, toTimestamp } from "../../times.ts";
 import { sandboxIdOf } from "../sandboxes/routes.ts";
 
+const { method: rpc } = TelemetryService;
 const tags = ["Monitoring"];
 const heartbeatMs = 15_000;
 /** How long an answer without rows is held back, since telemetry may yet refuse the stream. */
@@ -35,7 +36,7 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
     "/sandbox/monitoring/:sandbox_id",
     {
       config: {
-        rules: { credential: "any", workspace: "header", errors: ["sandbox_not_found"], check: checkWindow },
+        rules: { rpc: rpc.queryTelemetry, errors: ["sandbox_not_found"], check: checkWindow },
       },
       schema: {
         tags,
@@ -70,11 +71,10 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
     },
   );
 
-  const streamRules: RouteRules = { credential: "any", workspace: "header", errors: ["sandbox_not_found"] };
   app.get(
     "/sandbox/monitoring/:sandbox_id/stream",
     {
-      config: { rules: streamRules },
+      config: { rules: { rpc: rpc.tailTelemetry, errors: ["sandbox_not_found"] } },
       schema: {
         tags,
         summary: "Follow a sandbox's logs and metrics",
@@ -95,7 +95,7 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
       const call = context.longLivedRequests.open(signedInOf(request), reply);
       const checkAccess = async () => {
         request.signedIn = await authenticator.authenticate(request.headers.authorization, request.id);
-        await enterWorkspace(scope, streamRules, request);
+        await enterWorkspace(scope, request);
       };
       const stopWatching = watchAccess(checkAccess, call.close);
       try {

@@ -1,4 +1,5 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { present, toRegistry } from "../../mapping.ts";
 import { callFor, opaqueId } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
@@ -14,6 +15,7 @@ import {
   WorkspaceHeaders,
 } from "../../schemas.ts";
 
+const { method: rpc } = ImageRegistryService;
 const tags = ["Registries"];
 const noSuchRegistry = () => new DomainError("REGISTRY_NOT_FOUND", "The workspace has no such registry credential.");
 
@@ -21,7 +23,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
   app.post(
     "/registries",
     {
-      config: { rules: { credential: "any", workspace: "header", role: "admin", errors: ["conflict"] } },
+      config: { rules: { rpc: rpc.createRegistry, errors: ["conflict"] } },
       schema: {
         tags,
         summary: "Add a registry credential",
@@ -41,7 +43,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
   app.get(
     "/registries",
     {
-      config: { rules: { credential: "any", workspace: "header" } },
+      config: { rules: { rpc: rpc.listRegistries } },
       schema: {
         tags,
         summary: "List registry credentials",
@@ -59,7 +61,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
   app.get(
     "/registries/:registry_id",
     {
-      config: { rules: { credential: "any", workspace: "header", errors: ["registry_not_found"] } },
+      config: { rules: { rpc: rpc.getRegistry, errors: ["registry_not_found"] } },
       schema: {
         tags,
         summary: "Read a registry credential",
@@ -80,9 +82,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
     {
       config: {
         rules: {
-          credential: "any",
-          workspace: "header",
-          role: "admin",
+          rpc: rpc.updateRegistry,
           errors: ["registry_not_found", "conflict"],
         },
       },
@@ -117,9 +117,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
     {
       config: {
         rules: {
-          credential: "any",
-          workspace: "header",
-          role: "admin",
+          rpc: rpc.deleteRegistry,
           errors: ["registry_not_found", "conflict"],
         },
       },

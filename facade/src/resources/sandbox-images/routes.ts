@@ -1,4 +1,5 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { present, toImage } from "../../mapping.ts";
 import { callFor, opaqueId } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
@@ -14,6 +15,7 @@ import {
   WorkspaceHeaders,
 } from "../../schemas.ts";
 
+const { method: rpc } = ImageRegistryService;
 const tags = ["Sandbox images"];
 const noSuchImage = () => new DomainError("IMAGE_NOT_FOUND", "The workspace has no such image.");
 const noSuchRegistry = () => new DomainError("REGISTRY_NOT_FOUND", "The workspace has no such registry credential.");
@@ -26,9 +28,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
     {
       config: {
         rules: {
-          credential: "any",
-          workspace: "header",
-          role: "admin",
+          rpc: rpc.createImage,
           errors: ["forbidden", "registry_not_found", "conflict"],
         },
       },
@@ -64,7 +64,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
   app.get(
     "/sandbox-images",
     {
-      config: { rules: { credential: "any", workspace: "header" } },
+      config: { rules: { rpc: rpc.listImages } },
       schema: {
         tags,
         summary: "List sandbox images",
@@ -89,7 +89,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
   app.get(
     "/sandbox-images/:image_id",
     {
-      config: { rules: { credential: "any", workspace: "header", errors: ["image_not_found"] } },
+      config: { rules: { rpc: rpc.getImage, errors: ["image_not_found"] } },
       schema: {
         tags,
         summary: "Read a sandbox image",
@@ -110,9 +110,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
     {
       config: {
         rules: {
-          credential: "any",
-          workspace: "header",
-          role: "admin",
+          rpc: rpc.updateImage,
           errors: ["image_not_found", "image_immutable", "registry_not_found"],
         },
       },
@@ -154,9 +152,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
     {
       config: {
         rules: {
-          credential: "any",
-          workspace: "header",
-          role: "admin",
+          rpc: rpc.deleteImage,
           errors: ["image_not_found", "image_immutable"],
         },
       },

@@ -1,11 +1,10 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { type Sandbox as SandboxMessage, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
+import { type Sandbox as SandboxMessage, SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import { fromStateNames, present, toSandbox } from "../../mapping.ts";
 import { watchAccess } from "../../pipeline/access-watch.ts";
 import { enterWorkspace } from "../../pipeline/admission.ts";
 import { callFor, opaqueId, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
-import type { RouteRules } from "../../pipeline/route-rules.ts";
 import {
   CreatingInWorkspaceHeaders,
   NoContent,
@@ -18,6 +17,7 @@ import {
   WorkspaceHeaders,
 } from "../../schemas.ts";
 
+const { method: rpc } = SandboxService;
 const tags = ["Sandboxes"];
 const defaultWaitSeconds = 60;
 /** What a wait's call may take beyond the wait. */
@@ -32,8 +32,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
     {
       config: {
         rules: {
-          credential: "any",
-          workspace: "header",
+          rpc: rpc.provisionSandbox,
           errors: ["image_not_found", "image_disabled", "sandbox_name_conflict", "provisioning_failed", "conflict"],
         },
       },
@@ -56,15 +55,15 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
     },
   );
 
-  const waitRules: RouteRules = {
-    credential: "any",
-    workspace: "header",
-    errors: ["sandbox_not_found", "sandbox_not_ready", "provisioning_failed", "conflict"],
-  };
   app.post(
     "/sandboxes/wait",
     {
-      config: { rules: waitRules },
+      config: {
+        rules: {
+          rpc: rpc.waitSandboxes,
+          errors: ["sandbox_not_found", "sandbox_not_ready", "provisioning_failed", "conflict"],
+        },
+      },
       schema: {
         tags,
         summary: "Wait until a sandbox is ready",
@@ -78,7 +77,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
       const wait = longLivedRequests.open(signedInOf(request), reply);
       const checkAccess = async () => {
         await authenticator.confirm(signedInOf(request), request.headers.authorization, request.id);
-        await enterWorkspace(scope, waitRules, request);
+        await enterWorkspace(scope, request);
       };
       let refusal: DomainError | undefined;
       const stopWatching = watchAccess(checkAccess, (error) => {
@@ -112,7 +111,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
   app.get(
     "/sandboxes",
     {
-      config: { rules: { credential: "any", workspace: "header" } },
+      config: { rules: { rpc: rpc.listSandboxes } },
       schema: {
         tags,
         summary: "List sandboxes",
@@ -136,7 +135,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
   app.get(
     "/sandboxes/:sandbox_id",
     {
-      config: { rules: { credential: "any", workspace: "header", errors: ["sandbox_not_found"] } },
+      config: { rules: { rpc: rpc.getSandbox, errors: ["sandbox_not_found"] } },
       schema: {
         tags,
         summary: "Read a sandbox",
@@ -156,7 +155,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
   app.delete(
     "/sandboxes/:sandbox_id",
     {
-      config: { rules: { credential: "any", workspace: "header", errors: ["sandbox_not_found"] } },
+      config: { rules: { rpc: rpc.stopSandbox, errors: ["sandbox_not_found"] } },
       schema: {
         tags,
         summary: "Stop a sandbox",

@@ -1,4 +1,5 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { present, toWorkspace } from "../../mapping.ts";
 import { enterWorkspaceById } from "../../pipeline/admission.ts";
 import { callFor, signedInOf } from "../../pipeline/request-context.ts";
@@ -13,13 +14,14 @@ import {
   WorkspaceParams,
 } from "../../schemas.ts";
 
+const { method: rpc } = WorkspaceService;
 const tags = ["Workspaces"];
 
 export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: RouteContext): void {
   app.get(
     "/workspaces",
     {
-      config: { rules: { credential: "any" } },
+      config: { rules: { rpc: rpc.listWorkspaces } },
       schema: {
         tags,
         summary: "List your workspaces",
@@ -43,7 +45,7 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
   app.post(
     "/workspaces",
     {
-      config: { rules: { credential: "any", errors: ["workspace_forbidden", "conflict"] } },
+      config: { rules: { rpc: rpc.createWorkspace, errors: ["workspace_forbidden", "conflict"] } },
       schema: {
         tags,
         summary: "Create a workspace",
@@ -67,7 +69,7 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
   app.get(
     "/workspaces/:workspace_id",
     {
-      config: { rules: { credential: "any", workspace: "path" } },
+      config: { rules: { rpc: rpc.getWorkspace } },
       schema: { tags, summary: "Read a workspace", params: WorkspaceParams, response: { 200: Workspace } },
     },
     async (request) => {
@@ -79,7 +81,7 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
   app.put(
     "/workspaces/:workspace_id",
     {
-      config: { rules: { credential: "any", workspace: "path", role: "admin" } },
+      config: { rules: { rpc: rpc.updateWorkspace } },
       schema: {
         tags,
         summary: "Rename a workspace",
@@ -97,7 +99,7 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
   app.delete(
     "/workspaces/:workspace_id",
     {
-      config: { rules: { credential: "any", workspace: "path", role: "owner", listedErrors: true } },
+      config: { rules: { rpc: rpc.deleteWorkspace, listedErrors: true } },
       schema: {
         tags,
         summary: "Delete a workspace",
