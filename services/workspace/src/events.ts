@@ -10,10 +10,10 @@ import {
 } from "@sandgate/proto/workspace/v1/workspace_events";
 import type { MemberRecord } from "./store/store.ts";
 
-/** Broadcast when a membership, a role or a workspace goes or changes, for whoever remembers the answers of GetMembership. */
+/** Broadcast when a membership, role or workspace changes or ends, for those who cache the answers of GetMembership. */
 const membershipTopic = "workspace.membership";
 
-/** @param userId whose membership changed; left out: everybody's */
+/** @param userId whose membership changed; everybody's when left out */
 export function signalMembership(bus: EventBus, workspaceId: string, userId = "*"): void {
   bus.signal(membershipTopic, `${workspaceId} ${userId}`);
 }
@@ -34,7 +34,7 @@ export function workspaceCreated(
   });
 }
 
-/** @param call left out where nobody's call deletes or announces */
+/** @param call the call that deletes the workspace; left out where an event does, or the deletion is announced again */
 export function workspaceDeleted(
   call: Call | undefined,
   workspaceId: string,
@@ -52,7 +52,7 @@ export function workspaceDeleted(
   });
 }
 
-/** A membership is an entity of its own whose versions are its workspace's: they grow even when it is ended and made again. */
+/** A membership is an entity with the versions of its workspace: they grow even when it ends and begins again. */
 export function memberAdded(call: Call, workspaceId: string, version: number, member: MemberRecord): StagedEvent {
   return stageEvent({
     subject: "sandgate.workspace.member.added.v1",

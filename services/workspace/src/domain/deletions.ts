@@ -3,39 +3,41 @@ import { gauge, type Metrics } from "@sandgate/kit/base/metrics";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { Call } from "@sandgate/kit/rpc/context";
+import type { Stale } from "@sandgate/kit/storage/optimistic";
 import { signalMembership, workspaceDeleted } from "../events.ts";
-import type { Outcome, WorkspaceRecord, WorkspaceStore } from "../store/store.ts";
+import type { WorkspaceRecord, WorkspaceStore } from "../store/store.ts";
 
-/** The services that hold something of a workspace and answer its deletion with `workspace_purged`. */
+/** The services that hold data of a workspace and answer its deletion with `workspace_purged`. */
 const purgingServices = ["image-registry", "sandbox", "telemetry"];
 
 const firstIntervalMs = 60_000;
-const longestIntervalMs = 3_600_000;
-/** How often open deletions are looked at; well below the first interval. */
-const everyMs = 10_000;
-/** Deletions announced again in one go. */
-const batch = 100;
+const maxIntervalMs = 3_600_000;
+/** How often due deletions are looked for; well below the first interval. */
+const pollMs = 10_000;
+/** Deletions that are read at once. */
+const batchSize = 100;
 
 /**
- * When a deletion that is still open is announced again: a minute after the first announcement, then after twice as
- * long each time, up to an hour.
+ * When a deletion that is still open is announced again: a minute after the first announcement, then after twice as long
+ * each time, up to an hour.
  *
- * @param announcements how often it has been announced, the first time included
+ * @param announcements how often it has been announced so far
  */
 export function nextAnnouncement(announcements: number, now: Date): Date {
-  const interval = Math.min(firstIntervalMs * 2 ** (announcements - 1), longestIntervalMs);
+  const interval = Math.min(firstIntervalMs * 2 ** (announcements - 1), maxIntervalMs);
   return new Date(now.getTime() + interval);
 }
 
-/** Deletes a workspace with all its members and announces it.
+/**
+ * Deletes a workspace with all its members and announces it.
  *
- * @param call left out where nobody's call deletes it
+ * @param call the call that deletes it; left out where an event does
  */
 export async function deleteWorkspace(
   { store, bus }: { store: WorkspaceStore; bus: EventBus },
   workspace: WorkspaceRecord,
   call?: Call,
-): Promise<Outcome> {
+): Promise<"done" | Stale> {
   const { id, version } = workspace;
   const now = new Date();
   const events = [workspaceDeleted(call, id, version + 1, now)];
@@ -46,19 +48,19 @@ export async function deleteWorkspace(
 
 /** Announces the open deletions that are due, each under a new event id and a higher version. */
 export async function announceDueDeletions(store: WorkspaceStore, now: Date): Promise<void> {
-  for (const { workspaceId, deletedAt, announcements, version } of await store.listDueDeletions(now, batch)) {
+  for (const { workspaceId, deletedAt, announcements, version } of await store.listDueDeletions(now, batchSize)) {
     const events = [workspaceDeleted(undefined, workspaceId, version + 1, deletedAt)];
-    // Another replica may have been first: then the outcome is `stale`, and all is well.
+    // `stale` means that another replica was first.
     await store.announceDeletion(workspaceId, version, nextAnnouncement(announcements + 1, now), events);
   }
 }
 
-/** Keeps announcing what stays open, and shows for how long the oldest has been open. */
-export function startDeletions(options: { store: WorkspaceStore; logger: Logger; metrics: Metrics }): PeriodicTask {
-  const { store, logger, metrics } = options;
+/** Announces open deletions when they are due, and exports the age of the oldest. */
+export function startAnnouncements(o: { store: WorkspaceStore; logger: Logger; metrics: Metrics }): PeriodicTask {
+  const { store, logger, metrics } = o;
   gauge(metrics, {
     name: "sandgate_workspace_oldest_open_deletion_age_seconds",
-    help: "Seconds since the oldest workspace deletion that some service has not purged yet; 0 when there is none.",
+    help: "Seconds since the oldest workspace deletion that a service has not purged yet; 0 when there is none.",
     async collect() {
       const oldest = await store.oldestOpenDeletion();
       this.set(oldest === undefined ? 0 : (Date.now() - oldest.getTime()) / 1000);
@@ -66,7 +68,7 @@ export function startDeletions(options: { store: WorkspaceStore; logger: Logger;
   });
   return startPeriodicTask({
     what: "announce open deletions",
-    everyMs,
+    everyMs: pollMs,
     logger,
     work: () => announceDueDeletions(store, new Date()),
   });

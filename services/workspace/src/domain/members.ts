@@ -2,8 +2,8 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { requireRole } from "./roles.ts";
 
-/** What the member rules need to know of a workspace. The change commits only if it still holds. */
-export interface Standing {
+/** What the rules about a member are decided on. A change commits only if it still holds. */
+export interface MembershipState {
   /** The caller's role; unspecified: not a member. */
   readonly actor: Role;
   /** The role of the member the call is about; unspecified: not a member. */
@@ -12,43 +12,43 @@ export interface Standing {
   readonly owners: number;
 }
 
-/** Who may bring in a member with this role, before anything is known of the user. */
+/** Who may add a member with this role, before anything is known about the user. */
 export function checkMayAdd(actor: Role, role: Role): void {
   requireRole(actor, Role.ADMIN);
   requireOwnerFor(actor, role);
 }
 
 /** The rules of adding a member. */
-export function checkAdd(standing: Standing, role: Role): void {
-  checkMayAdd(standing.actor, role);
-  if (standing.target !== Role.UNSPECIFIED) {
-    throw new DomainError("CONFLICT", "This user is a member of the workspace already.", {
+export function checkAdd(state: MembershipState, role: Role): void {
+  checkMayAdd(state.actor, role);
+  if (state.target !== Role.UNSPECIFIED) {
+    throw new DomainError("CONFLICT", "This user is already a member of the workspace.", {
       hint: "Change the member's role with PUT /workspaces/{workspace_id}/members/{user_id}.",
     });
   }
 }
 
 /** The rules of giving a member another role. */
-export function checkRoleChange(standing: Standing, role: Role): void {
-  checkMayAdd(standing.actor, role);
-  requireMember(standing.target);
-  requireOwnerFor(standing.actor, standing.target);
+export function checkRoleChange(state: MembershipState, role: Role): void {
+  checkMayAdd(state.actor, role);
+  requireMember(state.target);
+  requireOwnerFor(state.actor, state.target);
   if (role !== Role.OWNER) {
-    requireAnotherOwner(standing);
+    requireAnotherOwner(state);
   }
 }
 
 /** The rules of removing a member; anyone may remove themselves. */
-export function checkRemoval(standing: Standing, oneself: boolean): void {
-  requireRole(standing.actor, oneself ? Role.MEMBER : Role.ADMIN);
-  requireMember(standing.target);
-  requireOwnerFor(standing.actor, standing.target);
-  requireAnotherOwner(standing);
+export function checkRemoval(state: MembershipState, isSelf: boolean): void {
+  requireRole(state.actor, isSelf ? Role.MEMBER : Role.ADMIN);
+  requireMember(state.target);
+  requireOwnerFor(state.actor, state.target);
+  requireAnotherOwner(state);
 }
 
 function requireMember(target: Role): void {
   if (target === Role.UNSPECIFIED) {
-    throw new DomainError("MEMBER_NOT_FOUND", "The workspace has no such member.");
+    throw new DomainError("MEMBER_NOT_FOUND", "There is no such member in this workspace.");
   }
 }
 
@@ -58,9 +58,9 @@ function requireOwnerFor(actor: Role, role: Role): void {
   }
 }
 
-function requireAnotherOwner(standing: Standing): void {
-  if (standing.target === Role.OWNER && standing.owners <= 1) {
-    throw new DomainError("CONFLICT", "The last owner of a workspace stays.", {
+function requireAnotherOwner(state: MembershipState): void {
+  if (state.target === Role.OWNER && state.owners <= 1) {
+    throw new DomainError("CONFLICT", "A workspace must keep at least one owner.", {
       hint: "Make another member an owner first, or delete the workspace.",
     });
   }

@@ -122,10 +122,10 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
 
     test("nothing is made for a user whose account is gone", async () => {
       const { id } = await createWorkspace();
-      await store.markDeparted("bob", at(1));
-      await store.markDeparted("bob", at(2));
-      expect(await store.createWorkspace(workspaceAt(3), "bob", [event("created")], undefined)).toBe("departed");
-      expect(await store.addMember(id, 1, memberAt(3, "bob"), [event("added")], undefined)).toBe("departed");
+      await store.markAccountDeleted("bob", at(1));
+      await store.markAccountDeleted("bob", at(2));
+      expect(await store.createWorkspace(workspaceAt(3), "bob", [event("created")], undefined)).toBe("account_deleted");
+      expect(await store.addMember(id, 1, memberAt(3, "bob"), [event("added")], undefined)).toBe("account_deleted");
       await store.createPersonalWorkspace(workspaceAt(3), "bob", [event("created")]);
       expect(await store.listWorkspaces("bob", undefined, 10)).toEqual([]);
       expect(await subjects()).toEqual([]);

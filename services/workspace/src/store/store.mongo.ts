@@ -20,20 +20,24 @@ interface MemberDocument extends MemberRecord {
   workspaceCreatedAt: Date;
 }
 
-/** One for every user who has had a workspace. Whatever gives one to a user writes here, and so takes turns with their departure. */
+/**
+ * One for every user who has been in a workspace. Whatever makes a user a member writes here too, and so conflicts with the
+ * deletion of their account.
+ */
 interface AccountDocument {
   /** The user. */
   _id: string;
   /** How often the user was made a member. */
   joins?: number;
   hadPersonalWorkspace?: true;
+  /** When the account was deleted. */
   departedAt?: Date;
 }
 
 interface DeletionDocument extends Omit<DeletionRecord, "workspaceId"> {
   /** The workspace. */
   _id: string;
-  /** Until it is complete. */
+  /** Unset once every service has purged. */
   open?: true;
   completedAt?: Date;
   announceAgainAt: Date;
@@ -82,13 +86,13 @@ function toDeletion({ _id, deletedAt, announcements, version }: DeletionDocument
   return { workspaceId: _id, deletedAt, announcements, version };
 }
 
-/** Opens the service's database on a replica set, making and migrating it as needed. */
+/** Opens the service's database on a replica set, creating and migrating it as needed. */
 export async function openMongoStore(options: MongoStoreOptions): Promise<WorkspaceStore> {
   const database = await openMongo({ ...options, migrations });
   const { write } = database;
   const { workspaces, members, accounts, deletions } = collectionsOf(database.db);
 
-  /** Moves the workspace on from `version` and answers it; undefined when it is no longer there. */
+  /** Moves the workspace on from `version` and answers it; undefined when it has another version or is gone. */
   async function advance(tx: MongoTransaction, workspaceId: string, version: number) {
     const advanced = await workspaces.findOneAndUpdate(
       { _id: workspaceId, version },
@@ -119,7 +123,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
   }
 
   async function findWorkspace(workspaceId: string, userId: string): Promise<WorkspaceView | undefined> {
-    // The version is read first: whatever changes while the rest is read, the commit on it fails.
+    // The version is read first: if anything changes while the rest is read, the commit on this version fails.
     const workspace = await workspaces.findOne({ _id: workspaceId });
     if (!workspace) return undefined;
     const member = await members.findOne({ workspaceId, userId });
@@ -185,7 +189,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
 
     createWorkspace: (workspace, ownerId, events, record) =>
       write(async (tx) => {
-        if (!(await join(tx, ownerId))) return "departed";
+        if (!(await join(tx, ownerId))) return "account_deleted";
         await tx.keepIdempotencyRecord(record);
         await insertWorkspace(tx, workspace, ownerId);
         await tx.publish(events);
@@ -236,7 +240,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
 
     addMember: (workspaceId, version, member, events, record) =>
       write(async (tx) => {
-        if (!(await join(tx, member.userId))) return "departed";
+        if (!(await join(tx, member.userId))) return "account_deleted";
         const workspace = await advance(tx, workspaceId, version);
         if (!workspace) return "stale";
         await tx.keepIdempotencyRecord(record);
@@ -264,7 +268,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
         return "done";
       }),
 
-    async markDeparted(userId, at) {
+    async markAccountDeleted(userId, at) {
       await accounts.updateOne({ _id: userId }, [{ $set: { departedAt: { $ifNull: ["$departedAt", at] } } }], {
         upsert: true,
       });

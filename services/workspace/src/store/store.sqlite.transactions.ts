@@ -1,16 +1,25 @@
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
+import type { Stale } from "@sandgate/kit/storage/optimistic";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
-import type { MemberRecord, Outcome, WorkspaceRecord } from "./store.ts";
+import type { Role } from "@sandgate/proto/common/v1/access";
+import type { MemberRecord, WorkspaceRecord } from "./store.ts";
 
-// 3 is the owner role of sandgate.common.v1.Role; the thread that runs this loads no generated code.
-const owner = 3;
-
-function hasDeparted(tx: Transaction, userId: string): boolean {
+function isAccountDeleted(tx: Transaction, userId: string): boolean {
   return tx.db.get("SELECT 1 FROM departed_users WHERE user_id = ?", userId) !== undefined;
 }
 
-function insertWorkspace(tx: Transaction, workspace: WorkspaceRecord, ownerId: string): void {
+function insertMember(tx: Transaction, workspaceId: string, { userId, role, joinedAt }: MemberRecord): void {
+  tx.db.run(
+    "INSERT INTO members (workspace_id, user_id, role, joined_at) VALUES (?, ?, ?, ?)",
+    workspaceId,
+    userId,
+    role,
+    joinedAt,
+  );
+}
+
+function insertWorkspace(tx: Transaction, workspace: WorkspaceRecord, owner: MemberRecord): void {
   const { id, name, createdAt, updatedAt, version } = workspace;
   tx.db.run(
     "INSERT INTO workspaces (id, name, created_at, updated_at, version) VALUES (?, ?, ?, ?, ?)",
@@ -20,16 +29,10 @@ function insertWorkspace(tx: Transaction, workspace: WorkspaceRecord, ownerId: s
     updatedAt,
     version,
   );
-  tx.db.run(
-    "INSERT INTO members (workspace_id, user_id, role, joined_at) VALUES (?, ?, ?, ?)",
-    id,
-    ownerId,
-    owner,
-    createdAt,
-  );
+  insertMember(tx, id, owner);
 }
 
-/** Moves the workspace on from `version`; false when it is no longer there. */
+/** Moves the workspace on from `version`; false when it has another version or is gone. */
 function advance(tx: Transaction, workspaceId: string, version: number): boolean {
   return (
     tx.db.run("UPDATE workspaces SET version = version + 1 WHERE id = ? AND version = ?", workspaceId, version) === 1
@@ -40,15 +43,15 @@ export const transactions = {
   createWorkspace(
     tx: Transaction,
     workspace: WorkspaceRecord,
-    ownerId: string,
+    owner: MemberRecord,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
-  ): "done" | "departed" {
-    if (hasDeparted(tx, ownerId)) {
-      return "departed";
+  ): "done" | "account_deleted" {
+    if (isAccountDeleted(tx, owner.userId)) {
+      return "account_deleted";
     }
     tx.keepIdempotencyRecord(record);
-    insertWorkspace(tx, workspace, ownerId);
+    insertWorkspace(tx, workspace, owner);
     tx.publish(events);
     return "done";
   },
@@ -56,17 +59,17 @@ export const transactions = {
   createPersonalWorkspace(
     tx: Transaction,
     workspace: WorkspaceRecord,
-    ownerId: string,
+    owner: MemberRecord,
     events: readonly StagedEvent[],
   ): void {
-    const marked = tx.db.run("INSERT OR IGNORE INTO personal_workspaces (user_id) VALUES (?)", ownerId) === 1;
-    if (marked && !hasDeparted(tx, ownerId)) {
-      insertWorkspace(tx, workspace, ownerId);
+    const marked = tx.db.run("INSERT OR IGNORE INTO personal_workspaces (user_id) VALUES (?)", owner.userId) === 1;
+    if (marked && !isAccountDeleted(tx, owner.userId)) {
+      insertWorkspace(tx, workspace, owner);
       tx.publish(events);
     }
   },
 
-  renameWorkspace(tx: Transaction, workspaceId: string, version: number, name: string, at: Date): Outcome {
+  renameWorkspace(tx: Transaction, workspaceId: string, version: number, name: string, at: Date): "done" | Stale {
     if (!advance(tx, workspaceId, version)) {
       return "stale";
     }
@@ -82,7 +85,7 @@ export const transactions = {
     at: Date,
     announceAgainAt: Date,
     events: readonly StagedEvent[],
-  ): Outcome {
+  ): "done" | Stale {
     if (tx.db.run("DELETE FROM workspaces WHERE id = ? AND version = ?", workspaceId, version) === 0) {
       return "stale";
     }
@@ -109,26 +112,20 @@ export const transactions = {
     member: MemberRecord,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
-  ): Outcome {
-    if (hasDeparted(tx, member.userId)) {
-      return "departed";
+  ): "done" | Stale | "account_deleted" {
+    if (isAccountDeleted(tx, member.userId)) {
+      return "account_deleted";
     }
     if (!advance(tx, workspaceId, version)) {
       return "stale";
     }
     tx.keepIdempotencyRecord(record);
-    tx.db.run(
-      "INSERT INTO members (workspace_id, user_id, role, joined_at) VALUES (?, ?, ?, ?)",
-      workspaceId,
-      member.userId,
-      member.role,
-      member.joinedAt,
-    );
+    insertMember(tx, workspaceId, member);
     tx.publish(events);
     return "done";
   },
 
-  changeRole(tx: Transaction, workspaceId: string, version: number, userId: string, role: number): Outcome {
+  changeRole(tx: Transaction, workspaceId: string, version: number, userId: string, role: Role): "done" | Stale {
     if (!advance(tx, workspaceId, version)) {
       return "stale";
     }
@@ -142,7 +139,7 @@ export const transactions = {
     version: number,
     userId: string,
     events: readonly StagedEvent[],
-  ): Outcome {
+  ): "done" | Stale {
     if (!advance(tx, workspaceId, version)) {
       return "stale";
     }
@@ -151,7 +148,7 @@ export const transactions = {
     return "done";
   },
 
-  markDeparted(tx: Transaction, userId: string, at: Date): void {
+  markAccountDeleted(tx: Transaction, userId: string, at: Date): void {
     tx.db.run("INSERT OR IGNORE INTO departed_users (user_id, departed_at) VALUES (?, ?)", userId, at);
   },
 
@@ -176,7 +173,7 @@ export const transactions = {
     version: number,
     announceAgainAt: Date,
     events: readonly StagedEvent[],
-  ): Outcome {
+  ): "done" | Stale {
     const announced = tx.db.run(
       `UPDATE deletions SET version = version + 1, announcements = announcements + 1, announce_again_at = ?
        WHERE workspace_id = ? AND version = ? AND completed_at IS NULL`,

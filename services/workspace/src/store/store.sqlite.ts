@@ -1,9 +1,53 @@
 import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import { Role } from "@sandgate/proto/common/v1/access";
-import { migrations } from "./migrations.ts";
 import type { transactions } from "./store.sqlite.transactions.ts";
-import type { DeletionRecord, MemberRecord, WorkspaceStore, WorkspaceView } from "./store.ts";
+import type { DeletionRecord, MemberRecord, WorkspaceRecord, WorkspaceStore, WorkspaceView } from "./store.ts";
+
+/** Times are epoch milliseconds; roles are the numbers of sandgate.common.v1.Role. */
+const migrations: readonly string[] = [
+  `
+  CREATE TABLE workspaces (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    version INTEGER NOT NULL
+  ) STRICT;
+
+  CREATE TABLE members (
+    workspace_id TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    role INTEGER NOT NULL,
+    joined_at INTEGER NOT NULL,
+    PRIMARY KEY (workspace_id, user_id)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX members_by_user ON members (user_id);
+  CREATE INDEX members_by_joining ON members (workspace_id, joined_at, user_id);
+
+  -- A row stays when the workspace goes, so that a personal workspace is made once.
+  CREATE TABLE personal_workspaces (user_id TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE departed_users (user_id TEXT PRIMARY KEY, departed_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE deletions (
+    workspace_id TEXT PRIMARY KEY,
+    deleted_at INTEGER NOT NULL,
+    completed_at INTEGER,
+    announcements INTEGER NOT NULL,
+    announce_again_at INTEGER NOT NULL,
+    version INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX deletions_open ON deletions (announce_again_at) WHERE completed_at IS NULL;
+
+  CREATE TABLE deletion_purges (
+    workspace_id TEXT NOT NULL,
+    service TEXT NOT NULL,
+    purged_at INTEGER,
+    PRIMARY KEY (workspace_id, service)
+  ) STRICT, WITHOUT ROWID;
+  `,
+];
 
 type WorkspaceRow = {
   id: string;
@@ -47,7 +91,11 @@ function toDeletion(row: DeletionRow): DeletionRecord {
   };
 }
 
-/** Opens the service's SQLite file, making and migrating it as needed. */
+function ownerOf(workspace: WorkspaceRecord, userId: string): MemberRecord {
+  return { userId, role: Role.OWNER, joinedAt: workspace.createdAt };
+}
+
+/** Opens the service's SQLite file, creating and migrating it as needed. */
 export async function openSqliteStore(options: SqliteStoreOptions): Promise<WorkspaceStore> {
   const database = await openSqlite<typeof transactions>({
     ...options,
@@ -68,14 +116,16 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Work
 
   return {
     ...serviceStoreOf(database),
-    createWorkspace: write.createWorkspace,
-    createPersonalWorkspace: write.createPersonalWorkspace,
+    createWorkspace: (workspace, ownerId, events, record) =>
+      write.createWorkspace(workspace, ownerOf(workspace, ownerId), events, record),
+    createPersonalWorkspace: (workspace, ownerId, events) =>
+      write.createPersonalWorkspace(workspace, ownerOf(workspace, ownerId), events),
     renameWorkspace: write.renameWorkspace,
     deleteWorkspace: write.deleteWorkspace,
     addMember: write.addMember,
     changeRole: write.changeRole,
     removeMember: write.removeMember,
-    markDeparted: write.markDeparted,
+    markAccountDeleted: write.markAccountDeleted,
     recordPurge: write.recordPurge,
     announceDeletion: write.announceDeletion,
 
@@ -84,7 +134,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Work
     },
 
     async findMember(workspaceId, userId, actorId) {
-      // The version is read first: whatever changes while the rest is read, the commit on it fails.
+      // The version is read first: if anything changes while the rest is read, the commit on this version fails.
       const workspace = findWorkspace(workspaceId, actorId);
       if (workspace === undefined) {
         return undefined;

@@ -2,6 +2,7 @@ import type { Cursor } from "@sandgate/kit/base/page";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { ServiceStore } from "@sandgate/kit/storage/open-store";
+import type { Stale } from "@sandgate/kit/storage/optimistic";
 import type { Role } from "@sandgate/proto/common/v1/access";
 
 export interface WorkspaceRecord {
@@ -25,14 +26,14 @@ export interface MemberRecord {
   readonly joinedAt: Date;
 }
 
-/** A workspace with all that the rules about one member ask. */
+/** A workspace and one of its members, with all that the rules about members need. */
 export interface MemberView {
   readonly workspace: WorkspaceView;
   readonly member: MemberRecord | undefined;
   readonly owners: number;
 }
 
-/** A deletion that some service has still to purge. */
+/** A deletion that a service has still to purge. */
 export interface DeletionRecord {
   readonly workspaceId: string;
   readonly deletedAt: Date;
@@ -42,15 +43,14 @@ export interface DeletionRecord {
   readonly version: number;
 }
 
-/**
- * `stale`: the workspace has changed since the version that was read (or is gone); read again and decide again.
- * `departed`: the user's account has been deleted.
- */
-export type Outcome = "done" | "stale" | "departed";
+/** `stale`: the workspace has changed since the version that was read, or is gone. */
+type Outcome = "done" | Stale;
+/** The user's account has been deleted. */
+type AccountDeleted = "account_deleted";
 
 /**
- * Workspaces, members and deletions. Every change names the version of the workspace it was decided on and commits
- * only on that one, together with its events; so the rules that were checked on what was read hold when it commits.
+ * Workspaces, members and deletions. Every change names the version of the workspace that it was decided on and commits
+ * only on that version, together with its events; so the rules that were checked on what was read hold when it commits.
  */
 export interface WorkspaceStore extends ServiceStore {
   findWorkspace(workspaceId: string, userId: string): Promise<WorkspaceView | undefined>;
@@ -61,7 +61,7 @@ export interface WorkspaceStore extends ServiceStore {
   listWorkspaces(userId: string, after: Cursor | undefined, limit: number): Promise<WorkspaceView[]>;
   /** Newest first, by joining. */
   listMembers(workspaceId: string, after: Cursor | undefined, limit: number): Promise<MemberRecord[]>;
-  /** Whether the personal workspace has been made, be it deleted since. */
+  /** Whether the personal workspace has ever been created; it may have been deleted since. */
   hadPersonalWorkspace(userId: string): Promise<boolean>;
 
   createWorkspace(
@@ -69,11 +69,11 @@ export interface WorkspaceStore extends ServiceStore {
     ownerId: string,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
-  ): Promise<"done" | "departed">;
-  /** Makes the user's personal workspace unless it has been made before; then nothing happens and nothing is sent. */
+  ): Promise<"done" | AccountDeleted>;
+  /** Creates the user's personal workspace, unless it has been created before or the account is deleted. */
   createPersonalWorkspace(workspace: WorkspaceRecord, ownerId: string, events: readonly StagedEvent[]): Promise<void>;
   renameWorkspace(workspaceId: string, version: number, name: string, at: Date): Promise<Outcome>;
-  /** Removes the workspace and all its members, and opens a deletion with a line for each of these services. */
+  /** Removes the workspace and all its members, and opens a deletion that each of these services has to purge. */
   deleteWorkspace(
     workspaceId: string,
     version: number,
@@ -88,14 +88,14 @@ export interface WorkspaceStore extends ServiceStore {
     member: MemberRecord,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
-  ): Promise<Outcome>;
+  ): Promise<Outcome | AccountDeleted>;
   changeRole(workspaceId: string, version: number, userId: string, role: Role): Promise<Outcome>;
   removeMember(workspaceId: string, version: number, userId: string, events: readonly StagedEvent[]): Promise<Outcome>;
 
-  /** From now on nothing new can be made for this user. */
-  markDeparted(userId: string, at: Date): Promise<void>;
+  /** From now on the user can neither create nor join a workspace. */
+  markAccountDeleted(userId: string, at: Date): Promise<void>;
 
-  /** Ticks a service's line off; the deletion is complete with the last one. Unknown lines and repeats do nothing. */
+  /** Notes that a service has purged; the last one completes the deletion. Unknown services and repeats change nothing. */
   recordPurge(workspaceId: string, service: string, at: Date): Promise<void>;
   /** Open deletions that are due to be announced again. */
   listDueDeletions(now: Date, limit: number): Promise<DeletionRecord[]>;
@@ -105,6 +105,6 @@ export interface WorkspaceStore extends ServiceStore {
     announceAgainAt: Date,
     events: readonly StagedEvent[],
   ): Promise<Outcome>;
-  /** When the oldest open deletion was made. */
+  /** When the oldest open deletion began. */
   oldestOpenDeletion(): Promise<Date | undefined>;
 }

@@ -1,0 +1,30 @@
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
+import { Role } from "@sandgate/proto/common/v1/access";
+import { memberRemoved, signalMembership } from "../events.ts";
+import type { WorkspaceStore } from "../store/store.ts";
+import { deleteWorkspace } from "./deletions.ts";
+
+/** Workspaces of a user that are read at once. */
+const batchSize = 100;
+
+/** Ends all memberships of a user whose account has been deleted; a workspace that loses its last owner is deleted. */
+export async function endMemberships(o: { store: WorkspaceStore; bus: EventBus }, userId: string): Promise<void> {
+  await o.store.markAccountDeleted(userId, new Date());
+  for (;;) {
+    const workspaces = await o.store.listWorkspaces(userId, undefined, batchSize);
+    for (const { id } of workspaces) await retryWhileStale(() => endMembership(o, id, userId));
+    if (workspaces.length < batchSize) return;
+  }
+}
+
+async function endMembership({ store, bus }: { store: WorkspaceStore; bus: EventBus }, id: string, userId: string) {
+  const view = await store.findMember(id, userId, userId);
+  if (view?.member === undefined) return "done";
+  const { workspace, member, owners } = view;
+  if (member.role === Role.OWNER && owners <= 1) return deleteWorkspace({ store, bus }, workspace);
+  const events = [memberRemoved(undefined, id, workspace.version + 1, userId)];
+  const outcome = await store.removeMember(id, workspace.version, userId, events);
+  if (outcome === "done") signalMembership(bus, id, userId);
+  return outcome;
+}

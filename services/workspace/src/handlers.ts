@@ -1,0 +1,229 @@
+import { create } from "@bufbuild/protobuf";
+import { createClient, type ServiceImpl } from "@connectrpc/connect";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { newId } from "@sandgate/kit/base/ids";
+import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
+import type { ServiceContext } from "@sandgate/kit/process/service";
+import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
+import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
+import { Role } from "@sandgate/proto/common/v1/access";
+import { IdentityService } from "@sandgate/proto/identity/v1/identity";
+import {
+  AddMemberResponseSchema,
+  CreateWorkspaceResponseSchema,
+  WorkspaceService,
+} from "@sandgate/proto/workspace/v1/workspace";
+import { deleteWorkspace } from "./domain/deletions.ts";
+import { checkAdd, checkMayAdd, checkRemoval, checkRoleChange, type MembershipState } from "./domain/members.ts";
+import { requireRole } from "./domain/roles.ts";
+import { memberAdded, memberRemoved, signalMembership, workspaceCreated } from "./events.ts";
+import { toMember, toWorkspace } from "./messages.ts";
+import type { MemberRecord, MemberView, WorkspaceRecord, WorkspaceStore, WorkspaceView } from "./store/store.ts";
+
+/** Answers the service's calls. */
+export function createHandlers({
+  store,
+  bus,
+  keyring,
+  transport,
+}: ServiceContext<unknown, WorkspaceStore>): Omit<ServiceImpl<typeof WorkspaceService>, "getDeletion"> {
+  const identity = createClient(IdentityService, transport("identity"));
+
+  /** The call's workspace as its user sees it now. */
+  async function findWorkspace(call: Call): Promise<WorkspaceView> {
+    return found(await store.findWorkspace(workspaceOf(call), userOf(call).id));
+  }
+
+  async function findMember(call: Call, userId: string): Promise<MemberView> {
+    return found(await store.findMember(workspaceOf(call), userId, userOf(call).id));
+  }
+
+  /** User names by id; deleted users are missing. */
+  async function findUsernames(call: Call, userIds: string[]): Promise<Map<string, string>> {
+    const { users } = await identity.batchGetUsers({ userIds }, onBehalfOf(call));
+    return new Map(users.map((user) => [user.id, user.username]));
+  }
+
+  /** Throws MEMBER_NOT_FOUND. Ask only for a caller who may add members: others must not learn who is registered. */
+  async function findVerifiedUser(call: Call, username: string) {
+    const { users } = await identity.batchGetUsers({ usernames: [username] }, onBehalfOf(call));
+    const user = users.find(({ verified }) => verified);
+    if (user === undefined) {
+      throw new DomainError("MEMBER_NOT_FOUND", "There is no verified user with this name.", {
+        hint: "Ask them to register first, and to follow the link in the verification mail.",
+      });
+    }
+    return user;
+  }
+
+  async function ensurePersonalWorkspace(call: Call): Promise<void> {
+    const userId = userOf(call).id;
+    if (await store.hadPersonalWorkspace(userId)) return;
+    const workspace = newWorkspace("Personal");
+    await store.createPersonalWorkspace(workspace, userId, [workspaceCreated(call, workspace, userId)]);
+  }
+
+  return {
+    async createWorkspace(request, context) {
+      const call = callOf(context);
+      const userId = userOf(call).id;
+      return runIdempotent({
+        call,
+        method: WorkspaceService.method.createWorkspace,
+        request,
+        keyring,
+        store,
+        async work(recordFor) {
+          const workspace = newWorkspace(request.name);
+          const response = create(CreateWorkspaceResponseSchema, {
+            workspace: toWorkspace({ ...workspace, role: Role.OWNER }),
+          });
+          const events = [workspaceCreated(call, workspace, userId)];
+          const outcome = await store.createWorkspace(workspace, userId, events, await recordFor(response));
+          if (outcome === "account_deleted") throw new DomainError("INVALID_TOKEN", "This account has been deleted.");
+          return response;
+        },
+      });
+    },
+
+    async listWorkspaces(request, context) {
+      const call = callOf(context);
+      const after = decodeCursor(request.page?.cursor ?? "");
+      const limit = pageLimit(request.page?.limit);
+      await ensurePersonalWorkspace(call);
+      const read = await store.listWorkspaces(userOf(call).id, after, limit + 1);
+      const { rows, nextCursor } = toPage(read, limit, ({ createdAt, id }) => ({ createdAt: createdAt.getTime(), id }));
+      return { workspaces: rows.map(toWorkspace), nextCursor };
+    },
+
+    async getWorkspace(_request, context) {
+      const workspace = await findWorkspace(callOf(context));
+      requireRole(workspace.role, Role.MEMBER);
+      return { workspace: toWorkspace(workspace) };
+    },
+
+    async updateWorkspace({ name }, context) {
+      const call = callOf(context);
+      return retryWhileStale(async () => {
+        const workspace = await findWorkspace(call);
+        requireRole(workspace.role, Role.ADMIN);
+        const updatedAt = new Date();
+        const outcome = await store.renameWorkspace(workspace.id, workspace.version, name, updatedAt);
+        return outcome === "done" ? { workspace: toWorkspace({ ...workspace, name, updatedAt }) } : outcome;
+      });
+    },
+
+    async deleteWorkspace(_request, context) {
+      const call = callOf(context);
+      return retryWhileStale(async () => {
+        const workspace = await findWorkspace(call);
+        requireRole(workspace.role, Role.OWNER);
+        const outcome = await deleteWorkspace({ store, bus }, workspace, call);
+        return outcome === "done" ? {} : outcome;
+      });
+    },
+
+    async addMember(request, context) {
+      const call = callOf(context);
+      return runIdempotent({
+        call,
+        method: WorkspaceService.method.addMember,
+        request,
+        keyring,
+        store,
+        async work(recordFor) {
+          checkMayAdd((await findWorkspace(call)).role, request.role);
+          const user = await findVerifiedUser(call, request.username);
+          return retryWhileStale(async () => {
+            const view = await findMember(call, user.id);
+            checkAdd(membershipStateOf(view), request.role);
+            const { id, version } = view.workspace;
+            const member: MemberRecord = { userId: user.id, role: request.role, joinedAt: new Date() };
+            const response = create(AddMemberResponseSchema, { member: toMember(member, user.username) });
+            const events = [memberAdded(call, id, version + 1, member)];
+            const outcome = await store.addMember(id, version, member, events, await recordFor(response));
+            if (outcome === "stale") return outcome;
+            if (outcome === "account_deleted") {
+              throw new DomainError("MEMBER_NOT_FOUND", "This user's account has been deleted.");
+            }
+            signalMembership(bus, id, user.id);
+            return response;
+          });
+        },
+      });
+    },
+
+    async listMembers(request, context) {
+      const call = callOf(context);
+      const after = decodeCursor(request.page?.cursor ?? "");
+      const limit = pageLimit(request.page?.limit);
+      const { id, role } = await findWorkspace(call);
+      requireRole(role, Role.MEMBER);
+      const { rows, nextCursor } = toPage(await store.listMembers(id, after, limit + 1), limit, (member) => ({
+        createdAt: member.joinedAt.getTime(),
+        id: member.userId,
+      }));
+      const userIds = rows.map(({ userId }) => userId);
+      const usernames = await findUsernames(call, userIds);
+      // A deleted user leaves the workspace as soon as the event of the deletion arrives.
+      const members = rows.flatMap((member) => {
+        const username = usernames.get(member.userId);
+        return username === undefined ? [] : [toMember(member, username)];
+      });
+      return { members, nextCursor };
+    },
+
+    async updateMember({ userId, role }, context) {
+      const call = callOf(context);
+      const changed = await retryWhileStale(async () => {
+        const view = await findMember(call, userId);
+        checkRoleChange(membershipStateOf(view), role);
+        const { id, version } = view.workspace;
+        const outcome = await store.changeRole(id, version, userId, role);
+        if (outcome === "stale") return outcome;
+        signalMembership(bus, id, userId);
+        return { userId, role, joinedAt: view.member?.joinedAt ?? new Date() };
+      });
+      const usernames = await findUsernames(call, [userId]);
+      return { member: toMember(changed, usernames.get(userId) ?? "") };
+    },
+
+    async removeMember({ userId }, context) {
+      const call = callOf(context);
+      return retryWhileStale(async () => {
+        const view = await findMember(call, userId);
+        checkRemoval(membershipStateOf(view), userId === userOf(call).id);
+        const { id, version } = view.workspace;
+        const outcome = await store.removeMember(id, version, userId, [memberRemoved(call, id, version + 1, userId)]);
+        if (outcome === "stale") return outcome;
+        signalMembership(bus, id, userId);
+        return {};
+      });
+    },
+
+    async getMembership({ workspaceId, userId }) {
+      const workspace = await store.findWorkspace(workspaceId, userId);
+      return { workspaceExists: workspace !== undefined, role: workspace?.role ?? Role.UNSPECIFIED };
+    },
+
+    async batchGetWorkspaces({ workspaceIds }, context) {
+      const workspaces = await store.findWorkspaces(workspaceIds, callOf(context).user?.id ?? "");
+      return { workspaces: workspaces.map(toWorkspace) };
+    },
+  };
+}
+
+function newWorkspace(name: string): WorkspaceRecord {
+  const now = new Date();
+  return { id: newId(), name, createdAt: now, updatedAt: now, version: 1 };
+}
+
+function found<T>(view: T | undefined): T {
+  if (view === undefined) throw new DomainError("WORKSPACE_NOT_FOUND", "There is no such workspace.");
+  return view;
+}
+
+function membershipStateOf({ workspace, member, owners }: MemberView): MembershipState {
+  return { actor: workspace.role, target: member?.role ?? Role.UNSPECIFIED, owners };
+}
