@@ -14,11 +14,11 @@ function createLeases(): LeaseStore {
   return {
     async acquire(names, holder, ttlMs) {
       const now = Date.now();
-      return names.flatMap((name) => {
+      return names.filter((name) => {
         const row = rows.get(name);
-        if (row && row.holder !== holder && row.until > now) return [];
+        if (row && row.holder !== holder && row.until > now) return false;
         rows.set(name, { holder, until: now + ttlMs });
-        return [{ name, epoch: 1, expiresAt: new Date(now + ttlMs) }];
+        return true;
       });
     },
     async release(names, holder) {
@@ -28,12 +28,12 @@ function createLeases(): LeaseStore {
 }
 
 function createSignals() {
-  const watches = new Set<{ topic: string; listener: (topic: string, body: string) => void }>();
+  const watches = new Set<{ topic: string; listener: (body: string) => void }>();
   return {
     signal: (topic: string, body = "") => {
-      for (const watch of watches) if (watch.topic === topic) watch.listener(topic, body);
+      for (const watch of watches) if (watch.topic === topic) watch.listener(body);
     },
-    watch: (topic: string, listener: (topic: string, body: string) => void) => {
+    watch: (topic: string, listener: (body: string) => void) => {
       const watch = { topic, listener };
       watches.add(watch);
       return () => void watches.delete(watch);

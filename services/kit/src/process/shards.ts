@@ -74,8 +74,8 @@ export function startShards(o: {
   let held = new Map<string, number>();
 
   const unwatch = [
-    bus.watch(presenceTopic, (_topic, replica) => heard.set(replica, Date.now())),
-    bus.watch(goneTopic, (_topic, replica) => heard.delete(replica)),
+    bus.watch(presenceTopic, (replica) => heard.set(replica, Date.now())),
+    bus.watch(goneTopic, (replica) => heard.delete(replica)),
   ];
 
   function countReplicas(): number {
@@ -86,7 +86,7 @@ export function startShards(o: {
   /** Takes or renews these, and answers which are ours now. */
   async function acquire(wanted: readonly string[]): Promise<Map<string, number>> {
     const until = Date.now() + times.lease;
-    return new Map((await leases.acquire(wanted, holder, times.lease)).map(({ name }) => [name, until]));
+    return new Map((await leases.acquire(wanted, holder, times.lease)).map((name) => [name, until]));
   }
 
   async function share(): Promise<void> {

@@ -1,14 +1,7 @@
-interface Lease {
-  name: string;
-  /** Grows each time the lease changes hands, so that work under an older one can be told apart. */
-  epoch: number;
-  expiresAt: Date;
-}
-
 /** Leases divide work among replicas by the database's clock. They don't make it correct: compare-and-set does. */
 export interface LeaseStore {
-  /** Takes or renews each of these that is free, expired or the holder's own, and answers those the holder has now. */
-  acquire(names: readonly string[], holder: string, ttlMs: number): Promise<Lease[]>;
+  /** Takes or renews each of these names that is free, expired or the holder's own, and answers those the holder has now. */
+  acquire(names: readonly string[], holder: string, ttlMs: number): Promise<string[]>;
   /** Frees what the holder has of these; another's stays. */
   release(names: readonly string[], holder: string): Promise<void>;
 }

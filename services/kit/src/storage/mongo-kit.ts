@@ -5,7 +5,6 @@ import {
   type IdempotencyStore,
   idempotencyRecordKeptMs,
 } from "./idempotency-record.ts";
-import { entityKindOf, inboxKeptMs, type ReceivedEvent } from "./inbox.ts";
 import type { LeaseStore } from "./leases.ts";
 import { type OutboxStore, type StagedEvent, sentKeptMs } from "./outbox-store.ts";
 
@@ -15,8 +14,6 @@ export interface MongoTransaction {
   readonly session: ClientSession;
   /** Stages the events that this change causes. */
   publish(events: readonly StagedEvent[]): Promise<void>;
-  /** Records the event in the consumer's inbox; false when it was seen, or its entity version is not above the last applied. */
-  firstTime(consumer: string, event: ReceivedEvent): Promise<boolean>;
   /** Stores the answer of a call with an Idempotency-Key. Throws IdempotencyRecordExists when another call was first. */
   keepIdempotencyRecord(record: IdempotencyRecord | undefined): Promise<void>;
 }
@@ -32,13 +29,6 @@ interface OutboxDocument {
   sentTo?: string;
 }
 
-interface InboxDocument {
-  _id: { consumer: string; event: string } | { consumer: string; kind: string; entity: string };
-  /** Of the second kind: the last version applied. */
-  version?: number;
-  seenAt: Date;
-}
-
 interface IdempotencyDocument {
   _id: string;
   sealed: Uint8Array;
@@ -48,14 +38,12 @@ interface IdempotencyDocument {
 interface LeaseDocument {
   _id: string;
   holder: string;
-  epoch: number;
   expiresAt: Date;
 }
 
 /** The kit's own collections, in every database. Leases and answers go by the database's clock. */
 export interface KitCollections {
   outbox: Collection<OutboxDocument>;
-  inbox: Collection<InboxDocument>;
   answers: Collection<IdempotencyDocument>;
   leases: Collection<LeaseDocument>;
 }
@@ -68,7 +56,6 @@ export const kitIndexes: Record<string, IndexDescription[]> = {
     { name: "sent_to", key: { sentTo: 1 }, partialFilterExpression: { sentTo: { $exists: true } } },
     { name: "kept", key: { sentAt: 1 }, expireAfterSeconds: seconds(sentKeptMs) },
   ],
-  kit_inbox: [{ name: "kept", key: { seenAt: 1 }, expireAfterSeconds: seconds(inboxKeptMs) }],
   kit_answers: [{ name: "kept", key: { expiresAt: 1 }, expireAfterSeconds: 0 }],
   kit_leases: [],
 };
@@ -76,7 +63,6 @@ export const kitIndexes: Record<string, IndexDescription[]> = {
 export function kitCollections(db: Db): KitCollections {
   return {
     outbox: db.collection("kit_outbox"),
-    inbox: db.collection("kit_inbox"),
     answers: db.collection("kit_answers"),
     leases: db.collection("kit_leases"),
   };
@@ -89,7 +75,7 @@ export function isDuplicateKey(error: unknown): boolean {
 
 /** The transaction that a service's work gets; `onPublish` hears that events were staged. */
 export function createTransaction(
-  { outbox, inbox, answers }: KitCollections,
+  { outbox, answers }: KitCollections,
   session: ClientSession,
   onPublish: () => void,
 ): MongoTransaction {
@@ -103,29 +89,6 @@ export function createTransaction(
         { session },
       );
       onPublish();
-    },
-    async firstTime(consumer, { eventId, subject, entityId, entityVersion }) {
-      const seen = await inbox.updateOne(
-        { _id: { consumer, event: eventId } },
-        { $setOnInsert: { seenAt: new Date() } },
-        { upsert: true, session },
-      );
-      if (seen.upsertedCount === 0) return false;
-      const version = Number(entityVersion);
-      const isNewer = { $gt: [version, { $ifNull: ["$version", -1] }] };
-      const applied = await inbox.updateOne(
-        { _id: { consumer, kind: entityKindOf(subject), entity: entityId } },
-        [
-          {
-            $set: {
-              version: { $cond: [isNewer, version, "$version"] },
-              seenAt: { $cond: [isNewer, "$$NOW", "$seenAt"] },
-            },
-          },
-        ],
-        { upsert: true, session },
-      );
-      return applied.upsertedCount + applied.modifiedCount > 0;
     },
     async keepIdempotencyRecord(record) {
       if (!record) return;
@@ -154,13 +117,11 @@ export function createLeaseStore({ leases }: Pick<KitCollections, "leases">): Le
   return {
     async acquire(names, holder, ttlMs) {
       if (names.length === 0) return [];
-      const isFree = { $lte: ["$expiresAt", "$$NOW"] };
-      const isOurs = { $or: [isFree, { $eq: ["$holder", { $literal: holder }] }] };
+      const isOurs = { $or: [{ $lte: ["$expiresAt", "$$NOW"] }, { $eq: ["$holder", { $literal: holder }] }] };
       const take = [
         {
           $set: {
             holder: { $cond: [isOurs, { $literal: holder }, "$holder"] },
-            epoch: { $cond: [isFree, { $add: [{ $ifNull: ["$epoch", 0] }, 1] }, "$epoch"] },
             expiresAt: { $cond: [isOurs, { $add: ["$$NOW", ttlMs] }, "$expiresAt"] },
           },
         },
@@ -175,7 +136,7 @@ export function createLeaseStore({ leases }: Pick<KitCollections, "leases">): Le
       const held = await leases
         .find({ _id: { $in: [...names] }, holder, $expr: { $gt: ["$expiresAt", "$$NOW"] } })
         .toArray();
-      return held.map(({ _id, epoch, expiresAt }) => ({ name: _id, epoch, expiresAt }));
+      return held.map(({ _id }) => _id);
     },
     async release(names, holder) {
       await leases.updateMany({ _id: { $in: [...names] }, holder }, { $set: { expiresAt: new Date(0) } });

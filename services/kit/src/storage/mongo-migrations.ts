@@ -11,7 +11,7 @@ import type { LeaseStore } from "./leases.ts";
 export interface MongoMigration {
   /** Stands in the database, so it never changes. */
   readonly name: string;
-  /** A program that doesn't know this step can work on a database that has it: a field or an index was added. */
+  /** A program that doesn't know this step can work on a database that has it: a field or an index was added, or what it never uses is gone. */
   readonly expands?: true;
   run(db: Db): Promise<void>;
 }

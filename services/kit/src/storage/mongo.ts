@@ -51,6 +51,8 @@ const appName = "sandgate";
 
 const kitMigrations: readonly MongoMigration[] = [
   { name: "kit 1: outbox, inbox, answers, leases", run: (db) => createCollections(db, kitIndexes) },
+  // The version before makes the inbox with the first step and never uses it.
+  { name: "kit 2: no inbox", expands: true, run: dropInbox },
 ];
 
 /**
@@ -229,6 +231,12 @@ export async function deleteSlice<D extends Document>(
   // Asked again: one of them may have changed since.
   await collection.deleteMany({ $and: [{ _id: { $in: ids } }, filter] } as Filter<Document> as Filter<D>);
   return found.length;
+}
+
+async function dropInbox(db: Db): Promise<void> {
+  // A server of version 6 refuses to drop what it doesn't have.
+  const found = await db.listCollections({ name: "kit_inbox" }).toArray();
+  if (found.length > 0) await db.dropCollection("kit_inbox");
 }
 
 async function requireReplicaSet(client: MongoClient): Promise<void> {

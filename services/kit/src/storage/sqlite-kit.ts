@@ -1,5 +1,4 @@
 import { IdempotencyRecordExists, idempotencyRecordKeptMs } from "./idempotency-record.ts";
-import { entityKindOf, inboxKeptMs } from "./inbox.ts";
 import { sentKeptMs } from "./outbox-store.ts";
 import type { SqliteConnection } from "./sqlite-connection.ts";
 import type { Transaction, Transactions } from "./transaction.ts";
@@ -45,6 +44,9 @@ export const kitMigrations: readonly string[] = [
      epoch INTEGER NOT NULL,
      expires_at INTEGER NOT NULL
    ) STRICT, WITHOUT ROWID;`,
+  `DROP TABLE kit_inbox_events;
+   DROP TABLE kit_inbox_versions;
+   ALTER TABLE kit_leases DROP COLUMN epoch;`,
 ];
 
 /** What the kit does with its tables; each is one transaction in the writer thread. */
@@ -79,39 +81,17 @@ export const kitTransactions = {
     );
   },
 
-  sweepInbox(tx: Transaction, limit: number): number {
-    const before = Date.now() - inboxKeptMs;
-    const versions = tx.db.run(
-      `DELETE FROM kit_inbox_versions WHERE (consumer, kind, entity_id) IN
-         (SELECT consumer, kind, entity_id FROM kit_inbox_versions WHERE seen_at < ? LIMIT ?)`,
-      before,
-      limit,
-    );
-    const events = tx.db.run(
-      `DELETE FROM kit_inbox_events WHERE (consumer, event_id) IN
-         (SELECT consumer, event_id FROM kit_inbox_events WHERE seen_at < ? LIMIT ?)`,
-      before,
-      limit,
-    );
-    return Math.max(versions, events);
-  },
-
-  acquireLeases(
-    tx: Transaction,
-    names: readonly string[],
-    holder: string,
-    ttlMs: number,
-  ): { name: string; epoch: number; expiresAt: number }[] {
+  /** Answers which of these the holder has now. */
+  acquireLeases(tx: Transaction, names: readonly string[], holder: string, ttlMs: number): string[] {
     const now = Date.now();
-    return names.flatMap((name) =>
-      tx.db.all<{ name: string; epoch: number; expiresAt: number }>(
-        `INSERT INTO kit_leases (name, holder, epoch, expires_at) VALUES (:name, :holder, 1, :expiresAt)
-         ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at,
-           epoch = epoch + (holder <> excluded.holder OR expires_at <= :now)
-         WHERE holder = excluded.holder OR expires_at <= :now
-         RETURNING name, epoch, expires_at AS expiresAt`,
-        { name, holder, now, expiresAt: now + ttlMs },
-      ),
+    return names.filter(
+      (name) =>
+        tx.db.run(
+          `INSERT INTO kit_leases (name, holder, expires_at) VALUES (:name, :holder, :expiresAt)
+           ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at
+           WHERE holder = excluded.holder OR expires_at <= :now`,
+          { name, holder, now, expiresAt: now + ttlMs },
+        ) > 0,
     );
   },
 
@@ -137,25 +117,6 @@ export function createTransaction(db: SqliteConnection, onPublish: () => void): 
         );
       }
       if (events.length > 0) onPublish();
-    },
-    firstTime(consumer, event) {
-      const now = Date.now();
-      const isNew = db.run(
-        "INSERT INTO kit_inbox_events (consumer, event_id, seen_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-        consumer,
-        event.eventId,
-        now,
-      );
-      const isNewer = db.run(
-        `INSERT INTO kit_inbox_versions (consumer, kind, entity_id, version, seen_at) VALUES (?, ?, ?, ?, ?)
-         ON CONFLICT DO UPDATE SET version = excluded.version, seen_at = excluded.seen_at WHERE excluded.version > version`,
-        consumer,
-        entityKindOf(event.subject),
-        event.entityId,
-        event.entityVersion,
-        now,
-      );
-      return isNew > 0 && isNewer > 0;
     },
     keepIdempotencyRecord(record) {
       if (!record) return;

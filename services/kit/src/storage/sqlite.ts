@@ -29,8 +29,6 @@ export interface SqliteDatabase<T extends Transactions> {
   readonly outbox: OutboxStore;
   readonly leases: LeaseStore;
   readonly idempotency: IdempotencyStore;
-  /** Calls the listener after each commit of this process, to wake what looks for work; the answer ends that. */
-  onCommit(listener: () => void): () => void;
   /** Waits for the writes that are queued and closes the file. Later writes fail. */
   close(): Promise<void>;
 }
@@ -73,7 +71,7 @@ export async function openSqlite<T extends Transactions>(options: {
     everyMs: sweepEveryMs,
     logger,
     work: async (signal) => {
-      for (const sweep of [kit.sweepOutbox, kit.sweepAnswers, kit.sweepInbox]) {
+      for (const sweep of [kit.sweepOutbox, kit.sweepAnswers]) {
         while (!signal.aborted && (await sweep(sweepSlice)) === sweepSlice);
       }
     },
@@ -95,13 +93,15 @@ export async function openSqlite<T extends Transactions>(options: {
       },
       lead: async (holder, ttlMs) => (await kit.acquireLeases(["kit.relay"], holder, ttlMs)).length > 0,
       resign: (holder) => kit.releaseLeases(["kit.relay"], holder),
-      onStaged: (listener) => listen(writer.stagedListeners, listener),
+      onStaged: (listener) => {
+        // Wrapped, so that the same function may listen twice.
+        const own = () => listener();
+        writer.stagedListeners.add(own);
+        return () => writer.stagedListeners.delete(own);
+      },
     },
     leases: {
-      acquire: async (names, holder, ttlMs) => {
-        const held = await kit.acquireLeases(names, holder, ttlMs);
-        return held.map(({ name, epoch, expiresAt }) => ({ name, epoch, expiresAt: new Date(expiresAt) }));
-      },
+      acquire: (names, holder, ttlMs) => kit.acquireLeases(names, holder, ttlMs),
       release: (names, holder) => kit.releaseLeases(names, holder),
     },
     idempotency: {
@@ -112,7 +112,6 @@ export async function openSqlite<T extends Transactions>(options: {
           Date.now(),
         ),
     },
-    onCommit: (listener) => listen(writer.commitListeners, listener),
     close: async () => {
       await sweeping.stop();
       await writer.close();
@@ -123,7 +122,6 @@ export async function openSqlite<T extends Transactions>(options: {
 
 interface Writer {
   call(owner: "kit" | "service", name: string, args: readonly unknown[]): Promise<unknown>;
-  readonly commitListeners: Set<() => void>;
   readonly stagedListeners: Set<() => void>;
   close(): Promise<void>;
 }
@@ -135,7 +133,6 @@ async function startWriter(data: WriterData, logger: Logger): Promise<Writer> {
     resourceLimits: { maxYoungGenerationSizeMb: 4 },
   });
   const pending = new Map<number, { resolve(result: unknown): void; reject(error: Error): void }>();
-  const commitListeners = new Set<() => void>();
   const stagedListeners = new Set<() => void>();
   const { promise: ready, resolve: setReady, reject: refuse } = Promise.withResolvers<void>();
   const { promise: ended, resolve: setEnded } = Promise.withResolvers<void>();
@@ -148,8 +145,8 @@ async function startWriter(data: WriterData, logger: Logger): Promise<Writer> {
     if (failure) call?.reject(toError(failure));
     else call?.resolve(result);
   };
-  const tell = (listeners: Set<() => void>) => {
-    for (const listener of listeners) {
+  const tellStaged = () => {
+    for (const listener of stagedListeners) {
       try {
         listener();
       } catch (error) {
@@ -167,8 +164,7 @@ async function startWriter(data: WriterData, logger: Logger): Promise<Writer> {
     if ("ready" in message) return setReady();
     if ("refused" in message) return stop(toError(message.refused));
     for (const answer of message.answers) settle(answer);
-    tell(commitListeners);
-    if (message.staged) tell(stagedListeners);
+    if (message.staged) tellStaged();
   });
   worker.on("error", (error) => {
     logger.fatal({ err: error, file: data.file }, "the writer thread of a database failed");
@@ -182,7 +178,6 @@ async function startWriter(data: WriterData, logger: Logger): Promise<Writer> {
 
   const post = (request: WriterRequest) => worker.postMessage(request);
   return {
-    commitListeners,
     stagedListeners,
     call: (owner, name, args) =>
       new Promise((resolve, reject) => {
@@ -228,11 +223,4 @@ function toError(failure: Failure): Error {
   const error = new Error(failure.message);
   if (failure.stack) error.stack = failure.stack;
   return failure.errcode === undefined ? error : Object.assign(error, { errcode: failure.errcode });
-}
-
-function listen(listeners: Set<() => void>, listener: () => void): () => void {
-  // Wrapped, so that the same function may listen twice.
-  const own = () => listener();
-  listeners.add(own);
-  return () => listeners.delete(own);
 }

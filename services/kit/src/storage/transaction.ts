@@ -1,5 +1,4 @@
 import type { IdempotencyRecord } from "./idempotency-record.ts";
-import type { ReceivedEvent } from "./inbox.ts";
 import type { StagedEvent } from "./outbox-store.ts";
 import type { SqliteConnection } from "./sqlite-connection.ts";
 
@@ -8,8 +7,6 @@ export interface Transaction {
   readonly db: SqliteConnection;
   /** Stages the events that this change causes. */
   publish(events: readonly StagedEvent[]): void;
-  /** Records the event in the consumer's inbox; false when it was seen, or its entity version is not above the last applied. */
-  firstTime(consumer: string, event: ReceivedEvent): boolean;
   /** Stores the answer of a call with an Idempotency-Key. Throws IdempotencyRecordExists when another call was first. */
   keepIdempotencyRecord(record: IdempotencyRecord | undefined): void;
 }
