@@ -1,11 +1,7 @@
-import { DatabaseSync } from "node:sqlite";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { newId } from "@sandgate/kit/base/ids";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
-import { createConnection } from "@sandgate/kit/storage/sqlite-connection";
-import { createTransaction, kitMigrations } from "@sandgate/kit/storage/sqlite-kit";
-import type { Transaction } from "@sandgate/kit/storage/transaction";
 import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -69,13 +65,13 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
     /** Consumes everything with this handler, by default one that just notes the entity. */
     const consumeInto = async (
       seen: string[],
-      o: { consumer?: string; subjects?: string[]; handle?: (event: Event, attempt: number) => Promise<void> } = {},
+      o: { consumer?: string; subjects?: string[]; handle?: (event: Event) => Promise<void> } = {},
     ) =>
       bus.consume({
         consumer: o.consumer ?? "test",
         subjects: o.subjects ?? ["sandgate.>"],
-        handle: async (event, attempt) => {
-          await o.handle?.(event, attempt);
+        handle: async (event) => {
+          await o.handle?.(event);
           seen.push(event.entityId);
         },
       });
@@ -121,20 +117,20 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
       expect(seen.toSorted()).toEqual(["last", "once"]);
     });
 
-    test("a failed event comes again with its attempt counted, and holds up no other", async () => {
-      const attempts: number[] = [];
+    test("a failed event comes again until it is handled, and holds up no other", async () => {
+      let attempts = 0;
       const seen: string[] = [];
       await consumeInto(seen, {
-        handle: async (event, attempt) => {
+        handle: async (event) => {
           if (event.entityId !== "0") return;
-          attempts.push(attempt);
-          if (attempt < 3) throw new Error("not yet");
+          attempts++;
+          if (attempts < 3) throw new Error("not yet");
         },
       });
       const events = someEvents(20);
       await bus.publish(events);
       await until(() => expect(seen.toSorted()).toEqual(entitiesOf(events).toSorted()));
-      expect(attempts).toEqual([1, 2, 3]);
+      expect(attempts).toBe(3);
     });
 
     test("an event that always fails is parked with its last error, also after a restart", async () => {
@@ -163,9 +159,10 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
     test("a handler that hangs is given up, and its event comes again", async () => {
       const seen: string[] = [];
       const release = Promise.withResolvers<void>();
+      let attempts = 0;
       await consumeInto(seen, {
-        handle: async (event, attempt) => {
-          if (event.entityId === "stuck" && attempt === 1) await release.promise;
+        handle: async (event) => {
+          if (event.entityId === "stuck" && ++attempts === 1) await release.promise;
         },
       });
       await bus.publish([eventOf({ entity: "stuck" })]);
@@ -267,7 +264,7 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
       await until(() => expect(seen).toEqual(["changed", "made"]));
     });
 
-    test("with an inbox, any order, periodicTask and failure ends with the newest version of every entity", async () => {
+    test("an idempotent consumer ends with the newest version of every entity, whatever is reordered, repeated or fails", async () => {
       const changes = fc.uniqueArray(fc.tuple(fc.constantFrom("a", "b", "c"), fc.integer({ min: 1, max: 15 })), {
         minLength: 1,
         maxLength: 30,
@@ -285,17 +282,20 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
       await fc.assert(
         fc.asyncProperty(history, async ([order, failures, restartAt]) => {
           const kind = `run${run++}`;
-          const { tx, close } = openInbox();
           const applied = new Map<string, number>();
+          const attempts = new Map<string, number>();
           const done = new Set<string>();
           const consume = () =>
             bus.consume({
               consumer: kind,
               subjects: [`sandgate.test.${kind}.>`],
-              handle: async (event, attempt) => {
+              handle: async (event) => {
+                const attempt = (attempts.get(event.eventId) ?? 0) + 1;
+                attempts.set(event.eventId, attempt);
                 const failure: string = attempt < policyUnderTest.attempts ? failures.next().value : "no";
                 if (failure === "before") throw new Error("before its effect");
-                if (tx.firstTime(kind, event)) applied.set(event.entityId, Number(event.entityVersion));
+                const version = Number(event.entityVersion);
+                applied.set(event.entityId, Math.max(version, applied.get(event.entityId) ?? 0));
                 if (failure === "after") throw new Error("after its effect");
                 done.add(event.eventId);
               },
@@ -317,7 +317,6 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
           );
           expect(applied).toEqual(newest);
           expect(await bus.parked()).toEqual([]);
-          close();
         }),
         { numRuns: 8 },
       );
@@ -335,16 +334,17 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
 
     test("a signal reaches the watchers of its topic until they leave", async () => {
       const heard: string[] = [];
-      const leave = bus.watch("sandbox.a", (topic, body) => heard.push(`one ${topic} ${body}`));
-      bus.watch("sandbox.>", (topic, body) => heard.push(`all ${topic} ${body}`));
+      const leave = bus.watch("sandbox.a", (body) => heard.push(`one: ${body}`));
+      bus.watch("sandbox.a", (body) => heard.push(`two: ${body}`));
+      bus.watch("sandbox.b", (body) => heard.push(`b: ${body}`));
       bus.watch("sandbox", () => heard.push("wrong"));
       bus.signal("sandbox.a", "x");
       bus.signal("sandbox.b");
-      await until(() => expect(heard.toSorted()).toEqual(["all sandbox.a x", "all sandbox.b ", "one sandbox.a x"]));
+      await until(() => expect(heard.toSorted()).toEqual(["b: ", "one: x", "two: x"]));
       leave();
       bus.signal("sandbox.a", "y");
-      await until(() => expect(heard).toContain("all sandbox.a y"));
-      expect(heard).not.toContain("one sandbox.a y");
+      await until(() => expect(heard).toContain("two: y"));
+      expect(heard).not.toContain("one: y");
     });
 
     test("a watcher that throws harms no other", async () => {
@@ -352,16 +352,9 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
       bus.watch("topic", () => {
         throw new Error("deaf");
       });
-      bus.watch("topic", (_, body) => heard.push(body));
+      bus.watch("topic", (body) => heard.push(body));
       bus.signal("topic", "x");
       await until(() => expect(heard).toEqual(["x"]));
     });
   });
-}
-
-/** An inbox in memory: what a consumer's database would be. */
-function openInbox(): { tx: Transaction; close(): void } {
-  const db = new DatabaseSync(":memory:");
-  for (const sql of kitMigrations) db.exec(sql);
-  return { tx: createTransaction(createConnection(db), () => undefined), close: () => db.close() };
 }

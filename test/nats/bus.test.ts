@@ -91,15 +91,15 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
   test("signals come again once the server is back", async () => {
     const bus = await join();
     const heard: string[] = [];
-    bus.watch("topic.>", (topic) => heard.push(topic));
+    bus.watch("topic", (body) => heard.push(body));
     await server.kill();
-    bus.signal("topic.lost");
+    bus.signal("topic", "lost");
     await server.start();
     await until(() => {
-      bus.signal("topic.a");
-      expect(heard).toContain("topic.a");
+      bus.signal("topic", "a");
+      expect(heard).toContain("a");
     });
-    expect(heard).not.toContain("topic.lost");
+    expect(heard).not.toContain("lost");
   });
 
   test("a stream that is deleted under way is made again, with its consumers", async () => {
@@ -138,13 +138,13 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
   test("an event whose handler is at work is not given to another, however long it takes", async () => {
     const slow = { ackWaitMs: 2_000, handlerTimeoutMs: 30_000 };
     const buses = [await join({ policy: slow }), await join({ policy: slow })];
-    const attempts: number[] = [];
+    let attempts = 0;
     for (const bus of buses) {
       await bus.consume({
         consumer: "slow",
         subjects: ["sandgate.test.>"],
-        handle: async (_event, attempt) => {
-          attempts.push(attempt);
+        handle: async () => {
+          attempts++;
           await delay(3 * slow.ackWaitMs);
         },
       });
@@ -155,7 +155,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
       const info = await jsm.consumers.info("SANDGATE", "slow~sandgate~test~ALL");
       expect(info.ack_floor.stream_seq).toBe(1);
     });
-    expect(attempts).toEqual([1]);
+    expect(attempts).toBe(1);
   });
 
   test("poison is parked, counted and listed, also after the server's restart; so is what is no event", async () => {
@@ -238,8 +238,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
         each.consume({
           consumer: "listener",
           subjects: ["sandgate.test.>"],
-          handle: async ({ eventId, subject, entityId, entityVersion }) =>
-            receiver.database.write.noteEffect({ eventId, subject, entityId, entityVersion }),
+          handle: async ({ entityId }) => receiver.database.write.noteEffect(entityId),
         }),
       ),
     );

@@ -3,7 +3,7 @@ import type { Transaction, Transactions } from "@sandgate/kit/storage/transactio
 
 export const migrations = [
   `CREATE TABLE notes (id TEXT PRIMARY KEY) STRICT;
-   CREATE TABLE effects (note TEXT NOT NULL) STRICT;`,
+   CREATE TABLE effects (note TEXT PRIMARY KEY) STRICT;`,
 ];
 
 /** What the tests write: one side states notes and what to say of them, the other what it heard. */
@@ -12,10 +12,7 @@ export const transactions = {
     tx.db.run("INSERT INTO notes (id) VALUES (?)", id);
     tx.publish([event]);
   },
-  noteEffect(
-    tx: Transaction,
-    event: { eventId: string; subject: string; entityId: string; entityVersion: bigint },
-  ): void {
-    if (tx.firstTime("listener", event)) tx.db.run("INSERT INTO effects (note) VALUES (?)", event.entityId);
+  noteEffect(tx: Transaction, note: string): void {
+    tx.db.run("INSERT INTO effects (note) VALUES (?) ON CONFLICT DO NOTHING", note);
   },
 } satisfies Transactions;

@@ -38,7 +38,7 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
   });
   const apiTokens = new FreshCache<SignedIn>({ maxAgeMs: 1_000 });
   const unwatch = [
-    o.bus.watch("identity.sessions.ended", (_topic, sessionId) => sessions.end(sessionId)),
+    o.bus.watch("identity.sessions.ended", (sessionId) => sessions.end(sessionId)),
     o.bus.watch("identity.api_tokens.revoked", () => apiTokens.forget()),
   ];
 

@@ -32,7 +32,7 @@ const nowhere: Membership = { workspaceExists: false, role: Role.UNSPECIFIED };
 /** A membership is remembered for a second at most, and forgotten earlier when workspace says that it changed. */
 export function createWorkspaceScope(o: { clients: Clients; bus: EventBus }): WorkspaceScope {
   const memberships = new FreshCache<Membership>({ maxAgeMs: 1_000 });
-  const unwatch = o.bus.watch("workspace.membership", (_topic, body) => {
+  const unwatch = o.bus.watch("workspace.membership", (body) => {
     const [workspaceId = "", userId = "*"] = body.split(" ");
     memberships.forget(userId === "*" ? (key) => key.startsWith(`${workspaceId} `) : (key) => key === body);
   });

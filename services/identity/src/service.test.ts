@@ -236,7 +236,7 @@ describe("sessions", () => {
     const first = await signedIn();
     const { sid } = await verifyAccessToken(first.accessToken);
     const heard: string[] = [];
-    bus.watch("identity.sessions.ended", (_, body) => heard.push(body));
+    bus.watch("identity.sessions.ended", (body) => heard.push(body));
     const second = await identity.refreshSession({ refreshToken: first.refreshToken }, nobody());
     now += 10_001;
     for (const token of [first.refreshToken, second.tokens?.refreshToken ?? ""]) {
@@ -283,7 +283,7 @@ describe("API tokens", () => {
     expect(listed?.lastUsedAt && timestampDate(listed.lastUsedAt).toISOString()).toBe("2026-01-01T00:01:00.000Z");
 
     const heard: string[] = [];
-    bus.watch("identity.api_tokens.revoked", (_, body) => heard.push(body));
+    bus.watch("identity.api_tokens.revoked", (body) => heard.push(body));
     await identity.revokeApiToken({ tokenOrId: token }, as(id));
     expect(heard).toEqual([tokenId]);
     await expect(identity.verifyApiToken({ token }, nobody())).rejects.toMatchObject({ reason: "INVALID_TOKEN" });

@@ -172,7 +172,7 @@ async function openTelemetryService(
         const engine = openEngine(installationId);
         const shards = openShards(context);
         const collector = startCollector({ engine, client: ingest, shards, logger, metrics });
-        const unwatch = bus.watch(lookTopic, (_topic, sandboxId) => collector.look(sandboxId));
+        const unwatch = bus.watch(lookTopic, (sandboxId) => collector.look(sandboxId));
         collecting = {
           engine,
           collector,

@@ -176,7 +176,7 @@ test("two owners who leave at once leave one behind", async () => {
 
 test("a change of membership wakes whoever remembers it", async () => {
   const signals: string[] = [];
-  const unwatch = running.bus.watch("workspace.membership", (_topic, body) => signals.push(body));
+  const unwatch = running.bus.watch("workspace.membership", (body) => signals.push(body));
   const workspace = await createWorkspace();
   await client().addMember({ username: "bob@example.com", role: Role.MEMBER }, as("ann", workspace));
   await client().updateMember({ userId: "bob", role: Role.ADMIN }, as("ann", workspace));

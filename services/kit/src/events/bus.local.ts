@@ -8,7 +8,6 @@ import { openSqlite, type SqliteDatabase } from "../storage/sqlite.ts";
 import { busMigrations, type transactions } from "./bus.local.transactions.ts";
 import type { Consumption, DeadLetter, EventBus } from "./bus.ts";
 import { type DeliveryPolicy, defaultDeliveryPolicy, delayAfter, outcomeOf } from "./delivery.ts";
-import { matchesSubject } from "./subject.ts";
 
 const trimEveryMs = 10 * 60 * 1000;
 const trimSlice = 200;
@@ -53,7 +52,7 @@ export async function openLocalBus(options: {
   const consumptions = new Set<LocalConsumption>();
   /** Per consumer, since consumptions of the same name share its events. */
   const inHand = new Map<string, Set<number>>();
-  const watches = new Set<{ topic: string; listener: (topic: string, body: string) => void }>();
+  const watches = new Set<{ topic: string; listener: (body: string) => void }>();
   const trimming = startPeriodicTask({
     what: `trim ${file}`,
     everyMs: trimEveryMs,
@@ -81,7 +80,7 @@ export async function openLocalBus(options: {
         policy,
         logger,
         onParked: countParked,
-        handle: async (bytes, attempt) => handle(fromBinary(EventSchema, bytes), attempt),
+        handle: async (bytes) => handle(fromBinary(EventSchema, bytes)),
       });
       consumptions.add(consumption);
       return {
@@ -94,11 +93,11 @@ export async function openLocalBus(options: {
 
     signal(topic, body = "") {
       for (const watch of watches) {
-        if (!matchesSubject(watch.topic, topic)) continue;
+        if (watch.topic !== topic) continue;
         queueMicrotask(() => {
           if (!watches.has(watch)) return;
           try {
-            watch.listener(topic, body);
+            watch.listener(body);
           } catch (error) {
             logger.error({ err: error, topic }, "a watcher failed");
           }
@@ -156,7 +155,7 @@ function startConsumption(options: {
   policy: DeliveryPolicy;
   logger: Logger;
   onParked(): void;
-  handle(bytes: Uint8Array, attempt: number): Promise<void>;
+  handle(bytes: Uint8Array): Promise<void>;
 }): LocalConsumption {
   const { consumer, taken, policy, logger } = options;
   const { read, write } = options.database;
@@ -168,7 +167,7 @@ function startConsumption(options: {
   const deliver = async ({ seq, attempts, bytes }: Delivery): Promise<void> => {
     const attempt = attempts + 1;
     try {
-      const failure = await outcomeOf(options.handle(bytes, attempt), policy.handlerTimeoutMs);
+      const failure = await outcomeOf(options.handle(bytes), policy.handlerTimeoutMs);
       if (failure === undefined) return await write.acknowledge(consumer, seq);
       const isLast = attempt >= policy.attempts;
       logger.warn({ err: failure, consumer, attempt, parked: isLast }, "handling an event failed");

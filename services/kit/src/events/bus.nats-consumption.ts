@@ -56,7 +56,7 @@ export function startPulling(options: {
   subject: string;
   policy: NatsDeliveryPolicy;
   logger: Logger;
-  handle(message: JsMsg, attempt: number): Promise<void>;
+  handle(message: JsMsg): Promise<void>;
   /** Stores an event that has failed for good where operators find it. */
   park(message: JsMsg, failure: Error, attempts: number): Promise<void>;
 }): PulledConsumption {
@@ -76,7 +76,7 @@ export function startPulling(options: {
     const failure =
       attempt > 2 * policy.attempts
         ? new Error(`handed out ${attempt} times without an outcome`)
-        : await outcomeOf(handle(message, attempt), policy.handlerTimeoutMs);
+        : await outcomeOf(handle(message), policy.handlerTimeoutMs);
     if (failure === undefined) return message.ack();
     const isLast = attempt >= policy.attempts;
     logger.warn({ err: failure, attempt, parked: isLast }, "handling an event failed");

@@ -104,7 +104,7 @@ export async function openNatsBus(options: {
           subject,
           policy: { ...policy, concurrency },
           logger,
-          handle: async (message, attempt) => handle(eventOf(message), attempt),
+          handle: async (message) => handle(eventOf(message)),
           async park(message, failure, attempts) {
             const given = message.headers?.get(idHeader) ?? "";
             // A sender's id may have what can't stand in a subject.
@@ -140,12 +140,11 @@ export async function openNatsBus(options: {
     },
 
     watch(topic, listener) {
-      const prefix = signalSubject("");
       const subscription = connection.subscribe(signalSubject(topic), {
         callback: (error, message) => {
           try {
             if (error) throw error;
-            listener(message.subject.slice(prefix.length), message.string());
+            listener(message.string());
           } catch (err) {
             logger.error({ err, topic }, "a watcher failed");
           }

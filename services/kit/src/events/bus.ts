@@ -23,17 +23,17 @@ export interface EventBus {
   /**
    * Hands every event on the subjects (NATS patterns: `*` one token, a last `>` the rest) to `handle` at least once, in no
    * promised order; a new consumer starts with what the bus keeps. The same name on several replicas shares the work.
-   * A handler that throws gets the event again after a growing delay with `attempt` (from 1) raised; the last failure parks it.
+   * A handler that throws gets the event again after a growing delay; after the last attempt the event is a dead letter.
    */
   consume(options: {
     consumer: string;
     subjects: readonly string[];
-    handle(event: Event, attempt: number): Promise<void>;
+    handle(event: Event): Promise<void>;
   }): Promise<Consumption>;
   /** Wakes the watchers of a topic in every process, best effort: nothing may depend on its arrival. */
   signal(topic: string, body?: string): void;
-  /** Calls the listener for signals on the topic, or on all under it when it ends in `.>`; the answer ends that. */
-  watch(topic: string, listener: (topic: string, body: string) => void): () => void;
+  /** Calls the listener with the body of each signal on the topic; the answer ends that. */
+  watch(topic: string, listener: (body: string) => void): () => void;
   parked(): Promise<DeadLetter[]>;
   /** Changes when the bus was made anew and has lost what it kept. */
   identity(): Promise<string>;

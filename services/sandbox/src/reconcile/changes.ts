@@ -15,7 +15,7 @@ export interface Changes {
 
 export function createChanges(bus: EventBus): Changes {
   const listeners = new Set<(sandboxId: string) => void>();
-  bus.watch(topic, (_topic, sandboxId) => {
+  bus.watch(topic, (sandboxId) => {
     for (const listener of [...listeners]) {
       listener(sandboxId);
     }

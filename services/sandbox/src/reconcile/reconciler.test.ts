@@ -128,10 +128,10 @@ function createScriptedEngine(): ScriptedEngine {
 }
 
 function createLoopbackBus(): Pick<EventBus, "signal" | "watch"> {
-  const listeners = new Set<(topic: string, body: string) => void>();
+  const listeners = new Set<(body: string) => void>();
   return {
-    signal: (topic, body = "") => {
-      for (const listener of listeners) queueMicrotask(() => listener(topic, body));
+    signal: (_topic, body = "") => {
+      for (const listener of listeners) queueMicrotask(() => listener(body));
     },
     watch: (_topic, listener) => {
       listeners.add(listener);
