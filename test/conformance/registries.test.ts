@@ -13,7 +13,7 @@ const hasRegistry =
 const credential = { username: "puller", password: "pull-secret-1" };
 const rival = { username: "rival", password: "rival-secret-1" };
 
-describe.runIf(hasRegistry)("registry credentials at a real private registry", () => {
+describe.runIf(hasRegistry)("registry credentials at a real private registry", { timeout: 300_000 }, () => {
   let registry: TestRegistry;
   let target: Target;
   let owner: Tenant;

@@ -1,7 +1,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { type DistributedPlatform, single, startDistributed } from "../support/distributed.ts";
+import { type DistributedPlatform, single, startDistributed } from "../support/distributed/platform.ts";
 import { startPlatform } from "../support/platform.ts";
 import { type Client, createClient, expectStatus, uniqueName } from "./client.ts";
 

@@ -11,7 +11,7 @@ import { hasMemoryEvent } from "@sandgate/sandbox/docker-memory";
 import { createDockerRuntime } from "@sandgate/sandbox/runtime.docker";
 import type { Container } from "dockerode";
 import { afterAll, describe, expect, it, vi } from "vitest";
-import { openEdge } from "../support/edge.ts";
+import { openFaultProxy } from "../support/fault-proxy.ts";
 import {
   buildImage,
   engineSocket,
@@ -197,7 +197,7 @@ function asStream(logs: Buffer): NodeJS.ReadableStream {
 
 describeRuntime("docker", isAvailable, openHarness);
 
-describe.runIf(isAvailable)("runtime: docker alone", () => {
+describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () => {
   const engine = openTestEngine();
   const installationId = `test-${randomUUID()}`;
   const runtime = createDockerRuntime({ url, installationId, isolation: true, logger });
@@ -295,20 +295,20 @@ describe.runIf(isAvailable)("runtime: docker alone", () => {
     const folder = await mkdtemp(join(tmpdir(), "sandgate-engine-"));
     const socketPath = join(folder, "docker.sock");
     const controller = new AbortController();
-    const edge = await openEdge({ listen: { path: socketPath }, to: { path: engineSocket } });
+    const proxy = await openFaultProxy({ listen: { path: socketPath }, to: { path: engineSocket } });
     const proxied = createDockerRuntime({ url: `docker://${socketPath}`, installationId, isolation: true, logger });
     const wakeUps = proxied.observe(controller.signal)[Symbol.asyncIterator]();
     const wakeUpOf = async (sandboxId: string) => {
       for (let next = await wakeUps.next(); next.value?.sandboxId !== sandboxId; ) next = await wakeUps.next();
     };
     await wakeUpOf(spec.sandboxId);
-    await edge.set("down");
+    await proxy.set("down");
     await expect(proxied.list()).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
-    await edge.set("open");
+    await proxy.set("open");
     await wakeUpOf(spec.sandboxId);
     controller.abort();
     while (!(await wakeUps.next()).done);
-    await edge.close();
+    await proxy.close();
     await rm(folder, { recursive: true });
   });
 

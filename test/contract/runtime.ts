@@ -40,7 +40,7 @@ const idle = ["sleep", "3600"];
 
 /** What every adapter of the runtime port keeps to, against a real engine. */
 export function describeRuntime(name: string, isAvailable: boolean, openHarness: () => Promise<RuntimeHarness>): void {
-  describe.runIf(isAvailable)(`runtime: ${name}`, () => {
+  describe.runIf(isAvailable)(`runtime: ${name}`, { timeout: 300_000 }, () => {
     let harness: RuntimeHarness;
     let runtime: Runtime;
     const made = new Set<string>();

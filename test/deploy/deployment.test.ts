@@ -149,7 +149,7 @@ describe("network", () => {
           ports.map(({ port }) => `${podSelector?.matchLabels?.["app.kubernetes.io/name"]}:${port}`),
         ),
       );
-      const internal = called.filter((edge) => !edge.startsWith("undefined"));
+      const internal = called.filter((callee) => !callee.startsWith("undefined"));
       expect(internal.toSorted()).toEqual(
         calledBy(name)
           .map((callee) => `${callee}:${portOf(callee)}`)

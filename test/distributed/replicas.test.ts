@@ -19,19 +19,15 @@ import {
   expectStatus,
   uniqueName,
 } from "../conformance/client.ts";
-import {
-  type DistributedPlatform,
-  type Replica,
-  requireDistributed,
-  startDistributed,
-} from "../support/distributed.ts";
+import { type DistributedPlatform, requireDistributed, startDistributed } from "../support/distributed/platform.ts";
+import type { Replica } from "../support/distributed/replica.ts";
 import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
 import { type Operator, openOperator } from "../support/operator.ts";
 import { requireServer } from "../support/require.ts";
 
 const isAvailable = (await requireDistributed()) && (await requireServer("docker", probeEngine));
 
-describe.runIf(isAvailable)("several replicas of each process", () => {
+describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_000 }, () => {
   const engine = openTestEngine();
   let platform: DistributedPlatform;
   let facades: Client[];

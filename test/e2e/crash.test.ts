@@ -7,7 +7,7 @@ import { listContainers, type Operator, openOperator } from "../support/operator
 import { startPlatform, type TestPlatform } from "../support/platform.ts";
 import { requireServer } from "../support/require.ts";
 
-describe.runIf(await requireServer("docker", probeEngine))("a crash of the platform", () => {
+describe.runIf(await requireServer("docker", probeEngine))("a crash of the platform", { timeout: 300_000 }, () => {
   const engine = openTestEngine();
   let platform: TestPlatform;
   let operator: Operator;

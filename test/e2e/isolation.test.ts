@@ -20,7 +20,7 @@ const isAvailable = await requireServer("docker", async () => {
   await execute("iptables", ["-S", "DOCKER-USER"]);
 });
 
-describe.runIf(isAvailable)("a sandbox made through the public API", () => {
+describe.runIf(isAvailable)("a sandbox made through the public API", { timeout: 300_000 }, () => {
   const engine = openTestEngine();
   let closing: AsyncDisposableStack;
   let platform: TestPlatform;

@@ -9,7 +9,7 @@ import { requireServer } from "../support/require.ts";
 
 const run = promisify(execFile);
 
-describe.runIf(await requireServer("docker", probeEngine))("the README's tour", () => {
+describe.runIf(await requireServer("docker", probeEngine))("the README's tour", { timeout: 300_000 }, () => {
   let platform: TestPlatform;
   beforeAll(async () => {
     platform = await startPlatform();

@@ -31,7 +31,7 @@ function start(command: string, args: readonly string[], settings: Record<string
 }
 
 // Without an engine `npm start` would install one.
-describe.runIf(await requireServer("docker", probeEngine))("npm start, when it can't", () => {
+describe.runIf(await requireServer("docker", probeEngine))("npm start, when it can't", { timeout: 300_000 }, () => {
   /** Expects exit code 1, and one line on the terminal beside npm's own. */
   async function expectRefusal(settings: Record<string, string>, line: string | RegExp): Promise<void> {
     const started = start("npm", ["start"], settings);

@@ -23,7 +23,7 @@ const kept: [service: string, table: string, condition: string][] = [
   ["telemetry", "sandboxes", "workspace_id = ?"],
 ];
 
-describe.runIf(isAvailable)("the deletion of a workspace", () => {
+describe.runIf(isAvailable)("the deletion of a workspace", { timeout: 300_000 }, () => {
   const engine = openTestEngine();
   const credential = { username: "alice", password: "correct horse" };
   let closing: AsyncDisposableStack;

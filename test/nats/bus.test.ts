@@ -7,11 +7,13 @@ import { createMetrics, type Metrics } from "@sandgate/kit/base/metrics";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { NatsDeliveryPolicy } from "@sandgate/kit/events/bus.nats-consumption";
 import { startRelay } from "@sandgate/kit/events/relay";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { deleteStream, findNatsServer, startNats, type TestNats } from "../support/nats.ts";
 import { requireServer } from "../support/require.ts";
 import { until } from "../support/until.ts";
 import { eventOf, logger, type Notes, openBus, openNotes, policy } from "./notes.ts";
+
+vi.setConfig({ testTimeout: 300_000 });
 
 describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real nats-server", () => {
   let server: TestNats;

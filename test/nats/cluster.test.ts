@@ -7,7 +7,7 @@ import { requireServer } from "../support/require.ts";
 import { until } from "../support/until.ts";
 import { eventOf, openBus } from "./notes.ts";
 
-describe.runIf(await requireServer("nats", findNatsServer))("a cluster of three", () => {
+describe.runIf(await requireServer("nats", findNatsServer))("a cluster of three", { timeout: 300_000 }, () => {
   let servers: TestNats[];
   let bus: EventBus;
 

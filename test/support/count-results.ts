@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 
-/** The parts of vitest's JSON report that are counted; its suites are files. */
+/** The parts of Vitest's JSON report that are counted; its suites are files. */
 interface Report {
   numPassedTests: number;
   numFailedTests: number;
@@ -9,10 +9,20 @@ interface Report {
   testResults: { status: string; assertionResults: { status: string }[] }[];
 }
 
-/** Prints "passed failed skipped" of the report named by the argument. A file that failed outside its tests counts as one failure. */
-const report = JSON.parse(readFileSync(process.argv[2] ?? "", "utf8")) as Report;
-const brokenFiles = report.testResults.filter(
-  (file) => file.status === "failed" && !file.assertionResults.some((test) => test.status === "failed"),
+/**
+ * Prints "passed failed skipped" of the reports named by the arguments. A file that failed outside its tests counts as one
+ * failure, and so does a run without any test.
+ */
+const reports = process.argv.slice(2).map((file) => JSON.parse(readFileSync(file, "utf8")) as Report);
+const sum = (count: (report: Report) => number) => reports.reduce((total, report) => total + count(report), 0);
+const brokenFiles = sum(
+  ({ testResults }) =>
+    testResults.filter(
+      (file) => file.status === "failed" && !file.assertionResults.some((test) => test.status === "failed"),
+    ).length,
 );
-const failed = report.numFailedTests + brokenFiles.length;
-process.stdout.write(`${report.numPassedTests} ${failed} ${report.numPendingTests + report.numTodoTests}\n`);
+const passed = sum(({ numPassedTests }) => numPassedTests);
+const skipped = sum(({ numPendingTests, numTodoTests }) => numPendingTests + numTodoTests);
+const isEmpty = sum(({ testResults }) => testResults.length) === 0;
+const failed = sum(({ numFailedTests }) => numFailedTests) + brokenFiles + (isEmpty ? 1 : 0);
+process.stdout.write(`${passed} ${failed} ${skipped}\n`);

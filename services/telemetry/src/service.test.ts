@@ -12,7 +12,7 @@ import { stageEvent } from "@sandgate/kit/events/outbox";
 import { asFacade, asService } from "@sandgate/kit/rpc/context";
 import { LogStream, SourceKind, type TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
-import { openEdge } from "@sandgate/test/support/edge";
+import { openFaultProxy } from "@sandgate/test/support/fault-proxy";
 import {
   buildImage,
   engineAddress,
@@ -409,7 +409,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
   test("an engine that goes away is told of once, and once when it is back, however many containers there are", async () => {
     await close();
     const socketPath = join(folder, "engine.sock");
-    const edge = await openEdge({ listen: { path: socketPath }, to: { path: engineSocket } });
+    const proxy = await openFaultProxy({ listen: { path: socketPath }, to: { path: engineSocket } });
     const lines: { level: string; msg: string }[] = [];
     const log = createLogger({ service: "telemetry" }, { write: (line: string) => void lines.push(JSON.parse(line)) });
     await open(`docker://${socketPath}`, log);
@@ -418,11 +418,11 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
     await vi.waitUntil(async () => (await countLines()).every((count) => count > 0), patient);
     const state = async () => (await service.service.dependencies()).runtime;
 
-    await edge.set("down");
+    await proxy.set("down");
     await vi.waitUntil(async () => (await state()) !== "ok", patient);
     // Long enough for several further tries.
     await delay(9_000);
-    await edge.set("open");
+    await proxy.set("open");
     const before = await countLines();
     await vi.waitUntil(async () => (await state()) === "ok", patient);
     await vi.waitUntil(async () => (await countLines()).every((count, i) => count > (before[i] ?? 0)), patient);
@@ -432,7 +432,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
       "info: able to watch the container engine again",
     ]);
     await close();
-    await edge.close();
+    await proxy.close();
     await open(engineAddress);
   });
 

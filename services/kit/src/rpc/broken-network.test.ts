@@ -1,6 +1,6 @@
 import { createClient } from "@connectrpc/connect";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { openEdge } from "@sandgate/test/support/edge";
+import { openFaultProxy } from "@sandgate/test/support/fault-proxy";
 import { findFreePort } from "@sandgate/test/support/process";
 import { expect, test } from "vitest";
 import { createLogger } from "../base/logging.ts";
@@ -37,7 +37,7 @@ test.each(["down", "reset", "silent"] as const)(
       },
     });
     const port = await findFreePort();
-    const edge = await openEdge({
+    const proxy = await openFaultProxy({
       listen: { host: address, port },
       to: { host: address, port: Number(new URL(host.url).port) },
     });
@@ -49,12 +49,12 @@ test.each(["down", "reset", "silent"] as const)(
     const running = create();
     running.catch(() => {});
     await started.promise;
-    await edge.set(mode);
+    await proxy.set(mode);
     await expect(running).rejects.toMatchObject({ reason: "UPSTREAM_ERROR" });
     go.resolve();
-    await edge.set("open");
+    await proxy.set("open");
     expect((await create()).workspace?.name).toBe("n");
-    await edge.close();
+    await proxy.close();
     await host.close();
   },
 );

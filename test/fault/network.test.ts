@@ -1,16 +1,15 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { type Answer, expectStatus, uniqueName } from "../conformance/client.ts";
+import type { Dependency } from "../support/distributed/fault-proxies.ts";
 import {
-  type Dependency,
   type DistributedPlatform,
-  type Part,
-  parts,
   requireDistributed,
   single,
   startDistributed,
-} from "../support/distributed.ts";
-import type { EdgeMode } from "../support/edge.ts";
+} from "../support/distributed/platform.ts";
+import { type Part, parts } from "../support/distributed/replica.ts";
+import type { FaultMode, FaultProxy } from "../support/fault-proxy.ts";
 import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
 import { type Operator, openOperator } from "../support/operator.ts";
 import { probeRegistry, startRegistry, type TestRegistry } from "../support/registry.ts";
@@ -22,10 +21,10 @@ const isAvailable =
   (await requireServer("docker", probeEngine)) &&
   (await requireServer("registry", probeRegistry));
 
-/** A call's deadline, the 2 s that a facade tries to reach the count of requests, and the time that it takes for the rest. */
+/** A call's deadline, the 2 s for which a facade tries to reach the shared rate limit, and time for the rest. */
 const answeredMs = 15_000;
-/** What a facade knows of a credential or a membership is at most that old. */
-const rememberedMs = 1_100;
+/** A facade caches credentials and memberships for up to a second. */
+const cachedMs = 1_100;
 const broken = ["silent", "down", "reset"] as const;
 
 const writer = `
@@ -34,7 +33,7 @@ i=0
 while true; do i=$((i + 1)); echo "line $i"; sleep 0.2; done
 `;
 
-describe.runIf(isAvailable)("the networks between the processes", () => {
+describe.runIf(isAvailable)("network faults between the processes", { timeout: 600_000 }, () => {
   const credential = { username: "puller", password: "pull-secret-1" };
   let image: TestImage;
   let registry: TestRegistry;
@@ -50,7 +49,7 @@ describe.runIf(isAvailable)("the networks between the processes", () => {
     image = await buildImage(openTestEngine(), { command: ["/bin/sh", "/run"], files: { "/run": writer } });
     platform = await startDistributed({
       replicas: single,
-      edges: true,
+      faultProxies: true,
       settings: {
         SANDGATE_REGISTRY_ALLOW: registry.host,
         SANDGATE_WORKSPACE_MAX_SANDBOXES: "0",
@@ -105,43 +104,43 @@ describe.runIf(isAvailable)("the networks between the processes", () => {
   interface Fault {
     what: string;
     /** All broken at once. */
-    edges: (readonly [from: Part, to: Dependency])[];
-    /** What can't be done meanwhile. */
-    needs: RequestName[];
-    /** What goes on. */
+    connections: (readonly [from: Part, to: Dependency])[];
+    /** Requests that fail meanwhile. */
+    fails: RequestName[];
+    /** Requests that succeed meanwhile. */
     spares: RequestName[];
   }
   const faults: Fault[] = [
     {
       what: "the facade and identity",
-      edges: [["facade", "identity"]],
-      needs: ["signIn", "listTokens", "listWorkspaces", "listImages", "listSandboxes"],
+      connections: [["facade", "identity"]],
+      fails: ["signIn", "listTokens", "listWorkspaces", "listImages", "listSandboxes"],
       spares: ["describe"],
     },
     {
       what: "the facade and workspace",
-      edges: [["facade", "workspace"]],
-      needs: ["listWorkspaces", "createWorkspace", "listImages", "listSandboxes"],
+      connections: [["facade", "workspace"]],
+      fails: ["listWorkspaces", "createWorkspace", "listImages", "listSandboxes"],
       spares: ["signIn", "listTokens"],
     },
     {
       what: "the facade and image-registry and sandbox",
-      edges: [
+      connections: [
         ["facade", "image-registry"],
         ["facade", "sandbox"],
       ],
-      needs: ["listImages", "createImage", "listRegistries", "listSandboxes", "provision", "wait", "monitor"],
+      fails: ["listImages", "createImage", "listRegistries", "listSandboxes", "provision", "wait", "monitor"],
       spares: ["signIn", "listTokens", "listWorkspaces", "createWorkspace", "listMembers"],
     },
     {
       what: "the processes and what few requests need",
-      edges: [
+      connections: [
         ["facade", "telemetry"],
         ["workspace", "identity"],
         ["image-registry", "workspace"],
         ["sandbox", "image-registry"],
       ],
-      needs: ["monitor", "listMembers", "addRegistry", "provision"],
+      fails: ["monitor", "listMembers", "addRegistry", "provision"],
       spares: [
         "signIn",
         "listTokens",
@@ -154,7 +153,7 @@ describe.runIf(isAvailable)("the networks between the processes", () => {
     },
     {
       what: "the processes and what no request needs",
-      edges: [
+      connections: [
         ["sandbox", "workspace"],
         ["sandbox", "telemetry"],
         ["telemetry", "workspace"],
@@ -163,38 +162,42 @@ describe.runIf(isAvailable)("the networks between the processes", () => {
         ["telemetry", "engine"],
         ...parts.map((part) => [part, "nats"] as const),
       ],
-      needs: [],
+      fails: [],
       spares: all,
     },
     {
       what: "identity and MongoDB",
-      edges: [["identity", "mongo"]],
-      needs: ["signIn", "listTokens", "listWorkspaces", "listImages"],
+      connections: [["identity", "mongo"]],
+      fails: ["signIn", "listTokens", "listWorkspaces", "listImages"],
       spares: ["describe"],
     },
     {
       what: "workspace and MongoDB",
-      edges: [["workspace", "mongo"]],
-      needs: ["listWorkspaces", "createWorkspace", "listMembers", "listImages"],
+      connections: [["workspace", "mongo"]],
+      fails: ["listWorkspaces", "createWorkspace", "listMembers", "listImages"],
       spares: ["signIn", "listTokens"],
     },
     {
       what: "the other services and MongoDB",
-      edges: [
+      connections: [
         ["image-registry", "mongo"],
         ["sandbox", "mongo"],
         ["telemetry", "mongo"],
       ],
-      needs: ["listImages", "createImage", "listSandboxes", "provision", "wait", "monitor"],
+      fails: ["listImages", "createImage", "listSandboxes", "provision", "wait", "monitor"],
       spares: ["signIn", "listTokens", "listWorkspaces", "createWorkspace", "listMembers"],
     },
   ];
 
-  async function setEdges({ edges }: Fault, mode: EdgeMode): Promise<void> {
-    await Promise.all(edges.map(([from, to]) => platform.edge(from, to).set(mode)));
-  }
+  const setAll = (proxies: readonly FaultProxy[], mode: FaultMode) =>
+    Promise.all(proxies.map((proxy) => proxy.set(mode)));
+  const inject = ({ connections }: Fault, mode: FaultMode) =>
+    setAll(
+      connections.map(([from, to]) => platform.faultProxy(from, to)),
+      mode,
+    );
 
-  /** Sends them all at once, and answers the name of each with what came of it. */
+  /** Sends them all at once. */
   async function send(names: readonly RequestName[]): Promise<{ name: RequestName; answer: Answer; ms: number }[]> {
     return Promise.all(
       names.map(async (name) => {
@@ -210,8 +213,8 @@ describe.runIf(isAvailable)("the networks between the processes", () => {
       .filter(({ answer }) => answer.status >= 300)
       .map(({ name, answer }) => `${name}: ${answer.status} ${answer.text}`);
 
-  /** What a process says of the things it depends on that are not in order. */
-  async function listTroubles(part: Part): Promise<string[]> {
+  /** The dependencies that a process reports as unhealthy. */
+  async function listUnhealthy(part: Part): Promise<string[]> {
     const response = await fetch(`${platform.replica(part, 0).adminUrl}/readyz`);
     const { ready, dependencies } = (await response.json()) as {
       ready: boolean;
@@ -222,59 +225,59 @@ describe.runIf(isAvailable)("the networks between the processes", () => {
   }
 
   const shownAs: Partial<Record<Dependency, string>> = { mongo: "database", nats: "events", engine: "runtime" };
-  /** An engine may take half a minute for an answer before it counts as away. */
-  const expectedTroubles = ({ edges }: Fault, part: Part, mode: EdgeMode) =>
-    edges
+  /** An engine may take half a minute to answer before it counts as unreachable. */
+  const expectedUnhealthy = ({ connections }: Fault, part: Part, mode: FaultMode) =>
+    connections
       .filter(([from, to]) => from === part && !(to === "engine" && mode === "silent"))
       .map(([, to]) => shownAs[to] ?? to);
 
   describe.each(faults)("between $what", (fault) => {
-    test("slow ones serve every request", async () => {
-      await setEdges(fault, "slow");
+    test("slow: every request is answered", async () => {
+      await inject(fault, "slow");
       try {
         expect(await failuresOf(all)).toEqual([]);
       } finally {
-        await setEdges(fault, "open");
+        await inject(fault, "open");
       }
     });
 
-    test.each(broken)("%s ones fail what needs them in time and nothing else", async (mode) => {
-      await setEdges(fault, mode);
+    test.each(broken)("%s: requests that need them fail in time, all others succeed", async (mode) => {
+      await inject(fault, mode);
       try {
-        await delay(rememberedMs);
-        const [needed, failures] = await Promise.all([send(fault.needs), failuresOf(fault.spares)]);
+        await delay(cachedMs);
+        const [needed, failures] = await Promise.all([send(fault.fails), failuresOf(fault.spares)]);
         for (const { name, answer, ms } of needed) {
           expectFault(answer, "upstream_error");
           expect(ms, name).toBeLessThan(answeredMs);
         }
         expect(failures).toEqual([]);
-        for (const part of new Set(fault.edges.map(([from]) => from))) {
+        for (const part of new Set(fault.connections.map(([from]) => from))) {
           await expect
-            .poll(() => listTroubles(part), { message: part })
-            .toEqual(expect.arrayContaining(expectedTroubles(fault, part, mode)));
+            .poll(() => listUnhealthy(part), { message: part })
+            .toEqual(expect.arrayContaining(expectedUnhealthy(fault, part, mode)));
         }
       } finally {
-        await setEdges(fault, "open");
+        await inject(fault, "open");
       }
       await expect.poll(() => failuresOf(all)).toEqual([]);
       for (const part of parts) {
-        await expect.poll(() => listTroubles(part), { message: part }).toEqual([]);
+        await expect.poll(() => listUnhealthy(part), { message: part }).toEqual([]);
       }
     });
   });
 
-  test.each(broken)("a wait and a live stream that a network cuts off (%s) end, and go on after it", async (mode) => {
-    const edges = (["sandbox", "telemetry"] as const).map((service) => platform.edge("facade", service));
+  test.each(broken)("%s: a wait and a live stream end, and can be resumed afterwards", async (mode) => {
+    const proxies = (["sandbox", "telemetry"] as const).map((service) => platform.faultProxy("facade", service));
     const waitedFor = await operator.provision(neverReadyId);
     const waiting = operator.post("/sandboxes/wait", { sandbox_id: waitedFor, timeout_seconds: 60 }, operator.as);
     const stream = openStream();
     await expect.poll(() => stream.lines().length).toBeGreaterThan(0);
-    await Promise.all(edges.map((edge) => edge.set(mode)));
+    await setAll(proxies, mode);
     try {
       expectFault(await waiting, "upstream_error");
       await stream.ended;
     } finally {
-      await Promise.all(edges.map((edge) => edge.set("open")));
+      await setAll(proxies, "open");
     }
     const before = stream.lines();
     const resumed = openStream(before.at(-1)?.id);
@@ -286,14 +289,14 @@ describe.runIf(isAvailable)("the networks between the processes", () => {
   });
 
   interface LiveStream {
-    /** What has come so far. */
+    /** The lines received so far. */
     lines(): { id: string; log: string }[];
     /** Resolves when the facade ends it. */
     ended: Promise<void>;
     close(): void;
   }
 
-  /** Follows the logs of the sandbox, from a line on if its id is given. */
+  /** Follows the logs of the sandbox, after the line with this id if one is given. */
   function openStream(lastId = ""): LiveStream {
     const abort = new AbortController();
     let text = "";
@@ -319,17 +322,17 @@ describe.runIf(isAvailable)("the networks between the processes", () => {
     };
   }
 
-  test.each(broken)("events that were made while NATS was %s arrive", async (mode) => {
-    const edges = parts.map((part) => platform.edge(part, "nats"));
+  test.each(broken)("%s: events published while NATS could not be reached arrive", async (mode) => {
+    const proxies = parts.map((part) => platform.faultProxy(part, "nats"));
     const { id } = expectStatus(await requests.createWorkspace(), 201);
     const inside = { ...operator.as, workspace: id };
     expectStatus(await operator.post("/sandbox-images", { name: "i", image: "busybox" }, inside), 201);
-    await Promise.all(edges.map((edge) => edge.set(mode)));
+    await setAll(proxies, mode);
     try {
       expectStatus(await operator.delete(`/workspaces/${id}`, operator.as), 204);
       await delay(2_000);
     } finally {
-      await Promise.all(edges.map((edge) => edge.set("open")));
+      await setAll(proxies, "open");
     }
     const deletions = platform.database("workspace").collection<{ _id: string; completedAt?: Date }>("deletions");
     await expect.poll(async () => (await deletions.findOne({ _id: id }))?.completedAt).toBeInstanceOf(Date);

@@ -3,30 +3,30 @@ import { connect, createServer, type NetConnectOpts, type Socket } from "node:ne
 import { setTimeout as delay } from "node:timers/promises";
 
 /**
- * `slow`: each chunk comes late. `silent`: connections are taken and kept, and what is sent waits until the mode changes, as
- * on a network that loses every packet. `down`: connections are closed and refused. `reset`: each is reset, old and new.
+ * `slow`: each chunk is delayed. `silent`: connections are accepted and kept, and what is sent waits until the mode changes,
+ * as on a network that drops every packet. `down`: connections are closed and refused. `reset`: each is reset, old and new.
  */
-export type EdgeMode = "open" | "slow" | "silent" | "down" | "reset";
+export type FaultMode = "open" | "slow" | "silent" | "down" | "reset";
 
-/** A network between a client and a server, for the test to break. */
-export interface Edge {
-  set(mode: EdgeMode): Promise<void>;
+/** Stands between a client and a server, as the network that a test breaks. */
+export interface FaultProxy {
+  set(mode: FaultMode): Promise<void>;
   /** Ends every connection; the address is gone. */
   close(): Promise<void>;
 }
 
-/** Passes on what comes to one address to another. `slow` adds `slowMs` in each direction, 200 unless set. */
-export async function openEdge(o: {
+/** Forwards from one address to another. `slow` adds `slowMs` in each direction, 200 unless set. */
+export async function openFaultProxy(o: {
   listen: { host: string; port: number } | { path: string };
   to: NetConnectOpts;
   slowMs?: number;
-}): Promise<Edge> {
+}): Promise<FaultProxy> {
   const sockets = new Set<Socket>();
-  let mode: EdgeMode = "open";
+  let mode: FaultMode = "open";
   let passes = Promise.withResolvers<void>();
   passes.resolve();
 
-  /** One direction. What waits goes before what comes later, whatever the mode is then. */
+  /** One direction. Chunks keep their order, whatever the mode is when they arrive. */
   function pass(from: Socket, to: Socket): void {
     from.on("error", () => {});
     let last = Promise.resolve();

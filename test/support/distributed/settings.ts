@@ -1,0 +1,59 @@
+import { join } from "node:path";
+import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
+import { defaultImageSetting, withoutSettings } from "../platform.ts";
+import type { ReplicaPorts } from "./ports.ts";
+import type { Part } from "./replica.ts";
+
+const root = join(import.meta.dirname, "../../..");
+
+/** `image-registry` in the names of settings: `IMAGE_REGISTRY`. */
+export function toVariable(name: string): string {
+  return name.toUpperCase().replaceAll("-", "_");
+}
+
+/** The environment variable that holds a service's addresses. */
+export function addressVariable(service: ServiceName): string {
+  return `SANDGATE_${toVariable(service)}_URL`;
+}
+
+/** What all processes of a platform are told. */
+export async function commonSettings(o: {
+  folder: string;
+  keysFolder: string;
+  host: string;
+  admin: { username: string; password: string };
+  databaseUrl: string;
+  urlsOf(part: Part): string[];
+}): Promise<NodeJS.ProcessEnv> {
+  return {
+    ...withoutSettings(process.env),
+    // The same modules are compiled in a dozen processes.
+    NODE_COMPILE_CACHE: join(root, ".cache/compiled"),
+    ...Object.fromEntries(serviceNames.map((service) => [addressVariable(service), o.urlsOf(service).join(",")])),
+    SANDGATE_HOST: o.host,
+    SANDGATE_ADMIN_HOST: o.host,
+    SANDGATE_PUBLIC_URL: o.urlsOf("facade")[0] ?? "",
+    SANDGATE_DATABASE: o.databaseUrl,
+    SANDGATE_DATA: o.folder,
+    SANDGATE_ADMIN_USERNAME: o.admin.username,
+    SANDGATE_ADMIN_PASSWORD: o.admin.password,
+    SANDGATE_DEFAULT_IMAGE: await defaultImageSetting(),
+    SANDGATE_KEYS_FILE: join(o.keysFolder, "keyring.json"),
+    SANDGATE_INTERNAL_JWKS_FILE: join(o.keysFolder, "jwks.json"),
+    SANDGATE_RATE_LIMIT: "0",
+    SANDGATE_SIGNIN_RATE_LIMIT: "0",
+  };
+}
+
+/** What one replica is told besides. */
+export function replicaSettings(
+  { part, port, adminPort }: ReplicaPorts,
+  o: { keysFolder: string; natsUrl(user: Part): string },
+): Record<string, string> {
+  return {
+    SANDGATE_PORT: String(port),
+    SANDGATE_ADMIN_PORT: String(adminPort),
+    SANDGATE_EVENTS: o.natsUrl(part),
+    SANDGATE_INTERNAL_KEY_FILE: join(o.keysFolder, `${part}.jwk.json`),
+  };
+}
