@@ -131,7 +131,6 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
   const tools = await makeImage(["sleep", "3600"]);
   return {
     runtime,
-    installationId,
     openSecond: open,
     makeImage,
     async exec(sandboxId, command) {
@@ -212,7 +211,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     const sandboxId = randomUUID();
     made.push(sandboxId);
     const workspaceId = randomUUID();
-    return { sandboxId, workspaceId, installationId, reference: image.id, memoryMb: 64, cpus: 0.5, pids: 64 };
+    return { sandboxId, workspaceId, reference: image.id, memoryMb: 64, cpus: 0.5, pids: 64 };
   }
 
   afterAll(async () => {

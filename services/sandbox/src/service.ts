@@ -76,7 +76,6 @@ async function openSandboxService(
     runtime: await openRuntime(settings, installationId, logger),
     changes,
     shards,
-    installationId,
     async authorizePull(sandbox, signal) {
       return images.authorizePull(
         {
@@ -137,7 +136,7 @@ async function openSandboxService(
       keyring,
       store,
       async work(recordFor) {
-        const trouble = reconciler.trouble();
+        const trouble = reconciler.runtimeProblem();
         if (trouble?.reason === "ISOLATION_UNAVAILABLE") {
           throw new DomainError("PROVISIONING_FAILED", "Sandboxes can't be isolated on this host.", {
             hint: trouble.message,
@@ -275,7 +274,7 @@ async function openSandboxService(
     },
     purge: { store, purge: purgeWorkspace, stagePurged },
     async dependencies() {
-      return { database: await stateOf(store.listOpenPurges()), runtime: reconciler.trouble()?.message ?? "ok" };
+      return { database: await stateOf(store.listOpenPurges()), runtime: reconciler.runtimeProblem()?.message ?? "ok" };
     },
     endWaits: () => draining.abort(),
   };

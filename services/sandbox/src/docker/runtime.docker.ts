@@ -383,7 +383,6 @@ function timeOf(text: string): Date | undefined {
 async function observationOf(engine: Engine, info: ContainerInspectInfo): Promise<Observation> {
   const { State: state, Config: config } = info;
   const startedAt = timeOf(state.StartedAt);
-  const finishedAt = timeOf(state.FinishedAt);
   const base = {
     sandboxId: config.Labels[labels.sandbox] ?? "",
     workspaceId: config.Labels[labels.workspace] ?? "",
@@ -395,8 +394,6 @@ async function observationOf(engine: Engine, info: ContainerInspectInfo): Promis
   return {
     ...base,
     phase: "exited",
-    // The engine stamps the start of a process that ends at once some milliseconds after its end.
-    ...(finishedAt && { finishedAt: startedAt && startedAt > finishedAt ? startedAt : finishedAt }),
     ...(startedAt && { exitCode: state.ExitCode }),
     outOfMemory: await endedForMemory(engine, info),
   };

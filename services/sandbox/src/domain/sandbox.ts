@@ -190,7 +190,17 @@ export function fail(
   );
 }
 
-/** Seconds between SIGTERM and SIGKILL: only a user's stop is a polite one. */
+/** True once its time to live is over. */
+export function hasExpired(sandbox: Sandbox, now: Date): boolean {
+  return sandbox.expiresAt !== undefined && sandbox.expiresAt <= now;
+}
+
+/** Why a stopping sandbox is being stopped. */
+export function stopReasonOf({ stateReason }: Sandbox): StopReason {
+  return stateReason === "ttl_expired" || stateReason === "workspace_deleted" ? stateReason : "stopped_by_user";
+}
+
+/** Seconds between SIGTERM and SIGKILL: only a user's stop leaves time to end by itself. */
 export function graceSeconds(reason: StopReason): number {
   return reason === "stopped_by_user" ? 10 : 0;
 }

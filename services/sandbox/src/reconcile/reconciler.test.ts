@@ -50,7 +50,7 @@ function createScriptedEngine(): ScriptedEngine {
     exit(id, end) {
       const object = engine.objects.get(id);
       if (!object) throw new Error("no such object");
-      engine.objects.set(id, { ...object, phase: "exited", finishedAt: new Date(), exitCode: 0, ...end });
+      engine.objects.set(id, { ...object, phase: "exited", exitCode: 0, ...end });
       changed(id);
     },
     async check() {
@@ -153,7 +153,6 @@ function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void> {
     runtime: engine,
     changes,
     shards: allShards,
-    installationId: "inst",
     authorizePull: async (sandbox) => ({
       digest: "sha256:aa",
       pinnedReference: `${sandbox.image.reference}@sha256:aa`,

@@ -8,7 +8,6 @@
 export interface RuntimeSpec {
   sandboxId: string;
   workspaceId: string;
-  installationId: string;
   /** `host/name@sha256:…` as it was pulled, or an image id on the engine as `findLocalImage` gave it. */
   reference: string;
   /** MiB, without swap. What goes over it is killed. */
@@ -28,7 +27,6 @@ export interface Observation {
   /** `created`: made but never started. `exited`: its process has ended, whatever the cause. It never runs again. */
   phase: "created" | "running" | "exited";
   startedAt?: Date;
-  finishedAt?: Date;
   /** Only when exited; 128 + n after signal n. */
   exitCode?: number;
   /** True when it ended because it went over its memory limit. */

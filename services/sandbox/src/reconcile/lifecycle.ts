@@ -1,0 +1,77 @@
+import type { Logger } from "@sandgate/kit/base/logging";
+import type { Counter } from "prom-client";
+import { beginStop, completeStop, graceSeconds, hasExpired, type Sandbox, stopReasonOf } from "../domain/sandbox.ts";
+import type { SandboxStore } from "../store/store.ts";
+import { exitFailure } from "./failures.ts";
+import type { Records } from "./records.ts";
+import type { Retries } from "./retries.ts";
+import type { Runtime } from "./runtime.ts";
+import type { Next } from "./work-queue.ts";
+
+export interface LifecycleOptions {
+  store: SandboxStore;
+  runtime: Runtime;
+  records: Records;
+  retries: Retries;
+  /** Resolves true when the ended container's logs were read to the end, false when that took too long. */
+  awaitDrained(sandboxId: string, signal: AbortSignal): Promise<boolean>;
+  /** Has all records compared with the runtime's list soon. */
+  requestSweep(): void;
+  logger: Logger;
+  metrics: { logsLost: Counter };
+}
+
+/** The steps of a sandbox that has been provisioned. */
+export interface Lifecycle {
+  watchReady(sandbox: Sandbox): Promise<Next>;
+  finishStop(sandbox: Sandbox): Promise<Next>;
+  /** Removes an ended sandbox's container, once its logs were read to the end. */
+  clean(sandbox: Sandbox, signal: AbortSignal): Promise<Next>;
+}
+
+export function createLifecycle(o: LifecycleOptions): Lifecycle {
+  const { store, runtime, records, retries, logger } = o;
+  return {
+    async watchReady(sandbox) {
+      const { id, expiresAt } = sandbox;
+      if (hasExpired(sandbox, new Date())) {
+        await records.save(beginStop(sandbox, "ttl_expired", new Date()));
+        return "again";
+      }
+      const seen = await runtime.inspect(id);
+      if (seen?.phase === "exited") {
+        await records.saveFailure(sandbox, exitFailure(seen));
+        return "again";
+      }
+      if (!seen) {
+        // One look is no evidence; two complete lists are.
+        o.requestSweep();
+      }
+      retries.forget(id);
+      return expiresAt ? { retryInMs: Math.max(0, expiresAt.getTime() - Date.now()) } : "idle";
+    },
+
+    async finishStop(sandbox) {
+      // A stop during the pull leaves nothing to stop; a container that ended by itself keeps its own exit code.
+      await runtime.stop(sandbox.id, graceSeconds(stopReasonOf(sandbox)));
+      const seen = await runtime.inspect(sandbox.id);
+      const exit = seen?.exitCode === undefined ? {} : { exitCode: seen.exitCode };
+      await records.save(completeStop(sandbox, exit, new Date()));
+      return "again";
+    },
+
+    async clean({ id, startedAt, stateReason }, signal) {
+      await runtime.stop(id, 0);
+      // Nobody will ask for the logs of a deleted workspace.
+      const hasLogs = startedAt && stateReason !== "workspace_deleted" && (await runtime.inspect(id));
+      if (hasLogs && !(await o.awaitDrained(id, signal))) {
+        o.metrics.logsLost.inc();
+        logger.warn({ sandboxId: id }, "a container is removed before its logs were read to the end");
+      }
+      await runtime.remove(id);
+      await store.markCleaned(id, new Date());
+      retries.forget(id);
+      return "idle";
+    },
+  };
+}

@@ -1,0 +1,166 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { recordPulled, recordStarted, type Sandbox } from "../domain/sandbox.ts";
+import { exitFailure, type Failure, failureOf } from "./failures.ts";
+import { createFairLimit } from "./fair-limit.ts";
+import { createReadinessWait, type ReadinessOptions } from "./readiness.ts";
+import type { Observation } from "./runtime.ts";
+import type { RuntimeHealth } from "./runtime-health.ts";
+import type { Next, Pass } from "./work-queue.ts";
+
+/** The registry's word that a workspace may pull a reference, and with what. */
+export interface AuthorizedPull {
+  digest: string;
+  pinnedReference: string;
+  registryHost: string;
+  username: string;
+  password: string;
+}
+
+export interface ProvisioningOptions extends ReadinessOptions {
+  health: RuntimeHealth;
+  /** Asks the registry anew each time. @throws DomainError of the reasons that `failureOf` knows */
+  authorizePull(sandbox: Sandbox, signal: AbortSignal): Promise<AuthorizedPull>;
+  limits: ReadinessOptions["limits"] & {
+    cpus: number;
+    pids: number;
+    /** Of a pull, and of an outage of the runtime. */
+    pullTimeoutMs: number;
+    /** How long an unreachable registry is tried again. Default 30 s. */
+    registryRetryMs?: number;
+  };
+}
+
+/** So that no tenant can hold up the others: a start may hang in the engine for 30 s, a pull for minutes. */
+const pullLimits = { perKey: 4 };
+const startLimits = { perKey: 4, together: 16 };
+
+/** Makes the step that takes an accepted sandbox to a ready one: pull, start, and the wait for readiness. */
+export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, pass: Pass) => Promise<Next> {
+  const { runtime, records, retries, limits } = o;
+  const registryRetryMs = limits.registryRetryMs ?? 30_000;
+  const limitPulls = createFairLimit(pullLimits);
+  const limitStarts = createFairLimit(startLimits);
+  const awaitReadiness = createReadinessWait(o);
+
+  /** Leaves the image on the engine and its pinned reference on the record. Undefined: the record changed or failed. */
+  async function pullImage(sandbox: Sandbox, signal: AbortSignal): Promise<Sandbox | undefined> {
+    if (sandbox.pinnedReference) {
+      const known = (await runtime.inspect(sandbox.id)) ?? (await runtime.findLocalImage(sandbox.pinnedReference));
+      if (known) {
+        return sandbox;
+      }
+    }
+    const local = sandbox.image.isDefault ? await runtime.findLocalImage(sandbox.image.reference) : undefined;
+    const image = local
+      ? { pinnedReference: local.reference, digest: local.digest }
+      : await pullFromRegistry(sandbox, signal);
+    if (!image) {
+      await records.saveFailure(sandbox, {
+        reason: "pull_timeout",
+        message: `The image was not pulled within ${limits.pullTimeoutMs / 1000} s.`,
+      });
+      return undefined;
+    }
+    const pulled = recordPulled(sandbox, image, new Date());
+    return (await records.save(pulled)) ? pulled : undefined;
+  }
+
+  /** Undefined: it took too long. */
+  async function pullFromRegistry(sandbox: Sandbox, signal: AbortSignal): Promise<AuthorizedPull | undefined> {
+    const leftMs = Math.max(1, sandbox.createdAt.getTime() + limits.pullTimeoutMs - Date.now());
+    const timeout = AbortSignal.timeout(leftMs);
+    const either = AbortSignal.any([signal, timeout]);
+    const pull = async () => {
+      const authorized = await o.authorizePull(sandbox, either);
+      if (!(await runtime.findLocalImage(authorized.pinnedReference))) {
+        await runtime.pull({ ...authorized, signal: either });
+      }
+      return authorized;
+    };
+    try {
+      return await limitPulls(sandbox.workspaceId, pull, either);
+    } catch (error) {
+      if (timeout.aborted && !signal.aborted) {
+        return undefined;
+      }
+      throw error;
+    }
+  }
+
+  async function startContainer(sandbox: Sandbox): Promise<Observation> {
+    const problem = o.health.problem();
+    if (problem?.reason === "ISOLATION_UNAVAILABLE") {
+      throw problem;
+    }
+    const { image } = sandbox;
+    const seen = await runtime.ensure({
+      sandboxId: sandbox.id,
+      workspaceId: sandbox.workspaceId,
+      reference: sandbox.pinnedReference ?? image.reference,
+      memoryMb: image.memoryMb,
+      cpus: limits.cpus,
+      pids: limits.pids,
+      ...(image.ttlSeconds === undefined ? {} : { ttlSeconds: image.ttlSeconds }),
+    });
+    retries.markUp(sandbox.id, "runtime");
+    return seen;
+  }
+
+  /** Decides whether an error on the way to a running container is the sandbox's failure or worth another attempt. */
+  async function failOrRetry(sandbox: Sandbox, error: unknown): Promise<Next> {
+    const failure = failureOf(error) ?? outageFailure(sandbox, error);
+    if (failure) {
+      await records.saveFailure(sandbox, failure);
+      return "again";
+    }
+    if (isReason(error, "REGISTRY_UNREACHABLE") || isReason(error, "RUNTIME_UNAVAILABLE")) {
+      return retries.afterFailure(sandbox.id);
+    }
+    throw error;
+  }
+
+  /** The failure of a sandbox whose registry or runtime has been unavailable for too long. */
+  function outageFailure({ id }: Sandbox, error: unknown): Failure | undefined {
+    if (isReason(error, "REGISTRY_UNREACHABLE")) {
+      return retries.isDownTooLong(id, "registry", registryRetryMs)
+        ? { reason: "registry_unreachable", message: error.message }
+        : undefined;
+    }
+    return retries.isDownTooLong(id, "runtime", limits.pullTimeoutMs)
+      ? { reason: "runtime_unavailable", message: "The container engine was unavailable for too long." }
+      : undefined;
+  }
+
+  return async (accepted, pass) => {
+    let sandbox = accepted;
+    let seen: Observation;
+    try {
+      const pulled = await pullImage(accepted, pass.signal);
+      if (!pulled) {
+        return "again";
+      }
+      sandbox = pulled;
+      seen = await limitStarts(pulled.workspaceId, () => startContainer(pulled), pass.signal);
+    } catch (error) {
+      return pass.signal.aborted ? "idle" : failOrRetry(sandbox, error);
+    }
+    if (seen.phase === "exited") {
+      await records.saveFailure(sandbox, exitFailure(seen));
+      return "again";
+    }
+    // The first probe runs while the start is saved.
+    const firstProbe = runtime.probe(sandbox.id, sandbox.image.readinessPort, pass.signal);
+    firstProbe.catch(() => {});
+    if (seen.startedAt && !sandbox.startedAt) {
+      sandbox = recordStarted(sandbox, { createdAt: seen.createdAt, startedAt: seen.startedAt }, new Date());
+      if (!(await records.save(sandbox))) {
+        return "again";
+      }
+    }
+    return awaitReadiness(sandbox, pass, firstProbe);
+  };
+}
+
+function isReason(error: unknown, reason: DomainError["reason"]): error is DomainError {
+  return error instanceof DomainError && error.reason === reason;
+}

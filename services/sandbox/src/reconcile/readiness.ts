@@ -1,0 +1,62 @@
+import type { Histogram } from "prom-client";
+import { becomeReady, beginStop, hasExpired, type Sandbox } from "../domain/sandbox.ts";
+import { containerLost, exitFailure } from "./failures.ts";
+import type { Records } from "./records.ts";
+import type { Retries } from "./retries.ts";
+import type { Runtime } from "./runtime.ts";
+import type { Next, Pass } from "./work-queue.ts";
+
+export interface ReadinessOptions {
+  runtime: Runtime;
+  records: Records;
+  retries: Retries;
+  limits: { readinessTimeoutMs: number };
+  metrics: { readySeconds: Histogram };
+}
+
+const probeDelayMs = { first: 20, growth: 1.4, longest: 250 };
+
+/** Makes the step that probes a started sandbox until it is ready, has ended, or has used up its time. */
+export function createReadinessWait({ runtime, records, retries, limits, metrics }: ReadinessOptions) {
+  return async (sandbox: Sandbox, { signal, sleep }: Pass, firstProbe: Promise<boolean>): Promise<Next> => {
+    const port = sandbox.image.readinessPort;
+    const deadline = (sandbox.startedAt ?? sandbox.createdAt).getTime() + limits.readinessTimeoutMs;
+    let probe: Promise<boolean> | undefined = firstProbe;
+    for (let delayMs = probeDelayMs.first; !signal.aborted; ) {
+      // Only a probe that begins after the deadline is the last: the machine may have slept during an earlier one.
+      const isLast = !probe && Date.now() >= deadline;
+      const isReady = await (probe ?? runtime.probe(sandbox.id, port, signal));
+      probe = undefined;
+      if (isReady) {
+        if (await records.save(becomeReady(sandbox, new Date()))) {
+          metrics.readySeconds.observe((Date.now() - sandbox.createdAt.getTime()) / 1000);
+          retries.forget(sandbox.id);
+        }
+        return "again";
+      }
+      const seen = await runtime.inspect(sandbox.id);
+      if (!seen || seen.phase === "exited") {
+        await records.saveFailure(sandbox, seen ? exitFailure(seen) : containerLost);
+        return "again";
+      }
+      if (hasExpired(sandbox, new Date())) {
+        await records.save(beginStop(sandbox, "ttl_expired", new Date()));
+        return "again";
+      }
+      if (isLast) {
+        const cause =
+          port === undefined
+            ? "no command could be run in it."
+            : `GET / on port ${port} was not answered with a status from 200 to 399.`;
+        await records.saveFailure(sandbox, {
+          reason: "readiness_timeout",
+          message: `The container was not ready within ${limits.readinessTimeoutMs / 1000} s of its start: ${cause}`,
+        });
+        return "again";
+      }
+      await sleep(delayMs);
+      delayMs = Math.min(delayMs * probeDelayMs.growth, probeDelayMs.longest);
+    }
+    return "idle";
+  };
+}

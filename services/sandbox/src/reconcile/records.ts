@@ -1,0 +1,32 @@
+import type { Logger } from "@sandgate/kit/base/logging";
+import { fail, type Sandbox } from "../domain/sandbox.ts";
+import { stageStateEvents } from "../events.ts";
+import type { SandboxStore } from "../store/store.ts";
+import type { Changes } from "./changes.ts";
+import type { Failure } from "./failures.ts";
+
+/** Writes the reconciler's changes. Each answers false when the record has changed meanwhile and has to be read again. */
+export interface Records {
+  save(sandbox: Sandbox): Promise<boolean>;
+  saveFailure(sandbox: Sandbox, failure: Failure): Promise<boolean>;
+}
+
+export function createRecords(o: { store: SandboxStore; changes: Changes; logger: Logger }): Records {
+  const { store, changes, logger } = o;
+
+  async function save(sandbox: Sandbox): Promise<boolean> {
+    const isSaved = await store.update(sandbox, stageStateEvents(sandbox));
+    if (isSaved) {
+      changes.announce(sandbox.id);
+    }
+    return isSaved;
+  }
+
+  return {
+    save,
+    saveFailure(sandbox, failure) {
+      logger.info({ sandboxId: sandbox.id, reason: failure.reason, cause: failure.message }, "a sandbox failed");
+      return save(fail(sandbox, failure, new Date()));
+    },
+  };
+}

@@ -1,0 +1,53 @@
+type Dependency = "registry" | "runtime";
+
+interface RetryState {
+  /** Failed attempts since the last success. */
+  failures: number;
+  /** Since when each dependency has been unavailable for this sandbox, in milliseconds. */
+  downSince: Partial<Record<Dependency, number>>;
+}
+
+/** What is remembered of a sandbox's failed attempts. In memory only: a restart gives it more time. */
+export interface Retries {
+  /** Counts a failed attempt and answers when the next is due: after 0.25 s, doubling up to 5 s. */
+  afterFailure(sandboxId: string): { retryInMs: number };
+  /** Notes that a dependency is unavailable. True once it has been so for `limitMs`. */
+  isDownTooLong(sandboxId: string, dependency: Dependency, limitMs: number): boolean;
+  /** The dependency works again for this sandbox. */
+  markUp(sandboxId: string, dependency: Dependency): void;
+  forget(sandboxId: string): void;
+}
+
+const delayMs = { first: 250, growth: 2, longest: 5_000 };
+
+export function createRetries(): Retries {
+  const states = new Map<string, RetryState>();
+
+  function stateOf(sandboxId: string): RetryState {
+    const state = states.get(sandboxId) ?? { failures: 0, downSince: {} };
+    states.set(sandboxId, state);
+    return state;
+  }
+
+  return {
+    afterFailure(sandboxId) {
+      const state = stateOf(sandboxId);
+      const retryInMs = Math.min(delayMs.first * delayMs.growth ** state.failures, delayMs.longest);
+      state.failures += 1;
+      return { retryInMs };
+    },
+    isDownTooLong(sandboxId, dependency, limitMs) {
+      const { downSince } = stateOf(sandboxId);
+      const now = Date.now();
+      const since = downSince[dependency] ?? now;
+      downSince[dependency] = since;
+      return now - since >= limitMs;
+    },
+    markUp(sandboxId, dependency) {
+      delete states.get(sandboxId)?.downSince[dependency];
+    },
+    forget: (sandboxId) => {
+      states.delete(sandboxId);
+    },
+  };
+}

@@ -1,0 +1,51 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { Logger } from "@sandgate/kit/base/logging";
+import type { Runtime } from "./runtime.ts";
+
+const checkEveryMs = 60_000;
+
+/** Whether the runtime can run sandboxes. */
+export interface RuntimeHealth {
+  /** What keeps sandboxes from being run, if anything does. */
+  problem(): DomainError | undefined;
+  /** Notes what somebody met. */
+  report(problem: DomainError): void;
+  /** Checks the runtime if it had a problem or was not checked for a minute. Never rejects. */
+  refresh(): Promise<void>;
+}
+
+export function createRuntimeHealth({ runtime, logger }: { runtime: Runtime; logger: Logger }): RuntimeHealth {
+  let problem: DomainError | undefined;
+  let checkedAt = 0;
+
+  function report(met: DomainError): void {
+    if (problem?.message !== met.message) {
+      logger.error({ err: met }, "the container engine can't be used");
+    }
+    problem = met;
+  }
+
+  return {
+    problem: () => problem,
+    report,
+    async refresh() {
+      if (!problem && Date.now() - checkedAt < checkEveryMs) {
+        return;
+      }
+      try {
+        await runtime.check();
+        if (problem) {
+          logger.info("the container engine can be used again");
+        }
+        problem = undefined;
+        checkedAt = Date.now();
+      } catch (error) {
+        report(
+          error instanceof DomainError
+            ? error
+            : new DomainError("RUNTIME_UNAVAILABLE", "The container engine can't be used.", { cause: error }),
+        );
+      }
+    },
+  };
+}

@@ -1,0 +1,126 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { createWakeup } from "@sandgate/kit/base/wakeup";
+import { hasExpired, isLive, type Sandbox } from "../domain/sandbox.ts";
+import type { SandboxStore } from "../store/store.ts";
+import { containerLost } from "./failures.ts";
+import { createOrphanRemoval } from "./orphans.ts";
+import type { Records } from "./records.ts";
+import type { Runtime } from "./runtime.ts";
+import type { RuntimeHealth } from "./runtime-health.ts";
+import type { WorkQueue } from "./work-queue.ts";
+
+const intervalMs = 10_000;
+const shortestIntervalMs = 1_000;
+
+export interface SweepOptions {
+  store: SandboxStore;
+  runtime: Runtime;
+  health: RuntimeHealth;
+  records: Records;
+  queue: WorkQueue;
+  owns(sandboxId: string): boolean;
+  /** Remove orphans whatever their number. See `createOrphanRemoval`. */
+  confirmOrphanRemoval: boolean;
+  logger: Logger;
+}
+
+/** Compares all records with all the runtime has, over and over. It finds what no event told. */
+export interface Sweeps {
+  start(): void;
+  /** Begins the next sweep at once, though not within a second of the last. */
+  request(): void;
+  stop(): Promise<void>;
+}
+
+export function createSweeps(o: SweepOptions): Sweeps {
+  const { store, runtime, health, records, queue, logger } = o;
+  const removeOrphans = createOrphanRemoval(o);
+  const wakeup = createWakeup();
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  let ended = Promise.resolve();
+  /** Live sandboxes that the last list did not show. */
+  let missing = new Set<string>();
+
+  /**
+   * Answers true when another sweep is wanted soon. The list is taken first: a record is always written before its
+   * container is made.
+   */
+  async function sweep(): Promise<boolean> {
+    await health.refresh();
+    const listedAt = new Date();
+    const own = (await runtime.list()).filter((seen) => o.owns(seen.sandboxId));
+    const orphans = new Map(own.map((seen) => [seen.sandboxId, seen]));
+    const missingNow = new Set<string>();
+    for await (const sandbox of unfinishedSandboxes()) {
+      const seen = orphans.get(sandbox.id);
+      orphans.delete(sandbox.id);
+      const hasRun = isLive(sandbox.state) && sandbox.startedAt !== undefined && sandbox.startedAt < listedAt;
+      if (hasRun && !seen) {
+        if (missing.has(sandbox.id)) {
+          await records.saveFailure(sandbox, containerLost);
+        } else {
+          missingNow.add(sandbox.id);
+        }
+      }
+      if (sandbox.state !== "ready" || seen?.phase !== "running" || isExpiryDue(sandbox)) {
+        queue.wake(sandbox.id);
+      }
+    }
+    missing = missingNow;
+    await removeOrphans([...orphans.values()], own.length);
+    return missing.size > 0;
+  }
+
+  async function* unfinishedSandboxes(): AsyncGenerator<Sandbox> {
+    for (let afterId = ""; ; ) {
+      const page = await store.listUnfinished({ limit: 200, afterId });
+      yield* page.filter(({ id }) => o.owns(id));
+      const last = page.at(-1);
+      if (!last) {
+        return;
+      }
+      afterId = last.id;
+    }
+  }
+
+  /** True also when no pass is planned at its time, as after a restart. */
+  function isExpiryDue(sandbox: Sandbox): boolean {
+    return hasExpired(sandbox, new Date()) || (sandbox.expiresAt !== undefined && !queue.isScheduled(sandbox.id));
+  }
+
+  async function sweepUntilStopped(): Promise<void> {
+    while (!signal.aborted) {
+      let isWantedSoon = false;
+      try {
+        isWantedSoon = await sweep();
+      } catch (error) {
+        if (error instanceof DomainError && error.reason === "RUNTIME_UNAVAILABLE") {
+          health.report(error);
+        } else {
+          logger.error(
+            { err: error },
+            "comparing the records with the container engine failed and will be tried again",
+          );
+        }
+      }
+      await delay(shortestIntervalMs, undefined, { signal, ref: false }).catch(() => {});
+      if (!isWantedSoon) {
+        await wakeup.wait(intervalMs - shortestIntervalMs, signal);
+      }
+    }
+  }
+
+  return {
+    start() {
+      ended = sweepUntilStopped();
+    },
+    request: () => wakeup.wake(),
+    async stop() {
+      stopping.abort();
+      await ended;
+    },
+  };
+}
