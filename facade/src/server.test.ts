@@ -1,9 +1,9 @@
 import { connect } from "node:net";
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
+import { publicErrors } from "@sandgate/kit/base/reasons";
 import { callOf } from "@sandgate/kit/rpc/context";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { errorKinds } from "./error-codes.ts";
 import {
   apiToken,
   at,
@@ -406,7 +406,7 @@ describe("every answer", () => {
         error: {
           code: "not_found",
           message: "There is no such route.",
-          hint: errorKinds.not_found.hint,
+          hint: publicErrors.NOT_FOUND.hint,
           docs_url: "https://api.test/v/docs#not_found",
           retryable: false,
           request_id: "r1",

@@ -1,5 +1,5 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { codeOf, errorKinds } from "../error-codes.ts";
+import { publicErrors, toPublicReason } from "@sandgate/kit/base/reasons";
 
 /** How often an open wait or stream asks whether its caller may still have it. */
 const recheckMs = 1_000;
@@ -10,7 +10,7 @@ export function watchAccess(check: () => Promise<void>, lost: (refusal: DomainEr
     try {
       await check();
     } catch (error) {
-      if (error instanceof DomainError && errorKinds[codeOf(error.reason)].status < 500) lost(error);
+      if (error instanceof DomainError && publicErrors[toPublicReason(error.reason)].status < 500) lost(error);
     }
   };
   const timer = setInterval(() => void recheck(), recheckMs);

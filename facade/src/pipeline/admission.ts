@@ -1,10 +1,11 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { toPublicReason } from "@sandgate/kit/base/reasons";
 import { requireSession } from "@sandgate/kit/rpc/access";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import { codeOf, validationError } from "../error-codes.ts";
 import type { Authenticator, SignedIn } from "./authentication.ts";
 import { shareAcrossOrigins } from "./cors.ts";
+import { validationError } from "./error-envelope.ts";
 import type { RateLimits } from "./rate-limits.ts";
 import { signedInOf } from "./request-context.ts";
 import { accessOfRequest, accessOfRoute, type RouteAccess, type RouteRules } from "./route-rules.ts";
@@ -82,7 +83,7 @@ async function identify(
     signedIn = await authenticator.authenticate(request.headers.authorization, request.id);
   } catch (error) {
     // Whoever can't say who they are is counted by address, and its limit goes first.
-    const refused = error instanceof DomainError && codeOf(error.reason) !== "upstream_error";
+    const refused = error instanceof DomainError && toPublicReason(error.reason) !== "UPSTREAM_ERROR";
     await (refused ? limits.countAddress(request, reply) : limits.showAddress(request, reply));
     throw error;
   }

@@ -3,8 +3,9 @@ import type { Socket } from "node:net";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { type PublicReason, publicErrors, toPublicReason } from "@sandgate/kit/base/reasons";
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
-import { codeOf, errorKinds, toEnvelope, validationError } from "../error-codes.ts";
+import { toEnvelope, validationError } from "./error-envelope.ts";
 import { accessOfRequest } from "./route-rules.ts";
 import { compileCheck, toPublicField } from "./validation.ts";
 
@@ -27,21 +28,22 @@ const bodyIssues: Record<string, string> = {
 export function createErrorAnswers(o: { docsUrl: () => string; logger: Logger }): ErrorAnswers {
   function answer(thrown: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
     const error = toDomainError(thrown, request);
-    const code = codeOf(error.reason);
-    if (code === "internal_error") {
+    const reason = toPublicReason(error.reason);
+    const { status } = publicErrors[reason];
+    if (reason === "INTERNAL_ERROR") {
       o.logger.error({ request_id: request.id, route: request.pattern, err: thrown }, "unexpected error");
-    } else if (code === "upstream_error") {
+    } else if (reason === "UPSTREAM_ERROR") {
       o.logger.warn({ request_id: request.id, route: request.pattern, err: thrown }, "a dependency failed");
     }
-    reply.code(errorKinds[code].status).header("x-request-id", request.id);
-    if (errorKinds[code].status === 401) reply.header("www-authenticate", challengeOf(code));
-    if (code === "rate_limited" || error.retryAfterSeconds) {
+    reply.code(status).header("x-request-id", request.id);
+    if (status === 401) reply.header("www-authenticate", challengeOf(reason));
+    if (reason === "RATE_LIMITED" || error.retryAfterSeconds) {
       reply.header("retry-after", String(Math.max(1, Math.ceil(error.retryAfterSeconds ?? 1))));
     }
     // A connection is kept: closing it under a client that still sends would lose the answer.
     reply.removeHeader("connection");
     reply.serializer(JSON.stringify).type("application/json; charset=utf-8");
-    if (code === "validation_error" && request.routeOptions.config.rules?.listedErrors) {
+    if (reason === "VALIDATION_ERROR" && request.routeOptions.config.rules?.listedErrors) {
       return reply.send({ detail: error.violations?.map(toListedError) ?? [] });
     }
     return reply.send(toEnvelope(error, { requestId: request.id, docsUrl: o.docsUrl() }));
@@ -56,7 +58,7 @@ export function createErrorAnswers(o: { docsUrl: () => string; logger: Logger })
           ? { field: "header", issue: "must not be larger than 16 KiB in all" }
           : { field: "body", issue: "must be part of a well-formed and timely HTTP request" };
       const requestId = newId();
-      const { status } = errorKinds.validation_error;
+      const { status } = publicErrors.VALIDATION_ERROR;
       const body = JSON.stringify(toEnvelope(validationError([issue]), { requestId, docsUrl: o.docsUrl() }));
       socket.end(
         [
@@ -74,8 +76,8 @@ export function createErrorAnswers(o: { docsUrl: () => string; logger: Logger })
 }
 
 /** RFC 6750, 3. */
-function challengeOf(code: string): string {
-  return code === "invalid_token" ? 'Bearer realm="sandgate", error="invalid_token"' : 'Bearer realm="sandgate"';
+function challengeOf(reason: PublicReason): string {
+  return reason === "INVALID_TOKEN" ? 'Bearer realm="sandgate", error="invalid_token"' : 'Bearer realm="sandgate"';
 }
 
 function toDomainError(thrown: unknown, request: FastifyRequest): DomainError {

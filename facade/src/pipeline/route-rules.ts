@@ -1,9 +1,9 @@
 import type { DescMethod } from "@bufbuild/protobuf";
 import type { Violation } from "@sandgate/kit/base/domain-error";
+import type { PublicReason } from "@sandgate/kit/base/reasons";
 import { accessOf } from "@sandgate/kit/rpc/access";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { FastifyRequest } from "fastify";
-import type { ErrorCode } from "../error-codes.ts";
 
 /** What a route declares beside its schema. The pipeline applies it, and the OpenAPI document shows it. */
 export interface RouteRules {
@@ -16,8 +16,8 @@ export interface RouteRules {
   limit?: "sign-in" | "uncounted";
   /** Rules over several fields that a schema can't say. The fields need not fit the schema. */
   check?(request: FastifyRequest): Violation[];
-  /** Codes that the route answers beside those that follow from the rest. */
-  errors?: readonly ErrorCode[];
+  /** What the route answers beside the errors that follow from the rest. */
+  errors?: readonly PublicReason[];
   /** Spec 4.1: a 422 of this route has the shape `{ detail: [{ loc, msg, type }] }`. */
   listedErrors?: true;
 }
@@ -49,18 +49,22 @@ export function accessOfRequest({ routeOptions: { config, url = "" } }: FastifyR
   return config.rules ? accessOfRoute(config.rules, url) : { credential: "none" };
 }
 
-/** Every code a route can answer. */
-export function codesOf(rules: RouteRules, { credential, workspace }: RouteAccess, hasFields: boolean): Set<ErrorCode> {
-  const codes = new Set<ErrorCode>(rules.errors);
-  if (credential !== "none") codes.add("unauthenticated").add("invalid_token");
-  if (credential === "session") codes.add("forbidden");
-  if (workspace) codes.add("workspace_forbidden");
-  if (workspace?.in === "header") codes.add("workspace_required");
-  if (workspace?.in === "path") codes.add("workspace_not_found");
-  if (workspace && workspace.least > Role.MEMBER) codes.add("insufficient_role");
-  if (hasFields) codes.add("validation_error");
-  if (rules.limit !== "uncounted") codes.add("rate_limited");
-  return codes.add("internal_error").add("upstream_error");
+/** Every error a route can answer. */
+export function errorsOf(
+  rules: RouteRules,
+  { credential, workspace }: RouteAccess,
+  hasFields: boolean,
+): Set<PublicReason> {
+  const errors = new Set<PublicReason>(rules.errors);
+  if (credential !== "none") errors.add("UNAUTHENTICATED").add("INVALID_TOKEN");
+  if (credential === "session") errors.add("FORBIDDEN");
+  if (workspace) errors.add("WORKSPACE_FORBIDDEN");
+  if (workspace?.in === "header") errors.add("WORKSPACE_REQUIRED");
+  if (workspace?.in === "path") errors.add("WORKSPACE_NOT_FOUND");
+  if (workspace && workspace.least > Role.MEMBER) errors.add("INSUFFICIENT_ROLE");
+  if (hasFields) errors.add("VALIDATION_ERROR");
+  if (rules.limit !== "uncounted") errors.add("RATE_LIMITED");
+  return errors.add("INTERNAL_ERROR").add("UPSTREAM_ERROR");
 }
 
 declare module "fastify" {

@@ -1,9 +1,10 @@
 import swagger, { type SwaggerTransform } from "@fastify/swagger";
+import { type PublicReason, publicErrors, publicReasons } from "@sandgate/kit/base/reasons";
 import { toRoleName } from "@sandgate/kit/rpc/access";
 import type { FastifySchema } from "fastify";
-import { type ErrorCode, errorKinds } from "../error-codes.ts";
+import { codeOf } from "../pipeline/error-envelope.ts";
 import type { App } from "../pipeline/route.ts";
-import { accessOfRoute, codesOf } from "../pipeline/route-rules.ts";
+import { accessOfRoute, errorsOf } from "../pipeline/route-rules.ts";
 import { placesOf } from "../pipeline/validation.ts";
 
 const envelope = {
@@ -16,7 +17,7 @@ const envelope = {
       type: "object",
       required: ["code", "message"],
       properties: {
-        code: { type: "string", enum: Object.keys(errorKinds) },
+        code: { type: "string", enum: publicReasons.map(codeOf) },
         message: { type: "string" },
         hint: { type: ["string", "null"], description: "A next step that is likely to help." },
         docs_url: { type: ["string", "null"], description: "The code's place in the reference." },
@@ -74,10 +75,10 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
   const rules = route.config?.rules;
   if (!rules || schema?.hide) return { schema: { ...schema, hide: true }, url };
   const access = accessOfRoute(rules, url);
-  const byStatus = new Map<number, ErrorCode[]>();
-  for (const code of codesOf(rules, access, Object.keys(placesOf(schema)).length > 0)) {
-    const { status } = errorKinds[code];
-    byStatus.set(status, [...(byStatus.get(status) ?? []), code]);
+  const byStatus = new Map<number, PublicReason[]>();
+  for (const reason of errorsOf(rules, access, Object.keys(placesOf(schema)).length > 0)) {
+    const { status } = publicErrors[reason];
+    byStatus.set(status, [...(byStatus.get(status) ?? []), reason]);
   }
   const errors = [...byStatus].toSorted(([a], [b]) => a - b);
   const response = Object.fromEntries([
@@ -85,11 +86,11 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
       status,
       { description: "Success.", ...success, headers: commonHeaders },
     ]),
-    ...errors.map(([status, codes]) => [
+    ...errors.map(([status, reasons]) => [
       status,
       {
         $ref: status === 422 && rules.listedErrors ? "ListedErrors#" : "Error#",
-        description: codes.map((code) => `\`${code}\`: ${errorKinds[code].meaning}`).join("\n\n"),
+        description: reasons.map((reason) => `\`${codeOf(reason)}\`: ${publicErrors[reason].meaning}`).join("\n\n"),
         headers: status === 429 ? { ...commonHeaders, ...retryAfterHeader } : commonHeaders,
       },
     ]),

@@ -1,4 +1,5 @@
-import { errorKinds } from "../error-codes.ts";
+import { publicErrors, publicReasons } from "@sandgate/kit/base/reasons";
+import { codeOf } from "../pipeline/error-envelope.ts";
 import type { OpenApiDocument, OpenApiOperation, OpenApiSchema } from "./openapi.ts";
 
 const style = `
@@ -124,10 +125,11 @@ function renderFields(schema: OpenApiSchema, document: OpenApiDocument): string 
 }
 
 function renderErrors(): string {
-  const rows = Object.entries(errorKinds).map(
-    ([code, kind]) =>
-      `<tr id="${code}"><td><code>${code}</code></td><td>${kind.status}</td><td>${kind.retryable ? "yes" : "no"}</td><td>${renderInline(kind.meaning)}</td><td>${renderInline(kind.hint)}</td></tr>`,
-  );
+  const rows = publicReasons.map((reason) => {
+    const code = codeOf(reason);
+    const kind = publicErrors[reason];
+    return `<tr id="${code}"><td><code>${code}</code></td><td>${kind.status}</td><td>${kind.retryable ? "yes" : "no"}</td><td>${renderInline(kind.meaning)}</td><td>${renderInline(kind.hint)}</td></tr>`;
+  });
   return `<h2 id="errors">Errors</h2>
 <p>Every failing request answers <code>{ "error": { "code", "message", "hint", "docs_url", "retryable", "request_id", "details" }, "detail" }</code>.
 Branch on <code>error.code</code>; <code>detail</code> is a deprecated copy of the message. <code>details</code> stands on <code>validation_error</code> alone and names each bad field.</p>

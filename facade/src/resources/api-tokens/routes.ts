@@ -24,7 +24,7 @@ export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: Ro
   app.post(
     "/api-tokens",
     {
-      config: { rules: { rpc: rpc.createApiToken, errors: ["workspace_forbidden", "conflict"] } },
+      config: { rules: { rpc: rpc.createApiToken, errors: ["WORKSPACE_FORBIDDEN", "CONFLICT"] } },
       schema: {
         tags,
         summary: "Create an API token",
@@ -76,7 +76,7 @@ export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: Ro
   app.delete(
     "/api-tokens/:token",
     {
-      config: { rules: { rpc: rpc.revokeApiToken, errors: ["api_key_not_found"] } },
+      config: { rules: { rpc: rpc.revokeApiToken, errors: ["API_KEY_NOT_FOUND"] } },
       schema: {
         tags,
         summary: "Revoke an API token",

@@ -23,7 +23,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
   app.post(
     "/auth/register",
     {
-      config: { rules: { rpc: rpc.register, errors: ["forbidden"] } },
+      config: { rules: { rpc: rpc.register, errors: ["FORBIDDEN"] } },
       schema: {
         tags,
         summary: "Create an account",
@@ -42,7 +42,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
   app.post(
     "/auth/verify-email",
     {
-      config: { rules: { rpc: rpc.verifyEmail, errors: ["invalid_token"] } },
+      config: { rules: { rpc: rpc.verifyEmail, errors: ["INVALID_TOKEN"] } },
       schema: {
         tags,
         summary: "Verify an e-mail address with the token of the mail",
@@ -98,7 +98,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
     "/auth/login",
     {
       config: {
-        rules: { rpc: rpc.signIn, limit: "sign-in", errors: ["invalid_credentials", "email_not_verified"] },
+        rules: { rpc: rpc.signIn, limit: "sign-in", errors: ["INVALID_CREDENTIALS", "EMAIL_NOT_VERIFIED"] },
       },
       schema: {
         tags,
@@ -122,7 +122,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
   app.post(
     "/auth/refresh",
     {
-      config: { rules: { rpc: rpc.refreshSession, errors: ["invalid_token"] } },
+      config: { rules: { rpc: rpc.refreshSession, errors: ["INVALID_TOKEN"] } },
       schema: {
         tags,
         summary: "Get the next tokens of a session",

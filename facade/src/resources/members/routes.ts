@@ -43,7 +43,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
     "/workspaces/:workspace_id/members",
     {
       config: {
-        rules: { rpc: rpc.addMember, errors: ["conflict", "member_not_found"] },
+        rules: { rpc: rpc.addMember, errors: ["CONFLICT", "MEMBER_NOT_FOUND"] },
       },
       schema: {
         tags,
@@ -66,7 +66,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
     "/workspaces/:workspace_id/members/:user_id",
     {
       config: {
-        rules: { rpc: rpc.updateMember, errors: ["conflict", "member_not_found"] },
+        rules: { rpc: rpc.updateMember, errors: ["CONFLICT", "MEMBER_NOT_FOUND"] },
       },
       schema: {
         tags,
@@ -90,7 +90,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
       config: {
         rules: {
           rpc: rpc.removeMember,
-          errors: ["insufficient_role", "conflict", "member_not_found"],
+          errors: ["INSUFFICIENT_ROLE", "CONFLICT", "MEMBER_NOT_FOUND"],
         },
       },
       schema: {

@@ -36,7 +36,7 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
     "/sandbox/monitoring/:sandbox_id",
     {
       config: {
-        rules: { rpc: rpc.queryTelemetry, errors: ["sandbox_not_found"], check: checkWindow },
+        rules: { rpc: rpc.queryTelemetry, errors: ["SANDBOX_NOT_FOUND"], check: checkWindow },
       },
       schema: {
         tags,
@@ -74,7 +74,7 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
   app.get(
     "/sandbox/monitoring/:sandbox_id/stream",
     {
-      config: { rules: { rpc: rpc.tailTelemetry, errors: ["sandbox_not_found"] } },
+      config: { rules: { rpc: rpc.tailTelemetry, errors: ["SANDBOX_NOT_FOUND"] } },
       schema: {
         tags,
         summary: "Follow a sandbox's logs and metrics",

@@ -23,7 +23,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
   app.post(
     "/registries",
     {
-      config: { rules: { rpc: rpc.createRegistry, errors: ["conflict"] } },
+      config: { rules: { rpc: rpc.createRegistry, errors: ["CONFLICT"] } },
       schema: {
         tags,
         summary: "Add a registry credential",
@@ -61,7 +61,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
   app.get(
     "/registries/:registry_id",
     {
-      config: { rules: { rpc: rpc.getRegistry, errors: ["registry_not_found"] } },
+      config: { rules: { rpc: rpc.getRegistry, errors: ["REGISTRY_NOT_FOUND"] } },
       schema: {
         tags,
         summary: "Read a registry credential",
@@ -83,7 +83,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
       config: {
         rules: {
           rpc: rpc.updateRegistry,
-          errors: ["registry_not_found", "conflict"],
+          errors: ["REGISTRY_NOT_FOUND", "CONFLICT"],
         },
       },
       schema: {
@@ -118,7 +118,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
       config: {
         rules: {
           rpc: rpc.deleteRegistry,
-          errors: ["registry_not_found", "conflict"],
+          errors: ["REGISTRY_NOT_FOUND", "CONFLICT"],
         },
       },
       schema: {

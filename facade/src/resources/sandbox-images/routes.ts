@@ -29,7 +29,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
       config: {
         rules: {
           rpc: rpc.createImage,
-          errors: ["forbidden", "registry_not_found", "conflict"],
+          errors: ["FORBIDDEN", "REGISTRY_NOT_FOUND", "CONFLICT"],
         },
       },
       schema: {
@@ -89,7 +89,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
   app.get(
     "/sandbox-images/:image_id",
     {
-      config: { rules: { rpc: rpc.getImage, errors: ["image_not_found"] } },
+      config: { rules: { rpc: rpc.getImage, errors: ["IMAGE_NOT_FOUND"] } },
       schema: {
         tags,
         summary: "Read a sandbox image",
@@ -111,7 +111,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
       config: {
         rules: {
           rpc: rpc.updateImage,
-          errors: ["image_not_found", "image_immutable", "registry_not_found"],
+          errors: ["IMAGE_NOT_FOUND", "IMAGE_IMMUTABLE", "REGISTRY_NOT_FOUND"],
         },
       },
       schema: {
@@ -153,7 +153,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
       config: {
         rules: {
           rpc: rpc.deleteImage,
-          errors: ["image_not_found", "image_immutable"],
+          errors: ["IMAGE_NOT_FOUND", "IMAGE_IMMUTABLE"],
         },
       },
       schema: {

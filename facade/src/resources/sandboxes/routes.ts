@@ -33,7 +33,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
       config: {
         rules: {
           rpc: rpc.provisionSandbox,
-          errors: ["image_not_found", "image_disabled", "sandbox_name_conflict", "provisioning_failed", "conflict"],
+          errors: ["IMAGE_NOT_FOUND", "IMAGE_DISABLED", "SANDBOX_NAME_CONFLICT", "PROVISIONING_FAILED", "CONFLICT"],
         },
       },
       schema: {
@@ -61,7 +61,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
       config: {
         rules: {
           rpc: rpc.waitSandboxes,
-          errors: ["sandbox_not_found", "sandbox_not_ready", "provisioning_failed", "conflict"],
+          errors: ["SANDBOX_NOT_FOUND", "SANDBOX_NOT_READY", "PROVISIONING_FAILED", "CONFLICT"],
         },
       },
       schema: {
@@ -135,7 +135,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
   app.get(
     "/sandboxes/:sandbox_id",
     {
-      config: { rules: { rpc: rpc.getSandbox, errors: ["sandbox_not_found"] } },
+      config: { rules: { rpc: rpc.getSandbox, errors: ["SANDBOX_NOT_FOUND"] } },
       schema: {
         tags,
         summary: "Read a sandbox",
@@ -155,7 +155,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
   app.delete(
     "/sandboxes/:sandbox_id",
     {
-      config: { rules: { rpc: rpc.stopSandbox, errors: ["sandbox_not_found"] } },
+      config: { rules: { rpc: rpc.stopSandbox, errors: ["SANDBOX_NOT_FOUND"] } },
       schema: {
         tags,
         summary: "Stop a sandbox",

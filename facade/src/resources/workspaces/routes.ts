@@ -45,7 +45,7 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
   app.post(
     "/workspaces",
     {
-      config: { rules: { rpc: rpc.createWorkspace, errors: ["workspace_forbidden", "conflict"] } },
+      config: { rules: { rpc: rpc.createWorkspace, errors: ["WORKSPACE_FORBIDDEN", "CONFLICT"] } },
       schema: {
         tags,
         summary: "Create a workspace",

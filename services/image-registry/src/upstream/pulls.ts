@@ -1,4 +1,5 @@
-import { DomainError, type Reason } from "@sandgate/kit/base/domain-error";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { Reason } from "@sandgate/kit/base/reasons";
 import { formatReference, parseReference, type Reference } from "../domain/reference.ts";
 import { canonicalHost } from "../domain/registries.ts";
 import {

@@ -1,46 +1,5 @@
-// Apart from errors.ts so that a database's writer thread loads none of Connect and Protobuf.
-
-/** The first 25 are the public codes of spec 7.3, the rest never leave the platform. */
-const all = [
-  "UNAUTHENTICATED",
-  "INVALID_TOKEN",
-  "INVALID_CREDENTIALS",
-  "EMAIL_NOT_VERIFIED",
-  "FORBIDDEN",
-  "INSUFFICIENT_ROLE",
-  "WORKSPACE_REQUIRED",
-  "WORKSPACE_FORBIDDEN",
-  "WORKSPACE_NOT_FOUND",
-  "MEMBER_NOT_FOUND",
-  "SANDBOX_NOT_FOUND",
-  "SANDBOX_NAME_CONFLICT",
-  "SANDBOX_NOT_READY",
-  "PROVISIONING_FAILED",
-  "IMAGE_NOT_FOUND",
-  "IMAGE_DISABLED",
-  "IMAGE_IMMUTABLE",
-  "REGISTRY_NOT_FOUND",
-  "API_KEY_NOT_FOUND",
-  "VALIDATION_ERROR",
-  "NOT_FOUND",
-  "CONFLICT",
-  "RATE_LIMITED",
-  "INTERNAL_ERROR",
-  "UPSTREAM_ERROR",
-  "IMAGE_PULL_UNAUTHORIZED",
-  "IMAGE_NOT_FOUND_IN_REGISTRY",
-  "REGISTRY_UNREACHABLE",
-  "ISOLATION_UNAVAILABLE",
-  "RUNTIME_UNAVAILABLE",
-  "DRAINING",
-  "CALLER_NOT_ALLOWED",
-] as const;
-
-/** Why a call failed, in a closed set. */
-export type Reason = (typeof all)[number];
-
-/** Every reason, public and internal. */
-export const reasons: ReadonlySet<string> = new Set(all);
+// Apart from rpc/errors.ts so that a database's writer thread loads none of Connect and Protobuf.
+import type { Reason } from "./reasons.ts";
 
 /** One offending field: its name in the request in snake_case ("memory_mb"), or a public path ("header.x-workspace-id"). */
 export interface Violation {

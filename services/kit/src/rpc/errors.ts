@@ -2,43 +2,8 @@ import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { type ErrorNote, ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
 import { BadRequestSchema, ErrorInfoSchema } from "@sandgate/proto/google/rpc/error_details";
-import { DomainError, type DomainErrorOptions, type Reason, reasons } from "../base/domain-error.ts";
-
-/** The Connect code of every reason. */
-const codes: Record<Reason, Code> = {
-  UNAUTHENTICATED: Code.Unauthenticated,
-  INVALID_TOKEN: Code.Unauthenticated,
-  INVALID_CREDENTIALS: Code.Unauthenticated,
-  EMAIL_NOT_VERIFIED: Code.PermissionDenied,
-  FORBIDDEN: Code.PermissionDenied,
-  INSUFFICIENT_ROLE: Code.PermissionDenied,
-  WORKSPACE_REQUIRED: Code.InvalidArgument,
-  WORKSPACE_FORBIDDEN: Code.PermissionDenied,
-  WORKSPACE_NOT_FOUND: Code.NotFound,
-  MEMBER_NOT_FOUND: Code.NotFound,
-  SANDBOX_NOT_FOUND: Code.NotFound,
-  SANDBOX_NAME_CONFLICT: Code.AlreadyExists,
-  SANDBOX_NOT_READY: Code.FailedPrecondition,
-  PROVISIONING_FAILED: Code.FailedPrecondition,
-  IMAGE_NOT_FOUND: Code.NotFound,
-  IMAGE_DISABLED: Code.FailedPrecondition,
-  IMAGE_IMMUTABLE: Code.PermissionDenied,
-  REGISTRY_NOT_FOUND: Code.NotFound,
-  API_KEY_NOT_FOUND: Code.NotFound,
-  VALIDATION_ERROR: Code.InvalidArgument,
-  NOT_FOUND: Code.NotFound,
-  CONFLICT: Code.AlreadyExists,
-  RATE_LIMITED: Code.ResourceExhausted,
-  INTERNAL_ERROR: Code.Internal,
-  UPSTREAM_ERROR: Code.Unavailable,
-  IMAGE_PULL_UNAUTHORIZED: Code.PermissionDenied,
-  IMAGE_NOT_FOUND_IN_REGISTRY: Code.NotFound,
-  REGISTRY_UNREACHABLE: Code.Unavailable,
-  ISOLATION_UNAVAILABLE: Code.FailedPrecondition,
-  RUNTIME_UNAVAILABLE: Code.Unavailable,
-  DRAINING: Code.Unavailable,
-  CALLER_NOT_ALLOWED: Code.PermissionDenied,
-};
+import { DomainError, type DomainErrorOptions } from "../base/domain-error.ts";
+import { connectCodeOf, isReason } from "../base/reasons.ts";
 
 const domain = "sandgate";
 const hidden = "Something went wrong on our side.";
@@ -82,7 +47,7 @@ export function toConnectError(error: unknown): ConnectError {
     });
     details.push({ desc: ErrorNoteSchema, value });
   }
-  return new ConnectError(known.message, codes[known.reason], undefined, details, known.cause ?? known);
+  return new ConnectError(known.message, Code[connectCodeOf(known.reason)], undefined, details, known.cause ?? known);
 }
 
 /**
@@ -130,8 +95,4 @@ function isUnreachable(error: ConnectError): boolean {
       // What a call meets that starts while a server says goodbye (GOAWAY); Connect reports it as internal.
       return error.rawMessage.includes("NGHTTP2_REFUSED_STREAM");
   }
-}
-
-function isReason(text: string): text is Reason {
-  return reasons.has(text);
 }

@@ -1,4 +1,5 @@
-import type { Reason, Violation } from "../base/domain-error.ts";
+import type { Violation } from "../base/domain-error.ts";
+import type { Reason } from "../base/reasons.ts";
 
 /** What the writer thread is started with. */
 export interface WriterData {
