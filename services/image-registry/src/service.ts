@@ -22,17 +22,17 @@ import {
   RegistrySchema,
 } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { type AllowedHosts, readAllowedHosts } from "@sandgate/registry-client/allowed-hosts";
+import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
+import { parseRegistryUrl, type RegistryAddress } from "@sandgate/registry-client/registry-address";
+import { type Credential, createRegistryClient } from "@sandgate/registry-client/registry-client";
 import { openCredential, readRegistryUrl, sealPassword, tryCredential } from "./domain/credentials.ts";
 import { checkRegistryHost, fullReferenceOf, readChangedImage, readNewImage } from "./domain/images.ts";
-import { parseRegistryUrl } from "./domain/registries.ts";
 import { commit } from "./domain/retry-stale.ts";
 import { readSeed } from "./domain/seed.ts";
 import { imageChanged, stagePurged } from "./events.ts";
 import type { ImageRecord, ImageRegistryStore, ImageView, RegistryRecord } from "./store/store.ts";
-import { type AllowedHosts, readAllowedHosts } from "./upstream/allowed-hosts.ts";
-import { createGuardedRequest } from "./upstream/guarded-request.ts";
 import { createPullAuthorizer, type PullRegistry } from "./upstream/pulls.ts";
-import { type Credential, createRegistryClient, type RegistryAddress } from "./upstream/registry-client.ts";
 
 export const imageRegistrySettings = defineSettings({
   allowedHosts: list("SANDGATE_REGISTRY_ALLOW", {

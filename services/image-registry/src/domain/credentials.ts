@@ -1,13 +1,8 @@
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
-import type { AllowedHosts } from "../upstream/allowed-hosts.ts";
-import {
-  type Credential,
-  type RegistryAddress,
-  type RegistryClient,
-  RegistryError,
-} from "../upstream/registry-client.ts";
-import { findUrlIssue, parseRegistryUrl } from "./registries.ts";
+import type { AllowedHosts } from "@sandgate/registry-client/allowed-hosts";
+import { findUrlIssue, parseRegistryUrl, type RegistryAddress } from "@sandgate/registry-client/registry-address";
+import { type Credential, type RegistryClient, RegistryError } from "@sandgate/registry-client/registry-client";
 
 interface SealedCredential {
   readonly id: string;

@@ -1,8 +1,8 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { CreateImageRequestSchema, UpdateImageRequestSchema } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { readAllowedHosts } from "@sandgate/registry-client/allowed-hosts";
 import { expect, test } from "vitest";
-import { readAllowedHosts } from "../upstream/allowed-hosts.ts";
 import { checkRegistryHost, fullReferenceOf, readChangedImage, readNewImage } from "./images.ts";
 
 const allowed = readAllowedHosts(["127.0.0.1:5000"]);

@@ -1,9 +1,9 @@
 import { DomainError, type Violation } from "@sandgate/kit/base/domain-error";
 import type { CreateImageRequest, UpdateImageRequest } from "@sandgate/proto/imageregistry/v1/image_registry";
+import type { AllowedHosts } from "@sandgate/registry-client/allowed-hosts";
+import { formatReference, isTag, parseReference, type Reference } from "@sandgate/registry-client/reference";
+import { canonicalHost, findHostIssue } from "@sandgate/registry-client/registry-address";
 import type { ImageRecord } from "../store/store.ts";
-import type { AllowedHosts } from "../upstream/allowed-hosts.ts";
-import { formatReference, isTag, parseReference, type Reference } from "./reference.ts";
-import { canonicalHost, findHostIssue } from "./registries.ts";
 
 /** What a caller decides about an image. */
 export type ImageFields = Omit<ImageRecord, "id" | "workspaceId" | "createdAt" | "updatedAt" | "version">;

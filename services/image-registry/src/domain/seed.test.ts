@@ -1,5 +1,5 @@
+import { readAllowedHosts } from "@sandgate/registry-client/allowed-hosts";
 import { expect, test } from "vitest";
-import { readAllowedHosts } from "../upstream/allowed-hosts.ts";
 import { readSeed } from "./seed.ts";
 
 const read = (text: string) => readSeed(text, readAllowedHosts([]));

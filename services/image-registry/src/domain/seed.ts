@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { CreateImageRequestSchema } from "@sandgate/proto/imageregistry/v1/image_registry";
-import type { AllowedHosts } from "../upstream/allowed-hosts.ts";
+import type { AllowedHosts } from "@sandgate/registry-client/allowed-hosts";
 import { type ImageFields, readNewImage } from "./images.ts";
 
 /** Reads SANDGATE_DEFAULT_IMAGE, `name=reference`, or `name=reference,port` for one that is probed over HTTP. Throws when it is neither. */

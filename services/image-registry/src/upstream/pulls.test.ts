@@ -1,6 +1,6 @@
+import { type RegistryClient, RegistryError, type RegistryProblem } from "@sandgate/registry-client/registry-client";
 import { expect, test } from "vitest";
 import { createPullAuthorizer, type PullRegistry } from "./pulls.ts";
-import { type RegistryClient, RegistryError, type RegistryProblem } from "./registry-client.ts";
 
 const digest = `sha256:${"a".repeat(64)}`;
 const { signal } = new AbortController();

@@ -1,14 +1,13 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Reason } from "@sandgate/kit/base/reasons";
-import { formatReference, parseReference, type Reference } from "../domain/reference.ts";
-import { canonicalHost } from "../domain/registries.ts";
+import { formatReference, parseReference, type Reference } from "@sandgate/registry-client/reference";
+import { canonicalHost, type RegistryAddress } from "@sandgate/registry-client/registry-address";
 import {
   type Credential,
-  type RegistryAddress,
   type RegistryClient,
   RegistryError,
   type RegistryProblem,
-} from "./registry-client.ts";
+} from "@sandgate/registry-client/registry-client";
 
 export interface PullRequest {
   readonly workspaceId: string;

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { isDigest } from "../domain/reference.ts";
+import { isDigest } from "./reference.ts";
 
 /** What a manifest leads to: the config of an image, or the manifests of an index that an engine may choose from. */
 export type Manifest =

@@ -1,20 +1,14 @@
 import { createHash } from "node:crypto";
-import { dockerHub, type Reference } from "../domain/reference.ts";
 import type { AllowedHosts } from "./allowed-hosts.ts";
 import { parseChallenge } from "./challenge.ts";
 import { AddressRefused, type GuardedRequest, type GuardedResponse } from "./guarded-request.ts";
 import { hasDigest, type Manifest, ManifestRefused, readManifest } from "./manifest.ts";
+import { dockerHub, type Reference } from "./reference.ts";
+import type { RegistryAddress } from "./registry-address.ts";
 
 export interface Credential {
   readonly username: string;
   readonly password: string;
-}
-
-export interface RegistryAddress {
-  /** host[:port] */
-  readonly host: string;
-  /** Undefined: https, and http after it only where the operator has named the host. */
-  readonly scheme: "https" | "http" | undefined;
 }
 
 /**

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { readAllowedHosts } from "../upstream/allowed-hosts.ts";
-import { canonicalHost, findHostIssue, findUrlIssue, parseRegistryUrl } from "./registries.ts";
+import { readAllowedHosts } from "./allowed-hosts.ts";
+import { canonicalHost, findHostIssue, findUrlIssue, parseRegistryUrl } from "./registry-address.ts";
 
 test.each([
   ["ghcr.io", "ghcr.io", undefined],

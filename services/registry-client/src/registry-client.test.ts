@@ -14,9 +14,9 @@ import { findFreePort, startProcess } from "@sandgate/test/support/process";
 import { probeRegistry, startRegistry } from "@sandgate/test/support/registry";
 import { requireServer } from "@sandgate/test/support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { parseReference, type Reference } from "../domain/reference.ts";
 import { readAllowedHosts } from "./allowed-hosts.ts";
 import { createGuardedRequest } from "./guarded-request.ts";
+import { parseReference, type Reference } from "./reference.ts";
 import { type Credential, createRegistryClient } from "./registry-client.ts";
 
 const ann = { username: "ann", password: "correct horse battery" };

@@ -1,6 +1,12 @@
-import { type AllowedHosts, isPrivateHost } from "../upstream/allowed-hosts.ts";
-import type { RegistryAddress } from "../upstream/registry-client.ts";
+import { type AllowedHosts, isPrivateHost } from "./allowed-hosts.ts";
 import { dockerHub } from "./reference.ts";
+
+export interface RegistryAddress {
+  /** host[:port] */
+  readonly host: string;
+  /** Undefined: https, and http after it only where the operator has named the host. */
+  readonly scheme: "https" | "http" | undefined;
+}
 
 /** Names of Docker Hub's API, which serves the images of docker.io. */
 const dockerHubHosts = ["index.docker.io", "registry-1.docker.io", "registry.hub.docker.com"];
