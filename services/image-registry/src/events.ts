@@ -16,7 +16,7 @@ interface ChangedImage {
 
 const schemas = { created: ImageCreatedSchema, updated: ImageUpdatedSchema, deleted: ImageDeletedSchema };
 
-/** @param call left out where nobody's call makes the image */
+/** @param call left out for the default image that a start creates */
 export function imageChanged(
   change: keyof typeof schemas,
   { id, workspaceId, version }: ChangedImage,
@@ -33,7 +33,7 @@ export function imageChanged(
   });
 }
 
-export function stagePurged(workspaceId: string, at: Date): StagedEvent {
+export function workspacePurged(workspaceId: string, at: Date): StagedEvent {
   return stageEvent({
     subject: "sandgate.image-registry.workspace.workspace_purged.v1",
     entityId: workspaceId,

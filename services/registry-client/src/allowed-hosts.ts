@@ -2,7 +2,7 @@ import ipaddr from "ipaddr.js";
 
 /** Which registries may be reached at private addresses, and without TLS: those an operator has named. */
 export interface AllowedHosts {
-  /** Whether the operator named this host[:port], or the network of its address where it is one. */
+  /** Whether the operator named this host[:port] or, where it is an address, its network. */
   names(host: string): boolean;
   /** Whether this host may be reached at this address: named by the operator, or public. */
   permits(host: string, address: string): boolean;
@@ -12,7 +12,7 @@ export interface AllowedHosts {
  * Reads the entries of SANDGATE_REGISTRY_ALLOW.
  *
  * @param entries each a host (any port), host:port or a CIDR; IPv6 addresses with a port stand in brackets
- * @throws with the entry that is none of these
+ * @throws an Error that names the first entry that is none of these
  */
 export function readAllowedHosts(entries: readonly string[]): AllowedHosts {
   const networks = entries.filter((entry) => ipaddr.isValidCIDR(entry)).map((entry) => ipaddr.parseCIDR(entry));
@@ -42,17 +42,17 @@ export function isPrivateHost(host: string): boolean {
   return name === "localhost" || name.endsWith(".localhost");
 }
 
-/** The only IPv6 addresses given out for the internet (RFC 4291, 2.4); some of it is reserved. */
+/** The only IPv6 addresses assigned for the internet (RFC 4291, section 2.4); some are reserved. */
 const globalUnicast = ipaddr.IPv6.parseCIDR("2000::/3");
 
-/** Whether the whole internet means the same by this address: not private, loopback, link-local, shared or reserved. */
+/** Whether this is a public address: not private, loopback, link-local, shared or reserved. */
 function isPublic(address: string): boolean {
   if (!ipaddr.isValid(address)) return false;
   const parsed = ipaddr.process(address);
   return parsed.range() === "unicast" && (parsed instanceof ipaddr.IPv4 || parsed.match(globalUnicast));
 }
 
-/** Takes host[:port] apart; brackets around an IPv6 address go. */
+/** Splits host[:port]; brackets around an IPv6 address go. */
 function splitHost(host: string): { name: string; port: number | undefined } {
   if (ipaddr.IPv6.isValid(host)) return { name: host.toLowerCase(), port: undefined };
   const match = /^(?:\[(?<address>[^\]]+)\]|(?<name>[^:]+))(?::(?<port>\d{1,5}))?$/.exec(host);

@@ -14,34 +14,34 @@ export interface GuardedResponse {
 
 interface GuardedInit {
   readonly headers?: Readonly<Record<string, string>>;
-  /** Sent to the first origin only, never to where it redirects. */
+  /** Sent to the origin of the url only, never to another that it redirects to. */
   readonly authorization?: string | undefined;
   readonly signal: AbortSignal;
 }
 
-/** Gets something from a server on the internet, or one that an operator has named, and no other. */
+/** A GET request to a public server, or to one that an operator has named, and to no other. */
 export type GuardedRequest = (url: URL, init: GuardedInit) => Promise<GuardedResponse>;
 
-/** The server is at an address, or without TLS, where only servers named by the operator may be reached. */
+/** The server has a private address or no TLS, and the operator has not named it. */
 export class AddressRefused extends Error {
   override readonly name = "AddressRefused";
 }
 
-const mostRedirects = 3;
-/** How long one DNS server has for an answer, and how often each is asked. */
-const dnsPatience = { timeout: 2_000, tries: 2 };
-/** A manifest, an image's config or a token; registries refuse manifests over 4 MiB themselves. */
-const mostBytes = 4 * 1024 * 1024;
+const maxRedirects = 3;
+/** Milliseconds for the answer of one DNS server, and how often each is asked. */
+const dnsLimits = { timeout: 2_000, tries: 2 };
+/** For a manifest, an image's config or a token; registries themselves refuse manifests over 4 MiB. */
+const maxBytes = 4 * 1024 * 1024;
 
 /**
- * Makes requests to hosts that tenants name. The address is judged as it is connected to, so that a name can't be resolved
- * to a public address when it is checked and to a private one when it is used. Redirects are judged in the same way.
+ * Makes requests to hosts that tenants name. The address is checked as the connection is made, so that a name can't resolve
+ * to a public address when it is checked and to a private one when it is used. Redirects are checked in the same way.
  *
- * @param resolver asked for the addresses of names; those that the operator has named are looked up as the system does it
+ * @param resolver resolves names, but for hosts that the operator has named: those are looked up as the system does it
  */
 export function createGuardedRequest(
   allowed: AllowedHosts,
-  resolver: dns.Resolver = new dns.Resolver(dnsPatience),
+  resolver: dns.Resolver = new dns.Resolver(dnsLimits),
 ): GuardedRequest {
   return async (url, init) => {
     let at = url;
@@ -50,7 +50,7 @@ export function createGuardedRequest(
       const response = await requestOnce(allowed, resolver, at, { ...init, authorization });
       const { location } = response.headers;
       if (location === undefined || ![301, 302, 303, 307, 308].includes(response.status)) return response;
-      if (redirects === mostRedirects) throw new Error(`${url.host} redirects too often`);
+      if (redirects === maxRedirects) throw new Error(`${url.host} redirected too often`);
       at = new URL(location, at);
     }
   };
@@ -64,12 +64,12 @@ function requestOnce(
 ): Promise<GuardedResponse> {
   const { headers, authorization, signal } = init;
   const secure = url.protocol === "https:";
-  if (!secure && url.protocol !== "http:") throw new AddressRefused(`${url.protocol} is not spoken by registries`);
+  if (!secure && url.protocol !== "http:") throw new AddressRefused(`${url.protocol} is not a protocol of registries`);
   const host = `${url.hostname}:${url.port || (secure ? 443 : 80)}`;
   if (!secure && !allowed.names(host)) throw new AddressRefused(`${url.host} may not be reached without TLS`);
 
   const refusal = () => new AddressRefused(`${url.host} is at an address that is not public`);
-  // Node looks up names only, so a literal address is judged here.
+  // Node looks up names only, so a literal address is checked here.
   if (isPrivateHost(host) && !allowed.names(host)) throw refusal();
 
   const guardedLookup: LookupFunction = (name, options, callback) => {
@@ -85,7 +85,7 @@ function requestOnce(
     );
   };
 
-  // The system's lookup holds a thread that much else in the process waits for, as long as a tenant's DNS server likes.
+  // The system's lookup blocks one of the few threads of libuv for as long as a tenant's DNS server likes.
   async function findAddresses(name: string, options: object): Promise<LookupAddress[]> {
     if (allowed.names(host)) return dns.lookup(name, { ...options, all: true });
     const found = await Promise.allSettled([resolver.resolve4(name), resolver.resolve6(name)]);
@@ -107,16 +107,16 @@ function requestOnce(
         headers: { "user-agent": "sandgate", ...headers, ...(authorization && { authorization }) },
       },
       (response) => {
-        const parts: Buffer[] = [];
+        const chunks: Buffer[] = [];
         let bytes = 0;
-        response.on("data", (part: Buffer) => {
-          parts.push(part);
-          bytes += part.length;
-          if (bytes > mostBytes) response.destroy(new Error(`${url.host} answers with more than ${mostBytes} bytes`));
+        response.on("data", (chunk: Buffer) => {
+          chunks.push(chunk);
+          bytes += chunk.length;
+          if (bytes > maxBytes) response.destroy(new Error(`${url.host} answered with more than ${maxBytes} bytes`));
         });
         response.on("error", reject);
         response.on("end", () =>
-          resolve({ status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(parts), url }),
+          resolve({ status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks), url }),
         );
       },
     );

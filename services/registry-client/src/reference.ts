@@ -8,10 +8,10 @@ export interface Reference {
   readonly digest: string | undefined;
 }
 
-/** What Docker Hub's images are named after; the API is at another host. */
+/** The host in the names of Docker Hub's images; its API is at another host. */
 export const dockerHub = "docker.io";
 
-const mostCharacters = 255;
+const maxCharacters = 255;
 
 // The grammar of github.com/distribution/reference, whose package documentation these names come from.
 const domainComponent = "[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?";
@@ -27,16 +27,16 @@ const digest = "sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}";
 const referencePattern = new RegExp(`^((?:${domain}/)?${remoteName})(?::(${tag}))?(?:@(${digest}))?$`);
 const tagPattern = new RegExp(`^${tag}$`);
 const digestPattern = new RegExp(`^(?:${digest})$`);
-/** Could be mistaken for the id of an image on the engine. */
+/** A name that could be mistaken for the id of an image on the engine. */
 const identifierPattern = /^[a-f0-9]{64}$/;
 
-/** Parses a reference; undefined: not one. */
+/** Parses a reference; undefined for any other text. */
 export function parseReference(text: string): Reference | undefined {
-  const match = text.length > mostCharacters ? undefined : referencePattern.exec(text);
+  const match = text.length > maxCharacters ? undefined : referencePattern.exec(text);
   const [, name, tag, digest] = match ?? [];
   if (name === undefined || identifierPattern.test(name)) return undefined;
   const { host, path } = splitDomain(name);
-  // What looks like a path to the grammar may be a host to Docker and leave nothing valid behind.
+  // What the grammar takes for a path may be a host to Docker, which leaves no valid path.
   if (!new RegExp(`^${remoteName}$`).test(path)) return undefined;
   return {
     host,
@@ -65,7 +65,7 @@ export function isDigest(text: string): boolean {
   return digestPattern.test(text);
 }
 
-/** The full name to pull: by digest where there is one, else by tag, "latest" without either. */
+/** The full name to pull: by digest where there is one, else by tag ("latest" without either). */
 export function formatReference({ host, repository, tag, digest }: Reference): string {
   return digest === undefined ? `${host}/${repository}:${tag ?? "latest"}` : `${host}/${repository}@${digest}`;
 }

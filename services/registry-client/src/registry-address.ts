@@ -14,7 +14,7 @@ const dockerHubHosts = ["index.docker.io", "registry-1.docker.io", "registry.hub
 const urlPattern =
   /^(?:(https?):\/\/)?((?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*|\[[a-f0-9:]+\]))(?::(\d{1,5}))?$/i;
 
-/** Parses `[http(s)://]host[:port]`; undefined: not of this form. The host is as images of the registry name it. */
+/** Parses `[http(s)://]host[:port]`; undefined for any other text. The host is as images at the registry name it. */
 export function parseRegistryUrl(url: string): RegistryAddress | undefined {
   const [, scheme, name, port] = urlPattern.exec(url) ?? [];
   if (name === undefined || !isPossibleHost(port === undefined ? name : `${name}:${port}`)) return undefined;
@@ -23,30 +23,30 @@ export function parseRegistryUrl(url: string): RegistryAddress | undefined {
   return { host, scheme: scheme === undefined ? undefined : plain ? "http" : "https" };
 }
 
-/** The one way to write a host[:port] by which two can be compared. */
+/** The canonical form of a host[:port], by which two can be compared. */
 export function canonicalHost(host: string, defaultPort = 443): string {
   const lower = host.toLowerCase();
   const short = lower.endsWith(`:${defaultPort}`) ? lower.slice(0, -`:${defaultPort}`.length) : lower;
   return dockerHubHosts.includes(short) ? dockerHub : short;
 }
 
-/** Why a registry may not be used, by what its URL alone says; undefined: it may, as far as that goes. */
+/** Why a registry may not be used, by its URL alone; undefined: it may, as far as that tells. */
 export function findUrlIssue(address: RegistryAddress, allowed: AllowedHosts): string | undefined {
   const named = allowed.names(withPort(address));
-  if (address.scheme === "http" && !named) return "must be https: an operator has not allowed this host without TLS";
+  if (address.scheme === "http" && !named) return "must use https: an operator has not allowed this host without TLS";
   if (isPrivateHost(address.host) && !named) return "names a private address that an operator has not allowed";
   return undefined;
 }
 
-/** Why an image may not be of this host, by its name alone. */
+/** Why an image may not be at this host, by its name alone; undefined: it may. */
 export function findHostIssue(host: string, allowed: AllowedHosts): string | undefined {
-  if (!isPossibleHost(host)) return "names a registry at a host or port that can't be";
+  if (!isPossibleHost(host)) return "names a registry at an address that can't be valid";
   return isPrivateHost(host) && !allowed.names(withPort({ host, scheme: undefined }))
     ? "names a registry at a private address that an operator has not allowed"
     : undefined;
 }
 
-/** Whether something could be at this host[:port]: the grammars take any port, and addresses that are none. */
+/** Whether something could be at this host[:port]: the patterns accept any port, and malformed addresses. */
 function isPossibleHost(host: string): boolean {
   return URL.canParse(`https://${host}`) && !/:0+$/.test(host);
 }

@@ -12,8 +12,8 @@ export interface Credential {
 }
 
 /**
- * `unauthorized`: the registry refuses the credential, or what it may do. `not_found`: it has no such image.
- * `refused_address`: it is where only registries named by the operator may be. `unreachable`: no usable answer.
+ * `unauthorized`: the registry refuses the credential, or access with it. `not_found`: it has no such image.
+ * `refused_address`: it is at an address where only registries named by the operator may be. `unreachable`: no usable answer.
  */
 export type RegistryProblem = "unauthorized" | "not_found" | "refused_address" | "unreachable";
 
@@ -33,8 +33,8 @@ export interface RegistryClient {
   checkCredential(address: RegistryAddress, credential: Credential, signal: AbortSignal): Promise<void>;
   /**
    * The digest of what the reference names now, if this credential may pull it. An engine doesn't pull an image whose config
-   * it has already, be it another tenant's, so a manifest alone proves nothing: the registry must give out the config itself,
-   * of every image of an index that an engine of this machine's architecture may choose. Throws a RegistryError.
+   * it already has, even if that is another tenant's, so a manifest alone proves nothing: the registry must give out the
+   * config itself, of every image of an index that an engine of this machine's architecture may choose. Throws a RegistryError.
    */
   resolveDigest(
     address: RegistryAddress,
@@ -44,7 +44,7 @@ export interface RegistryClient {
   ): Promise<string>;
 }
 
-/** All the requests of one question; below the deadline of the call that asks. */
+/** For all the requests of one call; below the deadline of the RPC that makes it. */
 const timeoutMs = 8_000;
 
 const manifestTypes = [
@@ -53,15 +53,15 @@ const manifestTypes = [
   "application/vnd.docker.distribution.manifest.list.v2+json",
   "application/vnd.docker.distribution.manifest.v2+json",
 ].join(", ");
-/** Images of an index for one architecture; official ones have up to four. */
-const mostCandidates = 16;
+/** Images of an index for one architecture; official indexes have up to four. */
+const maxCandidates = 16;
 
 export function createRegistryClient(request: GuardedRequest, allowed: AllowedHosts): RegistryClient {
-  /** Asks at https, then at http where that is allowed; only a server that can't be talked to is asked again. */
-  async function ask<T>(
+  /** Runs `work` over https, and over http where that is allowed and https did not connect. */
+  async function withScheme<T>(
     { host, scheme }: RegistryAddress,
     signal: AbortSignal,
-    question: (base: URL, signal: AbortSignal) => Promise<T>,
+    work: (base: URL, signal: AbortSignal) => Promise<T>,
   ): Promise<T> {
     const apiHost = host === dockerHub ? "registry-1.docker.io" : host;
     const schemes = scheme !== undefined ? [scheme] : allowed.names(host) ? ["https", "http"] : ["https"];
@@ -69,7 +69,7 @@ export function createRegistryClient(request: GuardedRequest, allowed: AllowedHo
     let failure: unknown;
     for (const each of schemes) {
       try {
-        return await question(new URL(`${each}://${apiHost}/v2/`), limited);
+        return await work(new URL(`${each}://${apiHost}/v2/`), limited);
       } catch (error) {
         if (error instanceof RegistryError) throw error;
         if (error instanceof AddressRefused) throw new RegistryError("refused_address", error.message, error);
@@ -79,7 +79,7 @@ export function createRegistryClient(request: GuardedRequest, allowed: AllowedHo
     throw new RegistryError("unreachable", `The registry ${host} could not be reached.`, failure);
   }
 
-  /** Sends requests, again with what the registry's challenge asks for, and the next ones with that at once. */
+  /** Sends requests: the first again with the authorization that the registry's challenge asks for, later ones with it at once. */
   function openSession(credential: Credential | undefined, signal: AbortSignal) {
     let authorization: string | undefined;
     return async (url: URL, headers: Readonly<Record<string, string>> = {}): Promise<GuardedResponse> => {
@@ -99,8 +99,8 @@ export function createRegistryClient(request: GuardedRequest, allowed: AllowedHo
   }
 
   /**
-   * Gets a token as https://distribution.github.io/distribution/spec/auth/token/ says. The realm may be another host than
-   * the registry's (Docker Hub's is); it is judged like any other, and so gets no credential without TLS unless named.
+   * Gets a token (https://distribution.github.io/distribution/spec/auth/token/). The realm may be another host than the
+   * registry's (Docker Hub's is); it is checked like any other, so without TLS it gets no credential unless it is named.
    */
   async function fetchToken(
     { realm, service, scope }: { realm: string; service: string | undefined; scope: string | undefined },
@@ -109,35 +109,38 @@ export function createRegistryClient(request: GuardedRequest, allowed: AllowedHo
     signal: AbortSignal,
   ): Promise<string> {
     if (!URL.canParse(realm))
-      throw new RegistryError("unreachable", `The token service of ${registry.host} has no address.`);
+      throw new RegistryError("unreachable", `${registry.host} names a token service without a valid URL.`);
     const url = new URL(realm);
     if (registry.protocol === "https:" && url.protocol !== "https:") {
-      throw new RegistryError("refused_address", `${registry.host} has its token service at an address without TLS.`);
+      throw new RegistryError("refused_address", `${registry.host} names a token service without TLS.`);
     }
     if (service !== undefined) url.searchParams.set("service", service);
     if (scope !== undefined) url.searchParams.set("scope", scope);
     if (credential !== undefined) url.searchParams.set("account", credential.username);
     const response = await request(url, { signal, authorization: credential && basic(credential) });
     if ([400, 401, 403, 404].includes(response.status)) {
-      throw new RegistryError("unauthorized", `The token service of ${registry.host} refuses the credential.`);
+      throw new RegistryError("unauthorized", `The token service of ${registry.host} refused the credential.`);
     }
     const token = response.status === 200 ? readToken(response.body) : undefined;
     if (token === undefined) {
-      throw new RegistryError("unreachable", `The token service of ${registry.host} answers ${response.status}.`);
+      throw new RegistryError(
+        "unreachable",
+        `The token service of ${registry.host} answered with status ${response.status} and no token.`,
+      );
     }
     return token;
   }
 
   return {
     checkCredential(address, credential, signal) {
-      return ask(address, signal, async (base, limited) => {
+      return withScheme(address, signal, async (base, limited) => {
         const response = await openSession(credential, limited)(base);
         if (response.status !== 200) throw problemOf(response, address.host);
       });
     },
 
     resolveDigest(address, { repository, tag = "latest", digest }, credential, signal) {
-      return ask(address, signal, async (base, limited) => {
+      return withScheme(address, signal, async (base, limited) => {
         const send = openSession(credential, limited);
 
         async function fetchBody(path: string, expected?: string): Promise<Buffer> {
@@ -147,11 +150,11 @@ export function createRegistryClient(request: GuardedRequest, allowed: AllowedHo
           if (expected === undefined || hasDigest(response.body, expected)) return response.body;
           throw new RegistryError(
             "not_found",
-            `The registry ${address.host} answers with something else than ${expected}.`,
+            `The registry ${address.host} answered with something other than ${expected}.`,
           );
         }
 
-        async function proveImage(manifest: Manifest): Promise<void> {
+        async function checkAccess(manifest: Manifest): Promise<void> {
           if (manifest.kind === "index") throw new ManifestRefused("is an index within an index");
           await fetchBody(`blobs/${manifest.config}`, manifest.config);
         }
@@ -160,20 +163,20 @@ export function createRegistryClient(request: GuardedRequest, allowed: AllowedHo
           const body = await fetchBody(`manifests/${digest ?? tag}`, digest);
           const manifest = readManifest(body);
           if (manifest.kind === "image") {
-            await proveImage(manifest);
+            await checkAccess(manifest);
           } else {
             const { candidates } = manifest;
             if (candidates.length === 0) throw new ManifestRefused("has no image for linux on this architecture");
-            if (candidates.length > mostCandidates)
-              throw new ManifestRefused("has too many images of this architecture");
+            if (candidates.length > maxCandidates)
+              throw new ManifestRefused("has too many images for this architecture");
             await Promise.all(
-              candidates.map(async (each) => proveImage(readManifest(await fetchBody(`manifests/${each}`, each)))),
+              candidates.map(async (each) => checkAccess(readManifest(await fetchBody(`manifests/${each}`, each)))),
             );
           }
           return digest ?? `sha256:${createHash("sha256").update(body).digest("hex")}`;
         } catch (error) {
           if (!(error instanceof ManifestRefused)) throw error;
-          throw new RegistryError("not_found", `The manifest at the registry ${address.host} ${error.message}.`, error);
+          throw new RegistryError("not_found", `The manifest at ${address.host} ${error.message}.`, error);
         }
       });
     },
@@ -182,9 +185,9 @@ export function createRegistryClient(request: GuardedRequest, allowed: AllowedHo
 
 function problemOf({ status }: GuardedResponse, host: string): RegistryError {
   if (status === 401 || status === 403)
-    return new RegistryError("unauthorized", `The registry ${host} refuses access.`);
-  if (status === 404) return new RegistryError("not_found", `The registry ${host} has nothing there.`);
-  return new RegistryError("unreachable", `The registry ${host} answers ${status}.`);
+    return new RegistryError("unauthorized", `The registry ${host} refused access.`);
+  if (status === 404) return new RegistryError("not_found", `The registry ${host} has no such image.`);
+  return new RegistryError("unreachable", `The registry ${host} answered with status ${status}.`);
 }
 
 function basic({ username, password }: Credential): string {

@@ -4,6 +4,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
 import type { ServiceContext } from "@sandgate/kit/process/service";
+import { requireRole } from "@sandgate/kit/rpc/access";
 import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
@@ -16,7 +17,7 @@ import {
 } from "@sandgate/proto/workspace/v1/workspace";
 import { deleteWorkspace } from "./domain/deletions.ts";
 import { checkAdd, checkMayAdd, checkRemoval, checkRoleChange, type MembershipState } from "./domain/members.ts";
-import { requireRole } from "./domain/roles.ts";
+
 import { memberAdded, memberRemoved, signalMembership, workspaceCreated } from "./events.ts";
 import { toMember, toWorkspace } from "./messages.ts";
 import type { MemberRecord, MemberView, WorkspaceRecord, WorkspaceStore, WorkspaceView } from "./store/store.ts";

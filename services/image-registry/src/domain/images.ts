@@ -1,4 +1,5 @@
 import { DomainError, type Violation } from "@sandgate/kit/base/domain-error";
+import { newId } from "@sandgate/kit/base/ids";
 import type { CreateImageRequest, UpdateImageRequest } from "@sandgate/proto/imageregistry/v1/image_registry";
 import type { AllowedHosts } from "@sandgate/registry-client/allowed-hosts";
 import { formatReference, isTag, parseReference, type Reference } from "@sandgate/registry-client/reference";
@@ -9,6 +10,12 @@ import type { ImageRecord } from "../store/store.ts";
 export type ImageFields = Omit<ImageRecord, "id" | "workspaceId" | "createdAt" | "updatedAt" | "version">;
 
 const defaultMemoryMb = 1024;
+
+/** @param workspaceId empty for a global default */
+export function newImage(fields: ImageFields, workspaceId: string): ImageRecord {
+  const now = new Date();
+  return { ...fields, id: newId(), workspaceId, createdAt: now, updatedAt: now, version: 1 };
+}
 
 /** The fields of a new image. Throws VALIDATION_ERROR with every offending field. */
 export function readNewImage(request: CreateImageRequest, allowed: AllowedHosts): ImageFields {
@@ -30,7 +37,7 @@ export function readNewImage(request: CreateImageRequest, allowed: AllowedHosts)
   };
 }
 
-/** The fields of an image after an update; what the request leaves out stays. Throws VALIDATION_ERROR as above. */
+/** The fields of an image after an update; what the request leaves out stays. Throws VALIDATION_ERROR with every offending field. */
 export function readChangedImage(image: ImageFields, request: UpdateImageRequest, allowed: AllowedHosts): ImageFields {
   const text = request.image ?? image.image;
   const { reference, violations } = checkReference(text, request.tag, allowed);
@@ -52,7 +59,7 @@ export function readChangedImage(image: ImageFields, request: UpdateImageRequest
   };
 }
 
-/** The parts of a stored image's reference, its tag filled in. */
+/** The parts of a stored image's reference, with its tag. */
 function referenceOf({ image, tag }: Pick<ImageRecord, "image" | "tag">): Reference {
   const reference = parseReference(image);
   if (reference === undefined) throw new Error(`the stored image "${image}" is not a reference`);
@@ -64,7 +71,7 @@ export function fullReferenceOf(image: Pick<ImageRecord, "image" | "tag">): stri
   return formatReference(referenceOf(image));
 }
 
-/** Throws VALIDATION_ERROR unless the image is of this registry. */
+/** Throws VALIDATION_ERROR unless the image is at this registry. */
 export function checkRegistryHost(
   image: Pick<ImageRecord, "image" | "tag">,
   registry: { readonly host: string },

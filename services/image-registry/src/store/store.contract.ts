@@ -176,34 +176,34 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
     });
 
     test("the default image is made once, and not again", async () => {
-      await store.seedDefaultImage(imageOf({ workspaceId: "" }), [event("created")]);
-      await store.seedDefaultImage(imageOf({ workspaceId: "", name: "another" }), [event("created")]);
+      await store.createDefaultImage(imageOf({ workspaceId: "" }), [event("created")]);
+      await store.createDefaultImage(imageOf({ workspaceId: "", name: "another" }), [event("created")]);
       const images = await store.listImages({ workspaceId: "w9", enabledOnly: true }, undefined, 10);
       expect(images.map(({ name }) => name)).toEqual(["tool"]);
       expect(await subjects()).toEqual(["created"]);
     });
 
-    test("a deleted workspace takes nothing new and is purged in slices", async () => {
+    test("a deleted workspace accepts nothing new and is purged in batches", async () => {
       for (const name of ["a", "b", "c"]) {
         await createImage({ name });
         await createRegistry({ name });
       }
       const other = await createImage({ workspaceId: "w2" });
       await store.beginPurge("w1", at(1));
-      expect(await store.createImage(imageOf(), undefined, [event("created")], undefined)).toBe("deleted");
-      expect(await store.createRegistry(registryOf(), undefined)).toBe("deleted");
+      expect(await store.createImage(imageOf(), undefined, [event("created")], undefined)).toBe("workspace_deleted");
+      expect(await store.createRegistry(registryOf(), undefined)).toBe("workspace_deleted");
       expect(await store.listOpenPurges()).toEqual(["w1"]);
       expect(await store.listWorkspaces({ limit: 10 })).toEqual(["w2"]);
 
-      expect(await store.purgeSlice("w1", 2)).toBe(false);
+      expect(await store.purgeBatch("w1", 2)).toBe(false);
       expect(await store.listRegistries("w1", undefined, 10)).toHaveLength(1);
-      expect(await store.purgeSlice("w1", 2)).toBe(false);
-      expect(await store.purgeSlice("w1", 2)).toBe(true);
+      expect(await store.purgeBatch("w1", 2)).toBe(false);
+      expect(await store.purgeBatch("w1", 2)).toBe(true);
       await store.completePurge("w1", at(2), [event("purged")]);
       await store.completePurge("w1", at(2), [event("purged again")]);
       expect(await store.listOpenPurges()).toEqual([]);
       expect(await store.findImage(other.id, "w2")).toBeDefined();
-      expect(await store.createImage(imageOf(), undefined, [], undefined)).toBe("deleted");
+      expect(await store.createImage(imageOf(), undefined, [], undefined)).toBe("workspace_deleted");
       expect(await subjects()).toEqual(["purged"]);
     });
 

@@ -67,7 +67,7 @@ function toRegistry({ _id, checks: _, ...registry }: RegistryDocument): Registry
   return { id: _id, ...registry, sealedPassword: new Uint8Array(registry.sealedPassword) };
 }
 
-/** Opens the service's database on a replica set, making and migrating it as needed. */
+/** Opens the service's database on a replica set, creating and migrating it as needed. */
 export async function openMongoStore(options: MongoStoreOptions): Promise<ImageRegistryStore> {
   const database = await openMongo({ ...options, migrations });
   const { write } = database;
@@ -154,7 +154,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
 
     createImage: (image, registry, events, record) =>
       write(async (tx) => {
-        if (image.workspaceId !== "" && !(await passGuard(tx, image.workspaceId))) return "deleted";
+        if (image.workspaceId !== "" && !(await passGuard(tx, image.workspaceId))) return "workspace_deleted";
         if (registry && !(await holdRegistry(tx, registry))) return "stale";
         await tx.keepIdempotencyRecord(record);
         await insertImage(tx, image);
@@ -162,7 +162,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
         return "done";
       }),
 
-    seedDefaultImage: (image, events) =>
+    createDefaultImage: (image, events) =>
       write(async (tx) => {
         const { session } = tx;
         if (await seeds.findOne({ _id: "default_image" }, { session })) return;
@@ -196,7 +196,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
     async createRegistry(registry, record) {
       try {
         return await write(async (tx) => {
-          if (!(await passGuard(tx, registry.workspaceId))) return "deleted";
+          if (!(await passGuard(tx, registry.workspaceId))) return "workspace_deleted";
           await tx.keepIdempotencyRecord(record);
           const { id, ...rest } = registry;
           await registries.insertOne({ _id: id, ...rest }, { session: tx.session });
@@ -230,7 +230,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
 
     ...createPurges(guards, write),
 
-    async purgeSlice(workspaceId, limit) {
+    async purgeBatch(workspaceId, limit) {
       const removed =
         (await deleteSlice(images, { workspaceId }, limit)) + (await deleteSlice(registries, { workspaceId }, limit));
       return removed === 0;

@@ -1,8 +1,9 @@
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
+import type { Stale } from "@sandgate/kit/storage/optimistic";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { passGuard, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
-import type { Deleted, ImageRecord, RegistryRecord, RegistryVersion, Stale } from "./store.ts";
+import type { ImageRecord, RegistryRecord, RegistryVersion } from "./store.ts";
 
 function isCurrent(tx: Transaction, { id, version }: RegistryVersion): boolean {
   return tx.db.get("SELECT 1 FROM registries WHERE id = ? AND version = ?", id, version) !== undefined;
@@ -39,8 +40,8 @@ export const transactions = {
     registry: RegistryVersion | undefined,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
-  ): "done" | Stale | Deleted {
-    if (image.workspaceId !== "" && !passGuard(tx, image.workspaceId)) return "deleted";
+  ): "done" | Stale | "workspace_deleted" {
+    if (image.workspaceId !== "" && !passGuard(tx, image.workspaceId)) return "workspace_deleted";
     if (registry && !isCurrent(tx, registry)) return "stale";
     tx.keepIdempotencyRecord(record);
     insertImage(tx, image);
@@ -48,7 +49,7 @@ export const transactions = {
     return "done";
   },
 
-  seedDefaultImage(tx: Transaction, image: ImageRecord, events: readonly StagedEvent[]): void {
+  createDefaultImage(tx: Transaction, image: ImageRecord, events: readonly StagedEvent[]): void {
     if (tx.db.run("INSERT OR IGNORE INTO seeds (name) VALUES ('default_image')") === 0) return;
     insertImage(tx, image);
     tx.publish(events);
@@ -84,8 +85,8 @@ export const transactions = {
     tx: Transaction,
     registry: RegistryRecord,
     record: IdempotencyRecord | undefined,
-  ): "done" | "name_taken" | Deleted {
-    if (!passGuard(tx, registry.workspaceId)) return "deleted";
+  ): "done" | "name_taken" | "workspace_deleted" {
+    if (!passGuard(tx, registry.workspaceId)) return "workspace_deleted";
     // Before the idempotency record, which would be kept with this answer.
     if (isNameTaken(tx, registry)) return "name_taken";
     tx.keepIdempotencyRecord(record);
@@ -122,7 +123,7 @@ export const transactions = {
       : "done";
   },
 
-  purgeSlice(tx: Transaction, workspaceId: string, limit: number): boolean {
+  purgeBatch(tx: Transaction, workspaceId: string, limit: number): boolean {
     let removed = 0;
     for (const table of ["images", "registries"]) {
       removed += tx.db.run(

@@ -1,9 +1,61 @@
 import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import { createPurges } from "@sandgate/kit/workspaces/sqlite-guards";
-import { migrations } from "./migrations.ts";
 import type { transactions } from "./store.sqlite.transactions.ts";
 import type { ImageRegistryStore, ImageView, RegistryRecord } from "./store.ts";
+
+/** Times are epoch milliseconds. */
+const migrations: readonly string[] = [
+  `
+  CREATE TABLE images (
+    id TEXT PRIMARY KEY,
+    -- Empty: a global default.
+    workspace_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    image TEXT NOT NULL,
+    description TEXT,
+    tag TEXT NOT NULL,
+    enabled INTEGER NOT NULL,
+    memory_mb INTEGER NOT NULL,
+    readiness_port INTEGER,
+    ttl_seconds INTEGER,
+    registry_id TEXT,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    version INTEGER NOT NULL
+  ) STRICT;
+  CREATE INDEX images_by_workspace ON images (workspace_id, created_at, id);
+  CREATE INDEX images_by_registry ON images (registry_id) WHERE registry_id IS NOT NULL;
+
+  CREATE TABLE registries (
+    id TEXT PRIMARY KEY,
+    workspace_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    url TEXT NOT NULL,
+    host TEXT NOT NULL,
+    username TEXT NOT NULL,
+    sealed_password BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    UNIQUE (workspace_id, name)
+  ) STRICT;
+  CREATE INDEX registries_by_workspace ON registries (workspace_id, created_at, id);
+
+  -- One row per workspace that has had something here; it stays when the workspace goes.
+  CREATE TABLE guards (
+    workspace_id TEXT PRIMARY KEY,
+    deleted_at INTEGER,
+    purged_at INTEGER,
+    version INTEGER NOT NULL DEFAULT 1
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX guards_open ON guards (deleted_at) WHERE deleted_at IS NOT NULL AND purged_at IS NULL;
+
+  -- What was made at the first start and is not made again.
+  CREATE TABLE seeds (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+  `,
+  "ALTER TABLE guards DROP COLUMN version;",
+];
 
 type ImageRow = {
   id: string;
@@ -73,7 +125,7 @@ function toRegistry(row: RegistryRow): RegistryRecord {
 const selectImages = `SELECT i.*, r.name AS registry_name FROM images i LEFT JOIN registries r ON r.id = i.registry_id`;
 const visible = `i.workspace_id IN (?, '')`;
 
-/** Opens the service's SQLite file, making and migrating it as needed. */
+/** Opens the service's SQLite file, creating and migrating it as needed. */
 export async function openSqliteStore(options: SqliteStoreOptions): Promise<ImageRegistryStore> {
   const database = await openSqlite<typeof transactions>({
     ...options,
@@ -85,13 +137,13 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Imag
   return {
     ...serviceStoreOf(database),
     createImage: write.createImage,
-    seedDefaultImage: write.seedDefaultImage,
+    createDefaultImage: write.createDefaultImage,
     updateImage: write.updateImage,
     deleteImage: write.deleteImage,
     createRegistry: write.createRegistry,
     updateRegistry: write.updateRegistry,
     deleteRegistry: write.deleteRegistry,
-    purgeSlice: write.purgeSlice,
+    purgeBatch: write.purgeBatch,
     ...createPurges(read, write),
 
     async findImage(imageId, workspaceId) {

@@ -2,6 +2,7 @@ import type { Cursor } from "@sandgate/kit/base/page";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { ServiceStore } from "@sandgate/kit/storage/open-store";
+import type { Stale } from "@sandgate/kit/storage/optimistic";
 import type { PurgeStore } from "@sandgate/kit/workspaces/workspace-purges";
 
 export interface ImageRecord {
@@ -49,16 +50,14 @@ export interface RegistryVersion {
   readonly version: number;
 }
 
-/** What is asked of a list of images: the workspace's own and the global defaults. */
+/** Which images to list: the workspace's own and the global defaults. */
 interface ImageFilter {
   readonly workspaceId: string;
   readonly enabledOnly: boolean;
 }
 
-/** Something else changed since what was read: read again and decide again. */
-export type Stale = "stale";
-/** The workspace has been deleted. */
-export type Deleted = "deleted";
+type Outcome = "done" | Stale;
+type WorkspaceDeleted = "workspace_deleted";
 
 /**
  * Images, registries and the purge of deleted workspaces. A change of a record names the version that it was decided on and
@@ -79,25 +78,25 @@ export interface ImageRegistryStore extends ServiceStore, PurgeStore {
     registry: RegistryVersion | undefined,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
-  ): Promise<"done" | Stale | Deleted>;
-  /** Makes a global default image unless it was made before, be it by another reference. */
-  seedDefaultImage(image: ImageRecord, events: readonly StagedEvent[]): Promise<void>;
-  /** @param image as it shall be, with the version it was decided on */
+  ): Promise<Outcome | WorkspaceDeleted>;
+  /** Creates the global default image of the first start; later calls change nothing, whatever the image. */
+  createDefaultImage(image: ImageRecord, events: readonly StagedEvent[]): Promise<void>;
+  /** @param image what it becomes, with the version that was read */
   updateImage(
     image: ImageRecord,
     registry: RegistryVersion | undefined,
     events: readonly StagedEvent[],
-  ): Promise<"done" | Stale>;
-  deleteImage(imageId: string, version: number, events: readonly StagedEvent[]): Promise<"done" | Stale>;
+  ): Promise<Outcome>;
+  deleteImage(imageId: string, version: number, events: readonly StagedEvent[]): Promise<Outcome>;
 
   createRegistry(
     registry: RegistryRecord,
     record: IdempotencyRecord | undefined,
-  ): Promise<"done" | "name_taken" | Deleted>;
-  /** @param registry as it shall be, with the version it was decided on; its host can't change while images use it */
-  updateRegistry(registry: RegistryRecord): Promise<"done" | Stale | "name_taken" | "in_use">;
-  deleteRegistry(registryId: string, version: number): Promise<"done" | Stale | "in_use">;
+  ): Promise<"done" | "name_taken" | WorkspaceDeleted>;
+  /** @param registry what it becomes, with the version that was read; its host can't change while images use it */
+  updateRegistry(registry: RegistryRecord): Promise<Outcome | "name_taken" | "in_use">;
+  deleteRegistry(registryId: string, version: number): Promise<Outcome | "in_use">;
 
   /** Removes up to `limit` of each of the workspace's images and registries; true when none is left. */
-  purgeSlice(workspaceId: string, limit: number): Promise<boolean>;
+  purgeBatch(workspaceId: string, limit: number): Promise<boolean>;
 }

@@ -13,7 +13,7 @@ export interface PullRequest {
   readonly workspaceId: string;
   /** host/repository:tag or host/repository@digest */
   readonly reference: string;
-  /** The workspace's own credential; undefined: pull as anybody may. */
+  /** The workspace's own credential; undefined: pull anonymously. */
   readonly registry: PullRegistry | undefined;
 }
 
@@ -31,9 +31,9 @@ export interface AuthorizedPull {
   readonly registryHost: string;
 }
 
-const rememberedMs = 60_000;
-/** Answers remembered at once; the oldest go first. */
-const mostRemembered = 10_000;
+const cachedMs = 60_000;
+/** Answers cached at once; the oldest go first. */
+const maxCached = 10_000;
 
 const reasons: Record<RegistryProblem, Reason> = {
   unauthorized: "IMAGE_PULL_UNAUTHORIZED",
@@ -43,27 +43,27 @@ const reasons: Record<RegistryProblem, Reason> = {
 };
 
 /**
- * Answers whether a workspace may pull a reference, by asking the registry with the workspace's own credential. A yes is
- * remembered for a minute for this workspace, reference and version of the credential, and for nobody else: another tenant
- * has to be let in by the registry itself.
+ * Finds out whether a workspace may pull a reference, by asking the registry with the workspace's own credential. A yes is
+ * cached for a minute for this workspace, reference and version of the credential, and for nobody else: every other tenant
+ * has to be admitted by the registry itself.
  *
  * @param now milliseconds on any clock that doesn't jump
  */
 export function createPullAuthorizer(client: RegistryClient, now: () => number = () => performance.now()) {
-  const remembered = new Map<string, { digest: string; until: number }>();
+  const cached = new Map<string, { digest: string; until: number }>();
 
   async function findDigest(request: PullRequest, reference: Reference, signal: AbortSignal): Promise<string> {
     const { registry } = request;
     const key = JSON.stringify([request.workspaceId, request.reference, registry?.id, registry?.version]);
-    const known = remembered.get(key);
-    if (known && known.until > now()) return known.digest;
+    const hit = cached.get(key);
+    if (hit && hit.until > now()) return hit.digest;
     const address = registry?.address ?? { host: canonicalHost(reference.host), scheme: undefined };
     const digest = await client.resolveDigest(address, reference, registry?.credential, signal);
-    remembered.delete(key);
-    remembered.set(key, { digest, until: now() + rememberedMs });
-    for (const oldest of remembered.keys()) {
-      if (remembered.size <= mostRemembered) break;
-      remembered.delete(oldest);
+    cached.delete(key);
+    cached.set(key, { digest, until: now() + cachedMs });
+    for (const oldest of cached.keys()) {
+      if (cached.size <= maxCached) break;
+      cached.delete(oldest);
     }
     return digest;
   }

@@ -1,6 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { requireRole } from "@sandgate/kit/rpc/access";
 import { Role } from "@sandgate/proto/common/v1/access";
-import { requireRole } from "./roles.ts";
 
 /** What the rules about a member are decided on. A change commits only if it still holds. */
 export interface MembershipState {

@@ -1,8 +1,8 @@
 import { readAllowedHosts } from "@sandgate/registry-client/allowed-hosts";
 import { expect, test } from "vitest";
-import { readSeed } from "./seed.ts";
+import { readDefaultImage } from "./default-image.ts";
 
-const read = (text: string) => readSeed(text, readAllowedHosts([]));
+const read = (text: string) => readDefaultImage(text, readAllowedHosts([]));
 
 test("a default image has a name, a reference and perhaps a port", () => {
   expect(read("Default=sandgate/default:1.0")).toMatchObject({

@@ -3,8 +3,8 @@ import { CreateImageRequestSchema } from "@sandgate/proto/imageregistry/v1/image
 import type { AllowedHosts } from "@sandgate/registry-client/allowed-hosts";
 import { type ImageFields, readNewImage } from "./images.ts";
 
-/** Reads SANDGATE_DEFAULT_IMAGE, `name=reference`, or `name=reference,port` for one that is probed over HTTP. Throws when it is neither. */
-export function readSeed(text: string, allowed: AllowedHosts): ImageFields {
+/** Reads SANDGATE_DEFAULT_IMAGE: `name=reference`, or `name=reference,port` for one that is probed over HTTP. Throws for any other. */
+export function readDefaultImage(text: string, allowed: AllowedHosts): ImageFields {
   const [, name, image, port] = /^([^=]{1,100})=([^,]+)(?:,(\d{1,5}))?$/.exec(text) ?? [];
   const readinessPort = port === undefined ? undefined : Number(port);
   const isPort = readinessPort === undefined || (readinessPort >= 1 && readinessPort <= 65_535);

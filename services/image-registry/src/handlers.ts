@@ -1,0 +1,304 @@
+import { create } from "@bufbuild/protobuf";
+import { createClient, type ServiceImpl } from "@connectrpc/connect";
+import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
+import { newId } from "@sandgate/kit/base/ids";
+import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
+import type { ServiceContext } from "@sandgate/kit/process/service";
+import { requireRole } from "@sandgate/kit/rpc/access";
+import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
+import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
+import { Role } from "@sandgate/proto/common/v1/access";
+import {
+  AuthorizePullResponseSchema,
+  CreateImageResponseSchema,
+  CreateRegistryResponseSchema,
+  ImageRegistryService,
+} from "@sandgate/proto/imageregistry/v1/image_registry";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
+import { parseRegistryUrl, type RegistryAddress } from "@sandgate/registry-client/registry-address";
+import { type Credential, createRegistryClient } from "@sandgate/registry-client/registry-client";
+import { openCredential, sealPassword } from "./domain/credentials.ts";
+import { checkRegistryHost, newImage, readChangedImage, readNewImage } from "./domain/images.ts";
+import { readRegistryUrl } from "./domain/registries.ts";
+import { imageChanged } from "./events.ts";
+import { toImage, toRegistry, toResolvedImage } from "./messages.ts";
+import type { ImageRegistrySettings } from "./settings.ts";
+import type { ImageRecord, ImageRegistryStore, ImageView, RegistryRecord, RegistryVersion } from "./store/store.ts";
+import { tryCredential } from "./upstream/credentials.ts";
+import { createPullAuthorizer, type PullRegistry } from "./upstream/pulls.ts";
+
+/** Answers the service's calls. */
+export function createHandlers({
+  store,
+  keyring,
+  transport,
+  settings: { allowedHosts },
+}: ServiceContext<ImageRegistrySettings, ImageRegistryStore>): ServiceImpl<typeof ImageRegistryService> {
+  const client = createRegistryClient(createGuardedRequest(allowedHosts), allowedHosts);
+  const authorizePull = createPullAuthorizer(client);
+  const workspaces = createClient(WorkspaceService, transport("workspace"));
+
+  /** Tries a credential for an admin, who may have lost that role in the seconds that this takes. */
+  async function tryCredentialFor(call: Call, address: RegistryAddress, credential: Credential): Promise<void> {
+    await tryCredential(client, address, credential, call.signal);
+    const asked = { workspaceIds: [workspaceOf(call)] };
+    const [workspace] = (await workspaces.batchGetWorkspaces(asked, onBehalfOf(call))).workspaces;
+    requireRole(workspace?.role ?? Role.UNSPECIFIED, Role.ADMIN);
+  }
+
+  /** An image that the call's workspace sees. */
+  async function findImage(call: Call, imageId: string): Promise<ImageView> {
+    const image = await store.findImage(imageId, workspaceOf(call));
+    if (image === undefined) throw new DomainError("IMAGE_NOT_FOUND", "There is no such image in this workspace.");
+    return image;
+  }
+
+  /** An image that the call's workspace may change. */
+  async function findOwnImage(call: Call, imageId: string): Promise<ImageView> {
+    const image = await findImage(call, imageId);
+    if (image.workspaceId === "") {
+      throw new DomainError("IMAGE_IMMUTABLE", "A global default image can't be changed.", {
+        hint: "Register an image of your own with POST /sandbox-images.",
+      });
+    }
+    return image;
+  }
+
+  async function findRegistry(call: Call, registryId: string): Promise<RegistryRecord> {
+    const registry = await store.findRegistry(registryId, workspaceOf(call));
+    if (registry === undefined) {
+      throw new DomainError("REGISTRY_NOT_FOUND", "There is no such registry credential in this workspace.");
+    }
+    return registry;
+  }
+
+  /** The registry credential that the image names, checked to be for the registry that the image is at. */
+  async function findRegistryOf(call: Call, image: ImageRecord): Promise<RegistryRecord | undefined> {
+    if (image.registryId === undefined) return undefined;
+    const registry = await findRegistry(call, image.registryId);
+    checkRegistryHost(image, registry);
+    return registry;
+  }
+
+  /** The credential to pull with; undefined for an image that anybody may pull. */
+  async function findPullRegistry(workspaceId: string, registryId: string): Promise<PullRegistry | undefined> {
+    if (registryId === "") return undefined;
+    const record = await store.findRegistry(registryId, workspaceId);
+    if (record === undefined) {
+      throw new DomainError("IMAGE_PULL_UNAUTHORIZED", "The image's registry credential has been deleted.");
+    }
+    // What an operator allows may have changed since: that is judged when the registry is connected to.
+    const address = { host: record.host, scheme: parseRegistryUrl(record.url)?.scheme };
+    return { ...versionOf(record), address, credential: openCredential(keyring, record) };
+  }
+
+  return {
+    async createImage(request, context) {
+      const call = callOf(context);
+      const workspaceId = workspaceOf(call);
+      return runIdempotent({
+        call,
+        method: ImageRegistryService.method.createImage,
+        request,
+        keyring,
+        store,
+        async work(recordFor) {
+          const fields = readNewImage(request, allowedHosts);
+          if (request.isDefault && !userOf(call).operator) {
+            throw new DomainError("FORBIDDEN", "Only an operator may create a global default image.", {
+              hint: "Leave is_default out to register the image for this workspace.",
+            });
+          }
+          const image = newImage(fields, request.isDefault ? "" : workspaceId);
+          return retryWhileStale(async () => {
+            const registry = await findRegistryOf(call, image);
+            const response = create(CreateImageResponseSchema, {
+              image: toImage({ ...image, registryName: registry?.name }),
+            });
+            const outcome = await store.createImage(
+              image,
+              registry && versionOf(registry),
+              [imageChanged("created", image, call)],
+              await recordFor(response),
+            );
+            if (outcome === "workspace_deleted") throw workspaceDeleted();
+            return outcome === "done" ? response : outcome;
+          });
+        },
+      });
+    },
+
+    async getImage({ imageId }, context) {
+      return { image: toImage(await findImage(callOf(context), imageId)) };
+    },
+
+    async listImages({ enabledOnly, page }, context) {
+      const filter = { workspaceId: workspaceOf(callOf(context)), enabledOnly };
+      if (page === undefined) {
+        const images = await store.listImages(filter, undefined, Number.MAX_SAFE_INTEGER);
+        return { images: images.map(toImage), total: images.length, nextCursor: "" };
+      }
+      const after = decodeCursor(page.cursor);
+      const limit = pageLimit(page.limit);
+      const { rows, nextCursor } = toPage(await store.listImages(filter, after, limit + 1), limit, cursorOf);
+      return { images: rows.map(toImage), total: await store.countImages(filter), nextCursor };
+    },
+
+    async updateImage(request, context) {
+      const call = callOf(context);
+      return retryWhileStale(async () => {
+        const { registryName: _name, ...before } = await findOwnImage(call, request.imageId);
+        const image: ImageRecord = {
+          ...before,
+          ...readChangedImage(before, request, allowedHosts),
+          updatedAt: new Date(),
+        };
+        const registry = await findRegistryOf(call, image);
+        const events = [imageChanged("updated", { ...image, version: image.version + 1 }, call)];
+        const outcome = await store.updateImage(image, registry && versionOf(registry), events);
+        return outcome === "done" ? { image: toImage({ ...image, registryName: registry?.name }) } : outcome;
+      });
+    },
+
+    async deleteImage({ imageId }, context) {
+      const call = callOf(context);
+      return retryWhileStale(async () => {
+        const image = await findOwnImage(call, imageId);
+        const events = [imageChanged("deleted", { ...image, version: image.version + 1 }, call)];
+        const outcome = await store.deleteImage(imageId, image.version, events);
+        return outcome === "done" ? {} : outcome;
+      });
+    },
+
+    async createRegistry(request, context) {
+      const call = callOf(context);
+      const workspaceId = workspaceOf(call);
+      return runIdempotent({
+        call,
+        method: ImageRegistryService.method.createRegistry,
+        request,
+        keyring,
+        store,
+        async work(recordFor) {
+          const { name, url, username, password } = request;
+          const address = readRegistryUrl(url, allowedHosts);
+          await tryCredentialFor(call, address, { username, password });
+          const id = newId();
+          const now = new Date();
+          const registry: RegistryRecord = {
+            id,
+            workspaceId,
+            name,
+            url,
+            host: address.host,
+            username,
+            sealedPassword: sealPassword(keyring, { id, workspaceId }, password),
+            createdAt: now,
+            updatedAt: now,
+            version: 1,
+          };
+          const response = create(CreateRegistryResponseSchema, { registry: toRegistry(registry) });
+          const outcome = await store.createRegistry(registry, await recordFor(response));
+          if (outcome === "workspace_deleted") throw workspaceDeleted();
+          if (outcome === "name_taken") throw nameTaken(name);
+          return response;
+        },
+      });
+    },
+
+    async getRegistry({ registryId }, context) {
+      return { registry: toRegistry(await findRegistry(callOf(context), registryId)) };
+    },
+
+    async listRegistries({ page }, context) {
+      const after = decodeCursor(page?.cursor ?? "");
+      const limit = pageLimit(page?.limit);
+      const read = await store.listRegistries(workspaceOf(callOf(context)), after, limit + 1);
+      const { rows, nextCursor } = toPage(read, limit, cursorOf);
+      return { registries: rows.map(toRegistry), nextCursor };
+    },
+
+    async updateRegistry(request, context) {
+      const call = callOf(context);
+      return retryWhileStale(async () => {
+        const before = await findRegistry(call, request.registryId);
+        const { name = before.name, url = before.url, username = before.username, password } = request;
+        const address = readRegistryUrl(url, allowedHosts);
+        if (password === undefined && (url !== before.url || username !== before.username)) {
+          throw invalid("password", "must be given again when url or username changes");
+        }
+        if (password !== undefined) await tryCredentialFor(call, address, { username, password });
+        const registry: RegistryRecord = {
+          ...before,
+          name,
+          url,
+          host: address.host,
+          username,
+          ...(password !== undefined && { sealedPassword: sealPassword(keyring, before, password) }),
+          updatedAt: new Date(),
+        };
+        const outcome = await store.updateRegistry(registry);
+        switch (outcome) {
+          case "done":
+            return { registry: toRegistry(registry) };
+          case "stale":
+            return outcome;
+          case "name_taken":
+            throw nameTaken(name);
+          case "in_use":
+            throw new DomainError("CONFLICT", `Images at ${before.host} use this registry credential.`, {
+              hint: "Give those images another credential first, or add a new one for the other host.",
+            });
+        }
+      });
+    },
+
+    async deleteRegistry({ registryId }, context) {
+      const call = callOf(context);
+      return retryWhileStale(async () => {
+        const { version } = await findRegistry(call, registryId);
+        const outcome = await store.deleteRegistry(registryId, version);
+        if (outcome === "in_use") {
+          throw new DomainError("CONFLICT", "An image uses this registry credential.", {
+            hint: "Delete the images that use it, or clear their registry_id, first.",
+          });
+        }
+        return outcome === "done" ? {} : outcome;
+      });
+    },
+
+    async resolveImage({ imageId }, context) {
+      const image = await findImage(callOf(context), imageId);
+      if (!image.enabled) {
+        throw new DomainError("IMAGE_DISABLED", "The image is disabled.", {
+          hint: "Enable it with PUT /sandbox-images/{id}, or use another image.",
+        });
+      }
+      return { image: toResolvedImage(image) };
+    },
+
+    async authorizePull({ workspaceId, registryId, reference }, context) {
+      const registry = await findPullRegistry(workspaceId, registryId);
+      const pull = await authorizePull({ workspaceId, reference, registry }, callOf(context).signal);
+      return create(AuthorizePullResponseSchema, { ...pull, ...registry?.credential });
+    },
+  };
+}
+
+function versionOf({ id, version }: RegistryRecord): RegistryVersion {
+  return { id, version };
+}
+
+function cursorOf({ createdAt, id }: { createdAt: Date; id: string }) {
+  return { createdAt: createdAt.getTime(), id };
+}
+
+function workspaceDeleted(): DomainError {
+  return new DomainError("WORKSPACE_FORBIDDEN", "The workspace has been deleted.");
+}
+
+function nameTaken(name: string): DomainError {
+  return new DomainError("CONFLICT", `The workspace already has a registry credential named "${name}".`);
+}

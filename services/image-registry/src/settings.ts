@@ -1,0 +1,45 @@
+import { messageOf } from "@sandgate/kit/base/domain-error";
+import { defineSettings, list, SettingsError, type SettingValues, text } from "@sandgate/kit/base/settings";
+import { type AllowedHosts, readAllowedHosts } from "@sandgate/registry-client/allowed-hosts";
+import { readDefaultImage } from "./domain/default-image.ts";
+import type { ImageFields } from "./domain/images.ts";
+
+export const imageRegistrySettings = defineSettings({
+  allowedHosts: list("SANDGATE_REGISTRY_ALLOW", {
+    default: [],
+    doc: "Registries that may be at private addresses or without TLS: a comma list of host[:port] or CIDR.",
+  }),
+  defaultImage: text("SANDGATE_DEFAULT_IMAGE", {
+    optional: true,
+    doc: "A global default image to make at the first start, as name=reference, or name=reference,port with its readiness port.",
+  }),
+});
+
+export interface ImageRegistrySettings {
+  readonly allowedHosts: AllowedHosts;
+  /** Created at the first start. */
+  readonly defaultImage: ImageFields | undefined;
+}
+
+/** Throws a SettingsError for hosts or a default image that can't be read. */
+export function parseImageRegistrySettings(
+  settings: SettingValues<typeof imageRegistrySettings>,
+): ImageRegistrySettings {
+  const { defaultImage } = settings;
+  const allowedHosts = parse(imageRegistrySettings.allowedHosts.name, () => readAllowedHosts(settings.allowedHosts));
+  return {
+    allowedHosts,
+    defaultImage:
+      defaultImage === undefined
+        ? undefined
+        : parse(imageRegistrySettings.defaultImage.name, () => readDefaultImage(defaultImage, allowedHosts)),
+  };
+}
+
+function parse<T>(name: string, read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    throw new SettingsError([`${name}: ${messageOf(error)}`]);
+  }
+}
