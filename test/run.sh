@@ -100,7 +100,7 @@ wait "$unit"
 unit_status=$?
 unit=
 cat "$results/unit.log"
-counts=$("$node" test/support/count-results.ts "$results/engine.json" "$results/unit.json") || counts="0 1 0"
+counts=$("$node" test/count-results.ts "$results/engine.json" "$results/unit.json") || counts="0 1 0"
 # shellcheck disable=SC2086 # three numbers
 set -- $counts
 # Vitest also fails for what belongs to no test, an unhandled rejection for one.

@@ -16,8 +16,8 @@ import type { TokenSigner } from "@sandgate/kit/rpc/internal-auth";
 import { openTokenSigner, openTokenVerifier } from "@sandgate/kit/rpc/internal-keys";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { createGrpcJsTransport } from "@sandgate/test-support/grpc-js-transport";
 import { workspaceService } from "@sandgate/workspace";
-import { createGrpcJsTransport } from "./grpc-js-transport.ts";
 import type { Addresses, Way } from "./transports.ts";
 
 const readMaxBytes = 32 * 1024 * 1024;

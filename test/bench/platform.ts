@@ -1,4 +1,4 @@
-import { startPlatform, type TestPlatform } from "../support/platform.ts";
+import { startPlatform, type TestPlatform } from "../platform/local.ts";
 
 /** The platform with the settings of `npm start`, but without limits of requests. */
 export function startBenchPlatform(): Promise<TestPlatform> {

@@ -1,8 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { openTestEngine } from "@sandgate/test-support/images";
 import type Docker from "dockerode";
 import type { ContainerCreateOptions } from "dockerode";
-import { openTestEngine } from "../support/images.ts";
-import { type Operator, openOperator } from "../support/operator.ts";
+import { type Operator, openOperator } from "../platform/operator.ts";
 import { type Figure, median } from "./figure.ts";
 import { startBenchPlatform } from "./platform.ts";
 

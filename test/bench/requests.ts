@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
-import { openOperator } from "../support/operator.ts";
+import { openOperator } from "../platform/operator.ts";
 import { type Figure, median } from "./figure.ts";
 import { connections, load } from "./load.ts";
 import { startBenchPlatform } from "./platform.ts";

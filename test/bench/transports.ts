@@ -6,7 +6,7 @@ import { join } from "node:path";
 import type { ServiceName } from "@sandgate/kit/base/service-names";
 import { makeKeys } from "@sandgate/kit/rpc/internal-keys";
 import { createClient, expectStatus } from "../conformance/client.ts";
-import { withoutSettings } from "../support/platform.ts";
+import { withoutSettings } from "../platform/local.ts";
 import { type Figure, median } from "./figure.ts";
 import { connections, load } from "./load.ts";
 import { processorMs } from "./process-figures.ts";

@@ -1,8 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { buildImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
+import { requireServer } from "@sandgate/test-support/require";
+import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
-import { requireServer } from "../support/require.ts";
-import { until } from "../support/until.ts";
 import { expectError, expectInvalid, expectStatus, isoMicroseconds, uniqueName } from "./client.ts";
 import { openTarget, type Target, type Tenant } from "./target.ts";
 

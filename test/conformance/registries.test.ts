@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
+import { buildImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
+import { findFreePort } from "@sandgate/test-support/process";
+import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
-import { findFreePort } from "../support/process.ts";
-import { probeRegistry, startRegistry, type TestRegistry } from "../support/registry.ts";
-import { requireServer } from "../support/require.ts";
 import { expectError, expectInvalid, expectStatus, isoMilliseconds, uniqueName, uuid } from "./client.ts";
 import { hasSettings, openTarget, type Target, type Tenant } from "./target.ts";
 

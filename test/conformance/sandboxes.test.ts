@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
+import { buildImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
-import { requireServer } from "../support/require.ts";
 import { expectError, expectInvalid, expectStatus, isoMilliseconds, uniqueName, uuid } from "./client.ts";
 import { openTarget, type Target, type Tenant } from "./target.ts";
 

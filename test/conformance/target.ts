@@ -1,8 +1,8 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { type DistributedPlatform, single, startDistributed } from "../support/distributed/platform.ts";
-import { startPlatform } from "../support/platform.ts";
+import { type DistributedPlatform, single, startDistributed } from "../platform/distributed/platform.ts";
+import { startPlatform } from "../platform/local.ts";
 import { type Client, createClient, expectStatus, uniqueName } from "./client.ts";
 
 /** A signed-in user with a workspace of its own. */

@@ -1,14 +1,15 @@
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openNatsBus } from "@sandgate/kit/events/bus.nats";
+import { eventStream, parkedStream } from "@sandgate/kit/events/bus.nats-streams";
+import { probeNats, useNats } from "@sandgate/test-support/nats";
+import { requireServer } from "@sandgate/test-support/require";
 import { describe } from "vitest";
-import { probeNats, useNats } from "../support/nats.ts";
-import { requireServer } from "../support/require.ts";
 import { describeEventBus, policyUnderTest } from "./event-bus.ts";
 
 describe.runIf(await requireServer("nats", probeNats))("NATS", () => {
   describeEventBus("nats", async () => {
-    const server = await useNats();
+    const server = await useNats({ streams: [eventStream, parkedStream] });
     return {
       open: () =>
         openNatsBus({

@@ -3,9 +3,9 @@ import { newId } from "@sandgate/kit/base/ids";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
+import { until } from "@sandgate/test-support/until";
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { until } from "../support/until.ts";
 
 /** A bus of its own for one test, as an adapter makes it. */
 export interface BusUnderTest {

@@ -1,8 +1,8 @@
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createCollections, type MongoDatabase, openMongo } from "@sandgate/kit/storage/mongo";
+import { probeMongo, startReplicaSet, type TestReplicaSet } from "@sandgate/test-support/mongo";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { probeMongo, startReplicaSet, type TestReplicaSet } from "../support/mongo.ts";
-import { requireServer } from "../support/require.ts";
 
 const writers = 8;
 const writesBetween = 100;

@@ -9,9 +9,7 @@ import { promisify } from "node:util";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { hasMemoryEvent } from "@sandgate/sandbox/docker-memory";
 import { createDockerRuntime } from "@sandgate/sandbox/runtime.docker";
-import type { Container } from "dockerode";
-import { afterAll, describe, expect, it, vi } from "vitest";
-import { openFaultProxy } from "../support/fault-proxy.ts";
+import { openFaultProxy } from "@sandgate/test-support/fault-proxy";
 import {
   buildImage,
   engineSocket,
@@ -20,10 +18,12 @@ import {
   sandboxLabels,
   type TestImage,
   engineAddress as url,
-} from "../support/images.ts";
-import { startProcess } from "../support/process.ts";
-import { probeRegistry, startRegistry } from "../support/registry.ts";
-import { requireServer } from "../support/require.ts";
+} from "@sandgate/test-support/images";
+import { startProcess } from "@sandgate/test-support/process";
+import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
+import { requireServer } from "@sandgate/test-support/require";
+import type { Container } from "dockerode";
+import { afterAll, describe, expect, it, vi } from "vitest";
 import { describeRuntime, type RuntimeHarness } from "./runtime.ts";
 
 const execute = promisify(execFile);

@@ -4,8 +4,8 @@ import { createServer } from "node:http";
 import { type AddressInfo, createServer as createTcpServer, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Observation, PullRequest, Runtime, RuntimeSpec } from "@sandgate/sandbox/runtime";
+import type { Credential } from "@sandgate/test-support/registry";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import type { Credential } from "../support/registry.ts";
 
 /** What the suite needs of an engine besides the port. Images are of busybox, with all its programs. */
 export interface RuntimeHarness {

@@ -3,12 +3,12 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
+import { findFreePort } from "@sandgate/test-support/process";
+import { requireServer } from "@sandgate/test-support/require";
+import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createClient, expectStatus } from "../conformance/client.ts";
-import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
-import { findFreePort } from "../support/process.ts";
-import { requireServer } from "../support/require.ts";
-import { until } from "../support/until.ts";
 import { readText, root } from "./deployment.ts";
 
 const execute = promisify(execFile);

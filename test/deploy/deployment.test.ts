@@ -3,12 +3,12 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } 
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
-import { serviceNames } from "@sandgate/kit/base/service-names";
+import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
 import { eventStream, parkedStream } from "@sandgate/kit/events/bus.nats-streams";
 import { readParts, serviceProcessSettings } from "@sandgate/kit/process/process-settings";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseAllDocuments } from "yaml";
-import { requireServer } from "../support/require.ts";
 import {
   type Deployed,
   knownVariables,
@@ -169,13 +169,19 @@ describe("network", () => {
   });
 });
 
-/** The services whose transport a process asks for in its source, but for itself. */
+/**
+ * The services whose transport a process asks for in its source, but for itself. The kit asks workspace for those that purge
+ * what they keep for a workspace.
+ */
 function calledBy(name: ProcessName) {
   const sources = listFiles(name === "facade" ? "facade/src" : `services/${name}/src`).filter(
     (file) => !/\.test\.ts$|test-/.test(file),
   );
   const text = sources.map(readText).join("\n");
-  return serviceNames.filter((service) => service !== name && text.includes(`transport("${service}")`));
+  const purges = /^\s+purge: \{/m.test(text);
+  const calls = (service: ServiceName) =>
+    text.includes(`transport("${service}")`) || (purges && service === "workspace");
+  return serviceNames.filter((service) => service !== name && calls(service));
 }
 
 describe("files", () => {

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe } from "vitest";
 import { suiteSettings, testDistributed } from "../conformance/target.ts";
-import { type DistributedPlatform, requireDistributed, startDistributed } from "../support/distributed/platform.ts";
+import { type DistributedPlatform, requireDistributed, startDistributed } from "../platform/distributed/platform.ts";
 
 // A dozen processes start before the first test, half a dozen in those with settings of their own.
 

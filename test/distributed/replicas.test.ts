@@ -10,6 +10,8 @@ import { asService } from "@sandgate/kit/rpc/context";
 import { createInternalKeys } from "@sandgate/kit/rpc/internal-auth";
 import { openTokenSigner } from "@sandgate/kit/rpc/internal-keys";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
+import { buildImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import {
   type Answer,
@@ -19,11 +21,9 @@ import {
   expectStatus,
   uniqueName,
 } from "../conformance/client.ts";
-import { type DistributedPlatform, requireDistributed, startDistributed } from "../support/distributed/platform.ts";
-import type { Replica } from "../support/distributed/replica.ts";
-import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
-import { type Operator, openOperator } from "../support/operator.ts";
-import { requireServer } from "../support/require.ts";
+import { type DistributedPlatform, requireDistributed, startDistributed } from "../platform/distributed/platform.ts";
+import type { Replica } from "../platform/distributed/replica.ts";
+import { type Operator, openOperator } from "../platform/operator.ts";
 
 const isAvailable = (await requireDistributed()) && (await requireServer("docker", probeEngine));
 

@@ -1,14 +1,14 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { buildLoggingImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { type Client, createClient } from "../conformance/client.ts";
 import { findProblems } from "../fault/checker.ts";
 import { createCallers } from "../fault/journal.ts";
-import { type DistributedPlatform, requireDistributed, startDistributed } from "../support/distributed/platform.ts";
-import { parts } from "../support/distributed/replica.ts";
-import { type EarlierCode, probeEarlier, thisCode, unpackEarlier } from "../support/earlier.ts";
-import { buildLoggingImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
-import { type Operator, openOperator } from "../support/operator.ts";
-import { requireServer } from "../support/require.ts";
+import { type DistributedPlatform, requireDistributed, startDistributed } from "../platform/distributed/platform.ts";
+import { parts } from "../platform/distributed/replica.ts";
+import { type EarlierCode, probeEarlier, thisCode, unpackEarlier } from "../platform/earlier.ts";
+import { type Operator, openOperator } from "../platform/operator.ts";
 
 vi.setConfig({ testTimeout: 900_000 });
 

@@ -1,11 +1,11 @@
 import { randomInt } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
+import { buildImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Answer, expectStatus, uniqueName } from "../conformance/client.ts";
-import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
-import { listContainers, type Operator, openOperator } from "../support/operator.ts";
-import { startPlatform, type TestPlatform } from "../support/platform.ts";
-import { requireServer } from "../support/require.ts";
+import { startPlatform, type TestPlatform } from "../platform/local.ts";
+import { listContainers, type Operator, openOperator } from "../platform/operator.ts";
 
 describe.runIf(await requireServer("docker", probeEngine))("a crash of the platform", { timeout: 300_000 }, () => {
   const engine = openTestEngine();

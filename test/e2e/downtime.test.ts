@@ -1,9 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { buildImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
-import { listContainers, type Operator, openOperator } from "../support/operator.ts";
-import { startPlatform, type TestPlatform } from "../support/platform.ts";
-import { requireServer } from "../support/require.ts";
+import { startPlatform, type TestPlatform } from "../platform/local.ts";
+import { listContainers, type Operator, openOperator } from "../platform/operator.ts";
 
 /** Writes bursts of numbered lines on both streams until it is told to stop, then how many there were. */
 const writer = `

@@ -4,12 +4,12 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { networkInterfaces } from "node:os";
 import { promisify } from "node:util";
+import { buildImage, openTestEngine, probeEngine } from "@sandgate/test-support/images";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectStatus } from "../conformance/client.ts";
-import { buildImage, openTestEngine, probeEngine } from "../support/images.ts";
-import { type Operator, openOperator } from "../support/operator.ts";
-import { startPlatform, type TestPlatform } from "../support/platform.ts";
-import { requireServer } from "../support/require.ts";
+import { startPlatform, type TestPlatform } from "../platform/local.ts";
+import { type Operator, openOperator } from "../platform/operator.ts";
 
 const execute = promisify(execFile);
 /** Stands in for a cloud's metadata service, which is at another link-local address. */

@@ -2,10 +2,10 @@ import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { dirname } from "node:path";
 import { promisify } from "node:util";
+import { probeEngine } from "@sandgate/test-support/images";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { probeEngine } from "../support/images.ts";
-import { startPlatform, type TestPlatform } from "../support/platform.ts";
-import { requireServer } from "../support/require.ts";
+import { startPlatform, type TestPlatform } from "../platform/local.ts";
 
 const run = promisify(execFile);
 

@@ -1,10 +1,10 @@
 import { once } from "node:events";
 import { Agent, type IncomingMessage, request } from "node:http";
+import { openTestEngine, probeEngine } from "@sandgate/test-support/images";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Client, createClient, expectStatus } from "../conformance/client.ts";
-import { openTestEngine, probeEngine } from "../support/images.ts";
-import { startPlatform, type TestPlatform } from "../support/platform.ts";
-import { requireServer } from "../support/require.ts";
+import { startPlatform, type TestPlatform } from "../platform/local.ts";
 
 describe.runIf(await requireServer("docker", probeEngine))(
   "stopping and starting the platform",

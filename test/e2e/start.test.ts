@@ -5,12 +5,12 @@ import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { probeEngine } from "@sandgate/test-support/images";
+import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { createClient, expectStatus } from "../conformance/client.ts";
-import { probeEngine } from "../support/images.ts";
-import { startPlatform } from "../support/platform.ts";
-import { findFreePort, type RunningProcess, startProcess } from "../support/process.ts";
-import { requireServer } from "../support/require.ts";
+import { startPlatform } from "../platform/local.ts";
 
 const root = join(import.meta.dirname, "../..");
 let folder: string;

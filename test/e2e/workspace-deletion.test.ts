@@ -1,12 +1,12 @@
 import { randomInt } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
+import { buildImage, openTestEngine, probeEngine } from "@sandgate/test-support/images";
+import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectError, expectStatus, uniqueName } from "../conformance/client.ts";
-import { buildImage, openTestEngine, probeEngine } from "../support/images.ts";
-import { listContainers, type Operator, openOperator, readRows } from "../support/operator.ts";
-import { startPlatform, type TestPlatform } from "../support/platform.ts";
-import { probeRegistry, startRegistry, type TestRegistry } from "../support/registry.ts";
-import { requireServer } from "../support/require.ts";
+import { startPlatform, type TestPlatform } from "../platform/local.ts";
+import { listContainers, type Operator, openOperator, readRows } from "../platform/operator.ts";
 
 const isAvailable = await requireServer("docker", async () => {
   await probeEngine();

@@ -5,8 +5,8 @@ import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names
 import { eventStream, parkedStream } from "@sandgate/kit/events/bus.nats-streams";
 import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
 import { expectStatus } from "../conformance/client.ts";
-import type { DistributedPlatform } from "../support/distributed/platform.ts";
-import type { Operator } from "../support/operator.ts";
+import type { DistributedPlatform } from "../platform/distributed/platform.ts";
+import type { Operator } from "../platform/operator.ts";
 import type { Journal, Kind, Thing } from "./journal.ts";
 
 interface Found {

@@ -1,12 +1,12 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { serviceNames } from "@sandgate/kit/base/service-names";
+import { buildLoggingImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createClient } from "../conformance/client.ts";
-import { type DistributedPlatform, requireDistributed, startDistributed } from "../support/distributed/platform.ts";
-import type { Part } from "../support/distributed/replica.ts";
-import { buildLoggingImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
-import { type Operator, openOperator } from "../support/operator.ts";
-import { requireServer } from "../support/require.ts";
+import { type DistributedPlatform, requireDistributed, startDistributed } from "../platform/distributed/platform.ts";
+import type { Part } from "../platform/distributed/replica.ts";
+import { type Operator, openOperator } from "../platform/operator.ts";
 import { findForgottenAnswers, findProblems } from "./checker.ts";
 import { createCallers } from "./journal.ts";
 

@@ -1,13 +1,13 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { type FaultProxy, openFaultProxy } from "@sandgate/test-support/fault-proxy";
+import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectStatus } from "../conformance/client.ts";
-import { type FaultProxy, openFaultProxy } from "../support/fault-proxy.ts";
-import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
-import { listContainers, type Operator, openOperator } from "../support/operator.ts";
-import { startPlatform, type TestPlatform } from "../support/platform.ts";
-import { requireServer } from "../support/require.ts";
+import { startPlatform, type TestPlatform } from "../platform/local.ts";
+import { listContainers, type Operator, openOperator } from "../platform/operator.ts";
 
 const writer = `
 trap 'exit 0' TERM

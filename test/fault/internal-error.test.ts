@@ -6,8 +6,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Answer, expectStatus, uniqueName } from "../conformance/client.ts";
-import { type Operator, openOperator } from "../support/operator.ts";
-import { startPlatform, type TestPlatform } from "../support/platform.ts";
+import { startPlatform, type TestPlatform } from "../platform/local.ts";
+import { type Operator, openOperator } from "../platform/operator.ts";
 import { expectFault, linesOf } from "./faults.ts";
 
 const execute = promisify(execFile);

@@ -2,7 +2,7 @@ import { randomInt } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Answer, Client, RequestOptions } from "../conformance/client.ts";
 import { uniqueName } from "../conformance/client.ts";
-import type { Operator } from "../support/operator.ts";
+import type { Operator } from "../platform/operator.ts";
 
 export type Kind = "workspace" | "image" | "token" | "sandbox";
 

@@ -1,19 +1,19 @@
 import { setTimeout as delay } from "node:timers/promises";
+import type { FaultMode, FaultProxy } from "@sandgate/test-support/fault-proxy";
+import { buildImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
+import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { type Answer, expectStatus, uniqueName } from "../conformance/client.ts";
-import type { Dependency } from "../support/distributed/fault-proxies.ts";
+import type { Dependency } from "../platform/distributed/fault-proxies.ts";
 import {
   type DistributedPlatform,
   requireDistributed,
   single,
   startDistributed,
-} from "../support/distributed/platform.ts";
-import { type Part, parts } from "../support/distributed/replica.ts";
-import type { FaultMode, FaultProxy } from "../support/fault-proxy.ts";
-import { buildImage, openTestEngine, probeEngine, type TestImage } from "../support/images.ts";
-import { type Operator, openOperator } from "../support/operator.ts";
-import { probeRegistry, startRegistry, type TestRegistry } from "../support/registry.ts";
-import { requireServer } from "../support/require.ts";
+} from "../platform/distributed/platform.ts";
+import { type Part, parts } from "../platform/distributed/replica.ts";
+import { type Operator, openOperator } from "../platform/operator.ts";
 import { expectFault } from "./faults.ts";
 
 const isAvailable =

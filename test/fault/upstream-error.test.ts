@@ -15,12 +15,12 @@ import type { ServiceDefinition } from "@sandgate/kit/process/service";
 import { createRemoteTransport } from "@sandgate/kit/rpc/clients";
 import { createInternalKeys, createTokenVerifier } from "@sandgate/kit/rpc/internal-auth";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
+import { findFreePort } from "@sandgate/test-support/process";
 import { workspaceService } from "@sandgate/workspace";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Client, createClient, expectStatus } from "../conformance/client.ts";
-import { type Operator, openOperator } from "../support/operator.ts";
-import { startPlatform, type TestPlatform } from "../support/platform.ts";
-import { findFreePort } from "../support/process.ts";
+import { startPlatform, type TestPlatform } from "../platform/local.ts";
+import { type Operator, openOperator } from "../platform/operator.ts";
 import { expectFault, linesOf } from "./faults.ts";
 
 /** A server that takes connections and never says a word. */

@@ -7,10 +7,10 @@ import { createMetrics, type Metrics } from "@sandgate/kit/base/metrics";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { NatsDeliveryPolicy } from "@sandgate/kit/events/bus.nats-consumption";
 import { startRelay } from "@sandgate/kit/events/relay";
+import { deleteStream, findNatsServer, startNats, type TestNats } from "@sandgate/test-support/nats";
+import { requireServer } from "@sandgate/test-support/require";
+import { until } from "@sandgate/test-support/until";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { deleteStream, findNatsServer, startNats, type TestNats } from "../support/nats.ts";
-import { requireServer } from "../support/require.ts";
-import { until } from "../support/until.ts";
 import { eventOf, logger, type Notes, openBus, openNotes, policy } from "./notes.ts";
 
 vi.setConfig({ testTimeout: 300_000 });

@@ -1,10 +1,10 @@
 import { type JetStreamManager, jetstreamManager } from "@nats-io/jetstream";
 import { connect } from "@nats-io/transport-node";
 import type { EventBus } from "@sandgate/kit/events/bus";
+import { findNatsServer, startNatsCluster, type TestNats } from "@sandgate/test-support/nats";
+import { requireServer } from "@sandgate/test-support/require";
+import { until } from "@sandgate/test-support/until";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { findNatsServer, startNatsCluster, type TestNats } from "../support/nats.ts";
-import { requireServer } from "../support/require.ts";
-import { until } from "../support/until.ts";
 import { eventOf, openBus } from "./notes.ts";
 
 describe.runIf(await requireServer("nats", findNatsServer))("a cluster of three", { timeout: 300_000 }, () => {

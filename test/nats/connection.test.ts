@@ -5,10 +5,10 @@ import { nkeys } from "@nats-io/transport-node";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { connectNats, type NatsCredentials, type NatsLink } from "@sandgate/kit/events/bus.nats-connection";
+import { findNatsServer, startNats, type TestNats } from "@sandgate/test-support/nats";
+import { requireServer } from "@sandgate/test-support/require";
+import { until } from "@sandgate/test-support/until";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { findNatsServer, startNats, type TestNats } from "../support/nats.ts";
-import { requireServer } from "../support/require.ts";
-import { until } from "../support/until.ts";
 
 describe.runIf(await requireServer("nats", findNatsServer))("a connection to NATS", () => {
   const user = nkeys.createUser();

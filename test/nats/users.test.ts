@@ -4,10 +4,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type JetStreamManager, jetstreamManager } from "@nats-io/jetstream";
 import { connect, type NatsConnection } from "@nats-io/transport-node";
 import { serviceNames } from "@sandgate/kit/base/service-names";
+import { findNatsServer, startNats, type TestNats } from "@sandgate/test-support/nats";
+import { requireServer } from "@sandgate/test-support/require";
+import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { findNatsServer, startNats, type TestNats } from "../support/nats.ts";
-import { requireServer } from "../support/require.ts";
-import { until } from "../support/until.ts";
 import { eventOf, openBus } from "./notes.ts";
 
 /** What the services consume; a consumer that is added there has to be let in by the accounts. */

@@ -6,8 +6,6 @@ import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { type JetStreamManager, jetstreamManager } from "@nats-io/jetstream";
 import { connect } from "@nats-io/transport-node";
-import { parseNatsUrl } from "@sandgate/kit/events/bus.nats-connection";
-import { eventStream, parkedStream } from "@sandgate/kit/events/bus.nats-streams";
 import { findFreePort, type RunningProcess, startProcess } from "./process.ts";
 
 const execute = promisify(execFile);
@@ -98,12 +96,12 @@ export async function probeNats(): Promise<void> {
 }
 
 /**
- * A server to use, not to kill: the one at `SANDGATE_TEST_NATS_URL`, whose streams of the platform are deleted before and
+ * A server to use, not to kill: the one at `SANDGATE_TEST_NATS_URL`, whose streams of these names are deleted before and
  * after, or one of its own.
  */
-export async function useNats(): Promise<Pick<TestNats, "url" | "wipe" | "stop">> {
+export async function useNats(o: { streams: readonly string[] }): Promise<Pick<TestNats, "url" | "wipe" | "stop">> {
   if (givenUrl !== undefined) {
-    const wipe = () => operateOn(givenUrl, deleteStreams);
+    const wipe = () => operateOn(givenUrl, (jsm) => deleteStreams(jsm, o.streams));
     await wipe();
     return { url: givenUrl, wipe, stop: wipe };
   }
@@ -120,8 +118,9 @@ export async function useNats(): Promise<Pick<TestNats, "url" | "wipe" | "stop">
 }
 
 async function operateOn(url: string, work: (jsm: JetStreamManager) => Promise<unknown>): Promise<void> {
-  const { servers, user, password } = parseNatsUrl(url);
-  const connection = await connect({ servers, ...(user && { user }), ...(password && { pass: password }) });
+  const { host, username, password } = new URL(url);
+  const user = username && { user: decodeURIComponent(username), pass: decodeURIComponent(password) };
+  const connection = await connect({ servers: host, ...user });
   try {
     await work(await jetstreamManager(connection));
   } finally {
@@ -129,10 +128,8 @@ async function operateOn(url: string, work: (jsm: JetStreamManager) => Promise<u
   }
 }
 
-async function deleteStreams(jsm: JetStreamManager): Promise<void> {
-  for await (const name of jsm.streams.names()) {
-    if ([eventStream, parkedStream].includes(name)) await deleteStream(jsm, name);
-  }
+async function deleteStreams(jsm: JetStreamManager, streams: readonly string[]): Promise<void> {
+  for await (const name of jsm.streams.names()) if (streams.includes(name)) await deleteStream(jsm, name);
 }
 
 /** Emptied first, since nats-server 2.15 may give a stream that is made again at once the messages of the deleted one. */

@@ -1,5 +1,3 @@
-import { messageOf } from "@sandgate/kit/base/domain-error";
-
 const required = new Set((process.env.SANDGATE_REQUIRE ?? "").split(",").map((name) => name.trim()));
 
 /**
@@ -12,7 +10,7 @@ export async function requireServer(name: string, probe: () => Promise<unknown>)
     await probe();
     return true;
   } catch (cause) {
-    const reason = messageOf(cause);
+    const reason = cause instanceof Error ? cause.message : String(cause);
     if (required.has(name)) throw new Error(`SANDGATE_REQUIRE names ${name}, which is missing: ${reason}`, { cause });
     process.stderr.write(`SKIPPED for want of ${name}: ${reason}\n`);
     return false;

@@ -4,8 +4,8 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test/support/process";
-import { until } from "@sandgate/test/support/until";
+import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
+import { until } from "@sandgate/test-support/until";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 
 const root = join(import.meta.dirname, "../../..");

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
-import { until } from "@sandgate/test/support/until";
+import { until } from "@sandgate/test-support/until";
 import Fastify from "fastify";
 import { afterEach, expect, it } from "vitest";
 import { apiToken, openTestPlatform, sandboxMessage, workspaceId } from "../test-platform.ts";

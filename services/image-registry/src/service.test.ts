@@ -14,10 +14,10 @@ import { Role } from "@sandgate/proto/common/v1/access";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
-import { findFreePort } from "@sandgate/test/support/process";
-import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test/support/registry";
-import { requireServer } from "@sandgate/test/support/require";
-import { until } from "@sandgate/test/support/until";
+import { findFreePort } from "@sandgate/test-support/process";
+import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
+import { requireServer } from "@sandgate/test-support/require";
+import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { imageRegistryService } from "./service.ts";
 

@@ -7,6 +7,7 @@ import { createMetrics } from "@sandgate/kit/base/metrics";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { asFacade, asService } from "@sandgate/kit/rpc/context";
+import { removeContainers } from "@sandgate/test/platform/local";
 import {
   buildImage,
   engineAddress,
@@ -14,10 +15,9 @@ import {
   probeEngine,
   runSandboxContainer,
   type TestImage,
-} from "@sandgate/test/support/images";
-import { probeMongo, type SharedMongo, type TestDatabase, useMongo } from "@sandgate/test/support/mongo";
-import { removeContainers } from "@sandgate/test/support/platform";
-import { requireServer } from "@sandgate/test/support/require";
+} from "@sandgate/test-support/images";
+import { probeMongo, type SharedMongo, type TestDatabase, useMongo } from "@sandgate/test-support/mongo";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { openTestService, type TestService } from "./service.fixture.ts";
 

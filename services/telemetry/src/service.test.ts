@@ -12,7 +12,8 @@ import { stageEvent } from "@sandgate/kit/events/outbox";
 import { asFacade, asService } from "@sandgate/kit/rpc/context";
 import { LogStream, SourceKind, type TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
-import { openFaultProxy } from "@sandgate/test/support/fault-proxy";
+import { removeContainers } from "@sandgate/test/platform/local";
+import { openFaultProxy } from "@sandgate/test-support/fault-proxy";
 import {
   buildImage,
   engineAddress,
@@ -22,9 +23,8 @@ import {
   runSandboxContainer,
   sandboxLabels,
   type TestImage,
-} from "@sandgate/test/support/images";
-import { removeContainers } from "@sandgate/test/support/platform";
-import { requireServer } from "@sandgate/test/support/require";
+} from "@sandgate/test-support/images";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { openTestService, type TestService } from "./service.fixture.ts";
 

@@ -15,7 +15,7 @@ import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { UserDeletedSchema } from "@sandgate/proto/identity/v1/identity_events";
 import { WorkspacePurgedSchema } from "@sandgate/proto/imageregistry/v1/image_registry_events";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { until } from "@sandgate/test/support/until";
+import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { workspaceService } from "./service.ts";
 

@@ -1,7 +1,7 @@
 import { newId } from "@sandgate/kit/base/ids";
 import { openMongo } from "@sandgate/kit/storage/mongo";
 import type { MongoStoreOptions } from "@sandgate/kit/storage/open-store";
-import { describeOnMongo } from "@sandgate/test/support/stores";
+import { describeOnMongo } from "@sandgate/test/stores";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { cutoffsAt } from "../domain/retention.ts";
 import { describeIdentityStore } from "./store.contract.ts";

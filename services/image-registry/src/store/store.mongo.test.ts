@@ -1,4 +1,4 @@
-import { describeOnMongo } from "@sandgate/test/support/stores";
+import { describeOnMongo } from "@sandgate/test/stores";
 import { describeImageRegistryStore } from "./store.contract.ts";
 import { openMongoStore } from "./store.mongo.ts";
 

@@ -1,4 +1,4 @@
-import { until } from "@sandgate/test/support/until";
+import { until } from "@sandgate/test-support/until";
 import { afterEach, describe, expect, test } from "vitest";
 import { createLogger, logConsole } from "./logging.ts";
 

@@ -141,7 +141,7 @@ interface NatsAddress {
 }
 
 /** Throws for what is no list of NATS addresses. User and password are those of the first that has some. */
-export function parseNatsUrl(url: string): NatsAddress {
+function parseNatsUrl(url: string): NatsAddress {
   const address: NatsAddress = { servers: [], tls: false };
   for (const part of url.split(",")) {
     const parsed = URL.canParse(part.trim()) ? new URL(part.trim()) : undefined;

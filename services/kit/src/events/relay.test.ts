@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
-import { until } from "@sandgate/test/support/until";
+import { until } from "@sandgate/test-support/until";
 import { pino } from "pino";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { createMetrics } from "../base/metrics.ts";

@@ -1,4 +1,4 @@
-import { until } from "@sandgate/test/support/until";
+import { until } from "@sandgate/test-support/until";
 import { afterEach, expect, test, vi } from "vitest";
 import { newId } from "../base/ids.ts";
 import { createLogger } from "../base/logging.ts";

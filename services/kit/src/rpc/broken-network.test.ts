@@ -1,7 +1,7 @@
 import { createClient } from "@connectrpc/connect";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { openFaultProxy } from "@sandgate/test/support/fault-proxy";
-import { findFreePort } from "@sandgate/test/support/process";
+import { openFaultProxy } from "@sandgate/test-support/fault-proxy";
+import { findFreePort } from "@sandgate/test-support/process";
 import { expect, test } from "vitest";
 import { createLogger } from "../base/logging.ts";
 import { createMetrics } from "../base/metrics.ts";

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { createClient } from "@connectrpc/connect";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test/support/process";
+import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { createLogger } from "../base/logging.ts";
 import { createRemoteTransport } from "./clients.ts";

@@ -1,4 +1,4 @@
-import { findFreePort } from "@sandgate/test/support/process";
+import { findFreePort } from "@sandgate/test-support/process";
 import { MongoClient, MongoServerError } from "mongodb";
 import { expect, test } from "vitest";
 import { isDatabaseUnreachable } from "./database-unreachable.ts";

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { probeMongo, type SharedMongo, type TestDatabase, useMongo } from "@sandgate/test/support/mongo";
-import { requireServer } from "@sandgate/test/support/require";
-import { until } from "@sandgate/test/support/until";
+import { probeMongo, type SharedMongo, type TestDatabase, useMongo } from "@sandgate/test-support/mongo";
+import { requireServer } from "@sandgate/test-support/require";
+import { until } from "@sandgate/test-support/until";
 import { MongoClient } from "mongodb";
 import { pino } from "pino";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";

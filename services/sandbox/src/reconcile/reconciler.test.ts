@@ -7,7 +7,7 @@ import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { allShards } from "@sandgate/kit/process/shards";
-import { until } from "@sandgate/test/support/until";
+import { until } from "@sandgate/test-support/until";
 import { Counter, Histogram, Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { acceptSandbox, beginStop, type Sandbox, type SandboxState } from "../domain/sandbox.ts";

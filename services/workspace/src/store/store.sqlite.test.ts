@@ -1,4 +1,4 @@
-import { describeOnSqlite } from "@sandgate/test/support/stores";
+import { describeOnSqlite } from "@sandgate/test/stores";
 import { describeWorkspaceStore } from "./store.contract.ts";
 import { openSqliteStore } from "./store.sqlite.ts";
 

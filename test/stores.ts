@@ -3,9 +3,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createLogger, type Logger } from "@sandgate/kit/base/logging";
 import type { MongoStoreOptions, SqliteStoreOptions } from "@sandgate/kit/storage/open-store";
+import { probeMongo, type SharedMongo, useMongo } from "@sandgate/test-support/mongo";
+import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe } from "vitest";
-import { probeMongo, type SharedMongo, useMongo } from "./mongo.ts";
-import { requireServer } from "./require.ts";
 
 /** The suite that every adapter of a service's store passes. `open` answers an empty store. */
 type StoreContract<S> = (database: string, open: () => Promise<S>) => void;

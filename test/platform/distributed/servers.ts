@@ -1,8 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { startReplicaSet, type TestReplicaSet } from "../mongo.ts";
-import { startNats, type TestNats } from "../nats.ts";
+import { startReplicaSet, type TestReplicaSet } from "@sandgate/test-support/mongo";
+import { startNats, type TestNats } from "@sandgate/test-support/nats";
 import { type Part, parts } from "./replica.ts";
 import { toVariable } from "./settings.ts";
 

@@ -1,5 +1,5 @@
 import { randomInt } from "node:crypto";
-import { findFreePort } from "../process.ts";
+import { findFreePort } from "@sandgate/test-support/process";
 import { type Part, parts } from "./replica.ts";
 
 /** Where a replica listens. */

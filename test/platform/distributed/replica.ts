@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
-import { type RunningProcess, startProcess } from "../process.ts";
+import { type RunningProcess, startProcess } from "@sandgate/test-support/process";
 
 const startTimeoutMs = 240_000;
 

@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { DatabaseSync, type SQLOutputValue } from "node:sqlite";
 import type { ContainerInfo } from "dockerode";
 import { type Answer, type Client, createClient, expectStatus, type RequestOptions } from "../conformance/client.ts";
-import { listInstallation, type TestPlatform } from "./platform.ts";
+import { listInstallation, type TestPlatform } from "./local.ts";
 
 /** The operator of a platform in its personal workspace, by an API token, which outlives restarts. */
 export interface Operator extends Client {

@@ -1,7 +1,7 @@
 import type { NetConnectOpts } from "node:net";
 import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
-import { type FaultProxy, openFaultProxy } from "../fault-proxy.ts";
-import { engineSocket } from "../images.ts";
+import { type FaultProxy, openFaultProxy } from "@sandgate/test-support/fault-proxy";
+import { engineSocket } from "@sandgate/test-support/images";
 import type { PortPlan } from "./ports.ts";
 import { type Part, parts } from "./replica.ts";
 import type { Servers } from "./servers.ts";

@@ -4,9 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
+import { openTestEngine } from "@sandgate/test-support/images";
+import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
 import type { ContainerInfo } from "dockerode";
-import { openTestEngine } from "./images.ts";
-import { findFreePort, type RunningProcess, startProcess } from "./process.ts";
 
 const root = join(import.meta.dirname, "../..");
 const startTimeoutMs = 30_000;

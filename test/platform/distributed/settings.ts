@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
-import { defaultImageSetting, withoutSettings } from "../platform.ts";
+import { defaultImageSetting, withoutSettings } from "../local.ts";
 import type { ReplicaPorts } from "./ports.ts";
 import type { Part } from "./replica.ts";
 
