@@ -1,8 +1,15 @@
 import { type Dependencies, statesOf } from "@sandgate/kit/base/dependencies";
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { Type } from "typebox";
 import type { App, RouteContext } from "../pipeline/route.ts";
 import type { RouteRules } from "../pipeline/route-rules.ts";
-import { Alive, Ready } from "../schemas.ts";
+import { TextByName } from "../pipeline/schema-parts.ts";
+
+const Alive = Type.Object({ status: Type.String() });
+const Ready = Type.Object({
+  status: Type.String(),
+  dependencies: TextByName,
+});
 
 const tags = ["Health"];
 const rules: RouteRules = { rpc: "none", limit: "uncounted" };

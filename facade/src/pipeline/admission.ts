@@ -3,12 +3,13 @@ import { toPublicReason } from "@sandgate/kit/base/reasons";
 import { requireSession } from "@sandgate/kit/rpc/access";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import type { Authenticator, SignedIn } from "./authentication.ts";
+import type { Authenticator } from "./authentication.ts";
 import { shareAcrossOrigins } from "./cors.ts";
 import { validationError } from "./error-envelope.ts";
 import type { RateLimits } from "./rate-limits.ts";
 import { signedInOf } from "./request-context.ts";
 import { accessOfRequest, accessOfRoute, type RouteAccess, type RouteRules } from "./route-rules.ts";
+import type { SignedIn } from "./signed-in.ts";
 import { compileCheck } from "./validation.ts";
 import type { WorkspaceScope } from "./workspace-scope.ts";
 

@@ -1,17 +1,11 @@
 import { createHash } from "node:crypto";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import { asFacade, type UserCaller } from "@sandgate/kit/rpc/context";
+import { asFacade } from "@sandgate/kit/rpc/context";
 import type { Clients } from "./clients.ts";
 import { FreshCache } from "./fresh-cache.ts";
 import { createSessionVerifier } from "./sessions.ts";
-
-/** Whom a credential stands for. */
-export interface SignedIn {
-  user: UserCaller;
-  /** The workspace an API token is bound to. */
-  boundTo?: string;
-}
+import type { SignedIn } from "./signed-in.ts";
 
 export interface Authenticator {
   /** Checks an Authorization header. Throws UNAUTHENTICATED or INVALID_TOKEN. */

@@ -1,6 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { FastifyReply } from "fastify";
-import type { SignedIn } from "./authentication.ts";
+import type { SignedIn } from "./signed-in.ts";
 
 /** How many waits and streams a credential may have open. */
 const maxPerCredential = 100;

@@ -1,7 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import type { SignedIn } from "./authentication.ts";
 import { networkOf, type RateLimiter, type Standing } from "./rate-limit.ts";
+import type { SignedIn } from "./signed-in.ts";
 
 export interface RateLimits {
   /** Counts a request without a credential by its address. Throws RATE_LIMITED. */

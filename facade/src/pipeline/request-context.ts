@@ -4,7 +4,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { asFacade, isRequestId, type UserCaller } from "@sandgate/kit/rpc/context";
 import type { FastifyRequest } from "fastify";
-import type { SignedIn } from "./authentication.ts";
+import type { SignedIn } from "./signed-in.ts";
 
 declare module "fastify" {
   interface FastifyRequest {
@@ -46,13 +46,4 @@ export function callFor(request: FastifyRequest, o: { signal?: AbortSignal; time
     signal: o.signal,
     timeoutMs: o.timeoutMs,
   });
-}
-
-/** The longest id the contracts take. Ids are opaque, so a longer one is just not found. */
-const maxIdLength = 128;
-
-/** The id as it is. Throws `missing` for one that can't be anything's. */
-export function opaqueId(id: string, missing: DomainError): string {
-  if (id === "" || id.length > maxIdLength) throw missing;
-  return id;
 }

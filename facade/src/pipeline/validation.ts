@@ -1,7 +1,7 @@
 import type { Violation } from "@sandgate/kit/base/domain-error";
 import { Ajv, type ErrorObject, type ValidateFunction } from "ajv";
 import type { FastifyRequest, FastifySchema } from "fastify";
-import { parseMoment } from "../times.ts";
+import { parseMoment } from "./times.ts";
 
 /** What a field of a format has to be, for people. */
 const formats: Record<string, { check: RegExp | ((text: string) => boolean); issue: string }> = {

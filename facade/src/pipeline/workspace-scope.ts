@@ -4,9 +4,9 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import { requireRole } from "@sandgate/kit/rpc/access";
 import { asFacade, type RoleName } from "@sandgate/kit/rpc/context";
 import { Role } from "@sandgate/proto/common/v1/access";
-import type { SignedIn } from "./authentication.ts";
 import type { Clients } from "./clients.ts";
 import { FreshCache } from "./fresh-cache.ts";
+import type { SignedIn } from "./signed-in.ts";
 
 interface Membership {
   workspaceExists: boolean;

@@ -1,19 +1,13 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
-import { present, toApiToken } from "../../mapping.ts";
+import { present } from "../../pipeline/contract.ts";
 import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
-import {
-  ApiTokenList,
-  ApiTokenParams,
-  CreateApiTokenBody,
-  CreatedApiToken,
-  CreatingHeaders,
-  NoContent,
-  PageQuery,
-} from "../../schemas.ts";
-import { parseMoment, toTimestamp } from "../../times.ts";
+import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/schema-parts.ts";
+import { parseMoment, toTimestamp } from "../../pipeline/times.ts";
+import { toApiToken } from "./mapping.ts";
+import { ApiTokenList, ApiTokenParams, CreateApiTokenBody, CreatedApiToken } from "./schemas.ts";
 
 const { method: rpc } = IdentityService;
 const tags = ["API tokens"];

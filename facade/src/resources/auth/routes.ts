@@ -1,17 +1,9 @@
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
-import { toSessionTokens } from "../../mapping.ts";
 import { callFor } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
-import {
-  LoginBody,
-  NoContent,
-  RefreshBody,
-  RegisterBody,
-  ResendBody,
-  SessionTokens,
-  Success,
-  VerifyEmailBody,
-} from "../../schemas.ts";
+import { NoContent, Success } from "../../pipeline/schema-parts.ts";
+import { toSessionTokens } from "./mapping.ts";
+import { LoginBody, RefreshBody, RegisterBody, ResendBody, SessionTokens, VerifyEmailBody } from "./schemas.ts";
 import { verificationPage, verificationPolicy } from "./verification-page.ts";
 
 const { method: rpc } = IdentityService;

@@ -1,20 +1,13 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { toRole } from "@sandgate/kit/rpc/access";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { present, toMember } from "../../mapping.ts";
-import { callFor, opaqueId } from "../../pipeline/request-context.ts";
+import { opaqueId, present } from "../../pipeline/contract.ts";
+import { callFor } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
-import {
-  AddMemberBody,
-  CreatingHeaders,
-  Member,
-  MemberList,
-  MemberParams,
-  NoContent,
-  PageQuery,
-  UpdateMemberBody,
-  WorkspaceParams,
-} from "../../schemas.ts";
+import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/schema-parts.ts";
+import { WorkspaceParams } from "../workspaces/schemas.ts";
+import { toMember } from "./mapping.ts";
+import { AddMemberBody, Member, MemberList, MemberParams, UpdateMemberBody } from "./schemas.ts";
 
 const { method: rpc } = WorkspaceService;
 const tags = ["Members"];

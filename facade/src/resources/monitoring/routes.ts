@@ -1,31 +1,21 @@
-import { once } from "node:events";
-import type { ServerResponse } from "node:http";
-import { setTimeout } from "node:timers/promises";
 import { DomainError, type Violation } from "@sandgate/kit/base/domain-error";
-import type { TailTelemetryResponse } from "@sandgate/proto/telemetry/v1/telemetry";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
-import type { FastifyReply, FastifyRequest } from "fastify";
-import { fromStreamName, present, toLogEntry, toMetricPoint } from "../../mapping.ts";
+import type { FastifyRequest } from "fastify";
 import { watchAccess } from "../../pipeline/access-watch.ts";
 import { enterWorkspace } from "../../pipeline/admission.ts";
+import { present } from "../../pipeline/contract.ts";
 import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
-import {
-  Monitoring,
-  MonitoringQuery,
-  ResumingHeaders,
-  SandboxParams,
-  StreamQuery,
-  WorkspaceHeaders,
-} from "../../schemas.ts";
-import { parseMoment, toTimestamp } from "../../times.ts";
-import { sandboxIdOf } from "../sandboxes/routes.ts";
+import { WorkspaceHeaders } from "../../pipeline/schema-parts.ts";
+import { parseMoment, toTimestamp } from "../../pipeline/times.ts";
+import { sandboxIdOf } from "../sandboxes/mapping.ts";
+import { SandboxParams } from "../sandboxes/schemas.ts";
+import { eventStreamHeaders, sendRows } from "./event-stream.ts";
+import { fromStreamName, toLogEntry, toMetricPoint } from "./mapping.ts";
+import { Monitoring, MonitoringQuery, ResumingHeaders, StreamQuery } from "./schemas.ts";
 
 const { method: rpc } = TelemetryService;
 const tags = ["Monitoring"];
-const heartbeatMs = 15_000;
-/** How long an answer without rows is held back, since telemetry may yet refuse the stream. */
-const refusalMs = 250;
 const hourMicros = 3_600_000_000n;
 
 export function addMonitoringRoutes(app: App, context: RouteContext): void {
@@ -90,7 +80,7 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
     },
     async (request, reply) => {
       const { id } = await findSandbox(request, request.params.sandbox_id);
-      if (request.method === "HEAD") return reply.headers(streamHeaders).send("");
+      if (request.method === "HEAD") return reply.headers(eventStreamHeaders).send("");
       const position = request.headers["last-event-id"] ?? "";
       const call = context.longLivedRequests.open(signedInOf(request), reply);
       const checkAccess = async () => {
@@ -160,51 +150,4 @@ function checkWindow(request: FastifyRequest): Violation[] {
     until: typeof until === "string" ? until : undefined,
   });
   return window.since < window.until ? [] : [{ field: "query.since", issue: "must be before until" }];
-}
-
-const streamHeaders = {
-  "content-type": "text/event-stream; charset=utf-8",
-  "cache-control": "no-store",
-  // Else nginx would hold rows back.
-  "x-accel-buffering": "no",
-};
-
-/** Sends the rows until they or the caller end. Throws before anything is sent when the rows are refused at once. */
-async function sendRows(
-  reply: FastifyReply,
-  rows: AsyncIterator<TailTelemetryResponse>,
-  signal: AbortSignal,
-): Promise<void> {
-  let next = rows.next();
-  await Promise.race([next, setTimeout(refusalMs, undefined, { signal })]);
-  const { raw } = reply.headers(streamHeaders);
-  raw.writeHead(200, reply.getHeaders() as Record<string, string>);
-  raw.write(": stream\n\n");
-  const heartbeat = setInterval(() => {
-    if (!raw.writableNeedDrain) raw.write(": heartbeat\n\n");
-  }, heartbeatMs);
-  try {
-    for (let row = await next; !row.done; row = await next) {
-      await send(raw, formatEvent(row.value), signal);
-      next = rows.next();
-    }
-  } finally {
-    clearInterval(heartbeat);
-  }
-}
-
-async function send(raw: ServerResponse, text: string, signal: AbortSignal): Promise<void> {
-  if (text !== "" && !raw.write(text)) await once(raw, "drain", { signal });
-}
-
-/** An event of the HTML standard's "event stream" form. JSON has no line breaks, and positions are the service's own. */
-function formatEvent({ position, row }: TailTelemetryResponse): string {
-  switch (row.case) {
-    case "log":
-      return `id: ${position}\nevent: log\ndata: ${JSON.stringify(toLogEntry(row.value))}\n\n`;
-    case "metric":
-      return `id: ${position}\nevent: metric\ndata: ${JSON.stringify(toMetricPoint(row.value))}\n\n`;
-    default:
-      return "";
-  }
 }

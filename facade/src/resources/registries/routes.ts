@@ -1,19 +1,11 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
-import { present, toRegistry } from "../../mapping.ts";
-import { callFor, opaqueId } from "../../pipeline/request-context.ts";
+import { opaqueId, present } from "../../pipeline/contract.ts";
+import { callFor } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
-import {
-  CreateRegistryBody,
-  CreatingInWorkspaceHeaders,
-  NoContent,
-  PageQuery,
-  Registry,
-  RegistryList,
-  RegistryParams,
-  UpdateRegistryBody,
-  WorkspaceHeaders,
-} from "../../schemas.ts";
+import { CreatingInWorkspaceHeaders, NoContent, PageQuery, WorkspaceHeaders } from "../../pipeline/schema-parts.ts";
+import { toRegistry } from "./mapping.ts";
+import { CreateRegistryBody, Registry, RegistryList, RegistryParams, UpdateRegistryBody } from "./schemas.ts";
 
 const { method: rpc } = ImageRegistryService;
 const tags = ["Registries"];

@@ -1,19 +1,11 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
-import { present, toImage } from "../../mapping.ts";
-import { callFor, opaqueId } from "../../pipeline/request-context.ts";
+import { opaqueId, present } from "../../pipeline/contract.ts";
+import { callFor } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
-import {
-  CreateImageBody,
-  CreatingInWorkspaceHeaders,
-  Image,
-  ImageList,
-  ImageParams,
-  ImageQuery,
-  NoContent,
-  UpdateImageBody,
-  WorkspaceHeaders,
-} from "../../schemas.ts";
+import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/schema-parts.ts";
+import { toImage } from "./mapping.ts";
+import { CreateImageBody, Image, ImageList, ImageParams, ImageQuery, UpdateImageBody } from "./schemas.ts";
 
 const { method: rpc } = ImageRegistryService;
 const tags = ["Sandbox images"];

@@ -1,21 +1,13 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type Sandbox as SandboxMessage, SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
-import { fromStateNames, present, toSandbox } from "../../mapping.ts";
 import { watchAccess } from "../../pipeline/access-watch.ts";
 import { enterWorkspace } from "../../pipeline/admission.ts";
-import { callFor, opaqueId, signedInOf } from "../../pipeline/request-context.ts";
+import { opaqueId, present } from "../../pipeline/contract.ts";
+import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
-import {
-  CreatingInWorkspaceHeaders,
-  NoContent,
-  ProvisionBody,
-  Sandbox,
-  SandboxList,
-  SandboxParams,
-  SandboxQuery,
-  WaitBody,
-  WorkspaceHeaders,
-} from "../../schemas.ts";
+import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/schema-parts.ts";
+import { fromLabelPairs, fromStateNames, sandboxIdOf, toSandbox } from "./mapping.ts";
+import { ProvisionBody, Sandbox, SandboxList, SandboxParams, SandboxQuery, WaitBody } from "./schemas.ts";
 
 const { method: rpc } = SandboxService;
 const tags = ["Sandboxes"];
@@ -122,7 +114,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
     },
     async (request) => {
       const { limit, cursor, state, label } = request.query;
-      const labels = parseLabels(label);
+      const labels = fromLabelPairs(label);
       if (!labels) return { sandboxes: [], next_cursor: null };
       const { sandboxes, nextCursor } = await sandbox.listSandboxes(
         { page: { limit, cursor: cursor ?? "" }, states: fromStateNames(state), labels },
@@ -170,26 +162,6 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
       return reply.code(204).send(null);
     },
   );
-}
-
-/** The id or name of a sandbox as the contract takes it. */
-export function sandboxIdOf(idOrName: string): string {
-  return opaqueId(idOrName, new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox."));
-}
-
-/**
- * The labels of a query whose items were checked to have a colon; the value may have more of them. Undefined: they ask for
- * two values of one label, which no sandbox has.
- */
-function parseLabels(labels: readonly string[] | undefined): Record<string, string> | undefined {
-  const wanted = new Map<string, string>();
-  for (const label of labels ?? []) {
-    const colon = label.indexOf(":");
-    const [key, value] = [label.slice(0, colon), label.slice(colon + 1)];
-    if ((wanted.get(key) ?? value) !== value) return undefined;
-    wanted.set(key, value);
-  }
-  return Object.fromEntries(wanted);
 }
 
 /** The next step for what made a sandbox fail, by its `state_reason`. */

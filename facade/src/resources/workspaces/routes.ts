@@ -1,18 +1,12 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { present, toWorkspace } from "../../mapping.ts";
 import { enterWorkspaceById } from "../../pipeline/admission.ts";
+import { present } from "../../pipeline/contract.ts";
 import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
-import {
-  CreatingHeaders,
-  NoContent,
-  PageQuery,
-  Workspace,
-  WorkspaceBody,
-  WorkspaceList,
-  WorkspaceParams,
-} from "../../schemas.ts";
+import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/schema-parts.ts";
+import { toWorkspace } from "./mapping.ts";
+import { Workspace, WorkspaceBody, WorkspaceList, WorkspaceParams } from "./schemas.ts";
 
 const { method: rpc } = WorkspaceService;
 const tags = ["Workspaces"];

@@ -1,0 +1,27 @@
+import { Type } from "typebox";
+import { Id, Moment, NextCursor, NullableMoment, NullableText } from "../../pipeline/schema-parts.ts";
+
+export const CreateApiTokenBody = Type.Object({
+  description: Type.String({ minLength: 1, maxLength: 255 }),
+  expires_at: Type.Optional(Type.String({ format: "date-time" })),
+  workspace_id: Type.Optional(Type.String({ description: "Binds the token to this workspace." })),
+});
+export const ApiTokenParams = Type.Object({ token: Type.String({ description: "The token itself or its id." }) });
+export const CreatedApiToken = Type.Object({
+  id: Id,
+  token: Type.String({ description: "Shown this once." }),
+  description: Type.String(),
+  workspace_id: NullableText,
+  expires_at: NullableMoment,
+  created_at: Moment,
+});
+export const ApiToken = Type.Object({
+  id: Id,
+  description: Type.String(),
+  token_hint: Type.String(),
+  workspace_id: NullableText,
+  expires_at: NullableMoment,
+  created_at: Moment,
+  last_used_at: NullableMoment,
+});
+export const ApiTokenList = Type.Object({ api_tokens: Type.Array(ApiToken), next_cursor: NextCursor });

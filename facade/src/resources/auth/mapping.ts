@@ -1,0 +1,17 @@
+import type { SessionTokens } from "@sandgate/proto/identity/v1/identity";
+import type { Static } from "typebox";
+import { present } from "../../pipeline/contract.ts";
+import type * as schemas from "./schemas.ts";
+
+export function toSessionTokens(tokens: SessionTokens | undefined): Static<typeof schemas.SessionTokens> {
+  const { accessToken, refreshToken, expiresInSeconds, refreshExpiresInSeconds } = present(tokens);
+  return {
+    success: true,
+    tokens: {
+      access_token: accessToken,
+      refresh_token: refreshToken,
+      expires_in: expiresInSeconds,
+      refresh_expires_in: refreshExpiresInSeconds,
+    },
+  };
+}
