@@ -1,12 +1,15 @@
 import { create } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { invalid } from "@sandgate/kit/base/domain-error";
+import type { ResolvedImage } from "@sandgate/proto/imageregistry/v1/image_registry";
 import {
+  type ProvisionSandboxRequest,
   type Sandbox as SandboxMessage,
   SandboxSchema,
   SandboxState as StateCode,
 } from "@sandgate/proto/sandbox/v1/sandbox";
-import type { Sandbox, SandboxState } from "./domain/sandbox.ts";
+import { makeUpName } from "./domain/names.ts";
+import type { ImageSnapshot, Requested, Sandbox, SandboxState } from "./domain/sandbox.ts";
 
 const codes: Record<SandboxState, StateCode> = {
   provisioning: StateCode.PROVISIONING,
@@ -56,4 +59,21 @@ export function toMessage(sandbox: Sandbox): SandboxMessage {
     ...optionalTime("expiresAt", sandbox.expiresAt),
     ...optionalTime("stoppedAt", sandbox.stoppedAt),
   });
+}
+
+export function toSnapshot(image: ResolvedImage): ImageSnapshot {
+  const { imageId, reference, registryId, isDefault, memoryMb, readinessPort, ttlSeconds } = image;
+  return {
+    imageId,
+    reference,
+    registryId,
+    isDefault,
+    memoryMb,
+    ...(readinessPort === undefined ? {} : { readinessPort }),
+    ...(ttlSeconds === undefined ? {} : { ttlSeconds }),
+  };
+}
+
+export function toRequested({ name, labels }: ProvisionSandboxRequest): Requested {
+  return { name: name || makeUpName(), labels };
 }

@@ -1,4 +1,15 @@
-import { choice, defineSettings, flag, integer, list, text } from "@sandgate/kit/base/settings";
+import {
+  choice,
+  defineSettings,
+  flag,
+  integer,
+  list,
+  SettingsError,
+  type SettingValues,
+  text,
+} from "@sandgate/kit/base/settings";
+
+export type SandboxSettings = SettingValues<typeof sandboxSettings>;
 
 export const sandboxSettings = defineSettings({
   runtime: text("SANDGATE_RUNTIME", {
@@ -62,3 +73,11 @@ export const sandboxSettings = defineSettings({
     doc: "Remove containers without a record even when there are many at once, as after restoring an old backup",
   }),
 });
+
+/** Throws a SettingsError for a runtime that there is no adapter for. */
+export function parseSandboxSettings(settings: SandboxSettings): SandboxSettings {
+  if (!settings.runtime.startsWith("docker:")) {
+    throw new SettingsError([`SANDGATE_RUNTIME must be docker:// and an address, not "${settings.runtime}"`]);
+  }
+  return settings;
+}

@@ -38,9 +38,9 @@ export function makeUpName(): string {
   return `${pick(adjectives)}-${pick(nouns)}-${randomInt(100_000)}`;
 }
 
-/** Refuses a name that could be taken for an id. Its other rules stand on the contract. */
+/** Refuses a name that could be mistaken for an id. Its other rules are in the contract. */
 export function checkName(name: string): void {
   if (uuidForm.test(name)) {
-    throw invalid("name", "must not have the form of a UUID, since ids have it");
+    throw invalid("name", "must not look like a UUID, which is the format of ids");
   }
 }

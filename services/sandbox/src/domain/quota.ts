@@ -1,5 +1,10 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { Quota } from "../store/store.ts";
+
+/** What a workspace may hold at once. 0 means no limit. */
+export interface Quota {
+  maxSandboxes: number;
+  maxMemoryMb: number;
+}
 
 /** Throws PROVISIONING_FAILED when what a workspace would hold with its new sandbox is more than its quota. */
 export function checkQuota(quota: Quota, held: { sandboxes: number; memoryMb: number }): void {

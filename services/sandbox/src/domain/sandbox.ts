@@ -1,4 +1,4 @@
-// The rules of a sandbox's life: its states, the changes between them, and what each leaves on the record. No I/O.
+// The state machine of a sandbox: its states, the transitions between them, and what each records. No I/O.
 
 export type SandboxState = "provisioning" | "ready" | "stopping" | "stopped" | "failed";
 
@@ -61,11 +61,11 @@ export interface Sandbox {
   expiresAt?: Date;
   stoppedAt?: Date;
   timeline: TimelineEntry[];
-  /** When the engine's object was seen removed, or known never to have been. Unset: there may be one. */
+  /** When its container was removed, or was known never to have been made. Unset: there may be one. */
   cleanedAt?: Date;
 }
 
-const next: Record<SandboxState, readonly SandboxState[]> = {
+const transitions: Record<SandboxState, readonly SandboxState[]> = {
   provisioning: ["ready", "stopping", "failed"],
   ready: ["stopping", "failed"],
   stopping: ["stopped", "failed"],
@@ -73,7 +73,7 @@ const next: Record<SandboxState, readonly SandboxState[]> = {
   failed: [],
 };
 
-/** Live sandboxes hold their name; see also the partial unique index in the stores. */
+/** A live sandbox reserves its name; the stores hold that with a partial unique index. */
 export function isLive(state: SandboxState): boolean {
   return state === "provisioning" || state === "ready";
 }
@@ -82,27 +82,20 @@ export function hasEnded(state: SandboxState): boolean {
   return state === "stopped" || state === "failed";
 }
 
-export function acceptSandbox(o: {
-  id: string;
-  name: string;
-  workspaceId: string;
-  image: ImageSnapshot;
-  labels: Record<string, string>;
-  createdBy: string;
-  now: Date;
-}): Sandbox {
+/** What the user who provisions a sandbox decides about it. */
+export type Requested = Pick<Sandbox, "name" | "labels">;
+
+export function acceptSandbox({
+  now,
+  ...given
+}: Requested & Pick<Sandbox, "id" | "workspaceId" | "image" | "createdBy"> & { now: Date }): Sandbox {
   return {
-    id: o.id,
+    ...given,
     version: 1,
-    name: o.name,
-    workspaceId: o.workspaceId,
-    image: o.image,
     state: "provisioning",
-    labels: o.labels,
-    createdBy: o.createdBy,
-    createdAt: o.now,
-    updatedAt: o.now,
-    timeline: [{ phase: "accepted", at: o.now }],
+    createdAt: now,
+    updatedAt: now,
+    timeline: [{ phase: "accepted", at: now }],
   };
 }
 
@@ -111,31 +104,31 @@ function change(sandbox: Sandbox, patch: Partial<Sandbox>, now: Date): Sandbox {
 }
 
 function enter(sandbox: Sandbox, state: SandboxState, patch: Partial<Sandbox>, now: Date): Sandbox {
-  if (!next[sandbox.state].includes(state)) {
+  if (!transitions[sandbox.state].includes(state)) {
     throw new Error(`a sandbox can't go from ${sandbox.state} to ${state}`);
   }
   return change(sandbox, { ...patch, state }, now);
 }
 
-/** Adds a phase unless the timeline has it: a step that is done again keeps its first time. */
-function passed(timeline: readonly TimelineEntry[], phase: Phase, at: Date): TimelineEntry[] {
+/** Adds a phase unless the timeline has it: a step that is repeated keeps its first time. */
+function withPhase(timeline: readonly TimelineEntry[], phase: Phase, at: Date): TimelineEntry[] {
   return timeline.some((entry) => entry.phase === phase) ? [...timeline] : [...timeline, { phase, at }];
 }
 
-/** The image is on the engine, under a reference that can't come to mean another one. */
+/** The image is on the engine, under a reference that will always mean this image. */
 export function recordPulled(sandbox: Sandbox, image: { pinnedReference: string; digest: string }, now: Date): Sandbox {
   return change(
     sandbox,
     {
       pinnedReference: image.pinnedReference,
       imageDigest: image.digest,
-      timeline: passed(sandbox.timeline, "image_pulled", now),
+      timeline: withPhase(sandbox.timeline, "image_pulled", now),
     },
     now,
   );
 }
 
-/** The container runs since `startedAt` (the engine's word); its time to live counts from there and is set once. */
+/** The container has run since `startedAt`, by the engine's clock; its time to live counts from there and is set once. */
 export function recordStarted(sandbox: Sandbox, o: { createdAt: Date; startedAt: Date }, now: Date): Sandbox {
   const ttl = sandbox.image.ttlSeconds;
   const expiresAt = sandbox.expiresAt ?? (ttl === undefined ? undefined : new Date(o.startedAt.getTime() + ttl * 1000));
@@ -144,14 +137,14 @@ export function recordStarted(sandbox: Sandbox, o: { createdAt: Date; startedAt:
     {
       startedAt: sandbox.startedAt ?? o.startedAt,
       ...(expiresAt ? { expiresAt } : {}),
-      timeline: passed(passed(sandbox.timeline, "created", o.createdAt), "started", o.startedAt),
+      timeline: withPhase(withPhase(sandbox.timeline, "created", o.createdAt), "started", o.startedAt),
     },
     now,
   );
 }
 
 export function becomeReady(sandbox: Sandbox, now: Date): Sandbox {
-  return enter(sandbox, "ready", { readyAt: now, timeline: passed(sandbox.timeline, "ready", now) }, now);
+  return enter(sandbox, "ready", { readyAt: now, timeline: withPhase(sandbox.timeline, "ready", now) }, now);
 }
 
 export function beginStop(sandbox: Sandbox, reason: StopReason, now: Date): Sandbox {
@@ -164,7 +157,7 @@ export function completeStop(sandbox: Sandbox, o: { exitCode?: number }, now: Da
     "stopped",
     {
       stoppedAt: now,
-      timeline: passed(sandbox.timeline, "stopped", now),
+      timeline: withPhase(sandbox.timeline, "stopped", now),
       ...(o.exitCode === undefined ? {} : { exitCode: o.exitCode }),
     },
     now,
@@ -183,7 +176,7 @@ export function fail(
       stateReason: o.reason,
       message: o.message,
       stoppedAt: now,
-      timeline: passed(sandbox.timeline, "stopped", now),
+      timeline: withPhase(sandbox.timeline, "stopped", now),
       ...(o.exitCode === undefined ? {} : { exitCode: o.exitCode }),
     },
     now,

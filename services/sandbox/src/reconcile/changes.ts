@@ -1,15 +1,15 @@
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import type { EventBus } from "@sandgate/kit/events/bus";
 
-/** The topic that says a sandbox's record changed; the body is its id. */
+/** The signal that a sandbox's record has changed; its body is the sandbox's id. */
 const topic = "sandbox.changed";
 
-/** Wakes those who wait for a change of a sandbox, on whichever replica it happens. Best effort: waiters read again. */
+/** Tells every replica that a sandbox's record has changed. Best effort: who waits also rereads from time to time. */
 export interface Changes {
   announce(sandboxId: string): void;
-  /** Calls `listener` after every announced change of any sandbox, until the returned function is called. */
+  /** Calls `listener` after every announced change, until the returned function is called. */
   listen(listener: (sandboxId: string) => void): () => void;
-  /** Starts to listen at once; `next` resolves at the first change of one of `ids` since, or after `ms`, or at an abort. */
+  /** Listens from now on; `next` resolves at the first change of one of `ids` since its last call, after `ms`, or at an abort. */
   watch(ids: ReadonlySet<string>): { next(ms: number, signal: AbortSignal): Promise<void>; stop(): void };
 }
 

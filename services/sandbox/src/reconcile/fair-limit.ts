@@ -1,14 +1,15 @@
 import pLimit, { type LimitFunction } from "p-limit";
 
 /**
- * Runs work under a limit of its own for each key, and one for all together. A wait for the turn ends with the signal,
- * whose reason it then throws; work that has begun is left to end by itself.
+ * Runs work under a limit for its key and a limit for all keys together. An abort ends the wait in the queue, which then
+ * throws the signal's reason; work that has begun runs to its end and keeps its slot until then.
  */
 export type FairLimit = <T>(key: string, work: () => Promise<T>, signal?: AbortSignal) => Promise<T>;
 
 /**
- * A limit that no key can use up: `perKey` pieces of work run at once for a key, `together` in all (no limit unless given).
- * What waits for its key's turn takes no place of the others.
+ * A concurrency limit that no key can use up: at most `perKey` tasks run at once for a key, and `together` in all (no limit
+ * unless given). A task that waits for its key's limit takes no slot of the common one. `p-limit` alone has neither keys nor
+ * signals; `p-queue` has signals, but an abort also frees the slot of work that still runs.
  */
 export function createFairLimit(o: { perKey: number; together?: number }): FairLimit {
   const all = pLimit(o.together ?? Number.POSITIVE_INFINITY);
@@ -18,7 +19,7 @@ export function createFairLimit(o: { perKey: number; together?: number }): FairL
     keys.set(key, own);
     own.users += 1;
     try {
-      return await takeTurn(own.limit, () => takeTurn(all, work, signal), signal);
+      return await runInTurn(own.limit, () => runInTurn(all, work, signal), signal);
     } finally {
       own.users -= 1;
       if (own.users === 0) keys.delete(key);
@@ -26,8 +27,8 @@ export function createFairLimit(o: { perKey: number; together?: number }): FairL
   };
 }
 
-/** The limit can't forget what waits: what has left gives its turn back as soon as it gets it. */
-function takeTurn<T>(limit: LimitFunction, work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+/** `p-limit` can't remove one waiting task: a task that was aborted returns its slot as soon as it gets it. */
+function runInTurn<T>(limit: LimitFunction, work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     signal?.throwIfAborted();
     const leave = () => reject(signal?.reason);

@@ -1,35 +1,36 @@
-// What the sandbox service asks of a container engine. Nothing of Docker or Kubernetes shows here: an adapter names its
-// objects after the sandbox, labels them, and says what it sees; every rule about states and times stays in the service.
+// The port to what runs sandboxes. Nothing of Docker or Kubernetes shows here: an adapter names its objects after the
+// sandbox, labels them with the installation it was opened for, and reports what it sees; every rule about states and times
+// is the service's.
 //
 // Errors are DomainErrors. Any method may throw RUNTIME_UNAVAILABLE: the engine can't be reached, did not answer in time
-// or failed itself; the same call may succeed later. The other reasons stand on the methods that throw them.
+// or failed itself; the same call may succeed later. The other reasons are documented on the methods that throw them.
 
-/** What one sandbox is to run as. Everything an engine needs to make it, so that `ensure` can be repeated after a crash. */
+/** What a sandbox is to run as: everything that an adapter needs, so that `ensure` can be repeated after a crash. */
 export interface RuntimeSpec {
   sandboxId: string;
   workspaceId: string;
   /** `host/name@sha256:…` as it was pulled, or an image id on the engine as `findLocalImage` gave it. */
   reference: string;
-  /** MiB, without swap. What goes over it is killed. */
+  /** MiB, without swap. A container that uses more is killed. */
   memoryMb: number;
   /** Cores, fractions allowed. */
   cpus: number;
-  /** Most processes and threads at once. */
+  /** Processes and threads at once, at most. */
   pids: number;
-  /** The sandbox's time limit from its start, for engines that hold one of their own; others ignore it. */
+  /** The sandbox's time to live from its start, for runtimes that can enforce one; others ignore it. */
   ttlSeconds?: number;
 }
 
-/** What the engine says about one sandbox's object; times are the engine's own. */
+/** What the runtime reports about a sandbox's container; times are by the engine's clock. */
 export interface Observation {
   sandboxId: string;
   workspaceId: string;
-  /** `created`: made but never started. `exited`: its process has ended, whatever the cause. It never runs again. */
+  /** `created`: never started. `exited`: its process has ended, for whatever reason; it never runs again. */
   phase: "created" | "running" | "exited";
   startedAt?: Date;
-  /** Only when exited; 128 + n after signal n. */
+  /** Only once it has exited; 128 + n after signal n. */
   exitCode?: number;
-  /** True when it ended because it went over its memory limit. */
+  /** True when it was killed for using more than its memory limit. */
   outOfMemory?: boolean;
   createdAt: Date;
 }
@@ -39,7 +40,7 @@ export interface PullRequest {
   pinnedReference: string;
   /** The `host[:port]` that the credential belongs to. */
   registryHost: string;
-  /** Empty: without a credential. */
+  /** Empty for a pull without a credential. */
   username: string;
   password: string;
   /** Aborting ends the pull at the engine too; `pull` then throws the signal's reason. */
@@ -48,58 +49,58 @@ export interface PullRequest {
 
 export interface Runtime {
   /**
-   * Says whether sandboxes can be made: the engine answers, and the isolation rules are in place, which it sets when they
-   * are not. Throws ISOLATION_UNAVAILABLE with the reason when they can't be set. Cheap enough to repeat every few seconds.
+   * Checks that sandboxes can be run: the engine answers, and the isolation rules are in place; rules that are missing are
+   * set. Throws ISOLATION_UNAVAILABLE with the reason when they can't be. Cheap enough to repeat every few seconds.
    */
   check(): Promise<void>;
 
   /**
-   * Looks an image up on the engine itself, without any registry. For operator-made default images only: the engine's
-   * cache holds images of all tenants, so nothing a tenant names may be looked up here.
+   * Looks an image up on the engine itself, without asking a registry. Only for the references of operator-made default
+   * images and pinned ones that were authorized: the engine's cache holds images of all tenants.
    */
   findLocalImage(reference: string): Promise<{ reference: string; digest: string } | undefined>;
 
   /**
-   * Brings an image onto the engine. It authorizes nothing: for a digest that the engine has, it may not ask the registry
-   * at all. Throws IMAGE_PULL_UNAUTHORIZED (the registry refused the credential),
-   * IMAGE_NOT_FOUND_IN_REGISTRY, REGISTRY_UNREACHABLE (also: it failed or is overloaded; worth a retry) or
-   * PROVISIONING_FAILED (an image this engine can't run, such as one for another architecture).
+   * Pulls an image onto the engine. This is no authorization: the registry may not be asked at all for a digest that the
+   * engine has. Throws IMAGE_PULL_UNAUTHORIZED (the registry refused the credential), IMAGE_NOT_FOUND_IN_REGISTRY,
+   * REGISTRY_UNREACHABLE (also when the registry fails or is overloaded; worth a retry) or PROVISIONING_FAILED (an image
+   * that this engine can't run, such as one for another architecture).
    */
   pull(request: PullRequest): Promise<void>;
 
   /**
-   * Makes and starts the sandbox's container; what is there already is left as it is, and one that has exited is not
-   * started again. Throws PROVISIONING_FAILED with a message fit for the user when the engine refuses it (a command that
-   * is not in the image), and ISOLATION_UNAVAILABLE as `check` does.
+   * Creates and starts the sandbox's container. One that exists is left as it is, and one that has exited is not started
+   * again. Throws PROVISIONING_FAILED with a message for the user when the engine refuses it (a command that is not in the
+   * image), and ISOLATION_UNAVAILABLE as `check` does.
    */
   ensure(spec: RuntimeSpec): Promise<Observation>;
 
-  /** Undefined when the engine has no such object of this installation. */
+  /** Undefined when the installation has no container for this sandbox. */
   inspect(sandboxId: string): Promise<Observation | undefined>;
 
   /**
-   * One look at whether a running sandbox is ready: `GET /` on the port answers 200 to 399 within 2 s (redirects are
-   * not followed); without a port, an exec of `true` succeeds, and an image without that program counts as ready once its
-   * process has run for a second. False for all else, also for a sandbox that is not running. Throws the signal's reason.
+   * The readiness probe, once: true when `GET /` on the port answers 200 to 399 within 2 s (redirects are not followed).
+   * Without a port, when an exec of `true` succeeds; an image without that program is ready once its process has run for a
+   * second. False otherwise, also for a sandbox that is not running. Throws the signal's reason when it aborts.
    */
   probe(sandboxId: string, readinessPort: number | undefined, signal: AbortSignal): Promise<boolean>;
 
   /**
-   * Sends SIGTERM, after `graceSeconds` SIGKILL, and resolves when the sandbox has ended; 0 is SIGKILL at once. One that
-   * has ended, or is gone, is fine.
+   * Sends SIGTERM, and SIGKILL after `graceSeconds` (at once for 0), and resolves when the sandbox has ended. Nothing
+   * happens to one that has ended or is gone.
    */
   stop(sandboxId: string, graceSeconds: number): Promise<void>;
 
-  /** Removes the object with all it wrote, running or not; one that is gone is fine. */
+  /** Removes the container with all that it wrote, running or not. Nothing happens when it is gone. */
   remove(sandboxId: string): Promise<void>;
 
-  /** Every object of this installation: complete, or it throws. */
+  /** All containers of this installation. The list is complete, or it throws. */
   list(): Promise<Observation[]>;
 
   /**
-   * Wake-ups: something changed for this sandbox (start, end, out of memory, removal). Best effort; repeated ones are
-   * merged. It reconnects by itself and then wakes every sandbox that the engine has, and keeps the isolation rules in
-   * place while it runs. Ends, without an error, when the signal aborts.
+   * Tells which sandbox's container changed (start, end, out of memory, removal). Best effort; repeated changes are merged.
+   * It reconnects by itself and then tells of every sandbox that the engine has, and it keeps the isolation rules in place
+   * while it runs. Ends, without an error, when the signal aborts.
    */
   observe(signal: AbortSignal): AsyncIterable<{ sandboxId: string }>;
 }

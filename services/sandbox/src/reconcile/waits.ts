@@ -2,12 +2,12 @@ import type { Sandbox } from "../domain/sandbox.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { Changes } from "./changes.ts";
 
-/** How long a waiter trusts that no signal was lost. */
+/** A signal can be lost. */
 const rereadMs = 5_000;
 
 /**
- * Waits until none of the sandboxes is provisioning any more, or the time is up, or `signal` aborts, and answers them as
- * they are then. Watches first and reads after, so no change falls between.
+ * Waits until none of the sandboxes is provisioning any more, `timeoutMs` is over, or `signal` aborts, and answers the
+ * sandboxes as they are then. It watches before it reads, so that it misses no change.
  */
 export async function waitUntilSettled(o: {
   store: SandboxStore;

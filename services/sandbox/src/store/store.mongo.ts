@@ -16,11 +16,11 @@ import type { SandboxStore } from "./store.ts";
 
 interface SandboxDocument extends Omit<Sandbox, "id" | "labels"> {
   _id: string;
-  /** As pairs, since a label's name may hold what a field's can't. */
+  /** As pairs, since a label's name may contain what a field's name can't. */
   labels: { name: string; value: string }[];
-  /** While it holds its name. Partial indexes can ask for a field, not for one of several states. */
+  /** Set while it reserves its name. Partial indexes can test a field, not for one of several states. */
   live?: true;
-  /** Until the engine holds nothing of it any more. */
+  /** Set until its container is gone. */
   uncleaned?: true;
 }
 
@@ -83,7 +83,7 @@ function toSandbox({ _id, labels, live: _live, uncleaned: _uncleaned, ...record 
   return { id: _id, ...record, labels: Object.fromEntries(labels.map(({ name, value }) => [name, value])) };
 }
 
-/** Opens the sandboxes' database on a replica set, and makes or migrates it first. */
+/** Opens the database of sandboxes on a replica set; creates or migrates it first. */
 export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore> {
   const database = await openMongo({ ...o, migrations });
   const { write } = database;
@@ -99,7 +99,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
         { $setOnInsert: { installationId: newId() } },
         { upsert: true, returnDocument: "after" },
       );
-      if (!found) throw new Error("The installation's id was neither found nor made.");
+      if (!found) throw new Error("The installation's id was neither found nor created.");
       return found.installationId;
     },
 
@@ -107,7 +107,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
       write(async (tx) => {
         const { session } = tx;
         const { workspaceId, name } = sandbox;
-        // The guard comes first: creates at once in one workspace, and its deletion, take turns on it.
+        // The guard is written first: concurrent creates in a workspace, and its deletion, conflict on it.
         const guard = await guards.findOneAndUpdate(
           { _id: workspaceId },
           { $inc: { liveCount: 1, liveMemoryMb: sandbox.image.memoryMb } },

@@ -4,9 +4,8 @@ import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { passGuard, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
-import { checkQuota } from "../domain/quota.ts";
+import { checkQuota, type Quota } from "../domain/quota.ts";
 import { hasEnded, type Sandbox } from "../domain/sandbox.ts";
-import type { Quota } from "./store.ts";
 
 export const migrations = [
   `CREATE TABLE installation (id TEXT NOT NULL);

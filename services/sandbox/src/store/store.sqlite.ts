@@ -11,23 +11,30 @@ interface Row {
   cleaned_at: number | null;
 }
 
-const dateFields = ["createdAt", "updatedAt", "startedAt", "readyAt", "expiresAt", "stoppedAt"] as const;
+/** T as JSON holds it: with its dates as text. */
+type Stored<T> = T extends Date ? string : T extends object ? { [K in keyof T]: Stored<T[K]> } : T;
 
-/** The record as `encodeRecord` wrote it. Only the record's own dates are revived: a label may look like one. */
+/**
+ * The record as `encodeRecord` wrote it. Each of its dates is named here, since a label may look like one; one that is
+ * forgotten doesn't compile.
+ */
 function decodeRow(row: Row): Sandbox {
-  const stored = JSON.parse(row.record);
-  for (const field of dateFields) {
-    if (stored[field] !== undefined) {
-      stored[field] = new Date(stored[field]);
-    }
-  }
-  for (const entry of stored.timeline) {
-    entry.at = new Date(entry.at);
-  }
-  return row.cleaned_at === null ? stored : { ...stored, cleanedAt: new Date(row.cleaned_at) };
+  const stored: Stored<Omit<Sandbox, "cleanedAt">> = JSON.parse(row.record);
+  const { createdAt, updatedAt, startedAt, readyAt, expiresAt, stoppedAt, timeline, ...rest } = stored;
+  return {
+    ...rest,
+    createdAt: new Date(createdAt),
+    updatedAt: new Date(updatedAt),
+    ...(startedAt !== undefined && { startedAt: new Date(startedAt) }),
+    ...(readyAt !== undefined && { readyAt: new Date(readyAt) }),
+    ...(expiresAt !== undefined && { expiresAt: new Date(expiresAt) }),
+    ...(stoppedAt !== undefined && { stoppedAt: new Date(stoppedAt) }),
+    timeline: timeline.map(({ at, ...entry }) => ({ ...entry, at: new Date(at) })),
+    ...(row.cleaned_at !== null && { cleanedAt: new Date(row.cleaned_at) }),
+  };
 }
 
-/** Opens the sandboxes' SQLite file, and makes or migrates it first. */
+/** Opens the SQLite file of sandboxes; creates or migrates it first. */
 export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxStore> {
   const database = await openSqlite<typeof transactions>({
     file: o.file,

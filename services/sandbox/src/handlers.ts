@@ -1,0 +1,145 @@
+import type { Client, HandlerContext, ServiceImpl } from "@connectrpc/connect";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { newId } from "@sandgate/kit/base/ids";
+import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
+import { callOf, onBehalfOf, userOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
+import type { Keyring } from "@sandgate/kit/storage/sealing";
+import type { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { type ProvisionSandboxResponse, SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import { checkName } from "./domain/names.ts";
+import type { Quota } from "./domain/quota.ts";
+import { acceptSandbox, beginStop, isLive, type Sandbox } from "./domain/sandbox.ts";
+import { stageProvisioned } from "./events.ts";
+import { toMessage, toRequested, toSnapshot, toStates } from "./messages.ts";
+import type { Changes } from "./reconcile/changes.ts";
+import { waitUntilSettled } from "./reconcile/waits.ts";
+import type { SandboxStore } from "./store/store.ts";
+
+/** What answers the service's calls. */
+export function createHandlers(o: {
+  store: SandboxStore;
+  changes: Changes;
+  images: Client<typeof ImageRegistryService>;
+  keyring: Keyring;
+  quota: Quota;
+  installationId: string;
+  /** What keeps sandboxes from being run, if anything does. */
+  runtimeProblem(): DomainError | undefined;
+  /** Ends long polls, so that their callers ask another replica. */
+  draining: AbortSignal;
+}): ServiceImpl<typeof SandboxService> {
+  const { store, changes, images, keyring, quota, installationId } = o;
+
+  async function findSandbox(context: HandlerContext, idOrName: string): Promise<Sandbox> {
+    const sandbox = await store.find(workspaceOf(callOf(context)), idOrName);
+    if (!sandbox) {
+      throw new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox.");
+    }
+    return sandbox;
+  }
+
+  async function stopSandbox(context: HandlerContext, idOrName: string): Promise<Sandbox> {
+    for (;;) {
+      const sandbox = await findSandbox(context, idOrName);
+      if (!isLive(sandbox.state)) {
+        return sandbox;
+      }
+      const stopping = beginStop(sandbox, "stopped_by_user", new Date());
+      if (await store.update(stopping, [])) {
+        changes.announce(sandbox.id);
+        return stopping;
+      }
+    }
+  }
+
+  return {
+    async provisionSandbox(request, context) {
+      const call = callOf(context);
+      checkName(request.name);
+      let sandboxId = "";
+      const response = await runIdempotent({
+        call,
+        method: SandboxService.method.provisionSandbox,
+        request,
+        keyring,
+        store,
+        async work(recordFor) {
+          const problem = o.runtimeProblem();
+          if (problem?.reason === "ISOLATION_UNAVAILABLE") {
+            throw new DomainError("PROVISIONING_FAILED", "Sandboxes can't be isolated on this host.", {
+              hint: problem.message,
+            });
+          }
+          const { image } = await images.resolveImage({ imageId: request.imageId }, onBehalfOf(call));
+          if (!image) {
+            throw new DomainError("IMAGE_NOT_FOUND", "There is no such image.");
+          }
+          const sandbox = acceptSandbox({
+            ...toRequested(request),
+            id: newId(),
+            workspaceId: workspaceOf(call),
+            image: toSnapshot(image),
+            createdBy: userOf(call).id,
+            now: new Date(),
+          });
+          const answer: ProvisionSandboxResponse = {
+            $typeName: "sandgate.sandbox.v1.ProvisionSandboxResponse",
+            sandbox: toMessage(sandbox),
+          };
+          await store.create(sandbox, quota, [stageProvisioned(sandbox, call)], await recordFor(answer));
+          sandboxId = sandbox.id;
+          return answer;
+        },
+      });
+      if (sandboxId) {
+        // Whichever replica has its shard goes to work.
+        changes.announce(sandboxId);
+      }
+      return response;
+    },
+
+    async getSandbox(request, context) {
+      return { sandbox: toMessage(await findSandbox(context, request.idOrName)) };
+    },
+
+    async listSandboxes(request, context) {
+      const limit = pageLimit(request.page?.limit);
+      const cursor = decodeCursor(request.page?.cursor ?? "");
+      const rows = await store.list(
+        workspaceOf(callOf(context)),
+        { states: toStates(request.states), labels: request.labels },
+        { limit: limit + 1, ...(cursor && { after: { createdAt: new Date(cursor.createdAt), id: cursor.id } }) },
+      );
+      const page = toPage(rows, limit, (row) => ({ createdAt: row.createdAt.getTime(), id: row.id }));
+      return { sandboxes: page.rows.map(toMessage), nextCursor: page.nextCursor };
+    },
+
+    async waitSandboxes(request, context) {
+      const found = await Promise.all(request.idsOrNames.map((idOrName) => findSandbox(context, idOrName)));
+      const settled = await waitUntilSettled({
+        store,
+        changes,
+        ids: found.map((sandbox) => sandbox.id),
+        timeoutMs: waitTimeOf(context, request.timeoutSeconds),
+        signal: AbortSignal.any([context.signal, o.draining]),
+      });
+      return {
+        sandboxes: settled.map((sandbox) => {
+          if (!sandbox) {
+            throw new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox any more.");
+          }
+          return toMessage(sandbox);
+        }),
+      };
+    },
+
+    async stopSandbox(request, context) {
+      return { sandbox: toMessage(await stopSandbox(context, request.idOrName)) };
+    },
+
+    async getInstallation() {
+      return { installationId };
+    },
+  };
+}

@@ -1,0 +1,38 @@
+import { beginStop, isLive } from "../domain/sandbox.ts";
+import type { SandboxStore } from "../store/store.ts";
+import type { Changes } from "./changes.ts";
+
+const slice = 100;
+
+/**
+ * Stops a slice of a deleted workspace's sandboxes; once none has a container any more, deletes their records. True when
+ * all are gone.
+ */
+export async function purgeWorkspace(o: {
+  store: SandboxStore;
+  changes: Changes;
+  workspaceId: string;
+  signal: AbortSignal;
+}): Promise<boolean> {
+  const { store, changes, workspaceId, signal } = o;
+  const uncleaned = await store.listUncleaned(workspaceId, slice);
+  for (const sandbox of uncleaned) {
+    if (isLive(sandbox.state) && (await store.update(beginStop(sandbox, "workspace_deleted", new Date()), []))) {
+      changes.announce(sandbox.id);
+    }
+  }
+  if (uncleaned.length > 0) {
+    return false;
+  }
+  while ((await store.deleteCleaned(workspaceId, slice)) === slice) {
+    if (signal.aborted) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/** Deletes the records of sandboxes that ended before `before`, until the signal aborts. */
+export async function deleteOldRecords(store: SandboxStore, before: Date, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted && (await store.deleteEndedBefore(before, slice)) === slice);
+}
