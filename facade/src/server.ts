@@ -5,7 +5,6 @@ import { newId } from "@sandgate/kit/base/ids";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { histogram, type Metrics } from "@sandgate/kit/base/metrics";
 import type { ServiceName } from "@sandgate/kit/base/service-names";
-import { readSettings } from "@sandgate/kit/base/settings";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { asFacade } from "@sandgate/kit/rpc/context";
 import Fastify from "fastify";
@@ -34,17 +33,16 @@ import { addRegistryRoutes } from "./resources/registries/routes.ts";
 import { addSandboxImageRoutes } from "./resources/sandbox-images/routes.ts";
 import { addSandboxRoutes } from "./resources/sandboxes/routes.ts";
 import { addWorkspaceRoutes } from "./resources/workspaces/routes.ts";
-import { checkSettings, facadeSettings } from "./settings.ts";
+import type { FacadeSettings } from "./settings.ts";
 
-export { facadeSettings };
+export { facadeSettings, readFacadeSettings } from "./settings.ts";
 
 const maxBodyBytes = 1024 * 1024;
 /** How long a client may take to send a request. */
 const receiveTimeoutMs = 60_000;
 
 export interface FacadeEnvironment {
-  env: NodeJS.ProcessEnv;
-  /** The way to each service; calls through it are signed as the facade. */
+  /** The transport to each service; calls through it are signed as the facade. */
   transport(service: ServiceName): Transport;
   bus: EventBus;
   logger: Logger;
@@ -66,10 +64,8 @@ export interface Facade {
   close(): Promise<void>;
 }
 
-/** Opens the public API. Throws a SettingsError for settings that can't be used. */
-export async function openFacade(environment: FacadeEnvironment): Promise<Facade> {
-  const settings = readSettings(facadeSettings, environment.env);
-  checkSettings(settings);
+/** Opens the public API. */
+export async function openFacade(environment: FacadeEnvironment, settings: FacadeSettings): Promise<Facade> {
   const { logger, bus } = environment;
 
   let port = settings.port;

@@ -1,4 +1,12 @@
-import { defineSettings, integer, list, SettingsError, type SettingValues, text } from "@sandgate/kit/base/settings";
+import {
+  defineSettings,
+  integer,
+  list,
+  readSettings,
+  SettingsError,
+  type SettingValues,
+  text,
+} from "@sandgate/kit/base/settings";
 import ipaddr from "ipaddr.js";
 
 /** The facade's settings. */
@@ -34,8 +42,9 @@ export const facadeSettings = defineSettings({
 
 export type FacadeSettings = SettingValues<typeof facadeSettings>;
 
-/** Throws a SettingsError for what only the facade can tell is wrong. */
-export function checkSettings(settings: FacadeSettings): void {
+/** Throws a SettingsError that names every bad setting. */
+export function readFacadeSettings(env: NodeJS.ProcessEnv): FacadeSettings {
+  const settings = readSettings(facadeSettings, env);
   const { publicUrl, trustedProxies, redirectUris } = settings;
   const problems = [
     ...(publicUrl === undefined || isWebAddress(publicUrl) ? [] : ["SANDGATE_PUBLIC_URL must be an http or https URL"]),
@@ -47,6 +56,7 @@ export function checkSettings(settings: FacadeSettings): void {
       .map((item) => `SANDGATE_REDIRECT_URIS has "${item}", which is no http or https URL`),
   ];
   if (problems.length > 0) throw new SettingsError(problems);
+  return settings;
 }
 
 function isWebAddress(address: string): boolean {

@@ -15,7 +15,7 @@ import { SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { exportJWK, generateKeyPair, SignJWT } from "jose";
-import { openFacade } from "./server.ts";
+import { openFacade, readFacadeSettings } from "./server.ts";
 
 /** What tests put in place of single methods of the services. */
 export interface Handlers {
@@ -38,6 +38,8 @@ export const boundApiToken = "sgt_bound";
  * workspace knows two workspaces, the first of which has the user as a member with `role`.
  */
 export async function openTestPlatform(o: { env?: NodeJS.ProcessEnv; handlers?: Handlers } = {}) {
+  const defaults = { SANDGATE_PORT: "0", SANDGATE_HOST: "127.0.0.1", SANDGATE_PUBLIC_URL: "https://api.test/v" };
+  const settings = readFacadeSettings({ ...defaults, ...o.env });
   const folder = await mkdtemp(join(tmpdir(), "sandgate-facade-"));
   const logLines: string[] = [];
   const logger = createLogger({ service: "test" }, { write: (line: string) => void logLines.push(line) });
@@ -120,13 +122,10 @@ export async function openTestPlatform(o: { env?: NodeJS.ProcessEnv; handlers?: 
     await bus.close();
     await rm(folder, { recursive: true });
   };
-  const facade = await openFacade({
-    env: { SANDGATE_PORT: "0", SANDGATE_HOST: "127.0.0.1", SANDGATE_PUBLIC_URL: "https://api.test/v", ...o.env },
-    transport: (service) => network.transport("facade", service),
-    bus,
-    logger,
-    metrics,
-  }).catch(async (error: unknown) => {
+  const facade = await openFacade(
+    { transport: (service) => network.transport("facade", service), bus, logger, metrics },
+    settings,
+  ).catch(async (error: unknown) => {
     await closeBus();
     throw error;
   });

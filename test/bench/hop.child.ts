@@ -1,7 +1,7 @@
 // A process of the bench of transports: `node … <role> <way> <folder> <where the services are, as JSON>`.
 import { join } from "node:path";
 import { createClient, type Transport } from "@connectrpc/connect";
-import { openFacade } from "@sandgate/facade";
+import { openFacade, readFacadeSettings } from "@sandgate/facade";
 import { identityService } from "@sandgate/identity";
 import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
@@ -92,7 +92,10 @@ const roles: Record<string, () => Promise<unknown>> = {
   },
   /** The facade. Tells where it is. */
   async facade() {
-    const facade = await openFacade({ env, transport: await openTransports(), bus, logger, metrics });
+    const facade = await openFacade(
+      { transport: await openTransports(), bus, logger, metrics },
+      readFacadeSettings(env),
+    );
     return { url: await facade.listen() };
   },
   /** Nothing but a client. Told how often and how many at once, it calls as the facade does, and tells when it is done. */

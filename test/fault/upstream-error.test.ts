@@ -4,7 +4,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { openFacade } from "@sandgate/facade";
+import { openFacade, readFacadeSettings } from "@sandgate/facade";
 import { identityService } from "@sandgate/identity";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
@@ -158,13 +158,10 @@ describe("upstream_error, when a service fails behind the facade", () => {
     await startWorkspace();
     closing.defer(() => stopWorkspace());
     const facade = closing.adopt(
-      await openFacade({
-        env: { ...env, SANDGATE_HOST: "127.0.0.1", SANDGATE_PORT: String(await findFreePort()) },
-        transport: transport("facade"),
-        bus,
-        logger,
-        metrics: createMetrics(),
-      }),
+      await openFacade(
+        { transport: transport("facade"), bus, logger, metrics: createMetrics() },
+        readFacadeSettings({ ...env, SANDGATE_HOST: "127.0.0.1", SANDGATE_PORT: String(await findFreePort()) }),
+      ),
       (each) => each.close(),
     );
     client = createClient(await facade.listen());

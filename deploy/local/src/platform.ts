@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { createServer } from "node:net";
-import { openFacade } from "@sandgate/facade";
+import { openFacade, readFacadeSettings } from "@sandgate/facade";
 import { identityService } from "@sandgate/identity";
 import { imageRegistryService } from "@sandgate/image-registry";
 import { type Dependencies, stateOf } from "@sandgate/kit/base/dependencies";
@@ -116,14 +116,16 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
   }
 
   await each((service) => service.start());
-  const facade = await openFacade({
-    env,
-    transport: (callee) => network.transport("facade", callee),
-    bus,
-    logger: openLogger("facade"),
-    metrics: openMetrics(),
-    dependencies: checkDependencies,
-  });
+  const facade = await openFacade(
+    {
+      transport: (callee) => network.transport("facade", callee),
+      bus,
+      logger: openLogger("facade"),
+      metrics: openMetrics(),
+      dependencies: checkDependencies,
+    },
+    readFacadeSettings(env),
+  );
   let ready = true;
   const admin =
     settings.adminPort === 0
