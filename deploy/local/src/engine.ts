@@ -1,15 +1,16 @@
+import { findEngineAddress } from "@sandgate/docker-engine/address";
+import { type Engine, openEngine } from "@sandgate/docker-engine/client";
+import { finishProgress } from "@sandgate/docker-engine/streams";
 import { messageOf } from "@sandgate/kit/base/domain-error";
-import Dockerode from "dockerode";
-import { runtimeAddress } from "./runtime-address.ts";
 
 /** A public registry that is out of reach must not hold up a start. */
 const buildTimeoutMs = 60_000;
 
-const address = runtimeAddress(process.env);
-const [command, reference = "", base = ""] = process.argv.slice(2);
+const address = findEngineAddress(process.env);
+const [command = "", reference = "", base = ""] = process.argv.slice(2);
 
 /** What start.sh asks of the container engine. Exit code 0 means yes; 1 means no, with the reason in one line on stderr. */
-const commands: Record<string, (engine: Dockerode) => Promise<unknown>> = {
+const commands: Record<string, (engine: Engine) => Promise<unknown>> = {
   probe: (engine) => engine.ping(),
   "has-image": (engine) => engine.getImage(reference).inspect(),
   /** Builds from the context on stdin, a tar whose Dockerfile takes BASE. */
@@ -20,38 +21,21 @@ const commands: Record<string, (engine: Dockerode) => Promise<unknown>> = {
       forcerm: true,
       abortSignal: AbortSignal.timeout(buildTimeoutMs),
     });
-    // The engine reports a failed build as the last message of a successful answer.
-    await new Promise<void>((resolve, reject) => {
-      engine.modem.followProgress(progress, (error, messages: { error?: string }[]) => {
-        const failed = error?.message ?? messages.find((message) => message.error)?.error;
-        if (failed) reject(new Error(failed));
-        else resolve();
-      });
-    });
+    await finishProgress(progress);
   },
 };
 
-function openEngine(): Dockerode {
-  const url = URL.canParse(address) ? new URL(address) : undefined;
-  if (url?.protocol !== "docker:") {
-    throw new Error(`SANDGATE_RUNTIME or DOCKER_HOST is not the address of a container engine: ${address}`);
-  }
-  return url.hostname === ""
-    ? new Dockerode({ socketPath: decodeURIComponent(url.pathname) })
-    : new Dockerode({ host: url.hostname, port: url.port || "2375", protocol: "http" });
+function problemOf(error: unknown): string {
+  const code = error instanceof Error && "code" in error ? error.code : undefined;
+  if (command !== "probe" || code === undefined) return messageOf(error).trim();
+  return code === "EACCES"
+    ? `this user may not use the container engine at ${address}`
+    : `no container engine answers at ${address} (${code})`;
 }
 
 try {
-  await commands[command ?? ""]?.(openEngine());
+  await commands[command]?.(openEngine(address));
 } catch (error) {
-  const reason = messageOf(error);
-  const code = error instanceof Error && "code" in error ? error.code : undefined;
-  const problem =
-    command !== "probe" || code === undefined
-      ? reason
-      : code === "EACCES"
-        ? `this user may not use the container engine at ${address}`
-        : `no container engine answers at ${address} (${code})`;
-  process.stderr.write(`${problem.trim()}\n`);
+  process.stderr.write(`${problemOf(error)}\n`);
   process.exitCode = 1;
 }

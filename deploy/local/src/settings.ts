@@ -1,3 +1,4 @@
+import { findEngineAddress } from "@sandgate/docker-engine/address";
 import { facadeSettings } from "@sandgate/facade";
 import { identityService, identitySettings } from "@sandgate/identity";
 import { imageRegistryService } from "@sandgate/image-registry";
@@ -17,7 +18,6 @@ import {
 import { sandboxService } from "@sandgate/sandbox";
 import { telemetryService } from "@sandgate/telemetry";
 import { workspaceService } from "@sandgate/workspace";
-import { runtimeAddress } from "./runtime-address.ts";
 
 /** The settings of the one-machine launcher, besides those of the facade and the services. */
 const localSettings = defineSettings({
@@ -99,7 +99,7 @@ export function readLocalSettings(given: NodeJS.ProcessEnv): { settings: LocalSe
     SANDGATE_HOST: host,
     SANDGATE_PORT: String(port),
     SANDGATE_PUBLIC_URL: given.SANDGATE_PUBLIC_URL || `http://${shownHost}:${port}`,
-    SANDGATE_RUNTIME: runtimeAddress(given),
+    SANDGATE_RUNTIME: findEngineAddress(given),
   };
   return { settings, env };
 }

@@ -15,7 +15,7 @@ import { createChanges } from "./reconcile/changes.ts";
 import { deleteOldRecords, purgeWorkspace } from "./reconcile/purge.ts";
 import { createReconciler } from "./reconcile/reconciler.ts";
 import type { Runtime } from "./reconcile/runtime.ts";
-import { parseSandboxSettings, type SandboxSettings, sandboxSettings } from "./settings.ts";
+import { type SandboxSettings, sandboxSettings } from "./settings.ts";
 import type { SandboxStore } from "./store/store.ts";
 
 export { sandboxSettings };
@@ -29,7 +29,6 @@ const drainSeconds = 30;
 export const sandboxService = defineService({
   name: "sandbox",
   settings: sandboxSettings,
-  parseSettings: parseSandboxSettings,
   stores: { sqlite: () => import("./store/store.sqlite.ts"), mongodb: () => import("./store/store.mongo.ts") },
   open: openSandboxService,
 });
@@ -142,7 +141,7 @@ function openMetrics(metrics: Metrics, store: SandboxStore) {
   };
 }
 
-/** The runtime's adapter, imported only when it is chosen. */
+/** The adapter is imported here, so that whoever only reads the settings doesn't load a client of the engine. */
 async function openRuntime(settings: SandboxSettings, installationId: string, logger: Logger): Promise<Runtime> {
   const { createDockerRuntime } = await import("./docker/runtime.docker.ts");
   return createDockerRuntime({

@@ -1,21 +1,10 @@
-import {
-  choice,
-  defineSettings,
-  flag,
-  integer,
-  list,
-  SettingsError,
-  type SettingValues,
-  text,
-} from "@sandgate/kit/base/settings";
+import { runtimeSetting } from "@sandgate/docker-engine/address";
+import { choice, defineSettings, flag, integer, list, type SettingValues, text } from "@sandgate/kit/base/settings";
 
 export type SandboxSettings = SettingValues<typeof sandboxSettings>;
 
 export const sandboxSettings = defineSettings({
-  runtime: text("SANDGATE_RUNTIME", {
-    default: "docker:///var/run/docker.sock",
-    doc: "The container engine that sandboxes run on: docker:// and the path of its socket, or docker://host:port",
-  }),
+  runtime: runtimeSetting,
   isolation: choice("SANDGATE_ISOLATION", ["on", "off"], {
     default: "on",
     doc: "off runs sandboxes even where the network rules that keep them from the host and each other can't be set",
@@ -73,11 +62,3 @@ export const sandboxSettings = defineSettings({
     doc: "Remove containers without a record even when there are many at once, as after restoring an old backup",
   }),
 });
-
-/** Throws a SettingsError for a runtime that there is no adapter for. */
-export function parseSandboxSettings(settings: SandboxSettings): SandboxSettings {
-  if (!settings.runtime.startsWith("docker:")) {
-    throw new SettingsError([`SANDGATE_RUNTIME must be docker:// and an address, not "${settings.runtime}"`]);
-  }
-  return settings;
-}

@@ -3,11 +3,9 @@ import { type ConnectRouter, createClient, type HandlerContext } from "@connectr
 import { untilAborted } from "@sandgate/kit/base/abort";
 import { stateOf } from "@sandgate/kit/base/dependencies";
 import { DomainError, invalid, messageOf } from "@sandgate/kit/base/domain-error";
-import type { Logger } from "@sandgate/kit/base/logging";
 import { counter } from "@sandgate/kit/base/metrics";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import type { SettingValues } from "@sandgate/kit/base/settings";
-import { SettingsError } from "@sandgate/kit/base/settings";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { openShards } from "@sandgate/kit/process/shards";
 import { asService, callOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
@@ -21,7 +19,7 @@ import {
   TelemetryService,
 } from "@sandgate/proto/telemetry/v1/telemetry";
 import { type Collector, startCollector } from "./collect/collector.ts";
-import type { Engine } from "./collect/container-source.ts";
+import type { ContainerSource } from "./collect/container-source.ts";
 import { awaitDrained, lookTopic } from "./collect/log-drain.ts";
 import { stagePurged } from "./events.ts";
 import { toBatch, toLogEntry, toMetricPoint, toStreamName } from "./messages.ts";
@@ -43,7 +41,7 @@ const bytesPerMb = 1024 * 1024;
 
 /** What there is once the installation's id is known. */
 interface Collecting {
-  engine: Engine;
+  source: ContainerSource;
   collector: Collector;
   stop(): Promise<void>;
 }
@@ -60,7 +58,7 @@ async function openTelemetryService(
   context: ServiceContext<SettingValues<typeof telemetrySettings>, TelemetryStore>,
 ): Promise<ServiceParts> {
   const { bus, logger, metrics, settings, store } = context;
-  const openEngine = await chooseEngine(settings.runtime, logger);
+  const { openDockerContainerSource } = await import("./docker/container-source.docker.ts");
   const sandboxes = createClient(SandboxService, context.transport("sandbox"));
   const ingest = createClient(TelemetryService, context.transport("telemetry"));
   const draining = new AbortController();
@@ -136,7 +134,7 @@ async function openTelemetryService(
       const running = await untilAborted(begun.promise, over, () => {
         throw new Error("Container logs are not being collected yet.");
       });
-      drained = await awaitDrained({ engine: running.engine, store, bus, sandboxId: request.sandboxId, signal: over });
+      drained = await awaitDrained({ source: running.source, store, bus, sandboxId: request.sandboxId, signal: over });
     } catch (cause) {
       if (draining.signal.aborted) throw draining.signal.reason;
       throw new DomainError("UPSTREAM_ERROR", "Whether the logs are stored can't be told.", { cause });
@@ -169,12 +167,12 @@ async function openTelemetryService(
             trouble = `the sandbox service can't be asked: ${messageOf(error)}`;
             throw error;
           });
-        const engine = openEngine(installationId);
+        const source = openDockerContainerSource({ address: settings.runtime, installationId, logger });
         const shards = openShards(context);
-        const collector = startCollector({ engine, client: ingest, shards, logger, metrics });
+        const collector = startCollector({ source, client: ingest, shards, logger, metrics });
         const unwatch = bus.watch(lookTopic, (sandboxId) => collector.look(sandboxId));
         collecting = {
-          engine,
+          source,
           collector,
           async stop() {
             unwatch();
@@ -226,15 +224,4 @@ async function openTelemetryService(
     },
     endWaits: () => draining.abort(new DomainError("DRAINING", "telemetry is shutting down.")),
   };
-}
-
-/** The adapter that the setting's scheme names, imported only when it is chosen. */
-async function chooseEngine(address: string, logger: Logger): Promise<(installationId: string) => Engine> {
-  if (!address.startsWith("docker:")) {
-    throw new SettingsError([`SANDGATE_RUNTIME must be docker:// and an address, not "${address}"`]);
-  }
-  const { createDockerClient } = await import("./docker/client.ts");
-  const { openDockerEngine } = await import("./docker/container-source.docker.ts");
-  const client = createDockerClient(address);
-  return (installationId) => openDockerEngine({ client, installationId, logger });
 }

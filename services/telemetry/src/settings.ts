@@ -1,10 +1,8 @@
-import { defineSettings, integer, text } from "@sandgate/kit/base/settings";
+import { runtimeSetting } from "@sandgate/docker-engine/address";
+import { defineSettings, integer } from "@sandgate/kit/base/settings";
 
 export const telemetrySettings = defineSettings({
-  runtime: text("SANDGATE_RUNTIME", {
-    default: "docker:///var/run/docker.sock",
-    doc: "The container engine that sandboxes run on: docker:// and the path of its socket, or docker://host:port",
-  }),
+  runtime: runtimeSetting,
   logQuotaMb: integer("SANDGATE_LOG_QUOTA_MB", {
     default: 1_024,
     min: 0,

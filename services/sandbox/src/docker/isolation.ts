@@ -1,8 +1,9 @@
 import { execFile } from "node:child_process";
 import { access, readFile, writeFile } from "node:fs/promises";
 import { BlockList, isIPv4 } from "node:net";
+import { callEngine, type Engine } from "@sandgate/docker-engine/client";
+import { toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { callEngine, type Engine, unavailable } from "./client.ts";
 import { bridgeName, ensureNetwork } from "./network.ts";
 
 /**
@@ -70,7 +71,7 @@ export function createIsolation(o: {
       if (o.enforce) await requireEngineFeatures(o.engine, o.runtimeName);
       await ensureNetwork(o.engine);
     } catch (error) {
-      throw unavailable(error);
+      throw toRuntimeUnavailable(error);
     }
     if (o.enforce) await enforce(o.nameservers);
     verifiedAt = performance.now();

@@ -1,5 +1,4 @@
-import type { ContainerInspectInfo } from "dockerode";
-import { callEngine, type Engine } from "./client.ts";
+import { type ContainerInspectInfo, callEngine, type Engine } from "@sandgate/docker-engine/client";
 
 /** How long after a container's end the engine may still learn that it was killed for memory. */
 const latenessMs = 500;

@@ -1,5 +1,6 @@
+import { callEngine, type Engine } from "@sandgate/docker-engine/client";
+import { statusOf } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { callEngine, type Engine, statusOf } from "./client.ts";
 
 /** The network of all sandboxes of an engine, and the host's interface that it is known to the firewall by. */
 export const networkName = "sandgate";

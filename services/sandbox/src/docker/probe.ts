@@ -1,6 +1,6 @@
 import { request } from "node:http";
-import type { Container } from "dockerode";
-import { callEngine, statusOf } from "./client.ts";
+import { type Container, callEngine } from "@sandgate/docker-engine/client";
+import { statusOf } from "@sandgate/docker-engine/errors";
 
 /** One request, connecting included. */
 const httpTimeoutMs = 2_000;

@@ -7,7 +7,7 @@ import { createWakeup, type Wakeup } from "@sandgate/kit/base/wakeup";
 import type { Shards } from "@sandgate/kit/process/shards";
 import type { ChunkKind } from "../store/chunks.ts";
 import { createBatcher } from "./batches.ts";
-import type { Container, ContainerEvent, Engine } from "./container-source.ts";
+import type { Container, ContainerEvent, ContainerSource } from "./container-source.ts";
 import {
   CursorMoved,
   createLimiter,
@@ -69,14 +69,14 @@ interface Following {
  * container for a while do no harm: of what they store, each batch has to begin where the one before ended.
  */
 export function startCollector(o: {
-  engine: Engine;
+  source: ContainerSource;
   client: IngestClient;
   shards: Shards;
   logger: Logger;
   metrics: Metrics;
   times?: CollectorTimes;
 }): Collector {
-  const { engine, client, shards, logger } = o;
+  const { client, shards, logger } = o;
   const times = o.times ?? defaultTimes;
   const stopping = new AbortController();
   const { signal } = stopping;
@@ -153,7 +153,7 @@ export function startCollector(o: {
         const before = writer.cursor;
         if (!ended.aborted) await readInto(following, writer, true);
         // Also when following ended well: the engine may end it before it has given the last lines.
-        const now = await engine.inspect(container.id);
+        const now = await o.source.inspect(container.id, signal);
         if (now?.state !== "running") {
           await readInto(following, writer, false);
           await writer.write({}, writer.cursor, true);
@@ -200,8 +200,8 @@ export function startCollector(o: {
     };
     if (isFollowing) ended.addEventListener("abort", onEnded, { once: true });
     try {
-      const o = { follow: isFollowing, signal: AbortSignal.any([signal, reading.signal]) };
-      for await (const block of engine.readLogs(container, writer.cursor, o)) await batcher.add(block);
+      const options = { follow: isFollowing, signal: AbortSignal.any([signal, reading.signal]) };
+      for await (const block of o.source.readLogs(container, writer.cursor, options)) await batcher.add(block);
       await batcher.flush();
     } catch (error) {
       signal.throwIfAborted();
@@ -223,7 +223,7 @@ export function startCollector(o: {
     while (!ended.aborted) {
       const nextMs = performance.now() + times.sampleMs;
       try {
-        const sample = await sampleLimiter(() => engine.sample(container.id, signal));
+        const sample = await sampleLimiter(() => o.source.sample(container.id, signal));
         if (sample) await writer.write({ metrics: [sample] }, String(sample.timeNs), false);
       } catch (error) {
         if (signal.aborted || error instanceof SourceRefused) throw error;
@@ -242,7 +242,7 @@ export function startCollector(o: {
     const before = [...followed].filter(
       ([, { container }]) => sandboxId === undefined || container.sandboxId === sandboxId,
     );
-    const listed = await engine.list({ sandboxId, signal });
+    const listed = await o.source.list({ sandboxId, signal });
     const present = new Set(listed.map(({ id }) => id));
     for (const container of listed) adopt(container);
     for (const [id, one] of before) if (!present.has(id)) forget(id, one);
@@ -277,7 +277,7 @@ export function startCollector(o: {
     else if (action === "die") known?.end();
     else if (action === "destroy" && known) forget(containerId, known);
     else if (action === "start" && !known) {
-      const container = await engine.inspect(containerId);
+      const container = await o.source.inspect(containerId, signal);
       if (container) adopt(container);
     }
   }
@@ -297,7 +297,7 @@ export function startCollector(o: {
   }
 
   async function observe(ending: AbortSignal): Promise<void> {
-    for await (const event of engine.observe(ending)) {
+    for await (const event of o.source.watch(ending)) {
       onEvent(event).catch((error: unknown) => {
         logger.debug({ err: error, ...event }, "a container could not be looked at; the listing will find it");
       });

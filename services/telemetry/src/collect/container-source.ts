@@ -1,6 +1,6 @@
 import type { LogRow, MetricRow } from "../store/rows.ts";
 
-/** A container of this installation, found by its labels. */
+/** A sandbox's container of this installation. */
 export interface Container {
   id: string;
   sandboxId: string;
@@ -14,27 +14,27 @@ export interface ContainerEvent {
   action: "start" | "kill" | "die" | "destroy";
 }
 
-/** Lines in the source's order, and the position after them. */
+/** Lines in the order they were written, and the cursor after them. */
 export interface LogBlock {
   /** At least one, and far fewer than a batch holds. */
   rows: LogRow[];
   cursor: string;
 }
 
-/** What the collector needs of a container engine. */
-export interface Engine {
-  /** All containers of the installation, or those of one sandbox; complete or throws. */
+/** Where the collector finds containers and reads their logs and counters; an adapter for each kind of engine. */
+export interface ContainerSource {
+  /** All containers of the installation, or those of one sandbox; complete, or it throws. */
   list(o: { sandboxId?: string | undefined; signal: AbortSignal }): Promise<Container[]>;
-  /** Undefined: there is no such container (any more). */
-  inspect(containerId: string): Promise<Container | undefined>;
-  /** What happens to containers of the installation. Ends when the connection does. */
-  observe(signal: AbortSignal): AsyncIterable<ContainerEvent>;
+  /** Undefined when there is no such container. */
+  inspect(containerId: string, signal: AbortSignal): Promise<Container | undefined>;
+  /** What happens to containers of the installation from now on. Ends with the connection. */
+  watch(signal: AbortSignal): AsyncIterable<ContainerEvent>;
   /**
-   * Lines behind `cursor` ("" or "0": all). Following ends with the container or the connection, and may miss its last lines;
-   * without it, the log of a container that has ended is read to its end, a last line without line end included.
-   * Not reading on holds the engine back. A container that is gone has no lines.
+   * Lines after `cursor` ("" or "0": all). With `follow` it ends with the container or the connection, and may miss the last
+   * lines; without, the log of a container that has ended is read to its end, a last line without line end included.
+   * A slow reader holds the engine back. A container that is gone has no lines.
    */
   readLogs(container: Container, cursor: string, o: { follow: boolean; signal: AbortSignal }): AsyncIterable<LogBlock>;
-  /** The counters of a running container; undefined when it doesn't run (any more). */
+  /** The counters of a running container; undefined when it isn't running. */
   sample(containerId: string, signal: AbortSignal): Promise<MetricRow | undefined>;
 }

@@ -1,7 +1,7 @@
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { watchStored } from "../query/stored-watch.ts";
 import type { TelemetryStore } from "../store/store.ts";
-import type { Engine } from "./container-source.ts";
+import type { ContainerSource } from "./container-source.ts";
 
 /** A signal on it, with a sandbox's id, has the replica that collects the sandbox look at its containers. */
 export const lookTopic = "telemetry.look";
@@ -11,16 +11,16 @@ export const lookTopic = "telemetry.look";
  * none has run; false when the signal aborts before. Throws when engine or store can't be asked.
  */
 export async function awaitDrained(o: {
-  engine: Engine;
+  source: ContainerSource;
   store: TelemetryStore;
   bus: EventBus;
   sandboxId: string;
   signal: AbortSignal;
 }): Promise<boolean> {
-  const { engine, store, bus, sandboxId, signal } = o;
+  const { source, store, bus, sandboxId, signal } = o;
   const stored = watchStored(bus, sandboxId);
   try {
-    const containers = await engine.list({ sandboxId, signal });
+    const containers = await source.list({ sandboxId, signal });
     const ran = containers.filter(({ state }) => state !== "created");
     const isDrained = async () => {
       const drained = ran.map(({ id, workspaceId }) => store.isDrained({ containerId: id, sandboxId, workspaceId }));

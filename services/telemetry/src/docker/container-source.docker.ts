@@ -1,214 +1,67 @@
-import { setTimeout as delay } from "node:timers/promises";
+import { type ContainerStats, callEngine, openEngine } from "@sandgate/docker-engine/client";
+import { labelFilter, ownerOf } from "@sandgate/docker-engine/containers";
+import { ignoreStatus } from "@sandgate/docker-engine/errors";
+import { openContainerEvents } from "@sandgate/docker-engine/events";
 import type { Logger } from "@sandgate/kit/base/logging";
-import { createWakeup } from "@sandgate/kit/base/wakeup";
-import type { Container, Engine, LogBlock } from "../collect/container-source.ts";
-import type { LogRow, MetricRow } from "../store/rows.ts";
-import type { DockerClient } from "./client.ts";
-import { createFrameParser, createTimeParser } from "./log-frames.ts";
-import { createLogPosition, type LogPosition } from "./log-position.ts";
+import type { Container, ContainerSource } from "../collect/container-source.ts";
+import type { MetricRow } from "../store/rows.ts";
+import { createTimeParser } from "./log-frames.ts";
+import { createLogReader } from "./log-reader.ts";
 
-const sandboxLabel = "sandgate.io/sandbox-id";
-const workspaceLabel = "sandgate.io/workspace-id";
-const installationLabel = "sandgate.io/installation";
-
-/**
- * Between two looks at a log that is written to: well within the time that a batch waits for more lines, and longer than a look
- * takes, whatever tenants write.
- */
-const rereadPause = { leastMs: 200, perLook: 4 };
-/** Between two looks at a log of which the engine tells nothing. */
-const quietMs = 10_000;
-/**
- * What a look at a log's end asks for: from `least` to `first` by what came last time, then 16 times as many up to `most`, then
- * all. The engine finds 100,000 to 200,000 frames in a second.
- */
-const tailFrames = { least: 16, first: 16_384, most: 262_144 };
-
-/** Reads a Docker-compatible engine over its API. Containers must have no terminal. */
-export function openDockerEngine(o: { client: DockerClient; installationId: string; logger: Logger }): Engine {
-  const { client } = o;
+/** The containers of a Docker-compatible engine, without a terminal. Nothing is connected before the first call. */
+export function openDockerContainerSource(o: {
+  /** `docker:///var/run/docker.sock` or `docker://host:port`. */
+  address: string;
+  installationId: string;
+  logger: Logger;
+}): ContainerSource {
+  const { installationId, logger } = o;
+  const engine = openEngine(o.address);
   const parseTime = createTimeParser();
-  const ours = `${installationLabel}=${o.installationId}`;
-
-  async function openLog(containerId: string, which: Record<string, string>, signal: AbortSignal) {
-    const query = { stdout: "1", stderr: "1", ...which };
-    return (await client.getStream(`/containers/${containerId}/logs`, query, signal)) ?? noBytes();
-  }
-
-  /** Takes what the engine gives of the log. Answers how many frames were behind the position. */
-  async function* readInto(position: LogPosition, log: AsyncIterable<Buffer>): AsyncGenerator<LogBlock, number> {
-    const parse = createFrameParser();
-    let taken = 0;
-    for await (const bytes of log) {
-      const rows: LogRow[] = [];
-      for (const frame of parse(bytes)) {
-        if (!position.seeking) taken += 1;
-        const row = position.take(frame);
-        if (row) rows.push(row);
-      }
-      if (rows.length > 0) yield { rows, cursor: position.cursor() };
-    }
-    return taken;
-  }
-
-  /** One complete reading of the log from the position, or two when its place is gone. */
-  async function* readComplete(
-    container: Container,
-    position: LogPosition,
-    signal: AbortSignal,
-  ): AsyncGenerator<LogBlock, number> {
-    for (;;) {
-      const sinceNs = position.begin();
-      const since = sinceNs !== undefined && { since: formatSeconds(sinceNs) };
-      const log = await openLog(container.id, { timestamps: "1", ...since }, signal);
-      const taken = yield* readInto(position, log);
-      if (position.end()) return taken;
-      o.logger.warn(
-        { sandboxId: container.sandboxId, containerId: container.id, cursor: position.cursor() },
-        "the engine's log lacks the place it was read to; lines may be lost",
-      );
-    }
-  }
-
-  /** Reads on among the log's last frames, which is cheap, or all of it when the position's place is not there. */
-  async function* readOn(
-    container: Container,
-    position: LogPosition,
-    expected: number,
-    signal: AbortSignal,
-  ): AsyncGenerator<LogBlock, number> {
-    if (position.started) {
-      const { least, first, most } = tailFrames;
-      for (let frames = Math.min(first, Math.max(least, 2 * expected)); frames <= most; frames *= 16) {
-        position.beginTail();
-        const log = await openLog(container.id, { timestamps: "1", tail: String(frames) }, signal);
-        const taken = yield* readInto(position, log);
-        if (!position.seeking) return taken;
-      }
-    }
-    return yield* readComplete(container, position, signal);
-  }
-
-  /**
-   * Follows the log from the position. What the engine gives a follower is not read: around a rotation of the log it can miss a
-   * whole file or repeat one. It only tells when there is more, which is then read from the files as they are at one moment.
-   */
-  async function* readFollowing(
-    container: Container,
-    position: LogPosition,
-    signal: AbortSignal,
-  ): AsyncGenerator<LogBlock> {
-    const over = new AbortController();
-    const until = AbortSignal.any([signal, over.signal]);
-    const wakeup = createWakeup();
-    let rung = false;
-    let ended = false;
-    const listen = async () => {
-      // With its last frame, so that nothing falls between the first reading and the following.
-      for await (const _ of await openLog(container.id, { follow: "1", tail: "1" }, until)) {
-        rung = true;
-        wakeup.wake();
-      }
-    };
-    const listening = listen().finally(() => {
-      ended = true;
-      wakeup.wake();
-    });
-    // Thrown below, unless the reading fails first.
-    listening.catch(() => undefined);
-    try {
-      let taken = 0;
-      // The first look needs no telling.
-      let wasRung = true;
-      for (;;) {
-        const begunMs = performance.now();
-        taken = yield* readOn(container, position, taken, signal);
-        if (ended) return await listening;
-        const lookMs = performance.now() - begunMs;
-        await delay(Math.max(rereadPause.leastMs, rereadPause.perLook * lookMs), undefined, { signal });
-        // The engine did not tell of what was found, and has not since: it follows a file that was rotated away.
-        if (taken > 0 && !wasRung && !rung) return;
-        await wakeup.wait(quietMs, until);
-        wasRung = rung;
-        rung = false;
-      }
-    } finally {
-      over.abort();
-    }
-  }
+  const readLogs = createLogReader(engine, logger);
 
   return {
     async list({ sandboxId, signal }) {
-      const label = sandboxId === undefined ? [ours] : [ours, `${sandboxLabel}=${sandboxId}`];
-      const query = { all: "1", filters: JSON.stringify({ label }) };
-      const found = await client.getJson("/containers/json", query, signal);
-      if (!Array.isArray(found)) throw new Error("The engine's list of containers is none.");
-      return (found as ListedContainer[]).flatMap((item) => toContainer(item.Id, item.Labels, item.State));
+      const filters = { label: labelFilter(installationId, sandboxId) };
+      const found = await callEngine((abortSignal) => engine.listContainers({ all: true, filters, abortSignal }), {
+        signal,
+      });
+      return found.flatMap(({ Id, Labels, State }) => toContainer(Id, Labels, State) ?? []);
     },
-    async inspect(containerId) {
-      const found = await client.getJson(`/containers/${containerId}/json`);
-      if (found === undefined) return undefined;
-      const { Id, Config, State } = found as InspectedContainer;
-      return toContainer(Id, Config.Labels, State.Status)[0];
+    async inspect(containerId, signal) {
+      const container = engine.getContainer(containerId);
+      const found = await ignoreStatus(
+        [404],
+        callEngine((abortSignal) => container.inspect({ abortSignal }), { signal }),
+      );
+      return found && toContainer(found.Id, found.Config.Labels, found.State.Status);
     },
-    async *observe(signal) {
-      const event = ["start", "kill", "die", "destroy"] as const;
-      const filters = JSON.stringify({ type: ["container"], label: [ours], event });
-      const stream = await client.getStream("/events", { filters }, signal);
-      if (!stream) return;
-      let rest = "";
-      for await (const bytes of stream.setEncoding("utf8")) {
-        const lines = (rest + String(bytes)).split("\n");
-        rest = lines.pop() ?? "";
-        for (const line of lines) {
-          const { Action, Actor } = JSON.parse(line) as ContainerEvent;
-          const action = event.find((known) => known === Action);
-          if (action) yield { containerId: Actor.ID, action };
-        }
-      }
+    async *watch(signal) {
+      const actions = ["start", "kill", "die", "destroy"] as const;
+      yield* await openContainerEvents(engine, { installationId, actions, signal });
     },
-    async *readLogs(container, cursor, { follow, signal }) {
-      const position = createLogPosition(cursor);
-      if (follow) return yield* readFollowing(container, position, signal);
-      yield* readOn(container, position, 0, signal);
-      const rows = position.finish();
-      if (rows.length > 0) yield { rows, cursor: position.cursor() };
-    },
+    readLogs,
     async sample(containerId, signal) {
-      const query = { stream: "false", "one-shot": "true" };
-      const stats = await client.getJson(`/containers/${containerId}/stats`, query, signal);
-      return stats === undefined ? undefined : toSample(stats as ContainerStats, parseTime);
+      const container = engine.getContainer(containerId);
+      const stats = await ignoreStatus(
+        [404],
+        callEngine(
+          (abortSignal) => {
+            // dockerode takes the signal here too; its types don't know that.
+            const options = { stream: false, "one-shot": true, abortSignal } as const;
+            return container.stats(options);
+          },
+          { signal },
+        ),
+      );
+      return stats && toSample(stats, parseTime);
     },
   };
 }
 
-// The parts of the engine's answers that are read (Docker Engine API 1.41).
-
-interface ListedContainer {
-  Id: string;
-  Labels: Record<string, string>;
-  State: string;
-}
-interface InspectedContainer {
-  Id: string;
-  Config: { Labels: Record<string, string> };
-  State: { Status: string };
-}
-interface ContainerEvent {
-  Action: string;
-  Actor: { ID: string };
-}
-interface ContainerStats {
-  read: string;
-  cpu_stats: { cpu_usage: { total_usage: number } };
-  memory_stats: { usage?: number; stats?: { inactive_file?: number; total_inactive_file?: number } };
-}
-
-function toContainer(id: string, labels: Record<string, string>, status: string): Container[] {
-  const sandboxId = labels[sandboxLabel];
-  const workspaceId = labels[workspaceLabel];
-  if (!sandboxId || !workspaceId) return [];
-  return [{ id, sandboxId, workspaceId, state: toState(status) }];
+function toContainer(id: string, labels: Record<string, string>, status: string): Container | undefined {
+  const owner = ownerOf(labels);
+  return owner && { id, sandboxId: owner.sandboxId, workspaceId: owner.workspaceId, state: toState(status) };
 }
 
 function toState(status: string): Container["state"] {
@@ -216,12 +69,12 @@ function toState(status: string): Container["state"] {
   return status === "exited" || status === "dead" || status === "removing" ? "ended" : "running";
 }
 
-/** The working set is what is in use without the file pages that the kernel would drop first, as the kubelet reckons it. */
+/** Memory is the working set as the kubelet computes it: usage without the file pages that the kernel would reclaim first. */
 function toSample(stats: ContainerStats, parseTime: (text: string) => bigint): MetricRow | undefined {
-  const { usage, stats: pages } = stats.memory_stats;
-  // A container that has ended is answered with a time of the year 1 and without figures.
+  // Of a container that has ended the engine gives a time of the year 1 and no figures; of some kernels not all of these.
+  const { usage, stats: pages }: { usage?: number; stats?: Partial<Record<string, number>> } = stats.memory_stats;
   if (usage === undefined || stats.read.startsWith("0001")) return undefined;
-  // On cgroup v1 the first of them includes child groups; on v2 there is the second alone.
+  // On cgroup v1 `total_inactive_file` includes child groups; v2 has only `inactive_file`.
   const inactive = pages?.total_inactive_file ?? pages?.inactive_file ?? 0;
   return {
     timeNs: parseTime(stats.read),
@@ -229,9 +82,3 @@ function toSample(stats: ContainerStats, parseTime: (text: string) => bigint): M
     memoryBytes: Math.max(0, usage - inactive),
   };
 }
-
-function formatSeconds(ns: bigint): string {
-  return `${ns / 1_000_000_000n}.${String(ns % 1_000_000_000n).padStart(9, "0")}`;
-}
-
-async function* noBytes(): AsyncGenerator<Buffer> {}

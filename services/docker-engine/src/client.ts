@@ -1,0 +1,83 @@
+import { IncomingMessage } from "node:http";
+import { untilAborted } from "@sandgate/kit/base/abort";
+import Docker from "dockerode";
+import { parseEngineAddress } from "./address.ts";
+
+export type { Container, ContainerCreateOptions, ContainerInfo, ContainerInspectInfo, ContainerStats } from "dockerode";
+
+/** A client of one engine. */
+export type Engine = Docker;
+
+/** How long the engine may take for one call that does not wait for a container. */
+const callTimeoutMs = 30_000;
+
+/** A client for an address as `parseEngineAddress` takes it. DOCKER_HOST is not read, and nothing is connected yet. */
+export function openEngine(address: string): Engine {
+  const parsed = parseEngineAddress(address);
+  if (!parsed) {
+    throw new Error(
+      `not the address of a container engine: ${address} (docker:///path, unix:///path, docker://host:port, tcp://host:port)`,
+    );
+  }
+  return "socketPath" in parsed
+    ? new Docker({ ...parsed, host: undefined })
+    : new Docker({ ...parsed, protocol: "http" });
+}
+
+/** Makes one call, within 30 s unless told otherwise. Throws a TimeoutError, or the reason of the caller's signal. */
+export async function callEngine<T>(
+  call: (abortSignal: AbortSignal) => Promise<T>,
+  limits: { signal?: AbortSignal | undefined; timeoutMs?: number } = {},
+): Promise<T> {
+  limits.signal?.throwIfAborted();
+  const timeout = AbortSignal.timeout(limits.timeoutMs ?? callTimeoutMs);
+  return callUntil(call, limits.signal ? AbortSignal.any([limits.signal, timeout]) : timeout);
+}
+
+/** Makes a call whose answer is a stream. It must begin within 30 s; the signal ends it whenever it aborts. */
+export async function openStream<T>(call: (abortSignal: AbortSignal) => Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted();
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(new Error("The engine did not answer in time.")), callTimeoutMs);
+  try {
+    return await callUntil(call, AbortSignal.any([signal, late.signal]));
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function callUntil<T>(call: (abortSignal: AbortSignal) => Promise<T>, limit: AbortSignal): Promise<T> {
+  return untilAborted(call(limit), limit, (reason): never => {
+    throw reason;
+  });
+}
+
+/**
+ * A container's log, both streams multiplexed. dockerode's own `logs` holds all of a log in memory unless it follows it;
+ * what is not read from this stream stays with the engine.
+ */
+export function openLogStream(
+  engine: Engine,
+  containerId: string,
+  query: Record<string, string>,
+  signal: AbortSignal,
+): Promise<IncomingMessage> {
+  return openStream(
+    (abortSignal) =>
+      new Promise((resolve, reject) => {
+        const request = {
+          method: "GET",
+          path: `/containers/${containerId}/logs?`,
+          options: { stdout: "1", stderr: "1", ...query },
+          isStream: true,
+          statusCodes: { 200: true, 404: "no such container", 409: "container is being removed", 500: "server error" },
+          abortSignal,
+        };
+        engine.modem.dial(request, (error, answer) => {
+          if (answer instanceof IncomingMessage) resolve(answer);
+          else reject(error ?? new Error("The engine did not answer with a stream."));
+        });
+      }),
+    signal,
+  );
+}

@@ -1,0 +1,39 @@
+/** The labels on each sandbox's container. */
+const labels = {
+  sandbox: "sandgate.io/sandbox-id",
+  workspace: "sandgate.io/workspace-id",
+  installation: "sandgate.io/installation",
+} as const;
+
+/** Whose container it is. Several installations may share an engine. */
+export interface ContainerOwner {
+  sandboxId: string;
+  workspaceId: string;
+  installationId: string;
+}
+
+export function containerNameOf(sandboxId: string): string {
+  return `sandgate-${sandboxId}`;
+}
+
+export function labelsOf(owner: ContainerOwner): Record<string, string> {
+  return {
+    [labels.sandbox]: owner.sandboxId,
+    [labels.workspace]: owner.workspaceId,
+    [labels.installation]: owner.installationId,
+  };
+}
+
+/** Undefined for a container without all three labels, which is no sandbox's. */
+export function ownerOf(given: Readonly<Record<string, string>>): ContainerOwner | undefined {
+  const sandboxId = given[labels.sandbox];
+  const workspaceId = given[labels.workspace];
+  const installationId = given[labels.installation];
+  return sandboxId && workspaceId && installationId ? { sandboxId, workspaceId, installationId } : undefined;
+}
+
+/** For the `label` filter of lists and events: the containers of an installation, or of one of its sandboxes. */
+export function labelFilter(installationId: string, sandboxId?: string): string[] {
+  const ours = `${labels.installation}=${installationId}`;
+  return sandboxId === undefined ? [ours] : [ours, `${labels.sandbox}=${sandboxId}`];
+}

@@ -1,0 +1,76 @@
+import { setTimeout as delay } from "node:timers/promises";
+import type { Engine } from "@sandgate/docker-engine/client";
+import { openContainerEvents } from "@sandgate/docker-engine/events";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { recheckMs } from "./isolation.ts";
+
+const actions = ["create", "start", "die", "oom", "destroy"] as const;
+const firstRetryMs = 200;
+const maxRetryMs = 5_000;
+
+interface ChangeOptions {
+  engine: Engine;
+  installationId: string;
+  /** Sandboxes of all the installation's containers. */
+  listSandboxIds(): Promise<string[]>;
+  verifyIsolation(): Promise<void>;
+  logger: Logger;
+  signal: AbortSignal;
+}
+
+/** `Runtime.observe`: the engine's events as wake-ups. Isolation is verified at each connect and every 30 s. */
+export async function* watchChanges(o: ChangeOptions): AsyncGenerator<{ sandboxId: string }> {
+  // A set, so that a slow consumer costs no more than one entry for each sandbox.
+  const pending = new Set<string>();
+  let wake = () => {};
+  const push = (sandboxId: string) => {
+    pending.add(sandboxId);
+    wake();
+  };
+  const stopped = new AbortController();
+  const signal = AbortSignal.any([o.signal, stopped.signal]);
+  signal.addEventListener("abort", () => wake(), { once: true });
+  const verify = () =>
+    o
+      .verifyIsolation()
+      .catch((error: unknown) => o.logger.error({ err: error }, "the isolation of sandboxes could not be verified"));
+  const timer = setInterval(verify, recheckMs).unref();
+  const following = followEvents({ ...o, signal, push, verify });
+  try {
+    while (!signal.aborted) {
+      for (const sandboxId of pending) {
+        pending.delete(sandboxId);
+        yield { sandboxId };
+      }
+      if (pending.size > 0 || signal.aborted) continue;
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+      });
+    }
+  } finally {
+    clearInterval(timer);
+    stopped.abort();
+    await following;
+  }
+}
+
+/** Reads the engine's events until the signal aborts, connecting again whenever they end. */
+async function followEvents(
+  o: ChangeOptions & { push(sandboxId: string): void; verify(): Promise<void> },
+): Promise<void> {
+  let retryMs = firstRetryMs;
+  while (!o.signal.aborted) {
+    try {
+      const events = await openContainerEvents(o.engine, { ...o, actions });
+      retryMs = firstRetryMs;
+      await o.verify();
+      // Listed once the events are open, so that no change falls between the two.
+      for (const sandboxId of await o.listSandboxIds()) o.push(sandboxId);
+      for await (const { sandboxId } of events) o.push(sandboxId);
+    } catch (error) {
+      if (!o.signal.aborted) o.logger.warn({ err: error }, "the engine's events can't be read");
+    }
+    await delay(retryMs, undefined, { signal: o.signal }).catch(() => {});
+    retryMs = Math.min(retryMs * 2, maxRetryMs);
+  }
+}

@@ -1,0 +1,66 @@
+import type { ContainerCreateOptions } from "@sandgate/docker-engine/client";
+import { containerNameOf, labelsOf } from "@sandgate/docker-engine/containers";
+import type { RuntimeSpec } from "../reconcile/runtime.ts";
+import { networkName } from "./network.ts";
+
+/**
+ * What root inside a container keeps: owning and reading its own files (package managers), dropping to another user
+ * (su-exec, gosu, nginx's and postgres' entrypoints), signalling that user's processes, and ports below 1024.
+ * Of Docker's own default set NET_RAW (forged packets, also at neighbours of the bridge), MKNOD, SYS_CHROOT, AUDIT_WRITE,
+ * SETFCAP and FSETID are left out.
+ */
+const capabilities = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETPCAP", "SETUID"];
+
+const mebibyte = 1024 * 1024;
+
+/** What the containers of one installation have in common. */
+export interface ContainerDefaults {
+  installationId: string;
+  nameservers: readonly string[];
+  /** Undefined: the engine's default. */
+  ociRuntime: string | undefined;
+  /** MiB of the container's writable layer. Undefined: no limit. */
+  diskMb: number | undefined;
+}
+
+/** How a sandbox's container is created. */
+export function containerOptionsOf(spec: RuntimeSpec, defaults: ContainerDefaults): ContainerCreateOptions {
+  const { installationId, nameservers, ociRuntime, diskMb } = defaults;
+  return {
+    name: containerNameOf(spec.sandboxId),
+    Image: spec.reference,
+    Hostname: spec.sandboxId,
+    Labels: labelsOf({ sandboxId: spec.sandboxId, workspaceId: spec.workspaceId, installationId }),
+    // The port promises SIGTERM, whatever STOPSIGNAL the image declares.
+    StopSignal: "SIGTERM",
+    // The platform probes readiness itself; an image's own check would only run programs.
+    Healthcheck: { Test: ["NONE"] },
+    HostConfig: {
+      NetworkMode: networkName,
+      Dns: [...nameservers],
+      // Without this the host's search domains would be copied.
+      DnsSearch: ["."],
+      PublishAllPorts: false,
+      Memory: spec.memoryMb * mebibyte,
+      MemorySwap: spec.memoryMb * mebibyte,
+      OomKillDisable: false,
+      // A host short of memory kills a sandbox before the engine or the platform.
+      OomScoreAdj: 500,
+      NanoCpus: Math.round(spec.cpus * 1e9),
+      PidsLimit: spec.pids,
+      CapDrop: ["ALL"],
+      CapAdd: capabilities,
+      // The engine's default seccomp and AppArmor profiles apply, since none is named.
+      SecurityOpt: ["no-new-privileges"],
+      Privileged: false,
+      IpcMode: "private",
+      RestartPolicy: { Name: "no" },
+      // No init of the engine's: images that bring their own want to be PID 1, a missing command is then refused at
+      // start, and it is as on Kubernetes. Zombies count against the process limit; what ignores SIGTERM is killed.
+      Init: false,
+      LogConfig: { Type: "json-file", Config: { "max-size": "64m", "max-file": "3" } },
+      ...(diskMb === undefined ? {} : { StorageOpt: { size: `${diskMb}m` } }),
+      ...(ociRuntime === undefined ? {} : { Runtime: ociRuntime }),
+    },
+  };
+}

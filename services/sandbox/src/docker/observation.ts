@@ -1,0 +1,65 @@
+import { type ContainerInfo, type ContainerInspectInfo, callEngine, type Engine } from "@sandgate/docker-engine/client";
+import { type ContainerOwner, ownerOf } from "@sandgate/docker-engine/containers";
+import { ignoreStatus } from "@sandgate/docker-engine/errors";
+import type { Observation } from "../reconcile/runtime.ts";
+import { endedForMemory } from "./memory.ts";
+
+/** A container of this installation, as the engine describes it. */
+export interface InspectedContainer {
+  owner: ContainerOwner;
+  info: ContainerInspectInfo;
+}
+
+/** Looks a container up by id or name. Undefined when it isn't there, is being removed or belongs to another installation. */
+export async function inspectContainer(
+  engine: Engine,
+  id: string,
+  o: { installationId: string; timeoutMs?: number },
+): Promise<InspectedContainer | undefined> {
+  const { installationId, ...limits } = o;
+  const container = engine.getContainer(id);
+  const info = await ignoreStatus(
+    [404],
+    callEngine((abortSignal) => container.inspect({ abortSignal }), limits),
+  );
+  // A forced removal kills the container first; that isn't an end of its own.
+  if (!info || info.State.Status === "removing") return undefined;
+  const owner = ownerOf(info.Config.Labels);
+  return owner?.installationId === installationId ? { owner, info } : undefined;
+}
+
+export async function observationOf(engine: Engine, { owner, info }: InspectedContainer): Promise<Observation> {
+  const { State: state } = info;
+  const startedAt = parseTime(state.StartedAt);
+  const base = {
+    sandboxId: owner.sandboxId,
+    workspaceId: owner.workspaceId,
+    createdAt: new Date(info.Created),
+    ...(startedAt && { startedAt }),
+  };
+  if (state.Status === "created") return { ...base, phase: "created" };
+  if (state.Running) return { ...base, phase: "running" };
+  return {
+    ...base,
+    phase: "exited",
+    ...(startedAt && { exitCode: state.ExitCode }),
+    outOfMemory: await endedForMemory(engine, info),
+  };
+}
+
+/** The little that a list of containers says about one. */
+export function summaryOf({ Labels, State: state, Created: created }: ContainerInfo): Observation | undefined {
+  const owner = ownerOf(Labels);
+  if (!owner || state === "removing") return undefined;
+  return {
+    sandboxId: owner.sandboxId,
+    workspaceId: owner.workspaceId,
+    createdAt: new Date(created * 1000),
+    phase: state === "created" ? "created" : state === "exited" || state === "dead" ? "exited" : "running",
+  };
+}
+
+/** The engine writes the year 1 for something that has not happened. */
+function parseTime(text: string): Date | undefined {
+  return text.startsWith("0001-") ? undefined : new Date(text);
+}

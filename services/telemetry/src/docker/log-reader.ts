@@ -1,0 +1,149 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { type Engine, openLogStream } from "@sandgate/docker-engine/client";
+import { ignoreStatus } from "@sandgate/docker-engine/errors";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { createWakeup } from "@sandgate/kit/base/wakeup";
+import type { Container, ContainerSource, LogBlock } from "../collect/container-source.ts";
+import type { LogRow } from "../store/rows.ts";
+import { createFrameParser } from "./log-frames.ts";
+import { createLogPosition, type LogPosition } from "./log-position.ts";
+
+/**
+ * The pause between two reads of a log that is being written: at least `minMs`, well within the time that a batch waits for
+ * more lines, and `readFactor` times what the last read took, so that no tenant's log keeps the engine busy.
+ */
+const pollDelay = { minMs: 200, readFactor: 4 };
+
+/** The pause between two reads of a log that the engine reports nothing new of. */
+const idlePollMs = 10_000;
+
+/**
+ * How many of a log's last frames a read asks for: twice as many as came last time, between `min` and `first`, then 16 times
+ * as many up to `max`, then the whole log. The engine finds 100,000 to 200,000 frames in a second.
+ */
+const tailFrames = { min: 16, first: 16_384, max: 262_144, growth: 16 };
+
+/** Reads containers' logs as ContainerSource.readLogs says. */
+export function createLogReader(engine: Engine, logger: Logger): ContainerSource["readLogs"] {
+  async function openLog(containerId: string, query: Record<string, string>, signal: AbortSignal) {
+    // 409: it is being removed.
+    const log = await ignoreStatus([404, 409], openLogStream(engine, containerId, query, signal));
+    return log ?? noBytes();
+  }
+
+  /** Reads the frames and returns how many came after the position. */
+  async function* readFrames(position: LogPosition, log: AsyncIterable<Buffer>): AsyncGenerator<LogBlock, number> {
+    const parse = createFrameParser();
+    let newFrames = 0;
+    for await (const bytes of log) {
+      const rows: LogRow[] = [];
+      for (const frame of parse(bytes)) {
+        if (!position.seeking) newFrames += 1;
+        const row = position.take(frame);
+        if (row) rows.push(row);
+      }
+      if (rows.length > 0) yield { rows, cursor: position.cursor() };
+    }
+    return newFrames;
+  }
+
+  /** Reads the whole log from the position, a second time when the log no longer has the last frame that was read. */
+  async function* readAll(
+    container: Container,
+    position: LogPosition,
+    signal: AbortSignal,
+  ): AsyncGenerator<LogBlock, number> {
+    for (;;) {
+      const sinceNs = position.begin();
+      const since = sinceNs !== undefined && { since: formatSeconds(sinceNs) };
+      const log = await openLog(container.id, { timestamps: "1", ...since }, signal);
+      const newFrames = yield* readFrames(position, log);
+      if (position.end()) return newFrames;
+      logger.warn(
+        { sandboxId: container.sandboxId, containerId: container.id, cursor: position.cursor() },
+        "the engine's log no longer has the frame it was read to; lines may be lost",
+      );
+    }
+  }
+
+  /** Reads on in the log's last frames, which is cheap, or in all of it when they don't reach back to the position. */
+  async function* readOn(
+    container: Container,
+    position: LogPosition,
+    expected: number,
+    signal: AbortSignal,
+  ): AsyncGenerator<LogBlock, number> {
+    if (position.started) {
+      const { min, first, max, growth } = tailFrames;
+      for (let frames = Math.min(first, Math.max(min, 2 * expected)); frames <= max; frames *= growth) {
+        position.beginTail();
+        const log = await openLog(container.id, { timestamps: "1", tail: String(frames) }, signal);
+        const newFrames = yield* readFrames(position, log);
+        if (!position.seeking) return newFrames;
+      }
+    }
+    return yield* readAll(container, position, signal);
+  }
+
+  /**
+   * Follows the log from the position. What the engine sends to a follower only says that there is something new: around a
+   * rotation of the log it can lack a whole file or repeat one. The lines are read from the files as they are at one moment.
+   */
+  async function* readFollowing(
+    container: Container,
+    position: LogPosition,
+    signal: AbortSignal,
+  ): AsyncGenerator<LogBlock> {
+    const stopped = new AbortController();
+    const followSignal = AbortSignal.any([signal, stopped.signal]);
+    const wakeup = createWakeup();
+    let notified = false;
+    let ended = false;
+    const follow = async () => {
+      // Starts with the last frame, so that nothing falls between the first read and the following.
+      for await (const _ of await openLog(container.id, { follow: "1", tail: "1" }, followSignal)) {
+        notified = true;
+        wakeup.wake();
+      }
+    };
+    const following = follow().finally(() => {
+      ended = true;
+      wakeup.wake();
+    });
+    // Awaited below, unless reading fails first.
+    following.catch(() => undefined);
+    try {
+      let newFrames = 0;
+      // The first read needs no notification.
+      let wasNotified = true;
+      for (;;) {
+        const startedMs = performance.now();
+        newFrames = yield* readOn(container, position, newFrames, signal);
+        if (ended) return await following;
+        const readMs = performance.now() - startedMs;
+        await delay(Math.max(pollDelay.minMs, pollDelay.readFactor * readMs), undefined, { signal });
+        // There were lines that the engine did not report: it follows a file that was rotated away.
+        if (newFrames > 0 && !wasNotified && !notified) return;
+        await wakeup.wait(idlePollMs, followSignal);
+        wasNotified = notified;
+        notified = false;
+      }
+    } finally {
+      stopped.abort();
+    }
+  }
+
+  return async function* readLogs(container, cursor, { follow, signal }) {
+    const position = createLogPosition(cursor);
+    if (follow) return yield* readFollowing(container, position, signal);
+    yield* readOn(container, position, 0, signal);
+    const rows = position.finish();
+    if (rows.length > 0) yield { rows, cursor: position.cursor() };
+  };
+}
+
+function formatSeconds(ns: bigint): string {
+  return `${ns / 1_000_000_000n}.${String(ns % 1_000_000_000n).padStart(9, "0")}`;
+}
+
+async function* noBytes(): AsyncGenerator<Buffer> {}
