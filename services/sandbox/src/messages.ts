@@ -9,7 +9,13 @@ import {
   SandboxState as StateCode,
 } from "@sandgate/proto/sandbox/v1/sandbox";
 import { makeUpName } from "./domain/names.ts";
-import type { ImageSnapshot, Requested, Sandbox, SandboxState } from "./domain/sandbox.ts";
+import {
+  type ImageSnapshot,
+  type Requested,
+  type Sandbox,
+  type SandboxState,
+  sandboxStates,
+} from "./domain/sandbox.ts";
 
 const codes: Record<SandboxState, StateCode> = {
   provisioning: StateCode.PROVISIONING,
@@ -20,9 +26,8 @@ const codes: Record<SandboxState, StateCode> = {
 };
 
 export function toStates(wanted: readonly StateCode[]): SandboxState[] {
-  const states = Object.keys(codes) as SandboxState[];
   return wanted.map((code) => {
-    const state = states.find((name) => codes[name] === code);
+    const state = sandboxStates.find((name) => codes[name] === code);
     if (!state) {
       throw invalid("query.state", "is not a state of a sandbox");
     }

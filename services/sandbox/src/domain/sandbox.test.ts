@@ -65,7 +65,7 @@ test("an ended sandbox never changes its state again, and every change raises th
         }
         expect(hasEnded(before.state)).toBe(false);
         expect(sandbox.version).toBe(before.version + 1);
-        // Once it let go of its name it never holds it again.
+        // Once it has given up its name it never reserves it again.
         expect(isLive(before.state) || !isLive(sandbox.state)).toBe(true);
       }
     }),

@@ -1,6 +1,8 @@
 // The state machine of a sandbox: its states, the transitions between them, and what each records. No I/O.
 
-export type SandboxState = "provisioning" | "ready" | "stopping" | "stopped" | "failed";
+export const sandboxStates = ["provisioning", "ready", "stopping", "stopped", "failed"] as const;
+
+export type SandboxState = (typeof sandboxStates)[number];
 
 export type StopReason = "stopped_by_user" | "ttl_expired" | "workspace_deleted";
 

@@ -13,7 +13,7 @@ export interface Changes {
   watch(ids: ReadonlySet<string>): { next(ms: number, signal: AbortSignal): Promise<void>; stop(): void };
 }
 
-export function createChanges(bus: EventBus): Changes {
+export function createChanges(bus: Pick<EventBus, "signal" | "watch">): Changes {
   const listeners = new Set<(sandboxId: string) => void>();
   bus.watch(topic, (sandboxId) => {
     for (const listener of [...listeners]) {

@@ -28,7 +28,7 @@ function createWork() {
   };
 }
 
-test("one key's work never keeps another's waiting, and all keep to the common limit", async () => {
+test("one key never uses up the slots of another, and all together keep the common limit", async () => {
   const { work, most, runningOf, endAll } = createWork();
   const limit = createFairLimit({ perKey: 2, together: 3 });
   const results = [..."aaaaaaaa", ..."bb"].map((key) => limit(key, work(key)));
@@ -45,13 +45,13 @@ test("one key's work never keeps another's waiting, and all keep to the common l
   );
 });
 
-test("work that fails gives its place back", async () => {
+test("work that fails returns its slot", async () => {
   const limit = createFairLimit({ perKey: 1 });
   await expect(limit("a", () => Promise.reject(new Error("no")))).rejects.toThrow("no");
   expect(await limit("a", async () => "yes")).toBe("yes");
 });
 
-test("what waits leaves with its signal, and its turn goes to the next", async () => {
+test("an abort ends the wait, and the next task gets the slot", async () => {
   const { work, most, endAll } = createWork();
   const limit = createFairLimit({ perKey: 2, together: 1 });
   const leaving = new AbortController();
@@ -69,7 +69,7 @@ test("what waits leaves with its signal, and its turn goes to the next", async (
   expect(most.get("all")).toBe(1);
 });
 
-test.each([0, 1, 2, 3, 4, 5, 6])("a turn that comes %i ticks before its signal aborts is freed once", async (ticks) => {
+test.each([0, 1, 2, 3, 4, 5, 6])("a slot that comes %i ticks before the abort is returned once", async (ticks) => {
   const { work, runningOf, endAll } = createWork();
   const limit = createFairLimit({ perKey: 1 });
   const leaving = new AbortController();
@@ -89,7 +89,7 @@ test.each([0, 1, 2, 3, 4, 5, 6])("a turn that comes %i ticks before its signal a
   expect(await Promise.all(next)).toEqual(["a", "a"]);
 });
 
-test("work that has begun is not left by its signal", async () => {
+test("an abort does not end work that has begun", async () => {
   const { work, endAll } = createWork();
   const limit = createFairLimit({ perKey: 1 });
   const leaving = new AbortController();

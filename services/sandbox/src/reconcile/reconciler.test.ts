@@ -17,7 +17,7 @@ import { createChanges } from "./changes.ts";
 import { createReconciler, type Reconciler, type ReconcilerOptions } from "./reconciler.ts";
 import type { Observation, Runtime, RuntimeSpec } from "./runtime.ts";
 
-// The reconciler against an engine that does what a test says; real engines are proven by the runtime's contract suite.
+// The reconciler against a scripted runtime; adapters to real engines pass the runtime's contract suite.
 
 interface ScriptedEngine extends Runtime {
   objects: Map<string, Observation>;
@@ -224,7 +224,7 @@ beforeEach(async () => {
     logger: createLogger({ service: "sandbox", level: "silent" }),
   });
   engine = createScriptedEngine();
-  changes = createChanges({ ...createLoopbackBus() } as EventBus);
+  changes = createChanges(createLoopbackBus());
 });
 
 afterEach(async () => {
@@ -233,7 +233,7 @@ afterEach(async () => {
   await rm(folder, { recursive: true });
 });
 
-test("pulls by digest, starts, becomes ready, and leaves its way on the timeline", async () => {
+test("pulls by digest, starts, becomes ready, and records each phase on the timeline", async () => {
   await start();
   const id = await provision({ ttlSeconds: 60 });
   const sandbox = await reaches(id, "ready");
@@ -250,7 +250,7 @@ test("pulls by digest, starts, becomes ready, and leaves its way on the timeline
   expect(sandbox.expiresAt?.getTime()).toBe((sandbox.startedAt?.getTime() ?? 0) + 60_000);
 });
 
-test("runs a default image that only the engine has, and never anyone else's so", async () => {
+test("runs a default image that only the engine has, but authorizes every other image at its registry", async () => {
   await start({
     authorizePull: async () => {
       throw new DomainError("IMAGE_PULL_UNAUTHORIZED", "The registry refused.");
@@ -262,12 +262,12 @@ test("runs a default image that only the engine has, and never anyone else's so"
   expect(engine.specs).toHaveLength(1);
 });
 
-test("takes up what a crash left behind, wherever it was left", async () => {
+test("resumes after a crash from any state", async () => {
   await start();
   const before = await provision();
   await reaches(before, "ready");
   await reconciler.stop();
-  // Accepted but never looked at; stopping without a stop; ended without a removal; exited unseen.
+  // Accepted without a pass; stopping without a stop; exited unseen.
   const accepted = await provision();
   const stopping = await provision();
   await store.update(beginStop(await read(stopping), "stopped_by_user", new Date()), []);
@@ -279,7 +279,7 @@ test("takes up what a crash left behind, wherever it was left", async () => {
   await until(() => expect([...engine.objects.keys()]).toEqual([accepted]));
 });
 
-test("stops politely for a user and removes the object after", async () => {
+test("gives a container that its user stops time to end, then removes it", async () => {
   await start();
   const id = await provision();
   await reaches(id, "ready");
@@ -301,7 +301,7 @@ test("a stop ends a pull that hangs", async () => {
   expect(engine.specs).toEqual([]);
 });
 
-test("a stop ends the wait for a pull's turn", async () => {
+test("a stop ends the wait for another pull", async () => {
   await start();
   engine.holdPull = new Promise(() => {});
   for (let i = 0; i < 4; i++) await provision();
@@ -319,7 +319,7 @@ test("a pull that takes too long fails with its own reason", async () => {
   await reaches(await provision(), "failed", "pull_timeout");
 });
 
-test("a registry that can't be reached is tried again until its time is over", async () => {
+test("an unreachable registry is tried again until the retry time is over", async () => {
   let tries = 0;
   await start({
     authorizePull: async () => {
@@ -332,7 +332,7 @@ test("a registry that can't be reached is tried again until its time is over", a
   expect(tries).toBeGreaterThan(1);
 });
 
-test("what the engine refuses fails with its word", async () => {
+test("a sandbox that the engine refuses fails with the engine's message", async () => {
   await start();
   engine.refusal = new DomainError("PROVISIONING_FAILED", "no such command");
   expect((await reaches(await provision(), "failed", "start_failed")).message).toBe("no such command");
@@ -354,7 +354,7 @@ test("a container that is not ready in time fails, and is removed", async () => 
   await until(() => expect(engine.objects.size).toBe(0));
 });
 
-test("a probe that the machine slept through does not end the time", async () => {
+test("a probe that the machine slept through is not the last", async () => {
   await start({ limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 200 } });
   let probes = 0;
   engine.probe = async () => {
@@ -365,7 +365,7 @@ test("a probe that the machine slept through does not end the time", async () =>
   await reaches(await provision(), "ready");
 });
 
-test("tells out of memory from an exit, before and after ready", async () => {
+test("distinguishes out of memory from an exit, before and after readiness", async () => {
   await start();
   engine.ready = false;
   const early = await provision();
@@ -379,7 +379,7 @@ test("tells out of memory from an exit, before and after ready", async () => {
   await reaches(late, "failed", "out_of_memory");
 });
 
-test("kills at once what has outlived its time, also when it did so while nobody looked", async () => {
+test("kills an expired sandbox at once, also one that expired while the reconciler was stopped", async () => {
   await start();
   const id = await provision({ ttlSeconds: 60 });
   const ready = await reaches(id, "ready");
@@ -390,7 +390,7 @@ test("kills at once what has outlived its time, also when it did so while nobody
   expect(engine.stops[0]).toEqual([id, 0]);
 });
 
-test("calls a live one lost only after two complete lists without it", async () => {
+test("a live sandbox is lost only after two complete lists without its container", async () => {
   await start();
   const id = await provision();
   await reaches(id, "ready");
@@ -399,7 +399,7 @@ test("calls a live one lost only after two complete lists without it", async () 
   await reaches(id, "failed", "runtime_lost");
 });
 
-test("removes objects whose record ended, but not many unknown ones at once", async () => {
+test("removes containers whose record has ended, but not many orphans at once", async () => {
   const old = new Date(Date.now() - 120_000);
   for (let i = 0; i < 12; i++) {
     engine.objects.set(`x${i}`, { sandboxId: `x${i}`, workspaceId: "w", phase: "running", createdAt: old });

@@ -69,7 +69,7 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       expect(await store.installationId()).toBe(id);
     });
 
-    test("gives back what it was given, dates and date-like labels included", async () => {
+    test("returns what was stored, including dates and labels that look like dates", async () => {
       const sandbox = await create(
         sandboxOf({ workspaceId, labels: { createdAt: "2020-01-01T00:00:00.000Z", at: "x" } }),
       );
@@ -80,7 +80,7 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       expect(await store.outbox.unsent(10)).toHaveLength(1);
     });
 
-    test("lets one of two changes of the same version through", async () => {
+    test("accepts one of two concurrent changes of a version", async () => {
       const sandbox = await create(sandboxOf({ workspaceId }));
       const outcomes = await Promise.all([
         store.update(becomeReady(sandbox, now()), []),
@@ -89,7 +89,7 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       expect(outcomes.sort()).toEqual([false, true]);
     });
 
-    test("holds a name while live, and finds the live one before newer ended ones", async () => {
+    test("reserves a name while live, and finds the live sandbox before newer ended ones", async () => {
       const first = await create(sandboxOf({ workspaceId, name: "web" }));
       expect(await reasonOf(create(sandboxOf({ workspaceId, name: "web" })))).toBe("SANDBOX_NAME_CONFLICT");
       await create(sandboxOf({ workspaceId: newId(), name: "web" }));
@@ -109,7 +109,7 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       expect(await store.list(other, { states: [], labels: {} }, { limit: 10 })).toEqual([]);
     });
 
-    test("holds the quotas of number and memory, and gives back what ended", async () => {
+    test("enforces the quotas of number and memory, and frees what has ended", async () => {
       const quota = { maxSandboxes: 2, maxMemoryMb: 1000 };
       const first = await create(sandboxOf({ workspaceId, memoryMb: 400 }), quota);
       expect(await reasonOf(create(sandboxOf({ workspaceId, memoryMb: 601 }), quota))).toBe("PROVISIONING_FAILED");
@@ -120,7 +120,7 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       expect(await reasonOf(create(sandboxOf({ workspaceId, memoryMb: 1 }), quota))).toBe("PROVISIONING_FAILED");
     });
 
-    test("holds the quota against creates at once", async () => {
+    test("enforces the quota against concurrent creates", async () => {
       const quota = { maxSandboxes: 3, maxMemoryMb: 0 };
       const outcomes = await Promise.allSettled(
         Array.from({ length: 10 }, () => create(sandboxOf({ workspaceId }), quota)),
@@ -155,7 +155,7 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       expect(ids(even)).toEqual([newestFirst[0], newestFirst[2], newestFirst[4]]);
     });
 
-    test("calls unfinished what lives or was not cleaned", async () => {
+    test("lists as unfinished what is live or not cleaned", async () => {
       const live = await create(sandboxOf({ workspaceId }));
       const ended = await end(await create(sandboxOf({ workspaceId })));
       await store.markCleaned(live.id, now());
@@ -166,7 +166,7 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       expect(await store.countByState()).toEqual({ provisioning: 1 });
     });
 
-    test("purges a workspace: no create slips in after, records go, the event is staged", async () => {
+    test("purges a workspace: later creates are refused, records are deleted, the event is staged", async () => {
       const live = await create(sandboxOf({ workspaceId }));
       const kept = await create(sandboxOf({ workspaceId: newId() }));
       await store.beginPurge(workspaceId, now());
@@ -189,7 +189,7 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       expect(await store.listOpenPurges()).toEqual([workspaceId]);
     });
 
-    test("forgets records that ended long ago, and only cleaned ones", async () => {
+    test("deletes records that ended long ago, and only cleaned ones", async () => {
       const old = await end(await create(sandboxOf({ workspaceId })));
       const uncleaned = await end(await create(sandboxOf({ workspaceId })));
       const live = await create(sandboxOf({ workspaceId }));
