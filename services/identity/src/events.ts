@@ -14,7 +14,7 @@ export function userCreated(userId: string, call: Call | undefined): StagedEvent
   });
 }
 
-/** A token changes but once: version 1 is its creation, 2 its end. */
+/** A token changes only once: version 1 is its creation, 2 its end. */
 export function apiTokenRevoked(tokenId: string, userId: string, call: Call): StagedEvent {
   return stageEvent({
     subject: "sandgate.identity.api_token.revoked.v1",

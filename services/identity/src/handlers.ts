@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
+import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { ServiceImpl } from "@connectrpc/connect";
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { isUuid, newId } from "@sandgate/kit/base/ids";
@@ -8,35 +8,31 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import { callOf, userOf } from "@sandgate/kit/rpc/context";
 import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
-import {
-  type ApiToken as ApiTokenMessage,
-  ApiTokenSchema,
-  CreateApiTokenResponseSchema,
-  IdentityService,
-} from "@sandgate/proto/identity/v1/identity";
+import { CreateApiTokenResponseSchema, IdentityService } from "@sandgate/proto/identity/v1/identity";
 import type { Accounts } from "./domain/accounts.ts";
 import { type ApiToken, hintOf, isApiToken, isExpired, newApiToken, type UseLog } from "./domain/api-tokens.ts";
 import type { Sessions } from "./domain/sign-in.ts";
 import type { SigningKeys } from "./domain/signing-keys.ts";
 import { hashSecret } from "./domain/tokens.ts";
-import { type User, usernameKey } from "./domain/users.ts";
+import { usernameKey } from "./domain/users.ts";
 import { apiTokenRevoked, signalApiTokenRevoked } from "./events.ts";
+import { toApiToken, toUser, toVerifiedApiToken } from "./messages.ts";
 import type { IdentityStore } from "./store/store.ts";
 
-/** What answers the service's calls. */
+/** Answers the service's calls. */
 export function createHandlers(o: {
   accounts: Accounts;
   sessions: Sessions;
   keys: SigningKeys;
   store: IdentityStore;
   uses: UseLog;
-  /** Stores what the log of uses holds. */
+  /** Stores what is in the log of uses. */
   storeUses(): Promise<void>;
   /** Runs what an answer must not wait for. */
   runInBackground(what: string, task: () => Promise<void>): void;
   bus: EventBus;
   keyring: Keyring;
-  now: () => number;
+  now: () => Date;
 }): ServiceImpl<typeof IdentityService> {
   const { accounts, sessions, keys, store, uses, bus, keyring, now } = o;
 
@@ -45,12 +41,14 @@ export function createHandlers(o: {
       await accounts.register(request, callOf(context));
       return {};
     },
+
     async verifyEmail({ token }) {
       await accounts.verifyEmail(token);
       return {};
     },
+
     resendVerification({ username }) {
-      // Its time would tell whether there is such a user.
+      // The time this takes would tell whether there is such a user.
       o.runInBackground("renew a verification", () => accounts.resendVerification(username));
       return {};
     },
@@ -58,9 +56,11 @@ export function createHandlers(o: {
     async signIn({ username, password }) {
       return { tokens: await sessions.signIn(username, password) };
     },
+
     async refreshSession({ refreshToken }) {
       return { tokens: await sessions.refresh(refreshToken) };
     },
+
     async signOut({ refreshToken }) {
       await sessions.signOut(refreshToken);
       return {};
@@ -74,17 +74,17 @@ export function createHandlers(o: {
         method: IdentityService.method.createApiToken,
         request,
         keyring,
-        store: o.store,
+        store,
         async work(recordFor) {
           const createdAt = now();
           const token = newApiToken();
           const record: ApiToken = {
-            id: newId(createdAt),
+            id: newId(),
             userId: user.id,
             description: request.description,
             hint: hintOf(token),
             workspaceId: parseWorkspaceId(request.workspaceId),
-            expiresAt: request.expiresAt && timestampMs(request.expiresAt),
+            expiresAt: request.expiresAt && timestampDate(request.expiresAt),
             createdAt,
             lastUsedAt: undefined,
           };
@@ -95,14 +95,19 @@ export function createHandlers(o: {
         },
       });
     },
+
     async listApiTokens({ page }, context) {
       const user = userOf(callOf(context));
       await o.storeUses();
       const limit = pageLimit(page?.limit);
       const tokens = await store.listApiTokens(user.id, limit + 1, decodeCursor(page?.cursor ?? ""));
-      const { rows, nextCursor } = toPage(tokens, limit, (token) => token);
+      const { rows, nextCursor } = toPage(tokens, limit, ({ createdAt, id }) => ({
+        createdAt: createdAt.getTime(),
+        id,
+      }));
       return { apiTokens: rows.map(toApiToken), nextCursor };
     },
+
     async revokeApiToken({ tokenOrId }, context) {
       const call = callOf(context);
       const user = userOf(call);
@@ -113,29 +118,26 @@ export function createHandlers(o: {
       signalApiTokenRevoked(bus, id);
       return {};
     },
+
     async verifyApiToken({ token }) {
       const found = isApiToken(token) ? await store.findApiToken(hashSecret(token)) : undefined;
       if (!found || isExpired(found, now())) {
-        throw new DomainError("INVALID_TOKEN", "The API token is unknown, was revoked or has expired.");
+        throw new DomainError("INVALID_TOKEN", "The API token is unknown, has been revoked or has expired.");
       }
       uses.note(found, now());
-      return {
-        tokenId: found.id,
-        userId: found.userId,
-        operator: found.operator,
-        ...(found.workspaceId !== undefined && { workspaceId: found.workspaceId }),
-        ...(found.expiresAt !== undefined && { expiresAt: timestampFromMs(found.expiresAt) }),
-      };
+      return toVerifiedApiToken(found);
     },
 
     async batchGetUsers({ userIds, usernames }) {
       const users = await store.findUsers(userIds, usernames.map(usernameKey));
       return { users: users.map(toUser) };
     },
+
     async drawRequests(request) {
       const { granted, remaining, endsAt } = await store.drawRequests(request, now());
-      return { granted, remaining, resetMs: Math.max(0, endsAt - now()) };
+      return { granted, remaining, resetMs: Math.max(0, endsAt.getTime() - now().getTime()) };
     },
+
     async getSigningKeys() {
       const [jwks, endedSessionIds] = await Promise.all([keys.publicJwks(), sessions.listEnded()]);
       return { jwks: JSON.stringify(jwks), endedSessionIds, issuer: keys.issuer, audience: keys.audience };
@@ -143,26 +145,10 @@ export function createHandlers(o: {
   };
 }
 
-/** Empty: not bound to a workspace. Whether the user is a member is the facade's to check. */
+/** Empty: not bound to a workspace. The facade checks that the user is a member. */
 function parseWorkspaceId(given: string): string | undefined {
   if (given === "") return undefined;
   const id = given.toLowerCase();
   if (!isUuid(id)) throw invalid("workspace_id", "must be a UUID");
   return id;
-}
-
-function toUser({ id, username, verified, operator, createdAt }: User) {
-  return { id, username, verified, operator, createdAt: timestampFromMs(createdAt) };
-}
-
-function toApiToken(token: ApiToken): ApiTokenMessage {
-  return create(ApiTokenSchema, {
-    id: token.id,
-    description: token.description,
-    tokenHint: token.hint,
-    workspaceId: token.workspaceId ?? "",
-    createdAt: timestampFromMs(token.createdAt),
-    ...(token.expiresAt !== undefined && { expiresAt: timestampFromMs(token.expiresAt) }),
-    ...(token.lastUsedAt !== undefined && { lastUsedAt: timestampFromMs(token.lastUsedAt) }),
-  });
 }

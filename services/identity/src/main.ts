@@ -8,7 +8,9 @@ await runService({
     const { firstStart } = service;
     if (firstStart) {
       const { username, password } = firstStart;
-      environment.logger.warn(`the operator ${username} was made with the password ${password}, shown only this once`);
+      environment.logger.warn(
+        `the operator ${username} was created with the password ${password}, which is shown only this once`,
+      );
     }
     return service;
   },

@@ -33,7 +33,7 @@ async function open(env: NodeJS.ProcessEnv = {}): Promise<void> {
   const metrics = createMetrics();
   bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics });
   network = await createInMemoryNetwork();
-  const definition = defineIdentityService(() => now);
+  const definition = defineIdentityService(() => new Date(now));
   service = await definition.open(
     {
       database: { kind: "sqlite", file: join(folder, "identity.sqlite") },

@@ -6,32 +6,32 @@ import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { createAccounts } from "./domain/accounts.ts";
 import { createUseLog } from "./domain/api-tokens.ts";
 import { createPasswordHasher } from "./domain/passwords.ts";
-import { cutoffsAt } from "./domain/retention.ts";
 import { createSessions } from "./domain/sign-in.ts";
 import { openSigningKeys } from "./domain/signing-keys.ts";
 import { createHandlers } from "./handlers.ts";
-import { createFileTransport, createMailQueue, createSmtpTransport } from "./mail/mail.ts";
+import { createMailQueue } from "./mail/queue.ts";
+import { createFileTransport, createSmtpTransport } from "./mail/transports.ts";
 import { type IdentitySettings, identitySettings, parseIdentitySettings } from "./settings.ts";
 import type { IdentityStore } from "./store/store.ts";
 
 export { identitySettings };
 
 /** The audience of session tokens: every facade of the installation. */
-const AUDIENCE = "sandgate";
+const audience = "sandgate";
 
-const MAINTENANCE_EVERY_MS = 60_000;
-const SWEEP_EVERY_MS = 10 * 60_000;
-const USES_STORED_EVERY_MS = 10_000;
+const keyMaintenanceMs = 60_000;
+const sweepMs = 10 * 60_000;
+const storeUsesMs = 10_000;
 /** Rows of a kind that one sweep's transaction deletes, so that none holds the writer for long. */
-const SWEEP_SLICE = 200;
+const sweepBatchSize = 200;
 
 interface IdentityParts extends ServiceParts {
-  /** The operator account that this start created with a password of its own making, to be shown once. */
+  /** The operator account that this start created with a random password, to be shown once. */
   firstStart?: { username: string; password: string };
 }
 
 /** Defines the service that owns accounts; `now` is the clock of every time-dependent rule. */
-export function defineIdentityService(now: () => number) {
+export function defineIdentityService(now: () => Date) {
   return defineService({
     name: "identity",
     settings: identitySettings,
@@ -41,23 +41,22 @@ export function defineIdentityService(now: () => number) {
   });
 }
 
-export const identityService = defineIdentityService(Date.now);
+export const identityService = defineIdentityService(() => new Date());
 
 async function openIdentityService(
   context: ServiceContext<IdentitySettings, IdentityStore>,
-  now: () => number,
+  now: () => Date,
 ): Promise<IdentityParts> {
   const { bus, keyring, logger, settings, store } = context;
-  const { publicUrl } = settings;
+  const { adminPassword, adminUsername, mailFrom, publicUrl, registration, smtpUrl } = settings;
   const hasher = createPasswordHasher();
-  const keys = await openSigningKeys({ store, keyring, issuer: publicUrl, audience: AUDIENCE, now });
-  const from = settings.mailFrom;
+  const keys = await openSigningKeys({ store, keyring, issuer: publicUrl, audience, now });
   const transport =
-    settings.smtpUrl === undefined
-      ? createFileTransport({ folder: join(settings.data, "mail"), from, logger })
-      : createSmtpTransport({ url: settings.smtpUrl, from });
+    smtpUrl === undefined
+      ? createFileTransport({ folder: join(settings.data, "mail"), from: mailFrom, logger })
+      : createSmtpTransport({ url: smtpUrl, from: mailFrom });
   const mails = createMailQueue({ store, keyring, transport, logger, now });
-  const accounts = createAccounts({ store, hasher, mails, publicUrl, registration: settings.registration, now });
+  const accounts = createAccounts({ store, hasher, mails, publicUrl, registration, now });
   const sessions = createSessions({ store, hasher, keys, bus, now });
   const uses = createUseLog();
   const inBackground = new Set<Promise<void>>();
@@ -68,10 +67,9 @@ async function openIdentityService(
   }
 
   async function sweep(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted && (await store.sweep(cutoffsAt(now()), SWEEP_SLICE)) >= SWEEP_SLICE);
+    while (!signal.aborted && (await store.sweep(now(), sweepBatchSize)) >= sweepBatchSize);
   }
 
-  /** Runs what the answer must not wait for, since its time would tell something. */
   function runInBackground(what: string, task: () => Promise<void>): void {
     const run = task()
       .catch((error: unknown) => logger.error({ err: error }, `failed to ${what}`))
@@ -79,20 +77,15 @@ async function openIdentityService(
     inBackground.add(run);
   }
 
-  const operator = await accounts.createFirstOperator(settings.adminUsername, settings.adminPassword);
+  const operator = await accounts.createFirstOperator(adminUsername, adminPassword);
 
   return {
     ...(operator &&
-      settings.adminPassword === undefined && {
-        firstStart: { username: settings.adminUsername, password: operator.password },
-      }),
-    routes: (router) => {
+      adminPassword === undefined && { firstStart: { username: adminUsername, password: operator.password } }),
+    routes(router) {
       router.service(
         IdentityService,
-        createHandlers({
-          ...{ accounts, sessions, keys, store },
-          ...{ uses, storeUses, runInBackground, bus, keyring, now },
-        }),
+        createHandlers({ accounts, sessions, keys, store, uses, storeUses, runInBackground, bus, keyring, now }),
       );
     },
     async start() {
@@ -100,18 +93,18 @@ async function openIdentityService(
       return [
         startPeriodicTask({
           what: "maintain the signing keys",
-          everyMs: MAINTENANCE_EVERY_MS,
+          everyMs: keyMaintenanceMs,
           logger,
           work: keys.maintain,
         }),
-        startPeriodicTask({ what: "sweep what has expired", everyMs: SWEEP_EVERY_MS, logger, work: sweep }),
+        startPeriodicTask({ what: "sweep what has expired", everyMs: sweepMs, logger, work: sweep }),
         startPeriodicTask({
           what: "store when API tokens were used",
-          everyMs: USES_STORED_EVERY_MS,
+          everyMs: storeUsesMs,
           logger,
           work: storeUses,
         }),
-        { stop: () => mails.stop() },
+        mails,
       ];
     },
     async dependencies() {

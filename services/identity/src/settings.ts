@@ -1,5 +1,5 @@
 import { choice, defineSettings, SettingsError, type SettingValues, secret, text } from "@sandgate/kit/base/settings";
-import { DEFAULT_OPERATOR_USERNAME, PASSWORD_LENGTH } from "./domain/users.ts";
+import { defaultOperatorUsername, passwordLength } from "./domain/users.ts";
 
 export const identitySettings = defineSettings({
   data: text("SANDGATE_DATA", { default: "./data", doc: "Folder of this machine's data; mails are written under it." }),
@@ -17,7 +17,7 @@ export const identitySettings = defineSettings({
   }),
   mailFrom: text("SANDGATE_MAIL_FROM", { default: "Sandgate <sandgate@localhost>", doc: "Sender of mails." }),
   adminUsername: text("SANDGATE_ADMIN_USERNAME", {
-    default: DEFAULT_OPERATOR_USERNAME,
+    default: defaultOperatorUsername,
     doc: "User name of the operator account that the first start creates.",
   }),
   adminPassword: secret("SANDGATE_ADMIN_PASSWORD", {
@@ -47,7 +47,7 @@ function checkSmtpUrl(text: string | undefined): void {
 }
 
 function checkAdminPassword(password: string | undefined): void {
-  const { min, max } = PASSWORD_LENGTH;
+  const { min, max } = passwordLength;
   if (password === undefined || (password.length >= min && password.length <= max)) return;
   throw new SettingsError([`${identitySettings.adminPassword.name} must have ${min} to ${max} characters`]);
 }

@@ -1,21 +1,23 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
+import { addMs } from "@sandgate/kit/base/time";
 import type { Call } from "@sandgate/kit/rpc/context";
 import { userCreated } from "../events.ts";
-import { composeNameTaken, composeVerification, type MailQueue } from "../mail/mail.ts";
+import type { MailQueue } from "../mail/queue.ts";
+import { composeNameTaken, composeVerification } from "../mail/texts.ts";
 import type { IdentityStore, NewVerification } from "../store/store.ts";
 import { newPassword, type PasswordHasher } from "./passwords.ts";
 import { hashSecret, newSecret } from "./tokens.ts";
-import { usernameKey, VERIFICATION_SECONDS } from "./users.ts";
+import { usernameKey, verificationSeconds } from "./users.ts";
 
-/** How users come to be. */
+/** How accounts are created and verified. */
 export interface Accounts {
   /** Throws FORBIDDEN when registration is closed, RATE_LIMITED when too many passwords wait to be hashed. */
   register(request: { username: string; password: string }, call: Call): Promise<void>;
   /** Throws INVALID_TOKEN for an unknown, used or expired token. */
   verifyEmail(token: string): Promise<void>;
   resendVerification(username: string): Promise<void>;
-  /** Creates the operator of a new installation; undefined when there is one. A password not given is made up. */
+  /** Creates the operator of a new installation; undefined when there is one. Without a password it gets a random one. */
   createFirstOperator(username: string, password: string | undefined): Promise<{ password: string } | undefined>;
 }
 
@@ -25,7 +27,7 @@ export function createAccounts(o: {
   mails: MailQueue;
   publicUrl: string;
   registration: "open" | "closed";
-  now: () => number;
+  now: () => Date;
 }): Accounts {
   const { store, hasher, mails, publicUrl, now } = o;
 
@@ -33,7 +35,7 @@ export function createAccounts(o: {
     const token = newSecret();
     return {
       tokenHash: hashSecret(token),
-      expiresAt: now() + VERIFICATION_SECONDS * 1000,
+      expiresAt: addMs(now(), verificationSeconds * 1000),
       mail: mails.seal(composeVerification({ to: username, publicUrl, token })),
     };
   }
@@ -45,8 +47,8 @@ export function createAccounts(o: {
           hint: "Ask an operator of this server for an account.",
         });
       }
-      // All of this happens for a taken name too, so that neither the answer nor its time tells.
-      const id = newId(now());
+      // All of this happens for a taken name too, so that neither the answer nor its timing tells.
+      const id = newId();
       await store.registerUser({
         id,
         username,
@@ -62,8 +64,8 @@ export function createAccounts(o: {
 
     async verifyEmail(token) {
       if (await store.verifyEmail(hashSecret(token), now())) return;
-      throw new DomainError("INVALID_TOKEN", "The link is not valid, was used already or has expired.", {
-        hint: "Ask for another mail with POST /auth/resend-verification.",
+      throw new DomainError("INVALID_TOKEN", "The link is invalid, has already been used or has expired.", {
+        hint: "Request another mail with POST /auth/resend-verification.",
       });
     },
 
@@ -74,7 +76,7 @@ export function createAccounts(o: {
     async createFirstOperator(username, given) {
       if (await store.hasOperator()) return undefined;
       const password = given ?? newPassword();
-      const id = newId(now());
+      const id = newId();
       const created = await store.createFirstOperator({
         id,
         username,

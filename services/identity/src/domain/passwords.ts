@@ -1,8 +1,9 @@
 import { argon2, randomBytes, timingSafeEqual } from "node:crypto";
 import { promisify } from "node:util";
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import pLimit from "p-limit";
 
-/** The work of one hash. Memory is in KiB. */
+/** The cost of one hash. Memory is in KiB. */
 export interface Argon2Work {
   memory: number;
   passes: number;
@@ -10,11 +11,11 @@ export interface Argon2Work {
 }
 
 /** The first recommendation of the OWASP password storage cheat sheet for argon2id with little memory. */
-const OWASP_WORK: Argon2Work = { memory: 19_456, passes: 2, parallelism: 1 };
+const owaspWork: Argon2Work = { memory: 19_456, passes: 2, parallelism: 1 };
 
-const SALT_BYTES = 16;
-const HASH_BYTES = 32;
-const ARGON2_VERSION = 19;
+const saltBytes = 16;
+const hashBytes = 32;
+const argon2Version = 19;
 
 const argon2Async = promisify(argon2);
 
@@ -38,7 +39,7 @@ export interface PasswordHasher {
  * a queue without a bound would only turn an overload into timeouts.
  */
 export function createPasswordHasher({
-  work = OWASP_WORK,
+  work = owaspWork,
   concurrency = 2,
   queueLength = 100,
 }: {
@@ -46,28 +47,16 @@ export function createPasswordHasher({
   concurrency?: number;
   queueLength?: number;
 } = {}): PasswordHasher {
-  const waiting: (() => void)[] = [];
-  let running = 0;
+  const limit = pLimit(concurrency);
 
-  async function takeTurn<T>(task: () => Promise<T>): Promise<T> {
-    if (running >= concurrency) {
-      if (waiting.length >= queueLength) {
-        throw new DomainError("RATE_LIMITED", "Too many passwords are being checked at the moment.", {
-          hint: "Wait for the seconds in Retry-After, then send the request again.",
-          retryAfterSeconds: 2,
-        });
-      }
-      await new Promise<void>((resolve) => waiting.push(resolve));
-    } else {
-      running++;
+  function enqueue<T>(task: () => Promise<T>): Promise<T> {
+    if (limit.activeCount + limit.pendingCount >= concurrency + queueLength) {
+      throw new DomainError("RATE_LIMITED", "Too many passwords are being checked at the moment.", {
+        hint: "Wait for the seconds in Retry-After, then send the request again.",
+        retryAfterSeconds: 2,
+      });
     }
-    try {
-      return await task();
-    } finally {
-      const next = waiting.shift();
-      if (next) next();
-      else running--;
-    }
+    return limit(task);
   }
 
   function derive(password: string, salt: Buffer, length: number, cost: Argon2Work): Promise<Buffer> {
@@ -82,16 +71,16 @@ export function createPasswordHasher({
     });
   }
 
-  const nobody: StoredHash = { ...work, salt: randomBytes(SALT_BYTES), hash: randomBytes(HASH_BYTES) };
+  const nobody: StoredHash = { ...work, salt: randomBytes(saltBytes), hash: randomBytes(hashBytes) };
 
   return {
-    hash: (password) =>
-      takeTurn(async () => {
-        const salt = randomBytes(SALT_BYTES);
-        return formatHash({ ...work, salt, hash: await derive(password, salt, HASH_BYTES, work) });
+    hash: async (password) =>
+      enqueue(async () => {
+        const salt = randomBytes(saltBytes);
+        return formatHash({ ...work, salt, hash: await derive(password, salt, hashBytes, work) });
       }),
-    verify: (password, stored) =>
-      takeTurn(async () => {
+    verify: async (password, stored) =>
+      enqueue(async () => {
         const expected = stored === undefined ? nobody : parseHash(stored);
         const actual = await derive(password, expected.salt, expected.hash.length, expected);
         return timingSafeEqual(actual, expected.hash) && stored !== undefined;
@@ -101,7 +90,7 @@ export function createPasswordHasher({
 
 function formatHash({ memory, passes, parallelism, salt, hash }: StoredHash): string {
   const cost = `m=${memory},t=${passes},p=${parallelism}`;
-  return `$argon2id$v=${ARGON2_VERSION}$${cost}$${unpadded(salt)}$${unpadded(hash)}`;
+  return `$argon2id$v=${argon2Version}$${cost}$${unpadded(salt)}$${unpadded(hash)}`;
 }
 
 function parseHash(text: string): StoredHash {

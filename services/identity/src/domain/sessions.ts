@@ -1,31 +1,29 @@
 import { createHmac } from "node:crypto";
+import { addMs } from "@sandgate/kit/base/time";
 
-/** Spec 2.5: what the answers' expires_in and refresh_expires_in say. */
-export const ACCESS_TOKEN_SECONDS = 300;
-export const REFRESH_TOKEN_SECONDS = 1800;
+/** How long an access token is good. */
+export const accessTokenSeconds = 300;
+/** How long a refresh token is good. */
+export const refreshTokenSeconds = 1800;
 /** However often it is refreshed, a session ends 30 days after the sign-in. */
-export const SESSION_SECONDS = 30 * 24 * 3600;
+export const sessionSeconds = 30 * 24 * 3600;
 /** A client that lost the answer may present its token again within this time. */
-const RETRY_GRACE_MS = 10_000;
+const retryGraceMs = 10_000;
 /**
- * How long an ended session is named to the facades: an access token's life, and some time for an access token that was
- * being signed while its session ended and for a clock that runs behind.
+ * How long the facades are told of an ended session: an access token's life, and some time for an access token that was
+ * being signed while its session ended, and for a clock that runs behind.
  */
-export const ENDED_SESSION_MS = (ACCESS_TOKEN_SECONDS + 30) * 1000;
+export const endedSessionMs = (accessTokenSeconds + 30) * 1000;
 
-/** Times are epoch milliseconds. */
-export interface Session {
-  id: string;
-  userId: string;
-  createdAt: number;
+interface SessionLifetime {
   /** No refresh token of the session is good after this. */
-  expiresAt: number;
-  endedAt: number | undefined;
+  expiresAt: Date;
+  endedAt: Date | undefined;
 }
 
-export interface RefreshToken {
-  expiresAt: number;
-  usedAt: number | undefined;
+interface RefreshToken {
+  expiresAt: Date;
+  usedAt: Date | undefined;
   /** Whoever used the successor had the answer and has no reason to retry. */
   successorUsed: boolean;
 }
@@ -35,8 +33,8 @@ export function successorOf(presented: string, sessionId: string, serverKey: Uin
   return createHmac("sha256", serverKey).update(`${sessionId}\n${presented}`).digest("base64url");
 }
 
-export function refreshTokenExpiry(session: Pick<Session, "expiresAt">, now: number): number {
-  return Math.min(now + REFRESH_TOKEN_SECONDS * 1000, session.expiresAt);
+export function refreshTokenExpiry(session: Pick<SessionLifetime, "expiresAt">, now: Date): Date {
+  return new Date(Math.min(now.getTime() + refreshTokenSeconds * 1000, session.expiresAt.getTime()));
 }
 
 /**
@@ -45,12 +43,12 @@ export function refreshTokenExpiry(session: Pick<Session, "expiresAt">, now: num
  */
 export function judgeRefresh(
   token: RefreshToken,
-  session: Pick<Session, "endedAt" | "expiresAt">,
-  now: number,
+  session: SessionLifetime,
+  now: Date,
 ): "rotate" | "repeat" | "bad" | "reused" {
   if (session.endedAt !== undefined || session.expiresAt <= now) return "bad";
   if (token.usedAt !== undefined) {
-    return now - token.usedAt <= RETRY_GRACE_MS && !token.successorUsed ? "repeat" : "reused";
+    return now <= addMs(token.usedAt, retryGraceMs) && !token.successorUsed ? "repeat" : "reused";
   }
   return token.expiresAt > now ? "rotate" : "bad";
 }

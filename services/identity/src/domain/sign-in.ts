@@ -1,15 +1,16 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
+import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { signalSessionEnded } from "../events.ts";
 import type { IdentityStore } from "../store/store.ts";
 import type { PasswordHasher } from "./passwords.ts";
 import {
-  ACCESS_TOKEN_SECONDS,
-  ENDED_SESSION_MS,
-  REFRESH_TOKEN_SECONDS,
+  accessTokenSeconds,
+  endedSessionMs,
   refreshTokenExpiry,
-  SESSION_SECONDS,
+  refreshTokenSeconds,
+  sessionSeconds,
   successorOf,
 } from "./sessions.ts";
 import type { SigningKeys } from "./signing-keys.ts";
@@ -23,14 +24,14 @@ interface SessionTokens {
   refreshExpiresInSeconds: number;
 }
 
-/** How sessions begin, go on and end. */
+/** How sessions begin, continue and end. */
 export interface Sessions {
-  /** Throws INVALID_CREDENTIALS, EMAIL_NOT_VERIFIED after a right password only, or RATE_LIMITED. */
+  /** Throws INVALID_CREDENTIALS, EMAIL_NOT_VERIFIED (only for the right password) or RATE_LIMITED. */
   signIn(username: string, password: string): Promise<SessionTokens>;
   /** Throws INVALID_TOKEN. */
   refresh(refreshToken: string): Promise<SessionTokens>;
   signOut(refreshToken: string): Promise<void>;
-  /** Those whose access tokens may not have expired yet. */
+  /** The ended sessions whose access tokens may not have expired yet. */
   listEnded(): Promise<string[]>;
 }
 
@@ -39,7 +40,7 @@ export function createSessions(o: {
   hasher: PasswordHasher;
   keys: SigningKeys;
   bus: EventBus;
-  now: () => number;
+  now: () => Date;
 }): Sessions {
   const { store, hasher, keys, bus, now } = o;
 
@@ -47,16 +48,16 @@ export function createSessions(o: {
     async signIn(username, password) {
       const found = await store.findSignIn(usernameKey(username));
       const right = await hasher.verify(password, found?.passwordHash);
-      if (!found || !right) throw new DomainError("INVALID_CREDENTIALS", "The user name or the password is wrong.");
+      if (!found || !right) throw new DomainError("INVALID_CREDENTIALS", "The user name or password is wrong.");
       const { user } = found;
       if (!user.verified) {
         throw new DomainError("EMAIL_NOT_VERIFIED", "The e-mail address has not been verified yet.", {
-          hint: "Follow the link in the mail, or ask for another one with POST /auth/resend-verification.",
+          hint: "Follow the link in the mail, or request another with POST /auth/resend-verification.",
         });
       }
       const createdAt = now();
-      const id = newId(createdAt);
-      const expiresAt = createdAt + SESSION_SECONDS * 1000;
+      const id = newId();
+      const expiresAt = addMs(createdAt, sessionSeconds * 1000);
       const refreshToken = newSecret();
       await store.createSession({
         id,
@@ -69,8 +70,8 @@ export function createSessions(o: {
       return {
         accessToken: await keys.signAccessToken({ userId: user.id, sessionId: id, operator: user.operator }),
         refreshToken,
-        expiresInSeconds: ACCESS_TOKEN_SECONDS,
-        refreshExpiresInSeconds: REFRESH_TOKEN_SECONDS,
+        expiresInSeconds: accessTokenSeconds,
+        refreshExpiresInSeconds: refreshTokenSeconds,
       };
     },
 
@@ -91,8 +92,8 @@ export function createSessions(o: {
           return {
             accessToken: await keys.signAccessToken(refreshed),
             refreshToken: successor,
-            expiresInSeconds: ACCESS_TOKEN_SECONDS,
-            refreshExpiresInSeconds: Math.max(0, Math.floor((refreshed.refreshTokenExpiresAt - presentedAt) / 1000)),
+            expiresInSeconds: accessTokenSeconds,
+            refreshExpiresInSeconds: secondsBetween(presentedAt, refreshed.refreshTokenExpiresAt),
           };
       }
     },
@@ -102,12 +103,16 @@ export function createSessions(o: {
       if (ended !== undefined) signalSessionEnded(bus, ended);
     },
 
-    listEnded: () => store.listSessionsEndedSince(now() - ENDED_SESSION_MS),
+    listEnded: () => store.listSessionsEndedSince(addMs(now(), -endedSessionMs)),
   };
 }
 
+function secondsBetween(from: Date, to: Date): number {
+  return Math.max(0, Math.floor((to.getTime() - from.getTime()) / 1000));
+}
+
 function badRefreshToken(): DomainError {
-  return new DomainError("INVALID_TOKEN", "The refresh token is not valid, was used already or has expired.", {
+  return new DomainError("INVALID_TOKEN", "The refresh token is invalid, has already been used or has expired.", {
     hint: "Sign in again.",
   });
 }

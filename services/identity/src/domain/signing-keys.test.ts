@@ -2,6 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createLogger } from "@sandgate/kit/base/logging";
+import { addMs } from "@sandgate/kit/base/time";
 import { type Keyring, openKeyring } from "@sandgate/kit/storage/sealing";
 import { createLocalJWKSet, decodeProtectedHeader, jwtVerify } from "jose";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -9,33 +10,34 @@ import { openSqliteStore } from "../store/store.sqlite.ts";
 import type { IdentityStore } from "../store/store.ts";
 import { findOutdatedKeys, needsNewKey, openSigningKeys, pickSigningKey } from "./signing-keys.ts";
 
-const MINUTE_MS = 60_000;
-const DAY_MS = 24 * 60 * MINUTE_MS;
-const T0 = Date.UTC(2026, 0, 1);
-const keysAt = (...times: number[]) => times.map((createdAt) => ({ createdAt }));
+const minuteMs = 60_000;
+const dayMs = 24 * 60 * minuteMs;
+const t0 = new Date(Date.UTC(2026, 0, 1));
+const at = (ms: number) => addMs(t0, ms);
+const keysAt = (...times: Date[]) => times.map((createdAt) => ({ createdAt }));
 
 describe("the rules of signing keys", () => {
   test("a key is made when there is none, and 90 days later", () => {
-    expect(needsNewKey([], T0)).toBe(true);
-    expect(needsNewKey(keysAt(T0), T0 + 90 * DAY_MS - 1)).toBe(false);
-    expect(needsNewKey(keysAt(T0), T0 + 90 * DAY_MS)).toBe(true);
-    expect(needsNewKey(keysAt(T0, T0 + 90 * DAY_MS), T0 + 91 * DAY_MS)).toBe(false);
+    expect(needsNewKey([], t0)).toBe(true);
+    expect(needsNewKey(keysAt(t0), at(90 * dayMs - 1))).toBe(false);
+    expect(needsNewKey(keysAt(t0), at(90 * dayMs))).toBe(true);
+    expect(needsNewKey(keysAt(t0, at(90 * dayMs)), at(91 * dayMs))).toBe(false);
   });
 
   test("the first key signs at once, a later one when the facades know it", () => {
-    const [old, young] = [{ createdAt: T0 }, { createdAt: T0 + 90 * DAY_MS }];
-    expect(pickSigningKey([], T0)).toBeUndefined();
-    expect(pickSigningKey([old], T0)).toBe(old);
-    expect(pickSigningKey([young, old], young.createdAt + 10 * MINUTE_MS - 1)).toBe(old);
-    expect(pickSigningKey([young, old], young.createdAt + 10 * MINUTE_MS)).toBe(young);
+    const [old, young] = [{ createdAt: t0 }, { createdAt: at(90 * dayMs) }];
+    expect(pickSigningKey([], t0)).toBeUndefined();
+    expect(pickSigningKey([old], t0)).toBe(old);
+    expect(pickSigningKey([young, old], addMs(young.createdAt, 10 * minuteMs - 1))).toBe(old);
+    expect(pickSigningKey([young, old], addMs(young.createdAt, 10 * minuteMs))).toBe(young);
   });
 
   test("a key goes when its successor has signed for a day", () => {
-    const [old, young] = [{ createdAt: T0 }, { createdAt: T0 + 90 * DAY_MS }];
-    const signedForADay = young.createdAt + 10 * MINUTE_MS + DAY_MS;
-    expect(findOutdatedKeys([old, young], signedForADay - 1)).toEqual([]);
+    const [old, young] = [{ createdAt: t0 }, { createdAt: at(90 * dayMs) }];
+    const signedForADay = addMs(young.createdAt, 10 * minuteMs + dayMs);
+    expect(findOutdatedKeys([old, young], addMs(signedForADay, -1))).toEqual([]);
     expect(findOutdatedKeys([old, young], signedForADay)).toEqual([old]);
-    expect(findOutdatedKeys([old], T0 + 1000 * DAY_MS)).toEqual([]);
+    expect(findOutdatedKeys([old], at(1000 * dayMs))).toEqual([]);
   });
 });
 
@@ -58,16 +60,16 @@ describe("signing keys", () => {
 
   const issuer = "https://sandgate.example";
   const claims = { userId: "ann", sessionId: "s1", operator: true };
-  const open = (now: () => number) => openSigningKeys({ store, keyring, issuer, audience: "sandgate", now });
+  const open = (now: () => Date) => openSigningKeys({ store, keyring, issuer, audience: "sandgate", now });
 
   test("sign tokens that the published keys verify", async () => {
-    const keys = await open(() => T0);
+    const keys = await open(() => t0);
     const token = await keys.signAccessToken(claims);
     const { payload, protectedHeader } = await jwtVerify(token, createLocalJWKSet(await keys.publicJwks()), {
       ...{ issuer, audience: "sandgate", typ: "at+jwt", algorithms: ["EdDSA"] },
-      currentDate: new Date(T0),
+      currentDate: t0,
     });
-    const seconds = T0 / 1000;
+    const seconds = t0.getTime() / 1000;
     expect(payload).toEqual({
       ...{ iss: issuer, aud: "sandgate", sub: "ann", sid: "s1", op: true },
       ...{ iat: seconds, exp: seconds + 300 },
@@ -76,7 +78,7 @@ describe("signing keys", () => {
   });
 
   test("are the same for every replica and after a restart, and publish no private part", async () => {
-    const [first, second] = await Promise.all([open(() => T0), open(() => T0)]);
+    const [first, second] = await Promise.all([open(() => t0), open(() => t0)]);
     const jwks = await first.publicJwks();
     expect(jwks.keys).toHaveLength(1);
     expect(await second.publicJwks()).toEqual(jwks);
@@ -87,21 +89,21 @@ describe("signing keys", () => {
   });
 
   test("take turns without a token of theirs failing", async () => {
-    let now = T0;
+    let now = t0;
     const keys = await open(() => now);
     const kidOf = async () => decodeProtectedHeader(await keys.signAccessToken(claims)).kid;
     const first = await kidOf();
 
-    now = T0 + 90 * DAY_MS;
+    now = at(90 * dayMs);
     await keys.maintain();
     expect(await kidOf()).toBe(first);
     expect((await keys.publicJwks()).keys).toHaveLength(2);
 
-    now += 10 * MINUTE_MS;
+    now = addMs(now, 10 * minuteMs);
     const second = await kidOf();
     expect(second).not.toBe(first);
 
-    now += DAY_MS;
+    now = addMs(now, dayMs);
     await keys.maintain();
     expect((await keys.publicJwks()).keys.map(({ kid }) => kid)).toEqual([second]);
   });

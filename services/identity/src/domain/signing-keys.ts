@@ -1,34 +1,35 @@
 import { randomBytes } from "node:crypto";
 import { newId } from "@sandgate/kit/base/ids";
+import { addMs } from "@sandgate/kit/base/time";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import { type CryptoKey, exportJWK, generateKeyPair, importJWK, type JWK, SignJWT } from "jose";
 import type { IdentityStore, StoredKey } from "../store/store.ts";
-import { ACCESS_TOKEN_SECONDS } from "./sessions.ts";
+import { accessTokenSeconds } from "./sessions.ts";
 
-const ALGORITHM = "EdDSA";
-const DAY_MS = 24 * 3_600_000;
+const algorithm = "EdDSA";
+const dayMs = 24 * 3_600_000;
 /** A key signs for this long before another is made. */
-const KEY_LIFE_MS = 90 * DAY_MS;
+const keyLifeMs = 90 * dayMs;
 /** A new key is published for this long before it signs, so that every facade knows it by then. */
-const SETTLING_MS = 10 * 60_000;
-/** A replaced key stays published until the last token it signed has expired, and then some. */
-const REMOVAL_MS = DAY_MS;
+const settlingMs = 10 * 60_000;
+/** A replaced key stays published well beyond the expiry of the last token it signed. */
+const removalMs = dayMs;
 
-/** The moment at which a key takes over; the oldest there is has no one to wait for. */
-export function needsNewKey(keys: readonly Pick<StoredKey, "createdAt">[], now: number): boolean {
-  return keys.every((key) => key.createdAt <= now - KEY_LIFE_MS);
+/** Whether it is time for another key: there is none, or the newest has reached its age. */
+export function needsNewKey(keys: readonly Pick<StoredKey, "createdAt">[], now: Date): boolean {
+  return keys.every((key) => addMs(key.createdAt, keyLifeMs) <= now);
 }
 
-/** The newest key that has settled, else the oldest. */
-export function pickSigningKey<K extends Pick<StoredKey, "createdAt">>(keys: readonly K[], now: number): K | undefined {
-  const newestFirst = keys.toSorted((a, b) => b.createdAt - a.createdAt);
-  return newestFirst.find((key) => key.createdAt <= now - SETTLING_MS) ?? newestFirst.at(-1);
+/** The newest key that every facade knows by now, else the oldest. */
+export function pickSigningKey<K extends Pick<StoredKey, "createdAt">>(keys: readonly K[], now: Date): K | undefined {
+  const newestFirst = keys.toSorted((a, b) => b.createdAt.getTime() - a.createdAt.getTime());
+  return newestFirst.find((key) => addMs(key.createdAt, settlingMs) <= now) ?? newestFirst.at(-1);
 }
 
-/** Keys whose successor has signed for so long that no good token of theirs is left. */
-export function findOutdatedKeys<K extends Pick<StoredKey, "createdAt">>(keys: readonly K[], now: number): K[] {
+/** Keys whose successor has signed for so long that every token of theirs has expired. */
+export function findOutdatedKeys<K extends Pick<StoredKey, "createdAt">>(keys: readonly K[], now: Date): K[] {
   return keys.filter((key) =>
-    keys.some((other) => other.createdAt > key.createdAt && other.createdAt + SETTLING_MS + REMOVAL_MS <= now),
+    keys.some((other) => other.createdAt > key.createdAt && addMs(other.createdAt, settlingMs + removalMs) <= now),
   );
 }
 
@@ -52,36 +53,36 @@ export interface SigningKeys {
   maintain(): Promise<void>;
 }
 
-/** Opens the service's keys and makes the first ones. Private parts leave the process only sealed. */
+/** Opens the service's keys and creates the first ones. Private parts leave the process only sealed. */
 export async function openSigningKeys(options: {
   store: Pick<IdentityStore, "addKey" | "listKeys" | "removeKeys">;
   keyring: Keyring;
   issuer: string;
   audience: string;
-  now: () => number;
+  now: () => Date;
 }): Promise<SigningKeys> {
   const { store, keyring, issuer, audience, now } = options;
-  const opened = new Map<string, CryptoKey>();
+  const importedKeys = new Map<string, CryptoKey>();
   let sessionKeys: StoredKey[] = [];
   let refreshKey: Uint8Array | undefined;
 
   const place = (id: string) => ({ service: "identity", table: "keys", record: id });
 
   async function makeSessionKey(): Promise<StoredKey> {
-    const id = newId(now());
-    const pair = await generateKeyPair(ALGORITHM, { extractable: true });
+    const id = newId();
+    const pair = await generateKeyPair(algorithm, { extractable: true });
     const [privateJwk, publicJwk] = await Promise.all([exportJWK(pair.privateKey), exportJWK(pair.publicKey)]);
     return {
       id,
       use: "session",
-      publicJwk: JSON.stringify({ ...publicJwk, kid: id, alg: ALGORITHM, use: "sig" }),
+      publicJwk: JSON.stringify({ ...publicJwk, kid: id, alg: algorithm, use: "sig" }),
       sealed: keyring.seal(Buffer.from(JSON.stringify(privateJwk)), place(id)),
       createdAt: now(),
     };
   }
 
   function makeRefreshKey(): StoredKey {
-    const id = newId(now());
+    const id = newId();
     return {
       id,
       use: "refresh",
@@ -93,9 +94,9 @@ export async function openSigningKeys(options: {
 
   async function maintain(): Promise<void> {
     const before = await store.listKeys();
-    if (!before.some((key) => key.use === "refresh")) await store.addKey(makeRefreshKey(), 0);
+    if (!before.some((key) => key.use === "refresh")) await store.addKey(makeRefreshKey(), new Date(0));
     const session = before.filter((key) => key.use === "session");
-    if (needsNewKey(session, now())) await store.addKey(await makeSessionKey(), now() - KEY_LIFE_MS);
+    if (needsNewKey(session, now())) await store.addKey(await makeSessionKey(), addMs(now(), -keyLifeMs));
     const outdated = findOutdatedKeys(session, now());
     if (outdated.length > 0) await store.removeKeys(outdated.map((key) => key.id));
 
@@ -106,12 +107,12 @@ export async function openSigningKeys(options: {
   }
 
   async function openPrivateKey(key: StoredKey): Promise<CryptoKey> {
-    const known = opened.get(key.id);
+    const known = importedKeys.get(key.id);
     if (known) return known;
     const jwk: JWK = JSON.parse(Buffer.from(keyring.open(key.sealed, place(key.id))).toString());
-    const imported = await importJWK(jwk, ALGORITHM);
-    if (imported instanceof Uint8Array) throw new Error(`The signing key ${key.id} is not an asymmetric one.`);
-    opened.set(key.id, imported);
+    const imported = await importJWK(jwk, algorithm);
+    if (imported instanceof Uint8Array) throw new Error(`The signing key ${key.id} is not asymmetric.`);
+    importedKeys.set(key.id, imported);
     return imported;
   }
 
@@ -124,14 +125,14 @@ export async function openSigningKeys(options: {
     async signAccessToken({ userId, sessionId, operator }) {
       const key = pickSigningKey(sessionKeys, now());
       if (!key) throw new Error("There is no key to sign session tokens with.");
-      const issuedAt = Math.floor(now() / 1000);
+      const issuedAt = Math.floor(now().getTime() / 1000);
       return new SignJWT({ sid: sessionId, op: operator })
-        .setProtectedHeader({ alg: ALGORITHM, kid: key.id, typ: "at+jwt" })
+        .setProtectedHeader({ alg: algorithm, kid: key.id, typ: "at+jwt" })
         .setIssuer(issuer)
         .setAudience(audience)
         .setSubject(userId)
         .setIssuedAt(issuedAt)
-        .setExpirationTime(issuedAt + ACCESS_TOKEN_SECONDS)
+        .setExpirationTime(issuedAt + accessTokenSeconds)
         .sign(await openPrivateKey(key));
     },
     refreshKey() {

@@ -8,16 +8,9 @@ import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { SMTPServer } from "smtp-server";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import type { DueMail } from "../store/store.ts";
-import {
-  composeNameTaken,
-  composeVerification,
-  createFileTransport,
-  createMailQueue,
-  createSmtpTransport,
-  type Mail,
-  type MailTransport,
-  retryDelayMs,
-} from "./mail.ts";
+import { createMailQueue, retryDelayMs } from "./queue.ts";
+import { composeNameTaken, composeVerification, type Mail } from "./texts.ts";
+import { createFileTransport, createSmtpTransport, type MailTransport } from "./transports.ts";
 
 const logger = createLogger({ service: "identity", level: "silent" });
 const token = "t".repeat(43);
@@ -99,8 +92,8 @@ test("a failed mail is tried again after a growing time of at most ten minutes",
 });
 
 describe("the mail queue", () => {
-  /** The store's part: what is due, and what became of it. */
-  function createShelf() {
+  /** A store in memory: what is due, and a log of what became of it. */
+  function createMailStore() {
     const due: DueMail[] = [];
     const log: string[] = [];
     return {
@@ -108,15 +101,15 @@ describe("the mail queue", () => {
       log,
       takeDueMails: async () => due.splice(0),
       finishMail: async (id: string) => void log.push(`finished ${id}`),
-      postponeMail: async (id: string, until: number) => void log.push(`postponed ${id} to ${until}`),
+      postponeMail: async (id: string, until: Date) => void log.push(`postponed ${id} to ${until.getTime()}`),
     };
   }
 
   async function openQueue(send: MailTransport["send"]) {
     const keyring = await openKeyring({ file: join(folder, "keys.json"), create: true });
-    const store = createShelf();
+    const store = createMailStore();
     const transport: MailTransport = { send, close: () => undefined };
-    return { store, queue: createMailQueue({ store, keyring, transport, logger, now: () => 1000 }) };
+    return { store, queue: createMailQueue({ store, keyring, transport, logger, now: () => new Date(1000) }) };
   }
 
   test("sends what was sealed, and only then forgets it", async () => {

@@ -1,16 +1,16 @@
 import { newId } from "@sandgate/kit/base/ids";
+import { addMs } from "@sandgate/kit/base/time";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { cutoffsAt } from "../domain/retention.ts";
-import { REFRESH_TOKEN_SECONDS, SESSION_SECONDS } from "../domain/sessions.ts";
+import { refreshTokenSeconds, sessionSeconds } from "../domain/sessions.ts";
 import { hashSecret } from "../domain/tokens.ts";
-import { MAILS_PER_HOUR, usernameKey } from "../domain/users.ts";
+import { mailsPerHour, usernameKey } from "../domain/users.ts";
 import type { IdentityStore, NewApiToken, NewSession, Registration } from "./store.ts";
 
 /** In the far future: MongoDB removes what has expired by its own clock. */
-const T0 = Date.UTC(2100, 0, 1);
-const HOUR_MS = 3_600_000;
-const DAY_MS = 24 * HOUR_MS;
+const at = (ms: number) => new Date(Date.UTC(2100, 0, 1) + ms);
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
 
 const event = (subject: string) => ({ id: newId(), subject, bytes: new Uint8Array([1]) });
 const mail = (text: string) => ({ id: newId(), sealed: new Uint8Array(Buffer.from(text)) });
@@ -30,14 +30,14 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
     const subjects = async () => (await store.outbox.unsent(100)).map(({ subject }) => subject);
 
     function registration(username: string, more: Partial<Registration> & { link?: string } = {}): Registration {
-      const { link = newId(), createdAt = T0, ...rest } = more;
+      const { link = newId(), createdAt = at(0), ...rest } = more;
       return {
         id: newId(),
         username,
         usernameKey: usernameKey(username),
         passwordHash: "hash",
         createdAt,
-        verification: { tokenHash: hashSecret(link), expiresAt: createdAt + DAY_MS, mail: mail("verify") },
+        verification: { tokenHash: hashSecret(link), expiresAt: addMs(createdAt, dayMs), mail: mail("verify") },
         noticeMail: mail("notice"),
         events: [event("created")],
         ...rest,
@@ -48,7 +48,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       const link = newId();
       const user = registration(username, { link });
       await store.registerUser(user);
-      await store.verifyEmail(hashSecret(link), T0);
+      await store.verifyEmail(hashSecret(link), at(0));
       return user.id;
     }
 
@@ -56,10 +56,10 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       return {
         id: newId(),
         userId,
-        createdAt: T0,
-        expiresAt: T0 + SESSION_SECONDS * 1000,
+        createdAt: at(0),
+        expiresAt: at(sessionSeconds * 1000),
         refreshTokenHash: hashSecret(token),
-        refreshTokenExpiresAt: T0 + REFRESH_TOKEN_SECONDS * 1000,
+        refreshTokenExpiresAt: at(refreshTokenSeconds * 1000),
         ...more,
       };
     }
@@ -72,27 +72,27 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         hint: "sgt_abcd",
         workspaceId: undefined,
         expiresAt: undefined,
-        createdAt: T0,
+        createdAt: at(0),
         tokenHash: hashSecret(token),
         ...more,
       };
     }
 
-    const rotate = (token: string, successor: string, now: number) =>
+    const rotate = (token: string, successor: string, now: Date) =>
       store.rotateRefreshToken(hashSecret(token), hashSecret(successor), now);
 
-    async function takeMails(now: number): Promise<string[]> {
-      return (await store.takeDueMails(now, now + 60_000, 100)).map(({ sealed }) => textOf(sealed));
+    async function takeMails(now: Date): Promise<string[]> {
+      return (await store.takeDueMails(now, addMs(now, 60_000), 100)).map(({ sealed }) => textOf(sealed));
     }
 
     describe("users", () => {
       test("a new user is unverified, has a mail on its way and an event in the outbox", async () => {
         const ann = registration("Ann@Example.com");
         expect(await store.registerUser(ann)).toBe("created");
-        const user = { id: ann.id, username: "Ann@Example.com", verified: false, operator: false, createdAt: T0 };
+        const user = { id: ann.id, username: "Ann@Example.com", verified: false, operator: false, createdAt: at(0) };
         expect(await store.findSignIn("ann@example.com")).toEqual({ user, passwordHash: "hash" });
         expect(await subjects()).toEqual(["created"]);
-        expect(await takeMails(T0)).toEqual(["verify"]);
+        expect(await takeMails(at(0))).toEqual(["verify"]);
       });
 
       test("a name is unique without its case, also among those who register at once", async () => {
@@ -105,55 +105,55 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
 
       test("a verified user's name stays theirs; a mail tells them", async () => {
         await createUser();
-        await takeMails(T0);
+        await takeMails(at(0));
         expect(await store.registerUser(registration("ANN@example.com", { passwordHash: "other" }))).toBe("taken");
         expect((await store.findSignIn("ann@example.com"))?.passwordHash).toBe("hash");
-        expect(await takeMails(T0)).toEqual(["notice"]);
+        expect(await takeMails(at(0))).toEqual(["notice"]);
       });
 
       test("the password is the one that was registered with the link that is followed", async () => {
         await store.registerUser(registration("ann@example.com", { passwordHash: "ann's", link: "ann's" }));
         await store.registerUser(registration("ann@example.com", { passwordHash: "eve's", link: "eve's" }));
-        expect(await store.verifyEmail(hashSecret("ann's"), T0)).toBe(true);
+        expect(await store.verifyEmail(hashSecret("ann's"), at(0))).toBe(true);
         expect((await store.findSignIn("ann@example.com"))?.passwordHash).toBe("ann's");
-        expect(await store.verifyEmail(hashSecret("eve's"), T0)).toBe(false);
+        expect(await store.verifyEmail(hashSecret("eve's"), at(0))).toBe(false);
       });
 
       test("a link verifies once, until it expires", async () => {
         await store.registerUser(registration("ann@example.com", { link: "one" }));
-        expect(await store.verifyEmail(hashSecret("another"), T0)).toBe(false);
-        expect(await store.verifyEmail(hashSecret("one"), T0 + DAY_MS)).toBe(false);
-        expect(await store.verifyEmail(hashSecret("one"), T0 + DAY_MS - 1)).toBe(true);
-        expect(await store.verifyEmail(hashSecret("one"), T0)).toBe(false);
+        expect(await store.verifyEmail(hashSecret("another"), at(0))).toBe(false);
+        expect(await store.verifyEmail(hashSecret("one"), at(dayMs))).toBe(false);
+        expect(await store.verifyEmail(hashSecret("one"), at(dayMs - 1))).toBe(true);
+        expect(await store.verifyEmail(hashSecret("one"), at(0))).toBe(false);
         expect((await store.findUsers([], ["ann@example.com"]))[0]?.verified).toBe(true);
       });
 
       test("only an unverified user gets another link, with the password of the last registration", async () => {
         const another = (link: string) => ({
           tokenHash: hashSecret(link),
-          expiresAt: T0 + DAY_MS,
+          expiresAt: at(dayMs),
           mail: mail("again"),
         });
-        expect(await store.renewVerification("ann@example.com", another("a"), T0)).toBe(false);
+        expect(await store.renewVerification("ann@example.com", another("a"), at(0))).toBe(false);
         await store.registerUser(registration("ann@example.com"));
-        expect(await store.renewVerification("ann@example.com", another("b"), T0)).toBe(true);
-        expect(await store.verifyEmail(hashSecret("b"), T0)).toBe(true);
+        expect(await store.renewVerification("ann@example.com", another("b"), at(0))).toBe(true);
+        expect(await store.verifyEmail(hashSecret("b"), at(0))).toBe(true);
         expect((await store.findSignIn("ann@example.com"))?.passwordHash).toBe("hash");
-        expect(await store.renewVerification("ann@example.com", another("c"), T0)).toBe(false);
-        expect(await takeMails(T0)).toEqual(["verify", "again"]);
+        expect(await store.renewVerification("ann@example.com", another("c"), at(0))).toBe(false);
+        expect(await takeMails(at(0))).toEqual(["verify", "again"]);
       });
 
       test("an account gets a limited number of mails in an hour", async () => {
-        for (let i = 0; i < MAILS_PER_HOUR + 2; i++) await store.registerUser(registration("ann@example.com"));
-        expect(await takeMails(T0)).toHaveLength(MAILS_PER_HOUR);
-        await store.registerUser(registration("ann@example.com", { createdAt: T0 + HOUR_MS }));
-        expect(await takeMails(T0 + HOUR_MS)).toContain("verify");
+        for (let i = 0; i < mailsPerHour + 2; i++) await store.registerUser(registration("ann@example.com"));
+        expect(await takeMails(at(0))).toHaveLength(mailsPerHour);
+        await store.registerUser(registration("ann@example.com", { createdAt: at(hourMs) }));
+        expect(await takeMails(at(hourMs))).toContain("verify");
       });
 
       test("the first operator is created once, however many try", async () => {
         const operator = (username: string) => ({
           ...{ id: newId(), username, usernameKey: usernameKey(username) },
-          ...{ passwordHash: "hash", createdAt: T0, events: [event("created")] },
+          ...{ passwordHash: "hash", createdAt: at(0), events: [event("created")] },
         });
         expect(await store.hasOperator()).toBe(false);
         const created = await Promise.all(
@@ -181,72 +181,72 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         const userId = await createUser();
         const { id: sessionId } = await startSession(userId, "one");
         expect(await store.findSessionOf(hashSecret("one"))).toBe(sessionId);
-        expect(await rotate("one", "two", T0 + 1000)).toEqual({
+        expect(await rotate("one", "two", at(1000))).toEqual({
           ...{ outcome: "refreshed", sessionId, userId, operator: false },
-          refreshTokenExpiresAt: T0 + 1000 + REFRESH_TOKEN_SECONDS * 1000,
+          refreshTokenExpiresAt: at(1000 + refreshTokenSeconds * 1000),
         });
         expect(await store.findSessionOf(hashSecret("two"))).toBe(sessionId);
-        expect(await rotate("two", "three", T0 + 2000)).toMatchObject({ outcome: "refreshed" });
+        expect(await rotate("two", "three", at(2000))).toMatchObject({ outcome: "refreshed" });
       });
 
       test("an unknown or expired token is bad", async () => {
         await startSession(await createUser(), "one");
-        expect(await rotate("none", "two", T0)).toEqual({ outcome: "bad" });
-        expect(await rotate("one", "two", T0 + REFRESH_TOKEN_SECONDS * 1000)).toEqual({ outcome: "bad" });
+        expect(await rotate("none", "two", at(0))).toEqual({ outcome: "bad" });
+        expect(await rotate("one", "two", at(refreshTokenSeconds * 1000))).toEqual({ outcome: "bad" });
         expect(await store.findSessionOf(hashSecret("none"))).toBeUndefined();
       });
 
       test("a retry within the grace gets the same successor, also two at once", async () => {
         await startSession(await createUser(), "one");
-        const [first, second] = await Promise.all([rotate("one", "two", T0), rotate("one", "two", T0)]);
+        const [first, second] = await Promise.all([rotate("one", "two", at(0)), rotate("one", "two", at(0))]);
         expect(first).toMatchObject({ outcome: "refreshed" });
         expect(second).toEqual(first);
-        expect(await rotate("one", "two", T0 + 10_000)).toEqual(first);
-        expect(await store.listSessionsEndedSince(0)).toEqual([]);
+        expect(await rotate("one", "two", at(10_000))).toEqual(first);
+        expect(await store.listSessionsEndedSince(new Date(0))).toEqual([]);
       });
 
       test("a token used again after the grace ends its session and every token of it", async () => {
         const userId = await createUser();
         const { id: sessionId } = await startSession(userId, "one");
         await startSession(userId, "of another session");
-        await rotate("one", "two", T0);
-        expect(await rotate("one", "two", T0 + 10_001)).toEqual({ outcome: "reused", sessionId });
-        expect(await rotate("two", "three", T0 + 10_002)).toEqual({ outcome: "bad" });
-        expect(await store.listSessionsEndedSince(T0 + 10_000)).toEqual([sessionId]);
-        expect(await store.listSessionsEndedSince(T0 + 10_001)).toEqual([]);
-        expect(await rotate("of another session", "x", T0 + 10_002)).toMatchObject({ outcome: "refreshed" });
+        await rotate("one", "two", at(0));
+        expect(await rotate("one", "two", at(10_001))).toEqual({ outcome: "reused", sessionId });
+        expect(await rotate("two", "three", at(10_002))).toEqual({ outcome: "bad" });
+        expect(await store.listSessionsEndedSince(at(10_000))).toEqual([sessionId]);
+        expect(await store.listSessionsEndedSince(at(10_001))).toEqual([]);
+        expect(await rotate("of another session", "x", at(10_002))).toMatchObject({ outcome: "refreshed" });
       });
 
       test("a token whose successor was used is no retry, however soon it comes", async () => {
         const { id: sessionId } = await startSession(await createUser(), "one");
-        await rotate("one", "two", T0);
-        await rotate("two", "three", T0 + 1);
-        expect(await rotate("one", "two", T0 + 2)).toEqual({ outcome: "reused", sessionId });
-        expect(await rotate("three", "four", T0 + 3)).toEqual({ outcome: "bad" });
+        await rotate("one", "two", at(0));
+        await rotate("two", "three", at(1));
+        expect(await rotate("one", "two", at(2))).toEqual({ outcome: "reused", sessionId });
+        expect(await rotate("three", "four", at(3))).toEqual({ outcome: "bad" });
       });
 
       test("a session ends for good when its time is up, however often it was refreshed", async () => {
-        const expiresAt = T0 + 60_000;
+        const expiresAt = at(60_000);
         await startSession(await createUser(), "one", { expiresAt });
-        expect(await rotate("one", "two", T0 + 59_000)).toMatchObject({ refreshTokenExpiresAt: expiresAt });
+        expect(await rotate("one", "two", at(59_000))).toMatchObject({ refreshTokenExpiresAt: expiresAt });
         expect(await rotate("two", "three", expiresAt)).toEqual({ outcome: "bad" });
       });
 
       test("any token of a session ends it, once", async () => {
         const { id } = await startSession(await createUser(), "one");
-        await rotate("one", "two", T0);
-        expect(await store.endSessionOf(hashSecret("none"), T0)).toBeUndefined();
-        expect(await store.endSessionOf(hashSecret("one"), T0 + 1)).toBe(id);
-        expect(await store.endSessionOf(hashSecret("two"), T0 + 2)).toBeUndefined();
-        expect(await rotate("two", "three", T0 + 2)).toEqual({ outcome: "bad" });
-        expect(await store.listSessionsEndedSince(T0)).toEqual([id]);
+        await rotate("one", "two", at(0));
+        expect(await store.endSessionOf(hashSecret("none"), at(0))).toBeUndefined();
+        expect(await store.endSessionOf(hashSecret("one"), at(1))).toBe(id);
+        expect(await store.endSessionOf(hashSecret("two"), at(2))).toBeUndefined();
+        expect(await rotate("two", "three", at(2))).toEqual({ outcome: "bad" });
+        expect(await store.listSessionsEndedSince(at(0))).toEqual([id]);
       });
     });
 
     describe("API tokens", () => {
-      test("a token is found by its hash, with its user's standing", async () => {
+      test("a token is found by its hash, with whether its user is an operator", async () => {
         const userId = await createUser();
-        const { tokenHash, ...token } = apiToken(userId, "t", { workspaceId: newId(), expiresAt: T0 + 1 });
+        const { tokenHash, ...token } = apiToken(userId, "t", { workspaceId: newId(), expiresAt: at(1) });
         await store.createApiToken({ ...token, tokenHash }, undefined);
         expect(await store.findApiToken(tokenHash)).toEqual({ ...token, lastUsedAt: undefined, operator: false });
         expect(await store.findApiToken(hashSecret("other"))).toBeUndefined();
@@ -263,13 +263,14 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       test("tokens are listed newest first, page by page, each user's own", async () => {
         const ann = await createUser("ann@example.com");
         const bob = await createUser("bob@example.com");
-        const created = [0, 1, 1, 2].map((ms, i) => apiToken(ann, `${i}`, { createdAt: T0 + ms }));
+        const created = [0, 1, 1, 2].map((ms, i) => apiToken(ann, `${i}`, { createdAt: at(ms) }));
         for (const token of created) await store.createApiToken(token, undefined);
         await store.createApiToken(apiToken(bob, "bob's"), undefined);
 
         const newestFirst = created.map(({ id }) => id).toReversed();
         const first = await store.listApiTokens(ann, 2, undefined);
-        const rest = await store.listApiTokens(ann, 10, first[1]);
+        const last = first.at(-1);
+        const rest = await store.listApiTokens(ann, 10, last && { createdAt: last.createdAt.getTime(), id: last.id });
         expect([...first, ...rest].map(({ id }) => id)).toEqual(newestFirst);
       });
 
@@ -289,30 +290,30 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       test("the time of the last use only moves on", async () => {
         const token = apiToken(await createUser(), "t");
         await store.createApiToken(token, undefined);
-        await store.noteApiTokenUses([{ id: token.id, usedAt: T0 + 120_000 }]);
-        await store.noteApiTokenUses([{ id: token.id, usedAt: T0 + 60_000 }]);
-        expect((await store.findApiToken(token.tokenHash))?.lastUsedAt).toBe(T0 + 120_000);
+        await store.noteApiTokenUses([{ id: token.id, usedAt: at(120_000) }]);
+        await store.noteApiTokenUses([{ id: token.id, usedAt: at(60_000) }]);
+        expect((await store.findApiToken(token.tokenHash))?.lastUsedAt).toEqual(at(120_000));
       });
     });
 
     describe("keys", () => {
-      const key = (use: "session" | "refresh", createdAt: number) => ({
+      const key = (use: "session" | "refresh", createdAt: Date) => ({
         ...{ id: newId(), use, createdAt },
         ...{ publicJwk: "{}", sealed: new Uint8Array([1, 2]) },
       });
 
       test("of several replicas that make a key at once, one wins", async () => {
-        const added = await Promise.all([1, 2, 3].map((ms) => store.addKey(key("session", T0 + ms), T0)));
+        const added = await Promise.all([1, 2, 3].map((ms) => store.addKey(key("session", at(ms)), at(0))));
         expect(added.filter(Boolean)).toHaveLength(1);
-        expect(await store.addKey(key("refresh", T0 + 1), 0)).toBe(true);
+        expect(await store.addKey(key("refresh", at(1)), new Date(0))).toBe(true);
         expect(await store.listKeys()).toHaveLength(2);
       });
 
       test("keys are listed newest first and removed by id", async () => {
-        const older = key("session", T0);
-        const newer = key("session", T0 + DAY_MS);
-        await store.addKey(older, 0);
-        await store.addKey(newer, T0);
+        const older = key("session", at(0));
+        const newer = key("session", at(dayMs));
+        await store.addKey(older, new Date(0));
+        await store.addKey(newer, at(0));
         expect(await store.listKeys()).toEqual([newer, older]);
         await store.removeKeys([older.id]);
         expect(await store.listKeys()).toEqual([newer]);
@@ -322,16 +323,16 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
     describe("mails", () => {
       test("a taken mail comes again when its lease is over, until it is finished", async () => {
         await store.registerUser(registration("ann@example.com"));
-        expect(await store.takeDueMails(T0 - 1, T0, 10)).toEqual([]);
-        const [taken] = await store.takeDueMails(T0, T0 + 1000, 10);
+        expect(await store.takeDueMails(at(-1), at(0), 10)).toEqual([]);
+        const [taken] = await store.takeDueMails(at(0), at(1000), 10);
         expect(taken?.attempts).toBe(0);
-        expect(await store.takeDueMails(T0 + 999, T0 + 2000, 10)).toEqual([]);
-        expect(await store.takeDueMails(T0 + 1000, T0 + 2000, 10)).toMatchObject([{ attempts: 1 }]);
-        await store.postponeMail(taken?.id ?? "", T0 + 5000);
-        expect(await store.takeDueMails(T0 + 4999, T0 + 9000, 10)).toEqual([]);
-        expect(await store.takeDueMails(T0 + 5000, T0 + 9000, 10)).toMatchObject([{ attempts: 2 }]);
+        expect(await store.takeDueMails(at(999), at(2000), 10)).toEqual([]);
+        expect(await store.takeDueMails(at(1000), at(2000), 10)).toMatchObject([{ attempts: 1 }]);
+        await store.postponeMail(taken?.id ?? "", at(5000));
+        expect(await store.takeDueMails(at(4999), at(9000), 10)).toEqual([]);
+        expect(await store.takeDueMails(at(5000), at(9000), 10)).toMatchObject([{ attempts: 2 }]);
         await store.finishMail(taken?.id ?? "");
-        expect(await store.takeDueMails(T0 + DAY_MS, T0 + DAY_MS, 10)).toEqual([]);
+        expect(await store.takeDueMails(at(dayMs), at(dayMs), 10)).toEqual([]);
       });
     });
 
@@ -339,64 +340,65 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       const key = new Uint8Array(32).fill(7);
 
       test("are granted while there are some, and anew in the next window", async () => {
-        expect(await store.drawRequests({ key, limit: 10, wanted: 4 }, T0)).toEqual({
+        expect(await store.drawRequests({ key, limit: 10, wanted: 4 }, at(0))).toEqual({
           granted: 4,
           remaining: 6,
-          endsAt: T0 + 60_000,
+          endsAt: at(60_000),
         });
-        expect(await store.drawRequests({ key, limit: 10, wanted: 8 }, T0 + 59_999)).toMatchObject({
+        expect(await store.drawRequests({ key, limit: 10, wanted: 8 }, at(59_999))).toMatchObject({
           granted: 6,
           remaining: 0,
-          endsAt: T0 + 60_000,
+          endsAt: at(60_000),
         });
-        expect((await store.drawRequests({ key, limit: 10, wanted: 1 }, T0 + 59_999)).granted).toBe(0);
-        expect(await store.drawRequests({ key, limit: 10, wanted: 1 }, T0 + 60_000)).toEqual({
+        expect((await store.drawRequests({ key, limit: 10, wanted: 1 }, at(59_999))).granted).toBe(0);
+        expect(await store.drawRequests({ key, limit: 10, wanted: 1 }, at(60_000))).toEqual({
           granted: 1,
           remaining: 9,
-          endsAt: T0 + 120_000,
+          endsAt: at(120_000),
         });
       });
 
       test("never exceed it when many draw at once", async () => {
         const draws = await Promise.all(
-          Array.from({ length: 20 }, () => store.drawRequests({ key, limit: 50, wanted: 4 }, T0)),
+          Array.from({ length: 20 }, () => store.drawRequests({ key, limit: 50, wanted: 4 }, at(0))),
         );
         expect(draws.reduce((sum, { granted }) => sum + granted, 0)).toBe(50);
       });
     });
 
     test("what has been kept long enough goes, the rest stays", async () => {
-      const now = Date.now();
+      const now = new Date();
       const userId = await createUser();
-      const sessionFrom = async (token: string, refreshTokenExpiresAt: number) =>
-        (await startSession(userId, token, { createdAt: refreshTokenExpiresAt - HOUR_MS, refreshTokenExpiresAt })).id;
-      for (const token of ["old", "older", "oldest"]) await sessionFrom(token, now - DAY_MS - 1000);
-      await sessionFrom("expired lately", now - DAY_MS + HOUR_MS);
-      await sessionFrom("ended long ago", now + DAY_MS);
-      await store.endSessionOf(hashSecret("ended long ago"), now - DAY_MS - 1000);
-      const ended = await sessionFrom("ended lately", now + DAY_MS);
-      await store.endSessionOf(hashSecret("ended lately"), now - DAY_MS + HOUR_MS);
+      const sessionFrom = async (token: string, refreshTokenExpiresAt: Date) =>
+        (await startSession(userId, token, { createdAt: addMs(refreshTokenExpiresAt, -hourMs), refreshTokenExpiresAt }))
+          .id;
+      for (const token of ["old", "older", "oldest"]) await sessionFrom(token, addMs(now, -dayMs - 1000));
+      await sessionFrom("expired lately", addMs(now, -dayMs + hourMs));
+      await sessionFrom("ended long ago", addMs(now, dayMs));
+      await store.endSessionOf(hashSecret("ended long ago"), addMs(now, -dayMs - 1000));
+      const ended = await sessionFrom("ended lately", addMs(now, dayMs));
+      await store.endSessionOf(hashSecret("ended lately"), addMs(now, -dayMs + hourMs));
       const apiTokens = {
-        old: apiToken(userId, "old", { expiresAt: now - 30 * DAY_MS - 1000 }),
-        expired: apiToken(userId, "expired", { expiresAt: now - 29 * DAY_MS }),
+        old: apiToken(userId, "old", { expiresAt: addMs(now, -30 * dayMs - 1000) }),
+        expired: apiToken(userId, "expired", { expiresAt: addMs(now, -29 * dayMs) }),
         lasting: apiToken(userId, "lasting"),
       };
       for (const token of Object.values(apiTokens)) await store.createApiToken(token, undefined);
 
-      const standing = async () => ({
+      const remaining = async () => ({
         refreshTokens: await Promise.all(
           ["old", "older", "oldest", "expired lately"].map((token) =>
             store.findSessionOf(hashSecret(token)).then(Boolean),
           ),
         ),
-        ended: await store.listSessionsEndedSince(0),
+        ended: await store.listSessionsEndedSince(new Date(0)),
         apiTokens: (await store.listApiTokens(userId, 10, undefined)).map(({ id }) => id).toSorted(),
       });
       // MongoDB looks for them once a minute.
       await vi.waitFor(
         async () => {
-          while ((await store.sweep(cutoffsAt(now), 2)) > 0);
-          expect(await standing()).toEqual({
+          while ((await store.sweep(now, 2)) > 0);
+          expect(await remaining()).toEqual({
             refreshTokens: [false, false, false, true],
             ended: [ended],
             apiTokens: [apiTokens.expired.id, apiTokens.lasting.id].toSorted(),

@@ -1,3 +1,4 @@
+import { addMs } from "@sandgate/kit/base/time";
 import {
   afterPlace,
   createCollections,
@@ -10,25 +11,24 @@ import {
 } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import type { ApiToken } from "../domain/api-tokens.ts";
-import { KEPT_MS } from "../domain/retention.ts";
+import { keptMs } from "../domain/retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
-import { MAILS_PER_HOUR, type User } from "../domain/users.ts";
+import { mailsPerHour, type User } from "../domain/users.ts";
 import {
+  type DueMail,
   type IdentityStore,
-  type NewApiToken,
   type NewMail,
   type NewVerification,
-  REQUEST_WINDOW_MS,
+  requestWindowMs,
   type StoredKey,
 } from "./store.ts";
 
-/** What is kept for a time. */
+/** Of what is kept for a time. Times are stored as epoch milliseconds, but for this one. */
 interface Perishable {
   /** MongoDB removes the document then. */
   removeAt?: Date;
 }
 
-/** Times are epoch milliseconds, as in the port. */
 interface UserDocument {
   _id: string;
   username: string;
@@ -38,7 +38,7 @@ interface UserDocument {
   operator: boolean;
   version: number;
   createdAt: number;
-  /** Grows with every mail to the user: whatever sends one takes turns on it, so that their number holds. */
+  /** Grows with every mail to the user: transactions that add one conflict on it, so that their number is right. */
   mails?: number;
 }
 
@@ -56,7 +56,7 @@ interface SessionDocument extends Perishable {
   expiresAt: number;
   /** When its last refresh token expires. */
   idleAt: number;
-  /** Grows with every refresh: it takes turns with the end of the session. */
+  /** Grows with every refresh, so that a refresh conflicts with the end of the session. */
   refreshes?: number;
   endedAt?: number;
 }
@@ -68,23 +68,31 @@ interface RefreshTokenDocument extends Perishable {
   usedAt?: number;
 }
 
-interface ApiTokenDocument extends Omit<NewApiToken, "id">, Perishable {
+interface ApiTokenDocument extends Perishable {
   _id: string;
+  userId: string;
+  tokenHash: Uint8Array;
+  description: string;
+  hint: string;
+  workspaceId?: string | undefined;
+  expiresAt?: number | undefined;
+  createdAt: number;
   lastUsedAt?: number;
 }
 
-interface KeyDocument extends Omit<StoredKey, "id"> {
+interface KeyDocument extends Omit<StoredKey, "id" | "createdAt"> {
   _id: string;
+  createdAt: number;
 }
 
 interface MailDocument extends Perishable {
   _id: string;
   userId: string;
-  /** Until it was sent. */
+  /** Unset once it was sent. */
   sealed?: Uint8Array;
   attempts: number;
   createdAt: number;
-  /** Until it was sent. */
+  /** Unset once it was sent. */
   dueAt?: number;
 }
 
@@ -96,7 +104,7 @@ interface RequestWindowDocument extends Perishable {
   endsAt: number;
 }
 
-/** What is made by one replica of several: they take turns on the document of that name. */
+/** Transactions of which only one may succeed conflict on the document of their name. */
 interface TurnDocument {
   _id: string;
   taken: number;
@@ -140,16 +148,16 @@ export const migrations: readonly MongoMigration[] = [
   { name: "identity 2: removal of what has expired", expands: true, run: letExpire },
 ];
 
-/** When a document goes that is kept for its time after `since`. */
-const removeAt = (kind: keyof typeof KEPT_MS, since: number) => new Date(since + KEPT_MS[kind]);
-/** The same in an aggregation, after the time in a field; nothing where that is missing. */
-const removeAfter = (kind: keyof typeof KEPT_MS, since: unknown) => ({
-  $cond: [{ $gt: [since, null] }, { $toDate: { $add: [since, KEPT_MS[kind]] } }, "$$REMOVE"],
+/** When a document of this kind is removed. */
+const removeAt = (kind: keyof typeof keptMs, since: Date) => addMs(since, keptMs[kind]);
+/** The same in an aggregation, for the time in a field; nothing where that is missing. */
+const removeAfter = (kind: keyof typeof keptMs, since: unknown) => ({
+  $cond: [{ $gt: [since, null] }, { $toDate: { $add: [since, keptMs[kind]] } }, "$$REMOVE"],
 });
 
 const isUnsent = { $gt: ["$dueAt", null] };
-/** The collections whose documents end, when that is, and the index of what was swept before MongoDB did it. */
-const ending = [
+/** The collections whose documents are removed, when, and the index of the sweep that did it before MongoDB. */
+const perishable = [
   { name: "verifications", end: removeAfter("verifications", "$expiresAt"), swept: "expiry" },
   { name: "sessions", end: removeAfter("sessions", { $min: ["$idleAt", "$endedAt"] }), swept: "idle" },
   { name: "refresh_tokens", end: removeAfter("refreshTokens", "$expiresAt"), swept: "expiry" },
@@ -162,9 +170,9 @@ const ending = [
   { name: "request_windows", end: removeAfter("requestWindows", "$endsAt"), swept: "end" },
 ];
 
-/** MongoDB does from here on what was a sweep, whose indexes go. */
+/** From here on MongoDB does what was a sweep, whose indexes go. */
 async function letExpire(db: Db): Promise<void> {
-  for (const { name, end, swept } of ending) {
+  for (const { name, end, swept } of perishable) {
     const collection = db.collection(name);
     await collection.updateMany({}, [{ $set: { removeAt: end } }], { hint: { _id: 1 } });
     await collection.createIndex({ removeAt: 1 }, { name: "removal", expireAfterSeconds: 0 });
@@ -184,7 +192,7 @@ const collectionsOf = (db: Db) => ({
   turns: db.collection<TurnDocument>("turns"),
 });
 
-/** Opens identity's database on a replica set. */
+/** Opens the service's database on a replica set, creating and migrating it as needed. */
 export async function openMongoStore(options: MongoStoreOptions): Promise<IdentityStore> {
   const database = await openMongo({ ...options, migrations });
   return createMongoStore(database);
@@ -196,22 +204,32 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
   const { users, verifications, sessions, refreshTokens, apiTokens, keys, mails, requestWindows, turns } =
     collectionsOf(db);
 
-  /** From here to its end, no other transaction that takes this turn commits. */
-  async function takeTurn({ session }: MongoTransaction, name: string): Promise<void> {
+  /** Makes this transaction conflict with every other one of that name. */
+  async function conflictAs({ session }: MongoTransaction, name: string): Promise<void> {
     await turns.updateOne({ _id: name }, { $inc: { taken: 1 } }, { upsert: true, session });
   }
 
-  /** Whether the user may get another mail this hour; it is the caller's to send then. */
-  async function mayMail({ session }: MongoTransaction, userId: string, now: number): Promise<boolean> {
+  /** Whether the user may get another mail this hour. */
+  async function mayMail({ session }: MongoTransaction, userId: string, now: Date): Promise<boolean> {
     await users.updateOne({ _id: userId }, { $inc: { mails: 1 } }, { session });
-    const sent = await mails.countDocuments({ userId, createdAt: { $gt: now - hourMs } }, { session });
-    return sent < MAILS_PER_HOUR;
+    const sent = await mails.countDocuments({ userId, createdAt: { $gt: now.getTime() - hourMs } }, { session });
+    return sent < mailsPerHour;
   }
 
-  async function addMail({ session }: MongoTransaction, userId: string, mail: NewMail, now: number): Promise<void> {
+  async function addMail({ session }: MongoTransaction, userId: string, mail: NewMail, now: Date): Promise<void> {
     const { id, sealed } = mail;
-    const times = { createdAt: now, dueAt: now, removeAt: removeAt("unsentMails", now) };
-    await mails.insertOne({ _id: id, userId, sealed, attempts: 0, ...times }, { session });
+    await mails.insertOne(
+      {
+        _id: id,
+        userId,
+        sealed,
+        attempts: 0,
+        createdAt: now.getTime(),
+        dueAt: now.getTime(),
+        removeAt: removeAt("unsentMails", now),
+      },
+      { session },
+    );
   }
 
   async function addVerification(
@@ -219,11 +237,14 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     userId: string,
     passwordHash: string | undefined,
     { tokenHash, expiresAt, mail }: NewVerification,
-    now: number,
+    now: Date,
   ): Promise<void> {
     await verifications.insertOne(
       {
-        ...{ _id: tokenHash, userId, expiresAt, removeAt: removeAt("verifications", expiresAt) },
+        _id: tokenHash,
+        userId,
+        expiresAt: expiresAt.getTime(),
+        removeAt: removeAt("verifications", expiresAt),
         ...(passwordHash !== undefined && { passwordHash }),
       },
       { session: tx.session },
@@ -235,15 +256,15 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     { session }: MongoTransaction,
     tokenHash: Uint8Array,
     sessionId: string,
-    expiresAt: number,
+    expiresAt: Date,
   ): Promise<void> {
     await refreshTokens.insertOne(
-      { _id: tokenHash, sessionId, expiresAt, removeAt: removeAt("refreshTokens", expiresAt) },
+      { _id: tokenHash, sessionId, expiresAt: expiresAt.getTime(), removeAt: removeAt("refreshTokens", expiresAt) },
       { session },
     );
   }
 
-  const endAt = (now: number) => ({ endedAt: now, removeAt: removeAt("sessions", now) });
+  const endAt = (now: Date) => ({ endedAt: now.getTime(), removeAt: removeAt("sessions", now) });
 
   return {
     ...serviceStoreOf(database),
@@ -254,7 +275,15 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
         const holder = await users.findOne({ usernameKey }, { session });
         if (!holder) {
           await users.insertOne(
-            { _id: id, username, usernameKey, passwordHash, operator: false, version: 1, createdAt },
+            {
+              _id: id,
+              username,
+              usernameKey,
+              passwordHash,
+              operator: false,
+              version: 1,
+              createdAt: createdAt.getTime(),
+            },
             { session },
           );
           await addVerification(tx, id, passwordHash, verification, createdAt);
@@ -282,13 +311,16 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
 
     verifyEmail: (tokenHash, now) =>
       write(async ({ session }) => {
-        const verification = await verifications.findOne({ _id: tokenHash, expiresAt: { $gt: now } }, { session });
+        const verification = await verifications.findOne(
+          { _id: tokenHash, expiresAt: { $gt: now.getTime() } },
+          { session },
+        );
         if (!verification) return false;
         const { userId, passwordHash } = verification;
         await users.updateOne(
           { _id: userId },
           {
-            $set: { verifiedAt: now, ...(passwordHash !== undefined && { passwordHash }) },
+            $set: { verifiedAt: now.getTime(), ...(passwordHash !== undefined && { passwordHash }) },
             ...(passwordHash === undefined && { $unset: { passwordHash: true } }),
             $inc: { version: 1 },
           },
@@ -302,12 +334,18 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       write(async (tx) => {
         const { session } = tx;
         if (await users.findOne({ operator: true }, { session, projection: { _id: 1 } })) return false;
-        await takeTurn(tx, "first operator");
+        await conflictAs(tx, "first operator");
         const { id, username, usernameKey, passwordHash, createdAt } = operator;
         await users.insertOne(
           {
-            ...{ _id: id, username, usernameKey, passwordHash, createdAt },
-            ...{ verifiedAt: createdAt, operator: true, version: 1 },
+            _id: id,
+            username,
+            usernameKey,
+            passwordHash,
+            verifiedAt: createdAt.getTime(),
+            operator: true,
+            version: 1,
+            createdAt: createdAt.getTime(),
           },
           { session },
         );
@@ -336,7 +374,14 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
         const { session } = tx;
         const idleAt = refreshTokenExpiresAt;
         await sessions.insertOne(
-          { _id: id, userId, createdAt, expiresAt, idleAt, removeAt: removeAt("sessions", idleAt) },
+          {
+            _id: id,
+            userId,
+            createdAt: createdAt.getTime(),
+            expiresAt: expiresAt.getTime(),
+            idleAt: idleAt.getTime(),
+            removeAt: removeAt("sessions", idleAt),
+          },
           { session },
         );
         await addRefreshToken(tx, refreshTokenHash, id, refreshTokenExpiresAt);
@@ -355,11 +400,11 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
         const user = signedIn && (await users.findOne({ _id: signedIn.userId }, { session }));
         if (!presented || !signedIn || !user) return { outcome: "bad" };
         const { sessionId } = presented;
-        const lifetime = { endedAt: signedIn.endedAt, expiresAt: signedIn.expiresAt };
+        const lifetime = { endedAt: toOptionalDate(signedIn.endedAt), expiresAt: new Date(signedIn.expiresAt) };
         const successor = await refreshTokens.findOne({ _id: successorHash }, { session });
         const token = {
-          expiresAt: presented.expiresAt,
-          usedAt: presented.usedAt,
+          expiresAt: new Date(presented.expiresAt),
+          usedAt: toOptionalDate(presented.usedAt),
           successorUsed: successor?.usedAt !== undefined,
         };
         const refreshed = { outcome: "refreshed" as const, sessionId, userId: user._id, operator: user.operator };
@@ -370,14 +415,19 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
             await sessions.updateOne({ _id: sessionId }, { $set: endAt(now) }, { session });
             return { outcome: "reused", sessionId };
           case "repeat":
-            return successor ? { ...refreshed, refreshTokenExpiresAt: successor.expiresAt } : { outcome: "bad" };
+            return successor
+              ? { ...refreshed, refreshTokenExpiresAt: new Date(successor.expiresAt) }
+              : { outcome: "bad" };
           case "rotate": {
             const expiresAt = refreshTokenExpiry(lifetime, now);
-            await refreshTokens.updateOne({ _id: presentedHash }, { $set: { usedAt: now } }, { session });
+            await refreshTokens.updateOne({ _id: presentedHash }, { $set: { usedAt: now.getTime() } }, { session });
             await addRefreshToken(tx, successorHash, sessionId, expiresAt);
             await sessions.updateOne(
               { _id: sessionId },
-              { $set: { idleAt: expiresAt, removeAt: removeAt("sessions", expiresAt) }, $inc: { refreshes: 1 } },
+              {
+                $set: { idleAt: expiresAt.getTime(), removeAt: removeAt("sessions", expiresAt) },
+                $inc: { refreshes: 1 },
+              },
               { session },
             );
             return { ...refreshed, refreshTokenExpiresAt: expiresAt };
@@ -396,16 +446,22 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     },
 
     async listSessionsEndedSince(since) {
-      const ended = await sessions.find({ endedAt: { $gt: since } }, { projection: { _id: 1 } }).toArray();
+      const ended = await sessions.find({ endedAt: { $gt: since.getTime() } }, { projection: { _id: 1 } }).toArray();
       return ended.map(({ _id }) => _id);
     },
 
-    async createApiToken({ id, ...token }, record) {
+    async createApiToken({ id, createdAt, expiresAt, ...token }, record) {
       await write(async (tx) => {
         await tx.keepIdempotencyRecord(record);
-        const { expiresAt } = token;
-        const end = expiresAt === undefined ? {} : { removeAt: removeAt("apiTokens", expiresAt) };
-        await apiTokens.insertOne({ _id: id, ...token, ...end }, { session: tx.session });
+        await apiTokens.insertOne(
+          {
+            ...token,
+            _id: id,
+            createdAt: createdAt.getTime(),
+            ...(expiresAt && { expiresAt: expiresAt.getTime(), removeAt: removeAt("apiTokens", expiresAt) }),
+          },
+          { session: tx.session },
+        );
       });
     },
 
@@ -437,24 +493,29 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       if (uses.length === 0) return;
       await apiTokens.bulkWrite(
         uses.map(({ id, usedAt }) => ({
-          updateOne: { filter: { _id: id }, update: { $max: { lastUsedAt: usedAt } } },
+          updateOne: { filter: { _id: id }, update: { $max: { lastUsedAt: usedAt.getTime() } } },
         })),
         { ordered: false },
       );
     },
 
-    addKey: ({ id, ...key }, unlessAfter) =>
+    addKey: ({ id, createdAt, ...key }, unlessAfter) =>
       write(async (tx) => {
         const { session } = tx;
-        if (await keys.findOne({ createdAt: { $gt: unlessAfter }, use: key.use }, { session })) return false;
-        await takeTurn(tx, `${key.use} key`);
-        await keys.insertOne({ _id: id, ...key }, { session });
+        if (await keys.findOne({ createdAt: { $gt: unlessAfter.getTime() }, use: key.use }, { session })) return false;
+        await conflictAs(tx, `${key.use} key`);
+        await keys.insertOne({ _id: id, ...key, createdAt: createdAt.getTime() }, { session });
         return true;
       }),
 
     async listKeys() {
       const found = await keys.find().sort({ createdAt: -1, _id: -1 }).toArray();
-      return found.map(({ _id, ...key }) => ({ id: _id, ...key, sealed: new Uint8Array(key.sealed) }));
+      return found.map(({ _id, createdAt, ...key }) => ({
+        id: _id,
+        ...key,
+        sealed: new Uint8Array(key.sealed),
+        createdAt: new Date(createdAt),
+      }));
     },
 
     async removeKeys(ids) {
@@ -462,11 +523,11 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     },
 
     async takeDueMails(now, leasedUntil, limit) {
-      const taken: { id: string; sealed: Uint8Array; attempts: number }[] = [];
+      const taken: DueMail[] = [];
       while (taken.length < limit) {
         const mail = await mails.findOneAndUpdate(
-          { dueAt: { $lte: now } },
-          { $set: { dueAt: leasedUntil }, $inc: { attempts: 1 } },
+          { dueAt: { $lte: now.getTime() } },
+          { $set: { dueAt: leasedUntil.getTime() }, $inc: { attempts: 1 } },
           { sort: { dueAt: 1, _id: 1 }, returnDocument: "before" },
         );
         if (!mail?.sealed) break;
@@ -483,11 +544,11 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     },
 
     async postponeMail(id, until) {
-      await mails.updateOne({ _id: id, dueAt: { $exists: true } }, { $set: { dueAt: until } });
+      await mails.updateOne({ _id: id, dueAt: { $exists: true } }, { $set: { dueAt: until.getTime() } });
     },
 
     async drawRequests({ key, limit, wanted }, now) {
-      const isOver = { $lte: [{ $ifNull: ["$endsAt", 0] }, now] };
+      const isOver = { $lte: [{ $ifNull: ["$endsAt", 0] }, now.getTime()] };
       const used = { $cond: [isOver, 0, "$used"] };
       const granted = { $max: [0, { $min: [wanted, { $subtract: [limit, used] }] }] };
       const draw = () =>
@@ -498,28 +559,28 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
               $set: {
                 granted,
                 used: { $add: [used, granted] },
-                endsAt: { $cond: [isOver, now + REQUEST_WINDOW_MS, "$endsAt"] },
+                endsAt: { $cond: [isOver, now.getTime() + requestWindowMs, "$endsAt"] },
               },
             },
             { $set: { removeAt: removeAfter("requestWindows", "$endsAt") } },
           ],
           { upsert: true, returnDocument: "after" },
         );
-      // Two first draws of a key at once: the later one finds the document when it is made again.
+      // Of two first draws of a key at once, the later one finds the document when it is tried again.
       const drawn = await draw().catch((error: unknown) => (isDuplicateKey(error) ? draw() : Promise.reject(error)));
       if (!drawn) throw new Error("an upsert answered nothing");
-      return { granted: drawn.granted, remaining: Math.max(0, limit - drawn.used), endsAt: drawn.endsAt };
+      return { granted: drawn.granted, remaining: Math.max(0, limit - drawn.used), endsAt: new Date(drawn.endsAt) };
     },
 
     /**
-     * MongoDB removes by itself what has expired, once it is told when. A version from before that, which runs beside this
-     * one during an upgrade, doesn't tell.
+     * MongoDB removes what has expired by itself, going by `removeAt`. A version from before that, which runs beside this one
+     * during an upgrade, doesn't set it.
      */
     async sweep() {
-      for (const { name, end } of ending) {
-        // An API token may last for ever.
-        const isUntold = { removeAt: null, ...(name === "api_tokens" && { expiresAt: { $exists: true } }) };
-        await db.collection(name).updateMany(isUntold, [{ $set: { removeAt: end } }], { hint: "removal" });
+      for (const { name, end } of perishable) {
+        // An API token may never expire.
+        const lacksRemoval = { removeAt: null, ...(name === "api_tokens" && { expiresAt: { $exists: true } }) };
+        await db.collection(name).updateMany(lacksRemoval, [{ $set: { removeAt: end } }], { hint: "removal" });
       }
       return 0;
     },
@@ -527,10 +588,23 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
 }
 
 function toUser({ _id, username, verifiedAt, operator, createdAt }: UserDocument): User {
-  return { id: _id, username, verified: verifiedAt !== undefined, operator, createdAt };
+  return { id: _id, username, verified: verifiedAt !== undefined, operator, createdAt: new Date(createdAt) };
 }
 
 function toApiToken(document: ApiTokenDocument): ApiToken {
   const { _id, userId, description, hint, workspaceId, expiresAt, createdAt, lastUsedAt } = document;
-  return { id: _id, userId, description, hint, workspaceId, expiresAt, createdAt, lastUsedAt };
+  return {
+    id: _id,
+    userId,
+    description,
+    hint,
+    workspaceId,
+    expiresAt: toOptionalDate(expiresAt),
+    createdAt: new Date(createdAt),
+    lastUsedAt: toOptionalDate(lastUsedAt),
+  };
+}
+
+function toOptionalDate(ms: number | undefined): Date | undefined {
+  return ms === undefined ? undefined : new Date(ms);
 }

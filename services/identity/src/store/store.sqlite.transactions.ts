@@ -1,9 +1,10 @@
+import { addMs } from "@sandgate/kit/base/time";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
-import type { Cutoffs } from "../domain/retention.ts";
+import { keptMs } from "../domain/retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
-import { MAILS_PER_HOUR } from "../domain/users.ts";
+import { mailsPerHour } from "../domain/users.ts";
 import {
   type DrawnRequests,
   type DueMail,
@@ -12,14 +13,14 @@ import {
   type NewMail,
   type NewSession,
   type NewVerification,
-  REQUEST_WINDOW_MS,
   type Refreshed,
   type Registration,
   type RequestDraw,
+  requestWindowMs,
   type StoredKey,
 } from "./store.ts";
 
-const HOUR_MS = 3_600_000;
+const hourMs = 3_600_000;
 
 function registerUser(tx: Transaction, registration: Registration): "created" | "renewed" | "taken" {
   const { id, passwordHash, createdAt, verification } = registration;
@@ -31,14 +32,18 @@ function registerUser(tx: Transaction, registration: Registration): "created" | 
     tx.db.run(
       `INSERT INTO users (id, username, username_key, password_hash, operator, version, created_at)
        VALUES (?, ?, ?, ?, 0, 1, ?)`,
-      ...[id, registration.username, registration.usernameKey, passwordHash, createdAt],
+      id,
+      registration.username,
+      registration.usernameKey,
+      passwordHash,
+      createdAt,
     );
     addVerification(tx, id, passwordHash, verification, createdAt);
     tx.publish(registration.events);
     return "created";
   }
   const outcome = holder.verified_at === null ? "renewed" : "taken";
-  if (mailsLastHour(tx, holder.id, createdAt) >= MAILS_PER_HOUR) return outcome;
+  if (mailsLastHour(tx, holder.id, createdAt) >= mailsPerHour) return outcome;
   if (outcome === "taken") {
     addMail(tx, holder.id, registration.noticeMail, createdAt);
   } else {
@@ -48,26 +53,29 @@ function registerUser(tx: Transaction, registration: Registration): "created" | 
   return outcome;
 }
 
-function renewVerification(tx: Transaction, usernameKey: string, verification: NewVerification, now: number): boolean {
+function renewVerification(tx: Transaction, usernameKey: string, verification: NewVerification, now: Date): boolean {
   const user = tx.db.get<{ id: string; password_hash: string | null }>(
     "SELECT id, password_hash FROM users WHERE username_key = ? AND verified_at IS NULL",
     usernameKey,
   );
-  if (!user || mailsLastHour(tx, user.id, now) >= MAILS_PER_HOUR) return false;
+  if (!user || mailsLastHour(tx, user.id, now) >= mailsPerHour) return false;
   addVerification(tx, user.id, user.password_hash, verification, now);
   return true;
 }
 
-function verifyEmail(tx: Transaction, tokenHash: Uint8Array, now: number): boolean {
+function verifyEmail(tx: Transaction, tokenHash: Uint8Array, now: Date): boolean {
   const verification = tx.db.get<{ user_id: string; password_hash: string | null }>(
     "SELECT user_id, password_hash FROM verifications WHERE token_hash = ? AND expires_at > ?",
-    ...[tokenHash, now],
+    tokenHash,
+    now,
   );
   if (!verification) return false;
   const { user_id, password_hash } = verification;
   tx.db.run(
     "UPDATE users SET verified_at = ?, password_hash = ?, version = version + 1 WHERE id = ?",
-    ...[now, password_hash, user_id],
+    now,
+    password_hash,
+    user_id,
   );
   tx.db.run("DELETE FROM verifications WHERE user_id = ?", user_id);
   return true;
@@ -79,7 +87,12 @@ function createFirstOperator(tx: Transaction, operator: FirstOperator): boolean 
   tx.db.run(
     `INSERT INTO users (id, username, username_key, password_hash, verified_at, operator, version, created_at)
      VALUES (?, ?, ?, ?, ?, 1, 1, ?)`,
-    ...[id, username, usernameKey, passwordHash, createdAt, createdAt],
+    id,
+    username,
+    usernameKey,
+    passwordHash,
+    createdAt,
+    createdAt,
   );
   tx.publish(operator.events);
   return true;
@@ -88,7 +101,11 @@ function createFirstOperator(tx: Transaction, operator: FirstOperator): boolean 
 function createSession(tx: Transaction, session: NewSession): void {
   tx.db.run(
     "INSERT INTO sessions (id, user_id, created_at, expires_at, idle_at) VALUES (?, ?, ?, ?, ?)",
-    ...[session.id, session.userId, session.createdAt, session.expiresAt, session.refreshTokenExpiresAt],
+    session.id,
+    session.userId,
+    session.createdAt,
+    session.expiresAt,
+    session.refreshTokenExpiresAt,
   );
   addRefreshToken(tx, session.refreshTokenHash, session.id, session.refreshTokenExpiresAt);
 }
@@ -97,7 +114,7 @@ function rotateRefreshToken(
   tx: Transaction,
   presentedHash: Uint8Array,
   successorHash: Uint8Array,
-  now: number,
+  now: Date,
 ): Refreshed {
   const row = tx.db.get<{
     session_id: string;
@@ -116,14 +133,14 @@ function rotateRefreshToken(
   );
   if (!row) return { outcome: "bad" };
   const sessionId = row.session_id;
-  const session = { endedAt: row.ended_at ?? undefined, expiresAt: row.session_expires_at };
+  const session = { endedAt: toOptionalDate(row.ended_at), expiresAt: new Date(row.session_expires_at) };
   const successor = tx.db.get<{ expires_at: number; used_at: number | null }>(
     "SELECT expires_at, used_at FROM refresh_tokens WHERE token_hash = ?",
     successorHash,
   );
   const token = {
-    expiresAt: row.token_expires_at,
-    usedAt: row.used_at ?? undefined,
+    expiresAt: new Date(row.token_expires_at),
+    usedAt: toOptionalDate(row.used_at),
     successorUsed: typeof successor?.used_at === "number",
   };
   const refreshed = { outcome: "refreshed" as const, sessionId, userId: row.user_id, operator: row.operator === 1 };
@@ -134,7 +151,7 @@ function rotateRefreshToken(
       tx.db.run("UPDATE sessions SET ended_at = ? WHERE id = ?", now, sessionId);
       return { outcome: "reused", sessionId };
     case "repeat":
-      return successor ? { ...refreshed, refreshTokenExpiresAt: successor.expires_at } : { outcome: "bad" };
+      return successor ? { ...refreshed, refreshTokenExpiresAt: new Date(successor.expires_at) } : { outcome: "bad" };
     case "rotate": {
       const expiresAt = refreshTokenExpiry(session, now);
       tx.db.run("UPDATE refresh_tokens SET used_at = ? WHERE token_hash = ?", now, presentedHash);
@@ -145,12 +162,13 @@ function rotateRefreshToken(
   }
 }
 
-function endSessionOf(tx: Transaction, refreshTokenHash: Uint8Array, now: number): string | undefined {
+function endSessionOf(tx: Transaction, refreshTokenHash: Uint8Array, now: Date): string | undefined {
   return tx.db.get<{ id: string }>(
     `UPDATE sessions SET ended_at = ?
      WHERE ended_at IS NULL AND id = (SELECT session_id FROM refresh_tokens WHERE token_hash = ?)
      RETURNING id`,
-    ...[now, refreshTokenHash],
+    now,
+    refreshTokenHash,
   )?.id;
 }
 
@@ -159,8 +177,14 @@ function createApiToken(tx: Transaction, token: NewApiToken, record: Idempotency
   tx.db.run(
     `INSERT INTO api_tokens (id, user_id, token_hash, description, hint, workspace_id, expires_at, created_at)
      VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-    ...[token.id, token.userId, token.tokenHash, token.description, token.hint],
-    ...[token.workspaceId, token.expiresAt, token.createdAt],
+    token.id,
+    token.userId,
+    token.tokenHash,
+    token.description,
+    token.hint,
+    token.workspaceId,
+    token.expiresAt,
+    token.createdAt,
   );
 }
 
@@ -170,20 +194,26 @@ function revokeApiToken(tx: Transaction, userId: string, tokenId: string, events
   return revoked;
 }
 
-function noteApiTokenUses(tx: Transaction, uses: readonly { id: string; usedAt: number }[]): void {
+function noteApiTokenUses(tx: Transaction, uses: readonly { id: string; usedAt: Date }[]): void {
   for (const { id, usedAt } of uses) {
     tx.db.run(
       "UPDATE api_tokens SET last_used_at = ? WHERE id = ? AND (last_used_at IS NULL OR last_used_at < ?)",
-      ...[usedAt, id, usedAt],
+      usedAt,
+      id,
+      usedAt,
     );
   }
 }
 
-function addKey(tx: Transaction, key: StoredKey, unlessAfter: number): boolean {
+function addKey(tx: Transaction, key: StoredKey, unlessAfter: Date): boolean {
   if (tx.db.get("SELECT 1 FROM keys WHERE use = ? AND created_at > ? LIMIT 1", key.use, unlessAfter)) return false;
   tx.db.run(
     "INSERT INTO keys (id, use, public_jwk, sealed, created_at) VALUES (?, ?, ?, ?, ?)",
-    ...[key.id, key.use, key.publicJwk, key.sealed, key.createdAt],
+    key.id,
+    key.use,
+    key.publicJwk,
+    key.sealed,
+    key.createdAt,
   );
   return true;
 }
@@ -192,10 +222,11 @@ function removeKeys(tx: Transaction, ids: readonly string[]): void {
   for (const id of ids) tx.db.run("DELETE FROM keys WHERE id = ?", id);
 }
 
-function takeDueMails(tx: Transaction, now: number, leasedUntil: number, limit: number): DueMail[] {
+function takeDueMails(tx: Transaction, now: Date, leasedUntil: Date, limit: number): DueMail[] {
   const mails = tx.db.all<{ id: string; sealed: Uint8Array; attempts: number }>(
     "SELECT id, sealed, attempts FROM mails WHERE due_at <= ? AND sealed IS NOT NULL ORDER BY due_at, id LIMIT ?",
-    ...[now, limit],
+    now,
+    limit,
   );
   for (const { id } of mails) {
     tx.db.run("UPDATE mails SET due_at = ?, attempts = attempts + 1 WHERE id = ?", leasedUntil, id);
@@ -207,47 +238,59 @@ function finishMail(tx: Transaction, id: string): void {
   tx.db.run("UPDATE mails SET sealed = NULL, due_at = NULL WHERE id = ?", id);
 }
 
-function postponeMail(tx: Transaction, id: string, until: number): void {
+function postponeMail(tx: Transaction, id: string, until: Date): void {
   tx.db.run("UPDATE mails SET due_at = ? WHERE id = ? AND sealed IS NOT NULL", until, id);
 }
 
-function drawRequests(tx: Transaction, { key, limit, wanted }: RequestDraw, now: number): DrawnRequests {
-  const known = tx.db.get<{ used: number; endsAt: number }>(
-    "SELECT used, ends_at AS endsAt FROM request_windows WHERE key = ? AND ends_at > ?",
-    ...[key, now],
+function drawRequests(tx: Transaction, { key, limit, wanted }: RequestDraw, now: Date): DrawnRequests {
+  const known = tx.db.get<{ used: number; ends_at: number }>(
+    "SELECT used, ends_at FROM request_windows WHERE key = ? AND ends_at > ?",
+    key,
+    now,
   );
-  const { used, endsAt } = known ?? { used: 0, endsAt: now + REQUEST_WINDOW_MS };
+  const used = known?.used ?? 0;
+  const endsAt = known ? new Date(known.ends_at) : addMs(now, requestWindowMs);
   const granted = Math.max(0, Math.min(wanted, limit - used));
   tx.db.run(
     `INSERT INTO request_windows (key, used, ends_at) VALUES (?, ?, ?)
      ON CONFLICT DO UPDATE SET used = excluded.used, ends_at = excluded.ends_at`,
-    ...[key, used + granted, endsAt],
+    key,
+    used + granted,
+    endsAt,
   );
   return { granted, remaining: Math.max(0, limit - used - granted), endsAt };
 }
 
-function sweep(tx: Transaction, cutoffs: Cutoffs, limit: number): number {
-  const remove = (table: string, condition: string, ...values: number[]): number =>
+function sweep(tx: Transaction, now: Date, limit: number): number {
+  /** Deletes what has been kept long enough; the condition compares a time with `?`. */
+  const remove = (table: string, condition: string, kind: keyof typeof keptMs): number =>
     tx.db.run(
       `DELETE FROM ${table} WHERE rowid IN (SELECT rowid FROM ${table} WHERE ${condition} LIMIT ?)`,
-      ...[...values, limit],
+      addMs(now, -keptMs[kind]),
+      limit,
     );
   return (
-    remove("verifications", "expires_at <= ?", cutoffs.verifications) +
-    remove("mails", "due_at IS NULL AND created_at < ?", cutoffs.sentMails) +
-    remove("mails", "due_at IS NOT NULL AND created_at < ?", cutoffs.unsentMails) +
-    remove("refresh_tokens", "expires_at < ?", cutoffs.refreshTokens) +
-    remove("sessions", "ended_at < ?", cutoffs.sessions) +
-    remove("sessions", "idle_at < ?", cutoffs.sessions) +
-    remove("api_tokens", "expires_at < ?", cutoffs.apiTokens) +
-    remove("request_windows", "ends_at <= ?", cutoffs.requestWindows)
+    remove("verifications", "expires_at <= ?", "verifications") +
+    remove("mails", "due_at IS NULL AND created_at < ?", "sentMails") +
+    remove("mails", "due_at IS NOT NULL AND created_at < ?", "unsentMails") +
+    remove("refresh_tokens", "expires_at < ?", "refreshTokens") +
+    remove("sessions", "ended_at < ?", "sessions") +
+    remove("sessions", "idle_at < ?", "sessions") +
+    remove("api_tokens", "expires_at < ?", "apiTokens") +
+    remove("request_windows", "ends_at <= ?", "requestWindows")
   );
 }
 
-function addRefreshToken(tx: Transaction, tokenHash: Uint8Array, sessionId: string, expiresAt: number): void {
+function toOptionalDate(ms: number | null): Date | undefined {
+  return ms === null ? undefined : new Date(ms);
+}
+
+function addRefreshToken(tx: Transaction, tokenHash: Uint8Array, sessionId: string, expiresAt: Date): void {
   tx.db.run(
     "INSERT INTO refresh_tokens (token_hash, session_id, expires_at) VALUES (?, ?, ?)",
-    ...[tokenHash, sessionId, expiresAt],
+    tokenHash,
+    sessionId,
+    expiresAt,
   );
 }
 
@@ -256,26 +299,34 @@ function addVerification(
   userId: string,
   passwordHash: string | null,
   { tokenHash, expiresAt, mail }: NewVerification,
-  now: number,
+  now: Date,
 ): void {
   tx.db.run(
     "INSERT INTO verifications (token_hash, user_id, password_hash, expires_at) VALUES (?, ?, ?, ?)",
-    ...[tokenHash, userId, passwordHash, expiresAt],
+    tokenHash,
+    userId,
+    passwordHash,
+    expiresAt,
   );
   addMail(tx, userId, mail, now);
 }
 
-function addMail(tx: Transaction, userId: string, mail: NewMail, now: number): void {
+function addMail(tx: Transaction, userId: string, mail: NewMail, now: Date): void {
   tx.db.run(
     "INSERT INTO mails (id, user_id, sealed, attempts, created_at, due_at) VALUES (?, ?, ?, 0, ?, ?)",
-    ...[mail.id, userId, mail.sealed, now, now],
+    mail.id,
+    userId,
+    mail.sealed,
+    now,
+    now,
   );
 }
 
-function mailsLastHour(tx: Transaction, userId: string, now: number): number {
+function mailsLastHour(tx: Transaction, userId: string, now: Date): number {
   const row = tx.db.get<{ count: number }>(
     "SELECT count(*) AS count FROM mails WHERE user_id = ? AND created_at > ?",
-    ...[userId, now - HOUR_MS],
+    userId,
+    addMs(now, -hourMs),
   );
   return row?.count ?? 0;
 }

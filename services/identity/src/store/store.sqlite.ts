@@ -1,12 +1,11 @@
 import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
-import { openSqlite, type SqliteDatabase } from "@sandgate/kit/storage/sqlite";
+import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import type { ApiToken } from "../domain/api-tokens.ts";
 import type { User } from "../domain/users.ts";
 import type { transactions } from "./store.sqlite.transactions.ts";
 import type { IdentityStore, StoredKey } from "./store.ts";
 
-type IdentityDatabase = SqliteDatabase<typeof transactions>;
-
+/** Times are epoch milliseconds. */
 const migrations = [
   `CREATE TABLE users (
      id TEXT PRIMARY KEY,
@@ -91,106 +90,7 @@ const migrations = [
    CREATE INDEX mails_created ON mails (created_at);`,
 ];
 
-/** Opens identity's database. The store's reads run in the calling thread, its transactions in the writer's. */
-export async function openSqliteStore(options: SqliteStoreOptions): Promise<IdentityStore> {
-  const database: IdentityDatabase = await openSqlite<typeof transactions>({
-    ...options,
-    migrations,
-    transactions: new URL("./store.sqlite.transactions.ts", import.meta.url),
-  });
-  return createSqliteStore(database);
-}
-
-function createSqliteStore(database: IdentityDatabase): IdentityStore {
-  const { read, write } = database;
-  return {
-    ...serviceStoreOf(database),
-    registerUser: (registration) => write.registerUser(registration),
-    renewVerification: (usernameKey, verification, now) => write.renewVerification(usernameKey, verification, now),
-    verifyEmail: (tokenHash, now) => write.verifyEmail(tokenHash, now),
-    createFirstOperator: (operator) => write.createFirstOperator(operator),
-    createSession: (session) => write.createSession(session),
-    rotateRefreshToken: (presented, successor, now) => write.rotateRefreshToken(presented, successor, now),
-    endSessionOf: (refreshTokenHash, now) => write.endSessionOf(refreshTokenHash, now),
-    createApiToken: (token, record) => write.createApiToken(token, record),
-    revokeApiToken: (userId, tokenId, events) => write.revokeApiToken(userId, tokenId, events),
-    noteApiTokenUses: (uses) => write.noteApiTokenUses(uses),
-    addKey: (key, unlessAfter) => write.addKey(key, unlessAfter),
-    removeKeys: (ids) => write.removeKeys(ids),
-    takeDueMails: (now, leasedUntil, limit) => write.takeDueMails(now, leasedUntil, limit),
-    finishMail: (id) => write.finishMail(id),
-    postponeMail: (id, until) => write.postponeMail(id, until),
-    drawRequests: (draw, now) => write.drawRequests(draw, now),
-    sweep: (cutoffs, limit) => write.sweep(cutoffs, limit),
-
-    async hasOperator() {
-      return read.get("SELECT 1 FROM users WHERE operator = 1 LIMIT 1") !== undefined;
-    },
-
-    async findSignIn(usernameKey) {
-      const row = read.get<UserRow & { password_hash: string | null }>(
-        `SELECT ${USER_COLUMNS}, password_hash FROM users WHERE username_key = ?`,
-        usernameKey,
-      );
-      return row && { user: toUser(row), passwordHash: row.password_hash ?? undefined };
-    },
-
-    async findUsers(ids, usernameKeys) {
-      const rows = read.all<UserRow>(
-        `SELECT ${USER_COLUMNS} FROM users
-         WHERE id IN (SELECT value FROM json_each(?)) OR username_key IN (SELECT value FROM json_each(?))`,
-        JSON.stringify(ids),
-        JSON.stringify(usernameKeys),
-      );
-      return rows.map(toUser);
-    },
-
-    async findSessionOf(refreshTokenHash) {
-      return read.get<{ session_id: string }>(
-        "SELECT session_id FROM refresh_tokens WHERE token_hash = ?",
-        refreshTokenHash,
-      )?.session_id;
-    },
-
-    async listSessionsEndedSince(since) {
-      return read.all<{ id: string }>("SELECT id FROM sessions WHERE ended_at > ?", since).map(({ id }) => id);
-    },
-
-    async findApiToken(tokenHash) {
-      const row = read.get<ApiTokenRow & { operator: number }>(
-        `SELECT ${API_TOKEN_COLUMNS}, u.operator FROM api_tokens t JOIN users u ON u.id = t.user_id
-         WHERE t.token_hash = ?`,
-        tokenHash,
-      );
-      return row && { ...toApiToken(row), operator: row.operator === 1 };
-    },
-
-    async listApiTokens(userId, limit, before) {
-      // A row value compared with NULL is NULL, so the first page needs a condition of its own.
-      const rows = read.all<ApiTokenRow>(
-        `SELECT ${API_TOKEN_COLUMNS} FROM api_tokens t
-         WHERE t.user_id = :user AND (:before IS NULL OR (t.created_at, t.id) < (:before, :id))
-         ORDER BY t.created_at DESC, t.id DESC LIMIT :limit`,
-        { user: userId, before: before?.createdAt, id: before?.id, limit },
-      );
-      return rows.map(toApiToken);
-    },
-
-    async listKeys() {
-      return read
-        .all<{ id: string; use: StoredKey["use"]; public_jwk: string; sealed: Uint8Array; created_at: number }>(
-          "SELECT id, use, public_jwk, sealed, created_at FROM keys ORDER BY created_at DESC, id DESC",
-        )
-        .map(({ id, use, public_jwk, sealed, created_at }) => ({
-          ...{ id, use, sealed },
-          publicJwk: public_jwk,
-          createdAt: created_at,
-        }));
-    },
-  };
-}
-
-const USER_COLUMNS = "id, username, verified_at, operator, created_at";
+const userColumns = "id, username, verified_at, operator, created_at";
 
 interface UserRow {
   id: string;
@@ -206,11 +106,11 @@ function toUser(row: UserRow): User {
     username: row.username,
     verified: row.verified_at !== null,
     operator: row.operator === 1,
-    createdAt: row.created_at,
+    createdAt: new Date(row.created_at),
   };
 }
 
-const API_TOKEN_COLUMNS =
+const apiTokenColumns =
   "t.id, t.user_id, t.description, t.hint, t.workspace_id, t.expires_at, t.created_at, t.last_used_at";
 
 interface ApiTokenRow {
@@ -231,8 +131,110 @@ function toApiToken(row: ApiTokenRow): ApiToken {
     description: row.description,
     hint: row.hint,
     workspaceId: row.workspace_id ?? undefined,
-    expiresAt: row.expires_at ?? undefined,
-    createdAt: row.created_at,
-    lastUsedAt: row.last_used_at ?? undefined,
+    expiresAt: toOptionalDate(row.expires_at),
+    createdAt: new Date(row.created_at),
+    lastUsedAt: toOptionalDate(row.last_used_at),
+  };
+}
+
+function toOptionalDate(ms: number | null): Date | undefined {
+  return ms === null ? undefined : new Date(ms);
+}
+
+/** Opens the service's SQLite file, creating and migrating it as needed. */
+export async function openSqliteStore(options: SqliteStoreOptions): Promise<IdentityStore> {
+  const database = await openSqlite<typeof transactions>({
+    ...options,
+    migrations,
+    transactions: new URL("./store.sqlite.transactions.ts", import.meta.url),
+  });
+  const { read, write } = database;
+
+  return {
+    ...serviceStoreOf(database),
+    registerUser: write.registerUser,
+    renewVerification: write.renewVerification,
+    verifyEmail: write.verifyEmail,
+    createFirstOperator: write.createFirstOperator,
+    createSession: write.createSession,
+    rotateRefreshToken: write.rotateRefreshToken,
+    endSessionOf: write.endSessionOf,
+    createApiToken: write.createApiToken,
+    revokeApiToken: write.revokeApiToken,
+    noteApiTokenUses: write.noteApiTokenUses,
+    addKey: write.addKey,
+    removeKeys: write.removeKeys,
+    takeDueMails: write.takeDueMails,
+    finishMail: write.finishMail,
+    postponeMail: write.postponeMail,
+    drawRequests: write.drawRequests,
+    sweep: write.sweep,
+
+    async hasOperator() {
+      return read.get("SELECT 1 FROM users WHERE operator = 1 LIMIT 1") !== undefined;
+    },
+
+    async findSignIn(usernameKey) {
+      const row = read.get<UserRow & { password_hash: string | null }>(
+        `SELECT ${userColumns}, password_hash FROM users WHERE username_key = ?`,
+        usernameKey,
+      );
+      return row && { user: toUser(row), passwordHash: row.password_hash ?? undefined };
+    },
+
+    async findUsers(ids, usernameKeys) {
+      const rows = read.all<UserRow>(
+        `SELECT ${userColumns} FROM users
+         WHERE id IN (SELECT value FROM json_each(?)) OR username_key IN (SELECT value FROM json_each(?))`,
+        JSON.stringify(ids),
+        JSON.stringify(usernameKeys),
+      );
+      return rows.map(toUser);
+    },
+
+    async findSessionOf(refreshTokenHash) {
+      return read.get<{ session_id: string }>(
+        "SELECT session_id FROM refresh_tokens WHERE token_hash = ?",
+        refreshTokenHash,
+      )?.session_id;
+    },
+
+    async listSessionsEndedSince(since) {
+      return read.all<{ id: string }>("SELECT id FROM sessions WHERE ended_at > ?", since).map(({ id }) => id);
+    },
+
+    async findApiToken(tokenHash) {
+      const row = read.get<ApiTokenRow & { operator: number }>(
+        `SELECT ${apiTokenColumns}, u.operator FROM api_tokens t JOIN users u ON u.id = t.user_id
+         WHERE t.token_hash = ?`,
+        tokenHash,
+      );
+      return row && { ...toApiToken(row), operator: row.operator === 1 };
+    },
+
+    async listApiTokens(userId, limit, before) {
+      // A row value compared with NULL is NULL, so the first page needs a condition of its own.
+      const rows = read.all<ApiTokenRow>(
+        `SELECT ${apiTokenColumns} FROM api_tokens t
+         WHERE t.user_id = :user AND (:before IS NULL OR (t.created_at, t.id) < (:before, :id))
+         ORDER BY t.created_at DESC, t.id DESC LIMIT :limit`,
+        { user: userId, before: before?.createdAt, id: before?.id, limit },
+      );
+      return rows.map(toApiToken);
+    },
+
+    async listKeys() {
+      return read
+        .all<{ id: string; use: StoredKey["use"]; public_jwk: string; sealed: Uint8Array; created_at: number }>(
+          "SELECT id, use, public_jwk, sealed, created_at FROM keys ORDER BY created_at DESC, id DESC",
+        )
+        .map(({ id, use, public_jwk, sealed, created_at }) => ({
+          id,
+          use,
+          publicJwk: public_jwk,
+          sealed,
+          createdAt: new Date(created_at),
+        }));
+    },
   };
 }

@@ -3,10 +3,9 @@ import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { ApiToken } from "../domain/api-tokens.ts";
-import type { Cutoffs } from "../domain/retention.ts";
 import type { User } from "../domain/users.ts";
 
-/** A mail that is committed with what it is about. `sealed` holds the recipient and the text, which may hold a secret. */
+/** A mail that is committed with what it is about. `sealed` holds the recipient and the text, which may contain a secret. */
 export interface NewMail {
   id: string;
   sealed: Uint8Array;
@@ -14,7 +13,7 @@ export interface NewMail {
 
 export interface NewVerification {
   tokenHash: Uint8Array;
-  expiresAt: number;
+  expiresAt: Date;
   /** Sent to the user with the verification. */
   mail: NewMail;
 }
@@ -24,7 +23,7 @@ export interface Registration {
   username: string;
   usernameKey: string;
   passwordHash: string;
-  createdAt: number;
+  createdAt: Date;
   verification: NewVerification;
   /** Sent in place of the verification to a verified user who has the name already. */
   noticeMail: NewMail;
@@ -37,21 +36,21 @@ export interface FirstOperator {
   username: string;
   usernameKey: string;
   passwordHash: string;
-  createdAt: number;
+  createdAt: Date;
   events: readonly StagedEvent[];
 }
 
 export interface NewSession {
   id: string;
   userId: string;
-  createdAt: number;
-  expiresAt: number;
+  createdAt: Date;
+  expiresAt: Date;
   refreshTokenHash: Uint8Array;
-  refreshTokenExpiresAt: number;
+  refreshTokenExpiresAt: Date;
 }
 
 export type Refreshed =
-  | { outcome: "refreshed"; sessionId: string; userId: string; operator: boolean; refreshTokenExpiresAt: number }
+  | { outcome: "refreshed"; sessionId: string; userId: string; operator: boolean; refreshTokenExpiresAt: Date }
   | { outcome: "bad" }
   /** The token was used before: its session is ended now. */
   | { outcome: "reused"; sessionId: string };
@@ -68,7 +67,7 @@ export interface StoredKey {
   /** A public JWK as JSON; empty for a symmetric key. */
   publicJwk: string;
   sealed: Uint8Array;
-  createdAt: number;
+  createdAt: Date;
 }
 
 export interface DueMail extends NewMail {
@@ -78,7 +77,7 @@ export interface DueMail extends NewMail {
 
 export interface RequestDraw {
   key: Uint8Array;
-  /** Requests a window. */
+  /** Requests in a window. */
   limit: number;
   wanted: number;
 }
@@ -87,29 +86,26 @@ export interface DrawnRequests {
   granted: number;
   /** Left in the window after this. */
   remaining: number;
-  endsAt: number;
+  endsAt: Date;
 }
 
 /** How long a window of requests is. */
-export const REQUEST_WINDOW_MS = 60_000;
+export const requestWindowMs = 60_000;
 
-/**
- * What identity keeps. Every method that changes something is one transaction. Times are epoch milliseconds; secrets come
- * hashed or sealed.
- */
+/** What identity keeps. Every method that changes something is one transaction. Secrets come hashed or sealed. */
 export interface IdentityStore extends ServiceStore {
   /**
    * Creates an unverified user. A name that is taken but unverified gets the new password and another verification; one
-   * that is verified gets the notice. Neither when the account had its mails of the hour.
+   * that is verified gets the notice. Neither when the account has used up its mails of the hour.
    */
   registerUser(registration: Registration): Promise<"created" | "renewed" | "taken">;
   /** Adds a verification for an unverified user of that name; false, and nothing happens, for any other. */
-  renewVerification(usernameKey: string, verification: NewVerification, now: number): Promise<boolean>;
+  renewVerification(usernameKey: string, verification: NewVerification, now: Date): Promise<boolean>;
   /**
    * Verifies the user and sets the password that was registered with this very link, so that nobody who registered the
    * name before its owner gets in. False for an unknown, used or expired token.
    */
-  verifyEmail(tokenHash: Uint8Array, now: number): Promise<boolean>;
+  verifyEmail(tokenHash: Uint8Array, now: Date): Promise<boolean>;
   /** Creates a verified operator unless there is one, also when several replicas try at once. */
   createFirstOperator(operator: FirstOperator): Promise<boolean>;
   hasOperator(): Promise<boolean>;
@@ -118,12 +114,12 @@ export interface IdentityStore extends ServiceStore {
   findUsers(ids: readonly string[], usernameKeys: readonly string[]): Promise<User[]>;
 
   createSession(session: NewSession): Promise<void>;
-  /** The session that a refresh token belongs to, be the token good or not. */
+  /** The session that a refresh token belongs to, whether the token is good or not. */
   findSessionOf(refreshTokenHash: Uint8Array): Promise<string | undefined>;
-  rotateRefreshToken(presentedHash: Uint8Array, successorHash: Uint8Array, now: number): Promise<Refreshed>;
+  rotateRefreshToken(presentedHash: Uint8Array, successorHash: Uint8Array, now: Date): Promise<Refreshed>;
   /** Ends the token's session and answers its id; undefined for an unknown token or a session that had ended. */
-  endSessionOf(refreshTokenHash: Uint8Array, now: number): Promise<string | undefined>;
-  listSessionsEndedSince(since: number): Promise<string[]>;
+  endSessionOf(refreshTokenHash: Uint8Array, now: Date): Promise<string | undefined>;
+  listSessionsEndedSince(since: Date): Promise<string[]>;
 
   createApiToken(token: NewApiToken, record: IdempotencyRecord | undefined): Promise<void>;
   findApiToken(tokenHash: Uint8Array): Promise<(ApiToken & { operator: boolean }) | undefined>;
@@ -131,23 +127,23 @@ export interface IdentityStore extends ServiceStore {
   listApiTokens(userId: string, limit: number, before: Cursor | undefined): Promise<ApiToken[]>;
   /** False when the user has no such token. */
   revokeApiToken(userId: string, tokenId: string, events: readonly StagedEvent[]): Promise<boolean>;
-  noteApiTokenUses(uses: readonly { id: string; usedAt: number }[]): Promise<void>;
+  noteApiTokenUses(uses: readonly { id: string; usedAt: Date }[]): Promise<void>;
 
   /** Adds a key unless one of its use was created after `unlessAfter`; false then. */
-  addKey(key: StoredKey, unlessAfter: number): Promise<boolean>;
+  addKey(key: StoredKey, unlessAfter: Date): Promise<boolean>;
   /** Newest first. */
   listKeys(): Promise<StoredKey[]>;
   removeKeys(ids: readonly string[]): Promise<void>;
 
   /** Takes up to `limit` due mails, oldest first, for the time until `leasedUntil`; nobody else gets them before. */
-  takeDueMails(now: number, leasedUntil: number, limit: number): Promise<DueMail[]>;
-  /** Forgets the content of a mail that was sent. */
+  takeDueMails(now: Date, leasedUntil: Date, limit: number): Promise<DueMail[]>;
+  /** Deletes the content of a mail that was sent. */
   finishMail(id: string): Promise<void>;
-  postponeMail(id: string, until: number): Promise<void>;
+  postponeMail(id: string, until: Date): Promise<void>;
 
   /** Draws up to `wanted` requests of the key's window, which begins with its first and is a minute long. */
-  drawRequests(draw: RequestDraw, now: number): Promise<DrawnRequests>;
+  drawRequests(draw: RequestDraw, now: Date): Promise<DrawnRequests>;
 
-  /** Deletes up to `limit` rows of each kind that lie before the cutoffs, and answers how many; none where the database does that. */
-  sweep(cutoffs: Cutoffs, limit: number): Promise<number>;
+  /** Deletes up to `limit` rows of each kind that have been kept long enough, and answers how many; none where the database does that. */
+  sweep(now: Date, limit: number): Promise<number>;
 }

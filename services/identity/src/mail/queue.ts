@@ -1,0 +1,96 @@
+import { messageOf } from "@sandgate/kit/base/domain-error";
+import { newId } from "@sandgate/kit/base/ids";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { addMs } from "@sandgate/kit/base/time";
+import type { Keyring } from "@sandgate/kit/storage/sealing";
+import type { DueMail, IdentityStore, NewMail } from "../store/store.ts";
+import type { Mail } from "./texts.ts";
+import type { MailTransport } from "./transports.ts";
+
+/** How long a mail is left to the replica that took it. */
+const leaseMs = 60_000;
+/** How often the store is looked at for mails that became due. */
+const pollMs = 5_000;
+/** Mails that are sent at once. */
+const batchSize = 10;
+
+/** Doubles from 5 seconds to 10 minutes. */
+export function retryDelayMs(attempts: number): number {
+  return Math.min(5_000 * 2 ** attempts, 600_000);
+}
+
+export interface MailQueue {
+  /** Makes what a transaction stores with the change that the mail is about. */
+  seal(mail: Mail): NewMail;
+  /** Sends what was committed just now; returns at once. After `stop` it does nothing. */
+  wake(): void;
+  start(): void;
+  /** Waits for the mails that are being sent; the others are sent after the next start. */
+  stop(): Promise<void>;
+  /** "ok", or why the last mail could not be sent. */
+  state(): "ok" | string;
+}
+
+/** Sends the mails in the store, each at least once: neither a failure nor a restart loses one. */
+export function createMailQueue(o: {
+  store: Pick<IdentityStore, "takeDueMails" | "finishMail" | "postponeMail">;
+  keyring: Keyring;
+  transport: MailTransport;
+  logger: Logger;
+  now: () => Date;
+}): MailQueue {
+  const { store, keyring, transport, logger, now } = o;
+  const place = (id: string) => ({ service: "identity", table: "mails", record: id });
+  let state: "ok" | string = "ok";
+  let polling: PeriodicTask | undefined;
+  let stopped = false;
+  const deliveries = new Set<Promise<void>>();
+
+  async function deliver({ id, sealed, attempts }: DueMail): Promise<void> {
+    try {
+      const mail: Mail = JSON.parse(Buffer.from(keyring.open(sealed, place(id))).toString());
+      await transport.send(id, mail);
+    } catch (error) {
+      state = messageOf(error);
+      logger.warn({ err: error, mail: id }, "a mail could not be sent; it is tried again later");
+      await store.postponeMail(id, addMs(now(), retryDelayMs(attempts)));
+      return;
+    }
+    state = "ok";
+    await store.finishMail(id);
+  }
+
+  async function deliverDue(): Promise<void> {
+    while (!stopped) {
+      const at = now();
+      const mails = await store.takeDueMails(at, addMs(at, leaseMs), batchSize);
+      if (mails.length === 0) return;
+      await Promise.all(mails.map(deliver));
+    }
+  }
+
+  return {
+    seal(mail) {
+      const id = newId();
+      return { id, sealed: keyring.seal(Buffer.from(JSON.stringify(mail)), place(id)) };
+    },
+    wake() {
+      if (stopped) return;
+      const delivery = deliverDue()
+        .catch((error: unknown) => logger.error({ err: error }, "due mails could not be sent"))
+        .finally(() => deliveries.delete(delivery));
+      deliveries.add(delivery);
+    },
+    start() {
+      polling = startPeriodicTask({ what: "send mails", everyMs: pollMs, logger, work: deliverDue });
+    },
+    async stop() {
+      stopped = true;
+      await polling?.stop();
+      await Promise.all(deliveries);
+      transport.close();
+    },
+    state: () => state,
+  };
+}
