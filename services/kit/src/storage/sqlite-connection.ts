@@ -5,14 +5,16 @@ type SqliteValue = SQLInputValue | boolean | Date | undefined;
 /** Values for `?` in their order, or one object for `:name`. */
 type SqliteParameters = readonly SqliteValue[] | readonly [Readonly<Record<string, SqliteValue>>];
 type SqliteRow = Record<string, SQLOutputValue>;
+/** Every column is of a type that SQLite gives, so a row type with a Date or a boolean, which take a conversion, doesn't compile. */
+type RowOf<R> = Record<keyof R, null | number | bigint | string | Uint8Array>;
 
 /**
  * A connection whose statements are prepared once and kept.
  * The row type of `get` and `all` is the caller's word for the columns its own SQL selects.
  */
 export interface SqliteConnection {
-  get<R extends object = SqliteRow>(sql: string, ...parameters: SqliteParameters): R | undefined;
-  all<R extends object = SqliteRow>(sql: string, ...parameters: SqliteParameters): R[];
+  get<R extends RowOf<R> = SqliteRow>(sql: string, ...parameters: SqliteParameters): R | undefined;
+  all<R extends RowOf<R> = SqliteRow>(sql: string, ...parameters: SqliteParameters): R[];
   /** Answers how many rows changed. */
   run(sql: string, ...parameters: SqliteParameters): number;
 }
@@ -37,12 +39,12 @@ export function createConnection(db: DatabaseSync): SqliteConnection {
     return statement;
   };
   return {
-    get<R extends object>(sql: string, ...parameters: SqliteParameters): R | undefined {
+    get<R extends RowOf<R>>(sql: string, ...parameters: SqliteParameters): R | undefined {
       const statement = prepare(sql);
       const [named, positional] = bind(parameters);
       return (named ? statement.get(named) : statement.get(...positional)) as R | undefined;
     },
-    all<R extends object>(sql: string, ...parameters: SqliteParameters): R[] {
+    all<R extends RowOf<R>>(sql: string, ...parameters: SqliteParameters): R[] {
       const statement = prepare(sql);
       const [named, positional] = bind(parameters);
       return (named ? statement.all(named) : statement.all(...positional)) as R[];
