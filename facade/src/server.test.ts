@@ -407,7 +407,7 @@ describe("every answer", () => {
           code: "not_found",
           message: "There is no such route.",
           hint: publicErrors.NOT_FOUND.hint,
-          docs_url: "https://api.test/v/docs#not_found",
+          docs_url: "https://api.test/v/docs/errors#not_found",
           retryable: false,
           request_id: "r1",
         },

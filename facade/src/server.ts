@@ -79,7 +79,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     perMinute: settings.rateLimit,
     signInsPerMinute: settings.signInRateLimit,
   });
-  const errors = createErrorAnswers({ docsUrl: () => `${publicUrl()}/docs`, logger });
+  const errors = createErrorAnswers({ docsUrl: () => `${publicUrl()}/docs/errors`, logger });
 
   const app: App = Fastify({
     // Requests are logged by their route alone, since a path may hold a token.
@@ -122,7 +122,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   addSandboxRoutes(app, context);
   addMonitoringRoutes(app, context);
   addHealthRoutes(app, context, async () => (await environment.dependencies?.()) ?? {});
-  addReferenceRoutes(app, document);
+  addReferenceRoutes(app, document, publicUrl);
   await app.ready();
   answerExpectations(app.server);
 

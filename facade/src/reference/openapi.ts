@@ -125,8 +125,8 @@ function operationIdOf(method: string, url: string): string {
     .join("_");
 }
 
-/** Collects the routes that are added from now on. The document is made when it is first asked for. */
-export async function documentRoutes(app: App, publicUrl: () => string): Promise<() => OpenApiDocument> {
+/** Collects the routes that are added from now on, for the document that the answer makes. */
+export async function documentRoutes(app: App, publicUrl: () => string): Promise<() => object> {
   app.addSchema(envelope);
   app.addSchema(listedErrors);
   await app.register(swagger, {
@@ -153,47 +153,9 @@ export async function documentRoutes(app: App, publicUrl: () => string): Promise
     transform: describeRoute,
     refResolver: { buildLocalReference: (json, _base, _fragment, index) => String(json.$id ?? `Schema${index}`) },
   });
-  let document: OpenApiDocument | undefined;
-  return () => {
-    // What @fastify/swagger makes of the options above is an OpenAPI document.
-    document ??= { ...app.swagger(), servers: [{ url: publicUrl() }] } as OpenApiDocument;
-    return document;
-  };
-}
-
-/** As much of OpenAPI 3.1 as the reference page reads. */
-export interface OpenApiDocument {
-  openapi: string;
-  info: { title: string; version: string; description?: string };
-  servers: { url: string }[];
-  paths: Record<string, Record<string, OpenApiOperation>>;
-  components?: { schemas?: Record<string, OpenApiSchema> };
-}
-
-export interface OpenApiOperation {
-  summary?: string;
-  description?: string;
-  operationId?: string;
-  tags?: string[];
-  security?: Record<string, string[]>[];
-  parameters?: { name: string; in: string; required?: boolean; description?: string; schema?: OpenApiSchema }[];
-  requestBody?: { content: Record<string, { schema: OpenApiSchema }> };
-  responses: Record<string, { description?: string; content?: Record<string, { schema?: OpenApiSchema }> }>;
-}
-
-export interface OpenApiSchema {
-  $ref?: string;
-  type?: string | string[];
-  format?: string;
-  description?: string;
-  enum?: unknown[];
-  default?: unknown;
-  minimum?: number;
-  maximum?: number;
-  minLength?: number;
-  maxLength?: number;
-  pattern?: string;
-  required?: string[];
-  properties?: Record<string, OpenApiSchema>;
-  items?: OpenApiSchema;
+  return () => ({
+    ...app.swagger(),
+    servers: [{ url: publicUrl() }],
+    externalDocs: { url: `${publicUrl()}/docs/errors`, description: "Every error code, and what to do about it" },
+  });
 }

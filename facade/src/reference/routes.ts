@@ -1,15 +1,20 @@
+import { randomBytes } from "node:crypto";
+import { promisify } from "node:util";
+import { gunzip, gzip } from "node:zlib";
+import Fastify, { type FastifyReply } from "fastify";
 import type { App } from "../pipeline/route.ts";
 import type { RouteRules } from "../pipeline/route-rules.ts";
-import type { OpenApiDocument } from "./openapi.ts";
-import { referencePolicy, renderReference } from "./reference-page.ts";
+import { errorsPolicy, referencePolicy, renderErrors, renderReference } from "./pages.ts";
 
 const tags = ["Reference"];
 const rules: RouteRules = { rpc: "none" };
+const htmlResponse = { 200: { description: "HTML.", content: { "text/html": { schema: { type: "string" } } } } };
 
-/** The API's description of itself. Both forms are made when they are first asked for, and kept. */
-export function addReferenceRoutes(app: App, document: () => OpenApiDocument): void {
+/** The API's description of itself. What doesn't change is made when it is first asked for, and kept. */
+export function addReferenceRoutes(app: App, document: () => object, publicUrl: () => string): void {
   let json: string | undefined;
-  let page: string | undefined;
+  let errors: string | undefined;
+  let script: Promise<Buffer> | undefined;
 
   app.get(
     "/openapi.json",
@@ -23,30 +28,58 @@ export function addReferenceRoutes(app: App, document: () => OpenApiDocument): v
     },
     async (_request, reply) => {
       json ??= JSON.stringify(document());
-      return reply
-        .type("application/json; charset=utf-8")
-        .serializer((text: string) => text)
-        .send(json);
+      return send(reply, "application/json", json);
     },
   );
 
   app.get(
     "/docs",
-    {
-      config: { rules },
-      schema: {
-        tags,
-        summary: "This API as a page to read",
-        response: { 200: { description: "HTML.", content: { "text/html": { schema: { type: "string" } } } } },
-      },
-    },
+    { config: { rules }, schema: { tags, summary: "This API as a page to read", response: htmlResponse } },
     async (_request, reply) => {
-      page ??= renderReference(document());
-      return reply
-        .type("text/html; charset=utf-8")
-        .header("content-security-policy", referencePolicy)
-        .serializer((text: string) => text)
-        .send(page);
+      const { origin, pathname } = new URL(publicUrl());
+      const nonce = randomBytes(16).toString("base64");
+      reply.header("content-security-policy", referencePolicy(nonce, origin));
+      return send(reply, "text/html", renderReference(pathname.replace(/\/$/, ""), nonce));
     },
   );
+
+  app.get(
+    "/docs/errors",
+    { config: { rules }, schema: { tags, summary: "Every error code as a page to read", response: htmlResponse } },
+    async (_request, reply) => {
+      errors ??= renderErrors();
+      reply.header("content-security-policy", errorsPolicy);
+      return send(reply, "text/html", errors);
+    },
+  );
+
+  app.get("/docs/reference.js", { config: { rules }, schema: { hide: true } }, async (request, reply) => {
+    script ??= readReferenceScript();
+    const compressed = await script;
+    reply.headers({ vary: "Accept-Encoding", "cache-control": "public, max-age=3600" });
+    if (!/\bgzip\b/.test(String(request.headers["accept-encoding"]))) {
+      return send(reply, "text/javascript", await promisify(gunzip)(compressed));
+    }
+    return send(reply.header("content-encoding", "gzip"), "text/javascript", compressed);
+  });
+}
+
+/**
+ * The script of Scalar's reference, compressed. Its package gives it out only as a route of a Fastify app, and is loaded
+ * when it is first needed: it takes 32 MB of memory and 0.2 s, and few processes are ever asked.
+ */
+async function readReferenceScript(): Promise<Buffer> {
+  const { default: reference } = await import("@scalar/fastify-api-reference");
+  const app = Fastify();
+  await app.register(reference, { routePrefix: "/", configuration: { url: "/openapi.json" } });
+  const { rawPayload } = await app.inject("/js/scalar.js");
+  await app.close();
+  return promisify(gzip)(rawPayload);
+}
+
+function send(reply: FastifyReply, type: string, body: string | Buffer): FastifyReply {
+  return reply
+    .type(`${type}; charset=utf-8`)
+    .serializer((text: string) => text)
+    .send(body);
 }
