@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { timestampFromDate } from "@bufbuild/protobuf/wkt";
+import { type Timestamp, timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { invalid } from "@sandgate/kit/base/domain-error";
 import type { ResolvedImage } from "@sandgate/proto/imageregistry/v1/image_registry";
 import {
@@ -7,6 +7,7 @@ import {
   type Sandbox as SandboxMessage,
   SandboxSchema,
   SandboxState as StateCode,
+  TimelineEntrySchema,
 } from "@sandgate/proto/sandbox/v1/sandbox";
 import { makeUpName } from "./domain/names.ts";
 import {
@@ -35,13 +36,15 @@ export function toStates(wanted: readonly StateCode[]): SandboxState[] {
   });
 }
 
-function optionalTime<K extends string>(key: K, at: Date | undefined) {
-  return at === undefined ? {} : { [key]: timestampFromDate(at) };
-}
+type SandboxFields = Omit<SandboxMessage, "$typeName" | "$unknown">;
+
+/** Undefined leaves a field unset. */
+type AllFields = { [K in keyof Required<SandboxFields>]: SandboxFields[K] };
 
 export function toMessage(sandbox: Sandbox): SandboxMessage {
   const { image } = sandbox;
-  return create(SandboxSchema, {
+  // Its type names every field of the message, so that one that is forgotten doesn't compile.
+  const fields: AllFields = {
     id: sandbox.id,
     name: sandbox.name,
     workspaceId: sandbox.workspaceId,
@@ -51,19 +54,26 @@ export function toMessage(sandbox: Sandbox): SandboxMessage {
     state: codes[sandbox.state],
     stateReason: sandbox.stateReason ?? "",
     message: sandbox.message ?? "",
+    exitCode: sandbox.exitCode,
     labels: sandbox.labels,
     memoryMb: image.memoryMb,
+    readinessPort: image.readinessPort,
+    ttlSeconds: image.ttlSeconds,
     createdBy: sandbox.createdBy,
     createdAt: timestampFromDate(sandbox.createdAt),
     updatedAt: timestampFromDate(sandbox.updatedAt),
-    timeline: sandbox.timeline.map(({ phase, at }) => ({ phase, at: timestampFromDate(at) })),
-    ...(sandbox.exitCode === undefined ? {} : { exitCode: sandbox.exitCode }),
-    ...(image.readinessPort === undefined ? {} : { readinessPort: image.readinessPort }),
-    ...(image.ttlSeconds === undefined ? {} : { ttlSeconds: image.ttlSeconds }),
-    ...optionalTime("readyAt", sandbox.readyAt),
-    ...optionalTime("expiresAt", sandbox.expiresAt),
-    ...optionalTime("stoppedAt", sandbox.stoppedAt),
-  });
+    readyAt: toTimestamp(sandbox.readyAt),
+    expiresAt: toTimestamp(sandbox.expiresAt),
+    stoppedAt: toTimestamp(sandbox.stoppedAt),
+    timeline: sandbox.timeline.map(({ phase, at }) =>
+      create(TimelineEntrySchema, { phase, at: timestampFromDate(at) }),
+    ),
+  };
+  return Object.assign(create(SandboxSchema), fields);
+}
+
+function toTimestamp(at: Date | undefined): Timestamp | undefined {
+  return at && timestampFromDate(at);
 }
 
 export function toSnapshot(image: ResolvedImage): ImageSnapshot {
