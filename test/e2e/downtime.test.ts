@@ -50,7 +50,7 @@ describe.runIf(await requireServer("docker", probeEngine))(
       return logs.map((entry: { log: string }) => entry.log);
     };
 
-    test("a sandbox runs on over a stop and a crash, and its logs have no gap and no periodicTask", async () => {
+    test("a sandbox runs on over a stop and a crash, and its logs have no gap and no repeated line", async () => {
       const before = (await containerOf(writing).inspect()).State.StartedAt;
       for (const end of [() => platform.terminate(), () => platform.kill()]) {
         const seen = (await linesOf("stdout")).length;
