@@ -7,11 +7,18 @@ import {
   LogStream,
   type MetricPoint,
   MetricPointSchema,
+  type QueryTelemetryRequest,
   SourceKind,
+  type TailTelemetryResponse,
+  TailTelemetryResponseSchema,
 } from "@sandgate/proto/telemetry/v1/telemetry";
+import type { TailRow } from "./query/tails.ts";
+import type { Window } from "./query/windows.ts";
 import { type Chunk, sealLogs, sealMetrics } from "./store/chunks.ts";
-import { fromTimestamp, type LogRow, type MetricRow, type StreamName, toTimestamp } from "./store/rows.ts";
+import { fromMillis, fromTimestamp, type LogRow, type MetricRow, type StreamName, toTimestamp } from "./store/rows.ts";
 import type { Batch } from "./store/store.ts";
+
+const hourMs = 3_600_000;
 
 /** Undefined: both. */
 export function toStreamName(stream: LogStream): StreamName | undefined {
@@ -35,17 +42,36 @@ export function toMetricPoint({ timeNs, cpuSeconds, memoryBytes }: MetricRow): M
   });
 }
 
+export function toTailResponse({ position, ...row }: TailRow): TailTelemetryResponse {
+  return create(TailTelemetryResponseSchema, {
+    position,
+    row:
+      "log" in row ? { case: "log", value: toLogEntry(row.log) } : { case: "metric", value: toMetricPoint(row.metric) },
+  });
+}
+
+/** The times that a query asks for, the last hour unless it says otherwise. Throws VALIDATION_ERROR for an empty window. */
+export function toWindow({ since, until }: QueryTelemetryRequest, nowMs: number): Window {
+  const window = {
+    sinceNs: since ? fromTimestamp(since) : fromMillis(nowMs - hourMs),
+    // The current millisecond included.
+    untilNs: until ? fromTimestamp(until) : fromMillis(nowMs + 1),
+  };
+  if (window.sinceNs >= window.untilNs) throw invalid("query.since", "must be before until");
+  return window;
+}
+
 function timestampOf(timeNs: bigint) {
   return { $typeName: "google.protobuf.Timestamp" as const, ...toTimestamp(timeNs) };
 }
 
-/** The batch that a request brings, its rows sealed. Throws VALIDATION_ERROR for rows of another kind than the source's. */
+/** The request's batch, its rows packed. Throws VALIDATION_ERROR for rows of another kind than the source's. */
 export async function toBatch(request: IngestTelemetryRequest): Promise<Batch> {
   const { source, fromCursor, toCursor, final } = request;
   if (!source) throw invalid("source", "is missing");
   const kind = source.kind === SourceKind.LOGS ? "logs" : "metrics";
   const other = kind === "logs" ? request.metrics : request.logs;
-  if (other.length > 0) throw invalid("source.kind", `is ${kind}, which the rows are not`);
+  if (other.length > 0) throw invalid("source.kind", `is ${kind}, but the rows are not`);
   const { sandboxId, workspaceId, containerId } = source;
   const chunk = await (kind === "logs" ? toLogChunk(request.logs) : toMetricChunk(request.metrics));
   return { source: { sandboxId, workspaceId, containerId, kind }, fromCursor, toCursor, chunk, final };

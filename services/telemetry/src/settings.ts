@@ -1,5 +1,7 @@
 import { runtimeSetting } from "@sandgate/docker-engine/address";
-import { defineSettings, integer } from "@sandgate/kit/base/settings";
+import { defineSettings, integer, type SettingValues } from "@sandgate/kit/base/settings";
+
+export type TelemetrySettings = SettingValues<typeof telemetrySettings>;
 
 export const telemetrySettings = defineSettings({
   runtime: runtimeSetting,

@@ -23,7 +23,7 @@ describe("batches", () => {
             sent.push({ rows: rows.length, bytes, cursor });
             sending -= 1;
           },
-          failed: (error) => {
+          onFailure: (error) => {
             throw error;
           },
         });
@@ -45,23 +45,23 @@ describe("batches", () => {
 
   test("a lone block goes by itself after a while", async () => {
     const send = vi.fn(async () => undefined);
-    const batcher = createBatcher({ send, failed: () => undefined });
+    const batcher = createBatcher({ send, onFailure: () => undefined });
     await batcher.add(blockOf(1, "a"));
     await vi.waitUntil(() => send.mock.calls.length === 1);
     expect(send).toHaveBeenCalledWith([{ timeNs: 1n, stream: "stdout", log: "x" }], "a");
   });
 
   test("a failure is told once, and nothing is sent after it", async () => {
-    const failed = vi.fn();
+    const onFailure = vi.fn();
     const send = vi.fn(async () => {
       throw new Error("no store");
     });
-    const batcher = createBatcher({ send, failed });
+    const batcher = createBatcher({ send, onFailure });
     await batcher.add(blockOf(1, "a"));
     await expect(batcher.flush()).rejects.toThrow("no store");
     await expect(batcher.add(blockOf(1, "b"))).rejects.toThrow("no store");
     await expect(batcher.flush()).rejects.toThrow("no store");
-    expect(failed).toHaveBeenCalledOnce();
+    expect(onFailure).toHaveBeenCalledOnce();
     expect(send).toHaveBeenCalledOnce();
   });
 });

@@ -2,23 +2,23 @@ import { textBytesOf } from "../store/chunks.ts";
 import type { LogRow } from "../store/rows.ts";
 import type { LogBlock } from "./container-source.ts";
 
-/** What one batch holds at most, and how long its first row waits at most for more. */
+/** What one batch holds at most, and how long its first row waits for more. */
 export const batchLimits = { rows: 5_000, textBytes: 1024 * 1024, waitMs: 250 };
 
-/** Gathers blocks of lines into batches: one is being sent while the next fills, and `add` waits when that is full. */
+/** Collects blocks of lines into batches. One is sent while the next fills; `add` waits when that is full. */
 export interface Batcher {
   add(block: LogBlock): Promise<void>;
-  /** Sends what is there and waits until all is stored. */
+  /** Sends what has been collected and waits until it is stored. */
   flush(): Promise<void>;
 }
 
 /**
- * `send` gets one batch at a time. When it fails, `failed` is called once, what was gathered is forgotten, and `add` and `flush`
- * throw the same.
+ * `send` is called with one batch at a time. When it fails, `onFailure` is called once, what was collected is dropped, and
+ * `add` and `flush` throw the same error.
  */
 export function createBatcher(o: {
   send(rows: readonly LogRow[], cursor: string): Promise<void>;
-  failed(error: unknown): void;
+  onFailure(error: unknown): void;
 }): Batcher {
   let rows: LogRow[] = [];
   let textBytes = 0;
@@ -39,13 +39,13 @@ export function createBatcher(o: {
       .send(batch, end)
       .catch((error: unknown) => {
         failure = { error };
-        o.failed(error);
+        o.onFailure(error);
       })
       .finally(() => {
         sending = undefined;
       });
   };
-  /** Waits for the batch on its way, so that there is never more than one. */
+  /** Waits for the batch that is being sent, so that there is never more than one. */
   const settle = async () => {
     while (sending) await sending;
     if (failure) throw failure.error;
@@ -66,7 +66,7 @@ export function createBatcher(o: {
       textBytes += size;
       cursor = block.cursor;
       timer ??= setTimeout(() => {
-        // `settle` throws only what `failed` has been told.
+        // `onFailure` has been called with whatever `settle` throws.
         sendNext().catch(() => undefined);
       }, batchLimits.waitMs);
     },

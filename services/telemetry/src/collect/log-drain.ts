@@ -1,34 +1,38 @@
 import type { EventBus } from "@sandgate/kit/events/bus";
-import { watchStored } from "../query/stored-watch.ts";
 import type { TelemetryStore } from "../store/store.ts";
+import { watchStored } from "../store/stored-signal.ts";
 import type { ContainerSource } from "./container-source.ts";
 
-/** A signal on it, with a sandbox's id, has the replica that collects the sandbox look at its containers. */
-export const lookTopic = "telemetry.look";
+const pollTopic = "telemetry.look";
+
+/** Calls the listener when a replica asks for a sandbox's containers to be polled at once. Answers how to stop. */
+export function onPollRequest(bus: EventBus, listener: (sandboxId: string) => void): () => void {
+  return bus.watch(pollTopic, listener);
+}
 
 /**
- * Resolves true once everything that the sandbox's containers wrote is stored, by whichever replica, which is at once when
- * none has run; false when the signal aborts before. Throws when engine or store can't be asked.
+ * Resolves with true once everything that the sandbox's containers wrote is stored, by whichever replica; at once when none
+ * has run. False when the signal aborts first. Throws when the engine or the store can't be read.
  */
 export async function awaitDrained(o: {
-  source: ContainerSource;
+  containers: ContainerSource;
   store: TelemetryStore;
   bus: EventBus;
   sandboxId: string;
   signal: AbortSignal;
 }): Promise<boolean> {
-  const { source, store, bus, sandboxId, signal } = o;
+  const { containers, store, bus, sandboxId, signal } = o;
   const stored = watchStored(bus, sandboxId);
   try {
-    const containers = await source.list({ sandboxId, signal });
-    const ran = containers.filter(({ state }) => state !== "created");
+    const listed = await containers.list({ sandboxId, signal });
+    const ran = listed.filter(({ state }) => state !== "created");
     const isDrained = async () => {
       const drained = ran.map(({ id, workspaceId }) => store.isDrained({ containerId: id, sandboxId, workspaceId }));
       return (await Promise.all(drained)).every(Boolean);
     };
-    for (let isAsked = false; !(await isDrained()); isAsked = true) {
+    for (let isRequested = false; !(await isDrained()); isRequested = true) {
       if (signal.aborted) return false;
-      if (!isAsked) bus.signal(lookTopic, sandboxId);
+      if (!isRequested) bus.signal(pollTopic, sandboxId);
       await stored.next(signal);
     }
     return true;

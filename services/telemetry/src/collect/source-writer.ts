@@ -10,29 +10,30 @@ import {
   SourceKind,
   type TelemetryService,
 } from "@sandgate/proto/telemetry/v1/telemetry";
+import type { LimitFunction } from "p-limit";
 import type { ChunkKind } from "../store/chunks.ts";
 import { type LogRow, type MetricRow, toTimestamp } from "../store/rows.ts";
 import type { Source } from "../store/store.ts";
 
 export type IngestClient = Pick<Client<typeof TelemetryService>, "ingestTelemetry">;
 
-/** The stored cursor is another than this collector's: it must go on from there. */
+/** The stored cursor is not the writer's: the source has to be read again from the stored one. */
 export class CursorMoved extends Error {
   override readonly name = "CursorMoved";
 }
 
-/** The store takes nothing from this source, now or later. */
+/** The store accepts nothing of this source, now or later. */
 export class SourceRefused extends Error {
   override readonly name = "SourceRefused";
 }
 
-/** Writes one source's batches in their order. */
+/** Stores the batches of one source in their order. */
 export interface SourceWriter {
-  /** Where the store is. */
+  /** The last known stored cursor. */
   readonly cursor: string;
   /**
-   * Stores rows from the cursor to the next, waiting for a store that can't be reached. Throws CursorMoved, after which
-   * `cursor` is the stored one, SourceRefused, or the signal's reason.
+   * Stores the rows between the cursor and `toCursor`; retries for as long as the store can't be reached. Throws CursorMoved,
+   * after which `cursor` is the stored one, SourceRefused, or the signal's reason.
    */
   write(
     rows: { logs?: readonly LogRow[]; metrics?: readonly MetricRow[] },
@@ -41,52 +42,37 @@ export interface SourceWriter {
   ): Promise<void>;
 }
 
-/** Runs at most so many at once, in the order they came. */
-export type Limiter = <T>(work: () => Promise<T>) => Promise<T>;
-
-export function createLimiter(most: number): Limiter {
-  let running = 0;
-  const waiting: (() => void)[] = [];
-  return async (work) => {
-    if (running < most) running += 1;
-    else await new Promise<void>((resolve) => waiting.push(resolve));
-    try {
-      return await work();
-    } finally {
-      const next = waiting.shift();
-      if (next) next();
-      else running -= 1;
-    }
-  };
-}
-
 const firstRetryMs = 200;
-const lastRetryMs = 10_000;
+const maxRetryMs = 10_000;
 
-/** Announces the source to the store and learns its cursor: "0" for a new one. */
+const kinds: Record<ChunkKind, SourceKind> = { logs: SourceKind.LOGS, metrics: SourceKind.METRICS };
+
+/** Registers the source with the store and learns its cursor: "0" for a new one. */
 export async function openSourceWriter(o: {
   source: Source;
   client: IngestClient;
-  limiter: Limiter;
+  /** Limits the batches on their way at once. */
+  limit: LimitFunction;
   logger: Logger;
   signal: AbortSignal;
 }): Promise<SourceWriter> {
-  const { client, signal } = o;
-  const source = { ...o.source, kind: kinds[o.source.kind] };
+  const { client, limit, logger, signal } = o;
+  const { sandboxId, kind } = o.source;
+  const source = { ...o.source, kind: kinds[kind] };
   let cursor = "";
 
   const send = async (request: MessageInitShape<typeof IngestTelemetryRequestSchema>) => {
-    for (let retryMs = firstRetryMs; ; retryMs = Math.min(retryMs * 2, lastRetryMs)) {
+    for (let retryMs = firstRetryMs; ; retryMs = Math.min(retryMs * 2, maxRetryMs)) {
       try {
-        return await o.limiter(() => client.ingestTelemetry(request, asService({ signal })));
+        return await limit(() => client.ingestTelemetry(request, asService({ signal })));
       } catch (error) {
         signal.throwIfAborted();
         const reason = error instanceof DomainError ? error.reason : undefined;
         if (reason === "WORKSPACE_NOT_FOUND" || reason === "CONFLICT" || reason === "VALIDATION_ERROR") {
-          throw new SourceRefused(`The store refused ${o.source.kind} of ${o.source.sandboxId}`, { cause: error });
+          throw new SourceRefused(`The store refused ${kind} of ${sandboxId}`, { cause: error });
         }
         const level = retryMs === firstRetryMs ? "warn" : "debug";
-        o.logger[level]({ err: error, sandboxId: o.source.sandboxId }, "telemetry can't be stored yet");
+        logger[level]({ err: error, sandboxId }, "telemetry can't be stored yet");
         await delay(retryMs, undefined, { signal });
       }
     }
@@ -116,12 +102,10 @@ export async function openSourceWriter(o: {
         })),
         final,
       });
+      // Refused with the cursor at the batch's end: an earlier attempt stored it, and its answer was lost.
       const moved = !answer.accepted && answer.storedCursor !== toCursor;
       cursor = answer.storedCursor;
-      // Not accepted and yet at its end: an earlier try was stored, and its answer was lost.
       if (moved) throw new CursorMoved(`The store is at ${cursor}`);
     },
   };
 }
-
-const kinds: Record<ChunkKind, SourceKind> = { logs: SourceKind.LOGS, metrics: SourceKind.METRICS };

@@ -8,8 +8,8 @@ import { queryLogs, queryMetrics } from "./queries.ts";
 const lastUs = Date.UTC(2026, 0, 1) * 1000;
 const timeNs = fromMillis(lastUs / 1000);
 const window = { sinceNs: 0n, untilNs: timeNs * 2n };
-/** As many as the store's list reads at once. */
-const page = 8;
+/** As many as one list of the store. */
+const pageSize = 8;
 
 const kinds = {
   logs: { seal: () => sealLogs([{ timeNs, stream: "stdout", log: "x" }]), query: queryLogs },
@@ -43,8 +43,8 @@ describe.each(["logs", "metrics"] as const)("a query of %s", (kind) => {
 
   test.each([
     { aborted: 3, listed: 1 },
-    { aborted: page, listed: 1 },
-    { aborted: page + 1, listed: 2 },
+    { aborted: pageSize, listed: 1 },
+    { aborted: pageSize + 1, listed: 2 },
   ])("aborted at chunk $aborted reads no further one", async ({ aborted, listed }) => {
     const caller = new AbortController();
     const reason = new Error("The caller has gone");

@@ -6,18 +6,18 @@ import { newestRows, type Window } from "./windows.ts";
 type ChunkList = Pick<TelemetryStore, "listChunks">;
 
 /** Chunks read from the store at once. */
-const page = 8;
+const pageSize = 8;
 /**
- * What the lines of one answer may come to, as they travel: 500 lines of the greatest length, so the default limit is always
- * met, and with 10,000 samples beside them still within the 32 MiB that a client of ours reads.
+ * The most that the lines of one answer may come to when encoded: 500 lines of the maximum length, so that the default limit
+ * is always met, and together with 10,000 samples less than the 32 MiB that our clients read.
  */
 const maxLogBytes = 31.5 * 1024 * 1024;
-/** A row without its text: its time, its stream and their tags. */
+/** The encoded size of a row without its text: its time, its stream and their tags. */
 const rowBytes = 24;
 
 /**
- * The newest `limit` lines of the window, oldest first; fewer where they are so long that one answer can't hold them. Opens no
- * chunk after the signal aborts, and throws its reason.
+ * The newest `limit` lines of the window, oldest first; fewer when they are too long for one answer. Opens no chunk after the
+ * signal aborts, and throws its reason.
  */
 export function queryLogs(
   store: ChunkList,
@@ -34,7 +34,7 @@ export function queryLogs(
   });
 }
 
-/** The newest `limit` samples of the window, oldest first. Minds the signal as queryLogs does. */
+/** The newest `limit` samples of the window, oldest first. Heeds the signal as queryLogs does. */
 export function queryMetrics(
   store: ChunkList,
   o: { sandboxId: string; window: Window; limit: number; signal: AbortSignal },
@@ -72,13 +72,13 @@ async function* chunksOf(
   const untilUs = toMicros(window.untilNs);
   for (let after: ChunkPlace | undefined; ; ) {
     signal.throwIfAborted();
-    const chunks = await store.listChunks({ sandboxId, kind, sinceUs, untilUs, stream, after, limit: page });
+    const chunks = await store.listChunks({ sandboxId, kind, sinceUs, untilUs, stream, after, limit: pageSize });
     for (const chunk of chunks) {
-      // The one before was decompressed in the thread pool, so an abort had its turn meanwhile.
+      // The last chunk was decompressed in the thread pool, so an abort may have come in meanwhile.
       signal.throwIfAborted();
       yield chunk;
     }
     after = chunks.at(-1);
-    if (chunks.length < page) return;
+    if (chunks.length < pageSize) return;
   }
 }

@@ -1,22 +1,24 @@
-import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
+import { invalid } from "@sandgate/kit/base/domain-error";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { ChunkKind } from "../store/chunks.ts";
 import type { LogRow, MetricRow, Numbered, StreamName } from "../store/rows.ts";
-import type { SandboxRecord, StoredChunk, TelemetryStore } from "../store/store.ts";
+import type { StoredChunk, TelemetryStore } from "../store/store.ts";
+import { watchStored } from "../store/stored-signal.ts";
+import { findOwn } from "./ownership.ts";
 import { openLogChunk, openMetricChunk } from "./queries.ts";
-import { watchStored } from "./stored-watch.ts";
 
-const page = 8;
+/** Chunks read from the store at once. */
+const pageSize = 8;
 
 export type TailRow = { position: string } & ({ log: LogRow } | { metric: MetricRow });
 
-/** The sequences of the last rows seen. */
+/** The sequences of the last rows that were sent. */
 type Position = Record<ChunkKind, number>;
 
 /**
- * Rows in the order they were stored, from behind `position` (empty: from now on), each once. Ends when nothing will follow from
- * any container of the sandbox, or on the signal. Throws VALIDATION_ERROR for a position that is none, and SANDBOX_NOT_FOUND
- * for a sandbox of another workspace.
+ * Rows in the order they were stored, each once, after `position` (empty: from now on). Ends when nothing will follow from any
+ * container of the sandbox, or when the signal aborts. Throws VALIDATION_ERROR for a malformed position, and
+ * SANDBOX_NOT_FOUND for a sandbox of another workspace.
  */
 export async function* tailRows(o: {
   store: TelemetryStore;
@@ -29,21 +31,14 @@ export async function* tailRows(o: {
   signal: AbortSignal;
 }): AsyncGenerator<TailRow> {
   const { store, bus, sandboxId, signal } = o;
-  const find = async (): Promise<SandboxRecord | undefined> => {
-    const sandbox = await store.findSandbox(sandboxId);
-    if (sandbox && sandbox.workspaceId !== o.workspaceId) {
-      throw new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox.");
-    }
-    return sandbox;
-  };
   const given = o.position === "" ? undefined : parsePosition(o.position);
 
   const stored = watchStored(bus, sandboxId);
   try {
-    let sandbox = await find();
+    let sandbox = await findOwn(store, o);
     const position = given ?? { ...(sandbox?.sequences ?? { logs: 0, metrics: 0 }) };
     while (!signal.aborted) {
-      sandbox = await find();
+      sandbox = await findOwn(store, o);
       if (o.include.logs) {
         for await (const { sequence, ...log } of rowsAfter(o, "logs", position.logs, openLogChunk)) {
           position.logs = sequence;
@@ -58,7 +53,7 @@ export async function* tailRows(o: {
           if (signal.aborted) return;
         }
       }
-      // What was final before the rows were read has all its rows read.
+      // It was final before its rows were read, so all of them were.
       if (sandbox?.final) return;
       await stored.next(signal);
     }
@@ -74,7 +69,7 @@ async function* rowsAfter<R>(
   open: (chunk: StoredChunk) => Promise<Numbered<R>[]>,
 ): AsyncGenerator<Numbered<R>> {
   for (let sequence = from; ; ) {
-    const chunks = await store.listChunksAfter({ sandboxId, kind, sequence, limit: page });
+    const chunks = await store.listChunksAfter({ sandboxId, kind, sequence, limit: pageSize });
     for (const chunk of chunks) {
       for (const row of await open(chunk)) {
         if (row.sequence <= sequence) continue;
@@ -82,7 +77,7 @@ async function* rowsAfter<R>(
         yield row;
       }
     }
-    if (chunks.length < page) return;
+    if (chunks.length < pageSize) return;
   }
 }
 

@@ -7,22 +7,23 @@ export interface Window {
 }
 
 /**
- * The newest `limit` rows of a window, oldest first; equal times keep the source's order. Fewer where these would be more
- * than `maxBytes`, as `bytesOf` counts them: an answer has to be held in memory.
- * `chunks` come by their greatest time, newest first, and no more of them are taken than can still hold one of these rows.
+ * The newest `limit` rows of a window, oldest first; rows of equal times stay in the source's order. Fewer when these would
+ * exceed `maxBytes`, as `bytesOf` counts them, since an answer has to fit in memory.
+ * `chunks` are sorted by their latest time, newest first, and read only as long as one can still hold one of these rows.
  */
 export async function newestRows<C extends { lastUs: number }, R extends { timeNs: bigint }>(o: {
   window: Window;
   limit: number;
   chunks: AsyncIterable<C>;
   open(chunk: C): Promise<Numbered<R>[]>;
+  /** Filters rows. */
   keeps(row: R): boolean;
   maxBytes: number;
   bytesOf(row: R): number;
 }): Promise<Numbered<R>[]> {
   const { sinceNs, untilNs } = o.window;
   let newest: Numbered<R>[] = [];
-  /** The newest row that did not fit: none older may come in through a gap it left. */
+  /** The newest row that did not fit. No older one may fill the gap. */
   let dropped: Numbered<R> | undefined;
   for await (const chunk of o.chunks) {
     const oldest = newest.length === o.limit ? newest[0] : dropped;
@@ -42,7 +43,7 @@ export async function newestRows<C extends { lastUs: number }, R extends { timeN
   return newest;
 }
 
-/** How many of the last rows fit into the limit and the bytes; one at least. */
+/** How many of the last rows are within the limit and the bytes; at least one. */
 function countFitting<R>(
   rows: readonly R[],
   { limit, maxBytes, bytesOf }: { limit: number; maxBytes: number; bytesOf(row: R): number },

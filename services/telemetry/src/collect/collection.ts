@@ -1,0 +1,80 @@
+import type { Client } from "@connectrpc/connect";
+import { messageOf } from "@sandgate/kit/base/domain-error";
+import type { Logger } from "@sandgate/kit/base/logging";
+import type { Metrics } from "@sandgate/kit/base/metrics";
+import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import type { BackgroundTask } from "@sandgate/kit/process/service";
+import type { Shards } from "@sandgate/kit/process/shards";
+import { asService } from "@sandgate/kit/rpc/context";
+import type { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import { startCollector } from "./collector.ts";
+import type { ContainerSource } from "./container-source.ts";
+import { onPollRequest } from "./log-drain.ts";
+import type { IngestClient } from "./source-writer.ts";
+
+/** The sandbox service may not answer yet. */
+const startRetryMs = 2_000;
+
+/** The collecting of this replica, which begins once the sandbox service has told the installation's id. */
+export interface Collection {
+  /** Resolves when collecting begins. */
+  readonly containers: Promise<ContainerSource>;
+  /** "ok", or why nothing is collected. */
+  state(): string;
+  start(): BackgroundTask;
+}
+
+export function createCollection(o: {
+  openContainers(installationId: string): ContainerSource;
+  sandboxes: Pick<Client<typeof SandboxService>, "getInstallation">;
+  client: IngestClient;
+  openShards(): Shards;
+  bus: EventBus;
+  logger: Logger;
+  metrics: Metrics;
+}): Collection {
+  const { client, bus, logger, metrics } = o;
+  const started = Promise.withResolvers<ContainerSource>();
+  let state = () => "ok";
+  let stop: (() => Promise<void>) | undefined;
+
+  async function begin(signal: AbortSignal): Promise<void> {
+    if (stop) return;
+    const { installationId } = await o.sandboxes.getInstallation({}, asService({ signal })).catch((error: unknown) => {
+      state = () => `the sandbox service can't be asked: ${messageOf(error)}`;
+      throw error;
+    });
+    const containers = o.openContainers(installationId);
+    const shards = o.openShards();
+    const collector = startCollector({ containers, client, shards, logger, metrics });
+    const unwatch = onPollRequest(bus, (sandboxId) => collector.poll(sandboxId));
+    state = () => collector.state();
+    stop = async () => {
+      unwatch();
+      await collector.stop();
+      // Another replica may begin only after this.
+      await shards.stop();
+    };
+    started.resolve(containers);
+  }
+
+  return {
+    containers: started.promise,
+    state: () => state(),
+    start() {
+      const starting = startPeriodicTask({
+        what: "start collecting telemetry",
+        everyMs: startRetryMs,
+        logger,
+        work: begin,
+      });
+      return {
+        async stop() {
+          await starting.stop();
+          await stop?.();
+        },
+      };
+    },
+  };
+}

@@ -1,0 +1,167 @@
+import { setTimeout as delay } from "node:timers/promises";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { createWakeup, type Wakeup } from "@sandgate/kit/base/wakeup";
+import type { LimitFunction } from "p-limit";
+import type { ChunkKind } from "../store/chunks.ts";
+import { createBatcher } from "./batches.ts";
+import type { Container, ContainerSource } from "./container-source.ts";
+import { CursorMoved, type IngestClient, openSourceWriter, SourceRefused, type SourceWriter } from "./source-writer.ts";
+
+/** How long the engine may still deliver a log after its container has ended, before a complete read takes over. */
+const finalReadMs = 2_000;
+const firstRetryMs = 100;
+const maxRetryMs = 5_000;
+
+/** What the readers of one collector share. */
+export interface ReaderOptions {
+  containers: ContainerSource;
+  client: IngestClient;
+  ingestLimit: LimitFunction;
+  sampleLimit: LimitFunction;
+  /** Milliseconds between two samples of a container. */
+  sampleMs: number;
+  /** Whether the engine as a whole can be read. The collector logs when it can't, so that no reader has to. */
+  isEngineReadable(): boolean;
+  onLines(count: number): void;
+  logger: Logger;
+  /** Ends all readers. */
+  signal: AbortSignal;
+}
+
+/** Brings one container's logs and samples into the store, until it has ended and its log was read to the end. */
+export interface ContainerReader {
+  readonly container: Container;
+  /** Resolves once logs and samples are both over, however they ended. */
+  readonly done: Promise<void>;
+  /** The container has ended: nothing but the rest of its log is read. */
+  finish(): void;
+  /** Takes a sample now. */
+  sample(): void;
+  /** Reads no further: another replica goes on. */
+  leave(): void;
+}
+
+interface Reading extends ReaderOptions {
+  container: Container;
+  /** Aborted when the container has ended. */
+  ended: AbortSignal;
+}
+
+export function startContainerReader(container: Container, options: ReaderOptions): ContainerReader {
+  const { client, ingestLimit, logger } = options;
+  const ended = new AbortController();
+  const left = new AbortController();
+  const signal = AbortSignal.any([options.signal, left.signal]);
+  const reading: Reading = { ...options, container, ended: ended.signal, signal };
+  const sampleWakeup = createWakeup();
+
+  async function collect(kind: ChunkKind, read: (writer: SourceWriter) => Promise<void>): Promise<void> {
+    const { id: containerId, sandboxId, workspaceId } = container;
+    try {
+      const source = { sandboxId, workspaceId, containerId, kind };
+      await read(await openSourceWriter({ source, client, limit: ingestLimit, logger, signal }));
+    } catch (error) {
+      if (signal.aborted) return;
+      const details = { err: error, sandboxId, containerId, kind };
+      if (error instanceof SourceRefused) logger.info(details, "the store refuses a container's telemetry");
+      else logger.error(details, "a container's telemetry can't be collected");
+    }
+  }
+
+  const logs = collect("logs", (writer) => collectLogs(reading, writer));
+  const metrics = collect("metrics", (writer) => collectMetrics(reading, writer, sampleWakeup));
+  return {
+    container,
+    done: Promise.all([logs, metrics]).then(() => undefined),
+    finish: () => ended.abort(),
+    sample: () => sampleWakeup.wake(),
+    leave: () => left.abort(),
+  };
+}
+
+/** Follows the log, again after each failure, and once the container has ended reads the rest. */
+async function collectLogs(reading: Reading, writer: SourceWriter): Promise<void> {
+  const { container, containers, ended, logger, signal } = reading;
+  let isReported = false;
+  for (let retryMs = firstRetryMs; ; retryMs = Math.min(retryMs * 2, maxRetryMs)) {
+    try {
+      const before = writer.cursor;
+      if (!ended.aborted) await readLogs(reading, writer, true);
+      // Needed even when following ended well: the engine may stop before it has delivered the last lines.
+      const now = await containers.inspect(container.id, signal);
+      if (now?.state !== "running") {
+        await readLogs(reading, writer, false);
+        await writer.write({}, writer.cursor, true);
+        if (!now) {
+          logger.warn({ sandboxId: container.sandboxId }, "a container was removed before its log was read to the end");
+        }
+        return;
+      }
+      if (writer.cursor !== before) retryMs = firstRetryMs;
+      isReported = false;
+    } catch (error) {
+      if (signal.aborted || error instanceof SourceRefused) throw error;
+      const details = { err: error, sandboxId: container.sandboxId, containerId: container.id };
+      const isStuck = retryMs === maxRetryMs && reading.isEngineReadable() && !(error instanceof CursorMoved);
+      if (isStuck && !isReported) logger.warn(details, "a container's log can't be read; it is tried again");
+      else logger.debug(details, "a container's log can't be read; it is tried again");
+      isReported ||= isStuck;
+    }
+    await delay(retryMs, undefined, { signal });
+  }
+}
+
+/** Stores the log from the writer's cursor to its end or, when following, to the end of the engine's stream. */
+async function readLogs(reading: Reading, writer: SourceWriter, follow: boolean): Promise<void> {
+  const { container, containers, ended, signal } = reading;
+  const stopped = new AbortController();
+  const batcher = createBatcher({
+    async send(rows, cursor) {
+      await writer.write({ logs: rows }, cursor, false);
+      reading.onLines(rows.length);
+    },
+    onFailure: (error) => stopped.abort(error),
+  });
+  let timer: NodeJS.Timeout | undefined;
+  const onEnded = () => {
+    timer = setTimeout(() => stopped.abort(new FinalReadTimeout()), finalReadMs);
+  };
+  if (follow) ended.addEventListener("abort", onEnded, { once: true });
+  try {
+    const options = { follow, signal: AbortSignal.any([signal, stopped.signal]) };
+    for await (const block of containers.readLogs(container, writer.cursor, options)) await batcher.add(block);
+    await batcher.flush();
+  } catch (error) {
+    signal.throwIfAborted();
+    if (stopped.signal.reason instanceof FinalReadTimeout) await batcher.flush();
+    else throw stopped.signal.aborted ? stopped.signal.reason : error;
+  } finally {
+    clearTimeout(timer);
+    ended.removeEventListener("abort", onEnded);
+    stopped.abort();
+  }
+}
+
+async function collectMetrics(reading: Reading, writer: SourceWriter, wakeup: Wakeup): Promise<void> {
+  const { container, containers, ended, logger, sampleLimit, sampleMs, signal } = reading;
+  const over = AbortSignal.any([signal, ended]);
+  while (!ended.aborted) {
+    const nextMs = performance.now() + sampleMs;
+    try {
+      const sample = await sampleLimit(() => containers.sample(container.id, signal));
+      if (sample) await writer.write({ metrics: [sample] }, String(sample.timeNs), false);
+    } catch (error) {
+      if (signal.aborted || error instanceof SourceRefused) throw error;
+      // The writer has the stored cursor now. A sample that could not be taken can't be made up for.
+      if (!(error instanceof CursorMoved)) logger.debug({ err: error }, "no sample could be taken");
+    }
+    await wakeup.wait(Math.max(0, nextMs - performance.now()), over);
+  }
+  signal.throwIfAborted();
+  // The engine has no counters of a container that has ended: the last sample is the one of its kill or of the timer.
+  await writer.write({}, writer.cursor, true);
+}
+
+class FinalReadTimeout extends Error {
+  override readonly name = "FinalReadTimeout";
+}

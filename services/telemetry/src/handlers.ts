@@ -1,0 +1,92 @@
+import type { ServiceImpl } from "@connectrpc/connect";
+import { untilAborted } from "@sandgate/kit/base/abort";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { counter, type Metrics } from "@sandgate/kit/base/metrics";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { callOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import type { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
+import type { ContainerSource } from "./collect/container-source.ts";
+import { awaitDrained } from "./collect/log-drain.ts";
+import { toBatch, toLogEntry, toMetricPoint, toStreamName, toTailResponse, toWindow } from "./messages.ts";
+import { findOwn } from "./query/ownership.ts";
+import { queryLogs, queryMetrics } from "./query/queries.ts";
+import { tailRows } from "./query/tails.ts";
+import type { TelemetryStore } from "./store/store.ts";
+import { signalStored } from "./store/stored-signal.ts";
+
+const defaultLimit = 500;
+
+/** Answers the service's calls. */
+export function createHandlers(o: {
+  store: TelemetryStore;
+  bus: EventBus;
+  metrics: Metrics;
+  /** 0: no quota. */
+  logQuotaBytes: number;
+  /** Resolves when collecting begins. */
+  containers: Promise<ContainerSource>;
+  /** Ends tails and waits, so that their callers ask another replica. */
+  draining: AbortSignal;
+}): ServiceImpl<typeof TelemetryService> {
+  const { store, bus, draining, logQuotaBytes } = o;
+  const storedBatches = counter(o.metrics, {
+    name: "sandgate_telemetry_stored_batches_total",
+    help: "Batches of logs and samples, by what became of them",
+    labelNames: ["outcome"],
+  });
+
+  return {
+    async ingestTelemetry(request) {
+      const batch = await toBatch(request);
+      const answer = await store.appendBatch(batch, { logQuotaBytes, now: new Date() });
+      storedBatches.inc({ outcome: answer.accepted ? "accepted" : "refused" });
+      if (answer.accepted) signalStored(bus, batch.source.sandboxId);
+      return answer;
+    },
+
+    async queryTelemetry(request, context) {
+      const { sandboxId } = request;
+      const window = toWindow(request, Date.now());
+      // The facade has asked the sandbox service before; this service doesn't rely on it.
+      await findOwn(store, { sandboxId, workspaceId: workspaceOf(callOf(context)) });
+      const query = { sandboxId, window, limit: request.limit || defaultLimit, signal: context.signal };
+      const [logs, metrics] = await Promise.all([
+        request.includeLogs ? queryLogs(store, { ...query, stream: toStreamName(request.stream) }) : [],
+        request.includeMetrics ? queryMetrics(store, query) : [],
+      ]);
+      return { logs: logs.map(toLogEntry), metrics: metrics.map(toMetricPoint) };
+    },
+
+    async *tailTelemetry(request, context) {
+      const rows = tailRows({
+        store,
+        bus,
+        sandboxId: request.sandboxId,
+        workspaceId: workspaceOf(callOf(context)),
+        position: request.position,
+        stream: toStreamName(request.stream),
+        include: { logs: request.includeLogs, metrics: request.includeMetrics },
+        signal: AbortSignal.any([context.signal, draining]),
+      });
+      for await (const row of rows) yield toTailResponse(row);
+    },
+
+    async awaitDrained({ sandboxId, timeoutSeconds }, context) {
+      const timeout = AbortSignal.timeout(waitTimeOf(context, timeoutSeconds));
+      const signal = AbortSignal.any([timeout, context.signal, draining]);
+      let drained = false;
+      try {
+        const containers = await untilAborted(o.containers, signal, () => {
+          throw new Error("Container logs are not being collected yet.");
+        });
+        drained = await awaitDrained({ containers, store, bus, sandboxId, signal });
+      } catch (cause) {
+        if (draining.aborted) throw draining.reason;
+        throw new DomainError("UPSTREAM_ERROR", "It is unknown whether the logs are stored.", { cause });
+      }
+      // An error rather than false, so that another replica is asked.
+      if (!drained) draining.throwIfAborted();
+      return { drained };
+    },
+  };
+}
