@@ -19,7 +19,7 @@ import { defineIdentityService } from "./service.ts";
 const logger = createLogger({ service: "identity", level: "silent" });
 const password = "correct horse battery";
 const username = "Ann@Example.com";
-/** Well beyond what a busy machine needs; nothing is measured by it. */
+/** Generous, for a busy machine; no time is measured here. */
 const patient = { timeout: 60_000 };
 
 let folder: string;
@@ -128,7 +128,7 @@ describe("accounts", () => {
     expect(tokens).toMatchObject({ expiresInSeconds: 300, refreshExpiresInSeconds: 1800 });
   });
 
-  test("a taken name is answered like a free one and changes nothing", async () => {
+  test("registering a taken name is answered like a free one and changes nothing", async () => {
     await open();
     const id = await createUser();
     const again = { username: "ann@EXAMPLE.com", password: "another password" };
@@ -139,7 +139,7 @@ describe("accounts", () => {
     expect(users).toMatchObject([{ id, username, verified: true, operator: false }]);
   });
 
-  test("another verification mail goes to unverified users alone", async () => {
+  test("another verification mail goes only to unverified users", async () => {
     await open();
     await identity.resendVerification({ username: "nobody@example.com" }, nobody());
     await identity.register({ username, password }, nobody());
@@ -153,7 +153,7 @@ describe("accounts", () => {
     });
   });
 
-  test("a new user is an event on the bus", async () => {
+  test("a new user is announced on the bus", async () => {
     await open();
     const created: string[] = [];
     const consumption = await bus.consume({
@@ -173,7 +173,7 @@ describe("accounts", () => {
     await expect(identity.register({ username, password }, nobody())).rejects.toMatchObject({ reason: "FORBIDDEN" });
   });
 
-  test("a short password and a name that is no address are refused", async () => {
+  test("a short password and a name that is not an address are refused", async () => {
     await open();
     await expect(identity.register({ username: "ann", password: "short" }, nobody())).rejects.toMatchObject({
       reason: "VALIDATION_ERROR",
@@ -182,7 +182,7 @@ describe("accounts", () => {
 });
 
 describe("the operator", () => {
-  test("is made by the first start alone, with a password shown once", async () => {
+  test("is created by the first start only, with a password shown once", async () => {
     await open();
     const first = service.firstStart;
     if (!first) throw new Error("The first start made no operator.");
@@ -203,18 +203,22 @@ describe("the operator", () => {
 });
 
 describe("sessions", () => {
-  test("an access token names the user, the session and its end", async () => {
+  test("an access token names the user, the session and its expiry", async () => {
     await open();
     const id = await createUser();
     const { accessToken } = await signedIn();
     const seconds = now / 1000;
     expect(await verifyAccessToken(accessToken)).toMatchObject({
-      ...{ sub: id, op: false, iat: seconds, exp: seconds + 300 },
-      ...{ iss: "http://127.0.0.1:8080", aud: "sandgate" },
+      sub: id,
+      op: false,
+      iat: seconds,
+      exp: seconds + 300,
+      iss: "http://127.0.0.1:8080",
+      aud: "sandgate",
     });
   });
 
-  test("a refresh goes on with the same session, also over a restart", async () => {
+  test("a refresh continues the session, across a restart too", async () => {
     await open();
     await createUser();
     const first = await signedIn();
@@ -230,7 +234,7 @@ describe("sessions", () => {
     expect(retried.tokens?.refreshToken).toBe(second.tokens?.refreshToken);
   });
 
-  test("a stolen refresh token ends the session, and the facades hear of it", async () => {
+  test("a stolen refresh token ends the session, and the facades are told", async () => {
     await open();
     await createUser();
     const first = await signedIn();
@@ -250,7 +254,7 @@ describe("sessions", () => {
     expect((await identity.getSigningKeys({}, nobody())).endedSessionIds).toEqual([]);
   });
 
-  test("signing out ends the session; an unknown token is answered the same", async () => {
+  test("signing out ends the session; an unknown token gets the same answer", async () => {
     await open();
     await createUser();
     const { accessToken, refreshToken } = await signedIn();
@@ -294,7 +298,7 @@ describe("API tokens", () => {
     }
   });
 
-  test("another user's token can't be revoked, by neither form", async () => {
+  test("another user's token can't be revoked, neither by itself nor by its id", async () => {
     await open();
     const id = await createUser();
     const { apiToken, token } = await identity.createApiToken({ description: "ci" }, as(id));
@@ -307,7 +311,7 @@ describe("API tokens", () => {
     await expect(identity.verifyApiToken({ token }, nobody())).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
   });
 
-  test("a token ends at its time, which must be in the future", async () => {
+  test("a token expires at its time, which must be in the future", async () => {
     await open();
     const id = await createUser();
     const until = (ms: number) => ({ description: "ci", expiresAt: timestampFromMs(ms) });
@@ -348,7 +352,9 @@ describe("API tokens", () => {
     const first = await identity.listApiTokens({ page: { limit: 2 } }, as(id));
     const rest = await identity.listApiTokens({ page: { limit: 2, cursor: first.nextCursor } }, as(id));
     expect([...first.apiTokens, ...rest.apiTokens].map(({ description }) => description)).toEqual([
-      ...["three", "two", "one"],
+      "three",
+      "two",
+      "one",
     ]);
     expect(rest.nextCursor).toBe("");
     await expect(identity.listApiTokens({ page: { cursor: "x" } }, as(id))).rejects.toMatchObject({
@@ -356,7 +362,7 @@ describe("API tokens", () => {
     });
   });
 
-  test("an API token doesn't manage API tokens, and no service but the facade asks for them", async () => {
+  test("an API token can't manage API tokens, and only the facade may ask for them", async () => {
     await open();
     await expect(identity.listApiTokens({}, as(newId(), { credential: "api_token" }))).rejects.toMatchObject({
       reason: "FORBIDDEN",
@@ -387,7 +393,7 @@ test("a key ring that doesn't open the signing keys fails the start", async () =
   await open();
 });
 
-test("dependencies are told", async () => {
+test("dependencies are reported", async () => {
   await open();
   expect(await service.dependencies()).toEqual({ database: "ok", mail: "ok" });
 });

@@ -28,7 +28,7 @@ export const identitySettings = defineSettings({
 
 export type IdentitySettings = SettingValues<typeof identitySettings>;
 
-/** Throws a SettingsError for bad ones. The public address comes in its normal form, without a slash at its end. */
+/** Throws a SettingsError for invalid ones. The public address comes out normalized, without a slash at its end. */
 export function parseIdentitySettings(settings: IdentitySettings): IdentitySettings {
   checkSmtpUrl(settings.smtpUrl);
   checkAdminPassword(settings.adminPassword);

@@ -29,7 +29,7 @@ const cleanUps: (() => Promise<unknown>)[] = [];
 const hasRegistry = await requireServer("registry", probeRegistry);
 
 let registry: TestRegistry | undefined;
-/** What workspace says of everyone's role. */
+/** The role that workspace answers for everyone. */
 let roleNow: Role = Role.ADMIN;
 let running: Awaited<ReturnType<typeof start>>;
 
@@ -81,7 +81,7 @@ async function start() {
   );
   await first.drain();
   await first.close();
-  // Again, so that what is done at the first start alone shows, and the sweep at every start.
+  // Opened again, to show what only the first start does, and the sweep of every start.
   const service = await open();
   network.serve("image-registry", { routes: service.routes, logger, metrics });
   await service.start();
@@ -189,7 +189,7 @@ test("only an operator makes a global default image, and nobody changes one", as
   await expect(client().deleteImage({ imageId }, asOperator)).rejects.toThrow(refused("IMAGE_IMMUTABLE"));
 });
 
-test("another workspace's image is not there", async () => {
+test("another workspace's image is not found", async () => {
   const { image } = await client().createImage({ name: "tool", image: "alpine" }, as(newId()));
   const imageId = image?.id ?? "";
   const other = as(newId());
@@ -198,7 +198,7 @@ test("another workspace's image is not there", async () => {
   await expect(client().deleteImage({ imageId }, other)).rejects.toThrow(refused("IMAGE_NOT_FOUND"));
 });
 
-test("a member reads and doesn't write", async () => {
+test("a member may read, but not write", async () => {
   const asMember = as(newId(), { role: "member" });
   await client().listImages({}, asMember);
   await expect(client().createImage({ name: "tool", image: "alpine" }, asMember)).rejects.toThrow(
@@ -206,7 +206,7 @@ test("a member reads and doesn't write", async () => {
   );
 });
 
-test("what is wrong with an image is told by field", async () => {
+test("what is wrong with an image is reported by field", async () => {
   const create = (fields: object) => client().createImage({ name: "tool", image: "alpine", ...fields }, as(newId()));
   await expect(create({ image: "no image" })).rejects.toThrow(refused("VALIDATION_ERROR", "image"));
   for (const host of ["ghcr.io:0", "ghcr.io:100000", "[1:2]"]) {
@@ -261,7 +261,7 @@ test("a sandbox gets the snapshot of an enabled image", async () => {
 describe.runIf(hasRegistry)("with a private registry", () => {
   const credential = () => ({ name: "private", url: `http://${registry?.host}`, ...ann });
 
-  test("a credential is tried on entry, and its password is kept sealed", async () => {
+  test("a credential is tried before it is stored, and its password is kept sealed", async () => {
     const workspace = newId();
     const { registry: shown } = await client().createRegistry(credential(), as(workspace));
     expect(shown).toMatchObject({ name: "private", username: "ann", url: `http://${registry?.host}` });
@@ -284,7 +284,7 @@ describe.runIf(hasRegistry)("with a private registry", () => {
     );
   });
 
-  test("is not entered or changed by who lost the role while it was tried", async () => {
+  test("is not stored or changed for somebody who lost the role while it was tried", async () => {
     const asAnn = as(newId());
     const registryId = (await client().createRegistry(credential(), asAnn)).registry?.id ?? "";
     const lost: [Role, string][] = [
@@ -325,7 +325,7 @@ describe.runIf(hasRegistry)("with a private registry", () => {
     expect(moved.registry?.url).toBe(registry?.host);
   });
 
-  test("an image uses it at its own host, and then it stays", async () => {
+  test("an image at its host may use it, and then it can't be deleted", async () => {
     const asAnn = as(newId());
     const registryId = (await client().createRegistry(credential(), asAnn)).registry?.id ?? "";
     await expect(client().createImage({ name: "tool", image: "alpine", registryId }, asAnn)).rejects.toThrow(
@@ -341,7 +341,7 @@ describe.runIf(hasRegistry)("with a private registry", () => {
     await client().deleteRegistry({ registryId }, asAnn);
   });
 
-  test("a pull is authorized with the workspace's own credential alone", async () => {
+  test("a pull is authorized with the workspace's own credential only", async () => {
     const workspaceId = newId();
     const registryId = (await client().createRegistry(credential(), as(workspaceId))).registry?.id ?? "";
     const pull = (request: { workspaceId: string; registryId?: string; reference?: string }) =>
@@ -358,7 +358,7 @@ describe.runIf(hasRegistry)("with a private registry", () => {
   });
 });
 
-test("a deleted workspace is purged, and takes nothing new", async () => {
+test("a deleted workspace is purged, and accepts nothing new", async () => {
   const workspace = newId();
   await client().createImage({ name: "tool", image: "alpine" }, as(workspace));
   await running.bus.publish([
@@ -378,6 +378,6 @@ test("a deleted workspace is purged, and takes nothing new", async () => {
   );
 });
 
-test("a workspace that is gone without having been heard of is found by the sweep", async () => {
+test("the sweep finds a workspace whose deletion was missed", async () => {
   await until(() => expect(running.purged).toContain("gone"));
 });

@@ -89,7 +89,7 @@ async function createWorkspace(owner = "ann"): Promise<{ id: string; role: RoleN
 
 const refused = (reason: string) => expect.objectContaining({ reason });
 
-test("a user has a personal workspace from the first list on, once", async () => {
+test("the first list creates a user's personal workspace, once", async () => {
   const user = newId();
   const lists = await Promise.all([1, 2].map(() => client().listWorkspaces({}, as(user))));
   const [first, second] = lists.map(({ workspaces }) => workspaces);
@@ -164,7 +164,7 @@ test("the role is asked again when a change commits, not only where the call beg
   await expect(client().getWorkspace({}, asBobTheAdmin)).rejects.toThrow(refused("WORKSPACE_FORBIDDEN"));
 });
 
-test("two owners who leave at once leave one behind", async () => {
+test("of two owners who leave at once, one has to stay", async () => {
   const workspace = await createWorkspace();
   await client().addMember({ username: "bob@example.com", role: Role.OWNER }, as("ann", workspace));
   const results = await Promise.allSettled(
@@ -174,7 +174,7 @@ test("two owners who leave at once leave one behind", async () => {
   expect(results.find((result) => result.status === "rejected")?.reason).toEqual(refused("CONFLICT"));
 });
 
-test("a change of membership wakes whoever remembers it", async () => {
+test("a change of membership is signaled to those who cache it", async () => {
   const signals: string[] = [];
   const unwatch = running.bus.watch("workspace.membership", (body) => signals.push(body));
   const workspace = await createWorkspace();

@@ -8,7 +8,7 @@ export interface ApiToken {
   description: string;
   /** The token's first characters, enough to tell it from others. */
   hint: string;
-  /** Undefined: good in every workspace of the user. */
+  /** Undefined: valid in every workspace of the user. */
   workspaceId: string | undefined;
   /** Undefined: never. */
   expiresAt: Date | undefined;

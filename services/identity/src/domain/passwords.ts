@@ -52,7 +52,7 @@ export function createPasswordHasher({
   function enqueue<T>(task: () => Promise<T>): Promise<T> {
     if (limit.activeCount + limit.pendingCount >= concurrency + queueLength) {
       throw new DomainError("RATE_LIMITED", "Too many passwords are being checked at the moment.", {
-        hint: "Wait for the seconds in Retry-After, then send the request again.",
+        hint: "Wait as long as the Retry-After header says, then send the request again.",
         retryAfterSeconds: 2,
       });
     }
@@ -110,7 +110,7 @@ function unpadded(bytes: Buffer): string {
   return bytes.toString("base64").replaceAll("=", "");
 }
 
-/** A password for an account that nobody has chosen one for. */
+/** A random password, for an account that was given none. */
 export function newPassword(): string {
   return randomBytes(18).toString("base64url");
 }

@@ -1,9 +1,9 @@
 import { createHmac } from "node:crypto";
 import { addMs } from "@sandgate/kit/base/time";
 
-/** How long an access token is good. */
+/** How long an access token is valid. */
 export const accessTokenSeconds = 300;
-/** How long a refresh token is good. */
+/** How long a refresh token is valid. */
 export const refreshTokenSeconds = 1800;
 /** However often it is refreshed, a session ends 30 days after the sign-in. */
 export const sessionSeconds = 30 * 24 * 3600;
@@ -16,7 +16,7 @@ const retryGraceMs = 10_000;
 export const endedSessionMs = (accessTokenSeconds + 30) * 1000;
 
 interface SessionLifetime {
-  /** No refresh token of the session is good after this. */
+  /** No refresh token of the session is valid after this. */
   expiresAt: Date;
   endedAt: Date | undefined;
 }

@@ -66,13 +66,21 @@ describe("signing keys", () => {
     const keys = await open(() => t0);
     const token = await keys.signAccessToken(claims);
     const { payload, protectedHeader } = await jwtVerify(token, createLocalJWKSet(await keys.publicJwks()), {
-      ...{ issuer, audience: "sandgate", typ: "at+jwt", algorithms: ["EdDSA"] },
+      issuer,
+      audience: "sandgate",
+      typ: "at+jwt",
+      algorithms: ["EdDSA"],
       currentDate: t0,
     });
     const seconds = t0.getTime() / 1000;
     expect(payload).toEqual({
-      ...{ iss: issuer, aud: "sandgate", sub: "ann", sid: "s1", op: true },
-      ...{ iat: seconds, exp: seconds + 300 },
+      iss: issuer,
+      aud: "sandgate",
+      sub: "ann",
+      sid: "s1",
+      op: true,
+      iat: seconds,
+      exp: seconds + 300,
     });
     expect(protectedHeader.kid).toBeTruthy();
   });
@@ -88,7 +96,7 @@ describe("signing keys", () => {
     expect(stored?.publicJwk).not.toContain('"d"');
   });
 
-  test("take turns without a token of theirs failing", async () => {
+  test("are replaced without any valid token failing", async () => {
     let now = t0;
     const keys = await open(() => now);
     const kidOf = async () => decodeProtectedHeader(await keys.signAccessToken(claims)).kid;

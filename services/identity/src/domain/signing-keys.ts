@@ -43,11 +43,11 @@ export interface SigningKeys {
   /** What session tokens say in `iss` and `aud`. */
   readonly issuer: string;
   readonly audience: string;
-  /** A JWT of RFC 9068's type with `sid` (session) and `op` (operator), good for 300 seconds. */
+  /** A JWT of RFC 9068's type with `sid` (session) and `op` (operator), valid for 300 seconds. */
   signAccessToken(claims: AccessClaims): Promise<string>;
   /** The key that derives the successors of refresh tokens. */
   refreshKey(): Uint8Array;
-  /** A JWK Set (RFC 7517) of every public key that a good token may be signed with. */
+  /** A JWK Set (RFC 7517) of every public key that a valid token may be signed with. */
   publicJwks(): Promise<{ keys: JWK[] }>;
   /** Takes over the keys that other replicas made, makes one when it is time, and removes outdated ones. */
   maintain(): Promise<void>;

@@ -17,7 +17,7 @@ const token = "t".repeat(43);
 const mail = composeVerification({ to: "ann@example.com", publicUrl: "https://sandgate.example/api", token });
 const from = "Sandgate <sandgate@example.com>";
 
-/** Well beyond what a busy machine needs; nothing is measured by it. */
+/** Generous, for a busy machine; no time is measured here. */
 const patient = { timeout: 60_000 };
 
 let folder: string;
@@ -45,7 +45,7 @@ test("without an SMTP server each mail is a file that only its owner reads, with
   expect(text).toContain(`?token=${token}\n`);
 });
 
-test("with an SMTP server mails go there", async () => {
+test("with an SMTP server mails are sent to it", async () => {
   const received = Promise.withResolvers<{ to: string[]; text: string }>();
   const server = new SMTPServer({
     authOptional: true,
@@ -77,7 +77,7 @@ test("with an SMTP server mails go there", async () => {
   }
 });
 
-test("an SMTP server that can't be reached fails the sending", async () => {
+test("sending fails when the SMTP server can't be reached", async () => {
   const server = createServer().listen(0, "127.0.0.1");
   await once(server, "listening");
   const address = server.address();
@@ -87,7 +87,7 @@ test("an SMTP server that can't be reached fails the sending", async () => {
   await expect(transport.send("mail-1", mail)).rejects.toThrow("ECONNREFUSED");
 });
 
-test("a failed mail is tried again after a growing time of at most ten minutes", () => {
+test("a failed mail is tried again with a backoff of at most ten minutes", () => {
   expect([0, 1, 2, 7, 50].map(retryDelayMs)).toEqual([5_000, 10_000, 20_000, 600_000, 600_000]);
 });
 
@@ -112,7 +112,7 @@ describe("the mail queue", () => {
     return { store, queue: createMailQueue({ store, keyring, transport, logger, now: () => new Date(1000) }) };
   }
 
-  test("sends what was sealed, and only then forgets it", async () => {
+  test("sends a sealed mail, and finishes it only then", async () => {
     const sent: Mail[] = [];
     const { store, queue } = await openQueue(async (_, sending) => void sent.push(sending));
     const { id, sealed } = queue.seal(mail);
@@ -125,7 +125,7 @@ describe("the mail queue", () => {
     await queue.stop();
   });
 
-  test("keeps what could not be sent for later and says so in its state", async () => {
+  test("tries again later what could not be sent, and says so in its state", async () => {
     const { store, queue } = await openQueue(async () => {
       throw new Error("the server is down");
     });
@@ -138,7 +138,7 @@ describe("the mail queue", () => {
     await queue.stop();
   });
 
-  test("stops after the mails on their way", async () => {
+  test("stops once the mails that are being sent are done", async () => {
     const sending = Promise.withResolvers<void>();
     const { store, queue } = await openQueue(() => sending.promise);
     store.due.push({ ...queue.seal(mail), attempts: 0 });

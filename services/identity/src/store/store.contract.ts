@@ -86,7 +86,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
     }
 
     describe("users", () => {
-      test("a new user is unverified, has a mail on its way and an event in the outbox", async () => {
+      test("a new user is unverified, and has a mail to be sent and an event in the outbox", async () => {
         const ann = registration("Ann@Example.com");
         expect(await store.registerUser(ann)).toBe("created");
         const user = { id: ann.id, username: "Ann@Example.com", verified: false, operator: false, createdAt: at(0) };
@@ -95,7 +95,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         expect(await takeMails(at(0))).toEqual(["verify"]);
       });
 
-      test("a name is unique without its case, also among those who register at once", async () => {
+      test("a name is unique whatever its case, even when several register it at once", async () => {
         const names = ["ann@example.com", "ANN@example.com", "Ann@Example.com"];
         const outcomes = await Promise.all(names.map((name) => store.registerUser(registration(name))));
         expect(outcomes.toSorted()).toEqual(["created", "renewed", "renewed"]);
@@ -152,8 +152,12 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
 
       test("the first operator is created once, however many try", async () => {
         const operator = (username: string) => ({
-          ...{ id: newId(), username, usernameKey: usernameKey(username) },
-          ...{ passwordHash: "hash", createdAt: at(0), events: [event("created")] },
+          id: newId(),
+          username,
+          usernameKey: usernameKey(username),
+          passwordHash: "hash",
+          createdAt: at(0),
+          events: [event("created")],
         });
         expect(await store.hasOperator()).toBe(false);
         const created = await Promise.all(
@@ -182,7 +186,10 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         const { id: sessionId } = await startSession(userId, "one");
         expect(await store.findSessionOf(hashSecret("one"))).toBe(sessionId);
         expect(await rotate("one", "two", at(1000))).toEqual({
-          ...{ outcome: "refreshed", sessionId, userId, operator: false },
+          outcome: "refreshed",
+          sessionId,
+          userId,
+          operator: false,
           refreshTokenExpiresAt: at(1000 + refreshTokenSeconds * 1000),
         });
         expect(await store.findSessionOf(hashSecret("two"))).toBe(sessionId);
@@ -196,7 +203,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         expect(await store.findSessionOf(hashSecret("none"))).toBeUndefined();
       });
 
-      test("a retry within the grace gets the same successor, also two at once", async () => {
+      test("a retry within the grace period gets the same successor, even two at once", async () => {
         await startSession(await createUser(), "one");
         const [first, second] = await Promise.all([rotate("one", "two", at(0)), rotate("one", "two", at(0))]);
         expect(first).toMatchObject({ outcome: "refreshed" });
@@ -205,7 +212,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         expect(await store.listSessionsEndedSince(new Date(0))).toEqual([]);
       });
 
-      test("a token used again after the grace ends its session and every token of it", async () => {
+      test("a token used again after the grace period ends its session and every token of it", async () => {
         const userId = await createUser();
         const { id: sessionId } = await startSession(userId, "one");
         await startSession(userId, "of another session");
@@ -287,7 +294,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         expect((await subjects()).filter((subject) => subject === "revoked")).toHaveLength(1);
       });
 
-      test("the time of the last use only moves on", async () => {
+      test("the time of the last use never goes back", async () => {
         const token = apiToken(await createUser(), "t");
         await store.createApiToken(token, undefined);
         await store.noteApiTokenUses([{ id: token.id, usedAt: at(120_000) }]);
@@ -298,8 +305,11 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
 
     describe("keys", () => {
       const key = (use: "session" | "refresh", createdAt: Date) => ({
-        ...{ id: newId(), use, createdAt },
-        ...{ publicJwk: "{}", sealed: new Uint8Array([1, 2]) },
+        id: newId(),
+        use,
+        createdAt,
+        publicJwk: "{}",
+        sealed: new Uint8Array([1, 2]),
       });
 
       test("of several replicas that make a key at once, one wins", async () => {
@@ -321,7 +331,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
     });
 
     describe("mails", () => {
-      test("a taken mail comes again when its lease is over, until it is finished", async () => {
+      test("a mail that was taken is due again when its lease is over, until it is finished", async () => {
         await store.registerUser(registration("ann@example.com"));
         expect(await store.takeDueMails(at(-1), at(0), 10)).toEqual([]);
         const [taken] = await store.takeDueMails(at(0), at(1000), 10);
@@ -339,7 +349,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
     describe("requests drawn from a shared limit", () => {
       const key = new Uint8Array(32).fill(7);
 
-      test("are granted while there are some, and anew in the next window", async () => {
+      test("are granted up to the limit, and again in the next window", async () => {
         expect(await store.drawRequests({ key, limit: 10, wanted: 4 }, at(0))).toEqual({
           granted: 4,
           remaining: 6,

@@ -27,7 +27,7 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     return found.map(({ removeAt }) => removeAt);
   };
 
-  test("every collection whose documents end has a TTL index on their end, and no other", async () => {
+  test("the collections whose documents expire have a TTL index, and no others", async () => {
     for (const name of kept) {
       const expiring = (await opened.db.collection(name).indexes()).filter(
         (index) => index.expireAfterSeconds !== undefined,
@@ -43,7 +43,7 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     }
   });
 
-  test("documents end when they have been kept long enough, also as they change", async () => {
+  test("documents have the time of their removal, which changes with them", async () => {
     const store = opened;
     const hourMs = 3_600_000;
     const dayMs = 24 * hourMs;
@@ -53,14 +53,14 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     const mail = { id: newId(), sealed: new Uint8Array([1]) };
     const userId = newId();
     await store.registerUser({
-      ...{
-        id: userId,
-        username: "ann@example.com",
-        usernameKey: "ann@example.com",
-        passwordHash: "hash",
-        createdAt: now,
-      },
-      ...{ verification: { tokenHash: hash(1), expiresAt: addMs(now, dayMs), mail }, noticeMail: mail, events: [] },
+      id: userId,
+      username: "ann@example.com",
+      usernameKey: "ann@example.com",
+      passwordHash: "hash",
+      createdAt: now,
+      verification: { tokenHash: hash(1), expiresAt: addMs(now, dayMs), mail },
+      noticeMail: mail,
+      events: [],
     });
     expect(await endsIn("verifications")).toEqual(at(dayMs));
     expect(await endsIn("mails")).toEqual(at(dayMs));
@@ -68,8 +68,12 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     expect(await endsIn("mails")).toEqual(at(hourMs));
 
     await store.createSession({
-      ...{ id: newId(), userId, createdAt: now, expiresAt: addMs(now, 30 * dayMs) },
-      ...{ refreshTokenHash: hash(2), refreshTokenExpiresAt: addMs(now, hourMs) },
+      id: newId(),
+      userId,
+      createdAt: now,
+      expiresAt: addMs(now, 30 * dayMs),
+      refreshTokenHash: hash(2),
+      refreshTokenExpiresAt: addMs(now, hourMs),
     });
     expect(await endsIn("sessions")).toEqual(at(hourMs + dayMs));
     expect(await endsIn("refresh_tokens")).toEqual(at(hourMs + dayMs));
@@ -87,7 +91,7 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     expect(await endsIn("request_windows")).toEqual(at(60_000));
   });
 
-  test("documents of the version before get their end from the migration, or from a sweep", async () => {
+  test("documents of the previous version get the time of their removal from the migration, or from a sweep", async () => {
     const [, letExpire] = migrations;
     const { db } = opened;
     const before = <D extends { _id: string }>(name: string, documents: D[]) =>

@@ -114,7 +114,7 @@ export interface IdentityStore extends ServiceStore {
   findUsers(ids: readonly string[], usernameKeys: readonly string[]): Promise<User[]>;
 
   createSession(session: NewSession): Promise<void>;
-  /** The session that a refresh token belongs to, whether the token is good or not. */
+  /** The session that a refresh token belongs to, whether or not the token is valid. */
   findSessionOf(refreshTokenHash: Uint8Array): Promise<string | undefined>;
   rotateRefreshToken(presentedHash: Uint8Array, successorHash: Uint8Array, now: Date): Promise<Refreshed>;
   /** Ends the token's session and answers its id; undefined for an unknown token or a session that had ended. */

@@ -25,7 +25,7 @@ function fieldsOf(refused: () => unknown): string[] {
   return [];
 }
 
-test("what is left out has the defaults of the contract", () => {
+test("fields that are left out get the defaults of the contract", () => {
   expect(read({})).toEqual({
     name: "tool",
     image: "alpine",
@@ -61,7 +61,7 @@ test("every offending field is named", () => {
   ]);
 });
 
-test("a private host is for those that an operator named", () => {
+test("a private host has to be named by an operator", () => {
   expect(read({ image: "127.0.0.1:5000/tool" }).tag).toBe("latest");
   expect(fieldsOf(() => read({ image: "127.0.0.1:5001/tool" }))).toEqual(["image"]);
   expect(fieldsOf(() => read({ image: "localhost/tool" }))).toEqual(["image"]);
@@ -87,7 +87,7 @@ test("an update keeps reference and tag together", () => {
   expect(change({ isDefault: false })).toEqual(read({ image: "alpine:3.20" }));
 });
 
-test("an image and its registry have one host", () => {
+test("an image and its registry have the same host", () => {
   checkRegistryHost(read({ image: "GHCR.IO:443/a/b" }), { host: "ghcr.io" });
   checkRegistryHost(read({}), { host: "docker.io" });
   expect(fieldsOf(() => checkRegistryHost(read({}), { host: "ghcr.io" }))).toEqual(["registry_id"]);

@@ -66,7 +66,7 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
       return registry;
     }
 
-    test("an image is kept as it is, and its event is in the outbox", async () => {
+    test("an image is stored as given, and its event is in the outbox", async () => {
       const registry = await createRegistry();
       const bare = imageOf();
       const full = imageOf({
@@ -98,7 +98,7 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
       expect(await store.findImage(shared.id, "w1")).toBeDefined();
     });
 
-    test("lists go on after a position, newest first, ties by id", async () => {
+    test("lists continue after a cursor, newest first, ties by id", async () => {
       const images = [await createImage({ createdAt: at(1) })];
       images.push(await createImage({ createdAt: at(2) }), await createImage({ createdAt: at(2) }));
       const expected = images.sort((a, b) => +b.createdAt - +a.createdAt || (a.id < b.id ? 1 : -1));
@@ -163,7 +163,7 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
       });
     });
 
-    test("a registry that an image uses stays, and stays where it is", async () => {
+    test("a registry that an image uses can't be deleted, and keeps its host", async () => {
       const registry = await createRegistry();
       const image = imageOf({ registryId: registry.id });
       await store.createImage(image, registry, [], undefined);
@@ -175,7 +175,7 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
       expect(await store.deleteRegistry(registry.id, 2)).toBe("done");
     });
 
-    test("the default image is made once, and not again", async () => {
+    test("the default image is created once, and not again", async () => {
       await store.createDefaultImage(imageOf({ workspaceId: "" }), [event("created")]);
       await store.createDefaultImage(imageOf({ workspaceId: "", name: "another" }), [event("created")]);
       const images = await store.listImages({ workspaceId: "w9", enabledOnly: true }, undefined, 10);

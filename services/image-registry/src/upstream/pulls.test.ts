@@ -16,7 +16,7 @@ function clientThat(resolveDigest: RegistryClient["resolveDigest"]): RegistryCli
   return { checkCredential: async () => {}, resolveDigest };
 }
 
-test("a yes is remembered for a minute, for this workspace, reference and credential alone", async () => {
+test("a yes is cached for a minute, for this workspace, reference and credential only", async () => {
   let asked = 0;
   let now = 0;
   const authorize = createPullAuthorizer(
@@ -45,7 +45,7 @@ test("a yes is remembered for a minute, for this workspace, reference and creden
   expect(await askedFor({})).toBe(1);
 });
 
-test("a no is not remembered, and says why", async () => {
+test("a no is not cached, and says why", async () => {
   const problems: [RegistryProblem, string][] = [
     ["unauthorized", "IMAGE_PULL_UNAUTHORIZED"],
     ["not_found", "IMAGE_NOT_FOUND_IN_REGISTRY"],

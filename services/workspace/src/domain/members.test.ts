@@ -31,7 +31,7 @@ test("only an owner makes or unmakes owners", () => {
   expect(() => checkRemoval({ actor: ADMIN, target: OWNER, owners: 2 }, false)).toThrow(refusal("INSUFFICIENT_ROLE"));
 });
 
-test("the last owner stays", () => {
+test("a workspace keeps its last owner", () => {
   checkRoleChange({ actor: OWNER, target: OWNER, owners: 1 }, OWNER);
   expect(() => checkRoleChange({ actor: OWNER, target: OWNER, owners: 1 }, ADMIN)).toThrow(refusal("CONFLICT"));
   expect(() => checkRemoval({ actor: OWNER, target: OWNER, owners: 1 }, true)).toThrow(refusal("CONFLICT"));
@@ -43,7 +43,7 @@ test("a member leaves, but removes nobody else", () => {
   expect(() => checkRemoval({ actor: MEMBER, target: MEMBER, owners: 1 }, false)).toThrow(refusal("INSUFFICIENT_ROLE"));
 });
 
-test("who is no member is not found, but only by those who may ask", () => {
+test("a missing member is reported only to those who may ask", () => {
   expect(() => checkRemoval({ actor: ADMIN, target: UNSPECIFIED, owners: 1 }, false)).toThrow(
     refusal("MEMBER_NOT_FOUND"),
   );

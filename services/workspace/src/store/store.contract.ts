@@ -41,7 +41,7 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
       expect(await subjects()).toEqual(["created"]);
     });
 
-    test("a personal workspace is made once, however many ask, and not again when it is deleted", async () => {
+    test("a personal workspace is created once, however many ask, and not again when it is deleted", async () => {
       expect(await store.hadPersonalWorkspace("ann")).toBe(false);
       await Promise.all(
         [0, 1, 2].map((ms) => store.createPersonalWorkspace(workspaceAt(ms), "ann", [event("created")])),
@@ -55,7 +55,7 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
       expect(await store.hadPersonalWorkspace("ann")).toBe(true);
     });
 
-    test("lists go on after a position, newest first, ties by id", async () => {
+    test("lists continue after a cursor, newest first, ties by id", async () => {
       const older = await createWorkspace(1);
       const [low, high] = [await createWorkspace(2), await createWorkspace(2)].sort((a, b) => (a.id < b.id ? -1 : 1));
       await createWorkspace(3, "bob");
@@ -97,7 +97,7 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
       expect(outcomes.sort()).toEqual(["done", "stale"]);
     });
 
-    test("members come, change and go", async () => {
+    test("members are added, changed and removed", async () => {
       const { id } = await createWorkspace();
       await store.addMember(id, 1, memberAt(1, "bob"), [event("added")], undefined);
       expect(await store.findMember(id, "bob", "ann")).toMatchObject({
@@ -120,7 +120,7 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
       expect(await store.findWorkspaces([], "ann")).toEqual([]);
     });
 
-    test("nothing is made for a user whose account is gone", async () => {
+    test("nothing is created for a user whose account is deleted", async () => {
       const { id } = await createWorkspace();
       await store.markAccountDeleted("bob", at(1));
       await store.markAccountDeleted("bob", at(2));
@@ -152,7 +152,7 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
       expect(await store.oldestOpenDeletion()).toBeUndefined();
     });
 
-    test("an open deletion is announced again when it is due, by one of those who try", async () => {
+    test("an open deletion is announced again when it is due, by only one of those who try", async () => {
       const { id } = await createWorkspace();
       await store.deleteWorkspace(id, 1, ["sandbox"], at(0), at(60_000), []);
       expect(await store.listDueDeletions(at(59_999), 10)).toEqual([]);
