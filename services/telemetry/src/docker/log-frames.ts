@@ -1,9 +1,9 @@
 import type { StreamName } from "../store/rows.ts";
 
-/** One message of the engine's log: a line with its line end, or a part of a long line without. */
+/** One message of the engine's log: a line with its line end, or a part of a long line without one. */
 export interface LogFrame {
   stream: StreamName;
-  /** When the engine got it; the parts of one line share the first one's. */
+  /** When the engine received it. All parts of a line have the time of the first. */
   timeNs: bigint;
   payload: Buffer;
 }
@@ -11,8 +11,8 @@ export interface LogFrame {
 const headerBytes = 8;
 
 /**
- * Takes apart the engine's multiplexed stream (Engine API, ContainerAttach: stream type u8, three zero bytes, length u32
- * big-endian, payload), whose payloads start with a time and a space. Bytes of an unfinished frame wait for the next call.
+ * Parses the engine's multiplexed stream (Engine API, ContainerAttach: stream type u8, three zero bytes, length u32
+ * big-endian, payload), whose payloads start with a time and a space. Bytes of an incomplete frame are kept for the next call.
  */
 export function createFrameParser(): (bytes: Buffer) => LogFrame[] {
   const parseTime = createTimeParser();
@@ -40,7 +40,7 @@ export function createFrameParser(): (bytes: Buffer) => LogFrame[] {
   };
 }
 
-/** Reads RFC 3339 times to the nanosecond. Most frames are of the same second as the one before. */
+/** Parses RFC 3339 times to the nanosecond. It remembers the last second, since most frames are of the same one. */
 export function createTimeParser(): (text: string) => bigint {
   let knownSecond = "";
   let knownNs = 0n;
@@ -50,7 +50,7 @@ export function createTimeParser(): (text: string) => bigint {
     const key = second + zone;
     if (key !== knownSecond) {
       const ms = Date.parse(key);
-      if (Number.isNaN(ms)) throw new Error(`The engine gave a time that is none: ${text}`);
+      if (Number.isNaN(ms)) throw new Error(`not a time of the engine: ${text}`);
       knownSecond = key;
       knownNs = BigInt(ms) * 1_000_000n;
     }

@@ -1,84 +1,83 @@
 import { type LogRow, type StreamName, streamNames } from "../store/rows.ts";
 import type { LogFrame } from "./log-frames.ts";
 
-/** A frame by what the engine says of it: the `ordinal`th (from 1) of its stream with that time. */
-interface FramePlace {
+/** What identifies a frame, since the engine doesn't number them: the `ordinal`th (from 1) of its stream with that time. */
+interface FrameId {
   stream: StreamName;
   timeNs: bigint;
   ordinal: number;
 }
 
-/** A line that has begun and not ended. */
+/** A line whose end has not been read. */
 interface OpenLine {
-  first: FramePlace;
-  /** What was read of it; undefined while reading again has not come to its first frame. */
+  first: FrameId;
+  /** What was read of it; undefined until a new read has come to its first frame. */
   parts: Buffer[] | undefined;
   bytes: number;
-  /** It was given out cut; the rest is dropped. */
+  /** It was returned cut; the rest is dropped. */
   cut: boolean;
 }
 
-/** A line's bytes in UTF-8, the mark of a cut one included. */
+/** The most bytes of a line in UTF-8, the mark of a cut one included. */
 export const maxLineBytes = 64 * 1024;
 export const cutMark = " …[cut]";
 
 /**
- * How far before the place reached reading starts again. The frames of two streams may stand in the log out of their times'
- * order, and a clock may be set back a little.
+ * How far before the last frame a new read starts. Frames of the two streams may be in the log out of the order of their
+ * times, and a clock may be set back a little.
  */
 const overlapNs = 2_000_000_000n;
 
-/** The frame is its time's first or a later one: reading may have begun among frames of that time. Equals no ordinal. */
+/** Reading may have begun among frames of that time, so it is unknown which one this is. Equals no ordinal. */
 const unknownOrdinal = Number.NaN;
 
 /**
- * Where a container's log was read to, and the lines that were open there. The engine's log has no numbers, so the place is
- * the last frame taken, by stream, time and ordinal: reading again starts some frames before it, finds that very frame, and
- * goes on behind it in the log's own order.
+ * Where a container's log was read to, and the lines that were open there. The position is the last frame that was read: a
+ * new read starts some frames earlier, seeks that very frame, and continues after it in the log's own order.
  */
 export interface LogPosition {
-  /** True when there is a place to find again. */
+  /** True once a frame was read. */
   readonly started: boolean;
-  /** True while a reading has not come to that place, or can't go on for want of frames before it. */
+  /** True until a read has come to the last frame, or when it can't continue because it lacks earlier frames. */
   readonly seeking: boolean;
-  /** Begins a complete reading. Answers the time from which the engine must give frames; undefined: from the log's beginning. */
+  /** Begins a complete read. Returns the time from which frames are needed; undefined: from the log's beginning. */
   begin(): bigint | undefined;
-  /** Begins a reading of the log's last frames, however many, once there is a place to find again. */
+  /** Begins a read of the log's last frames, however many, once `started`. */
   beginTail(): void;
-  /** Takes the reading's next frame and answers the line that it completes. */
+  /** Takes the next frame and returns the line that it completes. */
   take(frame: LogFrame): LogRow | undefined;
   /**
-   * Ends a complete reading. False: the place is not in the log any more, and lines behind it may be lost; another complete
-   * reading then takes all that is later.
+   * Ends a complete read. False: the last frame is no longer in the log, and lines after it may be lost; another complete
+   * read then takes all that is later.
    */
   end(): boolean;
-  /** Ends the lines still open, whose container has ended and will not end them. */
+  /** Returns the open lines, which a container that has ended will not complete. */
   finish(): LogRow[];
   /** The position as text, for createLogPosition. */
   cursor(): string;
 }
 
-/** `cursor` "" or "0" is the beginning. Throws for a text that is no cursor. */
+/** The cursor "" or "0" is the beginning. Throws for a malformed one. */
 export function createLogPosition(cursor: string): LogPosition {
   const restored = parseCursor(cursor);
-  let anchor = restored.anchor;
+  let lastRead = restored.lastRead;
   const open = restored.open;
   let seeking = false;
   let lost = false;
-  /** Only the log's last frames are being read. */
+  /** Whether only the log's last frames are being read. */
   let isTail = false;
-  /** The time of this reading's first frame. */
+  /** The time of this read's first frame. */
   let firstNs: bigint | undefined;
-  /** The time of the frame that a tail could not be read on with; after a clock was set back, well before the place reached. */
+  /** The time of the frame at which a read of the tail stopped; after a clock was set back, well before the last frame's. */
   let stoppedNs: bigint | undefined;
-  /** The last frame of each stream in this reading. */
-  let last: Partial<Record<StreamName, FramePlace>> = {};
+  /** The last frame of each stream in this read. */
+  let previous: Partial<Record<StreamName, FrameId>> = {};
 
-  const restart = (reading: "complete" | "tail"): void => {
-    isTail = reading === "tail";
+  const restart = (extent: "complete" | "tail"): void => {
+    isTail = extent === "tail";
     firstNs = undefined;
-    seeking = anchor !== undefined && !lost;
-    last = {};
+    seeking = lastRead !== undefined && !lost;
+    previous = {};
     for (const stream of streamNames) {
       const line = open[stream];
       if (!line) continue;
@@ -87,29 +86,29 @@ export function createLogPosition(cursor: string): LogPosition {
     }
   };
 
-  /** Frames of other times than the tail's first, which may stand before it too, are later, and all in it. */
-  const locate = ({ stream, timeNs }: LogFrame): FramePlace => {
+  /** Frames of the tail's first time may also stand before the tail. Those of other times are later, so it has them all. */
+  const identify = ({ stream, timeNs }: LogFrame): FrameId => {
     firstNs ??= timeNs;
-    const before = last[stream];
+    const before = previous[stream];
     if (before) return { stream, timeNs, ordinal: before.timeNs === timeNs ? before.ordinal + 1 : 1 };
     return { stream, timeNs, ordinal: isTail && timeNs <= firstNs ? unknownOrdinal : 1 };
   };
 
-  /** While the place is sought: gathers the open lines' parts again. */
-  const seek = (frame: LogFrame, place: FramePlace): void => {
+  /** Seeks the last frame, and collects the open lines' parts again on the way. */
+  const seek = (frame: LogFrame, id: FrameId): void => {
     const line = open[frame.stream];
-    if (line && !line.parts && isSame(line.first, place)) line.parts = [];
+    if (line && !line.parts && isSame(line.first, id)) line.parts = [];
     if (line?.parts && !line.cut) {
       line.parts.push(Buffer.from(frame.payload));
       line.bytes += frame.payload.length;
     }
-    if (!anchor || !isSame(anchor, place)) return;
+    if (!lastRead || !isSame(lastRead, id)) return;
     const isWhole = streamNames.every((stream) => !open[stream] || open[stream].parts || open[stream].cut);
     seeking = isTail && !isWhole;
   };
 
-  const read = (frame: LogFrame, place: FramePlace): LogRow | undefined => {
-    anchor = place;
+  const read = (frame: LogFrame, id: FrameId): LogRow | undefined => {
+    lastRead = id;
     const { stream, payload } = frame;
     const ends = payload.at(-1) === 0x0a;
     const content = ends ? payload.subarray(0, -1) : payload;
@@ -117,12 +116,12 @@ export function createLogPosition(cursor: string): LogPosition {
     if (ends) delete open[stream];
     if (!line) {
       if (ends) return { timeNs: frame.timeNs, stream, log: decodeLine([content], false) };
-      open[stream] = { first: place, parts: [Buffer.from(content)], bytes: content.length, cut: false };
+      open[stream] = { first: id, parts: [Buffer.from(content)], bytes: content.length, cut: false };
       return undefined;
     }
     if (line.cut) return undefined;
     const parts = line.parts ?? [];
-    // A copy: the frame's own memory is that of a whole read of the socket.
+    // A copy, since the frame shares its memory with a whole chunk of the socket.
     parts.push(Buffer.from(content));
     line.parts = parts;
     line.bytes += content.length;
@@ -135,15 +134,15 @@ export function createLogPosition(cursor: string): LogPosition {
 
   return {
     get started() {
-      return anchor !== undefined;
+      return lastRead !== undefined;
     },
     get seeking() {
       return seeking;
     },
     begin() {
       restart("complete");
-      if (!anchor) return undefined;
-      let sinceNs = anchor.timeNs;
+      if (!lastRead) return undefined;
+      let sinceNs = lastRead.timeNs;
       for (const neededNs of [stoppedNs, ...streamNames.map((stream) => open[stream]?.first.timeNs)]) {
         if (neededNs !== undefined && neededNs < sinceNs) sinceNs = neededNs;
       }
@@ -153,22 +152,22 @@ export function createLogPosition(cursor: string): LogPosition {
       restart("tail");
     },
     take(frame) {
-      const place = locate(frame);
-      last[frame.stream] = place;
+      const id = identify(frame);
+      previous[frame.stream] = id;
       if (seeking) {
-        seek(frame, place);
+        seek(frame, id);
         return undefined;
       }
-      if (Number.isNaN(place.ordinal)) {
+      if (Number.isNaN(id.ordinal)) {
         seeking = true;
         stoppedNs = frame.timeNs;
         return undefined;
       }
       if (lost) {
-        if (anchor && frame.timeNs <= anchor.timeNs) return undefined;
+        if (lastRead && frame.timeNs <= lastRead.timeNs) return undefined;
         lost = false;
       }
-      return read(frame, place);
+      return read(frame, id);
     },
     end() {
       if (!seeking) {
@@ -189,19 +188,19 @@ export function createLogPosition(cursor: string): LogPosition {
         return { timeNs: line.first.timeNs, stream, log: decodeLine(line.parts ?? [], false) };
       });
     },
-    cursor: () => formatCursor(anchor, open),
+    cursor: () => formatCursor(lastRead, open),
   };
 }
 
-function isSame(a: FramePlace, b: FramePlace): boolean {
+function isSame(a: FrameId, b: FrameId): boolean {
   return a.timeNs === b.timeNs && a.stream === b.stream && a.ordinal === b.ordinal;
 }
 
-/** Invalid UTF-8 becomes U+FFFD. A line too long ends at a character's end, with the mark. */
+/** Invalid UTF-8 becomes U+FFFD. A line that is too long is cut between two characters and ends with the mark. */
 function decodeLine(parts: readonly Buffer[], cut: boolean): string {
   const [only] = parts;
   const text = (parts.length === 1 && only ? only : Buffer.concat(parts)).toString("utf8");
-  // The replacement of invalid bytes may have made it too long as well.
+  // Replacing invalid bytes may have made it too long as well.
   const encoded = cut || text.length > maxLineBytes / 3 ? Buffer.from(text) : undefined;
   if (!encoded || (!cut && encoded.length <= maxLineBytes)) return text;
   let end = Math.min(encoded.length, maxLineBytes - Buffer.byteLength(cutMark));
@@ -209,36 +208,38 @@ function decodeLine(parts: readonly Buffer[], cut: boolean): string {
   return encoded.toString("utf8", 0, end) + cutMark;
 }
 
-// A cursor is one item per part, separated by spaces: the last frame taken, then each open line's first frame, marked `+`,
-// or `-` when the line was given out cut.
+// A cursor is the last frame, then the first frame of each open line, marked `+`, or `-` when the line was returned cut. They
+// are separated by spaces.
 
-function formatCursor(anchor: FramePlace | undefined, open: Partial<Record<StreamName, OpenLine>>): string {
-  if (!anchor) return "0";
+function formatCursor(lastRead: FrameId | undefined, open: Partial<Record<StreamName, OpenLine>>): string {
+  if (!lastRead) return "0";
   const lines = streamNames.flatMap((stream) => open[stream] ?? []);
-  return [formatPlace(anchor), ...lines.map((line) => (line.cut ? "-" : "+") + formatPlace(line.first))].join(" ");
+  return [formatFrameId(lastRead), ...lines.map((line) => (line.cut ? "-" : "+") + formatFrameId(line.first))].join(
+    " ",
+  );
 }
 
-function formatPlace({ stream, timeNs, ordinal }: FramePlace): string {
+function formatFrameId({ stream, timeNs, ordinal }: FrameId): string {
   return `${stream}/${timeNs}/${ordinal}`;
 }
 
 function parseCursor(cursor: string): {
-  anchor: FramePlace | undefined;
+  lastRead: FrameId | undefined;
   open: Partial<Record<StreamName, OpenLine>>;
 } {
   const open: Partial<Record<StreamName, OpenLine>> = {};
-  if (cursor === "" || cursor === "0") return { anchor: undefined, open };
-  const [anchor = "", ...lines] = cursor.split(" ");
+  if (cursor === "" || cursor === "0") return { lastRead: undefined, open };
+  const [lastRead = "", ...lines] = cursor.split(" ");
   for (const line of lines) {
-    const first = parsePlace(line.slice(1));
+    const first = parseFrameId(line.slice(1));
     open[first.stream] = { first, parts: undefined, bytes: 0, cut: line.startsWith("-") };
   }
-  return { anchor: parsePlace(anchor), open };
+  return { lastRead: parseFrameId(lastRead), open };
 }
 
-function parsePlace(text: string): FramePlace {
+function parseFrameId(text: string): FrameId {
   const [, name, time, ordinal] = /^(\w+)\/(\d+)\/(\d+)$/.exec(text) ?? [];
   const stream = streamNames.find((known) => known === name);
-  if (!stream || time === undefined) throw new Error(`not a place in a container's log: ${text}`);
+  if (!stream || time === undefined) throw new Error(`not a position in a container's log: ${text}`);
   return { stream, timeNs: BigInt(time), ordinal: Number(ordinal) };
 }

@@ -26,7 +26,6 @@ describe.each(["logs", "metrics"] as const)("a query of %s", (kind) => {
         told.listed += 1;
         return Array.from({ length: told.listed > 50 ? 0 : limit }, () => ({
           firstSequence: 1,
-          lastSequence: 1,
           lastUs,
           get body() {
             onOpen(++told.opened);

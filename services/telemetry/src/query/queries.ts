@@ -1,6 +1,6 @@
 import { type ChunkKind, openLogs, openMetrics } from "../store/chunks.ts";
 import { type LogRow, type MetricRow, type Numbered, type StreamName, toMicros } from "../store/rows.ts";
-import type { ChunkPlace, StoredChunk, TelemetryStore } from "../store/store.ts";
+import type { ChunkCursor, StoredChunk, TelemetryStore } from "../store/store.ts";
 import { newestRows, type Window } from "./windows.ts";
 
 type ChunkList = Pick<TelemetryStore, "listChunks">;
@@ -70,7 +70,7 @@ async function* chunksOf(
   const { sandboxId, window, stream, signal } = o;
   const sinceUs = toMicros(window.sinceNs);
   const untilUs = toMicros(window.untilNs);
-  for (let after: ChunkPlace | undefined; ; ) {
+  for (let after: ChunkCursor | undefined; ; ) {
     signal.throwIfAborted();
     const chunks = await store.listChunks({ sandboxId, kind, sinceUs, untilUs, stream, after, limit: pageSize });
     for (const chunk of chunks) {

@@ -4,24 +4,24 @@ import { type LogRow, type MetricRow, type StreamName, toMicros } from "./rows.t
 
 export type ChunkKind = "logs" | "metrics";
 
-/** Rows of one kind in the source's order, compressed, with what the index needs to know of them. */
+/** Rows of one kind in the source's order, compressed, and what the indexes need of them. */
 export interface Chunk {
   kind: ChunkKind;
   rows: number;
   stdoutRows: number;
   stderrRows: number;
-  /** The least and greatest time in microseconds. */
+  /** The earliest and the latest time in microseconds. */
   firstUs: number;
   lastUs: number;
-  /** What the log quota counts: the size of the lines in UTF-8, and lineBytes for each. 0 for metrics. */
+  /** What the log quota counts: the lines' bytes in UTF-8, and `lineBytes` for each line. 0 for metrics. */
   textBytes: number;
   body: Uint8Array;
 }
 
-/** Below both, a new batch is put into the newest chunk instead of one of its own: a line a second must not make a chunk a second. */
-const mergeBelow = { rows: 1_000, textBytes: 64 * 1024 };
+/** Up to these sizes, a new batch is merged into the newest chunk: a line a second must not make a chunk a second. */
+const maxMerged = { rows: 1_000, textBytes: 64 * 1024 };
 
-/** What a line takes beside its text, as packed below: time, stream and length. Counted, since empty lines fill a disk too. */
+/** What a line takes besides its text, as packed below: time, stream and length. Empty lines fill a disk too. */
 const lineBytes = 8 + 1 + 4;
 
 const compress = promisify(zstdCompress);
@@ -47,12 +47,12 @@ export async function openMetrics(body: Uint8Array): Promise<MetricRow[]> {
   return unpackMetrics(await decompress(body));
 }
 
-/** True when `next` fits into `last`, the chunk before it. */
+/** Whether `next` may be merged into `last`, the chunk before it. */
 export function fitsInto(last: Pick<Chunk, "rows" | "textBytes">, next: Chunk): boolean {
-  return last.rows + next.rows <= mergeBelow.rows && last.textBytes + next.textBytes <= mergeBelow.textBytes;
+  return last.rows + next.rows <= maxMerged.rows && last.textBytes + next.textBytes <= maxMerged.textBytes;
 }
 
-/** One chunk of both, `next` after `last`; small ones only (see fitsInto), so it runs where it is called. */
+/** Merges `next` into `last`. Synchronous: both are small (see fitsInto). */
 export function mergeChunks(kind: ChunkKind, last: Uint8Array, next: Uint8Array): Chunk {
   const a = zstdDecompressSync(last);
   const b = zstdDecompressSync(next);
@@ -86,7 +86,7 @@ function summarizeMetrics(rows: readonly MetricRow[]): Omit<Chunk, "body"> {
   return { kind: "metrics", rows: rows.length, stdoutRows: 0, stderrRows: 0, ...timesOf(rows), textBytes: 0 };
 }
 
-/** Lines of two streams may stand a little out of their times' order, so the ends are not the first and the last row. */
+/** Lines of the two streams may be slightly out of order, so these are not the times of the first and the last row. */
 function timesOf(rows: readonly { timeNs: bigint }[]): { firstUs: number; lastUs: number } {
   let firstUs = Number.POSITIVE_INFINITY;
   let lastUs = Number.NEGATIVE_INFINITY;
@@ -144,7 +144,7 @@ function unpackMetrics(packed: Buffer): MetricRow[] {
   }));
 }
 
-/** Answers where the times end. */
+/** Returns where the times end. */
 function packTimes(into: Buffer, rows: readonly { timeNs: bigint }[]): number {
   let at = into.writeUInt32LE(rows.length, 0);
   let before = 0n;

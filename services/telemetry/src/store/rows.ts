@@ -1,7 +1,10 @@
 export const streamNames = ["stdout", "stderr"] as const;
 export type StreamName = (typeof streamNames)[number];
 
-/** One line of a container's log. Times are nanoseconds since the epoch, as the engine gave them. */
+// Times of rows are nanoseconds since the epoch in a bigint (`…Ns`), as the engine gives them: a Date has milliseconds. Indexes
+// hold whole microseconds in a number (`…Us`). All other times of this service are Dates.
+
+/** One line of a container's log. */
 export interface LogRow {
   timeNs: bigint;
   stream: StreamName;
@@ -9,7 +12,7 @@ export interface LogRow {
   log: string;
 }
 
-/** One raw sample of a container's counters. */
+/** One sample of a container's counters. */
 export interface MetricRow {
   timeNs: bigint;
   /** Cumulative CPU time. */
@@ -18,12 +21,12 @@ export interface MetricRow {
   memoryBytes: number;
 }
 
-/** Rows carry their place in the sandbox's stream of that kind, from 1, growing in the source's order. */
+/** Rows of one kind are numbered within their sandbox, from 1, in the order they were stored. */
 export type Numbered<R> = R & { sequence: number };
 
 const nsPerSecond = 1_000_000_000n;
 
-/** The last whole microsecond; what indexes hold, since nanoseconds exceed a double's 53 bits. */
+/** The last whole microsecond. Nanoseconds exceed a double's 53 bits. */
 export function toMicros(timeNs: bigint): number {
   return Number(timeNs / 1000n);
 }
@@ -37,7 +40,7 @@ export function toTimestamp(timeNs: bigint): { seconds: bigint; nanos: number } 
   return { seconds: timeNs / nsPerSecond, nanos: Number(timeNs % nsPerSecond) };
 }
 
-/** Times before the epoch count as the epoch: no container has rows there. */
+/** A time before the epoch counts as the epoch, since no container has earlier rows. */
 export function fromTimestamp(timestamp: { seconds: bigint; nanos: number }): bigint {
   const timeNs = timestamp.seconds * nsPerSecond + BigInt(timestamp.nanos);
   return timeNs < 0n ? 0n : timeNs;

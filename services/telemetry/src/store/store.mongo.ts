@@ -12,25 +12,25 @@ import { type Chunk, type ChunkKind, fitsInto, mergeChunks } from "./chunks.ts";
 import type { Source, StoredChunk, TelemetryStore } from "./store.ts";
 
 interface TelemetryGuardDocument extends GuardDocument {
-  /** Grows with every new sandbox: the first batch of one and the workspace's deletion take turns on it. */
+  /** Grows with each new sandbox, so that its first batch conflicts with a deletion of the workspace. */
   sandboxes?: number;
 }
 
-/** Every batch of a sandbox writes its document, so the cursors in it are compared and set with what they stand for. */
+/** Every batch writes its sandbox's document, so that the cursors change in one compare-and-set with the rows. */
 interface SandboxDocument {
   _id: string;
   workspaceId: string;
   /** Sequences of the newest rows; 0: none yet. */
   sequences: Record<ChunkKind, number>;
-  /** The sum of its chunks'. */
+  /** Of all its chunks together. */
   textBytes: number;
-  /** How many chunks it has. */
+  /** The number of its chunks. */
   chunks: number;
   sources: (Pick<Source, "containerId" | "kind"> & { cursor: string; final: boolean })[];
   updatedAt: Date;
 }
 
-/** Times are microseconds here. */
+/** Its times are in microseconds. */
 interface ChunkDocument extends Omit<Chunk, "rows"> {
   sandboxId: string;
   firstSequence: number;
@@ -65,15 +65,15 @@ const collectionsOf = (db: Db) => ({
 /** Chunks removed in one transaction. */
 const sliceChunks = 32;
 
-const storedFields = { _id: 0, firstSequence: 1, lastSequence: 1, lastUs: 1, body: 1 } as const;
+const storedFields = { _id: 0, firstSequence: 1, lastUs: 1, body: 1 } as const;
 
-/** Opens the database of logs and samples on a replica set, and makes or migrates it first. */
+/** Opens the database of logs and samples on a replica set, after creating or migrating it. */
 export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetryStore> {
   const database = await openMongo({ ...o, migrations });
   const { write } = database;
   const { guards, sandboxes, chunks } = collectionsOf(database.db);
 
-  /** The sandbox's document, a new one for a sandbox that is not known yet. */
+  /** The sandbox's document, or what becomes a new sandbox's. */
   async function requireSandbox(
     tx: MongoTransaction,
     { sandboxId, workspaceId }: Source,
@@ -84,7 +84,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
     if (known && known.workspaceId !== workspaceId) {
       throw new DomainError("CONFLICT", "The sandbox is another workspace's.");
     }
-    // A purge removes a known sandbox's document, which this transaction writes; for a new one they meet at the guard.
+    // A purge removes a known sandbox's document, which this transaction writes; for a new one they conflict at the guard.
     const guard = known
       ? await guards.findOne({ _id: workspaceId }, { session })
       : await guards.findOneAndUpdate(
@@ -106,7 +106,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
     );
   }
 
-  /** Stores the rows in a chunk of their own or in the newest one, and answers what that makes of the sandbox. */
+  /** Stores the rows in a chunk of their own or in the newest one. Returns the sandbox as it is then. */
   async function appendChunk(
     { session }: MongoTransaction,
     sandbox: SandboxDocument,
@@ -124,7 +124,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
     let grownBytes = chunk.textBytes;
     if (last && stored) {
       const merged = mergeChunks(kind, stored.body, chunk.body);
-      // Not only by the new rows: an earlier version counted the old ones' text alone.
+      // It may grow by more than the new rows: an earlier version counted only the text of the old ones.
       grownBytes = merged.textBytes - last.textBytes;
       await chunks.replaceOne({ _id: last._id }, toDocument(sandbox._id, last.firstSequence, merged), { session });
     } else {
@@ -138,7 +138,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
     };
   }
 
-  /** The newest chunk always stays. A quota that was lowered is reached slice by slice. */
+  /** The newest chunk always stays. A quota that was lowered is enforced slice by slice. */
   async function enforceQuota(
     { session }: MongoTransaction,
     sandbox: SandboxDocument,
@@ -160,7 +160,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
     return { ...sandbox, textBytes: over + quotaBytes, chunks: sandbox.chunks - removed.length };
   }
 
-  /** Removes a slice of the chunks that match, and takes them off their sandboxes. Answers how many. */
+  /** Removes some of the chunks that match, and subtracts them from their sandboxes. Returns how many. */
   async function removeChunks(
     { session }: MongoTransaction,
     filter: { sandboxId: string } | { lastUs: { $lt: number } },
@@ -211,7 +211,6 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
       const found = await sandboxes.findOne({ _id: sandboxId });
       return found
         ? {
-            sandboxId,
             workspaceId: found.workspaceId,
             sequences: found.sequences,
             final: found.sources.length > 0 && found.sources.every((source) => source.final),

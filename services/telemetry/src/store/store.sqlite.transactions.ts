@@ -51,7 +51,7 @@ export const migrations: readonly string[] = [
    CREATE INDEX chunks_by_age ON chunks (last_us);`,
 ];
 
-/** Chunks removed in one transaction: under 20 ms also when each has a mebibyte of lines. */
+/** Chunks removed in one transaction: under 20 ms even when each has a mebibyte of lines. */
 const sliceChunks = 32;
 
 interface SandboxRow {
@@ -164,7 +164,7 @@ function appendChunk(tx: Transaction, sandboxId: string, sandbox: SandboxRow, ch
   let grownBytes = chunk.textBytes;
   if (stored) {
     const merged = mergeChunks(kind, stored.body, chunk.body);
-    // Not only by the new rows: an earlier version counted the old ones' text alone.
+    // It may grow by more than the new rows: an earlier version counted only the text of the old ones.
     grownBytes = merged.textBytes - last.text_bytes;
     tx.db.run("DELETE FROM chunks WHERE id = ?", last.id);
     insertChunk(tx, sandboxId, last.first_sequence, merged);
@@ -196,7 +196,7 @@ function insertChunk(tx: Transaction, sandboxId: string, firstSequence: number, 
   );
 }
 
-/** The newest chunk always stays. A quota that was lowered is reached slice by slice. */
+/** The newest chunk always stays. A quota that was lowered is enforced slice by slice. */
 function enforceQuota(tx: Transaction, sandboxId: string, quotaBytes: number): void {
   let over = (findSandbox(tx, sandboxId)?.text_bytes ?? 0) - quotaBytes;
   if (over <= 0) return;
@@ -219,7 +219,7 @@ function enforceQuota(tx: Transaction, sandboxId: string, quotaBytes: number): v
   }
 }
 
-/** Removes a slice of the chunks that `where` says, and takes their size off their sandboxes'. Answers how many. */
+/** Removes some of the chunks that `where` selects, and subtracts their size from their sandboxes'. Returns how many. */
 function removeChunks(tx: Transaction, where: string, value: string | number): number {
   const chunks = tx.db.all<{ id: number; sandbox_id: string; text_bytes: number }>(
     `SELECT id, sandbox_id, text_bytes FROM chunks WHERE ${where} LIMIT ?`,

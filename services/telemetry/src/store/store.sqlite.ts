@@ -4,9 +4,9 @@ import { createPurges } from "@sandgate/kit/workspaces/sqlite-guards";
 import { migrations, type transactions } from "./store.sqlite.transactions.ts";
 import type { StoredChunk, TelemetryStore } from "./store.ts";
 
-const chunkColumns = "first_sequence AS firstSequence, last_sequence AS lastSequence, last_us AS lastUs, body";
+const chunkColumns = "first_sequence AS firstSequence, last_us AS lastUs, body";
 
-/** Opens the SQLite file of logs and samples, and makes or migrates it first. */
+/** Opens the SQLite file of logs and samples, after creating or migrating it. */
 export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryStore> {
   const database = await openSqlite<typeof transactions>({
     file: o.file,
@@ -34,7 +34,6 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryS
       );
       return (
         row && {
-          sandboxId,
           workspaceId: row.workspace_id,
           sequences: { logs: row.logs_sequence, metrics: row.metrics_sequence },
           final: row.open === 0,

@@ -11,13 +11,13 @@ export interface Source {
   kind: ChunkKind;
 }
 
-/** What a source brought from one of its cursors to the next. */
+/** The rows of a source between two of its cursors. */
 export interface Batch {
   source: Source;
-  /** Empty: the source's first. */
+  /** Empty for the source's first batch. */
   fromCursor: string;
   toCursor: string;
-  /** Undefined when the batch only moves the cursor. */
+  /** Undefined when the batch has no rows and only moves the cursor. */
   chunk: Chunk | undefined;
   /** Nothing will follow. */
   final: boolean;
@@ -26,53 +26,51 @@ export interface Batch {
 export interface StoredChunk {
   /** Sequence of its first row. */
   firstSequence: number;
-  lastSequence: number;
   lastUs: number;
   body: Uint8Array;
 }
 
 export interface SandboxRecord {
-  sandboxId: string;
   workspaceId: string;
   /** Sequences of the newest rows; 0: none yet. */
   sequences: Record<ChunkKind, number>;
-  /** At least one source is known, and nothing will follow from any. */
+  /** Nothing will follow from any of its sources, of which there is at least one. */
   final: boolean;
 }
 
-/** The place after which to go on in a list of chunks that runs from the newest to the oldest. */
-export interface ChunkPlace {
+/** The last chunk of a page, after which the next page of a list from the newest to the oldest begins. */
+export interface ChunkCursor {
   lastUs: number;
   firstSequence: number;
 }
 
 export interface TelemetryStore extends ServiceStore, PurgeStore {
   /**
-   * Stores a batch if the source's stored cursor is its `fromCursor`; else answers the stored one and changes nothing.
-   * The oldest log chunks of the sandbox go when their `textBytes` exceed `logQuotaBytes` (0: no quota).
-   * Throws WORKSPACE_NOT_FOUND for a workspace that was purged and CONFLICT for a sandbox of another workspace.
+   * Stores a batch if the source's stored cursor is its `fromCursor`; otherwise returns the stored cursor and changes nothing.
+   * When the sandbox's lines exceed `logQuotaBytes` (0: no quota), its oldest log chunks are removed.
+   * Throws WORKSPACE_NOT_FOUND for a deleted workspace and CONFLICT for a sandbox of another workspace.
    */
   appendBatch(
     batch: Batch,
     o: { logQuotaBytes: number; now: Date },
   ): Promise<{ accepted: boolean; storedCursor: string }>;
   findSandbox(sandboxId: string): Promise<SandboxRecord | undefined>;
-  /** Whether nothing more of a container's log will be stored: it was to its end, or the workspace is deleted. */
+  /** Whether a container's log needs no more reading: it is stored to its end, or the workspace is deleted. */
   isDrained(container: Omit<Source, "kind">): Promise<boolean>;
-  /** Chunks that may hold rows of the times given (both inclusive, microseconds) and of the stream, newest first. */
+  /** Chunks that may have rows of the stream between two times (inclusive, in microseconds), newest first. */
   listChunks(o: {
     sandboxId: string;
     kind: ChunkKind;
     sinceUs: number;
     untilUs: number;
     stream?: StreamName | undefined;
-    after?: ChunkPlace | undefined;
+    after?: ChunkCursor | undefined;
     limit: number;
   }): Promise<StoredChunk[]>;
   /** Chunks with rows above a sequence, oldest first. */
   listChunksAfter(o: { sandboxId: string; kind: ChunkKind; sequence: number; limit: number }): Promise<StoredChunk[]>;
-  /** Removes a slice of what is older than `before`; answers whether there is more. */
+  /** Removes some of what is older than `before`. True when there may be more. */
   sweepExpired(before: Date): Promise<boolean>;
-  /** Removes a slice of what the workspace has; answers whether there is more. */
+  /** Removes some of what the workspace has. True when there may be more. */
   purgeSlice(workspaceId: string): Promise<boolean>;
 }
