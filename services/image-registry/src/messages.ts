@@ -1,29 +1,30 @@
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
+import { createMessage } from "@sandgate/kit/rpc/messages";
 import {
   type Image,
   ImageSchema,
   type Registry,
   RegistrySchema,
-  type ResolvedImageSchema,
+  type ResolvedImage,
+  ResolvedImageSchema,
 } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { fullReferenceOf } from "./domain/images.ts";
 import type { ImageRecord, ImageView, RegistryRecord } from "./store/store.ts";
 
 export function toImage(image: ImageView): Image {
-  return create(ImageSchema, {
+  return createMessage(ImageSchema, {
     id: image.id,
     name: image.name,
     image: image.image,
-    ...(image.description !== undefined && { description: image.description }),
+    description: image.description,
     tag: image.tag,
     enabled: image.enabled,
     isDefault: image.workspaceId === "",
     memoryMb: image.memoryMb,
     createdAt: timestampFromDate(image.createdAt),
     updatedAt: timestampFromDate(image.updatedAt),
-    ...(image.readinessPort !== undefined && { readinessPort: image.readinessPort }),
-    ...(image.ttlSeconds !== undefined && { ttlSeconds: image.ttlSeconds }),
+    readinessPort: image.readinessPort,
+    ttlSeconds: image.ttlSeconds,
     workspaceId: image.workspaceId,
     registryId: image.registryId ?? "",
     registryName: image.registryName ?? "",
@@ -31,21 +32,21 @@ export function toImage(image: ImageView): Image {
 }
 
 /** What a sandbox needs to know of its image. */
-export function toResolvedImage(image: ImageRecord): MessageInitShape<typeof ResolvedImageSchema> {
-  return {
+export function toResolvedImage(image: ImageRecord): ResolvedImage {
+  return createMessage(ResolvedImageSchema, {
     imageId: image.id,
     reference: fullReferenceOf(image),
     memoryMb: image.memoryMb,
-    ...(image.readinessPort !== undefined && { readinessPort: image.readinessPort }),
-    ...(image.ttlSeconds !== undefined && { ttlSeconds: image.ttlSeconds }),
+    readinessPort: image.readinessPort,
+    ttlSeconds: image.ttlSeconds,
     registryId: image.registryId ?? "",
     isDefault: image.workspaceId === "",
-  };
+  });
 }
 
 /** Without the password, which is given out to nobody but the engine that pulls. */
 export function toRegistry({ id, name, url, username, workspaceId, createdAt, updatedAt }: RegistryRecord): Registry {
-  return create(RegistrySchema, {
+  return createMessage(RegistrySchema, {
     id,
     name,
     url,

@@ -1,6 +1,7 @@
 import { create } from "@bufbuild/protobuf";
-import { type Timestamp, timestampFromDate } from "@bufbuild/protobuf/wkt";
+import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { invalid } from "@sandgate/kit/base/domain-error";
+import { createMessage, toTimestamp } from "@sandgate/kit/rpc/messages";
 import type { ResolvedImage } from "@sandgate/proto/imageregistry/v1/image_registry";
 import {
   type ProvisionSandboxRequest,
@@ -36,15 +37,9 @@ export function toStates(wanted: readonly StateCode[]): SandboxState[] {
   });
 }
 
-type SandboxFields = Omit<SandboxMessage, "$typeName" | "$unknown">;
-
-/** Undefined leaves a field unset. */
-type AllFields = { [K in keyof Required<SandboxFields>]: SandboxFields[K] };
-
 export function toMessage(sandbox: Sandbox): SandboxMessage {
   const { image } = sandbox;
-  // Its type names every field of the message, so that one that is forgotten doesn't compile.
-  const fields: AllFields = {
+  return createMessage(SandboxSchema, {
     id: sandbox.id,
     name: sandbox.name,
     workspaceId: sandbox.workspaceId,
@@ -68,12 +63,7 @@ export function toMessage(sandbox: Sandbox): SandboxMessage {
     timeline: sandbox.timeline.map(({ phase, at }) =>
       create(TimelineEntrySchema, { phase, at: timestampFromDate(at) }),
     ),
-  };
-  return Object.assign(create(SandboxSchema), fields);
-}
-
-function toTimestamp(at: Date | undefined): Timestamp | undefined {
-  return at && timestampFromDate(at);
+  });
 }
 
 export function toSnapshot(image: ResolvedImage): ImageSnapshot {

@@ -1,10 +1,10 @@
-import { create } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
+import { createMessage } from "@sandgate/kit/rpc/messages";
 import { type Member, MemberSchema, type Workspace, WorkspaceSchema } from "@sandgate/proto/workspace/v1/workspace";
 import type { MemberRecord, WorkspaceView } from "./store/store.ts";
 
 export function toWorkspace({ id, name, role, createdAt, updatedAt }: WorkspaceView): Workspace {
-  return create(WorkspaceSchema, {
+  return createMessage(WorkspaceSchema, {
     id,
     name,
     role,
@@ -14,5 +14,5 @@ export function toWorkspace({ id, name, role, createdAt, updatedAt }: WorkspaceV
 }
 
 export function toMember({ userId, role, joinedAt }: MemberRecord, username: string): Member {
-  return create(MemberSchema, { userId, username, role, joinedAt: timestampFromDate(joinedAt) });
+  return createMessage(MemberSchema, { userId, username, role, joinedAt: timestampFromDate(joinedAt) });
 }
