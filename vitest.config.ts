@@ -1,12 +1,26 @@
 import { defineConfig } from "vitest/config";
 
-/** These share the machine's container engine and its firewall, so they run file by file. */
-const engineSuites = [
-  "services/telemetry/src/{service,replicas}.test.ts",
-  "test/{conformance,distributed,e2e,fault}/*.test.ts",
-  "test/contract/runtime.docker.test.ts",
-  "test/deploy/compose.test.ts",
-];
+/** What runs file by file, and what else may run meanwhile: test/run.sh takes two of these projects at a time. */
+const projects = {
+  /** Whole platforms of a dozen processes. They leave the firewall that they share with `engine` as it is. */
+  distributed: [
+    "test/distributed/*.test.ts",
+    "test/fault/{distributed,network}.test.ts",
+    "test/deploy/compose.test.ts",
+  ],
+  /** These use the machine's container engine, and some change its firewall. */
+  engine: [
+    "services/telemetry/src/{service,replicas}.test.ts",
+    "test/{conformance,e2e}/*.test.ts",
+    "test/fault/{engine,internal-error,upstream-error}.test.ts",
+    "test/contract/runtime.docker.test.ts",
+  ],
+};
+
+const sequential = Object.entries(projects).map(([name, include]) => ({
+  extends: true as const,
+  test: { name, include, fileParallelism: false },
+}));
 
 export default defineConfig({
   test: {
@@ -16,7 +30,7 @@ export default defineConfig({
     // The test's own limit ends it before, unless it names a longer one.
     expect: { poll: { timeout: 120_000 } },
     projects: [
-      { extends: true, test: { name: "engine", include: engineSuites, fileParallelism: false } },
+      ...sequential,
       {
         extends: true,
         test: {
@@ -27,7 +41,7 @@ export default defineConfig({
             "deploy/**/*.test.ts",
             "test/**/*.test.ts",
           ],
-          exclude: ["**/node_modules/**", ...engineSuites],
+          exclude: ["**/node_modules/**", ...Object.values(projects).flat()],
         },
       },
     ],
