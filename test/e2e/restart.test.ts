@@ -2,99 +2,97 @@ import { once } from "node:events";
 import { Agent, type IncomingMessage, request } from "node:http";
 import { openTestEngine, probeEngine } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { type Client, createClient, expectStatus } from "../conformance/client.ts";
 import { startPlatform, type TestPlatform } from "../platform/local.ts";
 
-describe.runIf(await requireServer("docker", probeEngine))(
-  "stopping and starting the platform",
-  { timeout: 300_000 },
-  () => {
-    let platform: TestPlatform;
-    let client: Client;
-    let workspace: string;
-    let defaultImageId: string;
+vi.setConfig({ testTimeout: 300_000 });
 
-    beforeAll(async () => {
-      platform = await startPlatform();
-      client = createClient(platform.url);
-      const token = await signIn();
-      const { workspaces } = expectStatus(await client.get("/workspaces", { token }), 200);
-      workspace = workspaces[0].id;
-      const { images } = expectStatus(await client.get("/sandbox-images", { token, workspace }), 200);
-      defaultImageId = images[0].id;
+describe.runIf(await requireServer("docker", probeEngine))("stopping and starting the platform", () => {
+  let platform: TestPlatform;
+  let client: Client;
+  let workspace: string;
+  let defaultImageId: string;
+
+  beforeAll(async () => {
+    platform = await startPlatform();
+    client = createClient(platform.url);
+    const token = await signIn();
+    const { workspaces } = expectStatus(await client.get("/workspaces", { token }), 200);
+    workspace = workspaces[0].id;
+    const { images } = expectStatus(await client.get("/sandbox-images", { token, workspace }), 200);
+    defaultImageId = images[0].id;
+  });
+
+  afterAll(() => platform.stop());
+
+  async function signIn(): Promise<string> {
+    return expectStatus(await client.post("/auth/login", platform.admin), 200).tokens.access_token;
+  }
+
+  async function provision(imageId: string): Promise<string> {
+    const token = await signIn();
+    const answer = await client.post("/sandboxes/provision", { image_id: imageId }, { token, workspace });
+    return expectStatus(answer, 201).id;
+  }
+
+  const wait = (sandboxId: string, token: string) =>
+    client.post("/sandboxes/wait", { sandbox_id: sandboxId }, { token, workspace });
+
+  const read = async (sandboxId: string) =>
+    expectStatus(await client.get(`/sandboxes/${sandboxId}`, { token: await signIn(), workspace }), 200);
+
+  const isRunning = async (sandboxId: string) =>
+    (await openTestEngine().getContainer(`sandgate-${sandboxId}`).inspect()).State.Running;
+
+  test("a stop leaves running sandboxes alone and ends open waits", async () => {
+    const running = await provision(defaultImageId);
+    expectStatus(await wait(running, await signIn()), 200);
+    const deafImage = { name: "deaf", image: "sandgate/default:0.1.0", is_default: true, readiness_port: 9 };
+    const created = await client.post("/sandbox-images", deafImage, { token: await signIn(), workspace });
+    const starting = await provision(expectStatus(created, 201).id);
+    const waited = wait(starting, await signIn());
+    // The wait is open once a request sent after it was answered.
+    await read(starting);
+
+    expect(await platform.terminate(), platform.process.output()).toBe(0);
+    expect((await waited).body.error.code).toBe("sandbox_not_ready");
+    expect(await isRunning(running)).toBe(true);
+
+    await platform.start();
+    expect(await read(running)).toMatchObject({ state: "ready" });
+    expect(await read(starting)).toMatchObject({ state: "provisioning" });
+    expect(await isRunning(running)).toBe(true);
+  });
+
+  test("a stop answers the requests that are under way", async () => {
+    const body = JSON.stringify(platform.admin);
+    const slow = request(`${platform.url}/auth/login`, {
+      method: "POST",
+      agent: new Agent({ keepAlive: true }),
+      headers: { "content-type": "application/json", "content-length": body.length, expect: "100-continue" },
     });
+    slow.flushHeaders();
+    await once(slow, "continue");
 
-    afterAll(() => platform.stop());
+    const terminated = platform.terminate();
+    await expect.poll(() => fetch(platform.url).then(() => "listening", String)).toContain("fetch failed");
+    slow.end(body);
+    const [answer] = (await once(slow, "response")) as [IncomingMessage];
+    answer.resume();
+    expect(answer.statusCode).toBe(200);
+    expect(answer.headers.connection).toBe("close");
+    expect(await terminated).toBe(0);
+    await platform.start();
+  });
 
-    async function signIn(): Promise<string> {
-      return expectStatus(await client.post("/auth/login", platform.admin), 200).tokens.access_token;
-    }
-
-    async function provision(imageId: string): Promise<string> {
-      const token = await signIn();
-      const answer = await client.post("/sandboxes/provision", { image_id: imageId }, { token, workspace });
-      return expectStatus(answer, 201).id;
-    }
-
-    const wait = (sandboxId: string, token: string) =>
-      client.post("/sandboxes/wait", { sandbox_id: sandboxId }, { token, workspace });
-
-    const read = async (sandboxId: string) =>
-      expectStatus(await client.get(`/sandboxes/${sandboxId}`, { token: await signIn(), workspace }), 200);
-
-    const isRunning = async (sandboxId: string) =>
-      (await openTestEngine().getContainer(`sandgate-${sandboxId}`).inspect()).State.Running;
-
-    test("a stop leaves running sandboxes alone and ends open waits", async () => {
-      const running = await provision(defaultImageId);
-      expectStatus(await wait(running, await signIn()), 200);
-      const deafImage = { name: "deaf", image: "sandgate/default:0.1.0", is_default: true, readiness_port: 9 };
-      const created = await client.post("/sandbox-images", deafImage, { token: await signIn(), workspace });
-      const starting = await provision(expectStatus(created, 201).id);
-      const waited = wait(starting, await signIn());
-      // The wait is open once a request sent after it was answered.
-      await read(starting);
-
-      expect(await platform.terminate(), platform.process.output()).toBe(0);
-      expect((await waited).body.error.code).toBe("sandbox_not_ready");
-      expect(await isRunning(running)).toBe(true);
-
-      await platform.start();
-      expect(await read(running)).toMatchObject({ state: "ready" });
-      expect(await read(starting)).toMatchObject({ state: "provisioning" });
-      expect(await isRunning(running)).toBe(true);
-    });
-
-    test("a stop answers the requests that are under way", async () => {
-      const body = JSON.stringify(platform.admin);
-      const slow = request(`${platform.url}/auth/login`, {
-        method: "POST",
-        agent: new Agent({ keepAlive: true }),
-        headers: { "content-type": "application/json", "content-length": body.length, expect: "100-continue" },
-      });
-      slow.flushHeaders();
-      await once(slow, "continue");
-
-      const terminated = platform.terminate();
-      await expect.poll(() => fetch(platform.url).then(() => "listening", String)).toContain("fetch failed");
-      slow.end(body);
-      const [answer] = (await once(slow, "response")) as [IncomingMessage];
-      answer.resume();
-      expect(answer.statusCode).toBe(200);
-      expect(answer.headers.connection).toBe("close");
-      expect(await terminated).toBe(0);
-      await platform.start();
-    });
-
-    test("a crash at any time loses no sandbox that was accepted", async () => {
-      const accepted = await provision(defaultImageId);
-      await platform.kill();
-      await platform.start();
-      expect(expectStatus(await wait(accepted, await signIn()), 200)).toMatchObject({ id: accepted, state: "ready" });
-      const options = { token: await signIn(), workspace };
-      expectStatus(await client.delete(`/sandboxes/${accepted}`, options), 204);
-      await expect.poll(async () => (await read(accepted)).state).toBe("stopped");
-    });
-  },
-);
+  test("a crash at any time loses no sandbox that was accepted", async () => {
+    const accepted = await provision(defaultImageId);
+    await platform.kill();
+    await platform.start();
+    expect(expectStatus(await wait(accepted, await signIn()), 200)).toMatchObject({ id: accepted, state: "ready" });
+    const options = { token: await signIn(), workspace };
+    expectStatus(await client.delete(`/sandboxes/${accepted}`, options), 204);
+    await expect.poll(async () => (await read(accepted)).state).toBe("stopped");
+  });
+});

@@ -30,8 +30,8 @@ export interface TestPlatform {
   kill(): Promise<void>;
   /** SIGTERM, and the exit code; sandboxes and data stay. */
   terminate(): Promise<number | null>;
-  /** Starts it again on the same folder and ports once it has ended. */
-  start(): Promise<void>;
+  /** Starts it again on the same folder and ports once it has ended. Its clock is that far ahead, not at all unless given. */
+  start(o?: { clockAheadMs?: number }): Promise<void>;
   /** Ends it, and removes its sandboxes and its folder. */
   stop(): Promise<void>;
 }
@@ -57,8 +57,9 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
     SANDGATE_LOG_LEVEL: "info",
     ...o.settings,
   };
-  const start = async (): Promise<RunningProcess> => {
-    const started = startProcess(process.execPath, [...nodeOptions, join(root, "deploy/local/src/main.ts")], {
+  const start = async ({ clockAheadMs = 0 } = {}): Promise<RunningProcess> => {
+    const clock = clockAheadMs > 0 ? ["--import", clockAhead(clockAheadMs)] : [];
+    const started = startProcess(process.execPath, [...nodeOptions, ...clock, join(root, "deploy/local/src/main.ts")], {
       cwd: root,
       env,
     });
@@ -81,8 +82,8 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
     },
     kill: () => running.kill(),
     terminate: () => running.stop(),
-    async start() {
-      running = await start();
+    async start(o) {
+      running = await start(o);
     },
     async stop() {
       await running.stop();
@@ -102,6 +103,19 @@ export function withoutSettings(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
 export async function defaultImageSetting(): Promise<string> {
   const { version } = JSON.parse(await readFile(join(root, "package.json"), "utf8")) as { version: string };
   return `default=sandgate/default:${version},8080`;
+}
+
+/** A module, as an address to import, that sets the clock of a process and its threads ahead. */
+function clockAhead(ms: number): string {
+  const source = `
+    const now = Date.now;
+    globalThis.Date = class extends Date {
+      static now = () => now() + ${ms};
+      constructor(...given) {
+        super(...(given.length > 0 ? given : [now() + ${ms}]));
+      }
+    };`;
+  return `data:text/javascript,${encodeURIComponent(source)}`;
 }
 
 async function awaitReady(started: RunningProcess, url: string): Promise<void> {
