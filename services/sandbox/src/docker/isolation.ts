@@ -8,7 +8,7 @@ import { bridgeName, ensureNetwork } from "./network.ts";
 
 /**
  * What no sandbox may reach (RFC 6890): this network, private, CGNAT, loopback, link-local, benchmarking, multicast, reserved.
- * And the one address by which Azure serves its machines, their secrets among it, outside of these.
+ * 168.63.129.16 is a public address at which Azure serves its machines, with their secrets.
  */
 const deniedRanges = [
   "0.0.0.0/8",
@@ -28,33 +28,34 @@ const deniedRanges = [
 const inputChain = "SANDGATE-INPUT";
 const forwardChain = "SANDGATE-FORWARD";
 
-/** The longest time that rules removed by someone else can stay unnoticed while sandboxes are made. */
+const commitAttempts = 3;
+
+/** For how long rules that someone else removed can go unnoticed while sandboxes are created. */
 export const recheckMs = 30_000;
 
-/** Keeps the firewall of the engine's host so that sandboxes reach the public internet and nothing else. */
+/** Keeps the firewall of the engine's host such that sandboxes reach the public internet and nothing else. */
 export interface Isolation {
-  /** Sets what is missing. Throws ISOLATION_UNAVAILABLE with the reason, or RUNTIME_UNAVAILABLE. */
+  /** Adds what is missing. Throws ISOLATION_UNAVAILABLE with the reason, or RUNTIME_UNAVAILABLE. */
   verify(): Promise<void>;
-  /** As `verify`, but content with a success of the last 30 s. */
+  /** Like `verify`, unless that succeeded in the last 30 s. */
   verifyRecent(): Promise<void>;
 }
 
-/** The rules of one address family: chains of our own, replaced as a whole, and where each is hooked in, first in its chain. */
+/** The rules of one address family: chains of our own, replaced as a whole, and the jumps to them, first in their chains. */
 interface Firewall {
   command: "iptables" | "ip6tables";
   chains: Record<string, readonly string[]>;
-  hooks: readonly { chain: string; rule: string }[];
+  jumps: readonly { chain: string; rule: string }[];
 }
 
 /**
- * `nameservers` are those sandboxes are given (IPv4): one in a denied range is let through on port 53 alone.
- * With `enforce` false only the network is made.
+ * `nameservers` are the sandboxes' resolvers (IPv4): one in a denied range is allowed on port 53 only.
+ * With `enforce` false only the network is created.
  *
- * On the way in (INPUT) a sandbox reaches nothing of the host, whatever the address; only answers to connections that
- * the host opened, which is how readiness is probed. On the way through, DOCKER-USER, the chain Docker leaves to others
- * and asks before its own, drops the denied ranges and what would come back to the bridge. The engine's enable_icc=false
- * covers neighbours a second time. IPv6 is off in the network and dropped besides. Other containers never match: every
- * rule begins at our bridge.
+ * INPUT: a sandbox reaches nothing on the host, whatever the address; it may only answer connections that the host opened,
+ * which is how readiness is probed. DOCKER-USER, the chain that Docker reserves for others and evaluates before its own,
+ * drops the denied ranges and what would return to the bridge; enable_icc=false keeps neighbours apart a second time. IPv6
+ * is off in the network, and dropped as well. Other containers never match, since every rule names our bridge.
  */
 export function createIsolation(o: {
   engine: Engine;
@@ -126,7 +127,7 @@ async function enforce(nameservers: readonly string[]): Promise<void> {
   if (await exists("/proc/net/if_inet6")) await applyRules(ipv6Firewall);
 }
 
-/** Traffic between two ports of one bridge passes iptables only with this on; the engine sets it for enable_icc=false too. */
+/** Traffic between two ports of a bridge passes iptables only with this on. The engine sets it for enable_icc=false too. */
 async function enableBridgeFilter(): Promise<void> {
   const file = "/proc/sys/net/bridge/bridge-nf-call-iptables";
   try {
@@ -155,7 +156,7 @@ function ipv4Firewall(nameservers: readonly string[]): Firewall {
         `-o ${bridgeName} -j DROP`,
       ],
     },
-    hooks: [
+    jumps: [
       { chain: "INPUT", rule: `-i ${bridgeName} -j ${inputChain}` },
       { chain: "DOCKER-USER", rule: `-i ${bridgeName} -j ${forwardChain}` },
     ],
@@ -165,10 +166,10 @@ function ipv4Firewall(nameservers: readonly string[]): Firewall {
 const ipv6Firewall: Firewall = {
   command: "ip6tables",
   chains: {},
-  hooks: ["INPUT", "FORWARD"].map((chain) => ({ chain, rule: `-i ${bridgeName} -j DROP` })),
+  jumps: ["INPUT", "FORWARD"].map((chain) => ({ chain, rule: `-i ${bridgeName} -j DROP` })),
 };
 
-/** Replaces our chains and moves our hooks to the front, all in one commit, so that there is no moment without rules. */
+/** Replaces our chains and moves our jumps to the front, all in one commit, so that there is no moment without rules. */
 async function applyRules(firewall: Firewall): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     const current = (await runTool(firewall.command, ["-w", "5", "-S"])).split("\n");
@@ -177,7 +178,7 @@ async function applyRules(firewall: Firewall): Promise<void> {
     for (const name of Object.keys(firewall.chains)) lines.push(`:${name} - [0:0]`);
     for (const [name, rules] of Object.entries(firewall.chains))
       lines.push(...rules.map((rule) => `-A ${name} ${rule}`));
-    for (const { chain, rule } of firewall.hooks) {
+    for (const { chain, rule } of firewall.jumps) {
       const inChain = current.filter((line) => line.startsWith(`-A ${chain} `));
       const ours = inChain.filter((line) => line === `-A ${chain} ${rule}`);
       if (inChain[0] === ours[0] && ours.length === 1) continue;
@@ -188,14 +189,14 @@ async function applyRules(firewall: Firewall): Promise<void> {
       await runTool(`${firewall.command}-restore`, ["-w", "5", "--noflush"], lines.join("\n"));
       return;
     } catch (error) {
-      // Another process may have moved the hooks between the look and the commit.
-      if (attempt === 3) throw error;
+      // Another process may have moved the jumps between the listing and the commit.
+      if (attempt === commitAttempts) throw error;
     }
   }
 }
 
 function requireEngineChains(firewall: Firewall, current: readonly string[]): void {
-  if (!firewall.hooks.some(({ chain }) => chain === "DOCKER-USER")) return;
+  if (!firewall.jumps.some(({ chain }) => chain === "DOCKER-USER")) return;
   if (current.includes("-A FORWARD -j DOCKER-USER")) return;
   throw refuse(
     `${firewall.command} shows no DOCKER-USER chain in use, so the engine's traffic can't be filtered.`,
@@ -211,7 +212,7 @@ function runTool(command: string, args: readonly string[], input = ""): Promise<
       const reason = missing ? "it is not installed" : stderr.trim().split("\n")[0] || error.message;
       reject(refuse(`${command} could not be run: ${reason}`, "Run Sandgate as root with iptables installed.", error));
     });
-    // A program that ended early says so through its exit status.
+    // The exit status tells of a program that ended before it read its input.
     child.stdin?.on("error", () => {}).end(input);
   });
 }

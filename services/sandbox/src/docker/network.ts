@@ -2,9 +2,11 @@ import { callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { statusOf } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 
-/** The network of all sandboxes of an engine, and the host's interface that it is known to the firewall by. */
+/** The network of all of an engine's sandboxes, and its bridge on the host, which the firewall rules name. */
 export const networkName = "sandgate";
 export const bridgeName = "sandgate0";
+
+const creationAttempts = 5;
 
 const options = {
   "com.docker.network.bridge.name": bridgeName,
@@ -12,12 +14,12 @@ const options = {
   "com.docker.network.bridge.enable_ip_masquerade": "true",
 };
 
-/** Makes the network unless it is there; one of that name made otherwise is refused with ISOLATION_UNAVAILABLE. */
+/** Creates the network unless it exists. Throws ISOLATION_UNAVAILABLE for one of that name with other options. */
 export async function ensureNetwork(engine: Engine): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
       const found = await callEngine(() => engine.getNetwork(networkName).inspect());
-      return requireOurs(found);
+      return requireOptions(found);
     } catch (error) {
       if (statusOf(error) !== 404) throw error;
     }
@@ -30,13 +32,13 @@ export async function ensureNetwork(engine: Engine): Promise<void> {
         Options: options,
       });
     } catch (error) {
-      // Two that make it at once: the loser is told of the name, or of the bridge, and looks again.
-      if (attempt === 5 || statusOf(error) === undefined) throw error;
+      // Of two concurrent creations the engine refuses one, for the name or the bridge; it then finds the other's.
+      if (attempt === creationAttempts || statusOf(error) === undefined) throw error;
     }
   }
 }
 
-function requireOurs(found: {
+function requireOptions(found: {
   Driver: string;
   EnableIPv6: boolean;
   Options?: Record<string, string> | undefined;
@@ -45,7 +47,7 @@ function requireOurs(found: {
   if (found.Driver === "bridge" && !found.EnableIPv6 && differs === undefined) return;
   throw new DomainError(
     "ISOLATION_UNAVAILABLE",
-    `The engine has a network "${networkName}" that was not made for sandboxes (${differs ?? "its driver or IPv6"} differs).`,
-    { hint: `Remove it with "docker network rm ${networkName}"; it is made again.` },
+    `The engine has a network "${networkName}" that was not created for sandboxes (${differs ?? "its driver or IPv6"} differs).`,
+    { hint: `Remove it with "docker network rm ${networkName}"; it is created again.` },
   );
 }

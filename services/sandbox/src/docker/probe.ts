@@ -2,24 +2,24 @@ import { request } from "node:http";
 import { type Container, callEngine } from "@sandgate/docker-engine/client";
 import { statusOf } from "@sandgate/docker-engine/errors";
 
-/** One request, connecting included. */
+/** For one request, connecting included. */
 const httpTimeoutMs = 2_000;
 
-/** One call of the engine: on a busy machine an exec takes seconds, which says nothing about the container. */
+/** For one call of the engine: on a busy machine an exec takes seconds, whatever the container does. */
 const execTimeoutMs = 10_000;
 
-/** How long a process must have run in an image that has no program to exec. */
-const settledMs = 1_000;
+/** How long the container's process must have run when its image has no program to exec. */
+const minUptimeMs = 1_000;
 
 /** Enough for the engine's own message about a missing program. */
-const mostOutputBytes = 65_536;
+const maxOutputBytes = 65_536;
 
-/** What the engine's exec ends with when the program is not there or can't be run. */
+/** Exit codes of an exec whose program is missing or can't be run. */
 const noProgram = new Set([126, 127]);
 
 /**
- * True when `GET /` answers 200 to 399. Only the head of the answer is read (16 KiB at most, Node's limit), then the
- * connection is dropped; redirects are not followed. Throws the signal's reason.
+ * True when `GET /` answers 200 to 399. Only the headers are read (16 KiB at most, Node's limit), then the connection is
+ * closed; redirects are not followed. Throws the signal's reason.
  */
 export async function probeHttp(address: string, port: number, signal: AbortSignal): Promise<boolean> {
   signal.throwIfAborted();
@@ -40,7 +40,7 @@ export async function probeHttp(address: string, port: number, signal: AbortSign
   return ready;
 }
 
-/** True when an exec of `true` ends with 0, or can't be run and the container's process has run for a second. */
+/** True when an exec of `true` exits with 0, or can't be run and the container's process has run for a second. */
 export async function probeExec(container: Container, startedAt: Date, signal: AbortSignal): Promise<boolean> {
   const limits = { signal, timeoutMs: execTimeoutMs };
   try {
@@ -49,21 +49,21 @@ export async function probeExec(container: Container, startedAt: Date, signal: A
       limits,
     );
     await callEngine(async (abortSignal) => {
-      // Attached, so that the end of the stream is the end of the program; one that prints is not the `true` meant.
+      // Attached, so that the stream ends with the program. The real `true` prints nothing.
       const output = await exec.start({ abortSignal });
       let bytes = 0;
       for await (const chunk of output) {
         bytes += chunk.length;
-        if (bytes > mostOutputBytes) break;
+        if (bytes > maxOutputBytes) break;
       }
     }, limits);
     const { ExitCode: exitCode } = await callEngine((abortSignal) => exec.inspect({ abortSignal }), limits);
     if (exitCode === 0) return true;
-    return exitCode !== null && noProgram.has(exitCode) && Date.now() - startedAt.getTime() >= settledMs;
+    return exitCode !== null && noProgram.has(exitCode) && Date.now() - startedAt.getTime() >= minUptimeMs;
   } catch (error) {
     if (signal.aborted) throw signal.reason;
     const isTimeout = error instanceof Error && (error.name === "TimeoutError" || error.name === "AbortError");
-    // A container that ended meanwhile, one whose process limit is used up, or one too slow to answer.
+    // The container has ended, has no process left to start, or is too slow.
     if (isTimeout || statusOf(error) !== undefined) return false;
     throw error;
   }

@@ -4,7 +4,7 @@ import { finishProgress } from "@sandgate/docker-engine/streams";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { PullRequest } from "../reconcile/runtime.ts";
 
-/** A pull as the port describes it. The engine skips the registry for a digest it has: authorization is the registry service's. */
+/** `Runtime.pull`. The engine skips the registry for a digest that it has: image-registry authorizes. */
 export async function pullImage(engine: Engine, request: PullRequest): Promise<void> {
   try {
     request.signal.throwIfAborted();
