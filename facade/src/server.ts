@@ -15,7 +15,7 @@ import { parseJsonBodies } from "./pipeline/body-parser.ts";
 import { type Clients, createClients } from "./pipeline/clients.ts";
 import { originsOf } from "./pipeline/cors.ts";
 import { createErrorAnswers } from "./pipeline/error-answers.ts";
-import { createGracefulClose } from "./pipeline/graceful-shutdown.ts";
+import { createGracefulShutdown } from "./pipeline/graceful-shutdown.ts";
 import { createLongLivedRequests } from "./pipeline/long-lived-requests.ts";
 import { createSharedRateLimiter } from "./pipeline/rate-limit.shared.ts";
 import { createLocalRateLimiter, type RateLimiter } from "./pipeline/rate-limit.ts";
@@ -47,20 +47,20 @@ export interface FacadeEnvironment {
   bus: EventBus;
   logger: Logger;
   metrics: Metrics;
-  /** Limits count what all facades let through, not this one alone. Default: false. */
+  /** Rate limits count the requests of all facades, not only of this one. Default: false. */
   sharedLimits?: boolean;
-  /** The state of what the process depends on ("ok", or what is wrong), which /readyz shows. */
+  /** The state of each dependency of the process ("ok", or what is wrong), for /readyz. */
   dependencies?(): Promise<Record<string, string>>;
 }
 
 export interface Facade {
-  /** For requests without a network. */
+  /** For requests without a network, in tests. */
   app: App;
-  /** Answers the address it listens on. */
+  /** Returns the address that it listens on. */
   listen(): Promise<string>;
-  /** Ends waits and streams, and says so on /readyz; other requests are still answered. */
+  /** Ends waits and streams, and is not ready any more; other requests are still answered. */
   drain(): Promise<void>;
-  /** Takes no more requests, and lets running ones finish, for 30 s at most. */
+  /** Accepts no more requests, and lets open ones finish, for 30 s at most. */
   close(): Promise<void>;
 }
 
@@ -82,17 +82,17 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const errors = createErrorAnswers({ docsUrl: () => `${publicUrl()}/docs/errors`, logger });
 
   const app: App = Fastify({
-    // Requests are logged by their route alone, since a path may hold a token.
+    // Requests are logged by their route only, since a path may contain a token.
     logger: false,
     bodyLimit: maxBodyBytes,
     requestTimeout: receiveTimeoutMs,
     genReqId: requestIdOf,
     trustProxy: settings.trustedProxies.length > 0 ? [...settings.trustedProxies] : false,
-    // Requests on open connections are answered to the end.
+    // Requests on open connections are still answered while it closes.
     return503OnClosing: false,
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 8 * 1024 },
     rewriteUrl: createPrefixRemover(settings.publicUrl),
-    // A request without a Host is no reason to refuse it in another shape than ours.
+    // Node's own refusal of a request without a Host would not have the body of our errors.
     http: { requireHostHeader: false },
     clientErrorHandler: errors.answerUnreadable,
     // A malformed path: no hook has run yet, and there is no route.
@@ -103,14 +103,14 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
       );
     },
   }).withTypeProvider<TypeBoxTypeProvider>();
-  // Fields are checked all at once, before Fastify would stop at the first bad place.
+  // All fields are checked in one step (admission.ts); Fastify would stop at the first invalid part of a request.
   app.setValidatorCompiler(() => () => true);
   app.setErrorHandler((error, request, reply) => errors.answer(error, request, reply));
   parseJsonBodies(app);
   const document = await documentRoutes(app, publicUrl);
   admitRequests(app, { authenticator, scope, limits, origins: originsOf(settings.redirectUris) });
   recordRequests(app, environment);
-  const closeGracefully = createGracefulClose(app);
+  const shutDown = createGracefulShutdown(app);
 
   const context: RouteContext = { clients, authenticator, scope, limits, longLivedRequests, logger };
   addAuthRoutes(app, context);
@@ -139,14 +139,14 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     },
     async close() {
       longLivedRequests.drain();
-      await closeGracefully();
+      await shutDown();
       authenticator.close();
       scope.close();
     },
   };
 }
 
-/** Counts in identity, which all facades call. */
+/** A limiter that counts in identity, which all facades call. */
 function shareLimits({ identity }: Clients, logger: Logger): RateLimiter {
   return createSharedRateLimiter({
     draw: (key, limit, wanted) =>
@@ -187,13 +187,13 @@ function recordRequests(app: App, { logger, metrics }: FacadeEnvironment): void 
   });
 }
 
-/** Takes the public address's path prefix off a URL, for proxies that leave it on. */
+/** Removes the path prefix of the public address from a URL, for proxies that don't. */
 function createPrefixRemover(publicUrl: string | undefined): (request: IncomingMessage) => string {
   const prefix = publicUrl === undefined ? "" : new URL(publicUrl).pathname.replace(/\/+$/, "");
   return ({ url = "/" }) => (prefix !== "" && url.startsWith(`${prefix}/`) ? url.slice(prefix.length) : url);
 }
 
-/** An Expect header with anything but 100-continue gets an ordinary answer instead of Node's bare 417. */
+/** A request that expects anything but 100-continue is answered as usual, instead of with Node's empty 417. */
 function answerExpectations(server: Server): void {
   server.on("checkExpectation", (request, response) => server.emit("request", request, response));
 }

@@ -21,7 +21,7 @@ export function addHealthRoutes(
 ): void {
   app.get(
     "/healthz",
-    { config: { rules }, schema: { tags, summary: "Whether the process is alive", response: { 200: Alive } } },
+    { config: { rules }, schema: { tags, summary: "Check that the process is alive", response: { 200: Alive } } },
     async () => ({ status: "ok" }),
   );
 
@@ -31,8 +31,8 @@ export function addHealthRoutes(
       config: { rules },
       schema: {
         tags,
-        summary: "Whether the process takes requests",
-        description: "The state of what it depends on is told beside, and doesn't make it unready.",
+        summary: "Check that the process accepts requests",
+        description: "Also shows the state of each dependency, which does not change the status.",
         response: { 200: Ready },
       },
     },

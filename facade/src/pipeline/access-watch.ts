@@ -1,16 +1,19 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { publicErrors, toPublicReason } from "@sandgate/kit/base/reasons";
 
-/** How often an open wait or stream asks whether its caller may still have it. */
+/** How often an open wait or stream checks that its caller still has access. */
 const recheckMs = 1_000;
 
-/** Calls `lost` with the refusal once `check` refuses, until it is stopped. A service that can't be asked refuses nobody. */
-export function watchAccess(check: () => Promise<void>, lost: (refusal: DomainError) => void): () => void {
+/**
+ * Repeats `check` until stopped, and calls `onLost` with the error when it refuses access. That a service can't be reached is
+ * no refusal.
+ */
+export function watchAccess(check: () => Promise<void>, onLost: (refusal: DomainError) => void): () => void {
   const recheck = async () => {
     try {
       await check();
     } catch (error) {
-      if (error instanceof DomainError && publicErrors[toPublicReason(error.reason)].status < 500) lost(error);
+      if (error instanceof DomainError && publicErrors[toPublicReason(error.reason)].status < 500) onLost(error);
     }
   };
   const timer = setInterval(() => void recheck(), recheckMs);

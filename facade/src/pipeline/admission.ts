@@ -13,18 +13,18 @@ import type { SignedIn } from "./signed-in.ts";
 import { compileCheck } from "./validation.ts";
 import type { WorkspaceScope } from "./workspace-scope.ts";
 
-/** What stands between a request and its handler. */
+/** What the checks before every handler use. */
 export interface Admission {
   authenticator: Authenticator;
   scope: WorkspaceScope;
   limits: RateLimits;
-  /** From which browsers may call. */
+  /** The origins from which browsers may call. */
   origins: ReadonlySet<string>;
 }
 
 /**
- * Puts the checks before every route, in this order: the address's limit, whether there is such a route, the credential
- * and its limit, all fields together, the workspace, the role. Who may call a route stands in the contract of its RPC.
+ * Adds the checks that every request has to pass, in this order: the route exists, the credential is valid, the rate limit
+ * (of the credential, or of the address without one), all fields, the workspace, the role. Who may call a route stands in the contract of its RPC.
  */
 export function admitRequests(app: FastifyInstance, admission: Admission): void {
   app.decorateRequest("signedIn", undefined);
@@ -83,7 +83,7 @@ async function identify(
   try {
     signedIn = await authenticator.authenticate(request.headers.authorization, request.id);
   } catch (error) {
-    // Whoever can't say who they are is counted by address, and its limit goes first.
+    // A request without a valid credential counts against its address, and a limit that is exceeded is told first.
     const refused = error instanceof DomainError && toPublicReason(error.reason) !== "UPSTREAM_ERROR";
     await (refused ? limits.countAddress(request, reply) : limits.showAddress(request, reply));
     throw error;
@@ -92,7 +92,7 @@ async function identify(
   await limits.countCredential(signedIn, reply);
 }
 
-/** Enters the workspace that the request names, if its route needs one. Also called again while a stream is open. */
+/** Checks the role in the workspace that the request names, if its route needs one. Repeated while a wait or stream is open. */
 export async function enterWorkspace(scope: WorkspaceScope, request: FastifyRequest): Promise<void> {
   const { workspace } = accessOfRequest(request);
   if (!workspace) return;
@@ -104,7 +104,7 @@ export async function enterWorkspace(scope: WorkspaceScope, request: FastifyRequ
   await enterWorkspaceById(scope, request, named.toLowerCase(), { inPath, least: workspace.least });
 }
 
-/** Makes the rest of the request belong to a workspace. */
+/** Checks the caller's role in a workspace, which the rest of the request then belongs to. */
 export async function enterWorkspaceById(
   scope: WorkspaceScope,
   request: FastifyRequest,

@@ -3,7 +3,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { asFacade } from "@sandgate/kit/rpc/context";
 import type { Clients } from "./clients.ts";
-import { FreshCache } from "./fresh-cache.ts";
+import { LoadingCache } from "./loading-cache.ts";
 import { createSessionVerifier } from "./sessions.ts";
 import type { SignedIn } from "./signed-in.ts";
 
@@ -11,8 +11,8 @@ export interface Authenticator {
   /** Checks an Authorization header. Throws UNAUTHENTICATED or INVALID_TOKEN. */
   authenticate(authorization: string | undefined, requestId: string): Promise<SignedIn>;
   /**
-   * Throws INVALID_TOKEN when the credential of a request that is being answered was revoked, or its session has ended. An
-   * access token that only ran out meanwhile stays good for that request.
+   * Checks the credential of an open request again: throws INVALID_TOKEN when it was revoked or its session has ended. An
+   * access token that has only expired since then stays valid for that request.
    */
   confirm(signedIn: SignedIn, authorization: string | undefined, requestId: string): Promise<void>;
   close(): void;
@@ -20,17 +20,17 @@ export interface Authenticator {
 
 /** How API tokens begin. */
 const apiTokenPrefix = "sgt_";
-/** What the contract takes; nothing as long was ever given out. */
+/** The longest that the contract accepts; no longer token was ever issued. */
 const maxTokenLength = 4_096;
 const maxApiTokenLength = 512;
 
-/** What is known of a token is at most a second old, and forgotten earlier when identity says so. */
+/** Cached credentials are at most a second old; identity's signals drop them earlier. */
 export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Authenticator {
   const { identity } = o.clients;
   const sessions = createSessionVerifier({
     readKeys: (requestId) => identity.getSigningKeys({}, asFacade({ requestId })),
   });
-  const apiTokens = new FreshCache<SignedIn>({ maxAgeMs: 1_000 });
+  const apiTokens = new LoadingCache<SignedIn>({ maxAgeMs: 1_000 });
   const unwatch = [
     o.bus.watch("identity.sessions.ended", (sessionId) => sessions.end(sessionId)),
     o.bus.watch("identity.api_tokens.revoked", () => apiTokens.forget()),
@@ -51,7 +51,7 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
       return sessions.verify(token, requestId);
     }
     if (token.length > maxApiTokenLength) throw new DomainError("INVALID_TOKEN", "The API token is not valid.");
-    // The token itself is kept nowhere.
+    // A hash, so that no token is kept in memory.
     const key = createHash("sha256").update(token).digest("base64");
     return apiTokens.get(key, () => verifyApiToken(token, requestId));
   }

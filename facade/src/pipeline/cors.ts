@@ -5,14 +5,14 @@ const requestHeaders = "Authorization, Content-Type, Idempotency-Key, Last-Event
 const responseHeaders = "X-Request-Id, Retry-After, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset";
 const preflightSeconds = "600";
 
-/** The origins of the calling applications' addresses. */
+/** The origins of the applications that may call from a browser. */
 export function originsOf(redirectUris: readonly string[]): ReadonlySet<string> {
   return new Set(redirectUris.map((uri) => new URL(uri).origin));
 }
 
 /**
- * Lets browsers on the given origins use the answer (Fetch standard, CORS protocol). True: the request was a preflight
- * from one of them, and the reply's headers answer it. Credentials travel in a header, so cookies are not let in.
+ * Sets the CORS headers for browsers on the given origins (Fetch standard, CORS protocol). Returns true for a preflight from one
+ * of them, which the headers answer in full. Credentials travel in the Authorization header, so cookies are not allowed.
  */
 export function shareAcrossOrigins(
   request: FastifyRequest,

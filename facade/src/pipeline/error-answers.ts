@@ -10,17 +10,17 @@ import { accessOfRequest } from "./route-rules.ts";
 import { compileCheck, toPublicField } from "./validation.ts";
 
 export interface ErrorAnswers {
-  /** Answers a thrown error. */
+  /** Sends the response to a thrown error. */
   answer(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply;
-  /** The HTTP response to bytes that are no HTTP request. */
+  /** Sends a response to bytes that are not a valid HTTP request. */
   answerUnreadable(error: NodeJS.ErrnoException, socket: Socket): void;
 }
 
-/** What Fastify and the parser of bodies throw for a body they can't take, and what to say of it. */
+/** The errors of Fastify and of the body parser for a body that can't be used, and what to tell the client. */
 const bodyIssues: Record<string, string> = {
   FST_ERR_CTP_INVALID_MEDIA_TYPE: "must have the content type application/json",
   FST_ERR_CTP_BODY_TOO_LARGE: "must not be larger than 1 MiB",
-  FST_ERR_CTP_INVALID_CONTENT_LENGTH: "must be as long as its Content-Length says",
+  FST_ERR_CTP_INVALID_CONTENT_LENGTH: "must have the length that its Content-Length header gives",
   FST_ERR_CTP_INVALID_JSON_BODY: "must be valid JSON in UTF-8",
   ECONNRESET: "must be complete",
 };
@@ -40,7 +40,7 @@ export function createErrorAnswers(o: { docsUrl: () => string; logger: Logger })
     if (reason === "RATE_LIMITED" || error.retryAfterSeconds) {
       reply.header("retry-after", String(Math.max(1, Math.ceil(error.retryAfterSeconds ?? 1))));
     }
-    // A connection is kept: closing it under a client that still sends would lose the answer.
+    // The connection stays open: closing it while the client is still sending would lose the response.
     reply.removeHeader("connection");
     reply.serializer(JSON.stringify).type("application/json; charset=utf-8");
     if (reason === "VALIDATION_ERROR" && request.routeOptions.config.rules?.listedErrors) {
@@ -83,7 +83,7 @@ function challengeOf(reason: PublicReason): string {
 function toDomainError(thrown: unknown, request: FastifyRequest): DomainError {
   if (thrown instanceof DomainError) {
     if (thrown.reason === "VALIDATION_ERROR") return withPublicFields(thrown, request);
-    // Only a workspace named in the path can be not found (it may go between its check and the service's).
+    // Only a workspace in the path is reported as not found. One in the header may have been deleted since it was checked here.
     if (thrown.reason === "WORKSPACE_NOT_FOUND" && accessOfRequest(request).workspace?.in !== "path") {
       return new DomainError("WORKSPACE_FORBIDDEN", "You are not a member of this workspace.", { cause: thrown });
     }
@@ -96,7 +96,7 @@ function toDomainError(thrown: unknown, request: FastifyRequest): DomainError {
   const issue =
     code === undefined ? undefined : (bodyIssues[code] ?? (isBodyFault(code) ? "can't be read" : undefined));
   if (issue !== undefined) {
-    // The body was refused before the other places were looked at.
+    // The body was refused before the other parts of the request were checked.
     const others = compileCheck({ ...request.routeOptions.schema, body: undefined })(request);
     return validationError([...others, { field: "body", issue }]);
   }

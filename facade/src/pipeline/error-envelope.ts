@@ -1,7 +1,7 @@
 import { DomainError, type Violation } from "@sandgate/kit/base/domain-error";
 import { type PublicReason, publicErrors, toPublicReason } from "@sandgate/kit/base/reasons";
 
-/** What every failing request answers; described for its users in reference/openapi.ts. */
+/** The body of every error response. */
 interface ErrorEnvelope {
   error: {
     code: string;
@@ -16,15 +16,15 @@ interface ErrorEnvelope {
   detail: string;
 }
 
-/** The name of a reason in the public API. */
+/** The code of a reason in the public API. */
 export function codeOf(reason: PublicReason): string {
   return reason.toLowerCase();
 }
 
-/** The message of every INTERNAL_ERROR: what happened stays in the log. */
+/** The message of every INTERNAL_ERROR. Its cause is only logged. */
 const hiddenMessage = "Something went wrong on our side.";
 
-/** The envelope of an error. `docsUrl` is the address of the reference, which has an anchor per code. */
+/** The envelope of an error. `docsUrl` is the page of error codes, which has an anchor for each. */
 export function toEnvelope(error: DomainError, o: { requestId: string; docsUrl: string }): ErrorEnvelope {
   const reason = toPublicReason(error.reason);
   const code = codeOf(reason);
@@ -45,7 +45,7 @@ export function toEnvelope(error: DomainError, o: { requestId: string; docsUrl: 
   };
 }
 
-/** A VALIDATION_ERROR whose violations name public paths ("body.memory_mb"), one a field. */
+/** A VALIDATION_ERROR whose violations name public paths ("body.memory_mb"), one for each field. */
 export function validationError(violations: readonly Violation[]): DomainError {
   const [first] = violations;
   const message =

@@ -5,7 +5,7 @@ import { until } from "@sandgate/test-support/until";
 import Fastify from "fastify";
 import { afterEach, expect, it } from "vitest";
 import { apiToken, openTestPlatform, sandboxMessage, workspaceId } from "../test-platform.ts";
-import { createGracefulClose } from "./graceful-shutdown.ts";
+import { createGracefulShutdown } from "./graceful-shutdown.ts";
 import type { App } from "./route.ts";
 
 const sockets: Socket[] = [];
@@ -38,7 +38,7 @@ const bodyBytes = 24 * 1024 * 1024;
 
 async function listen(limits?: { firstRequestMs: number; lastAnswerMs: number }) {
   const app: App = Fastify();
-  const close = createGracefulClose(app, limits);
+  const close = createGracefulShutdown(app, limits);
   app.get("/", async () => "x".repeat(bodyBytes));
   app.post("/", async () => "");
   return { url: await app.listen({ host: "127.0.0.1", port: 0 }), close };

@@ -1,38 +1,38 @@
 import type { Socket } from "node:net";
 import type { App } from "./route.ts";
 
-/** Between two looks for connections that have fallen idle. */
+/** How often idle connections are closed during a shutdown. */
 const sweepMs = 100;
-/** How long a client that has just connected may take to send its first request once the server closes. */
+/** How long a client that has just connected may take to send its first request during a shutdown. */
 const firstRequestMs = 2_000;
-/** How long a client may then take to send the rest of a request and to read its answer. */
+/** How long a client may take to finish sending a request and to read the response. After that its connection is cut. */
 const lastAnswerMs = 30_000;
 
 /**
- * Watches an app's connections, and answers what closes it: no answer is cut off, and no client holds it up. Node alone
- * takes a connection for idle while bytes of its last answer are unsent, and waits without end for one that never sends
- * a whole request.
+ * Tracks an app's connections, and returns a function that closes the app without cutting off a response and without waiting
+ * for a slow client forever. Node by itself treats a connection as idle while bytes of its last response are unsent, and waits
+ * indefinitely for one that never sends a complete request.
  */
-export function createGracefulClose(app: App, limits = { firstRequestMs, lastAnswerMs }): () => Promise<void> {
-  /** How many requests of a connection are being answered; undefined before its first. */
-  const answering = new Map<Socket, number | undefined>();
+export function createGracefulShutdown(app: App, limits = { firstRequestMs, lastAnswerMs }): () => Promise<void> {
+  /** Open requests for each connection; undefined before its first. */
+  const openRequests = new Map<Socket, number | undefined>();
   let closing = false;
 
   app.server.on("connection", (socket) => {
-    answering.set(socket, undefined);
-    socket.once("close", () => answering.delete(socket));
+    openRequests.set(socket, undefined);
+    socket.once("close", () => openRequests.delete(socket));
   });
   app.server.on("request", ({ socket }, response) => {
-    answering.set(socket, (answering.get(socket) ?? 0) + 1);
-    // All was sent, or the connection is gone.
+    openRequests.set(socket, (openRequests.get(socket) ?? 0) + 1);
+    // The response was sent in full, or the connection is gone.
     response.once("close", () => {
-      const requests = answering.get(socket);
-      if (requests) answering.set(socket, requests - 1);
+      const requests = openRequests.get(socket);
+      if (requests) openRequests.set(socket, requests - 1);
     });
   });
-  // Fastify and Node call it too when they begin to close.
+  // Fastify and Node call it too when they start closing.
   app.server.closeIdleConnections = () => {
-    for (const [socket, requests] of answering) if (requests === 0) socket.destroy();
+    for (const [socket, requests] of openRequests) if (requests === 0) socket.destroy();
   };
   app.addHook("onSend", async (_request, reply) => {
     if (closing) reply.header("connection", "close");
@@ -40,10 +40,10 @@ export function createGracefulClose(app: App, limits = { firstRequestMs, lastAns
 
   return async () => {
     closing = true;
-    // A connection that falls idle from now on would otherwise be kept until the client ends it.
+    // A connection that becomes idle from now on would otherwise stay open until the client closes it.
     const sweep = setInterval(() => app.server.closeIdleConnections(), sweepMs);
     const silent = setTimeout(() => {
-      for (const [socket, requests] of answering) if (requests === undefined) socket.destroy();
+      for (const [socket, requests] of openRequests) if (requests === undefined) socket.destroy();
     }, limits.firstRequestMs);
     const late = setTimeout(() => app.server.closeAllConnections(), limits.lastAnswerMs);
     try {

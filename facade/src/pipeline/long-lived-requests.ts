@@ -2,23 +2,23 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { FastifyReply } from "fastify";
 import type { SignedIn } from "./signed-in.ts";
 
-/** How many waits and streams a credential may have open. */
+/** How many waits and streams each credential may have open. */
 const maxPerCredential = 100;
 
-/** A request that stays open for long. */
+/** A wait or a stream. */
 export interface LongLivedRequest {
-  /** Aborted when the client goes away, the server drains or the call is closed. */
+  /** Aborted when the client disconnects, the server drains or the request is closed. */
   signal: AbortSignal;
   close(): void;
 }
 
-/** The waits and streams that are open. */
+/** The open waits and streams. */
 export interface LongLivedRequests {
-  /** True once nothing may stay open. */
+  /** True once the server drains. */
   readonly draining: boolean;
   /** Throws RATE_LIMITED when the credential has too many open. */
   open(signedIn: SignedIn, reply: FastifyReply): LongLivedRequest;
-  /** Ends all that are open and those to come. */
+  /** Ends those that are open, and those opened from now on. */
   drain(): void;
 }
 
@@ -43,16 +43,16 @@ export function createLongLivedRequests(): LongLivedRequests {
       counts.set(key, count + 1);
       const controller = new AbortController();
       open.add(controller);
-      // The client may have gone before it came to this.
+      // The client may have disconnected before the request got here.
       if (draining || reply.raw.destroyed) controller.abort();
-      const onGone = () => controller.abort();
-      // The response's close, unlike the request's, comes only when the client is gone or all was sent.
-      reply.raw.once("close", onGone);
+      const onDisconnect = () => controller.abort();
+      // The response's close event, unlike the request's, comes only when the client is gone or everything was sent.
+      reply.raw.once("close", onDisconnect);
       return {
         signal: controller.signal,
         close() {
           if (!open.delete(controller)) return;
-          reply.raw.off("close", onGone);
+          reply.raw.off("close", onDisconnect);
           controller.abort();
           const left = (counts.get(key) ?? 1) - 1;
           if (left > 0) counts.set(key, left);

@@ -39,13 +39,13 @@ function openFacades(count: number) {
 test.each([600, 10, 1])("three facades together let %i requests a minute through", async (limit) => {
   const { clock, shared, facades } = openFacades(3);
   for (let minute = 0; minute < 2; minute++) {
-    const standings = await Promise.all(
+    const statuss = await Promise.all(
       Array.from({ length: 3 * limit + 30 }, async (_, i) => facades[i % 3]?.take("user u1", limit)),
     );
-    expect(standings.filter((standing) => standing?.allowed)).toHaveLength(limit);
-    for (const standing of standings) {
-      expect(standing?.remaining).toBeGreaterThanOrEqual(0);
-      expect(standing?.resetSeconds).toBeLessThanOrEqual(60);
+    expect(statuss.filter((status) => status?.allowed)).toHaveLength(limit);
+    for (const status of statuss) {
+      expect(status?.remaining).toBeGreaterThanOrEqual(0);
+      expect(status?.resetSeconds).toBeLessThanOrEqual(60);
     }
     clock.ms += 60_000;
   }

@@ -1,30 +1,34 @@
 import ipaddr from "ipaddr.js";
 
-/** How a key stands with its limit after a request. */
-export interface Standing {
+/** Where a key stands with its limit. */
+export interface RateLimitStatus {
   limit: number;
   remaining: number;
-  /** Whole seconds, at least 1, until the count starts anew. */
+  /** Whole seconds, at least 1, until the window ends. */
   resetSeconds: number;
-  /** False: this request was one too many. */
+  /** False: this request exceeds the limit. */
   allowed: boolean;
 }
 
-/** Counts requests per key in windows of a minute. A limit of 0 is none. */
+/**
+ * Counts requests for each key in windows of a minute. Not @fastify/rate-limit: it counts one key for each request, and its
+ * shared count takes a round trip to Redis for every one; here a request can count for its address and its account, and the
+ * replicas share a count in batches.
+ */
 export interface RateLimiter {
   /** Counts a request. */
-  take(key: string, limit: number): Standing | Promise<Standing>;
-  /** Looks without counting. */
-  peek(key: string, limit: number): Standing | Promise<Standing>;
+  take(key: string, limit: number): RateLimitStatus | Promise<RateLimitStatus>;
+  /** Reads the status without counting. */
+  peek(key: string, limit: number): RateLimitStatus | Promise<RateLimitStatus>;
 }
 
 const windowMs = 60_000;
-/** Beyond these the oldest are forgotten, so that a flood of addresses can't fill the memory. */
+/** The oldest are dropped beyond this, so that a flood of addresses can't fill the memory. */
 const maxKeys = 200_000;
 
 /** A limiter that counts in this process alone. A key's minute begins with its first request. */
 export function createLocalRateLimiter(now: () => number = () => performance.now()): RateLimiter {
-  // The windows are all as long, so the map's order is the order in which they end.
+  // All windows have the same length, so the map is ordered by when they end.
   const windows = new Map<string, { used: number; endsAt: number }>();
 
   function dropEnded(at: number): void {
@@ -34,7 +38,7 @@ export function createLocalRateLimiter(now: () => number = () => performance.now
     }
   }
 
-  function count(key: string, limit: number, requests: number): Standing {
+  function count(key: string, limit: number, requests: number): RateLimitStatus {
     const at = now();
     let window = windows.get(key);
     if (!window || window.endsAt <= at) {
@@ -62,8 +66,8 @@ export function createLocalRateLimiter(now: () => number = () => performance.now
 }
 
 /**
- * What counts as one address: an IPv4 address, or an IPv6 network of 64 bits, which one host can have all of. Some proxies
- * forward an address with its port, which any client could change; what is no address at all counts as one.
+ * What counts as one address: an IPv4 address, or an IPv6 /64 network, since one host can have all of it. Some proxies forward
+ * an address with a port, which is left out because a client can change it. Everything that is not an address counts as one.
  */
 export function networkOf(address: string): string {
   const [, bracketed, plain] = /^(?:\[(.+)\]|(\d+(?:\.\d+){3}))(?::\d+)?$/.exec(address) ?? [];

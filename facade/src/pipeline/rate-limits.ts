@@ -1,28 +1,28 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import { networkOf, type RateLimiter, type Standing } from "./rate-limit.ts";
+import { networkOf, type RateLimiter, type RateLimitStatus } from "./rate-limit.ts";
 import type { SignedIn } from "./signed-in.ts";
 
 export interface RateLimits {
-  /** Counts a request without a credential by its address. Throws RATE_LIMITED. */
+  /** Counts a request against its address. Throws RATE_LIMITED. */
   countAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
-  /** Shows how the address stands without counting. */
+  /** Sets the RateLimit headers of the address without counting. */
   showAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
-  /** Counts a request by its user or API token. Throws RATE_LIMITED. */
+  /** Counts a request against its user or API token. Throws RATE_LIMITED. */
   countCredential(signedIn: SignedIn, reply: FastifyReply): Promise<void>;
   countSignInOfAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
-  /** Counts what people who are not signed in do about an account. Throws RATE_LIMITED. */
+  /** Counts an attempt to sign in to an account, or to send it a mail. Throws RATE_LIMITED. */
   countAccount(purpose: "sign-in" | "mail", username: string, reply: FastifyReply): Promise<void>;
 }
 
-/** The limits of the public API. Each response's RateLimit headers show the limit that leaves the fewest requests. */
+/** The rate limits of the public API. A response's RateLimit headers show the limit with the fewest requests left. */
 export function createRateLimits(o: { limiter: RateLimiter; perMinute: number; signInsPerMinute: number }): RateLimits {
   async function count(reply: FastifyReply, key: string, limit: number, message: string): Promise<void> {
     if (limit === 0) return;
-    const standing = await o.limiter.take(key, limit);
-    show(reply, standing);
-    if (standing.allowed) return;
-    throw new DomainError("RATE_LIMITED", message, { retryAfterSeconds: standing.resetSeconds });
+    const status = await o.limiter.take(key, limit);
+    show(reply, status);
+    if (status.allowed) return;
+    throw new DomainError("RATE_LIMITED", message, { retryAfterSeconds: status.resetSeconds });
   }
 
   return {
@@ -52,12 +52,12 @@ export function createRateLimits(o: { limiter: RateLimiter; perMinute: number; s
   };
 }
 
-function show(reply: FastifyReply, standing: Standing): void {
+function show(reply: FastifyReply, status: RateLimitStatus): void {
   const shown = reply.getHeader("ratelimit-remaining");
-  if (typeof shown === "number" && shown <= standing.remaining && standing.allowed) return;
+  if (typeof shown === "number" && shown <= status.remaining && status.allowed) return;
   reply.headers({
-    "ratelimit-limit": standing.limit,
-    "ratelimit-remaining": standing.remaining,
-    "ratelimit-reset": standing.resetSeconds,
+    "ratelimit-limit": status.limit,
+    "ratelimit-remaining": status.remaining,
+    "ratelimit-reset": status.resetSeconds,
   });
 }

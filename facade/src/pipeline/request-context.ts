@@ -8,28 +8,28 @@ import type { SignedIn } from "./signed-in.ts";
 
 declare module "fastify" {
   interface FastifyRequest {
-    /** Set once the credential was checked. */
+    /** Set once the credential has been verified. */
     signedIn: SignedIn | undefined;
-    /** The caller with the request's workspace, once it was entered. */
+    /** The caller with the workspace and the role in it, once that has been checked. */
     inWorkspace: UserCaller | undefined;
     /** The pattern of the matched route, for logs and metrics: the path itself may hold a token. */
     pattern: string;
   }
 }
 
-/** The caller's request id when it is well-formed, else a new one. */
+/** The client's request id if it is well-formed, otherwise a new one. */
 export function requestIdOf(raw: IncomingMessage): string {
   const given = raw.headers["x-request-id"];
   return typeof given === "string" && isRequestId(given) ? given : newId();
 }
 
-/** Whom the request is made by; only for routes that need a credential. */
+/** Who makes the request; only for routes that need a credential. */
 export function signedInOf(request: FastifyRequest): SignedIn {
   if (!request.signedIn) throw new DomainError("UNAUTHENTICATED", "The request carries no bearer token.");
   return request.signedIn;
 }
 
-/** 1 to 255 printable characters; routes that take a key refuse another one. */
+/** 1 to 255 printable ASCII characters. */
 export const idempotencyKeyPattern = "^[\\x20-\\x7e]{1,255}$";
 const wellFormedKey = new RegExp(idempotencyKeyPattern);
 const wellFormedTraceparent = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;

@@ -12,13 +12,13 @@ export interface RouteRules {
    * and the role in it. none: the route calls no RPC, and anyone may call it.
    */
   rpc: DescMethod | "none";
-  /** Counted as a sign-in too. uncounted: probes, which have to get through. */
+  /** sign-in: counts against the limit for sign-ins too. uncounted: for probes, which must always get through. */
   limit?: "sign-in" | "uncounted";
-  /** Rules over several fields that a schema can't say. The fields need not fit the schema. */
+  /** Checks that involve several fields, which a schema can't express. Also called when the fields don't match the schema. */
   check?(request: FastifyRequest): Violation[];
-  /** What the route answers beside the errors that follow from the rest. */
+  /** The errors of the route besides those that follow from the rest. */
   errors?: readonly PublicReason[];
-  /** Spec 4.1: a 422 of this route has the shape `{ detail: [{ loc, msg, type }] }`. */
+  /** A 422 of this route has the body `{ detail: [{ loc, msg, type }] }` instead of the usual one. */
   listedErrors?: true;
 }
 
@@ -49,7 +49,7 @@ export function accessOfRequest({ routeOptions: { config, url = "" } }: FastifyR
   return config.rules ? accessOfRoute(config.rules, url) : { credential: "none" };
 }
 
-/** Every error a route can answer. */
+/** Every error that a route can answer with. */
 export function errorsOf(
   rules: RouteRules,
   { credential, workspace }: RouteAccess,

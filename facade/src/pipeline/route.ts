@@ -13,7 +13,7 @@ import type { LongLivedRequests } from "./long-lived-requests.ts";
 import type { RateLimits } from "./rate-limits.ts";
 import type { WorkspaceScope } from "./workspace-scope.ts";
 
-/** The app with the types of its routes taken from their schemas. */
+/** The Fastify app; the types of its routes come from their schemas. */
 export type App = FastifyInstance<
   RawServerDefault,
   RawRequestDefaultExpression,
@@ -22,7 +22,7 @@ export type App = FastifyInstance<
   TypeBoxTypeProvider
 >;
 
-/** What routes are made with. */
+/** What the routes use. */
 export interface RouteContext {
   clients: Clients;
   authenticator: Authenticator;

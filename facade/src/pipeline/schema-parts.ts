@@ -2,10 +2,9 @@ import type { RoleName } from "@sandgate/kit/rpc/context";
 import { type Static, type TSchema, Type } from "typebox";
 import { idempotencyKeyPattern } from "./request-context.ts";
 
-// What the schemas of several resources are made of. A schema is what the validator, the serializer and the OpenAPI document
-// of its routes are made from.
+// Schemas that several resources share. The validator, the serializer and the OpenAPI document are made from the schemas.
 
-/** Also takes null. A list of types, since a serializer handles it without a validation at run time. */
+/** Allows null too. A list of types, because the serializer handles one without validating at run time. */
 export function nullable<T extends TSchema & { type: string }>(schema: T) {
   return Type.Unsafe<Static<T> | null>({ ...schema, type: [schema.type, "null"] });
 }
@@ -15,24 +14,24 @@ export const Name = Type.String({
   minLength: 1,
   maxLength: 100,
   pattern: "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
-  "x-issue": "must not have control characters",
+  "x-issue": "must not contain control characters",
 });
 export const Moment = Type.String({ format: "date-time" });
 export const NullableText = nullable(Type.String());
 export const NullableInteger = nullable(Type.Integer());
 export const NullableMoment = nullable(Moment);
-/** Not Type.Record, whose pattern for names leaves out those with a line break. */
+/** Not Type.Record, whose pattern for names does not match those with a line break. */
 export const TextByName = Type.Unsafe<Record<string, string>>({
   type: "object",
   additionalProperties: { type: "string" },
 });
 export const NextCursor = nullable(
-  Type.String({ description: "Send it as `cursor` to get the next page; null on the last one." }),
+  Type.String({ description: "Send it as `cursor` to get the next page; null on the last page." }),
 );
 
 export const Page = {
   limit: Type.Integer({ minimum: 1, maximum: 500, default: 100 }),
-  cursor: Type.Optional(Type.String({ maxLength: 512, description: "An earlier answer's `next_cursor`." })),
+  cursor: Type.Optional(Type.String({ maxLength: 512, description: "The `next_cursor` of the page before." })),
 };
 export const PageQuery = Type.Object(Page);
 
@@ -42,7 +41,7 @@ const workspaceId = nullable(
 const idempotencyKey = Type.String({
   pattern: idempotencyKeyPattern,
   "x-issue": "must be 1 to 255 printable characters",
-  description: "The same key with the same body within 24 hours gives the first answer again.",
+  description: "A repeated request with the same key and the same body gets the first response again, for 24 hours.",
 });
 export const WorkspaceHeaders = Type.Object({ "x-workspace-id": Type.Optional(workspaceId) });
 export const CreatingHeaders = Type.Object({ "idempotency-key": Type.Optional(idempotencyKey) });
@@ -50,7 +49,7 @@ export const CreatingInWorkspaceHeaders = Type.Object({
   ...WorkspaceHeaders.properties,
   ...CreatingHeaders.properties,
 });
-export const NoContent = Type.Null({ description: "Done; no body." });
+export const NoContent = Type.Null({ description: "Done. The response has no body." });
 export const Success = Type.Object({ success: Type.Boolean() });
 
 export const Role = Type.Unsafe<RoleName>({ type: "string", enum: ["member", "admin", "owner"] });

@@ -5,13 +5,14 @@ import type { SignedIn } from "./signed-in.ts";
 
 /** What identity signs with; a token that names another algorithm is refused (RFC 8725, 3.1). */
 const algorithm = "EdDSA";
-/** How old the knowledge of keys and ended sessions may be. */
+/** How old the cached keys and ended sessions may be. */
 const maxAgeMs = 1_000;
-const rememberedTokens = 10_000;
+const maxCachedTokens = 10_000;
 /** Longer than an access token lives. */
-const forgetEndedMs = 600_000;
+const keepEndedMs = 600_000;
 
-interface Knowledge {
+/** What identity says about its tokens. */
+interface IssuerState {
   readAt: number;
   jwks: string;
   keys: ReturnType<typeof createLocalJWKSet>;
@@ -28,37 +29,37 @@ interface Session {
 }
 
 export interface SessionVerifier {
-  /** Whose access token this is. Throws INVALID_TOKEN. */
+  /** Who the access token belongs to. Throws INVALID_TOKEN. */
   verify(token: string, requestId: string): Promise<SignedIn>;
-  /** Throws INVALID_TOKEN when the session is over. */
+  /** Throws INVALID_TOKEN when the session has ended. */
   confirm(sessionId: string, requestId: string): Promise<void>;
-  /** The session is over from now on, whatever identity's next answer says, which may be from before. */
+  /** Ends the session from now on, whatever identity's next answer says: that may be older. */
   end(sessionId: string): void;
 }
 
 /**
- * Verifies session access tokens in this process. The public keys and the sessions ended of late are read when what is
- * known is older than a second, so an idle facade asks nothing.
+ * Verifies session access tokens in this process. The public keys and the recently ended sessions are read again when they are
+ * older than a second, so an idle facade makes no calls.
  */
 export function createSessionVerifier(o: {
   readKeys(requestId: string): Promise<GetSigningKeysResponse>;
   now?: () => number;
 }): SessionVerifier {
   const now = o.now ?? Date.now;
-  let knowledge: Knowledge | undefined;
-  let reading: Promise<Knowledge> | undefined;
+  let state: IssuerState | undefined;
+  let refreshing: Promise<IssuerState> | undefined;
   let sessions = new Map<string, Session>();
-  /** Sessions said to be over, and when. */
+  /** Sessions reported as ended, and when. */
   const ended = new Map<string, number>();
 
-  async function read(requestId: string): Promise<Knowledge> {
+  async function refresh(requestId: string): Promise<IssuerState> {
     const readAt = now();
     const answer = await o.readKeys(requestId);
-    const known = knowledge?.jwks === answer.jwks ? knowledge : undefined;
-    // A token is only remembered as long as its key may be published.
+    const known = state?.jwks === answer.jwks ? state : undefined;
+    // A token is cached only while its key may be published.
     if (!known) sessions = new Map();
-    for (const [id, at] of ended) if (at < readAt - forgetEndedMs) ended.delete(id);
-    knowledge = {
+    for (const [id, at] of ended) if (at < readAt - keepEndedMs) ended.delete(id);
+    state = {
       readAt,
       jwks: answer.jwks,
       keys: known?.keys ?? createLocalJWKSet(JSON.parse(answer.jwks)),
@@ -66,18 +67,18 @@ export function createSessionVerifier(o: {
       issuer: answer.issuer,
       audience: answer.audience,
     };
-    return knowledge;
+    return state;
   }
 
-  function know(requestId: string): Knowledge | Promise<Knowledge> {
-    if (knowledge && now() - knowledge.readAt < maxAgeMs) return knowledge;
-    reading ??= read(requestId).finally(() => {
-      reading = undefined;
+  function currentState(requestId: string): IssuerState | Promise<IssuerState> {
+    if (state && now() - state.readAt < maxAgeMs) return state;
+    refreshing ??= refresh(requestId).finally(() => {
+      refreshing = undefined;
     });
-    return reading;
+    return refreshing;
   }
 
-  async function parse(token: string, { keys, issuer, audience }: Knowledge): Promise<Session> {
+  async function parse(token: string, { keys, issuer, audience }: IssuerState): Promise<Session> {
     try {
       const { payload } = await jwtVerify(token, keys, {
         algorithms: [algorithm],
@@ -105,26 +106,26 @@ export function createSessionVerifier(o: {
     }
   }
 
-  function requireOpen(sessionId: string, known: Knowledge): void {
+  function requireOpen(sessionId: string, known: IssuerState): void {
     if (!known.ended.has(sessionId) && !ended.has(sessionId)) return;
     throw new DomainError("INVALID_TOKEN", "The session has ended.", { hint: "Sign in again with POST /auth/login." });
   }
 
   return {
     async verify(token, requestId) {
-      const known = await know(requestId);
+      const known = await currentState(requestId);
       let session = sessions.get(token);
       if (!session || session.expiresAt <= now()) {
         sessions.delete(token);
         session = await parse(token, known);
-        if (sessions.size >= rememberedTokens) sessions.clear();
+        if (sessions.size >= maxCachedTokens) sessions.clear();
         sessions.set(token, session);
       }
       requireOpen(session.sessionId, known);
       return session.signedIn;
     },
     async confirm(sessionId, requestId) {
-      requireOpen(sessionId, await know(requestId));
+      requireOpen(sessionId, await currentState(requestId));
     },
     end(sessionId) {
       ended.set(sessionId, now());

@@ -1,10 +1,10 @@
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 
-// Date, time, and an offset that may be missing (then UTC). A `+` that a query string turned into a space is taken as meant.
+// Date, time and an optional offset; UTC without one. A space before the offset is a `+` that was not escaped in a query string.
 const isoDateTime =
   /^(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?:([Zz])|([+ -])(\d\d)(?::?(\d\d))?)?$/;
 
-/** The moment that an ISO 8601 date and time names, in microseconds since 1970; undefined for anything else, a bare date too. */
+/** An ISO 8601 date and time in microseconds since 1970; undefined for anything else, including a date alone. */
 export function parseMoment(text: string): bigint | undefined {
   const match = isoDateTime.exec(text);
   if (!match) return undefined;
@@ -13,7 +13,7 @@ export function parseMoment(text: string): bigint | undefined {
   if (hour === undefined || minute === undefined || second === undefined) return undefined;
   if (year < 1 || hour > 23 || minute > 59 || second > 59) return undefined;
   const date = new Date(0);
-  // Unlike Date.UTC this takes years below 100 as they are.
+  // Unlike Date.UTC this does not move years below 100 to the 20th century.
   date.setUTCFullYear(year, month - 1, day);
   if (date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) return undefined;
   date.setUTCHours(hour, minute, second);
@@ -22,7 +22,7 @@ export function parseMoment(text: string): bigint | undefined {
   if (offsetHours > 23 || offsetMinutes > 59) return undefined;
   const offsetMs = (offsetHours * 60 + offsetMinutes) * 60_000 * (match[9] === "-" ? -1 : 1);
   const ms = date.getTime() - offsetMs;
-  // The years of google.protobuf.Timestamp, which the offset may leave.
+  // The offset may lead out of the years that google.protobuf.Timestamp can hold.
   if (new Date(ms).getUTCFullYear() < 1 || new Date(ms).getUTCFullYear() > 9999) return undefined;
   return BigInt(ms) * 1000n + BigInt((match[7] ?? "").padEnd(6, "0").slice(0, 6));
 }

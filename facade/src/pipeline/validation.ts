@@ -3,7 +3,7 @@ import { Ajv, type ErrorObject, type ValidateFunction } from "ajv";
 import type { FastifyRequest, FastifySchema } from "fastify";
 import { parseMoment } from "./times.ts";
 
-/** What a field of a format has to be, for people. */
+/** The formats, and what to tell a client whose field does not match one. */
 const formats: Record<string, { check: RegExp | ((text: string) => boolean); issue: string }> = {
   uuid: { check: /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i, issue: "must be a UUID" },
   "date-time": {
@@ -18,15 +18,15 @@ const formats: Record<string, { check: RegExp | ((text: string) => boolean); iss
   },
 };
 
-/** A huge body can have a huge number of bad fields. */
+/** A large body can have a great many invalid fields. */
 const maxViolations = 100;
 
 const ajv = new Ajv({ allErrors: true, verbose: true, strict: true, allowUnionTypes: true, useDefaults: true });
-// What a pattern means, for people.
+// What to tell a client whose field does not match a pattern.
 ajv.addVocabulary(["x-issue"]);
 for (const [name, { check }] of Object.entries(formats)) ajv.addFormat(name, check);
 
-/** The places of a request in the order in which they are reported. */
+/** The parts of a request, in the order in which their errors are reported. */
 const places = ["path", "query", "header", "body"] as const;
 type Place = (typeof places)[number];
 
@@ -34,7 +34,7 @@ interface ObjectSchema {
   properties: Record<string, { type?: string | string[]; maxProperties?: number }>;
 }
 
-/** The schemas of a route, place by place. */
+/** The schemas of a route by part of the request. */
 export function placesOf(schema: FastifySchema | undefined): Partial<Record<Place, ObjectSchema>> {
   const given = {
     path: schema?.params,
@@ -42,15 +42,15 @@ export function placesOf(schema: FastifySchema | undefined): Partial<Record<Plac
     header: schema?.headers,
     body: schema?.body,
   };
-  // Routes are declared with object schemas in all four places.
+  // Routes are declared with object schemas for all four parts.
   return Object.fromEntries(Object.entries(given).filter(([, part]) => part !== undefined)) as Partial<
     Record<Place, ObjectSchema>
   >;
 }
 
 /**
- * Compiles a route's schemas into one check of the whole request, which answers every bad field once, by its public path.
- * Query values are turned into what the schema says, and defaults filled in; bodies are taken as they are.
+ * Compiles a route's schemas into one check of the whole request, which returns every invalid field once, by its public path.
+ * Query values are converted to the types of the schema, and defaults are filled in; bodies are not converted.
  */
 export function compileCheck(schema: FastifySchema | undefined): (request: FastifyRequest) => Violation[] {
   const parts = placesOf(schema);
@@ -69,33 +69,33 @@ export function compileCheck(schema: FastifySchema | undefined): (request: Fasti
     if (path) check("path", request.params);
     if (query) check("query", coerceQuery(request.query, queryTypes));
     if (header) check("header", pickHeaders(request, headerNames, violations));
-    if (body) check("body", leaveOutCrowds(request.body, body, violations));
+    if (body) check("body", dropOversizedMaps(request.body, body, violations));
     return violations;
   };
 }
 
 /**
- * The body without the entries of fields that have too many of them, which are reported here: an error for each of the
- * hundred thousand that fit into a body would keep the process busy for a second.
+ * The body without the entries of fields that have too many, which are reported here: one error for each of the hundred thousand
+ * entries that fit into a body would keep the process busy for a second.
  */
-function leaveOutCrowds(body: unknown, { properties }: ObjectSchema, violations: Violation[]): unknown {
+function dropOversizedMaps(body: unknown, { properties }: ObjectSchema, violations: Violation[]): unknown {
   if (typeof body !== "object" || body === null) return body;
-  let lighter: object = body;
+  let reduced: object = body;
   for (const [name, { maxProperties: most }] of Object.entries(properties)) {
     const value: unknown = most === undefined ? undefined : Reflect.get(body, name);
     if (most === undefined || typeof value !== "object" || value === null || Array.isArray(value)) continue;
     if (Object.keys(value).length <= most) continue;
     violations.push({ field: `body.${name}`, issue: `must have ${most} entries or fewer` });
-    lighter = { ...lighter, [name]: {} };
+    reduced = { ...reduced, [name]: {} };
   }
-  return lighter;
+  return reduced;
 }
 
-/** Query names for which an empty value means the default. */
+/** Query parameters for which an empty value means the default. */
 const blankQuery = new Set(["since", "until", "stream"]);
 
 function coerceQuery(query: unknown, types: readonly (readonly [string, string | string[] | undefined])[]): unknown {
-  // Fastify's parser answers a record of its own for every request.
+  // Fastify's parser makes a new record for every request.
   const values = query as Record<string, unknown>;
   for (const [name, type] of types) {
     const value = values[name];
@@ -109,18 +109,18 @@ function coerceQuery(query: unknown, types: readonly (readonly [string, string |
   return values;
 }
 
-/** Headers for which an empty value counts as none. */
+/** Headers for which an empty value counts as missing. */
 const blankHeaders = new Set(["x-workspace-id", "last-event-id"]);
 
-/** The named headers that the request has. */
+/** Those of the named headers that the request has. */
 function pickHeaders(request: FastifyRequest, names: readonly string[], violations: Violation[]): unknown {
   const picked: Record<string, unknown> = {};
   for (const name of names) {
     const value = request.headers[name];
     if (value === undefined || (value === "" && blankHeaders.has(name))) continue;
-    // Node joins what was sent twice with a comma.
+    // Node joins repeated headers with a comma.
     if (typeof value !== "string" || (value.includes(",") && timesGiven(request.raw.rawHeaders, name) > 1)) {
-      violations.push({ field: `header.${name}`, issue: "must be given once" });
+      violations.push({ field: `header.${name}`, issue: "must be given only once" });
     } else {
       picked[name] = value;
     }
@@ -146,7 +146,7 @@ function fieldOf(place: Place, error: ErrorObject): string {
     .split("/")
     .slice(1)
     .map((step) => step.replaceAll("~1", "/").replaceAll("~0", "~"));
-  // A repeated query value is one field.
+  // A repeated query parameter is one field.
   if (place === "query") steps.splice(1);
   if (error.keyword === "required") steps.push(String(error.params.missingProperty));
   return [place, ...steps].join(".");
@@ -160,9 +160,9 @@ function issueOf(error: ErrorObject): string {
       if (error.data === undefined) return "is required";
       return `must be ${[error.params.type].flat().map(describeType).join(" or ")}`;
     case "format":
-      return formats[String(error.params.format)]?.issue ?? "is malformed";
+      return formats[String(error.params.format)]?.issue ?? "is not valid";
     case "pattern":
-      return String(error.parentSchema?.["x-issue"] ?? "is malformed");
+      return String(error.parentSchema?.["x-issue"] ?? "is not valid");
     case "enum":
       return `must be one of ${[error.params.allowedValues].flat().join(", ")}`;
     case "minimum":
@@ -184,9 +184,9 @@ function issueOf(error: ErrorObject): string {
 function describeType(type: string): string {
   switch (type) {
     case "integer":
-      return "a whole number";
+      return "an integer";
     case "string":
-      return "a text";
+      return "a string";
     case "boolean":
       return "true or false";
     case "object":
@@ -197,13 +197,13 @@ function describeType(type: string): string {
 }
 
 /**
- * The public path of a field that a service found bad. Services name fields as their contract does ("memory_mb",
- * "page.cursor"); a path that has its place already stays.
+ * The public path of a field that a service refused. Services name fields as their contract does ("memory_mb", "page.cursor");
+ * a path that already starts with a part of the request stays as it is.
  */
 export function toPublicField(field: string, schema: FastifySchema | undefined): string {
   const [head = "", ...rest] = field.split(".");
   if (places.some((place) => place === head)) return field;
-  // A page request and the like wrap what the public API has side by side.
+  // The fields of a page request are on one level with the others in the public API.
   const name = rest.length > 0 && head === "page" ? (rest.shift() ?? head) : head;
   const parts = placesOf(schema);
   for (const place of ["body", "query", "path"] as const) {

@@ -5,7 +5,7 @@ import { requireRole } from "@sandgate/kit/rpc/access";
 import { asFacade, type RoleName } from "@sandgate/kit/rpc/context";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { Clients } from "./clients.ts";
-import { FreshCache } from "./fresh-cache.ts";
+import { LoadingCache } from "./loading-cache.ts";
 import type { SignedIn } from "./signed-in.ts";
 
 interface Membership {
@@ -16,8 +16,8 @@ interface Membership {
 
 export interface WorkspaceScope {
   /**
-   * The signed-in user's role in the workspace. Throws WORKSPACE_FORBIDDEN when there is none, or for a workspace named
-   * in the path WORKSPACE_NOT_FOUND when it doesn't exist, and INSUFFICIENT_ROLE below `least`.
+   * The signed-in user's role in the workspace. Throws WORKSPACE_FORBIDDEN for somebody who is not a member, INSUFFICIENT_ROLE
+   * for a role below `least`, and WORKSPACE_NOT_FOUND when a workspace in the path doesn't exist.
    */
   enter(
     signedIn: SignedIn,
@@ -27,11 +27,11 @@ export interface WorkspaceScope {
   close(): void;
 }
 
-const nowhere: Membership = { workspaceExists: false, role: Role.UNSPECIFIED };
+const noMembership: Membership = { workspaceExists: false, role: Role.UNSPECIFIED };
 
-/** A membership is remembered for a second at most, and forgotten earlier when workspace says that it changed. */
+/** Cached memberships are at most a second old; workspace's signals drop them earlier. */
 export function createWorkspaceScope(o: { clients: Clients; bus: EventBus }): WorkspaceScope {
-  const memberships = new FreshCache<Membership>({ maxAgeMs: 1_000 });
+  const memberships = new LoadingCache<Membership>({ maxAgeMs: 1_000 });
   const unwatch = o.bus.watch("workspace.membership", (body) => {
     const [workspaceId = "", userId = "*"] = body.split(" ");
     memberships.forget(userId === "*" ? (key) => key.startsWith(`${workspaceId} `) : (key) => key === body);
@@ -49,10 +49,10 @@ export function createWorkspaceScope(o: { clients: Clients; bus: EventBus }): Wo
           hint: "Use a token that is bound to this workspace or to none.",
         });
       }
-      // What can't be a workspace's id is neither asked about nor remembered, however long it is.
+      // Something that can't be a workspace's id is neither looked up nor cached, however long it is.
       const { workspaceExists, role } = isUuid(workspaceId)
         ? await memberships.get(`${workspaceId} ${user.id}`, () => readMembership(workspaceId, user.id, requestId))
-        : nowhere;
+        : noMembership;
       if (!workspaceExists && inPath) throw new DomainError("WORKSPACE_NOT_FOUND", "There is no such workspace.");
       return requireRole(role, least);
     },

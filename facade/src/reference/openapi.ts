@@ -10,7 +10,7 @@ import { placesOf } from "../pipeline/validation.ts";
 const envelope = {
   $id: "Error",
   type: "object",
-  description: "Every failing request answers this. Clients branch on `error.code`.",
+  description: "The body of every error response. Branch on `error.code`.",
   required: ["error"],
   properties: {
     error: {
@@ -19,13 +19,13 @@ const envelope = {
       properties: {
         code: { type: "string", enum: publicReasons.map(codeOf) },
         message: { type: "string" },
-        hint: { type: ["string", "null"], description: "A next step that is likely to help." },
-        docs_url: { type: ["string", "null"], description: "The code's place in the reference." },
-        retryable: { type: "boolean", default: false, description: "An identical retry may succeed." },
+        hint: { type: ["string", "null"], description: "What is likely to help." },
+        docs_url: { type: ["string", "null"], description: "The explanation of the code." },
+        retryable: { type: "boolean", default: false, description: "Whether an identical request may succeed later." },
         request_id: { type: ["string", "null"], description: "Also in the X-Request-Id header." },
         details: {
           type: ["array", "null"],
-          description: "One item for each bad field, on `validation_error` alone.",
+          description: "One item for each invalid field. Only `validation_error` has it.",
           items: {
             type: "object",
             required: ["issue"],
@@ -44,7 +44,7 @@ const envelope = {
 const listedErrors = {
   $id: "ListedErrors",
   type: "object",
-  description: "The 422 of DELETE /workspaces/{workspace_id}.",
+  description: "The 422 response of DELETE /workspaces/{workspace_id}.",
   required: ["detail"],
   properties: {
     detail: {
@@ -63,14 +63,14 @@ const listedErrors = {
 };
 
 const commonHeaders = {
-  "X-Request-Id": { type: "string", description: "The request's id; your own when you sent one." },
-  "RateLimit-Limit": { type: "integer", description: "Requests a minute. Left out where there is no limit." },
-  "RateLimit-Remaining": { type: "integer", description: "How many of them are left." },
-  "RateLimit-Reset": { type: "integer", description: "Seconds until they are counted anew." },
+  "X-Request-Id": { type: "string", description: "The id of the request: the one you sent, otherwise a new one." },
+  "RateLimit-Limit": { type: "integer", description: "Requests per minute. Missing where there is no limit." },
+  "RateLimit-Remaining": { type: "integer", description: "Requests left in this minute." },
+  "RateLimit-Reset": { type: "integer", description: "Seconds until the count starts again." },
 };
 const retryAfterHeader = { "Retry-After": { type: "integer", description: "Seconds to wait, at least 1." } };
 
-/** What the document says of a route beyond its schemas: who may call it, and every error it answers. */
+/** Adds to a route's schemas who may call it, and every error that it can answer with. */
 const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
   const rules = route.config?.rules;
   if (!rules || schema?.hide) return { schema: { ...schema, hide: true }, url };
@@ -125,7 +125,7 @@ function operationIdOf(method: string, url: string): string {
     .join("_");
 }
 
-/** Collects the routes that are added from now on, for the document that the answer makes. */
+/** Collects the routes that are added from now on. Returns what makes the document of them. */
 export async function documentRoutes(app: App, publicUrl: () => string): Promise<() => object> {
   app.addSchema(envelope);
   app.addSchema(listedErrors);
@@ -145,7 +145,7 @@ export async function documentRoutes(app: App, publicUrl: () => string): Promise
             type: "http",
             scheme: "bearer",
             bearerFormat: "JWT",
-            description: "The access token of a session, good for 300 seconds.",
+            description: "The access token of a session, valid for 300 seconds.",
           },
         },
       },
@@ -156,6 +156,6 @@ export async function documentRoutes(app: App, publicUrl: () => string): Promise
   return () => ({
     ...app.swagger(),
     servers: [{ url: publicUrl() }],
-    externalDocs: { url: `${publicUrl()}/docs/errors`, description: "Every error code, and what to do about it" },
+    externalDocs: { url: `${publicUrl()}/docs/errors`, description: "Every error code and what to do about it" },
   });
 }

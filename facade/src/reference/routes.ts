@@ -10,7 +10,7 @@ const tags = ["Reference"];
 const rules: RouteRules = { rpc: "none" };
 const htmlResponse = { 200: { description: "HTML.", content: { "text/html": { schema: { type: "string" } } } } };
 
-/** The API's description of itself. What doesn't change is made when it is first asked for, and kept. */
+/** The documentation of the API. What doesn't change is made on the first request and kept. */
 export function addReferenceRoutes(app: App, document: () => object, publicUrl: () => string): void {
   let json: string | undefined;
   let errors: string | undefined;
@@ -22,7 +22,7 @@ export function addReferenceRoutes(app: App, document: () => object, publicUrl: 
       config: { rules },
       schema: {
         tags,
-        summary: "This API as an OpenAPI document",
+        summary: "Get the OpenAPI document of this API",
         response: { 200: { description: "OpenAPI 3.1.", content: { "application/json": { schema: {} } } } },
       },
     },
@@ -34,7 +34,7 @@ export function addReferenceRoutes(app: App, document: () => object, publicUrl: 
 
   app.get(
     "/docs",
-    { config: { rules }, schema: { tags, summary: "This API as a page to read", response: htmlResponse } },
+    { config: { rules }, schema: { tags, summary: "Read the reference of this API", response: htmlResponse } },
     async (_request, reply) => {
       const { origin, pathname } = new URL(publicUrl());
       const nonce = randomBytes(16).toString("base64");
@@ -45,7 +45,7 @@ export function addReferenceRoutes(app: App, document: () => object, publicUrl: 
 
   app.get(
     "/docs/errors",
-    { config: { rules }, schema: { tags, summary: "Every error code as a page to read", response: htmlResponse } },
+    { config: { rules }, schema: { tags, summary: "Read about the error codes", response: htmlResponse } },
     async (_request, reply) => {
       errors ??= renderErrors();
       reply.header("content-security-policy", errorsPolicy);
@@ -65,8 +65,8 @@ export function addReferenceRoutes(app: App, document: () => object, publicUrl: 
 }
 
 /**
- * The script of Scalar's reference, compressed. Its package gives it out only as a route of a Fastify app, and is loaded
- * when it is first needed: it takes 32 MB of memory and 0.2 s, and few processes are ever asked.
+ * The script of Scalar's reference, compressed. Its package exports it only as a route of a Fastify app. It is loaded when it
+ * is first needed, since it takes 32 MB of memory and 0.2 s.
  */
 async function readReferenceScript(): Promise<Buffer> {
   const { default: reference } = await import("@scalar/fastify-api-reference");

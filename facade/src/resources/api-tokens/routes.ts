@@ -11,7 +11,7 @@ import { ApiTokenList, ApiTokenParams, CreateApiTokenBody, CreatedApiToken } fro
 
 const { method: rpc } = IdentityService;
 const tags = ["API tokens"];
-/** The longest text that the contract takes for a token or its id. */
+/** The longest token or id that the contract accepts. */
 const maxTokenLength = 512;
 
 export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: RouteContext): void {
@@ -22,7 +22,7 @@ export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: Ro
       schema: {
         tags,
         summary: "Create an API token",
-        description: "The answer shows the token this once.",
+        description: "The response is the only one that shows the token.",
         headers: CreatingHeaders,
         body: CreateApiTokenBody,
         response: { 201: CreatedApiToken },

@@ -4,12 +4,12 @@ import { Id, Moment, NextCursor, NullableMoment, NullableText } from "../../pipe
 export const CreateApiTokenBody = Type.Object({
   description: Type.String({ minLength: 1, maxLength: 255 }),
   expires_at: Type.Optional(Type.String({ format: "date-time" })),
-  workspace_id: Type.Optional(Type.String({ description: "Binds the token to this workspace." })),
+  workspace_id: Type.Optional(Type.String({ description: "The only workspace that the token may be used in." })),
 });
 export const ApiTokenParams = Type.Object({ token: Type.String({ description: "The token itself or its id." }) });
 export const CreatedApiToken = Type.Object({
   id: Id,
-  token: Type.String({ description: "Shown this once." }),
+  token: Type.String({ description: "Shown only in this response." }),
   description: Type.String(),
   workspace_id: NullableText,
   expires_at: NullableMoment,

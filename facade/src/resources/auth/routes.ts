@@ -8,7 +8,7 @@ import { verificationPage, verificationPolicy } from "./verification-page.ts";
 
 const { method: rpc } = IdentityService;
 const tags = ["Accounts"];
-/** Answers that hold a credential are not to be kept on the way (RFC 6749, 5.1). */
+/** Responses with a credential must not be cached (RFC 6749, 5.1). */
 const noStore = { "cache-control": "no-store" };
 
 export function addAuthRoutes(app: App, { clients: { identity }, limits }: RouteContext): void {
@@ -19,7 +19,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
       schema: {
         tags,
         summary: "Create an account",
-        description: "Sends a verification mail. The answer is the same for a name that is taken.",
+        description: "Sends a verification mail. The response is the same when the name is taken.",
         body: RegisterBody,
         response: { 201: Success },
       },
@@ -37,7 +37,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
       config: { rules: { rpc: rpc.verifyEmail, errors: ["INVALID_TOKEN"] } },
       schema: {
         tags,
-        summary: "Verify an e-mail address with the token of the mail",
+        summary: "Verify an e-mail address with the token from the mail",
         body: VerifyEmailBody,
         response: { 200: Success },
       },
@@ -54,8 +54,8 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
       config: { rules: { rpc: "none" } },
       schema: {
         tags,
-        summary: "The page that the mail's link opens",
-        description: "It sends the link's token with POST once its button is clicked.",
+        summary: "Open the verification page",
+        description: "The page that the link in the mail opens. Its button sends the token with POST.",
         response: { 200: { description: "HTML.", content: { "text/html": { schema: { type: "string" } } } } },
       },
     },
@@ -74,7 +74,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
       schema: {
         tags,
         summary: "Send the verification mail again",
-        description: "The answer is the same whatever the name.",
+        description: "The response is the same for every name.",
         body: ResendBody,
         response: { 202: Success },
       },
@@ -117,8 +117,8 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
       config: { rules: { rpc: rpc.refreshSession, errors: ["INVALID_TOKEN"] } },
       schema: {
         tags,
-        summary: "Get the next tokens of a session",
-        description: "The refresh token is used up; the answer has the next one.",
+        summary: "Refresh a session",
+        description: "A refresh token can be used once; the response contains the next one.",
         body: RefreshBody,
         response: { 200: SessionTokens },
       },
@@ -136,7 +136,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
       schema: {
         tags,
         summary: "End a session",
-        description: "The answer is the same for a token that is not known.",
+        description: "The response is the same for an unknown token.",
         body: RefreshBody,
         response: { 204: NoContent },
       },

@@ -2,7 +2,7 @@ import { Type } from "typebox";
 
 const username = Type.String({ maxLength: 254 });
 const recaptchaToken = Type.Optional(
-  Type.String({ maxLength: 4096, description: "May be left out where reCAPTCHA is not set up." }),
+  Type.String({ maxLength: 4096, description: "Required only where reCAPTCHA is set up." }),
 );
 export const RegisterBody = Type.Object({
   username: Type.String({ format: "email", maxLength: 254 }),

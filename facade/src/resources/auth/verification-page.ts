@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 
-// Asks for a click before it uses the link's token: programs that scan mails open every link in them, and it is good only once.
+// Uses the token only after a click: mail scanners open every link, and the token can be used only once.
 const script = `
 const button = document.querySelector("button");
 const status = document.querySelector("[role=status]");
@@ -27,7 +27,7 @@ const style =
 
 const hashOf = (text: string) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
 
-/** What the page may do: run its own script, use its own style, and call back here. */
+/** What the page may do: run its own script, use its own style, and call this server. */
 export const verificationPolicy = `default-src 'none'; script-src ${hashOf(script)}; style-src ${hashOf(style)}; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`;
 
 /** The page that a verification mail's link opens. */
@@ -38,10 +38,10 @@ export const verificationPage = `<!doctype html>
 <title>Verify your e-mail address</title>
 <style>${style}</style>
 <h1>Verify your e-mail address</h1>
-<p>One click, and your account can be used.</p>
+<p>Click once to activate your account.</p>
 <p><button type="button">Verify my address</button></p>
 <p role="status"></p>
-<noscript><p>This page needs JavaScript. Without it, send the link's token with POST to this address.</p></noscript>
+<noscript><p>This page needs JavaScript. Without it, send the token from the link to this address with POST.</p></noscript>
 <script>${script}</script>
 </html>
 `;

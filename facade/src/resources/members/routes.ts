@@ -41,7 +41,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
       schema: {
         tags,
         summary: "Add a member",
-        description: "Only an owner adds owners.",
+        description: "Only an owner can add owners.",
         params: WorkspaceParams,
         headers: CreatingHeaders,
         body: AddMemberBody,
@@ -64,7 +64,8 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
       schema: {
         tags,
         summary: "Change a member's role",
-        description: "Only an owner makes or unmakes owners, and the last one stays.",
+        description:
+          "Only an owner can make somebody an owner or change an owner's role. The last owner can't be changed.",
         params: MemberParams,
         body: UpdateMemberBody,
         response: { 200: Member },
@@ -89,7 +90,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
       schema: {
         tags,
         summary: "Remove a member",
-        description: "An admin removes others; anyone removes themselves. The last owner stays.",
+        description: "Admins can remove others; every member can leave. The last owner can't be removed.",
         params: MemberParams,
         response: { 204: NoContent },
       },

@@ -6,17 +6,17 @@ import type { FastifyReply } from "fastify";
 import { toLogEntry, toMetricPoint } from "./mapping.ts";
 
 const heartbeatMs = 15_000;
-/** How long an answer without rows is held back, since telemetry may yet refuse the stream. */
+/** How long the headers wait for a first row, since telemetry may still refuse the stream. */
 const refusalMs = 250;
 
 export const eventStreamHeaders = {
   "content-type": "text/event-stream; charset=utf-8",
   "cache-control": "no-store",
-  // Else nginx would hold rows back.
+  // Otherwise nginx would buffer rows.
   "x-accel-buffering": "no",
 };
 
-/** Sends the rows until they or the caller end. Throws before anything is sent when the rows are refused at once. */
+/** Sends the rows until they end or the caller disconnects. Throws, with nothing sent, when the stream is refused at once. */
 export async function sendRows(
   reply: FastifyReply,
   rows: AsyncIterator<TailTelemetryResponse>,
@@ -44,7 +44,7 @@ async function send(raw: ServerResponse, text: string, signal: AbortSignal): Pro
   if (text !== "" && !raw.write(text)) await once(raw, "drain", { signal });
 }
 
-/** An event of the HTML standard's "event stream" form. JSON has no line breaks, and positions are the service's own. */
+/** An event in the format of the HTML standard. Neither JSON nor a position has line breaks. */
 function formatEvent({ position, row }: TailTelemetryResponse): string {
   switch (row.case) {
     case "log":

@@ -31,7 +31,7 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
       schema: {
         tags,
         summary: "Read a sandbox's logs and metrics",
-        description: "The newest rows of the window, oldest first.",
+        description: "The newest rows of the time window, oldest first.",
         headers: WorkspaceHeaders,
         params: SandboxParams,
         querystring: MonitoringQuery,
@@ -69,7 +69,7 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
         tags,
         summary: "Follow a sandbox's logs and metrics",
         description:
-          "Server-Sent Events `log` and `metric`, with the rows of the query as data. Each has an id; with it as Last-Event-ID the stream goes on after that row, without it begins now.",
+          "Server-Sent Events `log` and `metric`, with a row of the query above as data. Send the id of the last event as Last-Event-ID to continue after it; without it the stream starts now.",
         headers: ResumingHeaders,
         params: SandboxParams,
         querystring: StreamQuery,
@@ -96,10 +96,10 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
         await sendRows(reply, rows[Symbol.asyncIterator](), call.signal);
       } catch (error) {
         if (!reply.raw.headersSent) {
-          throw call.signal.aborted ? new DomainError("DRAINING", "The stream ended before it began.") : error;
+          throw call.signal.aborted ? new DomainError("DRAINING", "The server is shutting down.") : error;
         }
         if (!call.signal.aborted) {
-          context.logger.warn({ request_id: request.id, route: request.pattern, err: error }, "a stream broke off");
+          context.logger.warn({ request_id: request.id, route: request.pattern, err: error }, "a stream ended early");
         }
       } finally {
         stopWatching();
@@ -110,7 +110,7 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
     },
   );
 
-  /** Whether the sandbox is the caller's is the sandbox service's to say; telemetry only knows ids. */
+  /** The sandbox service decides whether the caller may see a sandbox; telemetry knows only ids. */
   async function findSandbox(request: FastifyRequest, idOrName: string): Promise<{ id: string; name: string }> {
     const { sandbox: found } = await sandbox.getSandbox({ idOrName: sandboxIdOf(idOrName) }, callFor(request));
     return present(found);
@@ -130,7 +130,7 @@ function readSelection({ stream, include }: Selection) {
   };
 }
 
-/** The window in microseconds, filled up with the defaults. */
+/** The time window in microseconds, with defaults for what is missing. */
 function windowOf(query: { since?: string | undefined; until?: string | undefined }): { since: bigint; until: bigint } {
   const now = BigInt(Date.now()) * 1000n;
   return {
@@ -140,7 +140,7 @@ function windowOf(query: { since?: string | undefined; until?: string | undefine
 }
 
 function checkWindow(request: FastifyRequest): Violation[] {
-  // Fastify's parser answers a record; a field that is no time was reported already.
+  // Fastify's parser makes a record; a field that is not a time has been reported already.
   const { since, until } = request.query as Record<string, unknown>;
   for (const moment of [since, until]) {
     if (moment !== undefined && (typeof moment !== "string" || parseMoment(moment) === undefined)) return [];

@@ -4,29 +4,31 @@ import { Id, Moment, WorkspaceHeaders } from "../../pipeline/schema-parts.ts";
 export const ResumingHeaders = Type.Object({
   ...WorkspaceHeaders.properties,
   "last-event-id": Type.Optional(
-    Type.String({ maxLength: 256, description: "The id of the last event received; the stream goes on after it." }),
+    Type.String({ maxLength: 256, description: "The id of the last event received. The stream continues after it." }),
   ),
 });
 
 const stream = Type.Optional(
-  Type.Unsafe<"stdout" | "stderr">({ type: "string", enum: ["stdout", "stderr"], description: "Filters log lines." }),
+  Type.Unsafe<"stdout" | "stderr">({
+    type: "string",
+    enum: ["stdout", "stderr"],
+    description: "Only log lines of this stream.",
+  }),
 );
 const include = Type.String({
   default: "logs,metrics",
   pattern: "^\\s*(?:logs|metrics)\\s*(?:,\\s*(?:logs|metrics)\\s*)*$",
-  "x-issue": "must be a comma list of logs and metrics",
-  description: "A comma list of `logs` and `metrics`.",
+  "x-issue": "must be a comma-separated list of logs and metrics",
+  description: "A comma-separated list of `logs` and `metrics`.",
 });
 export const MonitoringQuery = Type.Object({
-  since: Type.Optional(
-    Type.String({ format: "date-time", description: "Inclusive; one hour before now when left out." }),
-  ),
-  until: Type.Optional(Type.String({ format: "date-time", description: "Exclusive; now when left out." })),
+  since: Type.Optional(Type.String({ format: "date-time", description: "Inclusive. One hour ago by default." })),
+  until: Type.Optional(Type.String({ format: "date-time", description: "Exclusive. Now by default." })),
   limit: Type.Integer({
     minimum: 1,
     maximum: 10_000,
     default: 500,
-    description: "Rows of logs and of metrics each; the newest ones of the window.",
+    description: "The maximum number of log rows and of metric rows. The newest ones are returned.",
   }),
   stream,
   include,

@@ -19,7 +19,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
       schema: {
         tags,
         summary: "Add a registry credential",
-        description: "The credential is tried at the registry. Its password is never shown again.",
+        description: "The registry is asked whether the credential is valid. The password is never shown again.",
         headers: CreatingInWorkspaceHeaders,
         body: CreateRegistryBody,
         response: { 201: Registry },
@@ -81,7 +81,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
       schema: {
         tags,
         summary: "Change a registry credential",
-        description: "Fields that are left out stay as they are. Another url or username needs the password again.",
+        description: "Fields that are missing stay as they are. A new url or username needs the password again.",
         headers: WorkspaceHeaders,
         params: RegistryParams,
         body: UpdateRegistryBody,
@@ -116,7 +116,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
       schema: {
         tags,
         summary: "Delete a registry credential",
-        description: "One that an image uses stays.",
+        description: "A credential that an image uses can't be deleted.",
         headers: WorkspaceHeaders,
         params: RegistryParams,
         response: { 204: NoContent },

@@ -11,7 +11,7 @@ const { method: rpc } = ImageRegistryService;
 const tags = ["Sandbox images"];
 const noSuchImage = () => new DomainError("IMAGE_NOT_FOUND", "The workspace has no such image.");
 const noSuchRegistry = () => new DomainError("REGISTRY_NOT_FOUND", "The workspace has no such registry credential.");
-/** The fields that null can be given for. */
+/** The fields that null unsets. */
 const clearable = ["description", "registry_id", "readiness_port", "ttl_seconds"] as const;
 
 export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: RouteContext): void {
@@ -60,8 +60,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
       schema: {
         tags,
         summary: "List sandbox images",
-        description:
-          "The workspace's images and the global defaults; all of them when neither limit nor cursor is given.",
+        description: "The workspace's images and the global defaults; all of them without limit and cursor.",
         headers: WorkspaceHeaders,
         querystring: ImageQuery,
         response: { 200: ImageList },
@@ -109,7 +108,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
       schema: {
         tags,
         summary: "Change a sandbox image",
-        description: "Fields that are left out stay as they are; null unsets one. Running sandboxes are left alone.",
+        description: "Fields that are missing stay as they are; null unsets a field. Running sandboxes don't change.",
         headers: WorkspaceHeaders,
         params: ImageParams,
         body: UpdateImageBody,
@@ -151,7 +150,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
       schema: {
         tags,
         summary: "Delete a sandbox image",
-        description: "Running sandboxes are left alone.",
+        description: "Running sandboxes keep running.",
         headers: WorkspaceHeaders,
         params: ImageParams,
         response: { 204: NoContent },

@@ -18,13 +18,13 @@ const image = {
     Type.String({
       pattern: "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$",
       "x-issue": "must be an image tag: 1 to 128 letters, digits, dots, dashes and underscores",
-      description: "The tag in `image`, else `latest`, when left out.",
+      description: "By default the tag in `image`, otherwise `latest`.",
     }),
   ),
-  enabled: Type.Optional(Type.Boolean({ description: "True when left out." })),
-  is_default: Type.Optional(Type.Boolean({ description: "A global default; for operators only." })),
-  registry_id: Type.Optional(nullable(Type.String({ description: "The credential to pull with." }))),
-  memory_mb: Type.Optional(Type.Integer({ minimum: 256, maximum: 8192, description: "In MiB; 1024 when left out." })),
+  enabled: Type.Optional(Type.Boolean({ description: "True by default." })),
+  is_default: Type.Optional(Type.Boolean({ description: "Makes it a global default. For operators only." })),
+  registry_id: Type.Optional(nullable(Type.String({ description: "The registry credential to pull with." }))),
+  memory_mb: Type.Optional(Type.Integer({ minimum: 256, maximum: 8192, description: "In MiB. 1024 by default." })),
   readiness_port: Type.Optional(nullable(Type.Integer({ minimum: 1, maximum: 65_535 }))),
   ttl_seconds: Type.Optional(nullable(Type.Integer({ minimum: 60, maximum: 86_400 }))),
 };
@@ -55,6 +55,6 @@ export const Image = Type.Object({
 });
 export const ImageList = Type.Object({
   images: Type.Array(Image),
-  total: Type.Integer({ description: "Of the whole list, whatever the page." }),
+  total: Type.Integer({ description: "The number of images on all pages together." }),
   next_cursor: NextCursor,
 });

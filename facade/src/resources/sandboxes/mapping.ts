@@ -13,20 +13,20 @@ const states = {
   failed: SandboxState.FAILED,
 };
 
-/** The states of a comma list that was checked against its schema. */
+/** The states in a comma-separated list that matches its schema. */
 export function fromStateNames(names: string | undefined): SandboxState[] {
   const wanted = new Set(names?.split(","));
   return schemas.sandboxStates.filter((name) => wanted.has(name)).map((name) => states[name]);
 }
 
-/** The id or name of a sandbox as the contract takes it. */
+/** The id or name of a sandbox as the contract accepts it. */
 export function sandboxIdOf(idOrName: string): string {
   return opaqueId(idOrName, new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox."));
 }
 
 /**
- * The labels of a query whose items were checked to have a colon; the value may have more of them. Undefined: they ask for
- * two values of one label, which no sandbox has.
+ * The labels of a query. Each item has a colon, and the value may contain more of them. Undefined for two values of one label,
+ * which no sandbox has.
  */
 export function fromLabelPairs(labels: readonly string[] | undefined): Record<string, string> | undefined {
   const wanted = new Map<string, string>();

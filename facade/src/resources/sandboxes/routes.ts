@@ -12,7 +12,7 @@ import { ProvisionBody, Sandbox, SandboxList, SandboxParams, SandboxQuery, WaitB
 const { method: rpc } = SandboxService;
 const tags = ["Sandboxes"];
 const defaultWaitSeconds = 60;
-/** What a wait's call may take beyond the wait. */
+/** How much longer than the wait itself the call may take. */
 const waitGraceMs = 5_000;
 
 const noSuchImage = () => new DomainError("IMAGE_NOT_FOUND", "The workspace has no such image.");
@@ -31,7 +31,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
       schema: {
         tags,
         summary: "Provision a sandbox",
-        description: "Answers at once; wait for it with POST /sandboxes/wait.",
+        description: "Returns at once. Use POST /sandboxes/wait to wait until the sandbox is ready.",
         headers: CreatingInWorkspaceHeaders,
         body: ProvisionBody,
         response: { 201: Sandbox },
@@ -81,15 +81,15 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
           { idsOrNames: [sandboxIdOf(sandbox_id)], timeoutSeconds },
           callFor(request, { signal: wait.signal, timeoutMs: timeoutSeconds * 1000 + waitGraceMs }),
         );
-        // What was true when the wait began may not be any more.
+        // The caller may have lost access since the wait began.
         await checkAccess();
         return toSandbox(requireReady(present(sandboxes[0])));
       } catch (error) {
         if (refusal) throw refusal;
         if (longLivedRequests.draining && wait.signal.aborted) {
-          throw new DomainError("SANDBOX_NOT_READY", "The server is shutting down and ended the wait.", {
+          throw new DomainError("SANDBOX_NOT_READY", "The server is shutting down, so the wait ended early.", {
             cause: error,
-            hint: "Wait again; another server takes over.",
+            hint: "Send the request again.",
           });
         }
         throw error;
@@ -131,7 +131,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
       schema: {
         tags,
         summary: "Read a sandbox",
-        description: "A name means the live sandbox of that name, else the newest ended one.",
+        description: "A name refers to the live sandbox with that name, otherwise to the newest ended one.",
         headers: WorkspaceHeaders,
         params: SandboxParams,
         response: { 200: Sandbox },
@@ -151,7 +151,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
       schema: {
         tags,
         summary: "Stop a sandbox",
-        description: "Good in every state, again and again.",
+        description: "Succeeds in every state, also when repeated.",
         headers: WorkspaceHeaders,
         params: SandboxParams,
         response: { 204: NoContent },
@@ -164,19 +164,19 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
   );
 }
 
-/** The next step for what made a sandbox fail, by its `state_reason`. */
+/** What to do about a failed sandbox, by its `state_reason`. */
 const failureHints: Record<string, string> = {
-  image_pull_unauthorized: "Give the image a registry credential that may pull it (POST /registries, `registry_id`).",
+  image_pull_unauthorized: "Give the image a registry credential that can pull it (POST /registries, `registry_id`).",
   image_not_found_in_registry: "Check the image's name and tag: the registry has no such image.",
-  registry_unreachable: "The registry did not answer; check its address, or try again later.",
-  pull_timeout: "The pull took too long; try again, or use a smaller image.",
-  start_failed: "The container could not be started; check the image's command and platform.",
-  out_of_memory: "The container ran out of memory; raise the image's `memory_mb`.",
-  readiness_timeout: "The container ran but never became ready; check `readiness_port` and the logs.",
-  exited: "The container's process ended; read its logs with GET /sandbox/monitoring/{sandbox_id}.",
+  registry_unreachable: "The registry did not respond. Check its address, or try again later.",
+  pull_timeout: "The pull took too long. Try again, or use a smaller image.",
+  start_failed: "The container could not be started. Check the command and the platform of the image.",
+  out_of_memory: "The container ran out of memory. Increase `memory_mb` of the image.",
+  readiness_timeout: "The container ran but did not become ready. Check `readiness_port` and the logs.",
+  exited: "The container exited. Read its logs with GET /sandbox/monitoring/{sandbox_id}.",
 };
 
-/** The sandbox when it is ready; otherwise what keeps it from being so, as an error. */
+/** The sandbox if it is ready. Otherwise throws an error that says why it is not. */
 function requireReady(sandbox: SandboxMessage): SandboxMessage {
   switch (sandbox.state) {
     case SandboxState.READY:
@@ -190,7 +190,7 @@ function requireReady(sandbox: SandboxMessage): SandboxMessage {
     case SandboxState.STOPPING:
     case SandboxState.STOPPED:
       throw new DomainError("CONFLICT", `The sandbox was stopped (${sandbox.stateReason}).`, {
-        hint: "Provision another one with POST /sandboxes/provision.",
+        hint: "Provision a new one with POST /sandboxes/provision.",
       });
     default:
       throw new DomainError("SANDBOX_NOT_READY", "The sandbox is still provisioning.");

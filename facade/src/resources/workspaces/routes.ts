@@ -19,7 +19,7 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
       schema: {
         tags,
         summary: "List your workspaces",
-        description: "Everybody gets a personal workspace. A token that is bound to a workspace sees that one alone.",
+        description: "Every user has a personal workspace. A token that is bound to a workspace sees only that one.",
         querystring: PageQuery,
         response: { 200: WorkspaceList },
       },

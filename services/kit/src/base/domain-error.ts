@@ -1,7 +1,7 @@
-// Apart from rpc/errors.ts so that a database's writer thread loads none of Connect and Protobuf.
+// Apart from rpc/errors.ts, so that a database's writer thread doesn't load Connect and Protobuf.
 import type { Reason } from "./reasons.ts";
 
-/** One offending field: its name in the request in snake_case ("memory_mb"), or a public path ("header.x-workspace-id"). */
+/** One invalid field: its name in the request in snake_case ("memory_mb"), or a public path ("header.x-workspace-id"). */
 export interface Violation {
   field: string;
   issue: string;
@@ -12,11 +12,11 @@ export interface DomainErrorOptions {
   violations?: readonly Violation[] | undefined;
   /** Seconds until the same call may succeed. */
   retryAfterSeconds?: number | undefined;
-  /** For the log only; it never leaves the process. */
+  /** For the log only. It never leaves the process. */
   cause?: unknown;
 }
 
-/** The one error that services throw on purpose. Everything else is a fault and reaches callers as INTERNAL_ERROR. */
+/** The only error that services throw on purpose. Everything else is a bug or a fault, and reaches callers as INTERNAL_ERROR. */
 export class DomainError extends Error {
   readonly reason: Reason;
   readonly hint?: string;
@@ -33,7 +33,7 @@ export class DomainError extends Error {
   }
 }
 
-/** What went wrong in words, whatever was thrown. */
+/** The message of whatever was thrown. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

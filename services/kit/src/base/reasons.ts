@@ -1,7 +1,7 @@
 import type { Code } from "@connectrpc/connect";
 
 interface PublicError {
-  /** Its code between services. */
+  /** Its Connect code between services. */
   connect: keyof typeof Code;
   /** Its HTTP status in the public API. */
   status: number;
@@ -9,17 +9,20 @@ interface PublicError {
   retryable: boolean;
   /** What it means, for the reference. */
   meaning: string;
-  /** The next step where the cause gives no better one. */
+  /** What to do, unless the thrower says something more specific. */
   hint: string;
 }
 
 interface InternalError {
   connect: keyof typeof Code;
-  /** What the public API answers for it. */
+  /** The public error that clients get for it. */
   shownAs: PublicReason;
 }
 
-/** The errors of the public API, which names them in lower case. */
+/**
+ * The errors of the public API, whose codes are these names in lower case. A new one is an entry here, and in the list of every
+ * route that answers with it.
+ */
 export const publicErrors = {
   UNAUTHENTICATED: {
     connect: "Unauthenticated",
@@ -33,14 +36,14 @@ export const publicErrors = {
     status: 401,
     retryable: false,
     meaning: "The token is unknown, expired or revoked.",
-    hint: "Refresh the session or sign in again; an API token has to be replaced by a new one.",
+    hint: "Refresh the session or sign in again. Replace an API token by a new one.",
   },
   INVALID_CREDENTIALS: {
     connect: "Unauthenticated",
     status: 401,
     retryable: false,
     meaning: "The user name or the password is wrong.",
-    hint: "Check both. After several failures wait a minute before you try again.",
+    hint: "Check both. After several failures, wait a minute before you try again.",
   },
   EMAIL_NOT_VERIFIED: {
     connect: "PermissionDenied",
@@ -54,7 +57,7 @@ export const publicErrors = {
     status: 403,
     retryable: false,
     meaning: "The credential is valid but does not give access.",
-    hint: "Use a credential that may do this; API tokens are managed with a session access token only.",
+    hint: "Use a credential that may do this. API tokens can be managed only with a session access token.",
   },
   INSUFFICIENT_ROLE: {
     connect: "PermissionDenied",
@@ -89,7 +92,7 @@ export const publicErrors = {
     status: 404,
     retryable: false,
     meaning: "The workspace has no such member, or there is no verified user of that name.",
-    hint: "List the members with GET /workspaces/{workspace_id}/members; a user has to verify the e-mail address first.",
+    hint: "List the members with GET /workspaces/{workspace_id}/members. A new member must have verified the e-mail address.",
   },
   SANDBOX_NOT_FOUND: {
     connect: "NotFound",
@@ -103,14 +106,14 @@ export const publicErrors = {
     status: 409,
     retryable: false,
     meaning: "A live sandbox of the workspace has that name.",
-    hint: "Choose another name, leave it out to have one made up, or delete the sandbox that has it.",
+    hint: "Choose another name, leave it out to have one generated, or delete the sandbox that has it.",
   },
   SANDBOX_NOT_READY: {
     connect: "FailedPrecondition",
     status: 409,
     retryable: true,
     meaning: "The sandbox is still provisioning.",
-    hint: "Wait with POST /sandboxes/wait, or ask again a little later.",
+    hint: "Wait with POST /sandboxes/wait, or try again a little later.",
   },
   PROVISIONING_FAILED: {
     connect: "FailedPrecondition",
@@ -138,7 +141,7 @@ export const publicErrors = {
     status: 403,
     retryable: false,
     meaning: "Global default images are read-only.",
-    hint: "Register an image of your own with POST /sandbox-images and change that.",
+    hint: "Register your own image with POST /sandbox-images and change that one.",
   },
   REGISTRY_NOT_FOUND: {
     connect: "NotFound",
@@ -173,32 +176,32 @@ export const publicErrors = {
     status: 409,
     retryable: false,
     meaning: "The resource already exists or is in the wrong state.",
-    hint: "Read the resource's present state and decide from that.",
+    hint: "Read the current state of the resource and decide from there.",
   },
   RATE_LIMITED: {
     connect: "ResourceExhausted",
     status: 429,
     retryable: true,
     meaning: "Too many requests.",
-    hint: "Wait for the seconds in the Retry-After header before the next request.",
+    hint: "Wait for the number of seconds in the Retry-After header before the next request.",
   },
   INTERNAL_ERROR: {
     connect: "Internal",
     status: 500,
     retryable: true,
     meaning: "Something went wrong on the server's side.",
-    hint: "Retry with a growing delay; if it stays, report the request id.",
+    hint: "Retry with increasing delays. If it persists, report the request id.",
   },
   UPSTREAM_ERROR: {
     connect: "Unavailable",
     status: 502,
     retryable: true,
     meaning: "Something the request depends on failed or did not answer in time.",
-    hint: "Retry with a growing delay.",
+    hint: "Retry with increasing delays.",
   },
 } satisfies Record<string, PublicError>;
 
-/** The errors that never leave the platform. */
+/** The errors that clients never see as such. */
 export const internalErrors = {
   IMAGE_PULL_UNAUTHORIZED: { connect: "PermissionDenied", shownAs: "PROVISIONING_FAILED" },
   IMAGE_NOT_FOUND_IN_REGISTRY: { connect: "NotFound", shownAs: "PROVISIONING_FAILED" },
@@ -227,7 +230,7 @@ function isPublic(text: string): text is PublicReason {
 
 export const publicReasons: readonly PublicReason[] = Object.keys(publicErrors).filter(isPublic);
 
-/** What the public API answers for a reason. */
+/** The error that clients get for a reason. */
 export function toPublicReason(reason: Reason): PublicReason {
   return isPublic(reason) ? reason : internalErrors[reason].shownAs;
 }

@@ -16,14 +16,14 @@ export function toRole(name: RoleName): Role {
   return roles[name];
 }
 
-/** The name of a role; undefined for the role of somebody who is not a member. */
+/** The name of a role; undefined for Role.UNSPECIFIED, which somebody has who is not a member. */
 export function toRoleName(role: Role): RoleName | undefined {
   return roleNames[role];
 }
 
 const known = new Map<DescMethod, Access | undefined>();
 
-/** The access rule that stands on a method in its proto; undefined without one. */
+/** The access rule of a method in its proto; undefined without one. */
 export function accessOf(method: DescMethod): Access | undefined {
   if (!known.has(method))
     known.set(method, hasOption(method, accessOption) ? getOption(method, accessOption) : undefined);

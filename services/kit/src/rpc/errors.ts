@@ -8,7 +8,7 @@ import { connectCodeOf, isReason } from "../base/reasons.ts";
 const domain = "sandgate";
 const hidden = "Something went wrong on our side.";
 
-/** Codes of Connect's own that say nothing about the inside: an ended call, an unknown method, a bad or oversized message. */
+/** Connect's own codes that reveal nothing internal: a call that ended, an unknown method, an invalid or oversized message. */
 const passedThrough = new Set<Code>([
   Code.Canceled,
   Code.DeadlineExceeded,
@@ -17,15 +17,15 @@ const passedThrough = new Set<Code>([
   Code.ResourceExhausted,
 ]);
 
-/** True for what a caller may see as it is; false for a fault, which is to be logged with its cause. */
+/** True for an error that callers may see as it is; false for a fault, which has to be logged with its cause. */
 export function isExpected(error: unknown): boolean {
   if (error instanceof DomainError) return error.reason !== "INTERNAL_ERROR";
   return error instanceof ConnectError && passedThrough.has(error.code);
 }
 
 /**
- * What a server answers for a thrown error: a DomainError as its code with google.rpc.ErrorInfo, BadRequest and
- * ErrorNote details; anything unexpected as a bare INTERNAL_ERROR that shows nothing of it.
+ * The error that a server sends for a thrown one: a DomainError as its Connect code with google.rpc.ErrorInfo, BadRequest and
+ * ErrorNote details; anything unexpected as an INTERNAL_ERROR that reveals nothing of it.
  */
 export function toConnectError(error: unknown): ConnectError {
   if (error instanceof ConnectError && passedThrough.has(error.code)) return error;
@@ -51,8 +51,8 @@ export function toConnectError(error: unknown): ConnectError {
 }
 
 /**
- * What a client makes of a failed call: the callee's DomainError when it sent one, UPSTREAM_ERROR when the callee can't
- * be reached, a deadline passed or the call was canceled, and INTERNAL_ERROR otherwise.
+ * The error that a client throws for a failed call: the callee's DomainError if it sent one, UPSTREAM_ERROR if the callee can't be
+ * reached, the deadline passed or the call was canceled, and INTERNAL_ERROR otherwise.
  */
 export function fromConnectError(error: unknown): DomainError {
   if (error instanceof DomainError) return error;
@@ -72,7 +72,7 @@ export function fromConnectError(error: unknown): DomainError {
     });
   }
   if (isUnreachable(error)) {
-    return new DomainError("UPSTREAM_ERROR", "A part of the platform could not answer in time.", { cause: error });
+    return new DomainError("UPSTREAM_ERROR", "A part of the platform did not respond in time.", { cause: error });
   }
   return new DomainError("INTERNAL_ERROR", hidden, { cause: error });
 }
@@ -92,7 +92,7 @@ function isUnreachable(error: ConnectError): boolean {
     case Code.Aborted:
       return true;
     default:
-      // What a call meets that starts while a server says goodbye (GOAWAY); Connect reports it as internal.
+      // How a call fails that starts while a server shuts down (GOAWAY); Connect reports it as internal.
       return error.rawMessage.includes("NGHTTP2_REFUSED_STREAM");
   }
 }

@@ -1,8 +1,8 @@
 /**
- * Remembers what `load` answered for a key for at most `maxAgeMs`, counted from when it was asked. Requests for the same
- * key share one load; a failed one is not remembered.
+ * Caches what `load` returns for a key for at most `maxAgeMs`, counted from when the load began. Concurrent calls for the same
+ * key share one load; a failed one is not cached.
  */
-export class FreshCache<V> {
+export class LoadingCache<V> {
   readonly #entries = new Map<string, { at: number; value: Promise<V> }>();
   readonly #maxAgeMs: number;
   readonly #maxEntries: number;
@@ -22,16 +22,16 @@ export class FreshCache<V> {
     entry.value.catch(() => {
       if (this.#entries.get(key) === entry) this.#entries.delete(key);
     });
-    // Set anew, so that the map's order is the order of age.
+    // Inserted again, so that the map is ordered by age.
     this.#entries.delete(key);
     this.#entries.set(key, entry);
     this.#dropOld(now);
     return entry.value;
   }
 
-  /** Forgets the keys that fit, also those being loaded. */
-  forget(fits: (key: string) => boolean = () => true): void {
-    for (const key of this.#entries.keys()) if (fits(key)) this.#entries.delete(key);
+  /** Drops the keys that match (all by default), also those being loaded. */
+  forget(matches: (key: string) => boolean = () => true): void {
+    for (const key of this.#entries.keys()) if (matches(key)) this.#entries.delete(key);
   }
 
   #dropOld(now: number): void {

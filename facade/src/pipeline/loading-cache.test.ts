@@ -1,10 +1,10 @@
 import { expect, it } from "vitest";
-import { FreshCache } from "./fresh-cache.ts";
+import { LoadingCache } from "./loading-cache.ts";
 
 it("shares and remembers an answer for its age, counted from the question", async () => {
   let now = 0;
   let loads = 0;
-  const cache = new FreshCache<number>({ maxAgeMs: 1000, now: () => now });
+  const cache = new LoadingCache<number>({ maxAgeMs: 1000, now: () => now });
   const load = async () => ++loads;
   expect(await Promise.all([cache.get("a", load), cache.get("a", load)])).toEqual([1, 1]);
   now = 999;
@@ -14,7 +14,7 @@ it("shares and remembers an answer for its age, counted from the question", asyn
 });
 
 it("forgets what is asked for, also while it is loaded", async () => {
-  const cache = new FreshCache<string>({ maxAgeMs: 1000 });
+  const cache = new LoadingCache<string>({ maxAgeMs: 1000 });
   const old = cache.get("a", async () => "old");
   cache.forget((key) => key === "a");
   expect(await cache.get("a", async () => "new")).toBe("new");
@@ -24,7 +24,7 @@ it("forgets what is asked for, also while it is loaded", async () => {
 
 it("keeps nothing that is too old", async () => {
   let now = 0;
-  const cache = new FreshCache<number>({ maxAgeMs: 1000, now: () => now });
+  const cache = new LoadingCache<number>({ maxAgeMs: 1000, now: () => now });
   const kept: string[] = [];
   for (const [at, key] of [
     [0, "a"],
@@ -39,7 +39,7 @@ it("keeps nothing that is too old", async () => {
 });
 
 it("remembers no failure, and no more than its size", async () => {
-  const cache = new FreshCache<number>({ maxAgeMs: 1000, maxEntries: 2 });
+  const cache = new LoadingCache<number>({ maxAgeMs: 1000, maxEntries: 2 });
   await expect(cache.get("a", () => Promise.reject(new Error("down")))).rejects.toThrow("down");
   expect(await cache.get("a", async () => 1)).toBe(1);
   await cache.get("b", async () => 2);
