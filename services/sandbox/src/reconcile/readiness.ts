@@ -14,7 +14,8 @@ export interface ReadinessOptions {
   metrics: { readySeconds: Histogram };
 }
 
-const probeDelayMs = { first: 20, growth: 1.4, longest: 250 };
+/** Between two probes. It grows more slowly than a backoff, so that readiness is seen soon after it is there. */
+const probeIntervalMs = { first: 20, growth: 1.4, longest: 250 };
 
 /** Makes the step that probes a started sandbox until it is ready, has ended, or has used up its time. */
 export function createReadinessWait({ runtime, records, retries, limits, metrics }: ReadinessOptions) {
@@ -22,7 +23,7 @@ export function createReadinessWait({ runtime, records, retries, limits, metrics
     const port = sandbox.image.readinessPort;
     const deadline = (sandbox.startedAt ?? sandbox.createdAt).getTime() + limits.readinessTimeoutMs;
     let probe: Promise<boolean> | undefined = firstProbe;
-    for (let delayMs = probeDelayMs.first; !signal.aborted; ) {
+    for (let intervalMs = probeIntervalMs.first; !signal.aborted; ) {
       // Only a probe that begins after the deadline is the last: the machine may have slept during an earlier one.
       const isLast = !probe && Date.now() >= deadline;
       const isReady = await (probe ?? runtime.probe(sandbox.id, port, signal));
@@ -54,8 +55,8 @@ export function createReadinessWait({ runtime, records, retries, limits, metrics
         });
         return "again";
       }
-      await sleep(delayMs);
-      delayMs = Math.min(delayMs * probeDelayMs.growth, probeDelayMs.longest);
+      await sleep(intervalMs);
+      intervalMs = Math.min(intervalMs * probeIntervalMs.growth, probeIntervalMs.longest);
     }
     return "idle";
   };

@@ -51,7 +51,7 @@ function changeLiveCount(tx: Transaction, workspaceId: string, count: number, me
   );
 }
 
-function holdQuota(tx: Transaction, sandbox: Sandbox, quota: Quota): void {
+function reserveQuota(tx: Transaction, sandbox: Sandbox, quota: Quota): void {
   const { workspaceId } = sandbox;
   if (!passGuard(tx, workspaceId)) throw new DomainError("WORKSPACE_FORBIDDEN", "The workspace was deleted.");
   const live = tx.db.get<{ live_count: number; live_memory_mb: number }>(
@@ -85,7 +85,7 @@ export const transactions = {
     record: IdempotencyRecord | undefined,
   ): void {
     tx.keepIdempotencyRecord(record);
-    holdQuota(tx, sandbox, quota);
+    reserveQuota(tx, sandbox, quota);
     const taken = tx.db.get(
       "SELECT 1 FROM sandboxes WHERE workspace_id = ? AND name = ? AND state IN ('provisioning', 'ready')",
       sandbox.workspaceId,
