@@ -1,14 +1,13 @@
 import { randomInt } from "node:crypto";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
 import { type AddressInfo, createServer } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { probeEngine } from "@sandgate/test-support/images";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
 import { requireServer } from "@sandgate/test-support/require";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { test } from "@sandgate/test-support/temp-folder";
+import { describe, expect } from "vitest";
 import { createClient, expectStatus } from "../conformance/client.ts";
 import { startPlatform } from "../platform/local.ts";
 
@@ -16,11 +15,10 @@ const root = join(import.meta.dirname, "../..");
 let folder: string;
 let port: string;
 
-beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), "sandgate-start-"));
+test.beforeEach(async ({ folder: own }) => {
+  folder = own;
   port = String(await findFreePort());
 });
-afterEach(() => rm(folder, { recursive: true }));
 
 /** Starts a program in the repository with these settings and no others, on the test's own port and folder. */
 function start(command: string, args: readonly string[], settings: Record<string, string> = {}): RunningProcess {

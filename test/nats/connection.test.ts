@@ -1,5 +1,4 @@
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { nkeys } from "@nats-io/transport-node";
 import { createLogger } from "@sandgate/kit/base/logging";
@@ -7,8 +6,9 @@ import { createMetrics } from "@sandgate/kit/base/metrics";
 import { connectNats, type NatsCredentials, type NatsLink } from "@sandgate/kit/events/bus.nats-connection";
 import { findNatsServer, startNats, type TestNats } from "@sandgate/test-support/nats";
 import { requireServer } from "@sandgate/test-support/require";
+import { test } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect } from "vitest";
 
 describe.runIf(await requireServer("nats", findNatsServer))("a connection to NATS", () => {
   const user = nkeys.createUser();
@@ -31,8 +31,8 @@ ${new TextDecoder().decode(user.getSeed())}
     server = await startNats({ config: `authorization { users: [{ nkey: ${user.getPublicKey()} }] }` });
   });
   afterAll(() => server.stop());
-  beforeEach(async () => {
-    folder = await mkdtemp(join(tmpdir(), "sandgate-credentials-"));
+  test.beforeEach(async ({ folder: own }) => {
+    folder = own;
     file = join(folder, "user.creds");
     await writeFile(file, credentials);
     lines = [];
@@ -41,7 +41,6 @@ ${new TextDecoder().decode(user.getSeed())}
   });
   afterEach(async () => {
     await Promise.all(links.map((link) => link.close()));
-    await rm(folder, { recursive: true });
   });
 
   const open = async (given: NatsCredentials): Promise<NatsLink> => {

@@ -1,25 +1,24 @@
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
+import { test } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, describe, expect } from "vitest";
 
 const root = join(import.meta.dirname, "../../..");
 let folder: string;
 let running: RunningProcess[];
 
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "sandgate-local-"));
+test.beforeEach(async ({ folder: own }) => {
+  folder = own;
   running = [];
 });
 
 afterEach(async () => {
   await Promise.all(running.map((each) => each.stop()));
-  rmSync(folder, { recursive: true });
 });
 
 /** Starts the launcher on the test's folder with these settings and no others. */

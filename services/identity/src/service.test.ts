@@ -1,5 +1,4 @@
-import { mkdtemp, readdir, readFile, rename, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readdir, readFile, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { timestampDate, timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { type Client, createClient } from "@connectrpc/connect";
@@ -12,8 +11,9 @@ import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
 import { asFacade, asService, type UserCaller } from "@sandgate/kit/rpc/context";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
+import { test } from "@sandgate/test-support/temp-folder";
 import { createLocalJWKSet, jwtVerify } from "jose";
-import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { afterEach, describe, expect, vi } from "vitest";
 import { defineIdentityService } from "./service.ts";
 
 const logger = createLogger({ service: "identity", level: "silent" });
@@ -56,14 +56,13 @@ async function close(): Promise<void> {
   await bus.close();
 }
 
-beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), "sandgate-identity-"));
+test.beforeEach(async ({ folder: own }) => {
+  folder = own;
   now = Date.UTC(2026, 0, 1);
 });
 
 afterEach(async () => {
   await close();
-  await rm(folder, { recursive: true });
 });
 
 const nobody = (idempotencyKey?: string) => asFacade({ requestId: newId(), idempotencyKey });

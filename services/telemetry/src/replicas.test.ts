@@ -1,5 +1,3 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
@@ -18,7 +16,8 @@ import {
 } from "@sandgate/test-support/images";
 import { probeMongo, type SharedMongo, type TestDatabase, useMongo } from "@sandgate/test-support/mongo";
 import { requireServer } from "@sandgate/test-support/require";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { test } from "@sandgate/test-support/temp-folder";
+import { afterAll, afterEach, beforeAll, describe, expect, vi } from "vitest";
 import { openTestService, type TestService } from "./service.fixture.ts";
 
 const logger = createLogger({ service: "telemetry", level: process.env.SANDGATE_LOG_LEVEL ?? "silent" });
@@ -43,8 +42,8 @@ describe.runIf(isAvailable)("several replicas on one database", () => {
     await Promise.all([mongo.stop(), image.remove()]);
   });
 
-  beforeEach(async () => {
-    folder = await mkdtemp(join(tmpdir(), "sandgate-telemetry-"));
+  test.beforeEach(async ({ folder: own }) => {
+    folder = own;
     [installationId, workspaceId, replicas] = [newId(), newId(), []];
     database = await mongo.createDatabase();
     // A bus in this process is one for all replicas.
@@ -55,7 +54,6 @@ describe.runIf(isAvailable)("several replicas on one database", () => {
     await bus.close();
     await removeContainers(installationId);
     await database.drop();
-    await rm(folder, { recursive: true });
   });
 
   async function openReplica(): Promise<TestService> {

@@ -1,5 +1,3 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Client } from "@connectrpc/connect";
@@ -25,7 +23,8 @@ import {
   type TestImage,
 } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { test } from "@sandgate/test-support/temp-folder";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, vi } from "vitest";
 import { openTestService, type TestService } from "./service.fixture.ts";
 
 const logger = createLogger({ service: "telemetry", level: process.env.SANDGATE_LOG_LEVEL ?? "silent" });
@@ -62,15 +61,14 @@ async function close(): Promise<void> {
   await bus.close();
 }
 
-beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), "sandgate-telemetry-"));
+test.beforeEach(async ({ folder: own }) => {
+  folder = own;
   installationId = newId();
   workspaceId = newId();
 });
 
 afterEach(async () => {
   await close();
-  await rm(folder, { recursive: true });
 });
 
 function member(o: { workspace?: string; signal?: AbortSignal } = {}) {

@@ -1,11 +1,10 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { addMs } from "@sandgate/kit/base/time";
 import { type Keyring, openKeyring } from "@sandgate/kit/storage/sealing";
+import { test } from "@sandgate/test-support/temp-folder";
 import { createLocalJWKSet, decodeProtectedHeader, jwtVerify } from "jose";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, describe, expect } from "vitest";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import type { IdentityStore } from "../store/store.ts";
 import { findOutdatedKeys, needsNewKey, openSigningKeys, pickSigningKey } from "./signing-keys.ts";
@@ -46,8 +45,8 @@ describe("signing keys", () => {
   let keyring: Keyring;
   let store: IdentityStore;
 
-  beforeEach(async () => {
-    folder = await mkdtemp(join(tmpdir(), "sandgate-identity-"));
+  test.beforeEach(async ({ folder: own }) => {
+    folder = own;
     keyring = await openKeyring({ file: join(folder, "keys.json"), create: true });
     const logger = createLogger({ service: "identity", level: "silent" });
     store = await openSqliteStore({ file: join(folder, "identity.sqlite"), logger });
@@ -55,7 +54,6 @@ describe("signing keys", () => {
 
   afterEach(async () => {
     await store.close();
-    await rm(folder, { recursive: true });
   });
 
   const issuer = "https://sandgate.example";

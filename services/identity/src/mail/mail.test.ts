@@ -1,12 +1,12 @@
 import { once } from "node:events";
-import { mkdtemp, readdir, readFile, rm, stat } from "node:fs/promises";
+import { readdir, readFile, stat } from "node:fs/promises";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
+import { test } from "@sandgate/test-support/temp-folder";
 import { SMTPServer } from "smtp-server";
-import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { describe, expect, vi } from "vitest";
 import type { DueMail } from "../store/store.ts";
 import { createMailQueue, retryDelayMs } from "./queue.ts";
 import { composeNameTaken, composeVerification, type Mail } from "./texts.ts";
@@ -21,10 +21,9 @@ const from = "Sandgate <sandgate@example.com>";
 const patient = { timeout: 60_000 };
 
 let folder: string;
-beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), "sandgate-mail-"));
+test.beforeEach(async ({ folder: own }) => {
+  folder = own;
 });
-afterEach(() => rm(folder, { recursive: true }));
 
 test("mails name the platform's address, and only a verification carries a token", () => {
   expect(mail.text).toContain(`https://sandgate.example/api/auth/verify-email?token=${token}\n`);

@@ -1,10 +1,9 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
+import { test } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
 import { pino } from "pino";
-import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { afterEach, expect, vi } from "vitest";
 import { createMetrics } from "../base/metrics.ts";
 import { migrations, type transactions } from "../storage/sqlite.fixture.ts";
 import { openSqlite, type SqliteDatabase } from "../storage/sqlite.ts";
@@ -20,8 +19,8 @@ let database: SqliteDatabase<typeof transactions>;
 let buses: EventBus[];
 let relays: Relay[];
 
-beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), "sandgate-relay-"));
+test.beforeEach(async ({ folder: own }) => {
+  folder = own;
   database = await openSqlite({
     file: join(folder, "notes.sqlite"),
     migrations,
@@ -35,7 +34,6 @@ afterEach(async () => {
   await Promise.all(relays.map((relay) => relay.stop()));
   await Promise.all(buses.map((bus) => bus.close()));
   await database.close();
-  rmSync(folder, { recursive: true });
 });
 
 /** A bus and the ids of the events that one consumer of it has handled. */

@@ -1,10 +1,9 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { create } from "@bufbuild/protobuf";
 import { type ErrorNote, ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
+import { test } from "@sandgate/test-support/temp-folder";
 import { pino } from "pino";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, expect } from "vitest";
 import { DomainError } from "../base/domain-error.ts";
 import { type Keyring, openKeyring } from "../storage/sealing.ts";
 import { migrations, type transactions } from "../storage/sqlite.fixture.ts";
@@ -17,8 +16,8 @@ let database: SqliteDatabase<typeof transactions>;
 let keyring: Keyring;
 let works: number;
 
-beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), "sandgate-answers-"));
+test.beforeEach(async ({ folder: own }) => {
+  folder = own;
   keyring = await openKeyring({ file: join(folder, "keys.json"), create: true });
   database = await openSqlite({
     file: join(folder, "notes.sqlite"),
@@ -30,7 +29,6 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   await database.close();
-  rmSync(folder, { recursive: true });
 });
 
 interface Request {

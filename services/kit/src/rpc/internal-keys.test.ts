@@ -1,10 +1,10 @@
 import { execFile } from "node:child_process";
-import { copyFile, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { copyFile, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
-import { afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
+import { test } from "@sandgate/test-support/temp-folder";
+import { expect, onTestFinished } from "vitest";
 import { createLogger } from "../base/logging.ts";
 import { addKey, dropKey, makeKeys, openTokenSigner, openTokenVerifier } from "./internal-keys.ts";
 
@@ -13,10 +13,9 @@ const nobody = { passedOn: false };
 const refused = { reason: "CALLER_NOT_ALLOWED" };
 let folder: string;
 
-beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), "sandgate-keys-"));
+test.beforeEach(async ({ folder: own }) => {
+  folder = own;
 });
-afterEach(() => rm(folder, { recursive: true }));
 
 async function openSigner(file: string) {
   const signer = await openTokenSigner({ caller: "facade", file: join(folder, file), logger, rereadEveryMs: 10 });

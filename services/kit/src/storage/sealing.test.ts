@@ -1,16 +1,15 @@
-import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { chmodSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { test } from "@sandgate/test-support/temp-folder";
+import { expect } from "vitest";
 import { openKeyring } from "./sealing.ts";
 
 let folder: string;
 let file: string;
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "sealing-"));
+test.beforeEach(async ({ folder: own }) => {
+  folder = own;
   file = join(folder, "deep", "keys.json");
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const place = { service: "image-registry", table: "registries", record: "r1", workspace: "w1" };
 const plain = Buffer.from("the password");

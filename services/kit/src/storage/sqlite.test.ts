@@ -1,12 +1,12 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { fileURLToPath } from "node:url";
+import { test } from "@sandgate/test-support/temp-folder";
 import { pino } from "pino";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, expect } from "vitest";
 import { DomainError } from "../base/domain-error.ts";
 import { migrations, type transactions } from "./sqlite.fixture.ts";
 import { openSqlite, type SqliteDatabase } from "./sqlite.ts";
@@ -16,15 +16,14 @@ let folder: string;
 let file: string;
 let opened: { close(): Promise<void> }[];
 
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "sandgate-sqlite-"));
+test.beforeEach(async ({ folder: own }) => {
+  folder = own;
   file = join(folder, "data", "notes.sqlite");
   opened = [];
 });
 
 afterEach(async () => {
   await Promise.all(opened.map((database) => database.close()));
-  rmSync(folder, { recursive: true });
 });
 
 async function open(steps: readonly string[] = migrations): Promise<SqliteDatabase<typeof transactions>> {

@@ -1,5 +1,3 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { DomainError } from "@sandgate/kit/base/domain-error";
@@ -7,9 +5,10 @@ import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { allShards } from "@sandgate/kit/process/shards";
+import { test } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
 import { Counter, Histogram, Registry } from "prom-client";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, expect } from "vitest";
 import { acceptSandbox, beginStop, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import type { SandboxStore } from "../store/store.ts";
@@ -217,8 +216,8 @@ async function stopByUser(id: string): Promise<void> {
   changes.announce(id);
 }
 
-beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), "sandgate-reconciler-"));
+test.beforeEach(async ({ folder: own }) => {
+  folder = own;
   store = await openSqliteStore({
     file: join(folder, "sandbox.sqlite"),
     logger: createLogger({ service: "sandbox", level: "silent" }),
@@ -230,7 +229,6 @@ beforeEach(async () => {
 afterEach(async () => {
   await reconciler.stop();
   await store.close();
-  await rm(folder, { recursive: true });
 });
 
 test("pulls by digest, starts, becomes ready, and records each phase on the timeline", async () => {
