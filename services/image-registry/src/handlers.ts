@@ -89,7 +89,7 @@ export function createHandlers({
     if (record === undefined) {
       throw new DomainError("IMAGE_PULL_UNAUTHORIZED", "The image's registry credential has been deleted.");
     }
-    // What an operator allows may have changed since: that is judged when the registry is connected to.
+    // What an operator allows may have changed since: that is checked when the registry is connected to.
     const address = { host: record.host, scheme: parseRegistryUrl(record.url)?.scheme };
     return { ...versionOf(record), address, credential: openCredential(keyring, record) };
   }

@@ -159,7 +159,7 @@ describe.runIf(hasRegistry)("a registry with passwords", () => {
     }
   });
 
-  test("says the digest of a tag, and of a digest that it has", async () => {
+  test("gives the digest of a tag, and of a digest that it has", async () => {
     const address = { host, scheme: undefined };
     const resolve = (text: string, credential?: Credential) =>
       clientFor(host).resolveDigest(address, referenceOf(text), credential, signal);
@@ -173,7 +173,7 @@ describe.runIf(hasRegistry)("a registry with passwords", () => {
     await expect(resolve(`${host}/team/tool`)).rejects.toThrow(problem("unauthorized"));
   });
 
-  test("is not spoken to at a private address that nobody allowed, whatever its name", async () => {
+  test("is not contacted at a private address that nobody allowed, whatever its name", async () => {
     const port = host.split(":")[1];
     for (const name of [host, `localhost:${port}`]) {
       await expect(

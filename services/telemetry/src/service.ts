@@ -75,7 +75,7 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
       store,
       stagePurged,
       async purge(workspaceId, signal) {
-        while (await store.purgeSlice(workspaceId)) if (signal.aborted) return false;
+        while (await store.purgeBatch(workspaceId)) if (signal.aborted) return false;
         return true;
       },
     },

@@ -47,7 +47,7 @@ export function createAccounts(o: {
           hint: "Ask an operator of this server for an account.",
         });
       }
-      // All of this happens for a taken name too, so that neither the answer nor its timing tells.
+      // All of this happens for a taken name too, so that neither the answer nor its timing reveals it.
       const id = newId();
       await store.registerUser({
         id,

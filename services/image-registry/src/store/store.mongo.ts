@@ -2,7 +2,7 @@ import {
   afterPlace,
   createCollections,
   type Db,
-  deleteSlice,
+  deleteBatch,
   isDuplicateKey,
   type MongoMigration,
   type MongoTransaction,
@@ -232,7 +232,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
 
     async purgeBatch(workspaceId, limit) {
       const removed =
-        (await deleteSlice(images, { workspaceId }, limit)) + (await deleteSlice(registries, { workspaceId }, limit));
+        (await deleteBatch(images, { workspaceId }, limit)) + (await deleteBatch(registries, { workspaceId }, limit));
       return removed === 0;
     },
   };

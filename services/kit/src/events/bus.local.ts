@@ -10,7 +10,7 @@ import type { Consumption, DeadLetter, EventBus } from "./bus.ts";
 import { type DeliveryPolicy, defaultDeliveryPolicy, delayAfter, outcomeOf } from "./delivery.ts";
 
 const trimEveryMs = 10 * 60 * 1000;
-const trimSlice = 200;
+const trimBatchSize = 200;
 /** A timer's greatest reach; also how often a consumer looks without having been woken. */
 const longestSleepMs = 60_000;
 
@@ -58,7 +58,7 @@ export async function openLocalBus(options: {
     everyMs: trimEveryMs,
     logger,
     work: async (signal) => {
-      while (!signal.aborted && (await write.trim(trimSlice)) === trimSlice);
+      while (!signal.aborted && (await write.trim(trimBatchSize)) === trimBatchSize);
     },
   });
 

@@ -57,11 +57,11 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
   const follow = async (identity: string): Promise<void> => {
     if (identity === servedBus) return;
     let again = 0;
-    let slice: number;
+    let count: number;
     do {
-      slice = await outbox.resend(identity, batchSize);
-      again += slice;
-    } while (slice === batchSize);
+      count = await outbox.resend(identity, batchSize);
+      again += count;
+    } while (count === batchSize);
     servedBus = identity;
     if (again > 0)
       logger.warn({ events: again, bus: identity }, "kept events that only an earlier event bus got are sent again");

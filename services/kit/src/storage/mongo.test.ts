@@ -10,7 +10,7 @@ import { newId } from "../base/ids.ts";
 import { IdempotencyRecordExists } from "./idempotency-record.ts";
 import {
   createCollections,
-  deleteSlice,
+  deleteBatch,
   isDuplicateKey,
   type MongoDatabase,
   type MongoMigration,
@@ -253,13 +253,13 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
     });
   });
 
-  test("slices that are deleted by several at once are full until nothing is left", async () => {
+  test("batches that are deleted by several at once are full until nothing is left", async () => {
     const database = await open();
     const documents = Array.from({ length: 90 }, (_, number) => ({ _id: String(number), text: String(number) }));
     for (let round = 0; round < 5; round++) {
       await notesIn(database).insertMany(documents);
       const purge = async () => {
-        while ((await deleteSlice(notesIn(database), { text: { $gte: "" } }, 10)) === 10);
+        while ((await deleteBatch(notesIn(database), { text: { $gte: "" } }, 10)) === 10);
         expect(await notesIn(database).countDocuments({ text: { $gte: "" } })).toBe(0);
       };
       await Promise.all([purge(), purge(), purge()]);

@@ -217,7 +217,7 @@ export function afterPlace<D extends Document>(
  * Deletes up to `limit` documents that match, and answers how many it found: fewer only if there were no more, although
  * another replica may have deleted some of them first.
  */
-export async function deleteSlice<D extends Document>(
+export async function deleteBatch<D extends Document>(
   collection: Collection<D>,
   filter: Filter<D>,
   limit: number,

@@ -35,9 +35,9 @@ export interface SqliteDatabase<T extends Transactions> {
 
 /** How long a statement waits for another process's lock, a backup tool's for example. */
 const busyTimeoutMs = 5000;
-/** Between two sweeps of what the kit keeps for a time, and rows a sweep's slice removes. */
+/** Between two sweeps of what the kit keeps for a time, and rows that a sweep removes at once. */
 const sweepEveryMs = 10 * 60 * 1000;
-const sweepSlice = 200;
+const sweepBatchSize = 200;
 
 /**
  * Opens or creates a SQLite database with one writer thread: WAL, synchronous FULL, foreign keys. Writes that wait together
@@ -72,7 +72,7 @@ export async function openSqlite<T extends Transactions>(options: {
     logger,
     work: async (signal) => {
       for (const sweep of [kit.sweepOutbox, kit.sweepAnswers]) {
-        while (!signal.aborted && (await sweep(sweepSlice)) === sweepSlice);
+        while (!signal.aborted && (await sweep(sweepBatchSize)) === sweepBatchSize);
       }
     },
   });

@@ -2,10 +2,10 @@ import { beginStop, isLive } from "../domain/sandbox.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { Changes } from "./changes.ts";
 
-const slice = 100;
+const batchSize = 100;
 
 /**
- * Stops a slice of a deleted workspace's sandboxes; once none has a container any more, deletes their records. True when
+ * Stops a batch of a deleted workspace's sandboxes; once none has a container any more, deletes their records. True when
  * all are gone.
  */
 export async function purgeWorkspace(o: {
@@ -15,7 +15,7 @@ export async function purgeWorkspace(o: {
   signal: AbortSignal;
 }): Promise<boolean> {
   const { store, changes, workspaceId, signal } = o;
-  const uncleaned = await store.listUncleaned(workspaceId, slice);
+  const uncleaned = await store.listUncleaned(workspaceId, batchSize);
   for (const sandbox of uncleaned) {
     if (isLive(sandbox.state) && (await store.update(beginStop(sandbox, "workspace_deleted", new Date()), []))) {
       changes.announce(sandbox.id);
@@ -24,7 +24,7 @@ export async function purgeWorkspace(o: {
   if (uncleaned.length > 0) {
     return false;
   }
-  while ((await store.deleteCleaned(workspaceId, slice)) === slice) {
+  while ((await store.deleteCleaned(workspaceId, batchSize)) === batchSize) {
     if (signal.aborted) {
       return false;
     }
@@ -34,5 +34,5 @@ export async function purgeWorkspace(o: {
 
 /** Deletes the records of sandboxes that ended before `before`, until the signal aborts. */
 export async function deleteOldRecords(store: SandboxStore, before: Date, signal: AbortSignal): Promise<void> {
-  while (!signal.aborted && (await store.deleteEndedBefore(before, slice)) === slice);
+  while (!signal.aborted && (await store.deleteEndedBefore(before, batchSize)) === batchSize);
 }

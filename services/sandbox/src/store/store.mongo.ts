@@ -4,7 +4,7 @@ import {
   afterPlace,
   createCollections,
   type Db,
-  deleteSlice,
+  deleteBatch,
   type MongoMigration,
   openMongo,
 } from "@sandgate/kit/storage/mongo";
@@ -204,9 +204,9 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
       return found.map(toSandbox);
     },
 
-    deleteCleaned: (workspaceId, limit) => deleteSlice(sandboxes, { workspaceId, cleanedAt: { $exists: true } }, limit),
+    deleteCleaned: (workspaceId, limit) => deleteBatch(sandboxes, { workspaceId, cleanedAt: { $exists: true } }, limit),
 
     deleteEndedBefore: (before, limit) =>
-      deleteSlice(sandboxes, { cleanedAt: { $exists: true }, stoppedAt: { $lt: before } }, limit),
+      deleteBatch(sandboxes, { cleanedAt: { $exists: true }, stoppedAt: { $lt: before } }, limit),
   };
 }

@@ -185,7 +185,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       expect(await linesOf()).toHaveLength(3_000);
     });
 
-    test("what has expired is swept, slice by slice, and the sandbox with its last row when nothing came since", async () => {
+    test("what has expired is swept, batch by batch, and the sandbox with its last row when nothing came since", async () => {
       for (let i = 0; i < 40; i += 1) {
         await append(i ? `${i - 1}` : "", `${i}`, [lineAt(i, "x".repeat(65_536))], { now: startMs + i });
       }
@@ -220,8 +220,8 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       await expect(append("", "a", [lineAt(0, "late")])).rejects.toMatchObject({ reason: "WORKSPACE_NOT_FOUND" });
       expect(await store.listOpenPurges()).toEqual([workspaceId]);
       expect(await store.listWorkspaces({ limit: 10 })).toEqual([other.workspaceId]);
-      while (await store.purgeSlice(workspaceId));
-      expect(await store.purgeSlice(workspaceId)).toBe(false);
+      while (await store.purgeBatch(workspaceId));
+      expect(await store.purgeBatch(workspaceId)).toBe(false);
       const at = new Date(startMs + 1);
       await store.completePurge(workspaceId, at, [stagePurged(workspaceId, at)]);
       expect(await store.listOpenPurges()).toEqual([]);
@@ -242,7 +242,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
 
     test("a workspace never heard of can be purged too", async () => {
       await store.beginPurge(source.workspaceId, new Date());
-      expect(await store.purgeSlice(source.workspaceId)).toBe(false);
+      expect(await store.purgeBatch(source.workspaceId)).toBe(false);
       await expect(append("", "a", [])).rejects.toMatchObject({ reason: "WORKSPACE_NOT_FOUND" });
     });
   });

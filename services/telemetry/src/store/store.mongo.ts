@@ -63,7 +63,7 @@ const collectionsOf = (db: Db) => ({
 });
 
 /** Chunks removed in one transaction. */
-const sliceChunks = 32;
+const batchChunks = 32;
 
 const storedFields = { _id: 0, firstSequence: 1, lastUs: 1, body: 1 } as const;
 
@@ -138,7 +138,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
     };
   }
 
-  /** The newest chunk always stays. A quota that was lowered is enforced slice by slice. */
+  /** The newest chunk always stays. A quota that was lowered is enforced batch by batch. */
   async function enforceQuota(
     { session }: MongoTransaction,
     sandbox: SandboxDocument,
@@ -149,7 +149,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
     const oldest = await chunks
       .find({ sandboxId: sandbox._id, kind: "logs" }, { session, projection: { textBytes: 1, lastSequence: 1 } })
       .sort({ lastSequence: 1 })
-      .limit(sliceChunks)
+      .limit(batchChunks)
       .toArray();
     const removed = oldest.filter(({ textBytes, lastSequence }) => {
       if (over <= 0 || lastSequence === sandbox.sequences.logs) return false;
@@ -167,7 +167,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
   ) {
     const found = await chunks
       .find(filter, { session, projection: { sandboxId: 1, textBytes: 1 } })
-      .limit(sliceChunks)
+      .limit(batchChunks)
       .toArray();
     if (found.length === 0) return 0;
     await chunks.deleteMany({ _id: { $in: found.map(({ _id }) => _id) } }, { session });
@@ -255,22 +255,22 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
     sweepExpired: (before) =>
       write(async (tx) => {
         const { session } = tx;
-        if ((await removeChunks(tx, { lastUs: { $lt: before.getTime() * 1000 } })) === sliceChunks) return true;
+        if ((await removeChunks(tx, { lastUs: { $lt: before.getTime() * 1000 } })) === batchChunks) return true;
         const ended = await sandboxes
           .find({ chunks: 0, updatedAt: { $lt: before } }, { session, projection: { _id: 1 } })
-          .limit(sliceChunks)
+          .limit(batchChunks)
           .toArray();
         if (ended.length > 0) await sandboxes.deleteMany({ _id: { $in: ended.map(({ _id }) => _id) } }, { session });
-        return ended.length === sliceChunks;
+        return ended.length === batchChunks;
       }),
 
-    purgeSlice: (workspaceId) =>
+    purgeBatch: (workspaceId) =>
       write(async (tx) => {
         const { session } = tx;
         const sandbox = await sandboxes.findOne({ workspaceId }, { session, projection: { _id: 1 } });
         if (!sandbox) return false;
         const removed = await removeChunks(tx, { sandboxId: sandbox._id });
-        if (removed < sliceChunks) await sandboxes.deleteOne({ _id: sandbox._id }, { session });
+        if (removed < batchChunks) await sandboxes.deleteOne({ _id: sandbox._id }, { session });
         return true;
       }),
   };

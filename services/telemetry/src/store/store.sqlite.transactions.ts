@@ -115,7 +115,7 @@ export const transactions = {
     return ended.length === sliceChunks;
   },
 
-  purgeSlice(tx: Transaction, workspaceId: string): boolean {
+  purgeBatch(tx: Transaction, workspaceId: string): boolean {
     const sandbox = tx.db.get<{ sandbox_id: string }>(
       "SELECT sandbox_id FROM sandboxes WHERE workspace_id = ? LIMIT 1",
       workspaceId,
@@ -196,7 +196,7 @@ function insertChunk(tx: Transaction, sandboxId: string, firstSequence: number, 
   );
 }
 
-/** The newest chunk always stays. A quota that was lowered is enforced slice by slice. */
+/** The newest chunk always stays. A quota that was lowered is enforced batch by batch. */
 function enforceQuota(tx: Transaction, sandboxId: string, quotaBytes: number): void {
   let over = (findSandbox(tx, sandboxId)?.text_bytes ?? 0) - quotaBytes;
   if (over <= 0) return;

@@ -76,6 +76,6 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryS
       );
     },
     sweepExpired: (before) => write.sweepExpired(before),
-    purgeSlice: (workspaceId) => write.purgeSlice(workspaceId),
+    purgeBatch: (workspaceId) => write.purgeBatch(workspaceId),
   };
 }

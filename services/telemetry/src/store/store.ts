@@ -72,5 +72,5 @@ export interface TelemetryStore extends ServiceStore, PurgeStore {
   /** Removes some of what is older than `before`. True when there may be more. */
   sweepExpired(before: Date): Promise<boolean>;
   /** Removes some of what the workspace has. True when there may be more. */
-  purgeSlice(workspaceId: string): Promise<boolean>;
+  purgeBatch(workspaceId: string): Promise<boolean>;
 }
