@@ -14,7 +14,7 @@ import {
 } from "@sandgate/proto/telemetry/v1/telemetry";
 import type { TailRow } from "./query/tails.ts";
 import type { Window } from "./query/windows.ts";
-import { type Chunk, sealLogs, sealMetrics } from "./store/chunks.ts";
+import { type Chunk, encodeLogs, encodeMetrics } from "./store/chunks.ts";
 import { fromMillis, fromTimestamp, type LogRow, type MetricRow, type StreamName, toTimestamp } from "./store/rows.ts";
 import type { Batch } from "./store/store.ts";
 
@@ -65,7 +65,7 @@ function timestampOf(timeNs: bigint) {
   return { $typeName: "google.protobuf.Timestamp" as const, ...toTimestamp(timeNs) };
 }
 
-/** The request's batch, its rows packed. Throws VALIDATION_ERROR for rows of another kind than the source's. */
+/** The request's batch, its rows encoded. Throws VALIDATION_ERROR for rows of another kind than the source's. */
 export async function toBatch(request: IngestTelemetryRequest): Promise<Batch> {
   const { source, fromCursor, toCursor, final } = request;
   if (!source) throw invalid("source", "is missing");
@@ -84,7 +84,7 @@ async function toLogChunk(entries: readonly LogEntry[]): Promise<Chunk | undefin
     if (!timestamp || !name) throw invalid(`logs[${i}]`, "has no timestamp or no stream");
     return { timeNs: fromTimestamp(timestamp), stream: name, log };
   });
-  return sealLogs(rows);
+  return encodeLogs(rows);
 }
 
 async function toMetricChunk(points: readonly MetricPoint[]): Promise<Chunk | undefined> {
@@ -93,5 +93,5 @@ async function toMetricChunk(points: readonly MetricPoint[]): Promise<Chunk | un
     if (!timestamp) throw invalid(`metrics[${i}]`, "has no timestamp");
     return { timeNs: fromTimestamp(timestamp), cpuSeconds: cpuUsage, memoryBytes: memoryUsage };
   });
-  return sealMetrics(rows);
+  return encodeMetrics(rows);
 }

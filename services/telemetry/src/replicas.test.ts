@@ -78,7 +78,7 @@ describe.runIf(isAvailable)("several replicas on one database", () => {
     return sandboxIds;
   }
 
-  /** How many containers each replica follows. */
+  /** How many containers each replica reads. */
   const countFollowed = () =>
     Promise.all(
       replicas.map(async ({ metrics }) => {
@@ -98,7 +98,7 @@ describe.runIf(isAvailable)("several replicas on one database", () => {
     return (await as.sandbox.awaitDrained(request, asService({ timeoutMs: 65_000 }))).drained;
   };
 
-  test("each container is collected by one of them, also as they come and go, and any tells when it is drained", async () => {
+  test("each container is collected by one of them, even as they come and go, and any can say when it is drained", async () => {
     const count = 400;
     const first = await openReplica();
     const sandboxIds = await runMany(8, `i=0; while [ $i -lt ${count} ]; do echo "$i"; i=$((i+1)); sleep 0.05; done`);

@@ -11,11 +11,11 @@ import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { telemetryService } from "./service.ts";
 
-/** A started service between small ones: sandbox knows the installation, to workspace every workspace exists. */
+/** A started service between fakes: sandbox knows the installation, and for workspace every workspace exists. */
 export interface TestService {
   service: RunningService;
   metrics: Metrics;
-  /** The service as its callers have it. */
+  /** Clients of the service, by caller. */
   as: Record<"facade" | "telemetry" | "sandbox", Client<typeof TelemetryService>>;
   close(): Promise<void>;
 }

@@ -38,7 +38,7 @@ let bus: EventBus;
 let service: TestService;
 let telemetry: Client<typeof TelemetryService>;
 let ingest: Client<typeof TelemetryService>;
-let drains: Client<typeof TelemetryService>;
+let asSandbox: Client<typeof TelemetryService>;
 
 /** Opens the service on the test's folder, again after a close. */
 async function open(runtime: string, log = logger): Promise<void> {
@@ -53,7 +53,7 @@ async function open(runtime: string, log = logger): Promise<void> {
   });
   telemetry = service.as.facade;
   ingest = service.as.telemetry;
-  drains = service.as.sandbox;
+  asSandbox = service.as.sandbox;
 }
 
 async function close(): Promise<void> {
@@ -118,7 +118,7 @@ describe("telemetry", () => {
     return ingest.ingestTelemetry(request, asService());
   }
 
-  test("gives back what was ingested, once, to the nanosecond, by stream and limit", async () => {
+  test("returns what was ingested, once, to the nanosecond, by stream and limit", async () => {
     const sandboxId = newId();
     const { accepted } = await ingestLines(sandboxId, "", "a", ["1", "2", "3", "4"]);
     expect(accepted).toBe(true);
@@ -134,7 +134,7 @@ describe("telemetry", () => {
     expect(await readLines(newId())).toEqual([]);
   });
 
-  test("has a window whose start is in it and whose end is not", async () => {
+  test("a window includes its start and excludes its end", async () => {
     const sandboxId = newId();
     await ingestLines(sandboxId, "", "a", ["1", "2", "3", "4"]);
     const { logs: all } = await telemetry.queryTelemetry({ sandboxId, includeLogs: true }, member());
@@ -159,7 +159,7 @@ describe("telemetry", () => {
     await expect(tail[Symbol.asyncIterator]().next()).rejects.toMatchObject({ reason: "SANDBOX_NOT_FOUND" });
   });
 
-  test("a query whose caller has gone is ended, which is no fault", async () => {
+  test("a query whose caller has gone is ended, and that is not an error", async () => {
     const sandboxId = newId();
     for (let i = 0; i < 20; i += 1) {
       await ingestLines(sandboxId, i ? `${i - 1}` : "", `${i}`, Array(20).fill("x".repeat(50_000)));
@@ -179,7 +179,7 @@ describe("telemetry", () => {
     expect(await reasons()).toEqual(["ENDED"]);
   });
 
-  test("a tail begins now, resumes behind a position, and ends with its sources", async () => {
+  test("a tail begins now, resumes after a position, and ends with its sources", async () => {
     const sandboxId = newId();
     await ingestLines(sandboxId, "", "a", ["before"]);
     const seen: string[] = [];
@@ -221,7 +221,7 @@ describe("telemetry", () => {
     expect(resumed.at(-1)).toBe("5");
   });
 
-  test("a tail's position that is none is refused", async () => {
+  test("a tail's malformed position is refused", async () => {
     const tail = telemetry.tailTelemetry({ ...all, sandboxId: newId(), position: "yesterday" }, member());
     await expect(tail[Symbol.asyncIterator]().next()).rejects.toMatchObject({
       reason: "VALIDATION_ERROR",
@@ -237,7 +237,7 @@ describe("telemetry", () => {
     expect(await next).toMatchObject({ done: true });
   });
 
-  test("a deleted workspace is purged, and takes nothing afterwards", async () => {
+  test("a deleted workspace is purged, and accepts nothing afterwards", async () => {
     const sandboxId = newId();
     await ingestLines(sandboxId, "", "a", ["1"]);
     let purged = 0;
@@ -300,7 +300,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
   }
   async function awaitDrained(sandboxId: string): Promise<boolean> {
     const o = asService({ timeoutMs: 65_000 });
-    return (await drains.awaitDrained({ sandboxId, timeoutSeconds: 60 }, o)).drained;
+    return (await asSandbox.awaitDrained({ sandboxId, timeoutSeconds: 60 }, o)).drained;
   }
   /** All lines there are, past the limit of one query. */
   async function readAll(sandboxId: string): Promise<string[]> {
@@ -310,7 +310,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
     return lines;
   }
 
-  test("both streams of a container that is over at once are there when it is drained", async () => {
+  test("both streams of a container that ends at once are stored when it is drained", async () => {
     const { sandboxId } = await run("echo out; sleep 0.05; echo err >&2; sleep 0.05; printf 'no line end'; exit 3");
     expect(await awaitDrained(sandboxId)).toBe(true);
     const { logs } = await telemetry.queryTelemetry({ ...all, sandboxId }, member());
@@ -321,7 +321,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
     ]);
   });
 
-  test("lines of a running container come in by themselves", async () => {
+  test("lines of a running container arrive by themselves", async () => {
     const { sandboxId } = await run("echo here; sleep 3600");
     await vi.waitUntil(async () => (await readLines(sandboxId))[0] === "here", patient);
   });
@@ -338,7 +338,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
     expect(rest).toEqual(["x\uFFFDy", "", "last"]);
   });
 
-  test("a fast writer's lines come once and in order, though its log rotates and the service is restarted meanwhile", async () => {
+  test("a fast writer's lines arrive once and in order, although its log rotates and the service restarts meanwhile", async () => {
     const count = 60_000;
     const { sandboxId } = await run(
       `i=0; while [ $i -lt ${count} ]; do echo "line $i"; i=$((i+1)); [ $((i % 400)) = 0 ] && usleep 10000; done; true`,
@@ -358,7 +358,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
     expect(lines).toHaveLength(count);
   });
 
-  test("what a container wrote while no service ran is read afterwards", async () => {
+  test("what a container wrote while the service was down is read afterwards", async () => {
     await close();
     const { sandboxId, container } = await run("for i in 1 2 3; do echo $i; done");
     await container.wait();
@@ -368,7 +368,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
     expect(await readLines(sandboxId)).toEqual(["1", "2", "3"]);
   });
 
-  test("samples begin with the container, and its CPU time grows to its end", async () => {
+  test("samples begin with the container, and its CPU time grows until its end", async () => {
     const { sandboxId, container } = await run("trap 'exit 0' TERM; while :; do :; done");
     const samples = async () => (await telemetry.queryTelemetry({ ...all, sandboxId }, member())).metrics;
     await vi.waitUntil(async () => (await samples()).length >= 2, patient);
@@ -382,7 +382,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
     expect(first.memoryUsage).toBeLessThan(64 * 1024 * 1024);
   });
 
-  test("nothing is waited for where there is nothing to read", async () => {
+  test("a sandbox without logs is drained at once", async () => {
     expect(await awaitDrained(newId())).toBe(true);
     const sandboxId = newId();
     await engine.createContainer({
@@ -392,7 +392,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
     expect(await awaitDrained(sandboxId)).toBe(true);
   });
 
-  test("a running container is not drained, and draining the service does not say it is", async () => {
+  test("a running container is not drained, and a service that shuts down does not answer that it is", async () => {
     const { sandboxId } = await run("sleep 3600");
     const refused = awaitDrained(sandboxId).catch((error: unknown) => error);
     await vi.waitUntil(
@@ -404,7 +404,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
     expect(await refused).toMatchObject({ reason: "DRAINING" });
   });
 
-  test("an engine that goes away is told of once, and once when it is back, however many containers there are", async () => {
+  test("an engine that goes away is logged once, and once when it is back, however many containers there are", async () => {
     await close();
     const socketPath = join(folder, "engine.sock");
     const proxy = await openFaultProxy({ listen: { path: socketPath }, to: { path: engineSocket } });

@@ -43,7 +43,7 @@ describe("batches", () => {
     );
   });
 
-  test("a lone block goes by itself after a while", async () => {
+  test("a single block is sent by itself after a while", async () => {
     const send = vi.fn(async () => undefined);
     const batcher = createBatcher({ send, onFailure: () => undefined });
     await batcher.add(blockOf(1, "a"));
@@ -51,7 +51,7 @@ describe("batches", () => {
     expect(send).toHaveBeenCalledWith([{ timeNs: 1n, stream: "stdout", log: "x" }], "a");
   });
 
-  test("a failure is told once, and nothing is sent after it", async () => {
+  test("a failure is reported once, and nothing is sent after it", async () => {
     const onFailure = vi.fn();
     const send = vi.fn(async () => {
       throw new Error("no store");

@@ -11,7 +11,7 @@ function frame(type: number, text: string): Buffer {
 }
 
 describe("the engine's stream", () => {
-  test("is taken apart alike however it is cut", () => {
+  test("is parsed alike, whatever its chunks", () => {
     const stream = Buffer.concat([
       frame(1, "2026-11-21T15:00:20.525744314Z hello world\n"),
       frame(2, "2026-11-21T15:00:20.525744315Z \n"),

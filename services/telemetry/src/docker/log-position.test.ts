@@ -49,7 +49,7 @@ function toRows(frames: readonly LogFrame[]): LogRow[] {
 }
 
 describe("the position in a container's log", () => {
-  test("reading that starts anew anywhere, any number of times, gives every line once", () => {
+  test("reading that restarts anywhere, any number of times, gives every line once", () => {
     fc.assert(
       fc.property(writing, fc.array(fc.nat({ max: 40 })), (pieces, stops) => {
         const frames = toFrames(pieces);
@@ -72,10 +72,14 @@ describe("the position in a container's log", () => {
     );
   });
 
-  test("reading the log's last frames again and again, however few, gives every line once, or doesn't come to its place", () => {
-    const look = fc.record({ at: fc.nat({ max: 40 }), frames: fc.integer({ min: 1, max: 12 }), anew: fc.boolean() });
+  test("reading the log's last frames again and again, however few, gives every line once, or doesn't reach the position", () => {
+    const readShape = fc.record({
+      at: fc.nat({ max: 40 }),
+      frames: fc.integer({ min: 1, max: 12 }),
+      anew: fc.boolean(),
+    });
     fc.assert(
-      fc.property(writing, fc.array(look), (pieces, looks) => {
+      fc.property(writing, fc.array(readShape), (pieces, reads) => {
         const frames = toFrames(pieces);
         const rows: LogRow[] = [];
         let position = createLogPosition("");
@@ -83,11 +87,11 @@ describe("the position in a container's log", () => {
         position.begin();
         readAll(frames.slice(0, 1));
         position.end();
-        for (const look of looks.sort((a, b) => a.at - b.at)) {
-          const log = frames.slice(0, Math.max(1, look.at));
-          if (look.anew) position = createLogPosition(position.cursor());
+        for (const read of reads.sort((a, b) => a.at - b.at)) {
+          const log = frames.slice(0, Math.max(1, read.at));
+          if (read.anew) position = createLogPosition(position.cursor());
           position.beginTail();
-          readAll(log.slice(-look.frames));
+          readAll(log.slice(-read.frames));
           if (!position.seeking) expect(rows).toEqual(toRows(log));
         }
         const sinceNs = position.begin() ?? 0n;
@@ -99,7 +103,7 @@ describe("the position in a container's log", () => {
     );
   });
 
-  test("the place is found among the last frames, unless reading begins at it", () => {
+  test("the position is found among the last frames, unless the read begins at it", () => {
     const frames = [1n, 2n, 3n, 4n].map((at) => frameOf("stdout", startNs + at, `${at}\n`));
     const position = createLogPosition("");
     position.begin();
@@ -113,7 +117,7 @@ describe("the position in a container's log", () => {
     expect(position.seeking).toBe(false);
   });
 
-  test("a line that began before the last frames is not read on from them", () => {
+  test("a line that began before the last frames is not continued from them", () => {
     const begun = [
       frameOf("stderr", startNs, "a "),
       frameOf("stdout", startNs + 1n, "b "),
@@ -144,7 +148,7 @@ describe("the position in a container's log", () => {
     expect(position.cursor()).toBe(cursor);
   });
 
-  test("lines behind a place that the log has lost are all those later", () => {
+  test("lines after a position that the log has lost are all the later ones", () => {
     const before = createLogPosition("");
     before.begin();
     before.take(frameOf("stdout", startNs, "gone\n"));
@@ -172,7 +176,7 @@ describe("the position in a container's log", () => {
     expect(frames.map((frame) => position.take(frame)?.log)).toEqual([undefined, undefined, "c"]);
   });
 
-  test("nor does one set back before the other stream is heard", () => {
+  test("nor does one set back before the other stream begins", () => {
     const begun = [
       frameOf("stdout", startNs + 99n * secondNs, "a\n"),
       frameOf("stdout", startNs + 100n * secondNs, "b\n"),
@@ -191,7 +195,7 @@ describe("the position in a container's log", () => {
     expect(position.end()).toBe(true);
   });
 
-  test("a line too long is cut once, at a character's end, and the next is whole", () => {
+  test("a line that is too long is cut once, between two characters, and the next is whole", () => {
     const position = createLogPosition("");
     position.begin();
     const part = "€".repeat(5_000);
@@ -201,7 +205,7 @@ describe("the position in a container's log", () => {
     expect(line).toMatchObject({ timeNs: startNs, log: expect.stringMatching(/^€+ …\[cut\]$/) });
     expect(Buffer.byteLength(line?.log ?? "")).toBeLessThanOrEqual(maxLineBytes);
 
-    // Also when reading starts anew within the rest of it.
+    // Also when reading restarts within the rest of it.
     const again = createLogPosition(position.cursor());
     again.begin();
     const rest = [frameOf("stdout", startNs, `${part}\n`), frameOf("stdout", startNs + 1n, "next\n")];
@@ -209,7 +213,7 @@ describe("the position in a container's log", () => {
     expect(frames.map((frame) => again.take(frame)).filter((row) => row)).toMatchObject([{ log: "next" }]);
   });
 
-  test("a line of just the greatest length is whole", () => {
+  test("a line of exactly the maximum length is whole", () => {
     const position = createLogPosition("");
     position.begin();
     expect(position.take(frameOf("stdout", startNs, `${"x".repeat(maxLineBytes)}\n`))).toMatchObject({
@@ -233,7 +237,7 @@ describe("the position in a container's log", () => {
     expect(position.take({ stream: "stderr", timeNs: startNs, payload: second })).toMatchObject({ log: "€" });
   });
 
-  test("a last line without line end is ended with its container, once", () => {
+  test("a last line without line end ends with its container, once", () => {
     const frames = [frameOf("stdout", startNs, "whole\n"), frameOf("stdout", startNs + 1n, "rest")];
     const position = createLogPosition("");
     position.begin();
@@ -246,7 +250,7 @@ describe("the position in a container's log", () => {
     expect(again.finish()).toEqual([]);
   });
 
-  test("a text that is no cursor is refused", () => {
+  test("a malformed cursor is refused", () => {
     expect(() => createLogPosition("stdout/12")).toThrow("stdout/12");
   });
 });

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import { sealLogs, sealMetrics } from "../store/chunks.ts";
+import { encodeLogs, encodeMetrics } from "../store/chunks.ts";
 import { fromMillis } from "../store/rows.ts";
 import type { StoredChunk } from "../store/store.ts";
 import { queryLogs, queryMetrics } from "./queries.ts";
@@ -12,23 +12,23 @@ const window = { sinceNs: 0n, untilNs: timeNs * 2n };
 const pageSize = 8;
 
 const kinds = {
-  logs: { seal: () => sealLogs([{ timeNs, stream: "stdout", log: "x" }]), query: queryLogs },
-  metrics: { seal: () => sealMetrics([{ timeNs, cpuSeconds: 1, memoryBytes: 1 }]), query: queryMetrics },
+  logs: { encode: () => encodeLogs([{ timeNs, stream: "stdout", log: "x" }]), query: queryLogs },
+  metrics: { encode: () => encodeMetrics([{ timeNs, cpuSeconds: 1, memoryBytes: 1 }]), query: queryMetrics },
 } as const;
 
 describe.each(["logs", "metrics"] as const)("a query of %s", (kind) => {
-  /** Queries a store of many chunks; `onOpen` hears of each that is opened. */
-  async function queryMany(signal: AbortSignal, onOpen: (opened: number) => void) {
-    const { body } = await kinds[kind].seal();
-    const told = { opened: 0, listed: 0 };
+  /** Queries a store of many chunks; `onRead` is called for each that is read. */
+  async function queryMany(signal: AbortSignal, onRead: (read: number) => void) {
+    const { body } = await kinds[kind].encode();
+    const calls = { read: 0, listed: 0 };
     const store = {
       async listChunks({ limit }: { limit: number }): Promise<StoredChunk[]> {
-        told.listed += 1;
-        return Array.from({ length: told.listed > 50 ? 0 : limit }, () => ({
+        calls.listed += 1;
+        return Array.from({ length: calls.listed > 50 ? 0 : limit }, () => ({
           firstSequence: 1,
           lastUs,
           get body() {
-            onOpen(++told.opened);
+            onRead(++calls.read);
             return body;
           },
         }));
@@ -37,7 +37,7 @@ describe.each(["logs", "metrics"] as const)("a query of %s", (kind) => {
     const query = { sandboxId: "s1", window, limit: 10_000, stream: undefined, signal };
     const end = await kinds[kind].query(store, query).catch((error: unknown) => error);
     expect(end).toBe(signal.reason);
-    return told;
+    return calls;
   }
 
   test.each([
@@ -47,15 +47,15 @@ describe.each(["logs", "metrics"] as const)("a query of %s", (kind) => {
   ])("aborted at chunk $aborted reads no further one", async ({ aborted, listed }) => {
     const caller = new AbortController();
     const reason = new Error("The caller has gone");
-    const told = await queryMany(caller.signal, (opened) => opened === aborted && caller.abort(reason));
-    expect(told).toEqual({ opened: aborted, listed });
+    const calls = await queryMany(caller.signal, (read) => read === aborted && caller.abort(reason));
+    expect(calls).toEqual({ read: aborted, listed });
   });
 
   test("aborted before reads nothing", async () => {
-    expect(await queryMany(AbortSignal.abort(), () => {})).toEqual({ opened: 0, listed: 0 });
+    expect(await queryMany(AbortSignal.abort(), () => {})).toEqual({ read: 0, listed: 0 });
   });
 
-  test("lets the abort come in while it reads", async () => {
+  test("gives way to an abort while it reads", async () => {
     const caller = new AbortController();
     const gone = turn().then(() => caller.abort());
     await queryMany(caller.signal, () => {});

@@ -1,4 +1,4 @@
-import { type ChunkKind, openLogs, openMetrics } from "../store/chunks.ts";
+import { type ChunkKind, decodeLogs, decodeMetrics } from "../store/chunks.ts";
 import { type LogRow, type MetricRow, type Numbered, type StreamName, toMicros } from "../store/rows.ts";
 import type { ChunkCursor, StoredChunk, TelemetryStore } from "../store/store.ts";
 import { newestRows, type Window } from "./windows.ts";
@@ -16,7 +16,7 @@ const maxLogBytes = 31.5 * 1024 * 1024;
 const rowBytes = 24;
 
 /**
- * The newest `limit` lines of the window, oldest first; fewer when they are too long for one answer. Opens no chunk after the
+ * The newest `limit` lines of the window, oldest first; fewer when they are too long for one answer. Decodes no chunk after the
  * signal aborts, and throws its reason.
  */
 export function queryLogs(
@@ -27,7 +27,7 @@ export function queryLogs(
     window: o.window,
     limit: o.limit,
     chunks: chunksOf(store, "logs", o),
-    open: openLogChunk,
+    decode: decodeLogChunk,
     keeps: (row) => o.stream === undefined || row.stream === o.stream,
     maxBytes: maxLogBytes,
     bytesOf: ({ log }) => rowBytes + Buffer.byteLength(log),
@@ -43,19 +43,19 @@ export function queryMetrics(
     window: o.window,
     limit: o.limit,
     chunks: chunksOf(store, "metrics", o),
-    open: openMetricChunk,
+    decode: decodeMetricChunk,
     keeps: () => true,
     maxBytes: Number.POSITIVE_INFINITY,
     bytesOf: () => rowBytes,
   });
 }
 
-export async function openLogChunk(chunk: StoredChunk): Promise<Numbered<LogRow>[]> {
-  return number(chunk, await openLogs(chunk.body));
+export async function decodeLogChunk(chunk: StoredChunk): Promise<Numbered<LogRow>[]> {
+  return number(chunk, await decodeLogs(chunk.body));
 }
 
-export async function openMetricChunk(chunk: StoredChunk): Promise<Numbered<MetricRow>[]> {
-  return number(chunk, await openMetrics(chunk.body));
+export async function decodeMetricChunk(chunk: StoredChunk): Promise<Numbered<MetricRow>[]> {
+  return number(chunk, await decodeMetrics(chunk.body));
 }
 
 function number<R>(chunk: StoredChunk, rows: readonly R[]): Numbered<R>[] {

@@ -5,7 +5,7 @@ import type { LogRow, MetricRow, Numbered, StreamName } from "../store/rows.ts";
 import type { StoredChunk, TelemetryStore } from "../store/store.ts";
 import { watchStored } from "../store/stored-signal.ts";
 import { findOwn } from "./ownership.ts";
-import { openLogChunk, openMetricChunk } from "./queries.ts";
+import { decodeLogChunk, decodeMetricChunk } from "./queries.ts";
 
 /** Chunks read from the store at once. */
 const pageSize = 8;
@@ -40,14 +40,14 @@ export async function* tailRows(o: {
     while (!signal.aborted) {
       sandbox = await findOwn(store, o);
       if (o.include.logs) {
-        for await (const { sequence, ...log } of rowsAfter(o, "logs", position.logs, openLogChunk)) {
+        for await (const { sequence, ...log } of rowsAfter(o, "logs", position.logs, decodeLogChunk)) {
           position.logs = sequence;
           if (o.stream === undefined || log.stream === o.stream) yield { position: formatPosition(position), log };
           if (signal.aborted) return;
         }
       }
       if (o.include.metrics) {
-        for await (const { sequence, ...metric } of rowsAfter(o, "metrics", position.metrics, openMetricChunk)) {
+        for await (const { sequence, ...metric } of rowsAfter(o, "metrics", position.metrics, decodeMetricChunk)) {
           position.metrics = sequence;
           yield { position: formatPosition(position), metric };
           if (signal.aborted) return;
@@ -66,12 +66,12 @@ async function* rowsAfter<R>(
   { store, sandboxId }: { store: TelemetryStore; sandboxId: string },
   kind: ChunkKind,
   from: number,
-  open: (chunk: StoredChunk) => Promise<Numbered<R>[]>,
+  decode: (chunk: StoredChunk) => Promise<Numbered<R>[]>,
 ): AsyncGenerator<Numbered<R>> {
   for (let sequence = from; ; ) {
     const chunks = await store.listChunksAfter({ sandboxId, kind, sequence, limit: pageSize });
     for (const chunk of chunks) {
-      for (const row of await open(chunk)) {
+      for (const row of await decode(chunk)) {
         if (row.sequence <= sequence) continue;
         sequence = row.sequence;
         yield row;

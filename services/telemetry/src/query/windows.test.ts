@@ -36,7 +36,7 @@ async function* each<T>(items: readonly T[]): AsyncGenerator<T> {
   yield* items;
 }
 
-test("the newest rows are those a plain sort and slice give, as far as the bytes go", async () => {
+test("the newest rows are those that a sort and a slice give, within the bytes", async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(row, { maxLength: 60 }),
@@ -59,7 +59,7 @@ test("the newest rows are those a plain sort and slice give, as far as the bytes
           window: { sinceNs, untilNs },
           limit,
           chunks: each(toChunks(numbered, sizes)),
-          open: async (chunk) => chunk.rows,
+          decode: async (chunk) => chunk.rows,
           keeps: (each) => each.wanted,
           maxBytes,
           bytesOf: ({ bytes }) => bytes,
@@ -70,20 +70,20 @@ test("the newest rows are those a plain sort and slice give, as far as the bytes
   );
 });
 
-test("chunks that can't hold one of the rows are not opened", async () => {
+test("chunks that can't hold one of the rows are not decoded", async () => {
   const rows = Array.from({ length: 100 }, (_, i) => ({
     timeNs: BigInt(i) * 1_000n,
     wanted: true,
     bytes: 1,
     sequence: i + 1,
   }));
-  let opened = 0;
+  let decoded = 0;
   const newest = await newestRows<RowChunk, Row>({
     window: { sinceNs: 0n, untilNs: 1_000_000n },
     limit: 15,
     chunks: each(toChunks(rows, [10])),
-    open: async (chunk) => {
-      opened += 1;
+    decode: async (chunk) => {
+      decoded += 1;
       return chunk.rows;
     },
     keeps: () => true,
@@ -91,5 +91,5 @@ test("chunks that can't hold one of the rows are not opened", async () => {
     bytesOf: ({ bytes }) => bytes,
   });
   expect(newest.map((each) => each.sequence)).toEqual(Array.from({ length: 15 }, (_, i) => 86 + i));
-  expect(opened).toBe(2);
+  expect(decoded).toBe(2);
 });

@@ -15,7 +15,7 @@ export async function newestRows<C extends { lastUs: number }, R extends { timeN
   window: Window;
   limit: number;
   chunks: AsyncIterable<C>;
-  open(chunk: C): Promise<Numbered<R>[]>;
+  decode(chunk: C): Promise<Numbered<R>[]>;
   /** Filters rows. */
   keeps(row: R): boolean;
   maxBytes: number;
@@ -28,7 +28,7 @@ export async function newestRows<C extends { lastUs: number }, R extends { timeN
   for await (const chunk of o.chunks) {
     const oldest = newest.length === o.limit ? newest[0] : dropped;
     if (oldest && toMicros(oldest.timeNs) > chunk.lastUs) break;
-    const rows = (await o.open(chunk)).filter(
+    const rows = (await o.decode(chunk)).filter(
       (row) =>
         row.timeNs >= sinceNs &&
         row.timeNs < untilNs &&

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { fitsInto, mergeChunks, openLogs, openMetrics, sealLogs, sealMetrics } from "./chunks.ts";
+import { decodeLogs, decodeMetrics, encodeLogs, encodeMetrics, fitsInto, mergeChunks } from "./chunks.ts";
 import { type LogRow, type MetricRow, streamNames, toMicros } from "./rows.ts";
 
 const time = fc.bigInt({ min: 0n, max: 4_000_000_000_000_000_000n });
@@ -17,11 +17,11 @@ const metricRow: fc.Arbitrary<MetricRow> = fc.record({
 const some = { minLength: 1, maxLength: 50 };
 
 describe("chunks", () => {
-  test("give lines back as they were, with a true summary", async () => {
+  test("give lines back as they were, with a correct summary", async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(logRow, some), async (rows) => {
-        const chunk = await sealLogs(rows);
-        expect(await openLogs(chunk.body)).toEqual(rows);
+        const chunk = await encodeLogs(rows);
+        expect(await decodeLogs(chunk.body)).toEqual(rows);
         const times = rows.map((row) => toMicros(row.timeNs));
         expect(chunk).toMatchObject({
           kind: "logs",
@@ -39,18 +39,18 @@ describe("chunks", () => {
   test("give samples back as they were", async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(metricRow, some), async (rows) => {
-        expect(await openMetrics((await sealMetrics(rows)).body)).toEqual(rows);
+        expect(await decodeMetrics((await encodeMetrics(rows)).body)).toEqual(rows);
       }),
     );
   });
 
-  test("merged are as if sealed together", async () => {
+  test("merged are as if encoded together", async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(logRow, some), fc.array(logRow, some), async (first, second) => {
-        const [a, b] = [await sealLogs(first), await sealLogs(second)];
+        const [a, b] = [await encodeLogs(first), await encodeLogs(second)];
         const { body, ...summary } = mergeChunks("logs", a.body, b.body);
-        expect(await openLogs(body)).toEqual([...first, ...second]);
-        expect(await sealLogs([...first, ...second])).toMatchObject(summary);
+        expect(await decodeLogs(body)).toEqual([...first, ...second]);
+        expect(await encodeLogs([...first, ...second])).toMatchObject(summary);
       }),
       { numRuns: 30 },
     );
@@ -58,10 +58,10 @@ describe("chunks", () => {
 
   test("are merged while they are small", async () => {
     const row: LogRow = { timeNs: 1n, stream: "stdout", log: "x".repeat(1_000) };
-    const one = await sealLogs([row]);
-    expect(fitsInto(await sealLogs(Array(63).fill(row)), one)).toBe(true);
-    expect(fitsInto(await sealLogs(Array(64).fill(row)), one)).toBe(false);
+    const one = await encodeLogs([row]);
+    expect(fitsInto(await encodeLogs(Array(63).fill(row)), one)).toBe(true);
+    expect(fitsInto(await encodeLogs(Array(64).fill(row)), one)).toBe(false);
     const empty = { ...row, log: "" };
-    expect(fitsInto(await sealLogs(Array(1_000).fill(empty)), one)).toBe(false);
+    expect(fitsInto(await encodeLogs(Array(1_000).fill(empty)), one)).toBe(false);
   });
 });

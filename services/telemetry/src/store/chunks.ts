@@ -28,22 +28,22 @@ const compress = promisify(zstdCompress);
 const decompress = promisify(zstdDecompress);
 
 /** Packs at least one line. Compression runs in the thread pool. */
-export async function sealLogs(rows: readonly LogRow[]): Promise<Chunk> {
+export async function encodeLogs(rows: readonly LogRow[]): Promise<Chunk> {
   const packed = packLogs(rows);
   return { ...summarizeLogs(rows), body: await compress(packed) };
 }
 
 /** Packs at least one sample. */
-export async function sealMetrics(rows: readonly MetricRow[]): Promise<Chunk> {
+export async function encodeMetrics(rows: readonly MetricRow[]): Promise<Chunk> {
   const packed = packMetrics(rows);
   return { ...summarizeMetrics(rows), body: await compress(packed) };
 }
 
-export async function openLogs(body: Uint8Array): Promise<LogRow[]> {
+export async function decodeLogs(body: Uint8Array): Promise<LogRow[]> {
   return unpackLogs(await decompress(body));
 }
 
-export async function openMetrics(body: Uint8Array): Promise<MetricRow[]> {
+export async function decodeMetrics(body: Uint8Array): Promise<MetricRow[]> {
   return unpackMetrics(await decompress(body));
 }
 

@@ -5,13 +5,13 @@ import { EventSchema } from "@sandgate/proto/common/v1/event";
 import { WorkspacePurgedSchema } from "@sandgate/proto/telemetry/v1/telemetry_events";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { stagePurged } from "../events.ts";
-import { openLogChunk, queryLogs, queryMetrics } from "../query/queries.ts";
-import { sealLogs, sealMetrics } from "./chunks.ts";
+import { decodeLogChunk, queryLogs, queryMetrics } from "../query/queries.ts";
+import { encodeLogs, encodeMetrics } from "./chunks.ts";
 import { fromMillis, type LogRow, toMicros } from "./rows.ts";
 import type { Source, TelemetryStore } from "./store.ts";
 
 const startMs = Date.UTC(2026, 0, 1);
-/** All there is, for a caller who waits for it. */
+/** Everything, for a caller who never aborts. */
 const always = {
   window: { sinceNs: 0n, untilNs: fromMillis(startMs) * 2n },
   limit: 10_000,
@@ -39,7 +39,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       rows: readonly LogRow[],
       o: { source?: Source; final?: boolean; quota?: number; now?: number } = {},
     ) {
-      const chunk = rows.length > 0 ? await sealLogs(rows) : undefined;
+      const chunk = rows.length > 0 ? await encodeLogs(rows) : undefined;
       return store.appendBatch(
         { source: o.source ?? source, fromCursor, toCursor, chunk, final: o.final ?? false },
         { logQuotaBytes: o.quota ?? 0, now: new Date(o.now ?? startMs) },
@@ -48,7 +48,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
     const linesOf = async (sandboxId = source.sandboxId) =>
       (await queryLogs(store, { ...always, sandboxId, stream: undefined })).map((row) => row.log);
 
-    test("a batch that follows the stored cursor is accepted, any other is answered with it and changes nothing", async () => {
+    test("a batch that follows the stored cursor is accepted, any other is refused with that cursor and changes nothing", async () => {
       expect(await append("", "a", [lineAt(0, "1")])).toEqual({ accepted: true, storedCursor: "a" });
       expect(await append("a", "b", [lineAt(1, "2")])).toEqual({ accepted: true, storedCursor: "b" });
       expect(await append("a", "b", [lineAt(1, "2")])).toEqual({ accepted: false, storedCursor: "b" });
@@ -68,7 +68,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       const second: Source = { ...source, containerId: "c2" };
       expect(await append("", "x", [lineAt(1, "2")], { source: second })).toMatchObject({ accepted: true });
       const metrics: Source = { ...source, kind: "metrics" };
-      const chunk = await sealMetrics([{ timeNs: fromMillis(startMs), cpuSeconds: 1.5, memoryBytes: 4096 }]);
+      const chunk = await encodeMetrics([{ timeNs: fromMillis(startMs), cpuSeconds: 1.5, memoryBytes: 4096 }]);
       const batch = { source: metrics, fromCursor: "", toCursor: "m", chunk, final: false };
       expect(await store.appendBatch(batch, { logQuotaBytes: 0, now: new Date() })).toMatchObject({ accepted: true });
       expect(await linesOf()).toEqual(["1", "2"]);
@@ -92,7 +92,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       expect(await store.findSandbox(source.sandboxId)).toMatchObject({ final: true });
     });
 
-    test("a container is drained once its log was stored to its end, or nobody wants it any more", async () => {
+    test("a container is drained once its log was stored to its end, or its workspace was deleted", async () => {
       expect(await store.isDrained(source)).toBe(false);
       await append("", "a", [lineAt(0, "1")]);
       await append("", "m", [], { source: { ...source, kind: "metrics" }, final: true });
@@ -107,7 +107,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       expect(await store.isDrained(second)).toBe(true);
     });
 
-    test("a sandbox stays its workspace's", async () => {
+    test("a sandbox does not change its workspace", async () => {
       await append("", "a", [lineAt(0, "1")]);
       const foreign = { ...source, workspaceId: newId(), containerId: "c2" };
       await expect(append("", "a", [lineAt(0, "x")], { source: foreign })).rejects.toMatchObject({
@@ -115,14 +115,14 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       });
     });
 
-    test("small batches share a chunk, large ones have one each, and rows are numbered through", async () => {
+    test("small batches share a chunk, large ones have one each, and rows are numbered across chunks", async () => {
       for (let i = 0; i < 5; i += 1) await append(i ? `${i - 1}` : "", `${i}`, [lineAt(i, `${i}`)]);
       const big = Array.from({ length: 1_000 }, (_, i) => lineAt(5 + i, `${5 + i}`));
       await append("4", "5", big);
       await append("5", "6", [lineAt(2_000, "last", "stderr")]);
       const chunks = await store.listChunksAfter({ sandboxId: source.sandboxId, kind: "logs", sequence: 0, limit: 10 });
       const lastSequences = await Promise.all(
-        chunks.map(async (chunk) => (await openLogChunk(chunk)).at(-1)?.sequence),
+        chunks.map(async (chunk) => (await decodeLogChunk(chunk)).at(-1)?.sequence),
       );
       expect(chunks.map(({ firstSequence }, i) => [firstSequence, lastSequences[i]])).toEqual([
         [1, 5],
@@ -150,7 +150,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
 
     test("above the quota the oldest lines go, samples stay", async () => {
       const metrics: Source = { ...source, kind: "metrics" };
-      const chunk = await sealMetrics([{ timeNs: fromMillis(startMs), cpuSeconds: 1, memoryBytes: 1 }]);
+      const chunk = await encodeMetrics([{ timeNs: fromMillis(startMs), cpuSeconds: 1, memoryBytes: 1 }]);
       await store.appendBatch(
         { source: metrics, fromCursor: "", toCursor: "m", chunk, final: false },
         { logQuotaBytes: 0, now: new Date(startMs) },
@@ -172,8 +172,8 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       expect(await linesOf()).toHaveLength(3_000);
     });
 
-    test("what an earlier version counted as its text alone counts whole once new lines are put to it", async () => {
-      const chunk = { ...(await sealLogs(emptyLines(500))), textBytes: 0 };
+    test("a chunk of which an earlier version counted only the text counts in full once new lines are merged into it", async () => {
+      const chunk = { ...(await encodeLogs(emptyLines(500))), textBytes: 0 };
       const batch = { source, fromCursor: "", toCursor: "a", chunk, final: false };
       await store.appendBatch(batch, { logQuotaBytes: 0, now: new Date(startMs) });
       await append("a", "b", emptyLines(1));
@@ -185,7 +185,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       expect(await linesOf()).toHaveLength(3_000);
     });
 
-    test("what has expired is swept, batch by batch, and the sandbox with its last row when nothing came since", async () => {
+    test("what has expired is swept, batch by batch, and the sandbox with its last row unless a batch came later", async () => {
       for (let i = 0; i < 40; i += 1) {
         await append(i ? `${i - 1}` : "", `${i}`, [lineAt(i, "x".repeat(65_536))], { now: startMs + i });
       }
@@ -205,7 +205,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       expect(await append("a", "c", [])).toEqual({ accepted: false, storedCursor: "b" });
     });
 
-    test("a purged workspace has nothing left, accepts nothing, and says so once per purge", async () => {
+    test("a purged workspace has nothing left, accepts nothing, and is announced once per purge", async () => {
       const other: Source = { ...source, sandboxId: newId(), workspaceId: newId() };
       await append("", "a", [lineAt(0, "kept")], { source: other });
       for (let s = 0; s < 3; s += 1) {
@@ -240,7 +240,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       expect(await store.listOpenPurges()).toEqual([workspaceId]);
     });
 
-    test("a workspace never heard of can be purged too", async () => {
+    test("an unknown workspace can be purged too", async () => {
       await store.beginPurge(source.workspaceId, new Date());
       expect(await store.purgeBatch(source.workspaceId)).toBe(false);
       await expect(append("", "a", [])).rejects.toMatchObject({ reason: "WORKSPACE_NOT_FOUND" });
