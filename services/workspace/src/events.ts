@@ -46,7 +46,7 @@ export function workspaceDeleted(
     entityId: workspaceId,
     entityVersion: version,
     workspaceId,
-    ...(call === undefined ? {} : { call }),
+    call,
     schema: WorkspaceDeletedSchema,
     payload: { workspaceId, deletedAt: timestampFromDate(deletedAt) },
   });
@@ -76,7 +76,7 @@ export function memberRemoved(
     entityId: `${workspaceId}/${userId}`,
     entityVersion: version,
     workspaceId,
-    ...(call === undefined ? {} : { call }),
+    call,
     schema: MemberRemovedSchema,
     payload: { workspaceId, userId },
   });

@@ -16,7 +16,14 @@ import {
   WorkspaceService,
 } from "@sandgate/proto/workspace/v1/workspace";
 import { deleteWorkspace } from "./domain/deletions.ts";
-import { checkAdd, checkMayAdd, checkRemoval, checkRoleChange, type MembershipState } from "./domain/members.ts";
+import {
+  checkAdd,
+  checkMayAdd,
+  checkRemoval,
+  checkRoleChange,
+  type MembershipState,
+  memberNotFound,
+} from "./domain/members.ts";
 
 import { memberAdded, memberRemoved, signalMembership, workspaceCreated } from "./events.ts";
 import { toMember, toWorkspace } from "./messages.ts";
@@ -180,11 +187,12 @@ export function createHandlers({
       const changed = await retryWhileStale(async () => {
         const view = await findMember(call, userId);
         checkRoleChange(membershipStateOf(view), role);
+        if (!view.member) throw memberNotFound();
         const { id, version } = view.workspace;
         const outcome = await store.changeRole(id, version, userId, role);
         if (outcome === "stale") return outcome;
         signalMembership(bus, id, userId);
-        return { userId, role, joinedAt: view.member?.joinedAt ?? new Date() };
+        return { ...view.member, role };
       });
       const usernames = await findUsernames(call, [userId]);
       return { member: toMember(changed, usernames.get(userId) ?? "") };

@@ -46,10 +46,12 @@ export function checkRemoval(state: MembershipState, isSelf: boolean): void {
   requireAnotherOwner(state);
 }
 
+export function memberNotFound(): DomainError {
+  return new DomainError("MEMBER_NOT_FOUND", "There is no such member in this workspace.");
+}
+
 function requireMember(target: Role): void {
-  if (target === Role.UNSPECIFIED) {
-    throw new DomainError("MEMBER_NOT_FOUND", "There is no such member in this workspace.");
-  }
+  if (target === Role.UNSPECIFIED) throw memberNotFound();
 }
 
 function requireOwnerFor(actor: Role, role: Role): void {
