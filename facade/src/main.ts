@@ -5,11 +5,11 @@ await runProcess({
   name: "facade",
   settings: facadeSettings,
   async open(parts) {
-    // One of many machines listens on all its addresses unless it is told otherwise.
+    // A process of its own listens on all addresses by default.
     const settings = readFacadeSettings({ ...parts.env, SANDGATE_HOST: parts.env.SANDGATE_HOST || "0.0.0.0" });
     const facade = await openFacade({ ...parts, sharedLimits: true }, settings);
     return {
-      start: () => facade.listen().then(() => {}),
+      start: async () => void (await facade.listen()),
       dependencies: async () => ({}),
       stop: () => facade.close(),
     };

@@ -238,7 +238,7 @@ describe("workspaces", () => {
     expect(response.body).toBe("");
   });
 
-  it("answers a 422 of the deletion in the spec's other shape", async () => {
+  it("answers a 422 of the deletion in its own shape", async () => {
     const response = await platform.app.inject({ method: "DELETE", url: "/workspaces/1", headers: authorized() });
     expect(response.statusCode).toBe(422);
     expect(response.json()).toEqual({

@@ -14,7 +14,7 @@ import { createAuthenticator } from "./pipeline/authentication.ts";
 import { parseJsonBodies } from "./pipeline/body-parser.ts";
 import { type Clients, createClients } from "./pipeline/clients.ts";
 import { originsOf } from "./pipeline/cors.ts";
-import { createErrorAnswers } from "./pipeline/error-answers.ts";
+import { createErrorResponder } from "./pipeline/error-responses.ts";
 import { createGracefulShutdown } from "./pipeline/graceful-shutdown.ts";
 import { createLongLivedRequests } from "./pipeline/long-lived-requests.ts";
 import { createSharedRateLimiter } from "./pipeline/rate-limit.shared.ts";
@@ -79,7 +79,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     perMinute: settings.rateLimit,
     signInsPerMinute: settings.signInRateLimit,
   });
-  const errors = createErrorAnswers({ docsUrl: () => `${publicUrl()}/docs/errors`, logger });
+  const errors = createErrorResponder({ docsUrl: () => `${publicUrl()}/docs/errors`, logger });
 
   const app: App = Fastify({
     // Requests are logged by their route only, since a path may contain a token.
@@ -94,18 +94,18 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     rewriteUrl: createPrefixRemover(settings.publicUrl),
     // Node's own refusal of a request without a Host would not have the body of our errors.
     http: { requireHostHeader: false },
-    clientErrorHandler: errors.answerUnreadable,
+    clientErrorHandler: errors.respondToUnreadable,
     // A malformed path: no hook has run yet, and there is no route.
     frameworkErrors: (error, request, reply) => {
       limits.countAddress(request, reply).then(
-        () => errors.answer(error, request, reply),
-        (refusal: unknown) => errors.answer(refusal, request, reply),
+        () => errors.respond(error, request, reply),
+        (refusal: unknown) => errors.respond(refusal, request, reply),
       );
     },
   }).withTypeProvider<TypeBoxTypeProvider>();
   // All fields are checked in one step (admission.ts); Fastify would stop at the first invalid part of a request.
   app.setValidatorCompiler(() => () => true);
-  app.setErrorHandler((error, request, reply) => errors.answer(error, request, reply));
+  app.setErrorHandler((error, request, reply) => errors.respond(error, request, reply));
   parseJsonBodies(app);
   const document = await documentRoutes(app, publicUrl);
   admitRequests(app, { authenticator, scope, limits, origins: originsOf(settings.redirectUris) });

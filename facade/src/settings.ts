@@ -42,7 +42,7 @@ export const facadeSettings = defineSettings({
 
 export type FacadeSettings = SettingValues<typeof facadeSettings>;
 
-/** Throws a SettingsError that names every bad setting. */
+/** Throws a SettingsError that names every invalid setting. */
 export function readFacadeSettings(env: NodeJS.ProcessEnv): FacadeSettings {
   const settings = readSettings(facadeSettings, env);
   const { publicUrl, trustedProxies, redirectUris } = settings;
@@ -50,10 +50,10 @@ export function readFacadeSettings(env: NodeJS.ProcessEnv): FacadeSettings {
     ...(publicUrl === undefined || isWebAddress(publicUrl) ? [] : ["SANDGATE_PUBLIC_URL must be an http or https URL"]),
     ...trustedProxies
       .filter((item) => !ipaddr.isValid(item) && !ipaddr.isValidCIDR(item))
-      .map((item) => `SANDGATE_TRUSTED_PROXIES has "${item}", which is no address or CIDR range`),
+      .map((item) => `SANDGATE_TRUSTED_PROXIES has "${item}", which is neither an address nor a CIDR range`),
     ...redirectUris
       .filter((item) => !isWebAddress(item))
-      .map((item) => `SANDGATE_REDIRECT_URIS has "${item}", which is no http or https URL`),
+      .map((item) => `SANDGATE_REDIRECT_URIS has "${item}", which is not an http or https URL`),
   ];
   if (problems.length > 0) throw new SettingsError(problems);
   return settings;

@@ -24,7 +24,8 @@ export interface Admission {
 
 /**
  * Adds the checks that every request has to pass, in this order: the route exists, the credential is valid, the rate limit
- * (of the credential, or of the address without one), all fields, the workspace, the role. Who may call a route stands in the contract of its RPC.
+ * (of the credential, or of the address without one), all fields, the workspace, the role. Who may call a route follows from
+ * the contract of its RPC.
  */
 export function admitRequests(app: FastifyInstance, admission: Admission): void {
   app.decorateRequest("signedIn", undefined);

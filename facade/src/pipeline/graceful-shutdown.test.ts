@@ -36,7 +36,7 @@ async function readSlowly(socket: Socket): Promise<number> {
 const request = (method: string, more = "") => `${method} / HTTP/1.1\r\nHost: x\r\n${more}\r\n`;
 const bodyBytes = 24 * 1024 * 1024;
 
-async function listen(limits?: { firstRequestMs: number; lastAnswerMs: number }) {
+async function listen(limits?: { firstRequestMs: number; lastResponseMs: number }) {
   const app: App = Fastify();
   const close = createGracefulShutdown(app, limits);
   app.get("/", async () => "x".repeat(bodyBytes));
@@ -54,7 +54,7 @@ it("closes when an answer was read to its end, however slowly", async () => {
 });
 
 it("closes although a client sends no request, or not all of it, or doesn't read its answer", async () => {
-  const { url, close } = await listen({ firstRequestMs: 100, lastAnswerMs: 500 });
+  const { url, close } = await listen({ firstRequestMs: 100, lastResponseMs: 500 });
   await send(url, "");
   await send(url, "GET / HT");
   await send(url, request("POST", "Content-Type: text/plain\r\nContent-Length: 10\r\n"));

@@ -6,14 +6,14 @@ const sweepMs = 100;
 /** How long a client that has just connected may take to send its first request during a shutdown. */
 const firstRequestMs = 2_000;
 /** How long a client may take to finish sending a request and to read the response. After that its connection is cut. */
-const lastAnswerMs = 30_000;
+const lastResponseMs = 30_000;
 
 /**
  * Tracks an app's connections, and returns a function that closes the app without cutting off a response and without waiting
  * for a slow client forever. Node by itself treats a connection as idle while bytes of its last response are unsent, and waits
  * indefinitely for one that never sends a complete request.
  */
-export function createGracefulShutdown(app: App, limits = { firstRequestMs, lastAnswerMs }): () => Promise<void> {
+export function createGracefulShutdown(app: App, limits = { firstRequestMs, lastResponseMs }): () => Promise<void> {
   /** Open requests for each connection; undefined before its first. */
   const openRequests = new Map<Socket, number | undefined>();
   let closing = false;
@@ -45,7 +45,7 @@ export function createGracefulShutdown(app: App, limits = { firstRequestMs, last
     const silent = setTimeout(() => {
       for (const [socket, requests] of openRequests) if (requests === undefined) socket.destroy();
     }, limits.firstRequestMs);
-    const late = setTimeout(() => app.server.closeAllConnections(), limits.lastAnswerMs);
+    const late = setTimeout(() => app.server.closeAllConnections(), limits.lastResponseMs);
     try {
       await app.close();
     } finally {

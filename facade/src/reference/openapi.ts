@@ -125,7 +125,7 @@ function operationIdOf(method: string, url: string): string {
     .join("_");
 }
 
-/** Collects the routes that are added from now on. Returns what makes the document of them. */
+/** Collects the routes that are added from now on. Returns a function that makes the document. */
 export async function documentRoutes(app: App, publicUrl: () => string): Promise<() => object> {
   app.addSchema(envelope);
   app.addSchema(listedErrors);

@@ -65,7 +65,7 @@ export function renderErrors(): string {
   :target { background: color-mix(in srgb, gold 25%, transparent); }
 </style>
 <h1>Errors</h1>
-<p>Every failing request answers <code>{ "error": { "code", "message", "hint", "docs_url", "retryable", "request_id", "details" }, "detail" }</code>.
+<p>Every error response has the body <code>{ "error": { "code", "message", "hint", "docs_url", "retryable", "request_id", "details" }, "detail" }</code>.
 Branch on <code>error.code</code>; <code>detail</code> is a deprecated copy of the message. Only <code>validation_error</code> has <code>details</code>, which names each invalid field.</p>
 <table>
 <tr><th>Code</th><th>Status</th><th>Retryable</th><th>Meaning</th><th>What to do</th></tr>

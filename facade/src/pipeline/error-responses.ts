@@ -9,11 +9,11 @@ import { toEnvelope, validationError } from "./error-envelope.ts";
 import { accessOfRequest } from "./route-rules.ts";
 import { compileCheck, toPublicField } from "./validation.ts";
 
-export interface ErrorAnswers {
+export interface ErrorResponder {
   /** Sends the response to a thrown error. */
-  answer(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply;
+  respond(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply;
   /** Sends a response to bytes that are not a valid HTTP request. */
-  answerUnreadable(error: NodeJS.ErrnoException, socket: Socket): void;
+  respondToUnreadable(error: NodeJS.ErrnoException, socket: Socket): void;
 }
 
 /** The errors of Fastify and of the body parser for a body that can't be used, and what to tell the client. */
@@ -25,8 +25,8 @@ const bodyIssues: Record<string, string> = {
   ECONNRESET: "must be complete",
 };
 
-export function createErrorAnswers(o: { docsUrl: () => string; logger: Logger }): ErrorAnswers {
-  function answer(thrown: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+export function createErrorResponder(o: { docsUrl: () => string; logger: Logger }): ErrorResponder {
+  function respond(thrown: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
     const error = toDomainError(thrown, request);
     const reason = toPublicReason(error.reason);
     const { status } = publicErrors[reason];
@@ -50,12 +50,12 @@ export function createErrorAnswers(o: { docsUrl: () => string; logger: Logger })
   }
 
   return {
-    answer,
-    answerUnreadable(error, socket) {
+    respond,
+    respondToUnreadable(error, socket) {
       if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy(error);
       const issue =
         error.code === "HPE_HEADER_OVERFLOW"
-          ? { field: "header", issue: "must not be larger than 16 KiB in all" }
+          ? { field: "header", issue: "must not be larger than 16 KiB in total" }
           : { field: "body", issue: "must be part of a well-formed and timely HTTP request" };
       const requestId = newId();
       const { status } = publicErrors.VALIDATION_ERROR;
