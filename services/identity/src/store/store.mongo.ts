@@ -1,4 +1,4 @@
-import { addMs } from "@sandgate/kit/base/time";
+import { addMs, toOptionalDate } from "@sandgate/kit/base/time";
 import {
   afterPlace,
   createCollections,
@@ -603,8 +603,4 @@ function toApiToken(document: ApiTokenDocument): ApiToken {
     createdAt: new Date(createdAt),
     lastUsedAt: toOptionalDate(lastUsedAt),
   };
-}
-
-function toOptionalDate(ms: number | undefined): Date | undefined {
-  return ms === undefined ? undefined : new Date(ms);
 }

@@ -1,4 +1,4 @@
-import { addMs } from "@sandgate/kit/base/time";
+import { addMs, toOptionalDate } from "@sandgate/kit/base/time";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
@@ -279,10 +279,6 @@ function sweep(tx: Transaction, now: Date, limit: number): number {
     remove("api_tokens", "expires_at < ?", "apiTokens") +
     remove("request_windows", "ends_at <= ?", "requestWindows")
   );
-}
-
-function toOptionalDate(ms: number | null): Date | undefined {
-  return ms === null ? undefined : new Date(ms);
 }
 
 function addRefreshToken(tx: Transaction, tokenHash: Uint8Array, sessionId: string, expiresAt: Date): void {

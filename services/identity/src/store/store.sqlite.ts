@@ -1,3 +1,4 @@
+import { toOptionalDate } from "@sandgate/kit/base/time";
 import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import type { ApiToken } from "../domain/api-tokens.ts";
@@ -135,10 +136,6 @@ function toApiToken(row: ApiTokenRow): ApiToken {
     createdAt: new Date(row.created_at),
     lastUsedAt: toOptionalDate(row.last_used_at),
   };
-}
-
-function toOptionalDate(ms: number | null): Date | undefined {
-  return ms === null ? undefined : new Date(ms);
 }
 
 /** Opens the service's SQLite file, creating and migrating it as needed. */

@@ -2,3 +2,8 @@
 export function addMs(time: Date, ms: number): Date {
   return new Date(time.getTime() + ms);
 }
+
+/** The time of a column or field that may be empty. */
+export function toOptionalDate(ms: number | null | undefined): Date | undefined {
+  return ms === null || ms === undefined ? undefined : new Date(ms);
+}
