@@ -10,20 +10,19 @@ import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
 import { Role } from "@sandgate/proto/common/v1/access";
 import {
-  AuthorizePullResponseSchema,
   CreateImageResponseSchema,
   CreateRegistryResponseSchema,
   ImageRegistryService,
 } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
-import { parseRegistryUrl, type RegistryAddress } from "@sandgate/registry-client/registry-address";
+import { canonicalHost, parseRegistryUrl, type RegistryAddress } from "@sandgate/registry-client/registry-address";
 import { type Credential, createRegistryClient } from "@sandgate/registry-client/registry-client";
 import { openCredential, sealPassword } from "./domain/credentials.ts";
 import { checkRegistryHost, newImage, readChangedImage, readNewImage } from "./domain/images.ts";
 import { readRegistryUrl } from "./domain/registries.ts";
 import { imageChanged } from "./events.ts";
-import { toImage, toRegistry, toResolvedImage } from "./messages.ts";
+import { toAuthorizedPull, toImage, toRegistry, toResolvedImage } from "./messages.ts";
 import type { ImageRegistrySettings } from "./settings.ts";
 import type { ImageRecord, ImageRegistryStore, ImageView, RegistryRecord, RegistryVersion } from "./store/store.ts";
 import { tryCredential } from "./upstream/credentials.ts";
@@ -37,7 +36,7 @@ export function createHandlers({
   settings: { allowedHosts },
 }: ServiceContext<ImageRegistrySettings, ImageRegistryStore>): ServiceImpl<typeof ImageRegistryService> {
   const client = createRegistryClient(createGuardedRequest(allowedHosts), allowedHosts);
-  const authorizePull = createPullAuthorizer(client);
+  const authorizePull = createPullAuthorizer(client, store);
   const workspaces = createClient(WorkspaceService, transport("workspace"));
 
   /** Tries a credential for an admin, who may have lost that role in the seconds that this takes. */
@@ -282,7 +281,12 @@ export function createHandlers({
     async authorizePull({ workspaceId, registryId, reference }, context) {
       const registry = await findPullRegistry(workspaceId, registryId);
       const pull = await authorizePull({ workspaceId, reference, registry }, callOf(context).signal);
-      return create(AuthorizePullResponseSchema, { ...pull, ...registry?.credential });
+      return toAuthorizedPull(pull, registry?.credential);
+    },
+
+    async recordVerifiedLayers({ registryHost, layers }) {
+      await store.putVerifiedLayers(canonicalHost(registryHost), layers, new Date());
+      return {};
     },
   };
 }

@@ -1,4 +1,5 @@
 import { stateOf } from "@sandgate/kit/base/dependencies";
+import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { defineService } from "@sandgate/kit/process/service";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { newImage } from "./domain/images.ts";
@@ -8,8 +9,12 @@ import { imageRegistrySettings, parseImageRegistrySettings } from "./settings.ts
 
 export { imageRegistrySettings };
 
-/** Rows of each kind that a purge removes in one transaction. */
-const purgeBatchSize = 200;
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+/** Rows of a kind that are removed in one transaction. */
+const batchSize = 200;
+/** They are downloaded and verified again after that. It bounds what those rows can come to. */
+const verifiedKeptDays = 90;
 
 /** The service that owns sandbox images, the global defaults among them, and the credentials of registries. */
 export const imageRegistryService = defineService({
@@ -18,7 +23,7 @@ export const imageRegistryService = defineService({
   parseSettings: parseImageRegistrySettings,
   stores: { sqlite: () => import("./store/store.sqlite.ts"), mongodb: () => import("./store/store.mongo.ts") },
   open(context) {
-    const { settings, store } = context;
+    const { logger, settings, store } = context;
     return {
       routes(router) {
         router.service(ImageRegistryService, createHandlers(context));
@@ -28,13 +33,23 @@ export const imageRegistryService = defineService({
           const image = newImage(settings.defaultImage, "");
           await store.createDefaultImage(image, [imageChanged("created", image)]);
         }
-        return [];
+        return [
+          startPeriodicTask({
+            what: "forget where layers were verified long ago",
+            everyMs: hourMs,
+            logger,
+            async work(signal) {
+              const before = new Date(Date.now() - verifiedKeptDays * dayMs);
+              while (!signal.aborted && (await store.deleteVerifiedBefore(before, batchSize)) === batchSize);
+            },
+          }),
+        ];
       },
       purge: {
         store,
         stagePurged: workspacePurged,
         async purge(workspaceId, signal) {
-          while (!(await store.purgeBatch(workspaceId, purgeBatchSize))) if (signal.aborted) return false;
+          while (!(await store.purgeBatch(workspaceId, batchSize))) if (signal.aborted) return false;
           return true;
         },
       },

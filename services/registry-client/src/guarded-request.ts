@@ -2,21 +2,34 @@ import { promises as dns, type LookupAddress } from "node:dns";
 import http from "node:http";
 import https from "node:https";
 import type { LookupFunction } from "node:net";
+import type { Readable } from "node:stream";
 import { type AllowedHosts, isPrivateHost } from "./allowed-hosts.ts";
 
 export interface GuardedResponse {
   readonly status: number;
   readonly headers: http.IncomingHttpHeaders;
-  readonly body: Buffer;
+  /** Has to be read to its end or destroyed. It fails when nothing comes for 30 s. */
+  readonly body: Readable;
   /** Where the answer came from, after redirects. */
   readonly url: URL;
 }
 
 interface GuardedInit {
+  /** GET unless given. */
+  readonly method?: "GET" | "HEAD";
   readonly headers?: Readonly<Record<string, string>>;
   /** Sent to the origin of the url only, never to another that it redirects to. */
   readonly authorization?: string | undefined;
+  /** Keeps connections for the requests after this one. Each has a connection of its own unless given. */
+  readonly connections?: Connections | undefined;
   readonly signal: AbortSignal;
+}
+
+/** Connections kept between requests, up to 8 to a server. What waits for one has its turn in order. */
+export interface Connections {
+  readonly http: http.Agent;
+  readonly https: https.Agent;
+  close(): void;
 }
 
 /** A GET request to a public server, or to one that an operator has named, and to no other. */
@@ -32,6 +45,33 @@ const maxRedirects = 3;
 const dnsLimits = { timeout: 2_000, tries: 2 };
 /** For a manifest, an image's config or a token; registries themselves refuse manifests over 4 MiB. */
 const maxBytes = 4 * 1024 * 1024;
+const idleMs = 30_000;
+
+export function openConnections(): Connections {
+  const options = { keepAlive: true, maxSockets: 8 };
+  const [plain, secure] = [new http.Agent(options), new https.Agent(options)];
+  return {
+    http: plain,
+    https: secure,
+    close() {
+      plain.destroy();
+      secure.destroy();
+    },
+  };
+}
+
+/** The whole of a body that is not a layer. Throws on one of more than 4 MiB. */
+export async function readBody({ body, url }: GuardedResponse): Promise<Buffer> {
+  const parts: Buffer[] = [];
+  let bytes = 0;
+  for await (const part of body) {
+    parts.push(part);
+    bytes += part.length;
+    // Leaving the loop destroys the body.
+    if (bytes > maxBytes) throw new Error(`${url.host} answers with more than ${maxBytes} bytes`);
+  }
+  return Buffer.concat(parts);
+}
 
 /**
  * Makes requests to hosts that tenants name. The address is checked as the connection is made, so that a name can't resolve
@@ -62,7 +102,7 @@ function requestOnce(
   url: URL,
   init: GuardedInit,
 ): Promise<GuardedResponse> {
-  const { headers, authorization, signal } = init;
+  const { method = "GET", headers, authorization, connections, signal } = init;
   const secure = url.protocol === "https:";
   if (!secure && url.protocol !== "http:") throw new AddressRefused(`${url.protocol} is not a protocol of registries`);
   const host = `${url.hostname}:${url.port || (secure ? 443 : 80)}`;
@@ -101,25 +141,16 @@ function requestOnce(
     const request = (secure ? https : http).request(
       url,
       {
-        agent: false,
+        method,
+        agent: (secure ? connections?.https : connections?.http) ?? false,
         lookup: guardedLookup,
         signal,
+        timeout: idleMs,
         headers: { "user-agent": "sandgate", ...headers, ...(authorization && { authorization }) },
       },
-      (response) => {
-        const chunks: Buffer[] = [];
-        let bytes = 0;
-        response.on("data", (chunk: Buffer) => {
-          chunks.push(chunk);
-          bytes += chunk.length;
-          if (bytes > maxBytes) response.destroy(new Error(`${url.host} answered with more than ${maxBytes} bytes`));
-        });
-        response.on("error", reject);
-        response.on("end", () =>
-          resolve({ status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks), url }),
-        );
-      },
+      (response) => resolve({ status: response.statusCode ?? 0, headers: response.headers, body: response, url }),
     );
+    request.on("timeout", () => request.destroy(new Error(`${url.host} has sent nothing for ${idleMs / 1000} s`)));
     request.on("error", reject);
     request.end();
   });

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
-import { hasDigest, ManifestRefused, readManifest } from "./manifest.ts";
+import { hasDigest, ManifestRefused, readDiffIds, readManifest } from "./manifest.ts";
 
 const [one, two, three] = ["1", "2", "3"].map((digit) => `sha256:${digit.repeat(64)}`);
 const read = (value: unknown, architecture = "x64") =>
@@ -9,8 +9,36 @@ const image = { schemaVersion: 2, config: { digest: one, size: 2 }, layers: [] }
 const index = (...manifests: unknown[]) => ({ schemaVersion: 2, manifests });
 const entry = (digest: unknown, platform?: object) => ({ digest, ...(platform && { platform }) });
 
-test("an image's manifest leads to its config", () => {
-  expect(read({ ...image, annotations: { "org.example": 'a "b": \\' } })).toEqual({ kind: "image", config: one });
+test("an image's manifest leads to its config and layers", () => {
+  const layers = [
+    { digest: two, size: 5 },
+    { digest: three, size: 0 },
+  ];
+  expect(read({ ...image, layers, annotations: { "org.example": 'a "b": \\' } })).toEqual({
+    kind: "image",
+    mediaType: "application/vnd.docker.distribution.manifest.v2+json",
+    config: { digest: one, size: 2 },
+    layers,
+  });
+});
+
+test.each([
+  [{ mediaType: "application/vnd.oci.image.manifest.v1+json" }, "application/vnd.oci.image.manifest.v1+json"],
+  [{ mediaType: "text/html" }, "application/vnd.docker.distribution.manifest.v2+json"],
+  [
+    { config: { ...image.config, mediaType: "application/vnd.oci.image.config.v1+json" } },
+    "application/vnd.oci.image.manifest.v1+json",
+  ],
+])("an image with %j is served as %s", (fields, mediaType) => {
+  expect(read({ ...image, ...fields })).toMatchObject({ mediaType });
+});
+
+test("a config says what the layers are when unpacked", () => {
+  const config = (rootfs: unknown) => Buffer.from(JSON.stringify({ rootfs }));
+  expect(readDiffIds(config({ type: "layers", diff_ids: [one, two] }))).toEqual([one, two]);
+  for (const bad of [config({}), config({ diff_ids: ["sha256:short"] }), Buffer.from("null"), Buffer.from("<html>")]) {
+    expect(() => readDiffIds(bad)).toThrow(ManifestRefused);
+  }
 });
 
 test.each([
@@ -33,12 +61,24 @@ test.each([
   expect(read(index(entry(one, platform)), architecture)).toEqual({ kind: "index", candidates: chosen ? [one] : [] });
 });
 
-test("every entry that may be chosen is a candidate, once", () => {
+test("every entry that may be chosen is a candidate, once, the best for the architecture first", () => {
   const [amd64, i386] = ["amd64", "386"].map((architecture) => ({ os: "linux", architecture }));
   expect(read(index(entry(one, amd64), entry(two, i386), entry(three, amd64), entry(one, i386)))).toEqual({
     kind: "index",
-    candidates: [one, two, three],
+    candidates: [one, three, two],
   });
+  const platform = (architecture: string, variant?: string) => ({
+    os: "linux",
+    architecture,
+    ...(variant && { variant }),
+  });
+  const amd = read(index(entry(three), entry(two, platform("amd64", "v3")), entry(one, platform("amd64"))));
+  expect(amd).toEqual({ kind: "index", candidates: [one, two, three] });
+  const arm = read(
+    index(entry(three, platform("arm", "v6")), entry(two, platform("arm", "v7")), entry(one, platform("arm64", "v8"))),
+    "arm64",
+  );
+  expect(arm).toEqual({ kind: "index", candidates: [one, two, three] });
 });
 
 test.each([
@@ -47,6 +87,9 @@ test.each([
   ["an image and an index at once", { ...image, manifests: [] }],
   ["an index with layers", { ...index(entry(one)), layers: [] }],
   ["an image without a config", { schemaVersion: 2, layers: [] }],
+  ["an image without layers", { schemaVersion: 2, config: image.config }],
+  ["a layer without a size", { ...image, layers: [{ digest: two }] }],
+  ["a layer of a size that can't be", { ...image, layers: [{ digest: two, size: -1 }] }],
   ["a config without a digest", { ...image, config: { digest: "sha256:short" } }],
   ["a candidate without a digest", index(entry(undefined))],
   ["a list", []],

@@ -1,9 +1,20 @@
 import { createHash } from "node:crypto";
 import { isDigest } from "./reference.ts";
 
-/** What a manifest refers to: the config of an image, or the manifests of an index that an engine may choose from. */
+export interface Descriptor {
+  readonly digest: string;
+  /** In bytes, as the manifest has it. */
+  readonly size: number;
+}
+
+/** What a manifest leads to: an image, or the manifests of an index that run on this architecture, the best first. */
 export type Manifest =
-  | { readonly kind: "image"; readonly config: string }
+  | {
+      readonly kind: "image";
+      readonly mediaType: string;
+      readonly config: Descriptor;
+      readonly layers: readonly Descriptor[];
+    }
   | { readonly kind: "index"; readonly candidates: readonly string[] };
 
 /** A manifest that no image is pulled by. The message is the predicate of a sentence about it: "is larger than …". */
@@ -20,11 +31,13 @@ const knownKeys = new Set(
     ["digest", "size", "platform", "os", "architecture", "variant"], // of a descriptor
   ),
 );
+const ociImage = "application/vnd.oci.image.manifest.v1+json";
+const dockerImage = "application/vnd.docker.distribution.manifest.v2+json";
 const foldedKeys = new Set([...knownKeys].map(fold));
 
 /**
- * What an engine may take for its own architecture, by Node's name for it: containerd's platform matching falls back to
- * 32-bit entries, and it normalizes other names.
+ * What an engine may take for its own architecture, by Node's name for it, the best first: containerd's platform matching
+ * falls back to 32-bit entries, and it normalizes other names.
  */
 const architectures: Partial<Record<string, readonly string[]>> = {
   x64: ["amd64", "x86_64", "x86-64", "386", "i386"],
@@ -46,11 +59,38 @@ export function readManifest(body: Buffer, architecture: string = process.arch):
   }
   const { config, layers, manifests } = manifest;
   if (Array.isArray(manifests) && config === undefined && layers === undefined) {
-    const entries = manifests.filter((entry) => mayBeChosen(entry, architectures[architecture]));
-    return { kind: "index", candidates: [...new Set(entries.map(digestIn))] };
+    const names = architectures[architecture];
+    const ranked = manifests
+      .filter((entry) => mayBeChosen(entry, names))
+      .map((entry) => ({ digest: digestIn(entry), rank: rankOf(entry, names ?? [architecture]) }))
+      .sort((one, other) => one.rank - other.rank);
+    return { kind: "index", candidates: [...new Set(ranked.map(({ digest }) => digest))] };
   }
   if (manifests !== undefined) throw new ManifestRefused("is neither an image nor an index");
-  return { kind: "image", config: digestIn(config) };
+  if (!Array.isArray(layers)) throw new ManifestRefused("has no list of layers");
+  return {
+    kind: "image",
+    mediaType: readImageType(manifest),
+    config: readDescriptor(config),
+    layers: layers.map(readDescriptor),
+  };
+}
+
+/**
+ * What each of an image's layers is when unpacked, by its config, in the order of the manifest's layers.
+ *
+ * @throws ManifestRefused
+ */
+export function readDiffIds(config: Buffer): string[] {
+  try {
+    const value: unknown = JSON.parse(config.toString());
+    const rootfs = isObject(value) && isObject(value.rootfs) ? value.rootfs : {};
+    const ids: unknown = rootfs.diff_ids;
+    if (Array.isArray(ids)) return ids.map((digest) => digestIn({ digest }));
+  } catch (error) {
+    if (error instanceof ManifestRefused) throw error;
+  }
+  throw new ManifestRefused("names a config that is not of a container image");
 }
 
 export function hasDigest(body: Buffer, digest: string): boolean {
@@ -95,6 +135,18 @@ function mayBeChosen(entry: unknown, names: readonly string[] | undefined): bool
   return mayBe(platform.os, ["linux"]) && (names === undefined || mayBe(platform.architecture, names));
 }
 
+/** The lower, the better for an engine of these architectures. Entries that don't say what they are for come last. */
+function rankOf(entry: unknown, names: readonly string[]): number {
+  const platform = isObject(entry) && isObject(entry.platform) ? entry.platform : {};
+  const { architecture, variant } = platform;
+  const place = typeof architecture === "string" ? names.indexOf(architecture.toLowerCase()) : -1;
+  if (place < 0) return names.length * 100;
+  const version = typeof variant === "string" ? Number(/^v(\d{1,2})/.exec(variant)?.[1] ?? 50) : undefined;
+  // Of arm64 and amd64 the oldest runs everywhere; an engine that runs 32-bit arm beside arm64 runs the newest of it.
+  const isArm32 = /^arm(hf|el)?$/.test(names[place] ?? "");
+  return place * 100 + (isArm32 ? 50 - (version ?? 7) : (version ?? 0));
+}
+
 function mayBe(value: unknown, names: readonly string[]): boolean {
   return typeof value !== "string" || !/^[\x20-\x7e]+$/.test(value) || names.includes(value.toLowerCase());
 }
@@ -104,6 +156,21 @@ function digestIn(descriptor: unknown): string {
     return descriptor.digest;
   }
   throw new ManifestRefused("has a descriptor without a valid digest");
+}
+
+function readDescriptor(descriptor: unknown): Descriptor {
+  const size = isObject(descriptor) ? descriptor.size : undefined;
+  if (typeof size !== "number" || !Number.isSafeInteger(size) || size < 0) {
+    throw new ManifestRefused("names something without a size");
+  }
+  return { digest: digestIn(descriptor), size };
+}
+
+/** An OCI manifest may leave its own type out. */
+function readImageType({ mediaType, config }: Record<string, unknown>): string {
+  if (mediaType === ociImage || mediaType === dockerImage) return mediaType;
+  const type = isObject(config) ? config.mediaType : undefined;
+  return typeof type === "string" && type.startsWith("application/vnd.oci.") ? ociImage : dockerImage;
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

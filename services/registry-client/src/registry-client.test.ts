@@ -15,8 +15,9 @@ import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { readAllowedHosts } from "./allowed-hosts.ts";
-import { createGuardedRequest } from "./guarded-request.ts";
+import { createGuardedRequest, readBody } from "./guarded-request.ts";
 import { parseReference, type Reference } from "./reference.ts";
+import type { RegistryAddress } from "./registry-address.ts";
 import { type Credential, createRegistryClient } from "./registry-client.ts";
 
 const ann = { username: "ann", password: "correct horse battery" };
@@ -55,6 +56,18 @@ async function startDns(address: string): Promise<dns.Resolver> {
 function clientFor(...allow: string[]) {
   const allowed = readAllowedHosts(allow);
   return createRegistryClient(createGuardedRequest(allowed), allowed);
+}
+
+type Client = ReturnType<typeof clientFor>;
+
+/** The digest that an image's reference resolves to; none of its layers is asked for. */
+async function resolveDigest(
+  client: Client,
+  address: RegistryAddress,
+  reference: Reference,
+  credential: Credential | undefined,
+): Promise<string> {
+  return (await client.resolveImage(address, reference, credential, signal, async () => [])).digest;
 }
 
 function referenceOf(text: string): Reference {
@@ -162,7 +175,7 @@ describe.runIf(hasRegistry)("a registry with passwords", () => {
   test("gives the digest of a tag, and of a digest that it has", async () => {
     const address = { host, scheme: undefined };
     const resolve = (text: string, credential?: Credential) =>
-      clientFor(host).resolveDigest(address, referenceOf(text), credential, signal);
+      resolveDigest(clientFor(host), address, referenceOf(text), credential);
     expect(await resolve(`${host}/team/tool`, ann)).toBe(digest);
     expect(await resolve(`${host}/team/tool@${digest}`, ann)).toBe(digest);
     expect(await resolve(`${host}/team/tool:index`, ann)).toBe(indexDigest);
@@ -257,10 +270,10 @@ describe.runIf(hasRegistry)("a registry with a token service", () => {
       problem("unauthorized"),
     );
     const reference = referenceOf(`${host}/team/tool`);
-    expect(await client.resolveDigest({ host, scheme: undefined }, reference, ann, signal)).toBe(digest);
+    expect(await resolveDigest(client, { host, scheme: undefined }, reference, ann)).toBe(digest);
     expect(asked.at(-1)?.searchParams.get("scope")).toBe("repository:team/tool:pull");
     expect(asked.at(-1)?.searchParams.get("service")).toBe("registry");
-    await expect(client.resolveDigest({ host, scheme: "http" }, reference, undefined, signal)).rejects.toThrow(
+    await expect(resolveDigest(client, { host, scheme: "http" }, reference, undefined)).rejects.toThrow(
       problem("unauthorized"),
     );
   });
@@ -301,9 +314,9 @@ describe("a hostile or broken registry", () => {
       }
       return response.writeHead(307, { location: `http://${other}${request.url}` }).end();
     });
-    await expect(
-      clientFor(host, other).resolveDigest({ host, scheme: "http" }, image(host), ann, signal),
-    ).rejects.toThrow(problem("unauthorized"));
+    await expect(resolveDigest(clientFor(host, other), { host, scheme: "http" }, image(host), ann)).rejects.toThrow(
+      problem("unauthorized"),
+    );
     expect(seen.map(({ headers }) => headers.authorization)).toEqual([undefined]);
   });
 
@@ -316,9 +329,9 @@ describe("a hostile or broken registry", () => {
     const host = await startServer((request, response) =>
       response.writeHead(302, { location: `http://${inside}${request.url}` }).end(),
     );
-    await expect(
-      clientFor(host).resolveDigest({ host, scheme: "http" }, image(host), undefined, signal),
-    ).rejects.toThrow(problem("refused_address"));
+    await expect(resolveDigest(clientFor(host), { host, scheme: "http" }, image(host), undefined)).rejects.toThrow(
+      problem("refused_address"),
+    );
     expect(reached).toBe(false);
   });
 
@@ -368,9 +381,9 @@ describe("a hostile or broken registry", () => {
     });
     const suffix = reference.includes(":") ? `@${reference}` : `:${reference}`;
     const text = `${host}/team/tool${suffix}`;
-    const digest = await clientFor(host)
-      .resolveDigest({ host, scheme: "http" }, referenceOf(text), undefined, signal)
-      .catch((error: unknown) => error);
+    const digest = await resolveDigest(clientFor(host), { host, scheme: "http" }, referenceOf(text), undefined).catch(
+      (error: unknown) => error,
+    );
     return { digest, asked };
   }
   const own = emptyImage();
@@ -391,27 +404,23 @@ describe("a hostile or broken registry", () => {
     expect((await resolveAt(answers, digestOf(theirs.manifest))).digest).toEqual(problem("not_found"));
   });
 
-  test("must have the config of every image of an index that the engine may choose", async () => {
+  test("must have the config of the image that an index has for this architecture, and of no other", async () => {
     const architecture = process.arch === "x64" ? "amd64" : process.arch;
     const lesser = process.arch === "x64" ? "386" : "arm";
-    const both = indexOf({ ...own, architecture }, { ...theirs, architecture: lesser });
-    const answers = {
-      "manifests/latest": both,
-      ...byDigest(own.manifest),
-      ...byDigest(theirs.manifest),
-      ...blob(own.config),
-    };
-    expect((await resolveAt(answers)).digest).toEqual(problem("not_found"));
-    expect((await resolveAt({ ...answers, ...blob(theirs.config) })).digest).toBe(digestOf(both));
-
-    const foreign = indexOf({ ...own, architecture }, { ...theirs, architecture: "s390x" });
-    const { digest, asked } = await resolveAt({ ...answers, "manifests/latest": foreign });
-    expect(digest).toBe(digestOf(foreign));
+    const both = indexOf({ ...theirs, architecture: lesser }, { ...own, architecture });
+    const answers = { "manifests/latest": both, ...byDigest(own.manifest), ...blob(own.config) };
+    const { digest, asked } = await resolveAt(answers);
+    expect(digest).toBe(digestOf(both));
     expect(asked).toEqual(
       ["latest", digestOf(own.manifest)].map((each) => `manifests/${each}`).concat(`blobs/${digestOf(own.config)}`),
     );
 
-    const forged = { ...answers, ...blob(theirs.config), [`manifests/${digestOf(theirs.manifest)}`]: own.manifest };
+    const chosenFirst = indexOf({ ...theirs, architecture }, { ...own, architecture: lesser });
+    const without = { ...answers, ...byDigest(theirs.manifest), "manifests/latest": chosenFirst };
+    expect((await resolveAt(without)).digest).toEqual(problem("not_found"));
+    expect((await resolveAt({ ...without, ...blob(theirs.config) })).digest).toBe(digestOf(chosenFirst));
+
+    const forged = { ...without, ...blob(theirs.config), [`manifests/${digestOf(theirs.manifest)}`]: own.manifest };
     expect((await resolveAt(forged)).digest).toEqual(problem("not_found"));
     const none = indexOf({ ...own, architecture: "s390x" });
     expect((await resolveAt({ ...answers, "manifests/latest": none })).digest).toEqual(problem("not_found"));
@@ -419,8 +428,6 @@ describe("a hostile or broken registry", () => {
     expect((await resolveAt({ ...answers, ...byDigest(both), "manifests/latest": nested })).digest).toEqual(
       problem("not_found"),
     );
-    const many = indexOf(...Array.from({ length: 17 }, (_, n) => ({ manifest: `${n}`, architecture })));
-    expect((await resolveAt({ "manifests/latest": many })).asked).toEqual(["manifests/latest"]);
   });
 
   test("has no image in a manifest of schema 1, or in what is no manifest", async () => {
@@ -443,11 +450,18 @@ describe("a hostile or broken registry", () => {
       return response.writeHead(307, { location: `http://${store}/blob` }).end();
     });
     const resolve = (...allow: string[]) =>
-      clientFor(...allow).resolveDigest({ host, scheme: "http" }, image(host), ann, signal);
+      resolveDigest(clientFor(...allow), { host, scheme: "http" }, image(host), ann);
     expect(await resolve(host, store)).toBe(digestOf(own.manifest));
     expect(seen).toEqual([undefined]);
     await expect(resolve(host)).rejects.toThrow(problem("refused_address"));
     expect(seen).toHaveLength(1);
+  });
+
+  test("must have as many layers as the config of its image says", async () => {
+    const manifest = JSON.stringify({ ...JSON.parse(own.manifest), layers: [{ digest: digestOf("layer"), size: 5 }] });
+    expect((await resolveAt({ "manifests/latest": manifest, ...blob(own.config) })).digest).toEqual(
+      problem("not_found"),
+    );
   });
 
   test("that is none has nothing at /v2/", async () => {
@@ -455,5 +469,161 @@ describe("a hostile or broken registry", () => {
     await expect(clientFor(host).checkCredential({ host, scheme: "http" }, ann, signal)).rejects.toThrow(
       problem("not_found"),
     );
+  });
+});
+
+describe("a registry that has been asked before", () => {
+  const layer = "a layer";
+  const config = JSON.stringify({
+    architecture: "amd64",
+    os: "linux",
+    rootfs: { type: "layers", diff_ids: [digestOf("unpacked")] },
+  });
+  const manifest = JSON.stringify({
+    schemaVersion: 2,
+    mediaType: manifestType,
+    config: { digest: digestOf(config), size: config.length },
+    layers: [{ digest: digestOf(layer), size: layer.length }],
+  });
+
+  /** One that counts what it is asked for, as `GET manifests/latest`. */
+  async function openCounted(
+    answer: (
+      path: string,
+      request: IncomingMessage,
+    ) => { status?: number; headers?: object; body?: string } | undefined,
+  ) {
+    const asked: string[] = [];
+    const host = await startServer((request, response) => {
+      const path = request.url?.replace("/v2/team/tool/", "") ?? "";
+      asked.push(`${request.method} ${path}`);
+      const { status = 200, headers = {}, body = "" } = answer(path, request) ?? { status: 404 };
+      response.writeHead(status, { ...headers, "content-length": body.length });
+      response.end(request.method === "HEAD" ? undefined : body);
+    });
+    const client = clientFor(host);
+    const reference = referenceOf(`${host}/team/tool`);
+    return {
+      host,
+      client,
+      asked,
+      resolve: (choose: string[] = []) =>
+        client.resolveImage({ host, scheme: "http" }, reference, undefined, signal, async () => choose),
+      /** What it was asked since the last time, in alphabetical order. */
+      takeAsked: () => asked.splice(0).sort(),
+    };
+  }
+  const contents: Record<string, string> = {
+    "manifests/latest": manifest,
+    [`manifests/${digestOf(manifest)}`]: manifest,
+    [`blobs/${digestOf(config)}`]: config,
+    [`blobs/${digestOf(layer)}`]: layer,
+  };
+  const digestHeader = { "docker-content-digest": digestOf(manifest) };
+  const serve = (path: string) => {
+    const body = contents[path];
+    return body === undefined ? undefined : { body, ...(path.startsWith("manifests/") && { headers: digestHeader }) };
+  };
+
+  test("gives out a manifest and a config once, and is only asked for them afterwards", async () => {
+    const { resolve, takeAsked } = await openCounted(serve);
+    const first = await resolve();
+    expect(first).toMatchObject({
+      digest: digestOf(manifest),
+      manifestDigest: digestOf(manifest),
+      mediaType: manifestType,
+      layers: [{ digest: digestOf(layer), size: layer.length, diffId: digestOf("unpacked") }],
+    });
+    expect(takeAsked()).toEqual([`GET blobs/${digestOf(config)}`, "GET manifests/latest"]);
+    expect(await resolve([digestOf(layer)])).toEqual(first);
+    expect(takeAsked()).toEqual([
+      `HEAD blobs/${digestOf(config)}`,
+      `HEAD blobs/${digestOf(layer)}`,
+      "HEAD manifests/latest",
+    ]);
+  });
+
+  test("is asked for a manifest that it doesn't name, or names as another", async () => {
+    let header: object = {};
+    const { resolve, takeAsked } = await openCounted((path) => ({ ...serve(path), headers: header }));
+    await resolve();
+    for (header of [{}, { "docker-content-digest": digestOf("another") }]) {
+      takeAsked();
+      expect((await resolve()).digest).toBe(digestOf(manifest));
+      expect(takeAsked()).toContain("GET manifests/latest");
+    }
+  });
+
+  test.each([
+    [401, "unauthorized"],
+    [403, "unauthorized"],
+    [404, "not_found"],
+    [429, "rate_limited"],
+  ])("may refuse with %i what it gave out before", async (status, name) => {
+    let refused = "";
+    const { resolve } = await openCounted((path) => (path === refused ? { status } : serve(path)));
+    await resolve();
+    for (refused of ["manifests/latest", `blobs/${digestOf(config)}`, `blobs/${digestOf(layer)}`]) {
+      await expect(resolve([digestOf(layer)])).rejects.toThrow(problem(name));
+    }
+  });
+
+  test("may know nothing of HEAD, or redirect it to where only GET is taken", async () => {
+    const store = await startServer((request, response) =>
+      response.writeHead(request.method === "GET" ? 206 : 403).end(),
+    );
+    const { host, takeAsked } = await openCounted((_path, { method }) => (method === "GET" ? {} : { status: 405 }));
+    const redirecting = await openCounted(() => ({ status: 307, headers: { location: `http://${store}/blob` } }));
+    const check = (at: string, ...allow: string[]) =>
+      clientFor(at, ...allow).checkBlobs(
+        { host: at, scheme: "http" },
+        "team/tool",
+        [digestOf(layer)],
+        undefined,
+        signal,
+      );
+    await check(host);
+    expect(takeAsked()).toEqual([`GET blobs/${digestOf(layer)}`, `HEAD blobs/${digestOf(layer)}`]);
+    await check(redirecting.host, store);
+    await expect(check(redirecting.host)).rejects.toThrow(problem("refused_address"));
+  });
+
+  test("says how long it takes no more requests", async () => {
+    for (const [header, seconds] of [
+      ["120", 120],
+      [new Date(Date.now() + 90_000).toUTCString(), expect.closeTo(90, -1)],
+      ["soon", undefined],
+    ] as const) {
+      const { resolve } = await openCounted(() => ({ status: 429, headers: { "retry-after": header } }));
+      await expect(resolve()).rejects.toThrow(
+        expect.objectContaining({
+          problem: "rate_limited",
+          retryAfterSeconds: seconds,
+          message: expect.stringContaining("429"),
+        }),
+      );
+    }
+  });
+
+  test("doesn't vouch for another one", async () => {
+    const { resolve } = await openCounted(serve);
+    await resolve();
+    const liar = await openCounted((path) =>
+      path.startsWith("manifests/") ? { headers: digestHeader, body: manifest } : undefined,
+    );
+    await expect(liar.resolve()).rejects.toThrow(problem("not_found"));
+  });
+
+  test("gives out a blob from any byte on", async () => {
+    const { host, client } = await openCounted((path, { headers }) => {
+      const from = Number(/\d+/.exec(headers.range ?? "")?.[0] ?? 0);
+      return { ...(from > 0 && { status: 206 }), body: contents[path]?.slice(from) ?? "" };
+    });
+    const blobs = client.openBlobs({ host, scheme: "http" }, "team/tool", undefined);
+    const whole = await blobs.open(digestOf(layer), 0, signal);
+    expect([whole.status, (await readBody(whole)).toString()]).toEqual([200, layer]);
+    const rest = await blobs.open(digestOf(layer), 2, signal);
+    expect([rest.status, (await readBody(rest)).toString()]).toEqual([206, layer.slice(2)]);
+    blobs.close();
   });
 });

@@ -222,5 +222,25 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
       expect(await store.listWorkspaces({ limit: 2 })).toEqual(["w1", "w2"]);
       expect(await store.listWorkspaces({ limit: 2, afterId: "w2" })).toEqual(["w3"]);
     });
+
+    test("verified layers are of one registry, and are forgotten by age", async () => {
+      const [one, two] = [
+        { digest: "sha256:1", diffId: "sha256:a" },
+        { digest: "sha256:2", diffId: "sha256:b" },
+      ];
+      await store.putVerifiedLayers("ghcr.io", [one, two], at(0));
+      await store.putVerifiedLayers("quay.io", [one], at(0));
+      await store.putVerifiedLayers("ghcr.io", [two], at(2));
+      await store.putVerifiedLayers("ghcr.io", [], at(2));
+      expect(await store.findVerifiedLayers("ghcr.io", [one.digest, "sha256:3"])).toEqual([one]);
+      expect(await store.findVerifiedLayers("quay.io", [one.digest, two.digest])).toEqual([one]);
+      expect(await store.findVerifiedLayers("docker.io", [one.digest])).toEqual([]);
+      expect(await store.findVerifiedLayers("ghcr.io", [])).toEqual([]);
+      expect(await store.deleteVerifiedBefore(at(1), 1)).toBe(1);
+      expect(await store.deleteVerifiedBefore(at(1), 10)).toBe(1);
+      expect(await store.findVerifiedLayers("ghcr.io", [one.digest, two.digest])).toEqual([two]);
+      await store.putVerifiedLayers("ghcr.io", [{ ...two, diffId: "sha256:c" }], at(3));
+      expect(await store.findVerifiedLayers("ghcr.io", [two.digest])).toEqual([{ ...two, diffId: "sha256:c" }]);
+    });
   });
 }

@@ -31,6 +31,13 @@ interface SeedDocument {
   _id: "default_image";
 }
 
+/** A layer whose bytes were downloaded from a registry and have its digest. Of no workspace: it says where it can be got. */
+interface VerifiedLayerDocument {
+  _id: string;
+  diffId: string;
+  verifiedAt: Date;
+}
+
 const migrations: readonly MongoMigration[] = [
   {
     name: "image-registry 1: images, registries, guards, seeds",
@@ -48,6 +55,11 @@ const migrations: readonly MongoMigration[] = [
         seeds: [],
       }),
   },
+  {
+    name: "image-registry 2: verified layers",
+    expands: true,
+    run: (db) => createCollections(db, { verifiedLayers: [{ name: "by_age", key: { verifiedAt: 1 } }] }),
+  },
 ];
 
 const collectionsOf = (db: Db) => ({
@@ -55,12 +67,17 @@ const collectionsOf = (db: Db) => ({
   registries: db.collection<RegistryDocument>("registries"),
   guards: db.collection<ImageGuardDocument>("guards"),
   seeds: db.collection<SeedDocument>("seeds"),
+  verifiedLayers: db.collection<VerifiedLayerDocument>("verifiedLayers"),
 });
 
 function toView({ _id, ...image }: ImageDocument, registryName: string | undefined): ImageView {
   // What is undefined is not stored.
   const { description, readinessPort, ttlSeconds, registryId } = image;
   return { id: _id, ...image, description, readinessPort, ttlSeconds, registryId, registryName };
+}
+
+function placeOf(host: string, digest: string): string {
+  return `${host} ${digest}`;
 }
 
 function toRegistry({ _id, checks: _, ...registry }: RegistryDocument): RegistryRecord {
@@ -71,7 +88,7 @@ function toRegistry({ _id, checks: _, ...registry }: RegistryDocument): Registry
 export async function openMongoStore(options: MongoStoreOptions): Promise<ImageRegistryStore> {
   const database = await openMongo({ ...options, migrations });
   const { write } = database;
-  const { images, registries, guards, seeds } = collectionsOf(database.db);
+  const { images, registries, guards, seeds, verifiedLayers } = collectionsOf(database.db);
 
   /** False when the workspace's guard says that it is deleted. */
   async function passGuard(tx: MongoTransaction, workspaceId: string): Promise<boolean> {
@@ -227,6 +244,28 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
         const deleted = await registries.deleteOne({ _id: registryId, version }, { session: tx.session });
         return deleted.deletedCount === 0 ? "stale" : "done";
       }),
+
+    async findVerifiedLayers(host, digests) {
+      const places = new Map(digests.map((digest) => [placeOf(host, digest), digest]));
+      const found = await verifiedLayers.find({ _id: { $in: [...places.keys()] } }).toArray();
+      return found.map(({ _id, diffId }) => ({ digest: places.get(_id) ?? "", diffId }));
+    },
+
+    async putVerifiedLayers(host, layers, verifiedAt) {
+      if (layers.length === 0) return;
+      await verifiedLayers.bulkWrite(
+        layers.map(({ digest, diffId }) => ({
+          updateOne: {
+            filter: { _id: placeOf(host, digest) },
+            update: { $set: { diffId, verifiedAt } },
+            upsert: true,
+          },
+        })),
+        { ordered: false },
+      );
+    },
+
+    deleteVerifiedBefore: (before, limit) => deleteBatch(verifiedLayers, { verifiedAt: { $lt: before } }, limit),
 
     ...createPurges(guards, write),
 

@@ -3,7 +3,7 @@ import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record
 import type { Stale } from "@sandgate/kit/storage/optimistic";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { passGuard, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
-import type { ImageRecord, RegistryRecord, RegistryVersion } from "./store.ts";
+import type { ImageRecord, RegistryRecord, RegistryVersion, VerifiedLayer } from "./store.ts";
 
 function isCurrent(tx: Transaction, { id, version }: RegistryVersion): boolean {
   return tx.db.get("SELECT 1 FROM registries WHERE id = ? AND version = ?", id, version) !== undefined;
@@ -121,6 +121,28 @@ export const transactions = {
     return tx.db.run("DELETE FROM registries WHERE id = ? AND version = ?", registryId, version) === 0
       ? "stale"
       : "done";
+  },
+
+  putVerifiedLayers(tx: Transaction, host: string, layers: readonly VerifiedLayer[], at: Date): void {
+    for (const { digest, diffId } of layers) {
+      tx.db.run(
+        `INSERT INTO verified_layers (host, digest, diff_id, verified_at) VALUES (?, ?, ?, ?)
+         ON CONFLICT (host, digest) DO UPDATE SET diff_id = excluded.diff_id, verified_at = excluded.verified_at`,
+        host,
+        digest,
+        diffId,
+        at,
+      );
+    }
+  },
+
+  deleteVerifiedBefore(tx: Transaction, before: Date, limit: number): number {
+    return tx.db.run(
+      `DELETE FROM verified_layers WHERE (host, digest) IN
+         (SELECT host, digest FROM verified_layers WHERE verified_at < ? ORDER BY verified_at LIMIT ?)`,
+      before,
+      limit,
+    );
   },
 
   purgeBatch(tx: Transaction, workspaceId: string, limit: number): boolean {

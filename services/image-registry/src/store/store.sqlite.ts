@@ -55,6 +55,17 @@ const migrations: readonly string[] = [
   CREATE TABLE seeds (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
   `,
   "ALTER TABLE guards DROP COLUMN version;",
+  `
+  -- Layers whose bytes were downloaded from a registry and have their digest. Of no workspace: it says where they can be got.
+  CREATE TABLE verified_layers (
+    host TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    diff_id TEXT NOT NULL,
+    verified_at INTEGER NOT NULL,
+    PRIMARY KEY (host, digest)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX verified_layers_by_age ON verified_layers (verified_at);
+  `,
 ];
 
 type ImageRow = {
@@ -86,6 +97,8 @@ type RegistryRow = {
   updated_at: number;
   version: number;
 };
+
+type VerifiedLayerRow = { digest: string; diff_id: string };
 
 function toImage(row: ImageRow): ImageView {
   return {
@@ -143,6 +156,8 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Imag
     createRegistry: write.createRegistry,
     updateRegistry: write.updateRegistry,
     deleteRegistry: write.deleteRegistry,
+    putVerifiedLayers: write.putVerifiedLayers,
+    deleteVerifiedBefore: write.deleteVerifiedBefore,
     purgeBatch: write.purgeBatch,
     ...createPurges(read, write),
 
@@ -181,6 +196,17 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Imag
         workspaceId,
       );
       return row && toRegistry(row);
+    },
+
+    async findVerifiedLayers(host, digests) {
+      return read
+        .all<VerifiedLayerRow>(
+          `SELECT digest, diff_id FROM verified_layers
+           WHERE host = ? AND digest IN (SELECT value FROM json_each(?))`,
+          host,
+          JSON.stringify(digests),
+        )
+        .map(({ digest, diff_id }) => ({ digest, diffId: diff_id }));
     },
 
     async listRegistries(workspaceId, after, limit) {

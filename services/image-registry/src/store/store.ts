@@ -51,6 +51,13 @@ export interface RegistryVersion {
 }
 
 /** Which images to list: the workspace's own and the global defaults. */
+/** A layer whose bytes were downloaded from a registry and have its digest. */
+export interface VerifiedLayer {
+  readonly digest: string;
+  /** The digest of its unpacked content. */
+  readonly diffId: string;
+}
+
 interface ImageFilter {
   readonly workspaceId: string;
   readonly enabledOnly: boolean;
@@ -96,6 +103,13 @@ export interface ImageRegistryStore extends ServiceStore, PurgeStore {
   /** @param registry what it becomes, with the version that was read; its host can't change while images use it */
   updateRegistry(registry: RegistryRecord): Promise<Outcome | "name_taken" | "in_use">;
   deleteRegistry(registryId: string, version: number): Promise<Outcome | "in_use">;
+
+  /** Which of these layers were verified at this registry. */
+  findVerifiedLayers(host: string, digests: readonly string[]): Promise<VerifiedLayer[]>;
+  /** Stores layers that were verified at this registry; those that are there already are verified anew. */
+  putVerifiedLayers(host: string, layers: readonly VerifiedLayer[], at: Date): Promise<void>;
+  /** Forgets up to `limit` layers that were verified before this, and answers how many. */
+  deleteVerifiedBefore(before: Date, limit: number): Promise<number>;
 
   /** Removes up to `limit` of each of the workspace's images and registries; true when none is left. */
   purgeBatch(workspaceId: string, limit: number): Promise<boolean>;

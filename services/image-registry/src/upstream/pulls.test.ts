@@ -1,8 +1,15 @@
-import { type RegistryClient, RegistryError, type RegistryProblem } from "@sandgate/registry-client/registry-client";
+import {
+  type RegistryClient,
+  RegistryError,
+  type RegistryImage,
+  type RegistryProblem,
+} from "@sandgate/registry-client/registry-client";
 import { expect, test } from "vitest";
 import { createPullAuthorizer, type PullRegistry } from "./pulls.ts";
 
-const digest = `sha256:${"a".repeat(64)}`;
+const digestOf = (digit: string) => `sha256:${digit.repeat(64)}`;
+const [digest, first, second] = [digestOf("a"), digestOf("b"), digestOf("c")];
+const [content, otherContent] = [digestOf("d"), digestOf("e")];
 const { signal } = new AbortController();
 const registry: PullRegistry = {
   id: "r1",
@@ -11,30 +18,58 @@ const registry: PullRegistry = {
   credential: { username: "ann", password: "secret" },
 };
 const request = { workspaceId: "w1", reference: "ghcr.io/team/tool:1", registry };
+const image: RegistryImage = {
+  digest,
+  manifestDigest: digest,
+  manifest: Buffer.from("{}"),
+  mediaType: "application/vnd.oci.image.manifest.v1+json",
+  config: { digest, size: 2, content: Buffer.from("{}") },
+  layers: [
+    { digest: first, size: 1, diffId: content },
+    { digest: second, size: 2, diffId: otherContent },
+  ],
+};
 
-function clientThat(resolveDigest: RegistryClient["resolveDigest"]): RegistryClient {
-  return { checkCredential: async () => {}, resolveDigest };
+/** A registry that has the image, and the layers that were verified at registries. */
+function open(o: { fail?: () => RegistryError | undefined; now?: () => number } = {}) {
+  /** Each question, with the layers that it was about. */
+  const asked: string[][] = [];
+  const given: Record<string, Record<string, string>> = {};
+  function answer(layers: readonly string[]): void {
+    const error = o.fail?.();
+    if (error) throw error;
+    asked.push([...layers]);
+  }
+  const client: Pick<RegistryClient, "resolveImage" | "checkBlobs"> = {
+    async resolveImage(_address, _reference, _credential, _signal, chooseAsked) {
+      answer(await chooseAsked(image.layers));
+      return image;
+    },
+    checkBlobs: async (_address, _repository, digests) => answer(digests),
+  };
+  const findVerifiedLayers = async (host: string, digests: readonly string[]) =>
+    digests.flatMap((layer) => {
+      const diffId = given[host]?.[layer];
+      return diffId === undefined ? [] : [{ digest: layer, diffId }];
+    });
+  const authorize = createPullAuthorizer(client, { findVerifiedLayers }, o.now);
+  return { authorize, asked, given, takeAsked: () => asked.splice(0) };
 }
 
 test("a yes is cached for a minute, for this workspace, reference and credential only", async () => {
-  let asked = 0;
   let now = 0;
-  const authorize = createPullAuthorizer(
-    clientThat(async () => {
-      asked += 1;
-      return digest;
-    }),
-    () => now,
-  );
+  const { authorize, asked } = open({ now: () => now });
   const askedFor = async (changed: Partial<typeof request>) => {
-    const before = asked;
+    const before = asked.length;
     await authorize({ ...request, ...changed }, signal);
-    return asked - before;
+    return asked.length - before;
   };
   expect(await authorize(request, signal)).toEqual({
-    digest,
+    image,
     pinnedReference: `ghcr.io/team/tool@${digest}`,
-    registryHost: "ghcr.io",
+    address: registry.address,
+    repository: "team/tool",
+    verified: new Set(),
   });
   now = 59_999;
   expect(await askedFor({})).toBe(0);
@@ -45,19 +80,63 @@ test("a yes is cached for a minute, for this workspace, reference and credential
   expect(await askedFor({})).toBe(1);
 });
 
+test("a layer is asked for where it was verified, and has to be downloaded from anywhere else", async () => {
+  const { authorize, given, takeAsked } = open();
+  given["quay.io"] = { [first]: content, [second]: otherContent };
+  given["ghcr.io"] = { [first]: content };
+  expect((await authorize(request, signal)).verified).toEqual(new Set([first]));
+  expect(takeAsked()).toEqual([[first]]);
+});
+
+test("what another workspace verified meanwhile is asked for, once, however fresh the answer is", async () => {
+  const { authorize, given, takeAsked } = open();
+  expect((await authorize(request, signal)).verified).toEqual(new Set());
+  given["ghcr.io"] = { [second]: otherContent };
+  expect((await authorize(request, signal)).verified).toEqual(new Set([second]));
+  expect((await authorize(request, signal)).verified).toEqual(new Set([second]));
+  expect(takeAsked()).toEqual([[], [second]]);
+});
+
+test("a config that says of a layer what it isn't is refused", async () => {
+  const { authorize, given } = open();
+  given["ghcr.io"] = { [first]: otherContent };
+  await expect(authorize(request, signal)).rejects.toThrow(
+    expect.objectContaining({ reason: "IMAGE_NOT_FOUND_IN_REGISTRY" }),
+  );
+});
+
+test("a registry that takes no more requests is left alone for as long as it says", async () => {
+  let now = 0;
+  let fails = 0;
+  const { authorize } = open({
+    now: () => now,
+    fail: () => {
+      fails += 1;
+      return fails > 1 ? undefined : new RegistryError("rate_limited", "429", { retryAfterSeconds: 120 });
+    },
+  });
+  for (now of [0, 119_999]) {
+    await expect(authorize(request, signal)).rejects.toThrow(
+      expect.objectContaining({ reason: "REGISTRY_UNREACHABLE", retryAfterSeconds: 120 }),
+    );
+  }
+  expect(fails).toBe(1);
+  await authorize({ ...request, registry: { ...registry, id: "r2" } }, signal);
+  now = 120_000;
+  await authorize(request, signal);
+  expect(fails).toBe(3);
+});
+
 test("a no is not cached, and says why", async () => {
   const problems: [RegistryProblem, string][] = [
     ["unauthorized", "IMAGE_PULL_UNAUTHORIZED"],
     ["not_found", "IMAGE_NOT_FOUND_IN_REGISTRY"],
     ["unreachable", "REGISTRY_UNREACHABLE"],
     ["refused_address", "REGISTRY_UNREACHABLE"],
+    ["rate_limited", "REGISTRY_UNREACHABLE"],
   ];
   let problem: RegistryProblem = "unreachable";
-  const authorize = createPullAuthorizer(
-    clientThat(async () => {
-      throw new RegistryError(problem, "no");
-    }),
-  );
+  const { authorize } = open({ fail: () => new RegistryError(problem, "no") });
   for (const [each, reason] of problems) {
     problem = each;
     await expect(authorize(request, signal)).rejects.toThrow(expect.objectContaining({ reason }));
@@ -65,7 +144,7 @@ test("a no is not cached, and says why", async () => {
 });
 
 test("a credential is not sent to a host that it isn't for", async () => {
-  const authorize = createPullAuthorizer(clientThat(async () => digest));
+  const { authorize } = open();
   await expect(authorize({ ...request, reference: "quay.io/team/tool:1" }, signal)).rejects.toThrow(
     expect.objectContaining({ reason: "IMAGE_PULL_UNAUTHORIZED" }),
   );

@@ -4,10 +4,13 @@ import { formatReference, parseReference, type Reference } from "@sandgate/regis
 import { canonicalHost, type RegistryAddress } from "@sandgate/registry-client/registry-address";
 import {
   type Credential,
+  type Layer,
   type RegistryClient,
   RegistryError,
+  type RegistryImage,
   type RegistryProblem,
 } from "@sandgate/registry-client/registry-client";
+import type { ImageRegistryStore } from "../store/store.ts";
 
 export interface PullRequest {
   readonly workspaceId: string;
@@ -25,20 +28,34 @@ export interface PullRegistry {
 }
 
 export interface AuthorizedPull {
-  readonly digest: string;
+  readonly image: RegistryImage;
+  /** host/repository@digest of the image for the engine's architecture. */
   readonly pinnedReference: string;
-  /** host[:port] */
-  readonly registryHost: string;
+  readonly address: RegistryAddress;
+  readonly repository: string;
+  /** Digests of the layers that the registry was seen to give out, and gives out to this workspace. */
+  readonly verified: ReadonlySet<string>;
+}
+
+interface CachedImage {
+  readonly image: RegistryImage;
+  readonly verified: Set<string>;
+  readonly until: number;
 }
 
 const cachedMs = 60_000;
-/** Answers cached at once; the oldest go first. */
-const maxCached = 10_000;
+/** Of the manifests and configs of the answers cached at once; the oldest go first. */
+const maxCachedBytes = 64 * 1024 * 1024;
+/** Registries that take no more requests for a while; more of them are only asked again. */
+const maxPaused = 1_000;
+/** However long a registry says. */
+const maxPauseSeconds = 6 * 3_600;
 
 const reasons: Record<RegistryProblem, Reason> = {
   unauthorized: "IMAGE_PULL_UNAUTHORIZED",
   not_found: "IMAGE_NOT_FOUND_IN_REGISTRY",
   refused_address: "REGISTRY_UNREACHABLE",
+  rate_limited: "REGISTRY_UNREACHABLE",
   unreachable: "REGISTRY_UNREACHABLE",
 };
 
@@ -47,40 +64,125 @@ const reasons: Record<RegistryProblem, Reason> = {
  * cached for a minute for this workspace, reference and version of the credential, and for nobody else: every other tenant
  * has to be admitted by the registry itself.
  *
+ * Engines share layers among all images, so each layer is proved too. One that this registry has given out before, to
+ * whomever, is asked for with this workspace's credential; the caller has to download and verify the others.
+ *
  * @param now milliseconds on any clock that doesn't jump
  */
-export function createPullAuthorizer(client: RegistryClient, now: () => number = () => performance.now()) {
-  const cached = new Map<string, { digest: string; until: number }>();
+export function createPullAuthorizer(
+  client: Pick<RegistryClient, "resolveImage" | "checkBlobs">,
+  store: Pick<ImageRegistryStore, "findVerifiedLayers">,
+  now: () => number = () => performance.now(),
+) {
+  const cached = new Map<string, CachedImage>();
+  let cachedBytes = 0;
+  const paused = new Map<string, { error: RegistryError; until: number }>();
 
-  async function findDigest(request: PullRequest, reference: Reference, signal: AbortSignal): Promise<string> {
-    const { registry } = request;
-    const key = JSON.stringify([request.workspaceId, request.reference, registry?.id, registry?.version]);
-    const hit = cached.get(key);
-    if (hit && hit.until > now()) return hit.digest;
-    const address = registry?.address ?? { host: canonicalHost(reference.host), scheme: undefined };
-    const digest = await client.resolveDigest(address, reference, registry?.credential, signal);
+  function forget(key: string): void {
+    const entry = cached.get(key);
+    if (entry) cachedBytes -= sizeOf(entry.image);
     cached.delete(key);
-    cached.set(key, { digest, until: now() + cachedMs });
+  }
+
+  function remember(key: string, entry: CachedImage): void {
+    forget(key);
+    cached.set(key, entry);
+    cachedBytes += sizeOf(entry.image);
     for (const oldest of cached.keys()) {
-      if (cached.size <= maxCached) break;
-      cached.delete(oldest);
+      if (cachedBytes <= maxCachedBytes) break;
+      forget(oldest);
     }
-    return digest;
+  }
+
+  /** Which of these layers the registry has given out, being then what the image's config says. */
+  async function findGivenOut(host: string, layers: readonly Layer[]): Promise<string[]> {
+    const diffIds = new Map(layers.map(({ digest, diffId }) => [digest, diffId]));
+    const found = await store.findVerifiedLayers(host, [...diffIds.keys()]);
+    const other = found.find(({ digest, diffId }) => diffIds.get(digest) !== diffId);
+    if (other || layers.some(({ digest, diffId }) => diffIds.get(digest) !== diffId)) {
+      throw new RegistryError(
+        "not_found",
+        `The image at the registry ${host} has a layer that its config doesn't name.`,
+      );
+    }
+    return found.map(({ digest }) => digest);
+  }
+
+  /** Throws again what a registry said that takes no requests with this credential for a while. */
+  async function unlessPaused<T>(key: string, work: () => Promise<T>): Promise<T> {
+    const pause = paused.get(key);
+    if (pause && pause.until > now()) throw pause.error;
+    try {
+      return await work();
+    } catch (error) {
+      if (error instanceof RegistryError && error.retryAfterSeconds !== undefined && paused.size < maxPaused) {
+        const until = now() + Math.min(error.retryAfterSeconds, maxPauseSeconds) * 1000;
+        paused.set(key, { error, until });
+        setTimeout(() => paused.delete(key), until - now()).unref();
+      }
+      throw error;
+    }
+  }
+
+  async function findImage(
+    { workspaceId, reference: text, registry }: PullRequest,
+    reference: Reference,
+    address: RegistryAddress,
+    signal: AbortSignal,
+  ): Promise<CachedImage> {
+    const key = JSON.stringify([workspaceId, text, registry?.id, registry?.version]);
+    const hit = cached.get(key);
+    const credential = registry?.credential;
+    const { host } = address;
+    if (hit && hit.until > now()) {
+      // Another workspace may have been the one whose download verified them since.
+      const open = hit.image.layers.filter(({ digest }) => !hit.verified.has(digest));
+      const asked = open.length === 0 ? [] : await findGivenOut(host, open);
+      if (asked.length > 0) await client.checkBlobs(address, reference.repository, asked, credential, signal);
+      for (const digest of asked) hit.verified.add(digest);
+      return hit;
+    }
+    const verified = new Set<string>();
+    const image = await client.resolveImage(address, reference, credential, signal, async (layers) => {
+      for (const digest of await findGivenOut(host, layers)) verified.add(digest);
+      return [...verified];
+    });
+    const found = { image, verified, until: now() + cachedMs };
+    remember(key, found);
+    return found;
   }
 
   /** Throws IMAGE_PULL_UNAUTHORIZED, IMAGE_NOT_FOUND_IN_REGISTRY or REGISTRY_UNREACHABLE. */
   return async function authorizePull(request: PullRequest, signal: AbortSignal): Promise<AuthorizedPull> {
+    const { registry } = request;
     const reference = parseReference(request.reference);
     if (reference === undefined) throw new Error(`"${request.reference}" is not a reference`);
-    if (request.registry && request.registry.address.host !== canonicalHost(reference.host)) {
+    if (registry && registry.address.host !== canonicalHost(reference.host)) {
       throw new DomainError("IMAGE_PULL_UNAUTHORIZED", `The credential is not for ${reference.host}.`);
     }
+    const address = registry?.address ?? { host: canonicalHost(reference.host), scheme: undefined };
     try {
-      const digest = await findDigest(request, reference, signal);
-      return { digest, pinnedReference: formatReference({ ...reference, digest }), registryHost: reference.host };
+      const { image, verified } = await unlessPaused(
+        JSON.stringify([address.host, registry?.id, registry?.version]),
+        () => findImage(request, reference, address, signal),
+      );
+      return {
+        image,
+        pinnedReference: formatReference({ ...reference, digest: image.manifestDigest }),
+        address,
+        repository: reference.repository,
+        verified,
+      };
     } catch (error) {
       if (!(error instanceof RegistryError)) throw error;
-      throw new DomainError(reasons[error.problem], error.message, { cause: error });
+      throw new DomainError(reasons[error.problem], error.message, {
+        cause: error,
+        retryAfterSeconds: error.retryAfterSeconds,
+      });
     }
   };
+}
+
+function sizeOf({ manifest, config, layers }: RegistryImage): number {
+  return manifest.length + config.content.length + 500 * (layers.length + 1);
 }

@@ -114,7 +114,8 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       return "again";
     }
     if (isReason(error, "REGISTRY_UNREACHABLE") || isReason(error, "RUNTIME_UNAVAILABLE")) {
-      return retries.afterFailure(sandbox.id);
+      const { retryInMs } = retries.afterFailure(sandbox.id);
+      return { retryInMs: Math.max(retryInMs, (error.retryAfterSeconds ?? 0) * 1000) };
     }
     throw error;
   }
@@ -122,7 +123,9 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
   /** The failure of a sandbox whose registry or runtime has been unavailable for too long. */
   function outageFailure({ id }: Sandbox, error: unknown): Failure | undefined {
     if (isReason(error, "REGISTRY_UNREACHABLE")) {
-      return retries.isDownTooLong(id, "registry", registryRetryMs)
+      // A registry that takes no requests for longer than it would be tried again is not waited for.
+      const isPaused = (error.retryAfterSeconds ?? 0) * 1000 > registryRetryMs;
+      return isPaused || retries.isDownTooLong(id, "registry", registryRetryMs)
         ? { reason: "registry_unreachable", message: error.message }
         : undefined;
     }

@@ -330,6 +330,22 @@ test("an unreachable registry is tried again until the retry time is over", asyn
   expect(tries).toBeGreaterThan(1);
 });
 
+test.each([
+  [1, "ready", 2],
+  [40, "failed", 1],
+] as const)("a registry that takes no requests for %i s leaves the sandbox %s", async (seconds, state, tries) => {
+  let tried = 0;
+  await start({
+    authorizePull: async () => {
+      tried += 1;
+      if (tried === 1) throw new DomainError("REGISTRY_UNREACHABLE", "Later.", { retryAfterSeconds: seconds });
+      return { digest: "sha256:aa", pinnedReference: "a@sha256:aa", registryHost: "a", username: "", password: "" };
+    },
+  });
+  await reaches(await provision(), state, state === "failed" ? "registry_unreachable" : undefined);
+  expect(tried).toBe(tries);
+});
+
 test("a sandbox that the engine refuses fails with the engine's message", async () => {
   await start();
   engine.refusal = new DomainError("PROVISIONING_FAILED", "no such command");
