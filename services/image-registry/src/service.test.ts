@@ -232,7 +232,6 @@ test("a sandbox gets the snapshot of an enabled image", async () => {
       { imageId: id },
       onBehalfOf({
         requestId: newId(),
-        service: "facade",
         user: { id: "ann", credential: "session", credentialId: "s1", operator: false, workspaceId, role: "member" },
         signal: new AbortController().signal,
         timeoutMs: () => undefined,

@@ -46,13 +46,13 @@ const cutOff = () => new ConnectError("connection lost", Code.Aborted);
 
 test("a call that no handler began is made again, whatever it does", async () => {
   const { client, calls } = await createFailingClient(refused(), refused());
-  await client.removeMember({}, asService({ requestId: "r" }));
+  await client.removeMember({}, asFacade({ requestId: "r" }));
   expect(calls).toEqual(["r"]);
 });
 
 test("a call that was cut off is made again if its contract says that it does no harm", async () => {
   const harmless = await createFailingClient(cutOff());
-  await harmless.client.getMembership({}, asService({ requestId: "r" }));
+  await harmless.client.getMembership({}, asFacade({ requestId: "r" }));
   expect(harmless.calls).toEqual(["r"]);
   const harmful = await createFailingClient(cutOff());
   await expect(harmful.client.removeMember({}, asService())).rejects.toMatchObject({ reason: "UPSTREAM_ERROR" });

@@ -29,8 +29,6 @@ export interface UserCaller {
 /** What a handler knows about the call it answers. */
 export interface Call {
   requestId: string;
-  /** The calling service. */
-  service: string;
   /** The original user, also through a hop. */
   user?: UserCaller;
   idempotencyKey?: string;
@@ -92,7 +90,6 @@ export function callOf(context: HandlerContext): Call {
   const traceparent = context.requestHeader.get(traceparentHeader);
   return {
     requestId: requestIdOf(context.requestHeader, context.values),
-    service: caller.service,
     ...(caller.user && { user: caller.user }),
     ...(idempotencyKey && { idempotencyKey }),
     ...(traceparent && { traceparent }),
@@ -163,11 +160,9 @@ export function asFacade(o: {
   );
 }
 
-/** Options for a call that a service makes by itself, for no user. The request id is made when not given. */
-export function asService(
-  o: { requestId?: string | undefined; signal?: AbortSignal | undefined; timeoutMs?: number | undefined } = {},
-): CallOptions {
-  return outgoing({ passedOn: false, requestId: o.requestId ?? newId() }, o.signal, o.timeoutMs);
+/** Options for a call that a service makes by itself, for no user, under a request id of its own. */
+export function asService(o: { signal?: AbortSignal | undefined; timeoutMs?: number | undefined } = {}): CallOptions {
+  return outgoing({ passedOn: false, requestId: newId() }, o.signal, o.timeoutMs);
 }
 
 function outgoing(value: Outgoing, signal: AbortSignal | undefined, timeoutMs: number | undefined): CallOptions {

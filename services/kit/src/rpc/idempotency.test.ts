@@ -44,7 +44,6 @@ interface Request {
 function callOf({ key, user = "ann", workspace }: Request): Call {
   return {
     requestId: "r",
-    service: "facade",
     user: {
       id: user,
       credential: "session",

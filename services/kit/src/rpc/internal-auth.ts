@@ -23,7 +23,6 @@ const rememberedTokens = 10_000;
 
 /** Makes the tokens of one caller. */
 export interface TokenSigner {
-  readonly caller: string;
   /** A token for `audience`, the service to be called; an earlier one for the same user while it is younger than half its life. */
   mint(audience: string, outgoing: Pick<Outgoing, "user" | "passedOn">): Promise<string>;
 }
@@ -70,7 +69,6 @@ export function createTokenSigner(o: {
   const minted = new Map<string, { token: Promise<string>; until: number }>();
 
   return {
-    caller: o.caller,
     async mint(audience, { user, passedOn }) {
       if (user && passedOn === (o.caller === facade)) {
         throw new DomainError(

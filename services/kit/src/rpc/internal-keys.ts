@@ -36,7 +36,6 @@ export async function openTokenSigner(o: KeyFileOptions & { caller: string }): P
     return createTokenSigner({ caller: o.caller, keyId, privateKey });
   });
   return {
-    caller: o.caller,
     mint: (...of) => signer.current().mint(...of),
     close: signer.close,
   };
