@@ -1,7 +1,7 @@
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openNatsBus } from "@sandgate/kit/events/bus.nats";
-import { eventStream, parkedStream } from "@sandgate/kit/events/bus.nats-streams";
+import { deadLetterStream, eventStream } from "@sandgate/kit/events/bus.nats-streams";
 import { probeNats, useNats } from "@sandgate/test-support/nats";
 import { requireServer } from "@sandgate/test-support/require";
 import { describe } from "vitest";
@@ -9,7 +9,7 @@ import { describeEventBus, policyUnderTest } from "./event-bus.ts";
 
 describe.runIf(await requireServer("nats", probeNats))("NATS", () => {
   describeEventBus("nats", async () => {
-    const server = await useNats({ streams: [eventStream, parkedStream] });
+    const server = await useNats({ streams: [deadLetterStream, eventStream] });
     return {
       open: () =>
         openNatsBus({

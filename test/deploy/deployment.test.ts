@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
-import { eventStream, parkedStream } from "@sandgate/kit/events/bus.nats-streams";
+import { deadLetterStream, eventStream } from "@sandgate/kit/events/bus.nats-streams";
 import { readParts, serviceProcessSettings } from "@sandgate/kit/process/process-settings";
 import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -203,7 +203,7 @@ describe("files", () => {
 
   test("name settings, streams, metrics and volumes that there are", () => {
     const passwords = readText("deploy/nats/accounts.conf").match(/(?<=\$)SANDGATE_\w+/g) ?? [];
-    const known = new Set([...knownVariables(), ...passwords, eventStream, parkedStream]);
+    const known = new Set([...knownVariables(), ...passwords, deadLetterStream, eventStream]);
     const source = [...listFiles("services"), ...listFiles("facade/src")]
       .filter((file) => file.endsWith(".ts") && !file.endsWith(".test.ts"))
       .map(readText)

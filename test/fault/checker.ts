@@ -2,7 +2,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { jetstreamManager } from "@nats-io/jetstream";
 import { connect } from "@nats-io/transport-node";
 import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
-import { eventStream, parkedStream } from "@sandgate/kit/events/bus.nats-streams";
+import { deadLetterStream, eventStream } from "@sandgate/kit/events/bus.nats-streams";
 import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
 import { expectStatus } from "../conformance/client.ts";
 import type { DistributedPlatform } from "../platform/distributed/platform.ts";
@@ -213,7 +213,7 @@ async function findEventProblems(
     for await (const { name, num_pending, num_ack_pending } of jsm.consumers.list(eventStream)) {
       if (num_pending + num_ack_pending > 0) problems.push(`${name} has events to handle`);
     }
-    const parked = await jsm.streams.info(parkedStream);
+    const parked = await jsm.streams.info(deadLetterStream);
     if (parked.state.messages > 0) problems.push(`${parked.state.messages} events are parked`);
   } finally {
     await connection.close();

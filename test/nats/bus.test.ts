@@ -160,7 +160,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
     expect(attempts).toBe(1);
   });
 
-  test("poison is parked, counted and listed, also after the server's restart; so is what is no event", async () => {
+  test("poison becomes a dead letter that is counted and listed, also after the server's restart; so does what is no event", async () => {
     const metrics = createMetrics();
     const bus = await join({ metrics });
     await bus.consume({
@@ -171,21 +171,23 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
       },
     });
     await bus.publish([eventOf("poison"), { ...eventOf("none"), id: "none", bytes: Buffer.from("no event") }]);
-    await until(async () => expect(await bus.parked()).toHaveLength(2));
+    await until(async () => expect(await bus.deadLetters.list({ limit: 10 })).toHaveLength(2));
     await until(async () =>
       expect(await metrics.metrics()).toContain('sandgate_bus_parked_events{consumer="listener"} 2'),
     );
     await server.kill();
     await server.start();
-    await until(async () => expect(await bus.parked()).toHaveLength(2));
-    const parked = (await bus.parked()).toSorted((a, b) => a.event.entityId.localeCompare(b.event.entityId));
-    expect(parked).toMatchObject([
+    await until(async () => expect(await bus.deadLetters.list({ limit: 10 })).toHaveLength(2));
+    const letters = (await bus.deadLetters.list({ limit: 10 })).toSorted((a, b) =>
+      a.event.entityId.localeCompare(b.event.entityId),
+    );
+    expect(letters).toMatchObject([
       { event: { eventId: "none", subject: "sandgate.test.note.added.v1" }, attempts: policy.attempts },
       { event: { entityId: "poison" }, attempts: policy.attempts, error: "line one\nline two: ü" },
     ]);
   });
 
-  test("an event on another subject, or under another id, than it says reaches no handler and is parked", async () => {
+  test("an event on another subject, or under another id, than it says reaches no handler and becomes a dead letter", async () => {
     const bus = await join();
     const seen: string[] = [];
     await consumeInto(bus, seen);
@@ -194,13 +196,17 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
       { ...subject, subject: "sandgate.test.note.added.v1" },
       { ...id, id: "another one" },
     ]);
-    await until(async () => expect(await bus.parked()).toHaveLength(2));
-    const parked = (await bus.parked()).toSorted((a, b) => a.event.entityId.localeCompare(b.event.entityId));
-    expect(parked.map(({ error }) => error)).toEqual([
+    await until(async () => expect(await bus.deadLetters.list({ limit: 10 })).toHaveLength(2));
+    const letters = (await bus.deadLetters.list({ limit: 10 })).toSorted((a, b) =>
+      a.event.entityId.localeCompare(b.event.entityId),
+    );
+    expect(letters.map(({ error }) => error)).toEqual([
       `the event ${id.id} was published as another one`,
       "an event of sandgate.other.note.added.v1 was published on sandgate.test.note.added.v1",
     ]);
-    // An operator publishes a parked event again without an id for the server.
+    for (const { id, error } of letters) await expect(bus.deadLetters.replay(id)).rejects.toThrow(error);
+    expect(seen).toEqual([]);
+    // An operator may publish an event again without an id for the server.
     const again = eventOf("again");
     const jsm = await operate();
     await jsm.jetstream().publish(again.subject, again.bytes);

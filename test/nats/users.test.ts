@@ -58,7 +58,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the users of deploy
       await expect(bus.publish([eventOf("a", subjectOf(other))])).rejects.toThrow(/permissions violation/i);
     }
     expect(await bus.identity()).not.toBe("");
-    expect(await bus.parked()).toEqual([]);
+    expect(await bus.deadLetters.list({ limit: 10 })).toEqual([]);
   });
 
   test("the facade publishes no events, asks how NATS is and hears the signals of services", async () => {
@@ -76,26 +76,39 @@ describe.runIf(await requireServer("nats", findNatsServer))("the users of deploy
     expect(heard).not.toContain("forged");
   });
 
-  test.each(consumers)("%s reads through %s and parks what fails", async (service, consumer, pattern) => {
-    const bus = await openBusAs(service);
-    const subject = pattern.replace("*", "sandbox");
-    const sender = await openBusAs(subject.split(".")[1] ?? "");
-    const seen: string[] = [];
-    const consumption = await bus.consume({
-      consumer,
-      subjects: [pattern],
-      handle: async ({ entityId }) => {
-        if (entityId === `poison for ${consumer}`) throw new Error("poison");
-        seen.push(entityId);
-      },
-    });
-    await sender.publish([eventOf(`good for ${consumer}`, subject), eventOf(`poison for ${consumer}`, subject)]);
-    await until(() => expect(seen).toContain(`good for ${consumer}`));
-    await until(async () =>
-      expect((await bus.parked()).map(({ event }) => event.entityId)).toContain(`poison for ${consumer}`),
-    );
-    await consumption.stop();
-  });
+  test.each(consumers)(
+    "%s reads through %s, and keeps, replays and drops what fails",
+    async (service, consumer, pattern) => {
+      const bus = await openBusAs(service);
+      const subject = pattern.replace("*", "sandbox");
+      const sender = await openBusAs(subject.split(".")[1] ?? "");
+      const seen: string[] = [];
+      const poison = [`poison for ${consumer}`, `more poison for ${consumer}`];
+      let isBroken = true;
+      const consumption = await bus.consume({
+        consumer,
+        subjects: [pattern],
+        handle: async ({ entityId }) => {
+          if (isBroken && poison.includes(entityId)) throw new Error("poison");
+          seen.push(entityId);
+        },
+      });
+      await sender.publish([`good for ${consumer}`, ...poison].map((entity) => eventOf(entity, subject)));
+      await until(() => expect(seen).toContain(`good for ${consumer}`));
+      const listDeadLetters = async () =>
+        (await bus.deadLetters.list({ limit: 100 })).filter(
+          (letter) => letter.consumer === consumer && poison.includes(letter.event.entityId),
+        );
+      await until(async () => expect(await listDeadLetters()).toHaveLength(2));
+      const [replayed, dropped] = await listDeadLetters();
+      isBroken = false;
+      expect(await bus.deadLetters.replay(replayed?.id ?? "")).toBe(true);
+      expect(seen).toContain(replayed?.event.entityId);
+      expect(await bus.deadLetters.drop(dropped?.id ?? "")).toBe(true);
+      expect(await listDeadLetters()).toEqual([]);
+      await consumption.stop();
+    },
+  );
 
   test("a service changes no stream, makes no other consumer and reads nobody's answers", async () => {
     const { connection, jsm } = await connectAs("sandbox");
@@ -105,6 +118,9 @@ describe.runIf(await requireServer("nats", findNatsServer))("the users of deploy
     await refused(jsm.streams.delete("SANDGATE"));
     await refused(jsm.streams.delete("SANDGATE_PARKED"));
     await refused(jsm.streams.getMessage("SANDGATE", { seq: 1 }));
+    await refused(jsm.streams.deleteMessage("SANDGATE", 1));
+    await refused(jsm.streams.purge("SANDGATE_PARKED"));
+    await refused(jsm.streams.getMessage("SANDGATE_PARKED", { seq: 1 }));
     await refused(jsm.streams.add({ name: "OWN", subjects: ["own.>"] }));
     await refused(jsm.consumers.add("SANDGATE", { durable_name: "own", filter_subject: "sandgate.>" }));
     const ownName = "sandbox-purges~sandgate~workspace~workspace~deleted~v1";

@@ -136,6 +136,7 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
           registries,
           ready: () => ready,
           dependencies: checkDependencies,
+          deadLetters: () => bus.deadLetters,
         });
 
   return {

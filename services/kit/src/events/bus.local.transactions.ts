@@ -5,7 +5,7 @@ import { matchesSubject } from "./subject.ts";
 /** How long a message is kept for consumers to come. */
 const messageKeptMs = 7 * 24 * 60 * 60 * 1000;
 
-/** Times are epoch milliseconds. A delivery is a row until its handler succeeds; a parked one stays. */
+/** Times are epoch milliseconds. A delivery is a row until its handler succeeds; one with `parked_at` is a dead letter and stays. */
 export const busMigrations: readonly string[] = [
   `CREATE TABLE identity (id TEXT NOT NULL) STRICT;
    INSERT INTO identity VALUES (lower(hex(randomblob(16))));
@@ -77,17 +77,27 @@ export const transactions = {
     tx.db.run("DELETE FROM deliveries WHERE consumer = ? AND seq = ?", consumer, seq);
   },
 
-  /** Notes a failed attempt: the next is due at that time, or none when it is parked. */
-  fail(tx: Transaction, consumer: string, seq: number, error: string, next: { dueAt: number } | "park"): void {
-    const isLast = next === "park";
+  /** Notes a failed attempt: the next is due at that time; without a next one the event is a dead letter. */
+  fail(tx: Transaction, consumer: string, seq: number, error: string, next: { dueAt: number } | undefined): void {
     tx.db.run(
       "UPDATE deliveries SET attempts = attempts + 1, error = ?, due_at = ?, parked_at = ? WHERE consumer = ? AND seq = ?",
       error,
-      isLast ? 0 : next.dueAt,
-      isLast ? Date.now() : null,
+      next?.dueAt ?? 0,
+      next ? null : Date.now(),
       consumer,
       seq,
     );
+  },
+
+  /** False when there is no such dead letter. */
+  removeDeadLetter(tx: Transaction, consumer: string, eventId: string): boolean {
+    const removed = tx.db.run(
+      `DELETE FROM deliveries WHERE consumer = ? AND parked_at IS NOT NULL
+         AND seq = (SELECT seq FROM messages WHERE event_id = ?)`,
+      consumer,
+      eventId,
+    );
+    return removed > 0;
   },
 
   /** Forgets up to `limit` old messages that every consumer is done with, and answers how many. */

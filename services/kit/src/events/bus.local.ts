@@ -1,12 +1,13 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { fromBinary } from "@bufbuild/protobuf";
-import { EventSchema } from "@sandgate/proto/common/v1/event";
+import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
 import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics } from "../base/metrics.ts";
 import { startPeriodicTask } from "../base/periodic-task.ts";
 import { openSqlite, type SqliteDatabase } from "../storage/sqlite.ts";
 import { busMigrations, type transactions } from "./bus.local.transactions.ts";
 import type { Consumption, DeadLetter, EventBus } from "./bus.ts";
+import { createDeadLetters } from "./dead-letters.ts";
 import { type DeliveryPolicy, defaultDeliveryPolicy, delayAfter, outcomeOf } from "./delivery.ts";
 
 const trimEveryMs = 10 * 60 * 1000;
@@ -35,19 +36,43 @@ export async function openLocalBus(options: {
   const { read, write } = database;
   const identity = read.get<{ id: string }>("SELECT id FROM identity")?.id;
   if (identity === undefined) throw new Error(`${file} is damaged: the bus has no identity`);
-  const parkedEvents = gauge(options.metrics, {
+  const deadLetterCount = gauge(options.metrics, {
     name: "sandgate_bus_parked_events",
-    help: "Events that a consumer failed to handle for good",
+    help: "Dead letters: events that a consumer failed to handle for good",
     labelNames: ["consumer"],
   });
-  const countParked = () => {
-    const sql = `SELECT name, (SELECT count(*) FROM deliveries WHERE consumer = name AND parked_at IS NOT NULL) AS parked
+  const countDeadLetters = () => {
+    const sql = `SELECT name, (SELECT count(*) FROM deliveries WHERE consumer = name AND parked_at IS NOT NULL) AS count
       FROM consumers`;
-    for (const { name, parked } of read.all<{ name: string; parked: number }>(sql)) {
-      parkedEvents.set({ consumer: name }, parked);
+    for (const { name, count } of read.all<{ name: string; count: number }>(sql)) {
+      deadLetterCount.set({ consumer: name }, count);
     }
   };
-  countParked();
+  countDeadLetters();
+
+  const handlers = new Map<string, (event: Event) => Promise<void>>();
+  const deadLetters = createDeadLetters({
+    policy,
+    handlers,
+    store: {
+      list: async ({ limit, afterId = "" }) =>
+        read
+          .all<DeadLetterRow>(`${selectDeadLetters} AND id > ? ORDER BY id LIMIT ?`, afterId, limit)
+          .map(toDeadLetter),
+      async find(id) {
+        const row = read.get<DeadLetterRow>(`${selectDeadLetters} AND id = ?`, id);
+        if (!row) return undefined;
+        const letter = toDeadLetter(row);
+        return { letter, readEvent: () => letter.event };
+      },
+      async remove(id) {
+        const row = read.get<DeadLetterRow>(`${selectDeadLetters} AND id = ?`, id);
+        const isRemoved = row !== undefined && (await write.removeDeadLetter(row.consumer, row.eventId));
+        countDeadLetters();
+        return isRemoved;
+      },
+    },
+  });
 
   const consumptions = new Set<LocalConsumption>();
   /** Per consumer, since consumptions of the same name share its events. */
@@ -79,13 +104,15 @@ export async function openLocalBus(options: {
         taken,
         policy,
         logger,
-        onParked: countParked,
+        onDeadLetter: countDeadLetters,
         handle: async (bytes) => handle(fromBinary(EventSchema, bytes)),
       });
       consumptions.add(consumption);
+      handlers.set(consumer, handle);
       return {
         async stop() {
           consumptions.delete(consumption);
+          if (handlers.get(consumer) === handle) handlers.delete(consumer);
           await consumption.stop();
         },
       };
@@ -111,19 +138,7 @@ export async function openLocalBus(options: {
       return () => watches.delete(watch);
     },
 
-    parked: async () =>
-      read
-        .all<{ consumer: string; bytes: Uint8Array; attempts: number; error: string; parkedAt: number }>(
-          `SELECT consumer, bytes, attempts, error, parked_at AS parkedAt
-           FROM deliveries JOIN messages USING (seq) WHERE parked_at IS NOT NULL ORDER BY parked_at, seq`,
-        )
-        .map(
-          ({ bytes, parkedAt, ...rest }): DeadLetter => ({
-            ...rest,
-            event: fromBinary(EventSchema, bytes),
-            parkedAt: new Date(parkedAt),
-          }),
-        ),
+    deadLetters,
 
     identity: async () => identity,
 
@@ -135,6 +150,25 @@ export async function openLocalBus(options: {
       await database.close();
     },
   };
+}
+
+interface DeadLetterRow {
+  id: string;
+  consumer: string;
+  eventId: string;
+  bytes: Uint8Array;
+  attempts: number;
+  error: string;
+  failedAt: number;
+}
+
+const selectDeadLetters = `SELECT * FROM (
+  SELECT consumer || '.' || event_id AS id, consumer, event_id AS eventId, bytes, attempts, error, parked_at AS failedAt
+  FROM deliveries JOIN messages USING (seq) WHERE parked_at IS NOT NULL
+) WHERE true`;
+
+function toDeadLetter({ id, consumer, bytes, attempts, error, failedAt }: DeadLetterRow): DeadLetter {
+  return { id, consumer, event: fromBinary(EventSchema, bytes), attempts, error, failedAt: new Date(failedAt) };
 }
 
 interface LocalConsumption extends Consumption {
@@ -154,7 +188,7 @@ function startConsumption(options: {
   taken: Set<number>;
   policy: DeliveryPolicy;
   logger: Logger;
-  onParked(): void;
+  onDeadLetter(): void;
   handle(bytes: Uint8Array): Promise<void>;
 }): LocalConsumption {
   const { consumer, taken, policy, logger } = options;
@@ -170,10 +204,10 @@ function startConsumption(options: {
       const failure = await outcomeOf(options.handle(bytes), policy.handlerTimeoutMs);
       if (failure === undefined) return await write.acknowledge(consumer, seq);
       const isLast = attempt >= policy.attempts;
-      logger.warn({ err: failure, consumer, attempt, parked: isLast }, "handling an event failed");
-      const next = isLast ? "park" : { dueAt: Date.now() + delayAfter(policy, attempt) };
+      logger.warn({ err: failure, consumer, attempt, isDeadLetter: isLast }, "handling an event failed");
+      const next = isLast ? undefined : { dueAt: Date.now() + delayAfter(policy, attempt) };
       await write.fail(consumer, seq, failure.message, next);
-      if (isLast) options.onParked();
+      if (isLast) options.onDeadLetter();
     } catch (error) {
       logger.error({ err: error, consumer }, "the outcome of an event could not be stored, so it comes again");
       if (!stopped) await delay(policy.firstDelayMs);

@@ -58,9 +58,9 @@ export function startPulling(options: {
   logger: Logger;
   handle(message: JsMsg): Promise<void>;
   /** Stores an event that has failed for good where operators find it. */
-  park(message: JsMsg, failure: Error, attempts: number): Promise<void>;
+  keepDeadLetter(message: JsMsg, failure: Error, attempts: number): Promise<void>;
 }): PulledConsumption {
-  const { link, jsm, streams, consumer, subject, policy, handle, park } = options;
+  const { link, jsm, streams, consumer, subject, policy, handle, keepDeadLetter } = options;
   const name = durableName(consumer, subject);
   const logger = options.logger.child({ consumer, subject });
   const running = new Map<JsMsg, Promise<void>>();
@@ -79,13 +79,13 @@ export function startPulling(options: {
         : await outcomeOf(handle(message), policy.handlerTimeoutMs);
     if (failure === undefined) return message.ack();
     const isLast = attempt >= policy.attempts;
-    logger.warn({ err: failure, attempt, parked: isLast }, "handling an event failed");
+    logger.warn({ err: failure, attempt, isDeadLetter: isLast }, "handling an event failed");
     if (!isLast) return message.nak(delayAfter(policy, attempt));
     try {
-      await park(message, failure, attempt);
+      await keepDeadLetter(message, failure, attempt);
       message.ack();
     } catch (error) {
-      logger.error({ err: error }, "an event could not be parked, so it comes again");
+      logger.error({ err: error }, "a dead letter could not be stored, so its event comes again");
       message.nak(policy.lastDelayMs);
     }
   };
@@ -106,7 +106,7 @@ export function startPulling(options: {
     filter_subject: subject,
     ack_policy: AckPolicy.Explicit,
     ack_wait: nanos(policy.ackWaitMs),
-    // Parking is the consumer's work: what the server gives up stays in the stream unseen.
+    // The consumer stores dead letters itself: what the server gives up stays in the stream unseen.
     max_deliver: -1,
     max_ack_pending: maxUnacknowledged,
     deliver_policy: DeliverPolicy.All,

@@ -16,15 +16,15 @@ import type { NatsLink } from "./bus.nats-connection.ts";
 
 /** Where the events of all services are. */
 export const eventStream = "SANDGATE";
-/** Where parked events are, on the subjects of `parkedSubject`. */
-export const parkedStream = "SANDGATE_PARKED";
+/** Where dead letters are, on the subjects of `deadLetterSubject`. The server knows them by the name that they had first. */
+export const deadLetterStream = "SANDGATE_PARKED";
 
 /** How long an event is kept for consumers to come; as long as outboxes can send it again. */
 export const eventKeptMs = 7 * 24 * 60 * 60 * 1000;
 /** How long an event's id is remembered, so that a publisher that lost the answer can ask again. */
 const duplicateWindowMs = 2 * 60 * 1000;
 
-export function parkedSubject(service: string, consumer: string, eventId: string): string {
+export function deadLetterSubject(service: string, consumer: string, eventId: string): string {
   return `sandgate_parked.${service}.${consumer}.${eventId}`;
 }
 
@@ -47,7 +47,7 @@ function settingsOf(replicas: number): StreamSettings[] {
       max_age: nanos(eventKeptMs),
       duplicate_window: nanos(duplicateWindowMs),
     },
-    { ...common, name: parkedStream, subjects: ["sandgate_parked.>"], max_msgs_per_subject: 1 },
+    { ...common, name: deadLetterStream, subjects: ["sandgate_parked.>"], max_msgs_per_subject: 1 },
   ];
 }
 

@@ -7,17 +7,19 @@ import { type PeriodicTask, startPeriodicTask } from "../base/periodic-task.ts";
 import { connectNats, type NatsCredentials } from "./bus.nats-connection.ts";
 import { type NatsDeliveryPolicy, type PulledConsumption, startPulling } from "./bus.nats-consumption.ts";
 import { createWitness } from "./bus.nats-rollback-detector.ts";
-import { createStreams, eventStream, parkedStream, parkedSubject } from "./bus.nats-streams.ts";
+import { createStreams, deadLetterStream, deadLetterSubject, eventStream } from "./bus.nats-streams.ts";
 import type { DeadLetter, EventBus } from "./bus.ts";
+import { createDeadLetters } from "./dead-letters.ts";
 import { defaultDeliveryPolicy } from "./delivery.ts";
 
 const defaultPolicy: NatsDeliveryPolicy = { ...defaultDeliveryPolicy, ackWaitMs: 15_000 };
-const countParkedEveryMs = 60_000;
+const countDeadLettersEveryMs = 60_000;
 /** Longer texts of errors are cut: they travel in a header. */
 const maxErrorLength = 2_000;
 const errorNote = "Sandgate-Error";
 const attemptsNote = "Sandgate-Attempts";
 const subjectNote = "Sandgate-Subject";
+const eventIdNote = "Sandgate-Event-Id";
 const idHeader = "Nats-Msg-Id";
 
 /**
@@ -40,9 +42,9 @@ export async function openNatsBus(options: {
   const jsm = await jetstreamManager(connection, { checkAPI: false });
   const streams = createStreams({ link, jsm, logger });
   const witness = createWitness({ link, jsm, streams, logger });
-  const parkedEvents = gauge(options.metrics, {
+  const deadLetterCount = gauge(options.metrics, {
     name: "sandgate_bus_parked_events",
-    help: "Events that a consumer failed to handle for good",
+    help: "Dead letters: events that a consumer failed to handle for good",
     labelNames: ["consumer"],
   });
   const pulls = new Set<PulledConsumption>();
@@ -58,21 +60,58 @@ export async function openNatsBus(options: {
     if (isUp) for (const pull of pulls) pull.reset();
   });
 
-  const listParked = async (): Promise<string[]> => {
+  /** The ids of this service's dead letters, sorted. */
+  const listDeadLetters = async (): Promise<string[]> => {
     await streams.ensure();
-    const info = await jsm.streams.info(parkedStream, { subjects_filter: parkedSubject(service, "*", "*") });
-    return Object.keys(info.state.subjects ?? {});
+    const info = await jsm.streams.info(deadLetterStream, { subjects_filter: deadLetterSubject(service, "*", "*") });
+    return Object.keys(info.state.subjects ?? {})
+      .map(deadLetterIdOf)
+      .toSorted();
   };
-  const countParked = async (): Promise<void> => {
+  const findDeadLetter = async (id: string): Promise<StoredMsg | undefined> => {
+    const [, consumer, eventId] = /^([\w-]+)\.([\w-]+)$/.exec(id) ?? [];
+    if (!consumer || !eventId) return undefined;
+    await streams.ensure();
+    const subject = deadLetterSubject(service, consumer, eventId);
+    return (await jsm.direct.getMessage(deadLetterStream, { last_by_subj: subject })) ?? undefined;
+  };
+  const countDeadLetters = async (): Promise<void> => {
     if (!link.isUp()) return;
     const counts = new Map<string, number>();
-    for (const subject of await listParked()) {
-      const [, , consumer = ""] = subject.split(".");
+    for (const id of await listDeadLetters()) {
+      const [consumer = ""] = id.split(".");
       counts.set(consumer, (counts.get(consumer) ?? 0) + 1);
     }
-    parkedEvents.reset();
-    for (const [consumer, count] of counts) parkedEvents.set({ consumer }, count);
+    deadLetterCount.reset();
+    for (const [consumer, count] of counts) deadLetterCount.set({ consumer }, count);
   };
+  const handlers = new Map<string, (event: Event) => Promise<void>>();
+  const deadLetters = createDeadLetters({
+    policy,
+    handlers,
+    store: {
+      async list({ limit, afterId = "" }) {
+        const ids = (await listDeadLetters()).filter((id) => id > afterId).slice(0, limit);
+        const found = await Promise.all(ids.map(findDeadLetter));
+        return found.filter((message) => message !== undefined).map(toDeadLetter);
+      },
+      async find(id) {
+        const message = await findDeadLetter(id);
+        if (!message) return undefined;
+        const { header, data } = message;
+        const readEvent = () => readEventAs(header.get(subjectNote), header.get(eventIdNote), data);
+        return { letter: toDeadLetter(message), readEvent };
+      },
+      async remove(id) {
+        const message = await findDeadLetter(id);
+        if (!message) return false;
+        // By its number, so that one that was stored in its place meanwhile stays.
+        await jsm.streams.deleteMessage(deadLetterStream, message.seq);
+        await countDeadLetters();
+        return true;
+      },
+    },
+  });
 
   return {
     async publish(events) {
@@ -89,10 +128,10 @@ export async function openNatsBus(options: {
 
     async consume({ consumer, subjects, handle }) {
       counting ??= startPeriodicTask({
-        what: "count parked events",
-        everyMs: countParkedEveryMs,
+        what: "count dead letters",
+        everyMs: countDeadLettersEveryMs,
         logger,
-        work: countParked,
+        work: countDeadLetters,
       });
       const concurrency = Math.max(1, Math.floor(policy.concurrency / subjects.length));
       const own = subjects.map((subject) =>
@@ -105,7 +144,7 @@ export async function openNatsBus(options: {
           policy: { ...policy, concurrency },
           logger,
           handle: async (message) => handle(eventOf(message)),
-          async park(message, failure, attempts) {
+          async keepDeadLetter(message, failure, attempts) {
             const given = message.headers?.get(idHeader) ?? "";
             // A sender's id may have what can't stand in a subject.
             const id = /^[\w-]+$/.test(given) ? given : `${message.seq}`;
@@ -113,20 +152,23 @@ export async function openNatsBus(options: {
               [errorNote]: JSON.stringify(failure.message.slice(0, maxErrorLength)),
               [attemptsNote]: `${attempts}`,
               [subjectNote]: message.subject,
+              [eventIdNote]: given,
             };
-            await streams.store(parkedSubject(service, consumer, id), message.data, {
-              stream: parkedStream,
+            await streams.store(deadLetterSubject(service, consumer, id), message.data, {
+              stream: deadLetterStream,
               id: `${consumer} ${id}`,
               notes,
             });
-            await countParked();
+            await countDeadLetters();
           },
         }),
       );
       for (const pull of own) pulls.add(pull);
+      handlers.set(consumer, handle);
       return {
         async stop() {
           for (const pull of own) pulls.delete(pull);
+          if (handlers.get(consumer) === handle) handlers.delete(consumer);
           await Promise.all(own.map((pull) => pull.stop()));
           // What was acknowledged must not come again to whoever consumes next.
           if (link.isUp()) await connection.flush();
@@ -153,14 +195,7 @@ export async function openNatsBus(options: {
       return () => subscription.unsubscribe();
     },
 
-    async parked() {
-      const parked: DeadLetter[] = [];
-      for (const subject of await listParked()) {
-        const message = await jsm.direct.getMessage(parkedStream, { last_by_subj: subject });
-        if (message) parked.push(parkedEventOf(message));
-      }
-      return parked.toSorted((a, b) => a.parkedAt.getTime() - b.parkedAt.getTime());
-    },
+    deadLetters,
 
     identity: () => witness.identity(),
 
@@ -178,27 +213,39 @@ function signalSubject(topic: string): string {
   return `sandgate_signal.${topic}`;
 }
 
-/** Throws unless it is the event it was published as: permissions bind a sender to its subjects, not to what it writes in an event. */
 function eventOf({ subject, headers, data }: JsMsg): Event {
+  return readEventAs(subject, headers?.get(idHeader) ?? "", data);
+}
+
+/**
+ * Throws unless it is the event it was published as, which may have been without an id: permissions bind a sender to its
+ * subjects, not to what it writes in an event.
+ */
+function readEventAs(subject: string, id: string, data: Uint8Array): Event {
   const event = fromBinary(EventSchema, data);
   if (event.subject !== subject) throw new Error(`an event of ${event.subject} was published on ${subject}`);
-  const id = headers?.get(idHeader);
   if (id && id !== event.eventId) throw new Error(`the event ${event.eventId} was published as ${id}`);
   return event;
 }
 
-function parkedEventOf({ subject, data, header, time }: StoredMsg): DeadLetter {
-  const [, , consumer = "", eventId = ""] = subject.split(".");
+function toDeadLetter({ subject, data, header, time }: StoredMsg): DeadLetter {
+  const id = deadLetterIdOf(subject);
+  const [consumer = "", eventId = ""] = id.split(".");
   return {
+    id,
     consumer,
     event: tryDecode(data) ?? create(EventSchema, { eventId, subject: header.get(subjectNote) }),
     attempts: Number(header.get(attemptsNote)),
     error: String(JSON.parse(header.get(errorNote))),
-    parkedAt: time,
+    failedAt: time,
   };
 }
 
-/** What is no event was parked for that. */
+function deadLetterIdOf(subject: string): string {
+  return subject.split(".").slice(2).join(".");
+}
+
+/** What is no event is a dead letter for that. */
 function tryDecode(bytes: Uint8Array): Event | undefined {
   try {
     return fromBinary(EventSchema, bytes);

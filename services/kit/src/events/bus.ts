@@ -1,14 +1,32 @@
 import type { Event } from "@sandgate/proto/common/v1/event";
 import type { StagedEvent } from "../storage/outbox-store.ts";
 
-/** An event that a consumer failed to handle so often that the bus gave up; it stays until an operator looks. */
+/** An event that a consumer failed to handle so often that the bus gave up. It is kept until an operator replays or drops it. */
 export interface DeadLetter {
+  /** `<consumer>.<event id>` */
+  id: string;
   consumer: string;
+  /** Of what is no event, its id and subject alone. */
   event: Event;
   attempts: number;
   /** The message of the last failure. */
   error: string;
-  parkedAt: Date;
+  /** When the bus gave up. */
+  failedAt: Date;
+}
+
+/** The dead letters of the consumers in this process, for its operators. */
+export interface DeadLetters {
+  /** By id: those of one consumer together, the oldest event first. */
+  list(page: { limit: number; afterId?: string | undefined }): Promise<DeadLetter[]>;
+  get(id: string): Promise<DeadLetter | undefined>;
+  /**
+   * Hands the event to the consumer that failed, and to no other, and removes the dead letter once it is handled. False
+   * when there is none of that id. Throws, and keeps the dead letter, when the handler fails again or isn't in this process.
+   */
+  replay(id: string): Promise<boolean>;
+  /** Removes it without a replay; false when there is none of that id. */
+  drop(id: string): Promise<boolean>;
 }
 
 export interface Consumption {
@@ -34,7 +52,7 @@ export interface EventBus {
   signal(topic: string, body?: string): void;
   /** Calls the listener with the body of each signal on the topic; the answer ends that. */
   watch(topic: string, listener: (body: string) => void): () => void;
-  parked(): Promise<DeadLetter[]>;
+  readonly deadLetters: DeadLetters;
   /** Changes when the bus was made anew and has lost what it kept. */
   identity(): Promise<string>;
   close(): Promise<void>;

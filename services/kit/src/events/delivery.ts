@@ -1,6 +1,6 @@
 /** How a bus treats its consumers. */
 export interface DeliveryPolicy {
-  /** Attempts before an event is parked. */
+  /** Attempts before an event becomes a dead letter. */
   attempts: number;
   /** The delay after the first failed attempt; it doubles with each, up to the last. */
   firstDelayMs: number;

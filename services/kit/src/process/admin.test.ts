@@ -1,6 +1,17 @@
-import { expect, test } from "vitest";
+import { execFile } from "node:child_process";
+import { once } from "node:events";
+import { request } from "node:http";
+import { join } from "node:path";
+import { json } from "node:stream/consumers";
+import { promisify } from "node:util";
+import { create } from "@bufbuild/protobuf";
+import { anyPack } from "@bufbuild/protobuf/wkt";
+import { EventSchema } from "@sandgate/proto/common/v1/event";
+import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { counter, createMetrics } from "../base/metrics.ts";
-import { startAdminServer } from "./admin.ts";
+import type { DeadLetter, DeadLetters } from "../events/bus.ts";
+import { type AdminServer, startAdminServer } from "./admin.ts";
 
 test("operators see health, readiness with every dependency's state, and metrics of all registries", async () => {
   const registries = [createMetrics({ processMetrics: true }), createMetrics()] as const;
@@ -19,6 +30,7 @@ test("operators see health, readiness with every dependency's state, and metrics
       if (fail) throw new Error("can't say");
       return { engine: "ok", database: "connection refused" };
     },
+    deadLetters: () => undefined,
   });
   const get = async (path: string) => {
     const response = await fetch(`${admin.url}${path}`);
@@ -47,4 +59,167 @@ test("operators see health, readiness with every dependency's state, and metrics
   } finally {
     await admin.close();
   }
+});
+
+describe("dead letters", () => {
+  const letterOf = (id: string): DeadLetter => ({
+    id,
+    consumer: "sandbox-purges",
+    event: create(EventSchema, {
+      eventId: id.split(".")[1] ?? "",
+      subject: "sandgate.workspace.workspace.deleted.v1",
+      entityId: "w",
+      entityVersion: 7n,
+      workspaceId: "w",
+      payload: anyPack(WorkspaceDeletedSchema, create(WorkspaceDeletedSchema, { workspaceId: "w" })),
+    }),
+    attempts: 12,
+    error: "the disk is full",
+    failedAt: new Date(0),
+  });
+  let letters: Map<string, DeadLetter>;
+  let isConnected: boolean;
+  let admin: AdminServer;
+
+  beforeEach(async () => {
+    letters = new Map(["sandbox-purges.a", "sandbox-purges.b"].map((id) => [id, letterOf(id)]));
+    isConnected = true;
+    const deadLetters: DeadLetters = {
+      list: async ({ limit, afterId = "" }) => [...letters.values()].filter(({ id }) => id > afterId).slice(0, limit),
+      get: async (id) => letters.get(id),
+      async replay(id) {
+        if (id === "sandbox-purges.b") throw new Error("the consumer sandbox-purges failed again: the disk is full");
+        return letters.delete(id);
+      },
+      drop: async (id) => letters.delete(id),
+    };
+    admin = await startAdminServer({
+      host: "127.0.0.1",
+      port: 0,
+      registries: [createMetrics()],
+      ready: () => true,
+      dependencies: async () => ({}),
+      deadLetters: () => (isConnected ? deadLetters : undefined),
+    });
+  });
+  afterEach(() => admin.close());
+
+  const ask = async (o: { method?: string; path?: string; headers?: Record<string, string>; from?: string } = {}) => {
+    const { method = "GET", path = "", headers = {}, from } = o;
+    const asked = request(`${admin.url}/dead-letters${path}`, { method, headers, ...(from && { localAddress: from }) });
+    asked.end();
+    const [response] = await once(asked, "response");
+    return { status: response.statusCode, body: response.statusCode === 204 ? undefined : await json(response) };
+  };
+  const summary = {
+    consumer: "sandbox-purges",
+    subject: "sandgate.workspace.workspace.deleted.v1",
+    entity_id: "w",
+    workspace_id: "w",
+    attempts: 12,
+    error: "the disk is full",
+    failed_at: "1970-01-01T00:00:00.000Z",
+  };
+
+  test("are listed, shown whole, replayed and dropped", async () => {
+    expect(await ask()).toEqual({
+      status: 200,
+      body: { dead_letters: [...letters.keys()].map((id) => ({ id, ...summary })) },
+    });
+    expect((await ask({ path: "?after=sandbox-purges.a" })).body).toMatchObject({
+      dead_letters: [{ id: "sandbox-purges.b" }],
+    });
+    expect(await ask({ path: "/sandbox-purges.a" })).toEqual({
+      status: 200,
+      body: {
+        id: "sandbox-purges.a",
+        ...summary,
+        event: {
+          eventId: "a",
+          subject: "sandgate.workspace.workspace.deleted.v1",
+          entityId: "w",
+          entityVersion: "7",
+          workspaceId: "w",
+          payload: { "@type": "type.googleapis.com/sandgate.workspace.v1.WorkspaceDeleted", workspaceId: "w" },
+        },
+      },
+    });
+    expect(await ask({ method: "POST", path: "/sandbox-purges.a/replay" })).toEqual({ status: 204 });
+    expect(await ask({ method: "POST", path: "/sandbox-purges.b/replay" })).toEqual({
+      status: 500,
+      body: { error: "the consumer sandbox-purges failed again: the disk is full" },
+    });
+    expect([...letters.keys()]).toEqual(["sandbox-purges.b"]);
+    expect(await ask({ method: "DELETE", path: "/sandbox-purges.b" })).toEqual({ status: 204 });
+    expect([...letters.keys()]).toEqual([]);
+    for (const [method, path] of [
+      ["GET", "/sandbox-purges.a"],
+      ["POST", "/sandbox-purges.a/replay"],
+      ["DELETE", "/sandbox-purges.a"],
+    ] as const) {
+      expect(await ask({ method, path })).toEqual({ status: 404, body: { error: "no such dead letter" } });
+    }
+  });
+
+  test("a payload that can't be read is shown as its bytes", async () => {
+    const broken = letterOf("sandbox-purges.c");
+    broken.event.payload = {
+      $typeName: "google.protobuf.Any",
+      typeUrl: "type.example/of.Tomorrow",
+      value: Buffer.from("x"),
+    };
+    letters.set(broken.id, broken);
+    expect((await ask({ path: "/sandbox-purges.c" })).body).toMatchObject({
+      event: { eventId: "c", entityId: "w" },
+      payload_bytes: Buffer.from("x").toString("base64"),
+    });
+  });
+
+  test("are for requests of this machine that no web page made", async () => {
+    const { host } = new URL(admin.url);
+    const refused: { headers?: Record<string, string>; from?: string }[] = [
+      { from: "127.0.0.2" },
+      { headers: { origin: "http://evil.example" } },
+      { headers: { origin: admin.url } },
+      { headers: { "sec-fetch-site": "cross-site" } },
+      { headers: { host: "evil.example" } },
+    ];
+    for (const each of refused) {
+      for (const [method, path] of [
+        ["GET", ""],
+        ["POST", "/sandbox-purges.a/replay"],
+        ["DELETE", "/sandbox-purges.a"],
+      ] as const) {
+        expect((await ask({ ...each, method, path })).status).toBe(403);
+      }
+    }
+    expect(letters.size).toBe(2);
+    for (const headers of [{ host }, { host: "localhost:9464" }, { host: "[::1]" }, { "sec-fetch-site": "none" }]) {
+      expect((await ask({ headers })).status).toBe(200);
+    }
+    expect((await fetch(`${admin.url}/metrics`, { headers: { origin: "http://evil.example" } })).status).toBe(200);
+  });
+
+  test("wait for the event bus", async () => {
+    isConnected = false;
+    expect(await ask()).toEqual({ status: 503, body: { error: "not connected to the event bus yet" } });
+  });
+
+  test("a command shows, replays and drops them", async () => {
+    const { hostname, port } = new URL(admin.url);
+    const run = (...args: string[]) =>
+      promisify(execFile)(process.execPath, [join(import.meta.dirname, "dead-letters.ts"), ...args], {
+        env: { SANDGATE_ADMIN_HOST: hostname, SANDGATE_ADMIN_PORT: port },
+      });
+    expect(JSON.parse((await run("list")).stdout)).toMatchObject({
+      dead_letters: [{ id: "sandbox-purges.a" }, { id: "sandbox-purges.b" }],
+    });
+    expect(JSON.parse((await run("show", "sandbox-purges.a")).stdout)).toMatchObject({ event: { eventId: "a" } });
+    await run("replay", "sandbox-purges.a");
+    await expect(run("replay", "sandbox-purges.b")).rejects.toMatchObject({ code: 1 });
+    expect([...letters.keys()]).toEqual(["sandbox-purges.b"]);
+    await run("drop", "sandbox-purges.b");
+    expect(letters.size).toBe(0);
+    await expect(run()).rejects.toMatchObject({ code: 1, stderr: expect.stringContaining("replay <id>") });
+  });
 });

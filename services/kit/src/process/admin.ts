@@ -1,6 +1,8 @@
 import Fastify from "fastify";
 import { type Dependencies, statesOf } from "../base/dependencies.ts";
 import { gauge, type Metrics, printMetrics } from "../base/metrics.ts";
+import type { DeadLetters } from "../events/bus.ts";
+import { addDeadLetterRoutes } from "./admin.dead-letters.ts";
 
 export interface AdminServer {
   /** "http://127.0.0.1:9090" */
@@ -18,11 +20,13 @@ export interface AdminOptions {
   ready(): boolean;
   /** The state of what it depends on, which changes nothing about its own readiness. */
   dependencies(): Promise<Dependencies>;
+  /** The dead letters of this process's consumers; undefined until it has its event bus. */
+  deadLetters(): DeadLetters | undefined;
 }
 
 /**
  * Serves /metrics (Prometheus), /healthz (the process is alive) and /readyz (it can answer: 200, else 503, with every
- * dependency's state in the body) for operators, on a port of its own.
+ * dependency's state in the body) for operators, on a port of its own; and /dead-letters for those on this machine.
  */
 export async function startAdminServer(o: AdminOptions): Promise<AdminServer> {
   const app = Fastify({ logger: false, forceCloseConnections: true });
@@ -47,6 +51,7 @@ export async function startAdminServer(o: AdminOptions): Promise<AdminServer> {
   app.get("/metrics", async (_request, reply) => {
     return reply.type("text/plain; version=0.0.4; charset=utf-8").send(await printMetrics(o.registries));
   });
+  await app.register(async (routes) => addDeadLetterRoutes(routes, o.deadLetters), { prefix: "/dead-letters" });
 
   const url = await app.listen({ host: o.host, port: o.port });
   return { url, close: () => app.close() };

@@ -106,6 +106,7 @@ export async function runProcess(o: {
         const [outside, own] = await Promise.all([dependencies(), program?.dependencies()]);
         return { ...outside, ...own };
       },
+      deadLetters: () => bus?.deadLetters,
     });
     stopOnSignal(async () => {
       state = "stopping";

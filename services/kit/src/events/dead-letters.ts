@@ -1,0 +1,62 @@
+import { createRegistry, type JsonValue, toJson } from "@bufbuild/protobuf";
+import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
+import { file_sandgate_identity_v1_identity_events as identityEvents } from "@sandgate/proto/identity/v1/identity_events";
+import { file_sandgate_imageregistry_v1_image_registry_events as imageRegistryEvents } from "@sandgate/proto/imageregistry/v1/image_registry_events";
+import { file_sandgate_sandbox_v1_sandbox_events as sandboxEvents } from "@sandgate/proto/sandbox/v1/sandbox_events";
+import { file_sandgate_telemetry_v1_telemetry_events as telemetryEvents } from "@sandgate/proto/telemetry/v1/telemetry_events";
+import { file_sandgate_workspace_v1_workspace_events as workspaceEvents } from "@sandgate/proto/workspace/v1/workspace_events";
+import { messageOf } from "../base/domain-error.ts";
+import type { DeadLetter, DeadLetters } from "./bus.ts";
+import { type DeliveryPolicy, outcomeOf } from "./delivery.ts";
+
+/** The handler of each consumer in this process. */
+type Handlers = ReadonlyMap<string, (event: Event) => Promise<void>>;
+
+/** What a bus has to keep dead letters with. */
+interface DeadLetterStore extends Pick<DeadLetters, "list"> {
+  /** With the event to replay; it throws what is wrong with one that no handler may see. */
+  find(id: string): Promise<{ letter: DeadLetter; readEvent(): Event } | undefined>;
+  /** False when it is gone already. */
+  remove(id: string): Promise<boolean>;
+}
+
+/** A bus's dead letters, for its operators. A replay is one attempt, made here and now: whoever asked for it learns how it went. */
+export function createDeadLetters(o: {
+  store: DeadLetterStore;
+  handlers: Handlers;
+  policy: Pick<DeliveryPolicy, "handlerTimeoutMs">;
+}): DeadLetters {
+  const { store, handlers, policy } = o;
+  return {
+    list: (page) => store.list(page),
+    get: async (id) => (await store.find(id))?.letter,
+    async replay(id) {
+      const found = await store.find(id);
+      if (!found) return false;
+      const { consumer } = found.letter;
+      const handle = handlers.get(consumer);
+      if (!handle) throw new Error(`the consumer ${consumer} is not running in this process`);
+      const attempt = async () => handle(found.readEvent());
+      const failure = await outcomeOf(attempt(), policy.handlerTimeoutMs);
+      if (failure) throw new Error(`the consumer ${consumer} failed again: ${failure.message}`, { cause: failure });
+      await store.remove(id).catch((cause: unknown) => {
+        throw new Error(`the event was handled, but is still a dead letter: ${messageOf(cause)}`, { cause });
+      });
+      return true;
+    },
+    drop: (id) => store.remove(id),
+  };
+}
+
+const payloads = createRegistry(identityEvents, imageRegistryEvents, sandboxEvents, telemetryEvents, workspaceEvents);
+
+/** The whole event as JSON; a payload that this version can't read is beside it, as its bytes in base64. */
+export function eventToJson(event: Event): { event: JsonValue; payloadBytes?: string } {
+  try {
+    return { event: toJson(EventSchema, event, { registry: payloads }) };
+  } catch (error) {
+    const { payload, ...envelope } = event;
+    if (!payload) throw error;
+    return { event: toJson(EventSchema, envelope), payloadBytes: Buffer.from(payload.value).toString("base64") };
+  }
+}

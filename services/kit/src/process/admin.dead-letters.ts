@@ -1,0 +1,71 @@
+import { isIP } from "node:net";
+import type { FastifyInstance, FastifyRequest } from "fastify";
+import { messageOf } from "../base/domain-error.ts";
+import type { DeadLetter, DeadLetters } from "../events/bus.ts";
+import { eventToJson } from "../events/dead-letters.ts";
+
+const pageSize = 100;
+
+/**
+ * Lists, shows, replays and drops dead letters. The port asks for no credentials and others than operators reach it for its
+ * metrics, so these requests have to come from this machine (or container): whoever may run programs there may do more anyway.
+ */
+export function addDeadLetterRoutes(app: FastifyInstance, find: () => DeadLetters | undefined): void {
+  app.addHook("onRequest", async (request, reply) => {
+    if (!isLocal(request)) return reply.code(403).send({ error: "only answered on the machine of the process itself" });
+    if (isFromWebPage(request)) return reply.code(403).send({ error: "not answered to web pages" });
+    if (!find()) return reply.code(503).send({ error: "not connected to the event bus yet" });
+  });
+  app.setErrorHandler((error, _request, reply) => reply.code(500).send({ error: messageOf(error) }));
+
+  const deadLetters = (): DeadLetters => {
+    const found = find();
+    if (!found) throw new Error("not connected to the event bus");
+    return found;
+  };
+  app.get<{ Querystring: { after?: string } }>("/", async ({ query }) => {
+    const page = await deadLetters().list({ limit: pageSize, afterId: query.after });
+    const last = page.length === pageSize ? page.at(-1)?.id : undefined;
+    return { dead_letters: page.map(toSummary), ...(last && { next: last }) };
+  });
+  app.get<{ Params: { id: string } }>("/:id", async ({ params }, reply) => {
+    const letter = await deadLetters().get(params.id);
+    if (!letter) return reply.code(404).send({ error: "no such dead letter" });
+    const { event, payloadBytes } = eventToJson(letter.event);
+    return { ...toSummary(letter), event, ...(payloadBytes && { payload_bytes: payloadBytes }) };
+  });
+  app.post<{ Params: { id: string } }>("/:id/replay", async ({ params }, reply) => {
+    if (await deadLetters().replay(params.id)) return reply.code(204).send();
+    return reply.code(404).send({ error: "no such dead letter" });
+  });
+  app.delete<{ Params: { id: string } }>("/:id", async ({ params }, reply) => {
+    if (await deadLetters().drop(params.id)) return reply.code(204).send();
+    return reply.code(404).send({ error: "no such dead letter" });
+  });
+}
+
+function toSummary({ id, consumer, attempts, error, failedAt, event }: DeadLetter) {
+  const { subject, entityId, workspaceId } = event;
+  return {
+    id,
+    consumer,
+    subject,
+    entity_id: entityId,
+    workspace_id: workspaceId,
+    attempts,
+    error,
+    failed_at: failedAt.toISOString(),
+  };
+}
+
+/** A connection that a machine makes to itself has one address at both ends, which no other can have. */
+function isLocal({ socket }: FastifyRequest): boolean {
+  return socket.remoteAddress !== undefined && socket.remoteAddress === socket.localAddress;
+}
+
+/** Whether a page in an operator's browser asks, of another site or under a name of its own that leads here (DNS rebinding). */
+function isFromWebPage({ headers, hostname }: FastifyRequest): boolean {
+  const site = headers["sec-fetch-site"];
+  const isNamed = hostname !== "localhost" && isIP(hostname.replace(/^\[|\]$/g, "")) === 0;
+  return headers.origin !== undefined || (site !== undefined && site !== "none") || isNamed;
+}

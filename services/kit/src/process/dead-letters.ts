@@ -1,0 +1,39 @@
+/** Shows, replays and drops the dead letters of the process on this machine or in this container: a client of its admin server. */
+import { messageOf } from "../base/domain-error.ts";
+
+const usage = `Dead letters: events that a consumer of the process on this machine failed to handle for good.
+  list [<id>]     those after this one, or the first 100
+  show <id>       one with its whole event
+  replay <id>...  hands each to its consumer again, and removes it once it is handled
+  drop <id>...    removes each without a replay
+SANDGATE_ADMIN_HOST and SANDGATE_ADMIN_PORT say where the process's admin server is (127.0.0.1:9464 unless set).
+`;
+
+const { SANDGATE_ADMIN_HOST: givenHost = "127.0.0.1", SANDGATE_ADMIN_PORT: port = "9464" } = process.env;
+const host = givenHost === "0.0.0.0" ? "127.0.0.1" : givenHost;
+
+/** Prints what the admin server answers, or what is wrong. */
+async function request(method: string, path: string): Promise<void> {
+  try {
+    const response = await fetch(`http://${host}:${port}/dead-letters${path}`, { method });
+    const body = await response.text();
+    process.stdout.write(
+      response.status === 204 ? `${method} ${path}: done\n` : `${JSON.stringify(JSON.parse(body), null, 2)}\n`,
+    );
+    if (!response.ok) process.exitCode = 1;
+  } catch (error) {
+    process.stderr.write(`The admin server at ${host}:${port} can't be asked: ${messageOf(error)}\n`);
+    process.exitCode = 1;
+  }
+}
+
+const [command, ...ids] = process.argv.slice(2);
+const paths = ids.map((id) => `/${encodeURIComponent(id)}`);
+if (command === "list") await request("GET", ids[0] ? `?after=${encodeURIComponent(ids[0])}` : "");
+else if (command === "show" && paths.length === 1) await request("GET", paths[0] ?? "");
+else if (command === "replay" && paths.length > 0) for (const path of paths) await request("POST", `${path}/replay`);
+else if (command === "drop" && paths.length > 0) for (const path of paths) await request("DELETE", path);
+else {
+  process.stderr.write(usage);
+  process.exitCode = 1;
+}
