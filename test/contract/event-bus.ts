@@ -19,8 +19,8 @@ export interface BusUnderTest {
 /** The suite waits for redeliveries, so they come soon; a handler that hangs is given up after two seconds, which no busy machine takes. */
 export const policyUnderTest = {
   attempts: 4,
-  firstDelayMs: 10,
-  lastDelayMs: 40,
+  firstMs: 10,
+  lastMs: 40,
   handlerTimeoutMs: 2_000,
   concurrency: 4,
 } as const;

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { backoffMs } from "./backoff.ts";
 import type { Logger } from "./logging.ts";
 
 export interface PeriodicTask {
@@ -6,19 +7,19 @@ export interface PeriodicTask {
   stop(): Promise<void>;
 }
 
-/** How far the pause grows while runs fail, unless `everyMs` is longer anyhow. */
+/** How far the delay grows while runs fail, unless `everyMs` is longer anyhow. */
 const longestDelayMs = 5_000;
 
 /**
  * Does background work over and over, the first time at once, then `everyMs` after each run. A failure ends nothing: while
- * runs fail, the pause doubles up to 5 s, and the log tells the first failure and the end of them (the others at debug level).
+ * runs fail, the delay doubles up to 5 s, and the log has the first failure and the recovery (the failures between at debug level).
  */
 export function startPeriodicTask(options: {
   /** For the log, such as "sweep images". */
   what: string;
   everyMs: number;
   logger: Logger;
-  /** A run that goes on for long calls `markHealthy` once it works; of any other its end says so. */
+  /** A run counts as healthy when it ends without an error; a long one calls `markHealthy` as soon as it works. */
   work(signal: AbortSignal, markHealthy: () => void): Promise<void>;
 }): PeriodicTask {
   const { what, everyMs, logger, work } = options;
@@ -54,7 +55,9 @@ export function startPeriodicTask(options: {
   };
 }
 
-/** The pause, in milliseconds, after so many failures in a row. */
-export function delayAfterFailures(failures: number, everyMs: number): number {
-  return Math.max(everyMs, Math.min(everyMs * 2 ** Math.max(0, failures - 1), longestDelayMs));
+/** Milliseconds until the next run, after so many failures in a row. */
+export function delayAfterFailures(failures: number, everyMs: number, random?: () => number): number {
+  return failures === 0
+    ? everyMs
+    : Math.max(everyMs, backoffMs(failures, { firstMs: everyMs, lastMs: longestDelayMs }, random));
 }

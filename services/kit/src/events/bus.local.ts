@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { fromBinary } from "@bufbuild/protobuf";
 import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
+import { backoffMs } from "../base/backoff.ts";
 import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics } from "../base/metrics.ts";
 import { startPeriodicTask } from "../base/periodic-task.ts";
@@ -8,7 +9,7 @@ import { openSqlite, type SqliteDatabase } from "../storage/sqlite.ts";
 import { busMigrations, type transactions } from "./bus.local.transactions.ts";
 import type { Consumption, DeadLetter, EventBus } from "./bus.ts";
 import { createDeadLetters } from "./dead-letters.ts";
-import { type DeliveryPolicy, defaultDeliveryPolicy, delayAfter, outcomeOf } from "./delivery.ts";
+import { type DeliveryPolicy, defaultDeliveryPolicy, outcomeOf } from "./delivery.ts";
 
 const trimEveryMs = 10 * 60 * 1000;
 const trimBatchSize = 200;
@@ -205,12 +206,12 @@ function startConsumption(options: {
       if (failure === undefined) return await write.acknowledge(consumer, seq);
       const isLast = attempt >= policy.attempts;
       logger.warn({ err: failure, consumer, attempt, isDeadLetter: isLast }, "handling an event failed");
-      const next = isLast ? undefined : { dueAt: Date.now() + delayAfter(policy, attempt) };
+      const next = isLast ? undefined : { dueAt: Date.now() + backoffMs(attempt, policy) };
       await write.fail(consumer, seq, failure.message, next);
       if (isLast) options.onDeadLetter();
     } catch (error) {
       logger.error({ err: error, consumer }, "the outcome of an event could not be stored, so it comes again");
-      if (!stopped) await delay(policy.firstDelayMs);
+      if (!stopped) await delay(policy.firstMs);
     } finally {
       taken.delete(seq);
     }
@@ -244,7 +245,7 @@ function startConsumption(options: {
       if (running.size < policy.concurrency) sleepUntilDue(now);
     } catch (error) {
       logger.error({ err: error, consumer }, "a consumer could not read its events");
-      timer = setTimeout(wake, policy.firstDelayMs);
+      timer = setTimeout(wake, policy.firstMs);
     }
   };
   const sleepUntilDue = (now: number) => {

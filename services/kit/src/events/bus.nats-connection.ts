@@ -8,6 +8,7 @@ import {
   type NatsConnection,
   usernamePasswordAuthenticator,
 } from "@nats-io/transport-node";
+import { backoffMs } from "../base/backoff.ts";
 import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics } from "../base/metrics.ts";
 
@@ -32,7 +33,9 @@ export interface NatsLink {
   close(): Promise<void>;
 }
 
-/** The wait between attempts to connect. */
+/** Between attempts to make the first connection. */
+const retry = { firstMs: 250, lastMs: 1_000 };
+/** Between attempts to make a lost one again; the client adds up to 100 ms at random. */
 const reconnectMs = 500;
 /** A connection is lost when two pings go unanswered. */
 const pingMs = 10_000;
@@ -118,7 +121,7 @@ function inboxOf(service: string): string {
 }
 
 async function connectAtLast(logger: Logger, attempt: () => Promise<NatsConnection>): Promise<NatsConnection> {
-  for (let failures = 0; ; failures++) {
+  for (let failures = 1; ; failures++) {
     try {
       return await attempt();
     } catch (error) {
@@ -126,8 +129,8 @@ async function connectAtLast(logger: Logger, attempt: () => Promise<NatsConnecti
       const refused = error instanceof errors.AuthorizationError && !/timeout/i.test(error.message);
       if (refused) throw new Error("NATS refuses the credentials", { cause: error });
       if (error instanceof errors.InvalidArgumentError) throw error;
-      if (failures % 20 === 0) logger.warn({ err: error }, "waiting for NATS");
-      await delay(reconnectMs);
+      if (failures % 20 === 1) logger.warn({ err: error }, "waiting for NATS");
+      await delay(backoffMs(failures, retry));
     }
   }
 }

@@ -10,11 +10,12 @@ import {
   ReplayPolicy,
 } from "@nats-io/jetstream";
 import { nanos } from "@nats-io/transport-node";
+import { backoffMs } from "../base/backoff.ts";
 import type { Logger } from "../base/logging.ts";
 import type { NatsLink } from "./bus.nats-connection.ts";
 import { eventStream, type Streams } from "./bus.nats-streams.ts";
 import type { Consumption } from "./bus.ts";
-import { type DeliveryPolicy, delayAfter, outcomeOf } from "./delivery.ts";
+import { type DeliveryPolicy, outcomeOf } from "./delivery.ts";
 
 export interface NatsDeliveryPolicy extends DeliveryPolicy {
   /** An event whose process died comes again after this time; a living process says three times within it that it is at work. */
@@ -30,9 +31,8 @@ const consumerDiffers = 10148;
 /** How long a request for events stays with the server, and how often the server says meanwhile that it has it. */
 const pullMs = 10_000;
 const pullHeartbeatMs = 2_500;
-/** The first wait after a failure of the bus; it doubles up to the last. */
-const firstRetryMs = 200;
-const lastRetryMs = 2_000;
+/** After failures of the bus itself. */
+const retry = { firstMs: 200, lastMs: 2_000 };
 
 export interface PulledConsumption extends Consumption {
   /** False from a failure to ask the server for events until it has been asked again. */
@@ -80,13 +80,13 @@ export function startPulling(options: {
     if (failure === undefined) return message.ack();
     const isLast = attempt >= policy.attempts;
     logger.warn({ err: failure, attempt, isDeadLetter: isLast }, "handling an event failed");
-    if (!isLast) return message.nak(delayAfter(policy, attempt));
+    if (!isLast) return message.nak(backoffMs(attempt, policy));
     try {
       await keepDeadLetter(message, failure, attempt);
       message.ack();
     } catch (error) {
       logger.error({ err: error }, "a dead letter could not be stored, so its event comes again");
-      message.nak(policy.lastDelayMs);
+      message.nak(policy.lastMs);
     }
   };
   const begin = (message: JsMsg) => {
@@ -164,8 +164,8 @@ export function startPulling(options: {
       } catch (error) {
         if (signal.aborted) break;
         logger.warn({ err: error }, "a consumer can't reach its events; it is tried again");
-        const waitMs = Math.min(lastRetryMs, firstRetryMs * 2 ** failures++);
-        await delay(waitMs, undefined, { signal }).catch(() => undefined);
+        failures++;
+        await delay(backoffMs(failures, retry), undefined, { signal }).catch(() => undefined);
       }
     }
   })();

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
+import { backoffMs } from "../base/backoff.ts";
 import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics } from "../base/metrics.ts";
 import { createWakeup } from "../base/wakeup.ts";
@@ -16,9 +17,7 @@ const leaseMs = 15_000;
 const renewMs = leaseMs / 3;
 /** Events published at once, and kept events made unsent again at once. */
 const batchSize = 128;
-/** The first wait after a failure; it doubles up to the last. */
-const firstRetryMs = 200;
-const lastRetryMs = 5_000;
+const retry = { firstMs: 200, lastMs: 5_000 };
 
 /**
  * Publishes what the outbox holds unsent, woken by commits, as one of the replicas at a time. When the bus was made anew,
@@ -109,8 +108,9 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
       await measure().catch((error: unknown) => logger.warn({ err: error }, "the outbox could not be measured"));
       if (failures === 0) await wakeup.wait(renewMs, stopping.signal);
       else {
-        const pauseMs = Math.min(lastRetryMs, firstRetryMs * 2 ** (failures - 1)) * (0.5 + Math.random() / 2);
-        await delay(pauseMs, undefined, { signal: stopping.signal, ref: false }).catch(() => undefined);
+        await delay(backoffMs(failures, retry), undefined, { signal: stopping.signal, ref: false }).catch(
+          () => undefined,
+        );
       }
     }
     if (leadsUntil > 0) await outbox.resign(holder);

@@ -132,7 +132,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("with its bus", () =
 
   test("waits for its database, and can be stopped meanwhile", async () => {
     const service = await start({ SANDGATE_EVENTS: nats.url, TEST_NEEDS_DATABASE: "true" });
-    while (!service.output().includes("waits for the database")) await delay(20);
+    while (!service.output().includes("waiting for the database")) await delay(20);
     expect(await service.untilReadiness(503)).toMatchObject({ ready: false, dependencies: { events: "ok" } });
     expect(await service.stop()).toBe(0);
   });

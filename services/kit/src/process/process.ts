@@ -5,6 +5,7 @@ import {
   HealthCheckResponse_ServingStatus,
   type HealthListResponse,
 } from "@sandgate/proto/grpc/health/v1/health";
+import { backoffMs } from "../base/backoff.ts";
 import { type Dependencies, stateOf } from "../base/dependencies.ts";
 import { messageOf } from "../base/domain-error.ts";
 import { createLogger, type Logger, logConsole } from "../base/logging.ts";
@@ -23,9 +24,9 @@ import { startServiceHost, stopOnSignal } from "./host.ts";
 import { addressSettings, processSettings, readParts, serviceProcessSettings } from "./process-settings.ts";
 import type { ServiceDefinition } from "./service.ts";
 
-const firstWaitMs = 250;
-const longestWaitMs = 5_000;
-const sayLateMs = 3_000;
+const databaseRetry = { firstMs: 250, lastMs: 5_000 };
+/** An attempt that takes longer is logged while it goes on. */
+const slowAttemptMs = 3_000;
 /** More than the check of a dependency takes, less than what /readyz waits for all it shows. */
 const healthTimeoutMs = 1_500;
 
@@ -244,18 +245,18 @@ export async function runService<Settings>(definition: ServiceDefinition<Setting
 
 /** Opens what needs the database, again and again while that can't be reached. */
 async function waitForDatabase<T>(logger: Logger, open: () => Promise<T>): Promise<T> {
-  for (let waitMs = firstWaitMs; ; waitMs = Math.min(waitMs * 2, longestWaitMs)) {
+  for (let failures = 1; ; failures++) {
     // The driver itself looks for a server for 30 s before it gives up.
-    const late = setTimeout(() => logger.warn("waits for the database"), sayLateMs);
+    const slow = setTimeout(() => logger.warn("waiting for the database"), slowAttemptMs);
     try {
       return await open();
     } catch (error) {
       if (!isDatabaseAway(error)) throw error;
-      logger.warn({ reason: messageOf(error) }, "waits for the database");
+      logger.warn({ reason: messageOf(error) }, "waiting for the database");
     } finally {
-      clearTimeout(late);
+      clearTimeout(slow);
     }
-    await delay(waitMs);
+    await delay(backoffMs(failures, databaseRetry));
   }
 }
 

@@ -12,6 +12,7 @@ import {
 import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
 import { idempotency_key as honoursKey } from "@sandgate/proto/common/v1/idempotency";
 import { ErrorInfoSchema } from "@sandgate/proto/google/rpc/error_details";
+import { backoffMs } from "../base/backoff.ts";
 import { newId } from "../base/ids.ts";
 import type { Logger } from "../base/logging.ts";
 import type { Metrics } from "../base/metrics.ts";
@@ -25,10 +26,9 @@ import { createRouterOptions, mapFailure } from "./rpc.ts";
 
 /** The deadline of a call that names none. */
 const defaultTimeoutMs = 10_000;
-/** Between a call's first and second attempt at most; then twice as long each time. */
-const firstPauseMs = 50;
-/** After a pause that long there is no other. */
-const longestPauseMs = 200;
+/** Attempts at a call at most, and the delays between them. */
+const maxAttempts = 4;
+const retry = { firstMs: 50, lastMs: 200 };
 /** A page of telemetry rows is the largest answer. */
 const readMaxBytes = 32 * 1024 * 1024;
 
@@ -58,15 +58,15 @@ export function createCallingTransport(o: { inner: Transport; signer: TokenSigne
     const key = call.idempotencyKey && getOption(method, honoursKey) ? call.idempotencyKey : undefined;
     const isHarmless = key !== undefined || method.idempotency !== MethodOptions_IdempotencyLevel.IDEMPOTENCY_UNKNOWN;
     const startedMs = performance.now();
-    for (let pauseMs = firstPauseMs; ; pauseMs *= 2) {
+    for (let failures = 1; ; failures++) {
       try {
         return await attempt(await sign(given, call, key), timeLeft(timeoutMs, startedMs));
       } catch (error) {
-        const late = timeoutMs > 0 && performance.now() - startedMs + pauseMs >= timeoutMs;
-        if (late || pauseMs > longestPauseMs || signal?.aborted || !mayRepeat(method, isHarmless, error))
+        const delayMs = backoffMs(failures, retry);
+        const isLate = timeoutMs > 0 && performance.now() - startedMs + delayMs >= timeoutMs;
+        if (isLate || failures === maxAttempts || signal?.aborted || !mayRepeat(method, isHarmless, error))
           throw fromConnectError(error);
-        // At random, so that the calls of a replica that went away don't come back all at once.
-        await delay(pauseMs * (0.5 + Math.random() / 2), undefined, signal && { signal }).catch(() => {
+        await delay(delayMs, undefined, signal && { signal }).catch(() => {
           throw fromConnectError(error);
         });
       }

@@ -4,13 +4,13 @@ import { connect as connectSocket, type Socket } from "node:net";
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { Http2SessionManager } from "@connectrpc/connect-node";
 import { untilAborted } from "../base/abort.ts";
+import { backoffMs } from "../base/backoff.ts";
 
 /** Replicas that come are found this soon. */
 const resolveEveryMs = 5_000;
 const connectTimeoutMs = 2_000;
-/** A replica that can't be reached is left alone this long, twice as long after each failure. */
-const firstPauseMs = 250;
-const longestPauseMs = 2_000;
+/** How long a replica that can't be reached is left alone. */
+const retry = { firstMs: 250, lastMs: 2_000 };
 /**
  * Pings find a peer that vanished without a word, well before the usual deadline of 10 s. An idle connection is closed
  * before the host would (72 s).
@@ -22,8 +22,8 @@ interface Replica {
   transport: Transport;
   connecting: Promise<Replica> | undefined;
   failures: number;
-  /** Not connected to before, on performance.now()'s clock. */
-  pausedUntilMs: number;
+  /** Not connected to before this time of performance.now(). */
+  retryAtMs: number;
 }
 
 /**
@@ -77,7 +77,7 @@ export function createReplicatedTransport(o: {
       createConnection: () => openSocket(address, port),
     });
     const transport = o.open(url.origin, session);
-    return { session, transport, connecting: undefined, failures: 0, pausedUntilMs: 0 };
+    return { session, transport, connecting: undefined, failures: 0, retryAtMs: 0 };
   }
 
   /** An open replica that wasn't tried yet, at once if there is one. */
@@ -95,7 +95,7 @@ export function createReplicatedTransport(o: {
     const next = open[turn++ % open.length];
     if (!next) return reach(tried);
     for (const replica of untried) {
-      if (!isOpen(replica) && replica.pausedUntilMs <= nowMs) connect(replica).catch(() => {});
+      if (!isOpen(replica) && replica.retryAtMs <= nowMs) connect(replica).catch(() => {});
     }
     return next;
   }
@@ -179,8 +179,8 @@ function connect(replica: Replica): Promise<Replica> {
       replica.failures = 0;
       return replica;
     }
-    const pauseMs = Math.min(firstPauseMs * 2 ** replica.failures++, longestPauseMs);
-    replica.pausedUntilMs = performance.now() + pauseMs;
+    replica.failures++;
+    replica.retryAtMs = performance.now() + backoffMs(replica.failures, retry);
     throw replica.session.error();
   });
   return replica.connecting;
