@@ -1,4 +1,5 @@
-import type { DomainError } from "@sandgate/kit/base/domain-error";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { PublicReason } from "@sandgate/kit/base/reasons";
 
 // What holds for the messages of every contract. An empty string in them stands for null where the public field may be null.
 
@@ -11,8 +12,8 @@ export function present<T>(value: T | undefined): T {
 /** The longest id that the contracts accept. Ids are opaque, so a longer one is simply not found. */
 const maxIdLength = 128;
 
-/** The id unchanged. Throws `missing` for one that nothing can have. */
-export function opaqueId(id: string, missing: DomainError): string {
-  if (id === "" || id.length > maxIdLength) throw missing;
+/** The id unchanged. Throws a DomainError with this reason and message for an id that nothing can have. */
+export function opaqueId(id: string, missing: PublicReason, message: string): string {
+  if (id === "" || id.length > maxIdLength) throw new DomainError(missing, message);
   return id;
 }

@@ -1,7 +1,7 @@
 import { toRoleName } from "@sandgate/kit/rpc/access";
 import type { Member } from "@sandgate/proto/workspace/v1/workspace";
 import type { Static } from "typebox";
-import { present } from "../../pipeline/contract.ts";
+import { opaqueId, present } from "../../pipeline/contract.ts";
 import { toIsoMillis } from "../../pipeline/times.ts";
 import type * as schemas from "./schemas.ts";
 
@@ -12,4 +12,9 @@ export function toMember(member: Member): Static<typeof schemas.Member> {
     role: toRoleName(member.role) ?? "member",
     joined_at: toIsoMillis(present(member.joinedAt)),
   };
+}
+
+/** The id of a member as the contract accepts it. */
+export function memberIdOf(id: string): string {
+  return opaqueId(id, "MEMBER_NOT_FOUND", "The workspace has no such member.");
 }

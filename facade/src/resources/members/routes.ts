@@ -1,17 +1,15 @@
-import { DomainError } from "@sandgate/kit/base/domain-error";
 import { toRole } from "@sandgate/kit/rpc/access";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { opaqueId, present } from "../../pipeline/contract.ts";
+import { present } from "../../pipeline/contract.ts";
 import { callFor } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
 import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/schema-parts.ts";
 import { WorkspaceParams } from "../workspaces/schemas.ts";
-import { toMember } from "./mapping.ts";
+import { memberIdOf, toMember } from "./mapping.ts";
 import { AddMemberBody, Member, MemberList, MemberParams, UpdateMemberBody } from "./schemas.ts";
 
 const { method: rpc } = WorkspaceService;
 const tags = ["Members"];
-const noSuchMember = () => new DomainError("MEMBER_NOT_FOUND", "The workspace has no such member.");
 
 export function addMemberRoutes(app: App, { clients: { workspace } }: RouteContext): void {
   app.get(
@@ -72,7 +70,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
       },
     },
     async (request) => {
-      const userId = opaqueId(request.params.user_id, noSuchMember());
+      const userId = memberIdOf(request.params.user_id);
       const { member } = await workspace.updateMember({ userId, role: toRole(request.body.role) }, callFor(request));
       return toMember(present(member));
     },
@@ -96,7 +94,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
       },
     },
     async (request, reply) => {
-      const userId = opaqueId(request.params.user_id, noSuchMember());
+      const userId = memberIdOf(request.params.user_id);
       await workspace.removeMember({ userId }, callFor(request));
       return reply.code(204).send(null);
     },

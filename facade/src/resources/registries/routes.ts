@@ -1,15 +1,13 @@
-import { DomainError } from "@sandgate/kit/base/domain-error";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
-import { opaqueId, present } from "../../pipeline/contract.ts";
+import { present } from "../../pipeline/contract.ts";
 import { callFor } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
 import { CreatingInWorkspaceHeaders, NoContent, PageQuery, WorkspaceHeaders } from "../../pipeline/schema-parts.ts";
-import { toRegistry } from "./mapping.ts";
+import { registryIdOf, toRegistry } from "./mapping.ts";
 import { CreateRegistryBody, Registry, RegistryList, RegistryParams, UpdateRegistryBody } from "./schemas.ts";
 
 const { method: rpc } = ImageRegistryService;
 const tags = ["Registries"];
-const noSuchRegistry = () => new DomainError("REGISTRY_NOT_FOUND", "The workspace has no such registry credential.");
 
 export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: RouteContext): void {
   app.post(
@@ -63,7 +61,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
       },
     },
     async (request) => {
-      const registryId = opaqueId(request.params.registry_id, noSuchRegistry());
+      const registryId = registryIdOf(request.params.registry_id);
       const { registry } = await imageRegistry.getRegistry({ registryId }, callFor(request));
       return toRegistry(present(registry));
     },
@@ -92,7 +90,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
       const { name, url, username, password } = request.body;
       const { registry } = await imageRegistry.updateRegistry(
         {
-          registryId: opaqueId(request.params.registry_id, noSuchRegistry()),
+          registryId: registryIdOf(request.params.registry_id),
           ...(name !== undefined && { name }),
           ...(url !== undefined && { url }),
           ...(username !== undefined && { username }),
@@ -123,7 +121,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
       },
     },
     async (request, reply) => {
-      const registryId = opaqueId(request.params.registry_id, noSuchRegistry());
+      const registryId = registryIdOf(request.params.registry_id);
       await imageRegistry.deleteRegistry({ registryId }, callFor(request));
       return reply.code(204).send(null);
     },

@@ -1,6 +1,6 @@
 import type { Image } from "@sandgate/proto/imageregistry/v1/image_registry";
 import type { Static } from "typebox";
-import { present } from "../../pipeline/contract.ts";
+import { opaqueId, present } from "../../pipeline/contract.ts";
 import { toIsoMillis } from "../../pipeline/times.ts";
 import type * as schemas from "./schemas.ts";
 
@@ -22,4 +22,9 @@ export function toImage(image: Image): Static<typeof schemas.Image> {
     registry_id: image.registryId || null,
     registry_name: image.registryName || null,
   };
+}
+
+/** The id of an image as the contract accepts it. */
+export function imageIdOf(id: string): string {
+  return opaqueId(id, "IMAGE_NOT_FOUND", "The workspace has no such image.");
 }

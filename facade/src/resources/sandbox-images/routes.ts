@@ -1,16 +1,14 @@
-import { DomainError } from "@sandgate/kit/base/domain-error";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
-import { opaqueId, present } from "../../pipeline/contract.ts";
+import { present } from "../../pipeline/contract.ts";
 import { callFor } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
 import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/schema-parts.ts";
-import { toImage } from "./mapping.ts";
+import { registryIdOf } from "../registries/mapping.ts";
+import { imageIdOf, toImage } from "./mapping.ts";
 import { CreateImageBody, Image, ImageList, ImageParams, ImageQuery, UpdateImageBody } from "./schemas.ts";
 
 const { method: rpc } = ImageRegistryService;
 const tags = ["Sandbox images"];
-const noSuchImage = () => new DomainError("IMAGE_NOT_FOUND", "The workspace has no such image.");
-const noSuchRegistry = () => new DomainError("REGISTRY_NOT_FOUND", "The workspace has no such registry credential.");
 /** The fields that null unsets. */
 const clearable = ["description", "registry_id", "readiness_port", "ttl_seconds"] as const;
 
@@ -42,7 +40,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
           ...(body.description != null && { description: body.description }),
           ...(body.tag !== undefined && { tag: body.tag }),
           ...(body.enabled !== undefined && { enabled: body.enabled }),
-          ...(body.registry_id != null && { registryId: opaqueId(body.registry_id, noSuchRegistry()) }),
+          ...(body.registry_id != null && { registryId: registryIdOf(body.registry_id) }),
           ...(body.memory_mb !== undefined && { memoryMb: body.memory_mb }),
           ...(body.readiness_port != null && { readinessPort: body.readiness_port }),
           ...(body.ttl_seconds != null && { ttlSeconds: body.ttl_seconds }),
@@ -90,7 +88,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
       },
     },
     async (request) => {
-      const imageId = opaqueId(request.params.image_id, noSuchImage());
+      const imageId = imageIdOf(request.params.image_id);
       const { image } = await imageRegistry.getImage({ imageId }, callFor(request));
       return toImage(present(image));
     },
@@ -119,14 +117,14 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
       const { body } = request;
       const { image } = await imageRegistry.updateImage(
         {
-          imageId: opaqueId(request.params.image_id, noSuchImage()),
+          imageId: imageIdOf(request.params.image_id),
           ...(body.name !== undefined && { name: body.name }),
           ...(body.image !== undefined && { image: body.image }),
           ...(body.description != null && { description: body.description }),
           ...(body.tag !== undefined && { tag: body.tag }),
           ...(body.enabled !== undefined && { enabled: body.enabled }),
           ...(body.is_default !== undefined && { isDefault: body.is_default }),
-          ...(body.registry_id != null && { registryId: opaqueId(body.registry_id, noSuchRegistry()) }),
+          ...(body.registry_id != null && { registryId: registryIdOf(body.registry_id) }),
           ...(body.memory_mb !== undefined && { memoryMb: body.memory_mb }),
           ...(body.readiness_port != null && { readinessPort: body.readiness_port }),
           ...(body.ttl_seconds != null && { ttlSeconds: body.ttl_seconds }),
@@ -157,7 +155,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
       },
     },
     async (request, reply) => {
-      const imageId = opaqueId(request.params.image_id, noSuchImage());
+      const imageId = imageIdOf(request.params.image_id);
       await imageRegistry.deleteImage({ imageId }, callFor(request));
       return reply.code(204).send(null);
     },

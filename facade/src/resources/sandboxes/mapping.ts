@@ -1,4 +1,3 @@
-import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type Sandbox, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import type { Static } from "typebox";
 import { opaqueId, present } from "../../pipeline/contract.ts";
@@ -21,7 +20,7 @@ export function fromStateNames(names: string | undefined): SandboxState[] {
 
 /** The id or name of a sandbox as the contract accepts it. */
 export function sandboxIdOf(idOrName: string): string {
-  return opaqueId(idOrName, new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox."));
+  return opaqueId(idOrName, "SANDBOX_NOT_FOUND", "There is no such sandbox.");
 }
 
 /**

@@ -2,10 +2,11 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type Sandbox as SandboxMessage, SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import { watchAccess } from "../../pipeline/access-watch.ts";
 import { enterWorkspace } from "../../pipeline/admission.ts";
-import { opaqueId, present } from "../../pipeline/contract.ts";
+import { present } from "../../pipeline/contract.ts";
 import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
 import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/schema-parts.ts";
+import { imageIdOf } from "../sandbox-images/mapping.ts";
 import { fromLabelPairs, fromStateNames, sandboxIdOf, toSandbox } from "./mapping.ts";
 import { ProvisionBody, Sandbox, SandboxList, SandboxParams, SandboxQuery, WaitBody } from "./schemas.ts";
 
@@ -14,8 +15,6 @@ const tags = ["Sandboxes"];
 const defaultWaitSeconds = 60;
 /** How much longer than the wait itself the call may take. */
 const waitGraceMs = 5_000;
-
-const noSuchImage = () => new DomainError("IMAGE_NOT_FOUND", "The workspace has no such image.");
 
 export function addSandboxRoutes(app: App, { clients, authenticator, scope, longLivedRequests }: RouteContext): void {
   const { sandbox } = clients;
@@ -40,7 +39,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
     async (request, reply) => {
       const { image_id, name, labels } = request.body;
       const { sandbox: accepted } = await sandbox.provisionSandbox(
-        { imageId: opaqueId(image_id, noSuchImage()), name: name ?? "", labels: labels ?? {} },
+        { imageId: imageIdOf(image_id), name: name ?? "", labels: labels ?? {} },
         callFor(request),
       );
       return reply.code(201).send(toSandbox(present(accepted)));
