@@ -32,11 +32,11 @@ export const facadeSettings = defineSettings({
   }),
   trustedProxies: list("SANDGATE_TRUSTED_PROXIES", {
     default: [],
-    doc: "Addresses or CIDR ranges of the proxies whose X-Forwarded-For is believed.",
+    doc: "Addresses or CIDR ranges of the proxies whose X-Forwarded-For is trusted.",
   }),
   redirectUris: list("SANDGATE_REDIRECT_URIS", {
     default: [],
-    doc: "Addresses of the calling applications; browsers may call the API from their origins.",
+    doc: "Addresses of applications; browsers may call the API from their origins.",
   }),
 });
 
