@@ -1,3 +1,5 @@
+import { backoffMs } from "@sandgate/kit/base/backoff";
+
 type Dependency = "registry" | "runtime";
 
 interface RetryState {
@@ -9,7 +11,7 @@ interface RetryState {
 
 /** What is remembered of a sandbox's failed attempts. In memory only: a restart gives it more time. */
 export interface Retries {
-  /** Counts a failed attempt and answers when the next is due: after 0.25 s, doubling up to 5 s. */
+  /** Counts a failed attempt and answers when the next is due. */
   afterFailure(sandboxId: string): { retryInMs: number };
   /** Notes that a dependency is unavailable. True once it has been so for `limitMs`. */
   isDownTooLong(sandboxId: string, dependency: Dependency, limitMs: number): boolean;
@@ -18,7 +20,7 @@ export interface Retries {
   forget(sandboxId: string): void;
 }
 
-const delayMs = { first: 250, growth: 2, longest: 5_000 };
+const backoff = { firstMs: 250, lastMs: 5_000 };
 
 export function createRetries(): Retries {
   const states = new Map<string, RetryState>();
@@ -32,9 +34,8 @@ export function createRetries(): Retries {
   return {
     afterFailure(sandboxId) {
       const state = stateOf(sandboxId);
-      const retryInMs = Math.min(delayMs.first * delayMs.growth ** state.failures, delayMs.longest);
       state.failures += 1;
-      return { retryInMs };
+      return { retryInMs: backoffMs(state.failures, backoff) };
     },
     isDownTooLong(sandboxId, dependency, limitMs) {
       const { downSince } = stateOf(sandboxId);
