@@ -1,10 +1,10 @@
-import { create } from "@bufbuild/protobuf";
+import { create, type DescMethod } from "@bufbuild/protobuf";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
 import type { ServiceContext } from "@sandgate/kit/process/service";
-import { requireRole } from "@sandgate/kit/rpc/access";
+import { requireRoleFor } from "@sandgate/kit/rpc/access";
 import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
@@ -28,6 +28,8 @@ import type { ImageRecord, ImageRegistryStore, ImageView, RegistryRecord, Regist
 import { tryCredential } from "./upstream/credentials.ts";
 import { createPullAuthorizer, type PullRegistry } from "./upstream/pulls.ts";
 
+const { method } = ImageRegistryService;
+
 /** Answers the service's calls. */
 export function createHandlers({
   store,
@@ -39,12 +41,17 @@ export function createHandlers({
   const authorizePull = createPullAuthorizer(client, store);
   const workspaces = createClient(WorkspaceService, transport("workspace"));
 
-  /** Tries a credential for an admin, who may have lost that role in the seconds that this takes. */
-  async function tryCredentialFor(call: Call, address: RegistryAddress, credential: Credential): Promise<void> {
+  /** Tries a credential for somebody who may lose the role that the method needs in the seconds that this takes. */
+  async function tryCredentialFor(
+    call: Call,
+    descriptor: DescMethod,
+    address: RegistryAddress,
+    credential: Credential,
+  ): Promise<void> {
     await tryCredential(client, address, credential, call.signal);
     const asked = { workspaceIds: [workspaceOf(call)] };
     const [workspace] = (await workspaces.batchGetWorkspaces(asked, onBehalfOf(call))).workspaces;
-    requireRole(workspace?.role ?? Role.UNSPECIFIED, Role.ADMIN);
+    requireRoleFor(descriptor, workspace?.role ?? Role.UNSPECIFIED);
   }
 
   /** An image that the call's workspace sees. */
@@ -99,7 +106,7 @@ export function createHandlers({
       const workspaceId = workspaceOf(call);
       return runIdempotent({
         call,
-        method: ImageRegistryService.method.createImage,
+        method: method.createImage,
         request,
         keyring,
         store,
@@ -176,14 +183,14 @@ export function createHandlers({
       const workspaceId = workspaceOf(call);
       return runIdempotent({
         call,
-        method: ImageRegistryService.method.createRegistry,
+        method: method.createRegistry,
         request,
         keyring,
         store,
         async work(recordFor) {
           const { name, url, username, password } = request;
           const address = readRegistryUrl(url, allowedHosts);
-          await tryCredentialFor(call, address, { username, password });
+          await tryCredentialFor(call, method.createRegistry, address, { username, password });
           const id = newId();
           const now = new Date();
           const registry: RegistryRecord = {
@@ -228,7 +235,8 @@ export function createHandlers({
         if (password === undefined && (url !== before.url || username !== before.username)) {
           throw invalid("password", "must be given again when url or username changes");
         }
-        if (password !== undefined) await tryCredentialFor(call, address, { username, password });
+        if (password !== undefined)
+          await tryCredentialFor(call, method.updateRegistry, address, { username, password });
         const registry: RegistryRecord = {
           ...before,
           name,

@@ -4,7 +4,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
 import type { ServiceContext } from "@sandgate/kit/process/service";
-import { requireRole } from "@sandgate/kit/rpc/access";
+import { requireRoleFor } from "@sandgate/kit/rpc/access";
 import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
@@ -28,6 +28,8 @@ import {
 import { memberAdded, memberRemoved, signalMembership, workspaceCreated } from "./events.ts";
 import { toMember, toWorkspace } from "./messages.ts";
 import type { MemberRecord, MemberView, WorkspaceRecord, WorkspaceStore, WorkspaceView } from "./store/store.ts";
+
+const { method } = WorkspaceService;
 
 /** Answers the service's calls. */
 export function createHandlers({
@@ -78,7 +80,7 @@ export function createHandlers({
       const userId = userOf(call).id;
       return runIdempotent({
         call,
-        method: WorkspaceService.method.createWorkspace,
+        method: method.createWorkspace,
         request,
         keyring,
         store,
@@ -107,7 +109,7 @@ export function createHandlers({
 
     async getWorkspace(_request, context) {
       const workspace = await findWorkspace(callOf(context));
-      requireRole(workspace.role, Role.MEMBER);
+      requireRoleFor(method.getWorkspace, workspace.role);
       return { workspace: toWorkspace(workspace) };
     },
 
@@ -115,7 +117,7 @@ export function createHandlers({
       const call = callOf(context);
       return retryWhileStale(async () => {
         const workspace = await findWorkspace(call);
-        requireRole(workspace.role, Role.ADMIN);
+        requireRoleFor(method.updateWorkspace, workspace.role);
         const updatedAt = new Date();
         const outcome = await store.renameWorkspace(workspace.id, workspace.version, name, updatedAt);
         return outcome === "done" ? { workspace: toWorkspace({ ...workspace, name, updatedAt }) } : outcome;
@@ -126,7 +128,7 @@ export function createHandlers({
       const call = callOf(context);
       return retryWhileStale(async () => {
         const workspace = await findWorkspace(call);
-        requireRole(workspace.role, Role.OWNER);
+        requireRoleFor(method.deleteWorkspace, workspace.role);
         const outcome = await deleteWorkspace({ store, bus }, workspace, call);
         return outcome === "done" ? {} : outcome;
       });
@@ -136,7 +138,7 @@ export function createHandlers({
       const call = callOf(context);
       return runIdempotent({
         call,
-        method: WorkspaceService.method.addMember,
+        method: method.addMember,
         request,
         keyring,
         store,
@@ -167,7 +169,7 @@ export function createHandlers({
       const after = decodeCursor(request.page?.cursor ?? "");
       const limit = pageLimit(request.page?.limit);
       const { id, role } = await findWorkspace(call);
-      requireRole(role, Role.MEMBER);
+      requireRoleFor(method.listMembers, role);
       const { rows, nextCursor } = toPage(await store.listMembers(id, after, limit + 1), limit, (member) => ({
         createdAt: member.joinedAt.getTime(),
         id: member.userId,

@@ -48,6 +48,14 @@ export function requireRole(role: Role, least: Role): RoleName {
 }
 
 /**
+ * Requires the role that the method's access rule names, of somebody whose role may have changed since the call began: a
+ * change asks again with the role that it commits on. Throws what `requireRole` throws.
+ */
+export function requireRoleFor(method: DescMethod, role: Role): RoleName {
+  return requireRole(role, accessOf(method)?.leastRole ?? Role.OWNER);
+}
+
+/**
  * Throws unless `caller` may call `method`: CALLER_NOT_ALLOWED for the calling service and for a method without a rule,
  * UNAUTHENTICATED without a user, FORBIDDEN for an API token where a session is needed, WORKSPACE_REQUIRED without a
  * workspace, and what `requireRole` throws.
