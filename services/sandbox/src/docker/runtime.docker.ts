@@ -7,12 +7,12 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import pLimit from "p-limit";
 import type { Observation, Runtime, RuntimeSpec } from "../reconcile/runtime.ts";
-import { watchChanges } from "./changes.ts";
 import { containerOptionsOf } from "./container-options.ts";
 import { createImageCheck } from "./image-limits.ts";
 import { createIsolation } from "./isolation.ts";
 import { networkName } from "./network.ts";
 import { type InspectedContainer, inspectContainer, observationOf, summaryOf } from "./observation.ts";
+import { observeEngine } from "./observe.ts";
 import { probeExec, probeHttp } from "./probe.ts";
 import { pullImage } from "./pull.ts";
 
@@ -240,7 +240,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     },
 
     observe: (signal) =>
-      watchChanges({
+      observeEngine({
         engine,
         installationId,
         listSandboxIds: async () => (await listContainers()).flatMap(({ Labels }) => ownerOf(Labels)?.sandboxId ?? []),

@@ -52,7 +52,7 @@ export const migrations: readonly string[] = [
 ];
 
 /** Chunks removed in one transaction: under 20 ms even when each has a mebibyte of lines. */
-const sliceChunks = 32;
+const batchChunks = 32;
 
 interface SandboxRow {
   workspace_id: string;
@@ -104,15 +104,15 @@ export const transactions = {
 
   sweepExpired(tx: Transaction, before: Date): boolean {
     const chunks = removeChunks(tx, "last_us < ?", before.getTime() * 1000);
-    if (chunks === sliceChunks) return true;
+    if (chunks === batchChunks) return true;
     const ended = tx.db.all<{ sandbox_id: string }>(
       `SELECT sandbox_id FROM sandboxes s WHERE updated_at < ?
        AND NOT EXISTS (SELECT 1 FROM chunks WHERE sandbox_id = s.sandbox_id) LIMIT ?`,
       before,
-      sliceChunks,
+      batchChunks,
     );
     for (const { sandbox_id } of ended) removeSandbox(tx, sandbox_id);
-    return ended.length === sliceChunks;
+    return ended.length === batchChunks;
   },
 
   purgeBatch(tx: Transaction, workspaceId: string): boolean {
@@ -122,7 +122,7 @@ export const transactions = {
     );
     if (!sandbox) return false;
     const chunks = removeChunks(tx, "sandbox_id = ?", sandbox.sandbox_id);
-    if (chunks < sliceChunks) removeSandbox(tx, sandbox.sandbox_id);
+    if (chunks < batchChunks) removeSandbox(tx, sandbox.sandbox_id);
     return true;
   },
 } satisfies Transactions;
@@ -205,7 +205,7 @@ function enforceQuota(tx: Transaction, sandboxId: string, quotaBytes: number): v
     "SELECT id, text_bytes FROM chunks WHERE sandbox_id = ? AND kind = ? ORDER BY last_sequence LIMIT ?",
     sandboxId,
     kind,
-    sliceChunks,
+    batchChunks,
   );
   const newest = tx.db.get<{ id: number }>(
     "SELECT id FROM chunks WHERE sandbox_id = ? AND kind = ? ORDER BY last_sequence DESC LIMIT 1",
@@ -224,7 +224,7 @@ function removeChunks(tx: Transaction, where: string, value: string | number): n
   const chunks = tx.db.all<{ id: number; sandbox_id: string; text_bytes: number }>(
     `SELECT id, sandbox_id, text_bytes FROM chunks WHERE ${where} LIMIT ?`,
     value,
-    sliceChunks,
+    batchChunks,
   );
   for (const { id, sandbox_id, text_bytes } of chunks) {
     tx.db.run("DELETE FROM chunks WHERE id = ?", id);

@@ -2,13 +2,14 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Engine } from "@sandgate/docker-engine/client";
 import { openContainerEvents } from "@sandgate/docker-engine/events";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { createWakeup } from "@sandgate/kit/base/wakeup";
 import { recheckMs } from "./isolation.ts";
 
 const actions = ["create", "start", "die", "oom", "destroy"] as const;
 const firstRetryMs = 200;
 const maxRetryMs = 5_000;
 
-interface ChangeOptions {
+interface ObserveOptions {
   engine: Engine;
   installationId: string;
   /** Sandboxes of all the installation's containers. */
@@ -19,17 +20,16 @@ interface ChangeOptions {
 }
 
 /** `Runtime.observe`: the engine's events as wake-ups. Isolation is verified at each connect and every 30 s. */
-export async function* watchChanges(o: ChangeOptions): AsyncGenerator<{ sandboxId: string }> {
+export async function* observeEngine(o: ObserveOptions): AsyncGenerator<{ sandboxId: string }> {
   // A set, so that a slow consumer costs no more than one entry for each sandbox.
   const pending = new Set<string>();
-  let wake = () => {};
+  const wakeup = createWakeup();
   const push = (sandboxId: string) => {
     pending.add(sandboxId);
-    wake();
+    wakeup.wake();
   };
   const stopped = new AbortController();
   const signal = AbortSignal.any([o.signal, stopped.signal]);
-  signal.addEventListener("abort", () => wake(), { once: true });
   const verify = () =>
     o
       .verifyIsolation()
@@ -42,10 +42,7 @@ export async function* watchChanges(o: ChangeOptions): AsyncGenerator<{ sandboxI
         pending.delete(sandboxId);
         yield { sandboxId };
       }
-      if (pending.size > 0 || signal.aborted) continue;
-      await new Promise<void>((resolve) => {
-        wake = resolve;
-      });
+      await wakeup.wait(recheckMs, signal);
     }
   } finally {
     clearInterval(timer);
@@ -56,7 +53,7 @@ export async function* watchChanges(o: ChangeOptions): AsyncGenerator<{ sandboxI
 
 /** Reads the engine's events until the signal aborts, connecting again whenever they end. */
 async function followEvents(
-  o: ChangeOptions & { push(sandboxId: string): void; verify(): Promise<void> },
+  o: ObserveOptions & { push(sandboxId: string): void; verify(): Promise<void> },
 ): Promise<void> {
   let retryMs = firstRetryMs;
   while (!o.signal.aborted) {
