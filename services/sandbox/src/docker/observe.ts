@@ -1,13 +1,13 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Engine } from "@sandgate/docker-engine/client";
 import { openContainerEvents } from "@sandgate/docker-engine/events";
+import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import { recheckMs } from "./isolation.ts";
 
 const actions = ["create", "start", "die", "oom", "destroy"] as const;
-const firstRetryMs = 200;
-const maxRetryMs = 5_000;
+const retry: Backoff = { firstMs: 200, lastMs: 5_000 };
 
 interface ObserveOptions {
   engine: Engine;
@@ -55,11 +55,11 @@ export async function* observeEngine(o: ObserveOptions): AsyncGenerator<{ sandbo
 async function followEvents(
   o: ObserveOptions & { push(sandboxId: string): void; verify(): Promise<void> },
 ): Promise<void> {
-  let retryMs = firstRetryMs;
+  let failures = 0;
   while (!o.signal.aborted) {
     try {
       const events = await openContainerEvents(o.engine, { ...o, actions });
-      retryMs = firstRetryMs;
+      failures = 0;
       await o.verify();
       // Listed once the events are open, so that no change falls between the two.
       for (const sandboxId of await o.listSandboxIds()) o.push(sandboxId);
@@ -67,7 +67,7 @@ async function followEvents(
     } catch (error) {
       if (!o.signal.aborted) o.logger.warn({ err: error }, "the engine's events can't be read");
     }
-    await delay(retryMs, undefined, { signal: o.signal }).catch(() => {});
-    retryMs = Math.min(retryMs * 2, maxRetryMs);
+    failures += 1;
+    await delay(backoffMs(failures, retry), undefined, { signal: o.signal }).catch(() => {});
   }
 }

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createWakeup, type Wakeup } from "@sandgate/kit/base/wakeup";
 import type { LimitFunction } from "p-limit";
@@ -9,8 +10,9 @@ import { CursorMoved, type IngestClient, openSourceWriter, SourceRefused, type S
 
 /** How long the engine may still deliver a log after its container has ended, before a complete read takes over. */
 const finalReadMs = 2_000;
-const firstRetryMs = 100;
-const maxRetryMs = 5_000;
+const retry: Backoff = { firstMs: 100, lastMs: 5_000 };
+/** Failures in a row, over some 5 s, after which a log counts as stuck. */
+const stuckAfter = 7;
 
 /** What the readers of one collector share. */
 export interface ReaderOptions {
@@ -83,7 +85,7 @@ export function startContainerReader(container: Container, options: ReaderOption
 async function collectLogs(reading: Reading, writer: SourceWriter): Promise<void> {
   const { container, containers, ended, logger, signal } = reading;
   let isReported = false;
-  for (let retryMs = firstRetryMs; ; retryMs = Math.min(retryMs * 2, maxRetryMs)) {
+  for (let attempts = 1; ; attempts++) {
     try {
       const before = writer.cursor;
       if (!ended.aborted) await readLogs(reading, writer, true);
@@ -97,17 +99,17 @@ async function collectLogs(reading: Reading, writer: SourceWriter): Promise<void
         }
         return;
       }
-      if (writer.cursor !== before) retryMs = firstRetryMs;
+      if (writer.cursor !== before) attempts = 1;
       isReported = false;
     } catch (error) {
       if (signal.aborted || error instanceof SourceRefused) throw error;
       const details = { err: error, sandboxId: container.sandboxId, containerId: container.id };
-      const isStuck = retryMs === maxRetryMs && reading.isEngineReadable() && !(error instanceof CursorMoved);
+      const isStuck = attempts >= stuckAfter && reading.isEngineReadable() && !(error instanceof CursorMoved);
       if (isStuck && !isReported) logger.warn(details, "a container's log can't be read; it is tried again");
       else logger.debug(details, "a container's log can't be read; it is tried again");
       isReported ||= isStuck;
     }
-    await delay(retryMs, undefined, { signal });
+    await delay(backoffMs(attempts, retry), undefined, { signal });
   }
 }
 

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Client } from "@connectrpc/connect";
+import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { asService } from "@sandgate/kit/rpc/context";
@@ -42,8 +43,7 @@ export interface SourceWriter {
   ): Promise<void>;
 }
 
-const firstRetryMs = 200;
-const maxRetryMs = 10_000;
+const retry: Backoff = { firstMs: 200, lastMs: 10_000 };
 
 const kinds: Record<ChunkKind, SourceKind> = { logs: SourceKind.LOGS, metrics: SourceKind.METRICS };
 
@@ -62,7 +62,7 @@ export async function openSourceWriter(o: {
   let cursor = "";
 
   const send = async (request: MessageInitShape<typeof IngestTelemetryRequestSchema>) => {
-    for (let retryMs = firstRetryMs; ; retryMs = Math.min(retryMs * 2, maxRetryMs)) {
+    for (let failures = 1; ; failures++) {
       try {
         return await limit(() => client.ingestTelemetry(request, asService({ signal })));
       } catch (error) {
@@ -71,9 +71,9 @@ export async function openSourceWriter(o: {
         if (reason === "WORKSPACE_NOT_FOUND" || reason === "CONFLICT" || reason === "VALIDATION_ERROR") {
           throw new SourceRefused(`The store refused ${kind} of ${sandboxId}`, { cause: error });
         }
-        const level = retryMs === firstRetryMs ? "warn" : "debug";
+        const level = failures === 1 ? "warn" : "debug";
         logger[level]({ err: error, sandboxId }, "telemetry can't be stored yet");
-        await delay(retryMs, undefined, { signal });
+        await delay(backoffMs(failures, retry), undefined, { signal });
       }
     }
   };
