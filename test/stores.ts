@@ -1,10 +1,9 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createLogger, type Logger } from "@sandgate/kit/base/logging";
 import type { MongoStoreOptions, SqliteStoreOptions } from "@sandgate/kit/storage/open-store";
 import { probeMongo, type SharedMongo, useMongo } from "@sandgate/test-support/mongo";
 import { requireServer } from "@sandgate/test-support/require";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, beforeAll, describe } from "vitest";
 
 /** The suite that every adapter of a service's store passes. `open` answers an empty store. */
@@ -21,9 +20,9 @@ export function describeOnSqlite<S extends Closable>(
   describeStore: StoreContract<S>,
 ): void {
   describeStore("SQLite", async () => {
-    const folder = await mkdtemp(join(tmpdir(), `sandgate-${service}-`));
+    const { path: folder, remove: removeFolder } = await createTempFolder();
     const opened = await open({ file: join(folder, `${service}.sqlite`), logger: silent(service) });
-    return closing(opened, () => rm(folder, { recursive: true }));
+    return closing(opened, removeFolder);
   });
 }
 

@@ -3,7 +3,7 @@ import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { publicErrors } from "@sandgate/kit/base/reasons";
 import { callOf } from "@sandgate/kit/rpc/context";
 import { Role } from "@sandgate/proto/common/v1/access";
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import {
   apiToken,
   at,
@@ -90,7 +90,7 @@ const authorized = (extra: Record<string, string> = {}) => ({
 });
 
 describe("authentication", () => {
-  it.each([
+  test.each([
     [undefined, "unauthenticated"],
     ["", "unauthenticated"],
     ["Basic YTpi", "unauthenticated"],
@@ -106,7 +106,7 @@ describe("authentication", () => {
     expect(response.headers["www-authenticate"]).toMatch(/^Bearer/);
   });
 
-  it.each([
+  test.each([
     ["another type", { typ: "JWT" }],
     ["another issuer", { iss: "https://other.test" }],
     ["another audience", { aud: "other" }],
@@ -117,7 +117,7 @@ describe("authentication", () => {
     expect(response.json().error.code).toBe("invalid_token");
   });
 
-  it("takes sessions and API tokens, whatever the scheme's case", async () => {
+  test("takes sessions and API tokens, whatever the scheme's case", async () => {
     for (const authorization of [session.replace("Bearer", "bEARER"), `Bearer ${apiToken}`]) {
       const response = await platform.app.inject({ url: "/workspaces", headers: { authorization } });
       expect(response.statusCode).toBe(200);
@@ -125,7 +125,7 @@ describe("authentication", () => {
     }
   });
 
-  it("refuses an ended session as soon as it is told", async () => {
+  test("refuses an ended session as soon as it is told", async () => {
     const authorization = `Bearer ${await platform.signAccessToken({ sid: "ending" })}`;
     const read = () => platform.app.inject({ url: "/workspaces", headers: { authorization } });
     expect((await read()).statusCode).toBe(200);
@@ -133,7 +133,7 @@ describe("authentication", () => {
     expect((await read()).json().error.code).toBe("invalid_token");
   });
 
-  it("refuses a revoked API token as soon as it is told", async () => {
+  test("refuses a revoked API token as soon as it is told", async () => {
     const read = () => platform.app.inject({ url: "/workspaces", headers: { authorization: `Bearer ${apiToken}` } });
     expect((await read()).statusCode).toBe(200);
     platform.state.revokedTokens.add(apiToken);
@@ -142,7 +142,7 @@ describe("authentication", () => {
     platform.state.revokedTokens.clear();
   });
 
-  it("lets only sessions manage API tokens, after the fields", async () => {
+  test("lets only sessions manage API tokens, after the fields", async () => {
     const headers = { authorization: `Bearer ${apiToken}` };
     const invalidField = await platform.app.inject({ method: "POST", url: "/api-tokens/", headers, payload: {} });
     expect(invalidField.json().error.code).toBe("validation_error");
@@ -151,7 +151,7 @@ describe("authentication", () => {
     expect(refused.statusCode).toBe(403);
   });
 
-  it("holds a bound API token to its workspace", async () => {
+  test("holds a bound API token to its workspace", async () => {
     const headers = { authorization: `Bearer ${boundApiToken}` };
     const own = await platform.app.inject({ url: `/workspaces/${workspaceId}`, headers });
     expect(own.statusCode).toBe(200);
@@ -165,7 +165,7 @@ describe("authentication", () => {
 });
 
 describe("workspaces", () => {
-  it("asks for the header, after the fields", async () => {
+  test("asks for the header, after the fields", async () => {
     const { "x-workspace-id": _, ...headers } = authorized();
     const missing = await platform.app.inject({ url: "/sandbox-images", headers });
     expect(missing.statusCode).toBe(400);
@@ -176,7 +176,7 @@ describe("workspaces", () => {
     expect(field.json().error.code).toBe("validation_error");
   });
 
-  it("reports a malformed or repeated header", async () => {
+  test("reports a malformed or repeated header", async () => {
     for (const value of ["nonsense", `${workspaceId}, ${workspaceId}`]) {
       const response = await platform.app.inject({
         url: "/sandbox-images",
@@ -186,7 +186,7 @@ describe("workspaces", () => {
     }
   });
 
-  it("hides whether a workspace in the header exists, and not one in the path", async () => {
+  test("hides whether a workspace in the header exists, and not one in the path", async () => {
     const absent = "01900000-0000-7000-8000-0000000000ff";
     for (const id of [absent, foreignWorkspaceId]) {
       const response = await platform.app.inject({
@@ -201,7 +201,7 @@ describe("workspaces", () => {
     expect(foreign.json().error.code).toBe("workspace_forbidden");
   });
 
-  it("turns a workspace that went in between into workspace_forbidden where the header named it", async () => {
+  test("turns a workspace that went in between into workspace_forbidden where the header named it", async () => {
     const response = await platform.app.inject({
       method: "DELETE",
       url: "/sandbox-images/image-1",
@@ -210,7 +210,7 @@ describe("workspaces", () => {
     expect(response.json().error.code).toBe("workspace_forbidden");
   });
 
-  it("finds no registry by a blank id", async () => {
+  test("finds no registry by a blank id", async () => {
     const payload = { name: "a", image: "app", registry_id: "" };
     const response = await platform.app.inject({
       method: "POST",
@@ -221,12 +221,12 @@ describe("workspaces", () => {
     expect(response.json().error.code).toBe("registry_not_found");
   });
 
-  it("takes the id in any case", async () => {
+  test("takes the id in any case", async () => {
     const headers = authorized({ "x-workspace-id": workspaceId.toUpperCase() });
     expect((await platform.app.inject({ url: "/sandbox-images", headers })).statusCode).toBe(200);
   });
 
-  it("checks the role, and again when the membership changed", async () => {
+  test("checks the role, and again when the membership changed", async () => {
     const remove = () =>
       platform.app.inject({ method: "DELETE", url: `/workspaces/${workspaceId}/`, headers: authorized() });
     platform.state.role = Role.ADMIN;
@@ -238,7 +238,7 @@ describe("workspaces", () => {
     expect(response.body).toBe("");
   });
 
-  it("answers a 422 of the deletion in its own shape", async () => {
+  test("answers a 422 of the deletion in its own shape", async () => {
     const response = await platform.app.inject({ method: "DELETE", url: "/workspaces/1", headers: authorized() });
     expect(response.statusCode).toBe(422);
     expect(response.json()).toEqual({
@@ -257,7 +257,7 @@ describe("fields", () => {
       payload: typeof payload === "string" ? payload : JSON.stringify(payload),
     });
 
-  it("reports all bad fields of all places, one item each", async () => {
+  test("reports all bad fields of all places, one item each", async () => {
     const response = await create(
       { name: null, memory_mb: "1024", ttl_seconds: 59, readiness_port: 0, enabled: 1, description: 3 },
       { "x-workspace-id": "bad", "idempotency-key": "ä" },
@@ -279,7 +279,7 @@ describe("fields", () => {
     ]);
   });
 
-  it("takes null where it stands for nothing, and ignores unknown fields", async () => {
+  test("takes null where it stands for nothing, and ignores unknown fields", async () => {
     const nothing = { description: null, registry_id: null, readiness_port: null, ttl_seconds: null };
     const response = await create({ name: "a", image: "app", ...nothing, unknown: 1, __proto__: { x: 1 } });
     expect(response.statusCode).toBe(201);
@@ -302,7 +302,7 @@ describe("fields", () => {
     });
   });
 
-  it.each([
+  test.each([
     ["malformed JSON", "{", {}],
     ["a wrong content type", "{}", { "content-type": "text/plain" }],
     ["a malformed content type", "{}", { "content-type": "nonsense" }],
@@ -316,7 +316,7 @@ describe("fields", () => {
     expect(response.json().error.details).toEqual([{ field: "body", issue: expect.any(String) }]);
   });
 
-  it("reports bytes that are not UTF-8", async () => {
+  test("reports bytes that are not UTF-8", async () => {
     const response = await platform.app.inject({
       method: "POST",
       url: "/workspaces",
@@ -326,7 +326,7 @@ describe("fields", () => {
     expect(response.json().error.details).toEqual([{ field: "body", issue: "must be valid JSON in UTF-8" }]);
   });
 
-  it("reports the other places beside an unreadable body", async () => {
+  test("reports the other places beside an unreadable body", async () => {
     const response = await create("{", { "x-workspace-id": "bad" });
     expect(response.json().error.details.map(({ field }: { field: string }) => field)).toEqual([
       "header.x-workspace-id",
@@ -334,7 +334,7 @@ describe("fields", () => {
     ]);
   });
 
-  it("names a service's violation by its public place", async () => {
+  test("names a service's violation by its public place", async () => {
     const response = await create({ name: "taken tag", image: "app" });
     expect(response.json().error).toMatchObject({
       code: "validation_error",
@@ -343,7 +343,7 @@ describe("fields", () => {
     });
   });
 
-  it.each([
+  test.each([
     ["", 3],
     ["?enabled_only=true", 1],
     ["?enabled_only=false&limit=5", 2],
@@ -352,7 +352,7 @@ describe("fields", () => {
     expect(response.json()).toEqual({ images: [], total, next_cursor: null });
   });
 
-  it.each(["enabled_only=maybe", "enabled_only=", "limit=1.5", "limit=501", "limit=1&limit=2", "limit="])(
+  test.each(["enabled_only=maybe", "enabled_only=", "limit=1.5", "limit=501", "limit=1&limit=2", "limit="])(
     "refuses the query %j",
     async (query) => {
       const response = await platform.app.inject({ url: `/sandbox-images?${query}`, headers: authorized() });
@@ -362,7 +362,7 @@ describe("fields", () => {
     },
   );
 
-  it("ignores a body where there is none to read, and finds a too long id nowhere", async () => {
+  test("ignores a body where there is none to read, and finds a too long id nowhere", async () => {
     const response = await platform.app.inject({
       method: "DELETE",
       url: `/sandbox-images/${"x".repeat(3000)}`,
@@ -372,7 +372,7 @@ describe("fields", () => {
     expect(response.json().error.code).toBe("image_not_found");
   });
 
-  it("takes a moment with an offset, and no bare date", async () => {
+  test("takes a moment with an offset, and no bare date", async () => {
     const post = (expires_at: string) =>
       platform.app.inject({
         method: "POST",
@@ -386,7 +386,7 @@ describe("fields", () => {
 });
 
 describe("every answer", () => {
-  it("carries the request id, the caller's when it is well-formed", async () => {
+  test("carries the request id, the caller's when it is well-formed", async () => {
     const given = await platform.app.inject({ url: "/nowhere", headers: { "x-request-id": "a.B_-9" } });
     expect(given.headers["x-request-id"]).toBe("a.B_-9");
     expect(given.json().error.request_id).toBe("a.B_-9");
@@ -396,7 +396,7 @@ describe("every answer", () => {
     }
   });
 
-  it.each(["/nowhere", "/", "/workspaces/%zz", "/sandboxes//x", "/Workspaces"])(
+  test.each(["/nowhere", "/", "/workspaces/%zz", "/sandboxes//x", "/Workspaces"])(
     "is not_found for %s, without a token too",
     async (url) => {
       const response = await platform.app.inject({ url, headers: { "x-request-id": "r1" } });
@@ -416,7 +416,7 @@ describe("every answer", () => {
     },
   );
 
-  it("is not_found for a method that a path lacks, whatever its body", async () => {
+  test("is not_found for a method that a path lacks, whatever its body", async () => {
     for (const method of ["PATCH", "PUT", "OPTIONS", "TRACE"] as const) {
       const response = await platform.app.inject({
         method,
@@ -427,7 +427,7 @@ describe("every answer", () => {
     }
   });
 
-  it("works for HEAD as for GET, with a trailing slash, and under the public prefix", async () => {
+  test("works for HEAD as for GET, with a trailing slash, and under the public prefix", async () => {
     const head = await platform.app.inject({
       method: "HEAD",
       url: "/workspaces/",
@@ -438,7 +438,7 @@ describe("every answer", () => {
     expect((await platform.app.inject({ url: "/v/healthz" })).statusCode).toBe(200);
   });
 
-  it("hides what went wrong inside, and logs it", async () => {
+  test("hides what went wrong inside, and logs it", async () => {
     const response = await platform.app.inject({ url: "/sandbox-images/1", headers: authorized() });
     expect(response.statusCode).toBe(500);
     expect(response.json().error).toMatchObject({ code: "internal_error", retryable: true });
@@ -446,7 +446,7 @@ describe("every answer", () => {
     expect(platform.logLines.join("")).toContain("secret of the database");
   });
 
-  it("passes on request id, idempotency key and the authorized caller", async () => {
+  test("passes on request id, idempotency key and the authorized caller", async () => {
     const response = await platform.app.inject({
       method: "POST",
       url: "/workspaces",
@@ -461,7 +461,7 @@ describe("every answer", () => {
     });
   });
 
-  it("never logs a token from a path", async () => {
+  test("never logs a token from a path", async () => {
     for (const url of ["/api-tokens/sgt_secret", "/api-token/sgt_secret", "/api-tokens/sgt_secret%zz"]) {
       await platform.app.inject({ method: "DELETE", url, headers: { authorization: session } });
     }
@@ -470,7 +470,7 @@ describe("every answer", () => {
     expect(lines).not.toContain("sgt_secret");
   });
 
-  it("signs in, with an answer that is not to be stored", async () => {
+  test("signs in, with an answer that is not to be stored", async () => {
     const login = (username: string) =>
       platform.app.inject({ method: "POST", url: "/auth/login", payload: { username, password: "x" } });
     const done = await login("ada@example.test");
@@ -504,14 +504,14 @@ describe("over a connection", () => {
     });
   }
 
-  it("answers what is no HTTP with the envelope", async () => {
+  test("answers what is no HTTP with the envelope", async () => {
     const answer = await exchange("NONSENSE\r\n\r\n");
     expect(answer).toMatch(/^HTTP\/1\.1 422 /);
     expect(answer).toContain("X-Request-Id: ");
     expect(JSON.parse(answer.split("\r\n\r\n")[1] ?? "").error.details[0].field).toBe("body");
   });
 
-  it.each([
+  test.each([
     ["without a Host", "GET /nowhere HTTP/1.1\r\nConnection: close\r\n\r\n"],
     ["with an unknown expectation", "GET /nowhere HTTP/1.1\r\nHost: x\r\nExpect: wonders\r\nConnection: close\r\n\r\n"],
     ["with a star as target", "OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"],
@@ -522,7 +522,7 @@ describe("over a connection", () => {
     expect(answer).toContain('"not_found"');
   });
 
-  it("reports a header that was sent twice", async () => {
+  test("reports a header that was sent twice", async () => {
     const twice = `X-Workspace-Id: ${workspaceId}\r\nX-Workspace-Id: ${workspaceId}\r\n`;
     const answer = await exchange(
       `GET /sandbox-images HTTP/1.1\r\nHost: x\r\nAuthorization: ${session}\r\n${twice}Connection: close\r\n\r\n`,
@@ -531,7 +531,7 @@ describe("over a connection", () => {
     expect(answer).toContain("header.x-workspace-id");
   });
 
-  it("answers a body that is too large before the client has sent it all", async () => {
+  test("answers a body that is too large before the client has sent it all", async () => {
     const response = await fetch(`http://127.0.0.1:${port}/workspaces`, {
       method: "POST",
       headers: { authorization: session, "content-type": "application/json" },

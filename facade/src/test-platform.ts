@@ -1,5 +1,3 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { ConnectRouter, ServiceImpl } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
@@ -14,6 +12,7 @@ import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_reg
 import { SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { exportJWK, generateKeyPair, SignJWT } from "jose";
 import { openFacade, readFacadeSettings } from "./server.ts";
 
@@ -40,7 +39,7 @@ export const boundApiToken = "sgt_bound";
 export async function openTestPlatform(o: { env?: NodeJS.ProcessEnv; handlers?: Handlers } = {}) {
   const defaults = { SANDGATE_PORT: "0", SANDGATE_HOST: "127.0.0.1", SANDGATE_PUBLIC_URL: "https://api.test/v" };
   const settings = readFacadeSettings({ ...defaults, ...o.env });
-  const folder = await mkdtemp(join(tmpdir(), "sandgate-facade-"));
+  const { path: folder, remove: removeFolder } = await createTempFolder();
   const logLines: string[] = [];
   const logger = createLogger({ service: "test" }, { write: (line: string) => void logLines.push(line) });
   const metrics = createMetrics();
@@ -120,7 +119,7 @@ export async function openTestPlatform(o: { env?: NodeJS.ProcessEnv; handlers?: 
 
   const closeBus = async () => {
     await bus.close();
-    await rm(folder, { recursive: true });
+    await removeFolder();
   };
   const facade = await openFacade(
     { transport: (service) => network.transport("facade", service), bus, logger, metrics },

@@ -1,10 +1,9 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { ServiceName } from "@sandgate/kit/base/service-names";
 import { makeKeys } from "@sandgate/kit/rpc/internal-keys";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { createClient, expectStatus } from "../conformance/client.ts";
 import { withoutSettings } from "../platform/local.ts";
 import { type Figure, median } from "./figure.ts";
@@ -43,7 +42,7 @@ interface Cost {
  */
 export async function measureTransports(): Promise<Figure[]> {
   await using bench = new AsyncDisposableStack();
-  const folder = bench.adopt(await mkdtemp(join(tmpdir(), "sandgate-bench-")), (path) => rm(path, { recursive: true }));
+  const { path: folder } = bench.use(await createTempFolder());
   await makeKeys(folder);
   const env = {
     ...withoutSettings(process.env),

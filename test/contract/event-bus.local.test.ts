@@ -1,16 +1,16 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
-import { expect, test, vi } from "vitest";
+import { createTempFolder, test } from "@sandgate/test-support/temp-folder";
+import { expect, vi } from "vitest";
 import { describeEventBus, eventOf, policyUnderTest } from "./event-bus.ts";
 
 const logger = createLogger({ service: "test", level: "silent" });
 
 describeEventBus("local", async () => {
-  const folder = await mkdtemp(join(tmpdir(), "sandgate-bus-"));
+  const { path: folder, remove } = await createTempFolder();
   const options = {
     file: join(folder, "events.sqlite"),
     logger,
@@ -22,12 +22,11 @@ describeEventBus("local", async () => {
     wipe: async () => {
       for (const suffix of ["", "-wal", "-shm"]) await rm(options.file + suffix, { force: true });
     },
-    remove: () => rm(folder, { recursive: true }),
+    remove,
   };
 });
 
-test("an event that falls due while its consumer looks for what is due is not left waiting", async () => {
-  const folder = await mkdtemp(join(tmpdir(), "sandgate-bus-"));
+test("an event that falls due while its consumer looks for what is due is not left waiting", async ({ folder }) => {
   const file = join(folder, "events.sqlite");
   const bus = await openLocalBus({
     file,
@@ -60,6 +59,5 @@ test("an event that falls due while its consumer looks for what is due is not le
   } finally {
     clock.mockRestore();
     await bus.close();
-    await rm(folder, { recursive: true });
   }
 });

@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { randomInt, randomUUID } from "node:crypto";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { networkInterfaces, tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
+import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
@@ -22,8 +22,9 @@ import {
 import { startProcess } from "@sandgate/test-support/process";
 import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
+import { createTempFolder, test } from "@sandgate/test-support/temp-folder";
 import type { Container } from "dockerode";
-import { afterAll, describe, expect, it, vi } from "vitest";
+import { afterAll, describe, expect, vi } from "vitest";
 import { describeRuntime, type RuntimeHarness } from "./runtime.ts";
 
 const execute = promisify(execFile);
@@ -54,9 +55,9 @@ async function openPeers(): Promise<{ addresses: RuntimeHarness["peers"]; close(
     await ip("address", "del", `${addresses.linkLocal}/32`, "dev", "lo").catch(() => {});
     await ip("link", "del", link).catch(() => {});
     await ip("netns", "del", namespace).catch(() => {});
-    await rm(folder, { recursive: true });
+    await removeFolder();
   };
-  const folder = await mkdtemp(join(tmpdir(), "sandgate-peers-"));
+  const { path: folder, remove: removeFolder } = await createTempFolder();
   await writeFile(join(folder, "index.html"), "peer\n");
   const servers: ReturnType<typeof startProcess>[] = [];
   try {
@@ -219,7 +220,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     await Promise.all(images.map((image) => image.remove()));
   });
 
-  it("starts what a crash left created", async () => {
+  test("starts what a crash left created", async () => {
     const spec = await prepare();
     await runtime.check();
     await engine.createContainer({
@@ -232,7 +233,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     expect(await runtime.ensure(spec)).toMatchObject({ phase: "running" });
   });
 
-  it("makes its first containers at once, whether the engine's storage has size limits or not", async () => {
+  test("makes its first containers at once, whether the engine's storage has size limits or not", async () => {
     const specs = await Promise.all(Array.from({ length: 4 }, () => prepare()));
     const fresh = createDockerRuntime({ url, installationId, isolation: true, logger });
     await fresh.check();
@@ -240,7 +241,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     expect(seen.map(({ phase }) => phase)).toEqual(Array(4).fill("running"));
   });
 
-  it.each([
+  test.each([
     ["a user that it doesn't have", { command: ["true"], changes: ["USER nobody:nowhere"] }],
     [
       "labels that fill lists",
@@ -253,7 +254,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     expect(await runtime.list()).toBeInstanceOf(Array);
   });
 
-  it("neither lists nor inspects what another installation made", async () => {
+  test("neither lists nor inspects what another installation made", async () => {
     const spec = await prepare();
     await runtime.ensure(spec);
     const other = createDockerRuntime({ url, installationId: `test-${randomUUID()}`, isolation: true, logger });
@@ -262,7 +263,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     expect((await runtime.list()).map(({ sandboxId }) => sandboxId)).toContain(spec.sandboxId);
   });
 
-  it("asks of the engine what the design says", async () => {
+  test("asks of the engine what the design says", async () => {
     const spec = await prepare();
     await runtime.ensure(spec);
     const {
@@ -288,10 +289,9 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     await expect(volume.inspect()).rejects.toMatchObject({ statusCode: 404 });
   });
 
-  it("observes on after the engine was away, and wakes what it has", async () => {
+  test("observes on after the engine was away, and wakes what it has", async ({ folder }) => {
     const spec = await prepare();
     await runtime.ensure(spec);
-    const folder = await mkdtemp(join(tmpdir(), "sandgate-engine-"));
     const socketPath = join(folder, "docker.sock");
     const controller = new AbortController();
     const proxy = await openFaultProxy({ listen: { path: socketPath }, to: { path: engineSocket } });
@@ -308,10 +308,9 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     controller.abort();
     while (!(await wakeUps.next()).done);
     await proxy.close();
-    await rm(folder, { recursive: true });
   });
 
-  it("puts rules back that someone removed, and leaves those of others alone", async () => {
+  test("puts rules back that someone removed, and leaves those of others alone", async () => {
     await runtime.check();
     // Each once: another platform on this machine may put the same one back at the same moment.
     const listRules = async () => {
@@ -335,7 +334,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     expect(await listRules()).toEqual(before);
   });
 
-  it("finds in the engine's events what ended a sandbox for memory, and nothing for one that was killed", async () => {
+  test("finds in the engine's events what ended a sandbox for memory, and nothing for one that was killed", async () => {
     const image = await buildImage(engine, { command: ["tail", "/dev/zero"] });
     images.push(image);
     const [hungry, killed] = [{ ...(await prepare()), reference: image.id }, await prepare()];
@@ -352,7 +351,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     expect(await runtime.inspect(killed.sandboxId)).toMatchObject({ exitCode: 137, outOfMemory: false });
   });
 
-  it("reaches no port that another container publishes on the host", async () => {
+  test("reaches no port that another container publishes on the host", async () => {
     const spec = await prepare();
     await runtime.ensure(spec);
     const server = await engine.createContainer({
@@ -378,7 +377,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     }
   });
 
-  it("makes no sandbox where the rules can't be set, unless isolation is off", async () => {
+  test("makes no sandbox where the rules can't be set, unless isolation is off", async () => {
     const spec = await prepare();
     vi.stubEnv("PATH", "/nowhere");
     try {
@@ -395,7 +394,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     }
   });
 
-  it("says that an engine is not there", async () => {
+  test("says that an engine is not there", async () => {
     const absent = createDockerRuntime({
       url: "docker:///nowhere/docker.sock",
       installationId,
@@ -414,7 +413,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     ).rejects.toMatchObject(unavailable);
   });
 
-  it("refuses a runtime that the engine lacks, and resolvers that only the host reaches", async () => {
+  test("refuses a runtime that the engine lacks, and resolvers that only the host reaches", async () => {
     const gvisor = createDockerRuntime({
       url,
       installationId,

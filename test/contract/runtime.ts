@@ -5,7 +5,7 @@ import { type AddressInfo, createServer as createTcpServer, type Socket } from "
 import { setTimeout as delay } from "node:timers/promises";
 import type { Observation, PullRequest, Runtime, RuntimeSpec } from "@sandgate/sandbox/runtime";
 import type { Credential } from "@sandgate/test-support/registry";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 /** What the suite needs of an engine besides the port. Images are of busybox, with all its programs. */
 export interface RuntimeHarness {
@@ -96,7 +96,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
     }
 
     describe("life", () => {
-      it("makes, starts, lists and removes a sandbox, each as often as one likes", async () => {
+      test("makes, starts, lists and removes a sandbox, each as often as one likes", async () => {
         const spec = specOf(await harness.makeImage(idle));
         const first = await runtime.ensure(spec);
         expect(first).toMatchObject({ sandboxId: spec.sandboxId, workspaceId: spec.workspaceId, phase: "running" });
@@ -112,7 +112,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect((await runtime.list()).map(({ sandboxId }) => sandboxId)).not.toContain(spec.sandboxId);
       });
 
-      it("makes one sandbox when several callers race", async () => {
+      test("makes one sandbox when several callers race", async () => {
         const spec = specOf(await harness.makeImage(idle));
         const second = harness.openSecond();
         const seen = await Promise.all([runtime, second, runtime, second, runtime].map((each) => each.ensure(spec)));
@@ -120,7 +120,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect((await runtime.list()).filter(({ sandboxId }) => sandboxId === spec.sandboxId)).toHaveLength(1);
       });
 
-      it("notices an early exit with its code, and does not start it again", async () => {
+      test("notices an early exit with its code, and does not start it again", async () => {
         const spec = await run(["sh", "-c", "echo done; exit 4"]);
         const exited = await see(spec.sandboxId, "exited");
         expect(exited).toMatchObject({ exitCode: 4, outOfMemory: false });
@@ -128,7 +128,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await harness.readLogs(spec.sandboxId)).toBe("done\n");
       });
 
-      it("refuses a command that is not in the image, and says which, again and again", async () => {
+      test("refuses a command that is not in the image, and says which, again and again", async () => {
         const spec = specOf(await harness.makeImage(["/no/such/program"]));
         for (const _ of [1, 2]) {
           await expect(runtime.ensure(spec)).rejects.toMatchObject({
@@ -139,12 +139,12 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await runtime.inspect(spec.sandboxId)).toMatchObject({ phase: "created" });
       });
 
-      it("refuses an image that the engine does not have", async () => {
+      test("refuses an image that the engine does not have", async () => {
         const spec = specOf(`sha256:${"0".repeat(64)}`);
         await expect(runtime.ensure(spec)).rejects.toMatchObject({ reason: "PROVISIONING_FAILED" });
       });
 
-      it("lets a sandbox end on SIGTERM, and kills one that ignores it", async () => {
+      test("lets a sandbox end on SIGTERM, and kills one that ignores it", async () => {
         const polite = await run(["sh", "-c", "trap 'exit 7' TERM; echo up; while true; do sleep 0.1; done"]);
         const stubborn = await run(["sh", "-c", "trap '' TERM; echo up; while true; do sleep 0.1; done"]);
         const hurried = await run(["sh", "-c", "trap 'exit 7' TERM; echo up; while true; do sleep 0.1; done"]);
@@ -165,7 +165,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         ]);
       });
 
-      it("wakes whoever observes, and ends with its signal", async () => {
+      test("wakes whoever observes, and ends with its signal", async () => {
         const spec = specOf(await harness.makeImage(["sleep", "1"]));
         const controller = new AbortController();
         const phases = new Set<string | undefined>();
@@ -183,7 +183,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
     });
 
     describe("readiness", () => {
-      it("asks the port, without following redirects", async () => {
+      test("asks the port, without following redirects", async () => {
         const spec = await run(serve);
         await until(() => probe(spec.sandboxId, 8000));
         expect(await probe(spec.sandboxId, 8001)).toBe(false);
@@ -199,7 +199,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await probe(failing.sandboxId, 8000)).toBe(false);
       });
 
-      it("is not held up by an answer without an end, or by none", async () => {
+      test("is not held up by an answer without an end, or by none", async () => {
         const endless = await run([
           "sh",
           "-c",
@@ -217,7 +217,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await probe(header.sandboxId, 8000)).toBe(false);
       });
 
-      it("without a port runs `true`, or waits a second where that is missing", async () => {
+      test("without a port runs `true`, or waits a second where that is missing", async () => {
         const spec = await run(idle);
         expect(await probe(spec.sandboxId)).toBe(true);
         const bare = specOf(await harness.makeImage(idle, ["sleep"]));
@@ -226,7 +226,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(Date.now() - (startedAt?.getTime() ?? Number.NaN)).toBeGreaterThanOrEqual(1_000);
       });
 
-      it("is false for a sandbox that has ended or is gone, and gives way to its signal", async () => {
+      test("is false for a sandbox that has ended or is gone, and gives way to its signal", async () => {
         const spec = await run(["true"]);
         await see(spec.sandboxId, "exited");
         expect(await probe(spec.sandboxId)).toBe(false);
@@ -243,14 +243,14 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
     });
 
     describe("limits", () => {
-      it("holds memory, and says so when that ended the sandbox", async () => {
+      test("holds memory, and says so when that ended the sandbox", async () => {
         const spec = await run(["tail", "/dev/zero"]);
         expect(await see(spec.sandboxId, "exited")).toMatchObject({ exitCode: 137, outOfMemory: true });
         const survivor = await run(["sh", "-c", "tail /dev/zero; exit 3"]);
         expect(await see(survivor.sandboxId, "exited")).toMatchObject({ exitCode: 3, outOfMemory: false });
       });
 
-      it("sets the memory and process limits in the sandbox's control group", async () => {
+      test("sets the memory and process limits in the sandbox's control group", async () => {
         const spec = await run(idle, { memoryMb: 96, pids: 33 });
         const { output } = await harness.exec(spec.sandboxId, [
           "sh",
@@ -261,7 +261,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(new Set(numbers)).toEqual(new Set([96 * 1024 * 1024, 33]));
       });
 
-      it("keeps a fork bomb within its process limit while a neighbour answers", async () => {
+      test("keeps a fork bomb within its process limit while a neighbour answers", async () => {
         const neighbour = await run(serve);
         await until(() => probe(neighbour.sandboxId, 8000));
         // The inner shell ends when it can't fork, which leaves room for one more; the outer then uses no more programs.
@@ -283,7 +283,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
     });
 
     describe("isolation", () => {
-      it("leaves few capabilities, no new privileges, and a seccomp filter", async () => {
+      test("leaves few capabilities, no new privileges, and a seccomp filter", async () => {
         const spec = await run(idle);
         const { output } = await harness.exec(spec.sandboxId, ["cat", "/proc/1/status"]);
         const status = Object.fromEntries(output.split("\n").map((line) => line.split(/:\s+/)));
@@ -301,7 +301,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         }
       });
 
-      it("adds nothing of the platform's to the environment, and no engine's socket", async () => {
+      test("adds nothing of the platform's to the environment, and no engine's socket", async () => {
         const spec = await run(idle);
         const { output } = await harness.exec(spec.sandboxId, [
           "sh",
@@ -311,7 +311,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(output).not.toMatch(/SANDGATE|KUBERNETES|docker\.sock/);
       });
 
-      it("reaches no port of the host, from whatever side", async () => {
+      test("reaches no port of the host, from whatever side", async () => {
         const spec = await run(idle);
         const server = createServer((_, response) => response.end("the platform")).listen(0, "0.0.0.0");
         await once(server, "listening");
@@ -329,7 +329,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         }
       });
 
-      it("reaches public addresses, but no private or link-local ones", async () => {
+      test("reaches public addresses, but no private or link-local ones", async () => {
         const spec = await run(idle);
         for (const address of Object.values(harness.peers)) {
           expect(await harness.runUnprotected(fetchCommand(address, 8000)), `control ${address}`).toEqual({
@@ -342,7 +342,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await reaches(spec.sandboxId, harness.peers.linkLocal, 8000)).toBe(false);
       });
 
-      it("reaches itself, but no neighbour", async () => {
+      test("reaches itself, but no neighbour", async () => {
         const [a, b] = [await run(serve), await run(serve)];
         for (const { sandboxId } of [a, b]) await until(() => probe(sandboxId, 8000));
         expect(await reaches(a.sandboxId, "127.0.0.1", 8000)).toBe(true);
@@ -350,7 +350,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await reaches(b.sandboxId, await harness.addressOf(a.sandboxId), 8000)).toBe(false);
       });
 
-      it("is checked as often as one likes, by several at once", async () => {
+      test("is checked as often as one likes, by several at once", async () => {
         const second = harness.openSecond();
         await Promise.all([runtime.check(), second.check(), runtime.check()]);
         await runtime.check();
@@ -367,14 +367,14 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
           ...changes,
         });
 
-      it("pulls by digest with a credential and runs what it pulled", async () => {
+      test("pulls by digest with a credential and runs what it pulled", async () => {
         const reference = await harness.registry.publish();
         await pull(reference);
         await pull(reference);
         expect(await runtime.ensure(specOf(reference))).toMatchObject({ phase: "running" });
       });
 
-      it("tells a refused credential from a missing image", async () => {
+      test("tells a refused credential from a missing image", async () => {
         const reference = await harness.registry.publish();
         const refused = { reason: "IMAGE_PULL_UNAUTHORIZED" };
         await expect(pull(reference, { password: "wrong" })).rejects.toMatchObject(refused);
@@ -384,13 +384,13 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         await expect(pull(reference.replace(/\/[^@]+@/, "/no/such@"))).rejects.toMatchObject(missing);
       });
 
-      it("tells a registry that can't be reached, or does not speak", async () => {
+      test("tells a registry that can't be reached, or does not speak", async () => {
         const registryHost = "127.0.0.1:1";
         const reference = `${registryHost}/team/app@sha256:${"0".repeat(64)}`;
         await expect(pull(reference, { registryHost })).rejects.toMatchObject({ reason: "REGISTRY_UNREACHABLE" });
       });
 
-      it("ends a pull with its signal", async () => {
+      test("ends a pull with its signal", async () => {
         const sockets = new Set<Socket>();
         const silent = createTcpServer((socket) => sockets.add(socket)).listen(0, "127.0.0.1");
         await once(silent, "listening");
@@ -406,7 +406,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         silent.close();
       });
 
-      it("finds an image that the engine has, and no other", async () => {
+      test("finds an image that the engine has, and no other", async () => {
         const id = await harness.makeImage(idle);
         expect(await runtime.findLocalImage(id)).toEqual({ reference: id, digest: expect.stringMatching(/^sha256:/) });
         expect(await runtime.findLocalImage("sandgate-test/none:1")).toBeUndefined();

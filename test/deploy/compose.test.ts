@@ -1,11 +1,11 @@
 import { execFile } from "node:child_process";
-import { cpSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
 import { findFreePort } from "@sandgate/test-support/process";
 import { requireServer } from "@sandgate/test-support/require";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createClient, expectStatus } from "../conformance/client.ts";
@@ -35,6 +35,7 @@ async function probeCompose(): Promise<void> {
 describe.runIf(await requireServer("compose", probeCompose))("the composed platform", { timeout: 300_000 }, () => {
   const project = `sandgate-test-${process.pid}`;
   const image = `${project}:built`;
+  let removeFolder: () => Promise<void>;
   let folder: string;
   let env: NodeJS.ProcessEnv;
   let url: string;
@@ -45,7 +46,7 @@ describe.runIf(await requireServer("compose", probeCompose))("the composed platf
   const compose = (...args: string[]) => run("docker", "compose", "--project-name", project, ...args);
 
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), "sandgate-compose-"));
+    ({ path: folder, remove: removeFolder } = await createTempFolder());
     // Its secrets lie beside the compose file.
     for (const part of ["compose", "nats", "secrets.sh"]) {
       cpSync(join(root, "deploy", part), join(folder, part), {
@@ -79,7 +80,7 @@ describe.runIf(await requireServer("compose", probeCompose))("the composed platf
     await compose("down", "--volumes");
     await page?.remove();
     await run("docker", "image", "rm", image);
-    rmSync(folder, { recursive: true });
+    await removeFolder();
   });
 
   test("signs in, provisions, waits, shows logs, and has all of it after it was taken down and up", async () => {

@@ -1,12 +1,12 @@
 import { execFile, execFileSync } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
 import { deadLetterStream, eventStream } from "@sandgate/kit/events/bus.nats-streams";
 import { readParts, serviceProcessSettings } from "@sandgate/kit/process/process-settings";
 import { requireServer } from "@sandgate/test-support/require";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseAllDocuments } from "yaml";
 import {
@@ -33,7 +33,8 @@ const forms: Record<string, (name: ProcessName) => Deployed> = {
 
 /** Where each process's part of the secrets is mounted. */
 const mounted = "/run/sandgate";
-const secrets = join(mkdtempSync(join(tmpdir(), "sandgate-deploy-")), "secrets");
+const { path: folder, remove: removeFolder } = await createTempFolder();
+const secrets = join(folder, "secrets");
 /** The scripts run this Node.js, whatever the machine has. */
 const env = { ...process.env, PATH: `${dirname(process.execPath)}:${process.env.PATH}`, IMAGE: "" };
 const secretsScript = (...args: string[]) =>
@@ -42,7 +43,7 @@ const secretsScript = (...args: string[]) =>
 beforeAll(() => {
   secretsScript("make", secrets);
 });
-afterAll(() => rmSync(dirname(secrets), { recursive: true }));
+afterAll(removeFolder);
 
 const portOf = (name: ProcessName) => (name === "facade" ? "8080" : serviceProcessSettings(name).port.default);
 

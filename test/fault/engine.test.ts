@@ -1,9 +1,8 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type FaultProxy, openFaultProxy } from "@sandgate/test-support/fault-proxy";
 import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
+import { createTempFolder, type TempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { expectStatus } from "../conformance/client.ts";
 import { startPlatform, type TestPlatform } from "../platform/local.ts";
@@ -19,7 +18,7 @@ while true; do i=$((i + 1)); echo "line $i"; sleep 0.1; done
 
 describe.runIf(await requireServer("docker", probeEngine))("an engine that fails under the platform", () => {
   const engine = openTestEngine();
-  let folder: string;
+  let folder: TempFolder;
   let proxy: FaultProxy;
   let platform: TestPlatform;
   let operator: Operator;
@@ -27,8 +26,8 @@ describe.runIf(await requireServer("docker", probeEngine))("an engine that fails
   let imageId: string;
 
   beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), "sandgate-engine-"));
-    const path = join(folder, "engine.sock");
+    folder = await createTempFolder();
+    const path = join(folder.path, "engine.sock");
     proxy = await openFaultProxy({ listen: { path }, to: { path: engineSocket } });
     image = await buildImage(engine, { command: ["/bin/sh", "/run"], files: { "/run": writer } });
     platform = await startPlatform({ settings: { SANDGATE_RUNTIME: `docker://${path}` } });
@@ -39,7 +38,7 @@ describe.runIf(await requireServer("docker", probeEngine))("an engine that fails
     await platform?.stop();
     await proxy?.close();
     await image?.remove();
-    await rm(folder, { recursive: true });
+    await folder?.remove();
   });
 
   /** Each dependency that is not in order, by its name. */

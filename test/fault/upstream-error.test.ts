@@ -1,8 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openFacade, readFacadeSettings } from "@sandgate/facade";
 import { identityService } from "@sandgate/identity";
@@ -16,6 +14,7 @@ import { createRemoteTransport } from "@sandgate/kit/rpc/clients";
 import { createInternalKeys, createTokenVerifier } from "@sandgate/kit/rpc/internal-auth";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { findFreePort } from "@sandgate/test-support/process";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { workspaceService } from "@sandgate/workspace";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Client, createClient, expectStatus } from "../conformance/client.ts";
@@ -97,8 +96,8 @@ describe("upstream_error, when a service fails behind the facade", () => {
 
   beforeAll(async () => {
     closing = new AsyncDisposableStack();
-    const folder = await mkdtemp(join(tmpdir(), "sandgate-fault-"));
-    closing.defer(() => rm(folder, { recursive: true }));
+    const { path: folder, remove: removeFolder } = await createTempFolder();
+    closing.defer(removeFolder);
     const silent = closing.adopt(await openSilentServer(), (each) => each.close());
     const keys = await createInternalKeys(["facade", ...serviceNames]);
     const metrics = createMetrics();

@@ -1,11 +1,10 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createLogger, type Logger } from "@sandgate/kit/base/logging";
 import { createMetrics, type Metrics } from "@sandgate/kit/base/metrics";
 import { openNatsBus } from "@sandgate/kit/events/bus.nats";
 import type { NatsDeliveryPolicy } from "@sandgate/kit/events/bus.nats-consumption";
 import { openSqlite, type SqliteDatabase } from "@sandgate/kit/storage/sqlite";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { eventOf as contractEventOf, policyUnderTest } from "../contract/event-bus.ts";
 import { migrations, type transactions } from "./notes.transactions.ts";
 
@@ -39,7 +38,7 @@ export interface Notes {
 }
 
 export async function openNotes(): Promise<Notes> {
-  const folder = await mkdtemp(join(tmpdir(), "sandgate-notes-"));
+  const { path: folder, remove: removeFolder } = await createTempFolder();
   const database = await openSqlite<typeof transactions>({
     file: join(folder, "notes.sqlite"),
     migrations,
@@ -51,7 +50,7 @@ export async function openNotes(): Promise<Notes> {
     effects: () => database.read.all<{ note: string }>("SELECT note FROM effects").map(({ note }) => note),
     async remove() {
       await database.close();
-      await rm(folder, { recursive: true });
+      await removeFolder();
     },
   };
 }

@@ -1,8 +1,8 @@
 import { execFile } from "node:child_process";
-import { mkdir, mkdtemp, readdir, readFile, rm, symlink } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, readdir, readFile, symlink } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 
 const execute = promisify(execFile);
 /** The folder of the code that is under test. */
@@ -29,7 +29,7 @@ export interface EarlierCode {
 
 /** Unpacks the version of deploy/upgrade-from. Its workspaces import each other, not those here. */
 export async function unpackEarlier(): Promise<EarlierCode> {
-  const folder = await mkdtemp(join(tmpdir(), "sandgate-earlier-"));
+  const { path: folder, remove: removeFolder } = await createTempFolder();
   const archive = join(folder, "code.tar");
   await execute("git", ["archive", "--output", archive, await findUpgradeFrom()], { cwd: thisCode });
   await execute("tar", ["--extract", "--file", archive, "--directory", folder]);
@@ -41,5 +41,5 @@ export async function unpackEarlier(): Promise<EarlierCode> {
   }
   // npm's links to workspaces are relative, so the same ones lead to the folder's own.
   await execute("cp", ["--recursive", "--no-dereference", join(installed, "@sandgate"), packages]);
-  return { root: folder, remove: () => rm(folder, { recursive: true }) };
+  return { root: folder, remove: removeFolder };
 }

@@ -1,11 +1,11 @@
 import { randomBytes } from "node:crypto";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
 import { openTestEngine } from "@sandgate/test-support/images";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import type { ContainerInfo } from "dockerode";
 
 const root = join(import.meta.dirname, "../..");
@@ -38,7 +38,7 @@ export interface TestPlatform {
 
 /** Starts the platform and waits until it is ready. `settings` are environment variables; there are no rate limits unless set. */
 export async function startPlatform(o: { settings?: Record<string, string> } = {}): Promise<TestPlatform> {
-  const dataFolder = await mkdtemp(join(tmpdir(), "sandgate-"));
+  const { path: dataFolder, remove: removeData } = await createTempFolder();
   const [port, adminPort] = [await findFreePort(), await findFreePort()];
   const url = `http://127.0.0.1:${port}`;
   const admin = { username: "admin@localhost", password: randomBytes(12).toString("base64url") };
@@ -67,7 +67,7 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
     return started;
   };
   let running = await start().catch(async (error: unknown) => {
-    await rm(dataFolder, { recursive: true });
+    await removeData();
     throw error;
   });
 
@@ -88,7 +88,7 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
     async stop() {
       await running.stop();
       await removeSandboxes(dataFolder);
-      await rm(dataFolder, { recursive: true });
+      await removeData();
     },
   };
 }

@@ -1,12 +1,12 @@
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { MongoClient, type MongoClientOptions } from "mongodb";
 import { findFreePort, type RunningProcess, startProcess } from "./process.ts";
+import { createTempFolder } from "./temp-folder.ts";
 
 const execute = promisify(execFile);
 
@@ -89,7 +89,7 @@ export async function useMongo(): Promise<SharedMongo> {
 /** Starts a replica set of one member unless more are asked for, each with a small cache. */
 export async function startReplicaSet(o: { members?: number } = {}): Promise<TestReplicaSet> {
   const program = await findMongod();
-  const folder = await mkdtemp(join(tmpdir(), "sandgate-mongo-"));
+  const { path: folder, remove: removeFolder } = await createTempFolder();
   const name = "test";
   const members: TestMongod[] = [];
   for (let index = 0; index < (o.members ?? 1); index++) {
@@ -125,7 +125,7 @@ export async function startReplicaSet(o: { members?: number } = {}): Promise<Tes
     },
     async stop() {
       await Promise.all(members.map((member) => member.kill()));
-      await rm(folder, { recursive: true });
+      await removeFolder();
     },
   };
 }

@@ -1,12 +1,12 @@
 import { execFile } from "node:child_process";
 import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { type JetStreamManager, jetstreamManager } from "@nats-io/jetstream";
 import { connect } from "@nats-io/transport-node";
 import { findFreePort, type RunningProcess, startProcess } from "./process.ts";
+import { createTempFolder } from "./temp-folder.ts";
 
 const execute = promisify(execFile);
 
@@ -53,7 +53,7 @@ export function findNatsServer(): Promise<string> {
 /** Starts a server; `config` is more of its configuration, in its own language. */
 export async function startNats(o: { config?: string; env?: Record<string, string> } = {}): Promise<TestNats> {
   const program = await findNatsServer();
-  const folder = await mkdtemp(join(tmpdir(), "sandgate-nats-"));
+  const { path: folder, remove: removeFolder } = await createTempFolder();
   const port = await findFreePort();
   const storageFolder = join(folder, "data");
   const config = `listen: "127.0.0.1:${port}"\njetstream { store_dir: "${storageFolder}" }\n${o.config ?? ""}`;
@@ -77,7 +77,7 @@ export async function startNats(o: { config?: string; env?: Record<string, strin
     wipe: () => rm(storageFolder, { recursive: true, force: true }),
     async stop() {
       await server.kill();
-      await rm(folder, { recursive: true });
+      await removeFolder();
     },
   };
 }

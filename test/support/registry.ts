@@ -1,12 +1,12 @@
 import { execFile } from "node:child_process";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import type Docker from "dockerode";
 import { readText } from "./images.ts";
 import { findFreePort, startProcess } from "./process.ts";
+import { createTempFolder } from "./temp-folder.ts";
 
 const execute = promisify(execFile);
 
@@ -40,7 +40,7 @@ export async function probeRegistry(): Promise<void> {
 /** Starts a registry that knows these users; with none it is open to all. */
 export async function startRegistry(o: { users: readonly Credential[] } = { users: [] }): Promise<TestRegistry> {
   await probeRegistry();
-  const folder = await mkdtemp(join(tmpdir(), "sandgate-registry-"));
+  const { path: folder, remove: removeFolder } = await createTempFolder();
   const host = `127.0.0.1:${await findFreePort()}`;
   const lines: string[] = [];
   for (const { username, password } of o.users) {
@@ -87,7 +87,7 @@ export async function startRegistry(o: { users: readonly Credential[] } = { user
     },
     async stop() {
       await server.stop();
-      await rm(folder, { recursive: true, force: true });
+      await removeFolder();
     },
   };
 }

@@ -3,7 +3,7 @@ import { connect, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { until } from "@sandgate/test-support/until";
 import Fastify from "fastify";
-import { afterEach, expect, it } from "vitest";
+import { afterEach, expect, test } from "vitest";
 import { apiToken, openTestPlatform, sandboxMessage, workspaceId } from "../test-platform.ts";
 import { createGracefulShutdown } from "./graceful-shutdown.ts";
 import type { App } from "./route.ts";
@@ -44,7 +44,7 @@ async function listen(limits?: { firstRequestMs: number; lastResponseMs: number 
   return { url: await app.listen({ host: "127.0.0.1", port: 0 }), close };
 }
 
-it("closes when an answer was read to its end, however slowly", async () => {
+test("closes when an answer was read to its end, however slowly", async () => {
   const { url, close } = await listen();
   const socket = await send(url, request("GET"));
   await once(socket, "readable");
@@ -53,7 +53,7 @@ it("closes when an answer was read to its end, however slowly", async () => {
   await closed;
 });
 
-it("closes although a client sends no request, or not all of it, or doesn't read its answer", async () => {
+test("closes although a client sends no request, or not all of it, or doesn't read its answer", async () => {
   const { url, close } = await listen({ firstRequestMs: 100, lastResponseMs: 500 });
   await send(url, "");
   await send(url, "GET / HT");
@@ -64,7 +64,7 @@ it("closes although a client sends no request, or not all of it, or doesn't read
   await close();
 });
 
-it("ends a stream whose client had left before it began", async () => {
+test("ends a stream whose client had left before it began", async () => {
   let streams = 0;
   const platform = await openTestPlatform({
     handlers: {

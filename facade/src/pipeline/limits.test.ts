@@ -1,4 +1,4 @@
-import { afterEach, expect, it } from "vitest";
+import { afterEach, expect, test } from "vitest";
 import { apiToken, openTestPlatform, type TestPlatform } from "../test-platform.ts";
 import { createLocalRateLimiter, networkOf } from "./rate-limit.ts";
 
@@ -8,7 +8,7 @@ afterEach(async () => {
   platform = undefined;
 });
 
-it("counts per key in windows of a minute", async () => {
+test("counts per key in windows of a minute", async () => {
   let now = 1000;
   const limiter = createLocalRateLimiter(() => now);
   expect(await limiter.take("a", 2)).toEqual({ limit: 2, remaining: 1, resetSeconds: 60, allowed: true });
@@ -22,7 +22,7 @@ it("counts per key in windows of a minute", async () => {
   expect(await limiter.take("a", 2)).toMatchObject({ remaining: 1, resetSeconds: 60, allowed: true });
 });
 
-it("takes an IPv6 network of 64 bits for one address", () => {
+test("takes an IPv6 network of 64 bits for one address", () => {
   expect(networkOf("2001:db8:1:2:3:4:5:6")).toBe(networkOf("2001:db8:1:2::1"));
   expect(networkOf("2001:db8:1:3::1")).not.toBe(networkOf("2001:db8:1:2::1"));
   expect(networkOf("::ffff:192.0.2.1")).toBe("192.0.2.1");
@@ -32,7 +32,7 @@ it("takes an IPv6 network of 64 bits for one address", () => {
   expect(networkOf("made up 1")).toBe(networkOf("made up 2"));
 });
 
-it("limits each credential, and addresses without one, apart from each other", async () => {
+test("limits each credential, and addresses without one, apart from each other", async () => {
   platform = await openTestPlatform({ env: { SANDGATE_RATE_LIMIT: "2", SANDGATE_SIGNIN_RATE_LIMIT: "0" } });
   const { app, signAccessToken } = platform;
   const read = (headers: Record<string, string>) => app.inject({ url: "/workspaces/x", headers });
@@ -58,7 +58,7 @@ it("limits each credential, and addresses without one, apart from each other", a
   expect(probe.headers["ratelimit-remaining"]).toBe("0");
 });
 
-it("limits sign-ins per address, and per account behind a trusted proxy's many addresses", async () => {
+test("limits sign-ins per address, and per account behind a trusted proxy's many addresses", async () => {
   platform = await openTestPlatform({
     env: { SANDGATE_SIGNIN_RATE_LIMIT: "2", SANDGATE_TRUSTED_PROXIES: "127.0.0.0/8" },
     handlers: {
@@ -85,7 +85,7 @@ it("limits sign-ins per address, and per account behind a trusted proxy's many a
   ]);
 });
 
-it("believes X-Forwarded-For from trusted proxies alone", async () => {
+test("believes X-Forwarded-For from trusted proxies alone", async () => {
   platform = await openTestPlatform({ env: { SANDGATE_RATE_LIMIT: "1", SANDGATE_TRUSTED_PROXIES: "192.0.2.0/24" } });
   const { app } = platform;
   const read = async (remoteAddress: string, address: string) =>
@@ -94,7 +94,7 @@ it("believes X-Forwarded-For from trusted proxies alone", async () => {
   expect([await read("192.0.2.9", "1.1.1.1"), await read("192.0.2.9", "1.1.1.2")]).toEqual([200, 200]);
 });
 
-it("lets browsers of the calling applications in, and no others", async () => {
+test("lets browsers of the calling applications in, and no others", async () => {
   platform = await openTestPlatform({
     env: { SANDGATE_REDIRECT_URIS: "https://app.test/done, http://localhost:3000/" },
   });
@@ -124,7 +124,7 @@ it("lets browsers of the calling applications in, and no others", async () => {
   });
 });
 
-it("names every bad setting", async () => {
+test("names every bad setting", async () => {
   const env = {
     SANDGATE_PUBLIC_URL: "ftp://x",
     SANDGATE_TRUSTED_PROXIES: "10.0.0.0/8,all",

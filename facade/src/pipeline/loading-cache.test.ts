@@ -1,7 +1,7 @@
-import { expect, it } from "vitest";
+import { expect, test } from "vitest";
 import { LoadingCache } from "./loading-cache.ts";
 
-it("shares and remembers an answer for its age, counted from the question", async () => {
+test("shares and remembers an answer for its age, counted from the question", async () => {
   let now = 0;
   let loads = 0;
   const cache = new LoadingCache<number>({ maxAgeMs: 1000, now: () => now });
@@ -13,7 +13,7 @@ it("shares and remembers an answer for its age, counted from the question", asyn
   expect(await cache.get("a", load)).toBe(2);
 });
 
-it("forgets what is asked for, also while it is loaded", async () => {
+test("forgets what is asked for, also while it is loaded", async () => {
   const cache = new LoadingCache<string>({ maxAgeMs: 1000 });
   const old = cache.get("a", async () => "old");
   cache.forget((key) => key === "a");
@@ -22,7 +22,7 @@ it("forgets what is asked for, also while it is loaded", async () => {
   expect(await cache.get("a", async () => "newer")).toBe("new");
 });
 
-it("keeps nothing that is too old", async () => {
+test("keeps nothing that is too old", async () => {
   let now = 0;
   const cache = new LoadingCache<number>({ maxAgeMs: 1000, now: () => now });
   const kept: string[] = [];
@@ -38,7 +38,7 @@ it("keeps nothing that is too old", async () => {
   expect(kept).toEqual(["b", "c"]);
 });
 
-it("remembers no failure, and no more than its size", async () => {
+test("remembers no failure, and no more than its size", async () => {
   const cache = new LoadingCache<number>({ maxAgeMs: 1000, maxEntries: 2 });
   await expect(cache.get("a", () => Promise.reject(new Error("down")))).rejects.toThrow("down");
   expect(await cache.get("a", async () => 1)).toBe(1);

@@ -1,6 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { exportJWK, generateKeyPair, SignJWT } from "jose";
-import { beforeEach, expect, it } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { createSessionVerifier, type SessionVerifier } from "./sessions.ts";
 
 let now: number;
@@ -41,7 +41,7 @@ async function signWithNewKey(kid: string): Promise<string> {
     .sign(privateKey);
 }
 
-it("reads keys and ended sessions again when they are a second old, and not earlier", async () => {
+test("reads keys and ended sessions again when they are a second old, and not earlier", async () => {
   const token = await signWithNewKey("k1");
   const user = { id: "u", credential: "session", credentialId: "session-k1", operator: true };
   expect(await Promise.all([verifier.verify(token, "r"), verifier.verify(token, "r")])).toEqual([{ user }, { user }]);
@@ -54,7 +54,7 @@ it("reads keys and ended sessions again when they are a second old, and not earl
   expect(reads).toBe(2);
 });
 
-it("keeps a session ended that it was told of, whatever the next answers say", async () => {
+test("keeps a session ended that it was told of, whatever the next answers say", async () => {
   const token = await signWithNewKey("k1");
   await verifier.verify(token, "r");
   verifier.end("session-k1");
@@ -63,7 +63,7 @@ it("keeps a session ended that it was told of, whatever the next answers say", a
   await expect(verifier.verify(token, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
 });
 
-it("takes a new key, and refuses the tokens of a withdrawn one", async () => {
+test("takes a new key, and refuses the tokens of a withdrawn one", async () => {
   const old = await signWithNewKey("k1");
   await verifier.verify(old, "r");
   const fresh = await signWithNewKey("k2");
@@ -73,14 +73,14 @@ it("takes a new key, and refuses the tokens of a withdrawn one", async () => {
   await expect(verifier.verify(old, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
 });
 
-it("refuses a remembered token once its time is up", async () => {
+test("refuses a remembered token once its time is up", async () => {
   const token = await signWithNewKey("k1");
   await verifier.verify(token, "r");
   now += 300_000;
   await expect(verifier.verify(token, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
 });
 
-it("lets nobody in on knowledge that it can't renew", async () => {
+test("lets nobody in on knowledge that it can't renew", async () => {
   const token = await signWithNewKey("k1");
   await verifier.verify(token, "r");
   answer.down = true;

@@ -1,10 +1,10 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, test } from "vitest";
 import { parseMoment, toIsoMicros, toIsoMillis, toTimestamp } from "./times.ts";
 
 const timestamp = (micros: bigint) => ({ $typeName: "google.protobuf.Timestamp" as const, ...toTimestamp(micros) });
 
 describe("parseMoment", () => {
-  it.each([
+  test.each([
     ["2026-01-31T12:00:00Z", "2026-01-31T12:00:00.000000Z"],
     ["2026-01-31T12:00:00", "2026-01-31T12:00:00.000000Z"],
     ["2026-01-31t12:00z", "2026-01-31T12:00:00.000000Z"],
@@ -21,7 +21,7 @@ describe("parseMoment", () => {
     expect(micros === undefined ? undefined : toIsoMicros(timestamp(micros))).toBe(expected);
   });
 
-  it.each([
+  test.each([
     "",
     "now",
     "2026-01-31",
@@ -41,6 +41,6 @@ describe("parseMoment", () => {
   });
 });
 
-it("answers milliseconds by cutting", () => {
+test("answers milliseconds by cutting", () => {
   expect(toIsoMillis(timestamp(1_780_000_000_123_999n))).toBe("2026-05-28T20:26:40.123Z");
 });

@@ -1,7 +1,7 @@
 import { gunzipSync } from "node:zlib";
 import { publicReasons } from "@sandgate/kit/base/reasons";
 import { Validator } from "@seriousme/openapi-schema-validator";
-import { afterAll, beforeAll, expect, it } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 import { openTestPlatform, type TestPlatform } from "../test-platform.ts";
 
 interface OpenApiDocument {
@@ -31,14 +31,14 @@ beforeAll(async () => {
 });
 afterAll(() => platform.close());
 
-it("is a valid OpenAPI 3.1 document", async () => {
+test("is a valid OpenAPI 3.1 document", async () => {
   expect(document.openapi).toBe("3.1.0");
   const { valid, errors } = await new Validator().validate({ ...structuredClone(document) });
   expect(errors).toBeUndefined();
   expect(valid).toBe(true);
 });
 
-it("has every route of the app, and no other", () => {
+test("has every route of the app, and no other", () => {
   const documented = Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
   );
@@ -92,7 +92,7 @@ it("has every route of the app, and no other", () => {
   expect(routed).toEqual(documented);
 });
 
-it("describes every operation with its errors and its security", () => {
+test("describes every operation with its errors and its security", () => {
   for (const [path, methods] of Object.entries(document.paths)) {
     for (const [method, operation] of Object.entries(methods)) {
       const name = `${method} ${path}`;
@@ -117,7 +117,7 @@ it("describes every operation with its errors and its security", () => {
   }
 });
 
-it("has a page to read, which needs nothing from another server", async () => {
+test("has a page to read, which needs nothing from another server", async () => {
   const page = await platform.app.inject("/docs/");
   expect(page.headers["content-type"]).toBe("text/html; charset=utf-8");
   const policy = String(page.headers["content-security-policy"]);
@@ -136,7 +136,7 @@ it("has a page to read, which needs nothing from another server", async () => {
   expect(gunzipSync(compressed.rawPayload).equals(plain.rawPayload)).toBe(true);
 });
 
-it("has a page of errors, with an anchor for each code that docs_url can name", async () => {
+test("has a page of errors, with an anchor for each code that docs_url can name", async () => {
   const response = await platform.app.inject("/docs/errors/");
   expect(response.headers["content-type"]).toBe("text/html; charset=utf-8");
   expect(response.headers["content-security-policy"]).toContain("default-src 'none'");
@@ -144,7 +144,7 @@ it("has a page of errors, with an anchor for each code that docs_url can name", 
   for (const code of publicReasons) expect(response.body).toContain(`id="${code.toLowerCase()}"`);
 });
 
-it("tells its own health, and that of what it needs", async () => {
+test("tells its own health, and that of what it needs", async () => {
   expect((await platform.app.inject("/healthz")).json()).toEqual({ status: "ok" });
   expect((await platform.app.inject("/readyz")).json()).toEqual({ status: "ready", dependencies: {} });
 });

@@ -1,5 +1,4 @@
-import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createClient } from "@connectrpc/connect";
 import { newId } from "@sandgate/kit/base/ids";
@@ -17,6 +16,7 @@ import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_e
 import { findFreePort } from "@sandgate/test-support/process";
 import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { imageRegistryService } from "./service.ts";
@@ -34,7 +34,7 @@ let roleNow: Role = Role.ADMIN;
 let running: Awaited<ReturnType<typeof start>>;
 
 async function start() {
-  const folder = await mkdtemp(join(tmpdir(), "sandgate-image-registry-"));
+  const { path: folder, remove: removeFolder } = await createTempFolder();
   const network = await createInMemoryNetwork();
   const bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics });
   const purged: string[] = [];
@@ -89,7 +89,7 @@ async function start() {
     await service.drain();
     await service.close();
     await bus.close();
-    await rm(folder, { recursive: true });
+    await removeFolder();
   });
   return { bus, folder, network, purged };
 }

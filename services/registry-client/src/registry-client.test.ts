@@ -3,16 +3,16 @@ import { createHash, randomUUID, sign, X509Certificate } from "node:crypto";
 import { createSocket } from "node:dgram";
 import { promises as dns } from "node:dns";
 import { once } from "node:events";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type RequestListener } from "node:http";
 import { createServer as createTcpServer } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { findFreePort, startProcess } from "@sandgate/test-support/process";
 import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { readAllowedHosts } from "./allowed-hosts.ts";
 import { createGuardedRequest, readBody } from "./guarded-request.ts";
@@ -204,8 +204,8 @@ describe.runIf(hasRegistry)("a registry with a token service", () => {
   const asked: URL[] = [];
 
   beforeAll(async () => {
-    const folder = await mkdtemp(join(tmpdir(), "sandgate-token-registry-"));
-    cleanUps.push(() => rm(folder, { recursive: true }));
+    const { path: folder, remove: removeFolder } = await createTempFolder();
+    cleanUps.push(removeFolder);
     const [key, certificate] = [join(folder, "key.pem"), join(folder, "certificate.pem")];
     const subject = ["-subj", "/CN=tokens", "-days", "2"];
     await promisify(execFile)("openssl", [

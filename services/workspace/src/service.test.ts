@@ -1,5 +1,3 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createClient } from "@connectrpc/connect";
 import { newId } from "@sandgate/kit/base/ids";
@@ -15,6 +13,7 @@ import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { UserDeletedSchema } from "@sandgate/proto/identity/v1/identity_events";
 import { WorkspacePurgedSchema } from "@sandgate/proto/imageregistry/v1/image_registry_events";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { workspaceService } from "./service.ts";
@@ -24,7 +23,7 @@ const users = ["ann", "bob", "carl"].map((id) => ({ id, username: `${id}@example
 const cleanUps: (() => Promise<unknown>)[] = [];
 
 async function start() {
-  const folder = await mkdtemp(join(tmpdir(), "sandgate-workspace-"));
+  const { path: folder, remove: removeFolder } = await createTempFolder();
   const network = await createInMemoryNetwork();
   const metrics = createMetrics();
   const bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics });
@@ -55,7 +54,7 @@ async function start() {
     await service.drain();
     await service.close();
     await bus.close();
-    await rm(folder, { recursive: true });
+    await removeFolder();
   });
   return { bus, network, metrics };
 }

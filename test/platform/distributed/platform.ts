@@ -1,6 +1,4 @@
 import { randomBytes } from "node:crypto";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { ServiceName } from "@sandgate/kit/base/service-names";
 import { makeKeys } from "@sandgate/kit/rpc/internal-keys";
@@ -8,6 +6,7 @@ import type { FaultProxy } from "@sandgate/test-support/fault-proxy";
 import { probeMongo, type TestReplicaSet } from "@sandgate/test-support/mongo";
 import { findNatsServer, type TestNats } from "@sandgate/test-support/nats";
 import { requireServer } from "@sandgate/test-support/require";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import type { ContainerInfo } from "dockerode";
 import { type Db, MongoClient } from "mongodb";
 import { listInstallation, removeContainers } from "../local.ts";
@@ -82,9 +81,7 @@ export async function startDistributed(
   } = {},
 ): Promise<DistributedPlatform> {
   await using starting = new AsyncDisposableStack();
-  const folder = starting.adopt(await mkdtemp(join(tmpdir(), "sandgate-distributed-")), (path) =>
-    rm(path, { recursive: true }),
-  );
+  const { path: folder } = starting.use(await createTempFolder());
   const keysFolder = join(folder, "keys");
   const servers = starting.use(await startServers(o.members ?? 1));
   await makeKeys(keysFolder);

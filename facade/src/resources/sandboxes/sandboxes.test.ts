@@ -11,7 +11,7 @@ import {
   type QueryTelemetryRequest,
   type TailTelemetryRequest,
 } from "@sandgate/proto/telemetry/v1/telemetry";
-import { afterAll, beforeAll, beforeEach, expect, it } from "vitest";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { at, openTestPlatform, sandboxMessage, type TestPlatform, userId, workspaceId } from "../../test-platform.ts";
 
 let platform: TestPlatform;
@@ -90,7 +90,7 @@ beforeEach(async () => {
 
 const post = (url: string, payload: object) => platform.app.inject({ method: "POST", url, headers, payload });
 
-it("provisions, and answers the whole record", async () => {
+test("provisions, and answers the whole record", async () => {
   const response = await post("/sandboxes/provision", { image_id: "image-1", labels: { team: "a", "x\ny": "" } });
   expect(response.statusCode).toBe(201);
   expect(asked.provision).toMatchObject({ imageId: "image-1", name: "", labels: { team: "a", "x\ny": "" } });
@@ -120,7 +120,7 @@ it("provisions, and answers the whole record", async () => {
   });
 });
 
-it("reports bad names and labels, and an unknown image by any id", async () => {
+test("reports bad names and labels, and an unknown image by any id", async () => {
   const labels = { good: "x", bad: 1, ["k".repeat(64)]: "x" };
   const response = await post("/sandboxes/provision", { image_id: "i", name: "Not-", labels });
   expect(response.json().error.details.map(({ field }: { field: string }) => field)).toEqual([
@@ -133,7 +133,7 @@ it("reports bad names and labels, and an unknown image by any id", async () => {
   }
 });
 
-it("lists by states and labels", async () => {
+test("lists by states and labels", async () => {
   const url = "/sandboxes?state=ready,failed&label=a:b:c&label=d:";
   const response = await platform.app.inject({ url, headers });
   expect(response.json()).toMatchObject({ sandboxes: [{ name: "box" }], next_cursor: null });
@@ -147,7 +147,7 @@ it("lists by states and labels", async () => {
   ]);
 });
 
-it.each([
+test.each([
   [sandboxMessage(), 200, undefined],
   [sandboxMessage(SandboxState.PROVISIONING), 409, "sandbox_not_ready"],
   [sandboxMessage(SandboxState.FAILED), 502, "provisioning_failed"],
@@ -166,7 +166,7 @@ it.each([
   expect(asked.waitTimeoutMs).toBeLessThanOrEqual(12_000);
 });
 
-it("ends a wait whose client goes away", async () => {
+test("ends a wait whose client goes away", async () => {
   const client = new AbortController();
   const ended = new Promise<void>((resolve) => {
     wait = async (signal) => {
@@ -186,7 +186,7 @@ it("ends a wait whose client goes away", async () => {
   await ended;
 });
 
-it("tells nothing at the end of a wait to who has lost access meanwhile", async () => {
+test("tells nothing at the end of a wait to who has lost access meanwhile", async () => {
   wait = async () => {
     platform.state.role = Role.UNSPECIFIED;
     platform.bus.signal("workspace.membership", `${workspaceId} ${userId}`);
@@ -204,7 +204,7 @@ it("tells nothing at the end of a wait to who has lost access meanwhile", async 
   expect((await post("/sandboxes/wait", { sandbox_id: "box" })).json().error.code).toBe("invalid_token");
 });
 
-it("ends a wait with the membership and with the session, and says why", async () => {
+test("ends a wait with the membership and with the session, and says why", async () => {
   const waiting = (lose: () => void) => {
     wait = async (signal) => {
       lose();
@@ -224,13 +224,13 @@ it("ends a wait with the membership and with the session, and says why", async (
   expect(signedOut.json().error.code).toBe("invalid_token");
 });
 
-it("reports labels that are too many once, not each of them", async () => {
+test("reports labels that are too many once, not each of them", async () => {
   const labels = Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`l${i}`, i]));
   const { error } = (await post("/sandboxes/provision", { image_id: "i", labels })).json();
   expect(error.details).toEqual([{ field: "body.labels", issue: "must have 64 entries or fewer" }]);
 });
 
-it("caps the open waits of a credential", async () => {
+test("caps the open waits of a credential", async () => {
   const waiting: (() => void)[] = [];
   const all = new Promise<void>((resolve) => {
     wait = () =>
@@ -250,7 +250,7 @@ it("caps the open waits of a credential", async () => {
   expect((await post("/sandboxes/wait", { sandbox_id: "box" })).statusCode).toBe(200);
 });
 
-it("reads logs and metrics with the sandbox's id and name", async () => {
+test("reads logs and metrics with the sandbox's id and name", async () => {
   const response = await platform.app.inject({
     url: "/sandbox/monitoring/box?since=2026-01-01T00:00:00&until=&stream=&limit=5&include=logs",
     headers,
@@ -271,7 +271,7 @@ it("reads logs and metrics with the sandbox's id and name", async () => {
   });
 });
 
-it.each([
+test.each([
   ["since=2026-01-01", ["query.since"]],
   ["since=2026-01-02T00:00:00Z&until=2026-01-02T00:00:00Z", ["query.since"]],
   ["since=2100-01-01T00:00:00Z", ["query.since"]],
@@ -285,7 +285,7 @@ it.each([
   expect(response.json().error.details.map(({ field }: { field: string }) => field)).toEqual(fields);
 });
 
-it("finds no sandbox by a name nobody has", async () => {
+test("finds no sandbox by a name nobody has", async () => {
   for (const url of ["/sandbox/monitoring/x", "/sandbox/monitoring/x/stream", `/sandboxes/${"x".repeat(200)}`]) {
     const response = await platform.app.inject({ url, headers });
     expect(response.statusCode).toBe(404);
@@ -307,7 +307,7 @@ async function follow(extra: Record<string, string> = {}, base = url) {
   return { response, text: () => text, ended: once(response, "close") };
 }
 
-it("streams rows as events, and resumes after the last one", async () => {
+test("streams rows as events, and resumes after the last one", async () => {
   const { response, text } = await follow({ "last-event-id": "p0" });
   expect(response.headers["content-type"]).toBe("text/event-stream; charset=utf-8");
   expect(response.headers["x-request-id"]).toBeDefined();
@@ -321,20 +321,20 @@ it("streams rows as events, and resumes after the last one", async () => {
   response.destroy();
 });
 
-it("refuses to resume after an id that no stream gave", async () => {
+test("refuses to resume after an id that no stream gave", async () => {
   const url = "/sandbox/monitoring/box/stream";
   const response = await platform.app.inject({ url, headers: { ...headers, "last-event-id": "bad" } });
   expect(response.statusCode).toBe(422);
   expect(response.json().error.details[0].field).toBe("header.last-event-id");
 });
 
-it("ends a stream with the session", async () => {
+test("ends a stream with the session", async () => {
   const { ended } = await follow();
   platform.bus.signal("identity.sessions.ended", sessionId);
   await ended;
 });
 
-it("ends a stream with the membership", async () => {
+test("ends a stream with the membership", async () => {
   const { ended } = await follow();
   platform.state.role = Role.UNSPECIFIED;
   await ended;
@@ -342,14 +342,14 @@ it("ends a stream with the membership", async () => {
   platform.bus.signal("workspace.membership", `${workspaceId} *`);
 });
 
-it("answers HEAD for a stream without opening one", async () => {
+test("answers HEAD for a stream without opening one", async () => {
   const response = await platform.app.inject({ method: "HEAD", url: "/sandbox/monitoring/box/stream", headers });
   expect(response.statusCode).toBe(200);
   expect(response.headers["content-type"]).toBe("text/event-stream; charset=utf-8");
   expect(asked.tail).toBeUndefined();
 });
 
-it("ends waits and streams at once when it drains, is not ready then, and answers the rest", async () => {
+test("ends waits and streams at once when it drains, is not ready then, and answers the rest", async () => {
   const draining = await open();
   const headers = { authorization: `Bearer ${await draining.signAccessToken()}`, "x-workspace-id": workspaceId };
   const { ended } = await follow(headers, await draining.listen());

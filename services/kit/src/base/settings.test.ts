@@ -1,11 +1,11 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, expect, expectTypeOf, test } from "vitest";
 import { choice, defineSettings, flag, integer, list, readSettings, SettingsError, secret, text } from "./settings.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "settings-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const { path: folder, remove: removeFolder } = await createTempFolder();
+afterAll(removeFolder);
 
 const definitions = defineSettings({
   port: integer("PORT", { default: 8080, min: 0, max: 65535, doc: "Where it listens." }),

@@ -1,6 +1,5 @@
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import { connect } from "node:http2";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { createClient } from "@connectrpc/connect";
@@ -8,6 +7,7 @@ import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { findNatsServer, startNats, type TestNats } from "@sandgate/test-support/nats";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
 import { requireServer } from "@sandgate/test-support/require";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { createLogger } from "../base/logging.ts";
 import { createRemoteTransport } from "../rpc/clients.ts";
@@ -17,11 +17,10 @@ import { makeKeys, openTokenSigner } from "../rpc/internal-keys.ts";
 const program = join(import.meta.dirname, "process.fixture.child.ts");
 const logger = createLogger({ service: "test", level: "silent" });
 const user: UserCaller = { id: "u", credential: "session", credentialId: "s", operator: false };
-let folder: string;
+const { path: folder, remove: removeFolder } = await createTempFolder();
 let running: RunningProcess[] = [];
 
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), "sandgate-process-"));
   await makeKeys(folder);
   await writeFile(join(folder, "sqlite"), "sqlite:data\n");
   await writeFile(join(folder, "local"), "local:\n");
@@ -30,7 +29,7 @@ afterEach(async () => {
   await Promise.all(running.map((each) => each.kill()));
   running = [];
 });
-afterAll(() => rm(folder, { recursive: true }));
+afterAll(removeFolder);
 
 async function start(settings: Record<string, string>) {
   const [port, adminPort] = [await findFreePort(), await findFreePort()];

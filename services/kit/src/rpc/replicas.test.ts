@@ -1,13 +1,12 @@
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
 import { createServer as createHost, type ServerHttp2Session } from "node:http2";
 import { connect, createServer } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { createClient } from "@connectrpc/connect";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { createLogger } from "../base/logging.ts";
 import { createRemoteTransport } from "./clients.ts";
@@ -20,7 +19,7 @@ const logger = createLogger({ service: "test", level: "silent" });
 const user: UserCaller = { id: "u", credential: "session", credentialId: "s", operator: false };
 const [first, second] = ["127.0.0.1", "127.0.0.2"];
 
-let folder: string;
+const { path: folder, remove: removeFolder } = await createTempFolder();
 let signer: FromFile<TokenSigner>;
 let port: number;
 let running: Map<string, RunningProcess>;
@@ -28,13 +27,12 @@ let running: Map<string, RunningProcess>;
 let addresses: string[];
 
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), "sandgate-replicas-"));
   await makeKeys(folder);
   signer = await openTokenSigner({ caller: "facade", file: join(folder, "facade.jwk.json"), logger });
 });
 afterAll(async () => {
   signer.close();
-  await rm(folder, { recursive: true });
+  await removeFolder();
 });
 beforeEach(async () => {
   port = await findFreePort();

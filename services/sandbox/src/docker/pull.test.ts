@@ -1,4 +1,4 @@
-import { expect, it } from "vitest";
+import { expect, test } from "vitest";
 import { explainPullFailure } from "./pull.ts";
 
 /** As the client reports what the engine answered. */
@@ -6,7 +6,7 @@ function answered(message: string, statusCode = 500): Error {
   return Object.assign(new Error(`(HTTP code ${statusCode}) server error - ${message} `), { statusCode });
 }
 
-it.each([
+test.each([
   ["manifest for r.test/a@sha256:0 not found: manifest unknown: manifest unknown", "IMAGE_NOT_FOUND_IN_REGISTRY"],
   ["name unknown: repository name not known to registry", "IMAGE_NOT_FOUND_IN_REGISTRY"],
   ['Get "https://r.test/v2/a/manifests/1": no basic auth credentials', "IMAGE_PULL_UNAUTHORIZED"],
@@ -22,7 +22,7 @@ it.each([
   expect(explainPullFailure(answered(message), "r.test")).toMatchObject({ reason });
 });
 
-it("takes no answer at all for an engine out of reach", () => {
+test("takes no answer at all for an engine out of reach", () => {
   const error = Object.assign(new Error("connect ENOENT /var/run/docker.sock"), { code: "ENOENT" });
   expect(explainPullFailure(error, "r.test")).toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
 });

@@ -1,5 +1,3 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fromBinary } from "@bufbuild/protobuf";
 import { newId } from "@sandgate/kit/base/ids";
@@ -7,6 +5,7 @@ import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { EventSchema } from "@sandgate/proto/common/v1/event";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { expect, onTestFinished, test } from "vitest";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import { announceDueDeletions, deleteWorkspace, nextAnnouncement } from "./deletions.ts";
@@ -21,14 +20,14 @@ const start = new Date("2026-01-01T00:00:00Z");
 
 /** A store with one workspace. */
 async function openStore() {
-  const folder = await mkdtemp(join(tmpdir(), "sandgate-deletions-"));
+  const { path: folder, remove: removeFolder } = await createTempFolder();
   const logger = createLogger({ service: "workspace", level: "silent" });
   const bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics: createMetrics() });
   const store = await openSqliteStore({ file: join(folder, "workspace.sqlite"), logger });
   onTestFinished(async () => {
     await store.close();
     await bus.close();
-    await rm(folder, { recursive: true });
+    await removeFolder();
   });
   const workspace = { id: newId(), name: "Lab", createdAt: start, updatedAt: start, version: 1 };
   await store.createWorkspace(workspace, "ann", [], undefined);
