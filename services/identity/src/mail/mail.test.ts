@@ -2,13 +2,14 @@ import { once } from "node:events";
 import { readdir, readFile, stat } from "node:fs/promises";
 import { createServer } from "node:net";
 import { join } from "node:path";
+import { backoffMs } from "@sandgate/kit/base/backoff";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { test } from "@sandgate/test-support/temp-folder";
 import { SMTPServer } from "smtp-server";
 import { describe, expect, vi } from "vitest";
 import type { DueMail } from "../store/store.ts";
-import { createMailQueue, retryDelayMs } from "./queue.ts";
+import { createMailQueue, mailBackoff } from "./queue.ts";
 import { composeNameTaken, composeVerification, type Mail } from "./texts.ts";
 import { createFileTransport, createSmtpTransport, type MailTransport } from "./transports.ts";
 
@@ -87,7 +88,10 @@ test("sending fails when the SMTP server can't be reached", async () => {
 });
 
 test("a failed mail is tried again with a backoff of at most ten minutes", () => {
-  expect([0, 1, 2, 7, 50].map(retryDelayMs)).toEqual([5_000, 10_000, 20_000, 600_000, 600_000]);
+  const longest = () => 1;
+  expect([1, 2, 3, 8, 51].map((failures) => backoffMs(failures, mailBackoff, longest))).toEqual([
+    5_000, 10_000, 20_000, 600_000, 600_000,
+  ]);
 });
 
 describe("the mail queue", () => {
@@ -108,7 +112,8 @@ describe("the mail queue", () => {
     const keyring = await openKeyring({ file: join(folder, "keys.json"), create: true });
     const store = createMailStore();
     const transport: MailTransport = { send, close: () => undefined };
-    return { store, queue: createMailQueue({ store, keyring, transport, logger, now: () => new Date(1000) }) };
+    const now = () => new Date(1000);
+    return { store, queue: createMailQueue({ store, keyring, transport, logger, now, random: () => 1 }) };
   }
 
   test("sends a sealed mail, and finishes it only then", async () => {

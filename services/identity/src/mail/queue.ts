@@ -1,3 +1,4 @@
+import { backoffMs } from "@sandgate/kit/base/backoff";
 import { messageOf } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import type { Logger } from "@sandgate/kit/base/logging";
@@ -15,10 +16,8 @@ const pollMs = 5_000;
 /** Mails that are sent at once. */
 const batchSize = 10;
 
-/** Doubles from 5 seconds to 10 minutes. */
-export function retryDelayMs(attempts: number): number {
-  return Math.min(5_000 * 2 ** attempts, 600_000);
-}
+/** Between the attempts to send a mail. */
+export const mailBackoff = { firstMs: 5_000, lastMs: 600_000 };
 
 export interface MailQueue {
   /** Makes what a transaction stores with the change that the mail is about. */
@@ -39,6 +38,8 @@ export function createMailQueue(o: {
   transport: MailTransport;
   logger: Logger;
   now: () => Date;
+  /** For the jitter of the backoff. */
+  random?: () => number;
 }): MailQueue {
   const { store, keyring, transport, logger, now } = o;
   const place = (id: string) => ({ service: "identity", table: "mails", record: id });
@@ -54,7 +55,7 @@ export function createMailQueue(o: {
     } catch (error) {
       state = messageOf(error);
       logger.warn({ err: error, mail: id }, "a mail could not be sent; it is tried again later");
-      await store.postponeMail(id, addMs(now(), retryDelayMs(attempts)));
+      await store.postponeMail(id, addMs(now(), backoffMs(attempts + 1, mailBackoff, o.random)));
       return;
     }
     state = "ok";

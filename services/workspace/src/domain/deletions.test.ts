@@ -10,9 +10,12 @@ import { expect, onTestFinished, test } from "vitest";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import { announceDueDeletions, deleteWorkspace, nextAnnouncement } from "./deletions.ts";
 
-test("the interval between announcements grows from a minute to an hour", () => {
+test("the longest delay between announcements grows from a minute to an hour", () => {
   const now = new Date("2026-01-01T00:00:00Z");
-  const minutes = [1, 2, 3, 6, 7, 50].map((n) => (nextAnnouncement(n, now).getTime() - now.getTime()) / 60_000);
+  const longest = () => 1;
+  const minutes = [1, 2, 3, 6, 7, 50].map(
+    (n) => (nextAnnouncement(n, now, longest).getTime() - now.getTime()) / 60_000,
+  );
   expect(minutes).toEqual([1, 2, 4, 32, 60, 60]);
 });
 

@@ -1,6 +1,8 @@
+import { backoffMs } from "@sandgate/kit/base/backoff";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { gauge, type Metrics } from "@sandgate/kit/base/metrics";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { Call } from "@sandgate/kit/rpc/context";
 import type { Stale } from "@sandgate/kit/storage/optimistic";
@@ -10,22 +12,20 @@ import type { WorkspaceRecord, WorkspaceStore } from "../store/store.ts";
 /** The services that hold data of a workspace and answer its deletion with `workspace_purged`. */
 const purgingServices = ["image-registry", "sandbox", "telemetry"];
 
-const firstIntervalMs = 60_000;
-const maxIntervalMs = 3_600_000;
-/** How often due deletions are looked for; well below the first interval. */
+/** Between the announcements of a deletion that is still open. */
+const announcementBackoff = { firstMs: 60_000, lastMs: 3_600_000 };
+/** How often due deletions are looked for; well below the first delay. */
 const pollMs = 10_000;
 /** Deletions that are read at once. */
 const batchSize = 100;
 
 /**
- * When a deletion that is still open is announced again: a minute after the first announcement, then after twice as long
- * each time, up to an hour.
+ * When a deletion that is still open is announced again.
  *
  * @param announcements how often it has been announced so far
  */
-export function nextAnnouncement(announcements: number, now: Date): Date {
-  const interval = Math.min(firstIntervalMs * 2 ** (announcements - 1), maxIntervalMs);
-  return new Date(now.getTime() + interval);
+export function nextAnnouncement(announcements: number, now: Date, random?: () => number): Date {
+  return addMs(now, backoffMs(announcements, announcementBackoff, random));
 }
 
 /**
