@@ -418,7 +418,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       url,
       installationId,
       isolation: true,
-      runtimeName: "no-such-runtime",
+      ociRuntime: "no-such-runtime",
       logger,
     });
     await expect(gvisor.check()).rejects.toMatchObject({ reason: "ISOLATION_UNAVAILABLE" });

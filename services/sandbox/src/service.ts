@@ -148,7 +148,7 @@ async function openRuntime(settings: SandboxSettings, installationId: string, lo
     url: settings.runtime,
     installationId,
     isolation: settings.isolation === "on",
-    runtimeName: settings.ociRuntime,
+    ociRuntime: settings.ociRuntime,
     nameservers: settings.nameservers,
     diskMb: settings.diskMb,
     logger,

@@ -23,7 +23,7 @@ export function createHandlers(o: {
   metrics: Metrics;
   /** 0: no quota. */
   logQuotaBytes: number;
-  /** Resolves when collecting begins. */
+  /** Resolves when the collector starts. */
   containers: Promise<ContainerSource>;
   /** Ends tails and waits, so that their callers ask another replica. */
   draining: AbortSignal;

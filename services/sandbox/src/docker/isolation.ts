@@ -60,7 +60,7 @@ interface Firewall {
 export function createIsolation(o: {
   engine: Engine;
   enforce: boolean;
-  runtimeName: string | undefined;
+  ociRuntime: string | undefined;
   nameservers: readonly string[];
 }): Isolation {
   let verifiedAt = Number.NEGATIVE_INFINITY;
@@ -69,7 +69,7 @@ export function createIsolation(o: {
   async function verifyOnce(): Promise<void> {
     verifiedAt = Number.NEGATIVE_INFINITY;
     try {
-      if (o.enforce) await requireEngineFeatures(o.engine, o.runtimeName);
+      if (o.enforce) await requireEngineFeatures(o.engine, o.ociRuntime);
       await ensureNetwork(o.engine);
     } catch (error) {
       throw toRuntimeUnavailable(error);
@@ -97,7 +97,7 @@ function refuse(message: string, hint?: string, cause?: unknown): DomainError {
   return new DomainError("ISOLATION_UNAVAILABLE", message, { hint, cause });
 }
 
-async function requireEngineFeatures(engine: Engine, runtimeName: string | undefined): Promise<void> {
+async function requireEngineFeatures(engine: Engine, ociRuntime: string | undefined): Promise<void> {
   const info = await callEngine(() => engine.info());
   if (!info.MemoryLimit || !info.PidsLimit || !info.CpuCfsQuota) {
     throw refuse(
@@ -105,8 +105,8 @@ async function requireEngineFeatures(engine: Engine, runtimeName: string | undef
       "Enable the memory, pids and cpu cgroup controllers.",
     );
   }
-  if (runtimeName !== undefined && !(runtimeName in info.Runtimes)) {
-    throw refuse(`The engine has no runtime "${runtimeName}".`, "Add it to the engine's daemon.json.");
+  if (ociRuntime !== undefined && !(ociRuntime in info.Runtimes)) {
+    throw refuse(`The engine has no runtime "${ociRuntime}".`, "Add it to the engine's daemon.json.");
   }
   const security: string[] = info.SecurityOptions ?? [];
   if (!security.some((option) => option.startsWith("name=seccomp") && !option.includes("profile=unconfined"))) {

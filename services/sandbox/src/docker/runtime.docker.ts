@@ -38,7 +38,7 @@ export interface DockerRuntimeOptions {
   /** False: no firewall rules and no demands on the engine, for a machine where all tenants are trusted. */
   isolation: boolean;
   /** An OCI runtime that the engine has set up, such as `runsc` (gVisor). The engine's default when absent. */
-  runtimeName?: string | undefined;
+  ociRuntime?: string | undefined;
   /**
    * IPv4 resolvers for sandboxes, public ones unless set. The engine's embedded resolver at 127.0.0.11 asks them from within
    * the container's network, so the firewall applies to it too; one in a private range is allowed on port 53. A loopback
@@ -52,12 +52,12 @@ export interface DockerRuntimeOptions {
 
 /** Sandboxes as containers of a Docker-compatible engine (API 1.41 or later). Nothing is connected before the first call. */
 export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
-  const { installationId, runtimeName, logger, diskMb = 10_240 } = options;
+  const { installationId, ociRuntime, logger, diskMb = 10_240 } = options;
   const nameservers = options.nameservers ?? ["1.1.1.1", "8.8.8.8"];
   const unusable = nameservers.find((address) => !isIPv4(address) || address.startsWith("127."));
   if (unusable !== undefined) throw new Error(`not a resolver that sandboxes can use: ${unusable}`);
   const engine = openEngine(options.url);
-  const isolation = createIsolation({ engine, enforce: options.isolation, runtimeName, nameservers });
+  const isolation = createIsolation({ engine, enforce: options.isolation, ociRuntime, nameservers });
   const checkImage = createImageCheck(engine);
   const ensuring = new Map<string, Promise<Observation>>();
   // Until the engine refuses a limit: only overlay2 on xfs with pquota, btrfs, zfs and devicemapper have quotas.
@@ -72,7 +72,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     const description = containerOptionsOf(spec, {
       installationId,
       nameservers,
-      ociRuntime: runtimeName,
+      ociRuntime,
       diskMb: hasLimit ? diskMb : undefined,
     });
     try {

@@ -16,9 +16,9 @@ import type { IngestClient } from "./source-writer.ts";
 /** The sandbox service may not answer yet. */
 const startRetryMs = 2_000;
 
-/** The collecting of this replica, which begins once the sandbox service has told the installation's id. */
+/** This replica's collector, which starts once the sandbox service has given the installation's id. */
 export interface Collection {
-  /** Resolves when collecting begins. */
+  /** Resolves when the collector starts. */
   readonly containers: Promise<ContainerSource>;
   /** "ok", or why nothing is collected. */
   state(): string;

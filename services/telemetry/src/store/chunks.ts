@@ -27,13 +27,13 @@ const lineBytes = 8 + 1 + 4;
 const compress = promisify(zstdCompress);
 const decompress = promisify(zstdDecompress);
 
-/** Packs at least one line. Compression runs in the thread pool. */
+/** Encodes at least one line. Compression runs in the thread pool. */
 export async function encodeLogs(rows: readonly LogRow[]): Promise<Chunk> {
   const packed = packLogs(rows);
   return { ...summarizeLogs(rows), body: await compress(packed) };
 }
 
-/** Packs at least one sample. */
+/** Encodes at least one sample. */
 export async function encodeMetrics(rows: readonly MetricRow[]): Promise<Chunk> {
   const packed = packMetrics(rows);
   return { ...summarizeMetrics(rows), body: await compress(packed) };
