@@ -1,7 +1,6 @@
 import { create, type DescMethod } from "@bufbuild/protobuf";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
-import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
-import { newId } from "@sandgate/kit/base/ids";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
 import type { ServiceContext } from "@sandgate/kit/process/service";
 import { requireRoleFor } from "@sandgate/kit/rpc/access";
@@ -18,9 +17,9 @@ import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
 import { canonicalHost, parseRegistryUrl, type RegistryAddress } from "@sandgate/registry-client/registry-address";
 import { type Credential, createRegistryClient } from "@sandgate/registry-client/registry-client";
-import { openCredential, sealPassword } from "./domain/credentials.ts";
+import { openCredential } from "./domain/credentials.ts";
 import { checkRegistryHost, newImage, readChangedImage, readNewImage } from "./domain/images.ts";
-import { readRegistryUrl } from "./domain/registries.ts";
+import { changeRegistry, newRegistry, readChangedRegistry, readNewRegistry } from "./domain/registries.ts";
 import { imageChanged } from "./events.ts";
 import { toAuthorizedPull, toImage, toRegistry, toResolvedImage } from "./messages.ts";
 import type { ImageRegistrySettings } from "./settings.ts";
@@ -188,27 +187,13 @@ export function createHandlers({
         keyring,
         store,
         async work(recordFor) {
-          const { name, url, username, password } = request;
-          const address = readRegistryUrl(url, allowedHosts);
-          await tryCredentialFor(call, method.createRegistry, address, { username, password });
-          const id = newId();
-          const now = new Date();
-          const registry: RegistryRecord = {
-            id,
-            workspaceId,
-            name,
-            url,
-            host: address.host,
-            username,
-            sealedPassword: sealPassword(keyring, { id, workspaceId }, password),
-            createdAt: now,
-            updatedAt: now,
-            version: 1,
-          };
+          const fields = readNewRegistry(request, allowedHosts);
+          await tryCredentialFor(call, method.createRegistry, fields.address, fields);
+          const registry = newRegistry(keyring, workspaceId, fields);
           const response = create(CreateRegistryResponseSchema, { registry: toRegistry(registry) });
           const outcome = await store.createRegistry(registry, await recordFor(response));
           if (outcome === "workspace_deleted") throw workspaceDeleted();
-          if (outcome === "name_taken") throw nameTaken(name);
+          if (outcome === "name_taken") throw nameTaken(registry.name);
           return response;
         },
       });
@@ -230,22 +215,12 @@ export function createHandlers({
       const call = callOf(context);
       return retryWhileStale(async () => {
         const before = await findRegistry(call, request.registryId);
-        const { name = before.name, url = before.url, username = before.username, password } = request;
-        const address = readRegistryUrl(url, allowedHosts);
-        if (password === undefined && (url !== before.url || username !== before.username)) {
-          throw invalid("password", "must be given again when url or username changes");
-        }
-        if (password !== undefined)
+        const fields = readChangedRegistry(before, request, allowedHosts);
+        const { address, username, password } = fields;
+        if (password !== undefined) {
           await tryCredentialFor(call, method.updateRegistry, address, { username, password });
-        const registry: RegistryRecord = {
-          ...before,
-          name,
-          url,
-          host: address.host,
-          username,
-          ...(password !== undefined && { sealedPassword: sealPassword(keyring, before, password) }),
-          updatedAt: new Date(),
-        };
+        }
+        const registry = changeRegistry(keyring, before, fields);
         const outcome = await store.updateRegistry(registry);
         switch (outcome) {
           case "done":
@@ -253,7 +228,7 @@ export function createHandlers({
           case "stale":
             return outcome;
           case "name_taken":
-            throw nameTaken(name);
+            throw nameTaken(registry.name);
           case "in_use":
             throw new DomainError("CONFLICT", `Images at ${before.host} use this registry credential.`, {
               hint: "Give those images another credential first, or add a new one for the other host.",

@@ -1,9 +1,77 @@
 import { invalid } from "@sandgate/kit/base/domain-error";
+import { newId } from "@sandgate/kit/base/ids";
+import type { Keyring } from "@sandgate/kit/storage/sealing";
+import type { CreateRegistryRequest, UpdateRegistryRequest } from "@sandgate/proto/imageregistry/v1/image_registry";
 import type { AllowedHosts } from "@sandgate/registry-client/allowed-hosts";
 import { findUrlIssue, parseRegistryUrl, type RegistryAddress } from "@sandgate/registry-client/registry-address";
+import type { RegistryRecord } from "../store/store.ts";
+import { sealPassword } from "./credentials.ts";
 
-/** Where a registry is, by its URL. Throws VALIDATION_ERROR for a malformed URL, or one that an operator has not allowed. */
-export function readRegistryUrl(url: string, allowed: AllowedHosts): RegistryAddress {
+/** What a caller decides about a registry credential. */
+interface RegistryFields {
+  readonly name: string;
+  readonly url: string;
+  readonly address: RegistryAddress;
+  readonly username: string;
+  /** Undefined: it stays. */
+  readonly password: string | undefined;
+}
+
+/** The fields of a new registry credential. Throws VALIDATION_ERROR for a URL that is malformed or not allowed. */
+export function readNewRegistry(
+  { name, url, username, password }: CreateRegistryRequest,
+  allowed: AllowedHosts,
+): RegistryFields & { readonly password: string } {
+  return { name, url, address: readRegistryUrl(url, allowed), username, password };
+}
+
+/**
+ * The fields after an update; what the request leaves out stays. Throws VALIDATION_ERROR for such a URL, and for another url or
+ * username without the password.
+ */
+export function readChangedRegistry(
+  before: RegistryRecord,
+  { name = before.name, url = before.url, username = before.username, password }: UpdateRegistryRequest,
+  allowed: AllowedHosts,
+): RegistryFields {
+  const address = readRegistryUrl(url, allowed);
+  if (password === undefined && (url !== before.url || username !== before.username)) {
+    throw invalid("password", "must be given again when url or username changes");
+  }
+  return { name, url, address, username, password };
+}
+
+export function newRegistry(
+  keyring: Keyring,
+  workspaceId: string,
+  { name, url, address, username, password }: RegistryFields & { readonly password: string },
+): RegistryRecord {
+  const id = newId();
+  const now = new Date();
+  return {
+    id,
+    workspaceId,
+    name,
+    url,
+    host: address.host,
+    username,
+    sealedPassword: sealPassword(keyring, { id, workspaceId }, password),
+    createdAt: now,
+    updatedAt: now,
+    version: 1,
+  };
+}
+
+export function changeRegistry(
+  keyring: Keyring,
+  before: RegistryRecord,
+  { name, url, address, username, password }: RegistryFields,
+): RegistryRecord {
+  const sealedPassword = password === undefined ? before.sealedPassword : sealPassword(keyring, before, password);
+  return { ...before, name, url, host: address.host, username, sealedPassword, updatedAt: new Date() };
+}
+
+function readRegistryUrl(url: string, allowed: AllowedHosts): RegistryAddress {
   const address = parseRegistryUrl(url);
   if (address === undefined) throw invalid("url", "must be [http(s)://]host[:port]");
   const issue = findUrlIssue(address, allowed);
