@@ -231,7 +231,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
     await server.start();
     await until(() => after.publish([eventOf("restarted")]));
     await until(() => expect(seen).toEqual(["updated", "restarted"]));
-    await until(() => expect(lines.join()).toContain("other settings"));
+    await until(() => expect(lines.join()).toContain("whose settings differ"));
     await until(async () => expect(await ackWait()).toBe(5_000));
   });
 

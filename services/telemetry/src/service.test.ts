@@ -426,7 +426,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
     await vi.waitUntil(async () => (await countLines()).every((count, i) => count > (before[i] ?? 0)), patient);
     await vi.waitUntil(() => lines.some(({ msg }) => msg.startsWith("able to")), patient);
     expect(lines.map(({ level, msg }) => `${level}: ${msg}`)).toEqual([
-      "error: failed to watch the container engine; it is tried again",
+      "error: failed to watch the container engine; will retry",
       "info: able to watch the container engine again",
     ]);
     await close();

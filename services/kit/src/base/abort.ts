@@ -1,21 +1,21 @@
-const over = Symbol("aborted");
+const abortedFirst = Symbol("aborted first");
 
 /**
- * What the promise comes to, or, once the signal aborts before, what `onAbort` answers or throws; the promise is left to
- * itself then. A signal that has aborted already goes first.
+ * The promise's result, or, when the signal aborts first, what `onAbort` returns or throws; nothing waits for the promise
+ * then. An already aborted signal wins.
  */
 export async function untilAborted<T, A>(
   promise: Promise<T>,
   signal: AbortSignal,
   onAbort: (reason: unknown) => A,
 ): Promise<T | A> {
-  const { promise: abortion, resolve } = Promise.withResolvers<typeof over>();
-  const abort = () => resolve(over);
+  const { promise: abortion, resolve } = Promise.withResolvers<typeof abortedFirst>();
+  const abort = () => resolve(abortedFirst);
   if (signal.aborted) abort();
   else signal.addEventListener("abort", abort, { once: true });
   try {
     const first = await Promise.race([abortion, promise]);
-    return first === over ? onAbort(signal.reason) : first;
+    return first === abortedFirst ? onAbort(signal.reason) : first;
   } finally {
     signal.removeEventListener("abort", abort);
   }

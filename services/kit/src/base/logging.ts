@@ -27,7 +27,7 @@ export function createLogger(o: { service: string; level?: string }, destination
   return destination ? pino(options, destination) : pino(options);
 }
 
-/** Makes log lines of what libraries print with `console`, as Connect's server does, and of Node's warnings. */
+/** Turns what libraries print with `console`, as Connect's server does, and Node's warnings into log lines. */
 export function logConsole(logger: Logger): void {
   const print =
     (level: "debug" | "info" | "warn" | "error") =>

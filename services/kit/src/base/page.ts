@@ -1,13 +1,13 @@
 import { invalid } from "./domain-error.ts";
 
-/** The place of a row in a list that is sorted by creation, newest first, and by id where those are equal. */
+/** The position of a row in a list that is sorted by creation, newest first, and then by id. */
 export interface Cursor {
   /** In the unit of the table's column. */
   createdAt: number;
   id: string;
 }
 
-/** Makes the opaque text that a client sends to go on after this row. */
+/** The opaque text that a client sends to continue after this row. */
 export function encodeCursor(cursor: Cursor): string {
   return Buffer.from(JSON.stringify([cursor.createdAt, cursor.id])).toString("base64url");
 }
@@ -25,7 +25,7 @@ export function pageLimit(limit: number | undefined): number {
   return limit || 100;
 }
 
-/** Cuts what was read with LIMIT `limit + 1` to a page; the cursor is empty on the last. */
+/** Makes a page of rows that were read with LIMIT `limit + 1`; the cursor is empty on the last page. */
 export function toPage<R>(
   rows: readonly R[],
   limit: number,

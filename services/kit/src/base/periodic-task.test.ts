@@ -65,7 +65,7 @@ test("failures one after the other are told once, and so is their end", async ()
   });
   await done.promise;
   await periodicTask.stop();
-  const failed = "error: failed to count; it is tried again";
+  const failed = "error: failed to count; will retry";
   const again = "info: able to count again";
   expect(lines).toEqual([failed, again, failed, again]);
 });
@@ -87,7 +87,7 @@ test("a run that goes on tells that it works before its end", async () => {
     },
   });
   await working.promise;
-  expect(lines).toEqual(["error: failed to watch; it is tried again", "info: able to watch again"]);
+  expect(lines).toEqual(["error: failed to watch; will retry", "info: able to watch again"]);
   await periodicTask.stop();
 });
 

@@ -3,7 +3,7 @@ import { backoffMs } from "./backoff.ts";
 import type { Logger } from "./logging.ts";
 
 export interface PeriodicTask {
-  /** Ends the waiting at once, aborts the signal of a run under way and waits for it. */
+  /** Cancels the next run, aborts the signal of the current one and waits for it to end. */
   stop(): Promise<void>;
 }
 
@@ -33,7 +33,7 @@ export function startPeriodicTask(options: {
   };
   const failed = (error: unknown) => {
     failures += 1;
-    if (failures === 1) logger.error({ err: error }, `failed to ${what}; it is tried again`);
+    if (failures === 1) logger.error({ err: error }, `failed to ${what}; will retry`);
     else logger.debug({ err: error, failures }, `failed to ${what} again`);
   };
   const runs = (async () => {

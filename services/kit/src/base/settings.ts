@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 
-/** What there is to know about one setting, for its reader and for whoever lists them. */
+/** The definition of one setting, for those who read it and those who list settings. */
 export interface Setting<T> {
   /** Its environment variable. */
   name: string;
@@ -39,15 +39,15 @@ interface Options<T> {
 }
 type Value<T, O> = O extends { optional: true } ? T | undefined : T;
 
-/** Keeps the definitions as they are and their types exact. */
+/** Returns the definitions, with their exact types. */
 export function defineSettings<D extends SettingDefinitions>(definitions: D): D {
   return definitions;
 }
 
 interface TextOptions extends Options<string> {
-  /** Whether the value will do. Any text does unless set. */
+  /** Whether the value is acceptable. Any is unless set. */
   accepts?(value: string): boolean;
-  /** What is accepted, as the error message and its reader need it. */
+  /** What is accepted, for the error message. */
   expects?: string;
 }
 
@@ -55,7 +55,7 @@ export function text<const O extends TextOptions>(name: string, o: O): Setting<V
   return textSetting("text", name, o);
 }
 
-/** A whole number, `min` and `max` included. Durations are in the unit of the name's end: `_SECONDS`, `_MS`. */
+/** A whole number, `min` and `max` included. The name of a duration ends in its unit: `_SECONDS`, `_MS`. */
 export function integer<const O extends Options<number> & { min?: number; max?: number }>(
   name: string,
   o: O,

@@ -1,11 +1,11 @@
-/** One waits, others wake. */
+/** Lets one task wait until another wakes it. */
 export interface Wakeup {
-  /** Ends when woken, at once when that happened since the last wait, or after `ms`, or when the signal aborts. */
+  /** Ends when woken (at once if that happened since the last wait), after `ms`, or when the signal aborts. */
   wait(ms: number, signal: AbortSignal): Promise<void>;
   wake(): void;
 }
 
-/** For one that waits in turn with what it does: there is one wait at a time. Its timer doesn't keep the process alive. */
+/** Only one may wait at a time. Its timer doesn't keep the process alive. */
 export function createWakeup(): Wakeup {
   let woken = false;
   let onWake: (() => void) | undefined;

@@ -2,7 +2,7 @@ import type { StagedEvent } from "../storage/outbox-store.ts";
 import type { Transaction, Transactions } from "../storage/transaction.ts";
 import { matchesSubject } from "./subject.ts";
 
-/** How long a message is kept for consumers to come. */
+/** How long a message is kept for future consumers. */
 const messageKeptMs = 7 * 24 * 60 * 60 * 1000;
 
 /** Times are epoch milliseconds. A delivery is a row until its handler succeeds; one with `parked_at` is a dead letter and stays. */
@@ -54,7 +54,7 @@ export const transactions = {
     }
   },
 
-  /** Makes the consumer, or changes its subjects: then it gets what is kept on the new ones, and no more of the others. */
+  /** Creates the consumer, or changes its subjects: it then gets what is kept on the new ones, and nothing more of the others. */
   subscribe(tx: Transaction, consumer: string, subjects: readonly string[]): void {
     const known = tx.db.get<{ subjects: string }>("SELECT subjects FROM consumers WHERE name = ?", consumer);
     const before = known?.subjects.split(" ") ?? [];
@@ -100,7 +100,7 @@ export const transactions = {
     return removed > 0;
   },
 
-  /** Forgets up to `limit` old messages that every consumer is done with, and answers how many. */
+  /** Deletes up to `limit` old messages that every consumer is done with; returns how many. */
   trim(tx: Transaction, limit: number): number {
     return tx.db.run(
       `DELETE FROM messages WHERE seq IN (

@@ -13,12 +13,12 @@ import { type DeliveryPolicy, defaultDeliveryPolicy, outcomeOf } from "./deliver
 
 const trimEveryMs = 10 * 60 * 1000;
 const trimBatchSize = 200;
-/** A timer's greatest reach; also how often a consumer looks without having been woken. */
+/** The longest timer; so often an idle consumer looks at the database without having been woken. */
 const longestSleepMs = 60_000;
 
 /**
  * Opens the event bus of a platform in one process. Messages, consumers and deliveries are in a SQLite file of its own, so
- * nothing is lost over a restart; signals stay in the process. Messages are kept 7 days and longer if a consumer isn't done.
+ * nothing is lost in a restart; signals stay in the process. Messages are kept for 7 days, or until every consumer is done.
  */
 export async function openLocalBus(options: {
   file: string;
@@ -77,7 +77,7 @@ export async function openLocalBus(options: {
 
   const consumptions = new Set<LocalConsumption>();
   /** Per consumer, since consumptions of the same name share its events. */
-  const inHand = new Map<string, Set<number>>();
+  const inProgress = new Map<string, Set<number>>();
   const watches = new Set<{ topic: string; listener: (body: string) => void }>();
   const trimming = startPeriodicTask({
     what: `trim ${file}`,
@@ -97,8 +97,8 @@ export async function openLocalBus(options: {
 
     async consume({ consumer, subjects, handle }) {
       await write.subscribe(consumer, subjects);
-      const taken = inHand.get(consumer) ?? new Set<number>();
-      inHand.set(consumer, taken);
+      const taken = inProgress.get(consumer) ?? new Set<number>();
+      inProgress.set(consumer, taken);
       const consumption = startConsumption({
         database,
         consumer,
@@ -210,7 +210,7 @@ function startConsumption(options: {
       await write.fail(consumer, seq, failure.message, next);
       if (isLast) options.onDeadLetter();
     } catch (error) {
-      logger.error({ err: error, consumer }, "the outcome of an event could not be stored, so it comes again");
+      logger.error({ err: error, consumer }, "failed to store the outcome of an event, which will be redelivered");
       if (!stopped) await delay(policy.firstMs);
     } finally {
       taken.delete(seq);
@@ -223,7 +223,7 @@ function startConsumption(options: {
     const free = policy.concurrency - running.size;
     if (stopped || free <= 0) return;
     try {
-      // One time for both reads, so that nothing falls due between them.
+      // One time for both reads, so that nothing becomes due between them.
       const now = Date.now();
       const due = read
         .all<Delivery>(
@@ -244,7 +244,7 @@ function startConsumption(options: {
       }
       if (running.size < policy.concurrency) sleepUntilDue(now);
     } catch (error) {
-      logger.error({ err: error, consumer }, "a consumer could not read its events");
+      logger.error({ err: error, consumer }, "a consumer failed to read its events");
       timer = setTimeout(wake, policy.firstMs);
     }
   };

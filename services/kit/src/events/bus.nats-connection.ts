@@ -12,24 +12,24 @@ import { backoffMs } from "../base/backoff.ts";
 import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics } from "../base/metrics.ts";
 
-/** Who a process is to NATS. Without any of it the user and password in the URL count, if there are any. */
+/** A process's credentials for NATS. Without any, the user and password in the URL are used, if there are any. */
 export interface NatsCredentials {
   /**
-   * A file as `nsc` or `nats auth` makes it; read again at each connect, so that it can be rotated. While it is missing or half
-   * written, what it last held counts.
+   * A file made by `nsc` or `nats auth`; read at each connect, so that it can be rotated. While it is missing or half
+   * written, its last contents are used.
    */
   file?: string;
   user?: string;
   password?: string;
 }
 
-/** A connection that lasts until it is closed. */
+/** A connection that is made again whenever it is lost, until it is closed. */
 export interface NatsLink {
   readonly connection: NatsConnection;
   isUp(): boolean;
-  /** Called each time it is lost, and each time it is there again. */
+  /** Calls the listener each time the connection is lost or restored. */
   onChange(listener: (isUp: boolean) => void): void;
-  /** Sends what is under way, then closes. */
+  /** Sends what is pending, then closes. */
   close(): Promise<void>;
 }
 
@@ -55,13 +55,13 @@ export async function connectNats(options: {
   const { service, logger } = options;
   const address = parseNatsUrl(options.url);
   const authenticator = createAuthenticator(options.credentials ?? {}, address, logger);
-  const connection = await connectAtLast(logger, () =>
+  const connection = await connectWithRetry(logger, () =>
     connect({
       servers: address.servers,
       name: `sandgate-${service}`,
       ...(authenticator && { authenticator }),
       ...(address.tls && { tls: {} }),
-      // An inbox of its own, so that permissions can keep one service from reading the answers to another.
+      // Its own inbox, so that permissions can keep one service from reading replies to another.
       inboxPrefix: inboxOf(service),
       maxReconnectAttempts: -1,
       reconnectTimeWait: reconnectMs,
@@ -88,10 +88,10 @@ export async function connectNats(options: {
   const watching = (async () => {
     for await (const status of connection.status()) {
       if (status.type === "disconnect") {
-        logger.warn({ server: status.server }, "the connection to NATS is lost; it is tried again");
+        logger.warn({ server: status.server }, "lost the connection to NATS; reconnecting");
         change(false);
       } else if (status.type === "reconnect") {
-        logger.info({ server: status.server }, "connected to NATS again");
+        logger.info({ server: status.server }, "reconnected to NATS");
         change(true);
       } else if (status.type === "error") {
         logger.warn({ err: status.error }, "NATS reports an error");
@@ -107,7 +107,7 @@ export async function connectNats(options: {
     async close() {
       isClosing = true;
       listeners.clear();
-      // What can't be sent while the connection is lost is not waited for.
+      // While the connection is lost there is no point in waiting for what is pending.
       if (isUp) await connection.drain().catch(() => connection.close());
       else await connection.close();
       await watching;
@@ -115,17 +115,17 @@ export async function connectNats(options: {
   };
 }
 
-/** Under which subjects a service gets its answers. */
+/** The prefix of the subjects on which a service receives replies. */
 function inboxOf(service: string): string {
   return `_INBOX_${service}`;
 }
 
-async function connectAtLast(logger: Logger, attempt: () => Promise<NatsConnection>): Promise<NatsConnection> {
+async function connectWithRetry(logger: Logger, attempt: () => Promise<NatsConnection>): Promise<NatsConnection> {
   for (let failures = 1; ; failures++) {
     try {
       return await attempt();
     } catch (error) {
-      // A handshake that took longer than the server waits is no refusal: many processes starting at once are slow.
+      // A handshake that exceeded the server's timeout is no refusal: many processes that start at once are slow.
       const refused = error instanceof errors.AuthorizationError && !/timeout/i.test(error.message);
       if (refused) throw new Error("NATS refuses the credentials", { cause: error });
       if (error instanceof errors.InvalidArgumentError) throw error;
@@ -143,7 +143,7 @@ interface NatsAddress {
   password?: string;
 }
 
-/** Throws for what is no list of NATS addresses. User and password are those of the first that has some. */
+/** Throws unless it is a list of NATS addresses. User and password come from the first that has them. */
 function parseNatsUrl(url: string): NatsAddress {
   const address: NatsAddress = { servers: [], tls: false };
   for (const part of url.split(",")) {
@@ -171,7 +171,7 @@ function createAuthenticator(
   return user === undefined ? undefined : usernamePasswordAuthenticator(user, credentials.password ?? address.password);
 }
 
-/** Throws for a file that can't be used. Later it never does: the client would close the connection for good. */
+/** Throws for an unusable file. The authenticator never throws, since the client would then close the connection for good. */
 function createFileAuthenticator(file: string, logger: Logger): Authenticator {
   const read = (nonce?: string) => {
     const authenticator = credsAuthenticator(readFileSync(file));

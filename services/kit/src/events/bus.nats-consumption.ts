@@ -18,30 +18,30 @@ import type { Consumption } from "./bus.ts";
 import { type DeliveryPolicy, outcomeOf } from "./delivery.ts";
 
 export interface NatsDeliveryPolicy extends DeliveryPolicy {
-  /** An event whose process died comes again after this time; a living process says three times within it that it is at work. */
+  /** An event whose process died is redelivered after this time; a live process reports three times within it that it is still working. */
   ackWaitMs: number;
 }
 
-/** A server forgets a consumer that no process asks for. Longer than events are kept, so that nothing is missed by it. */
+/** The server deletes a consumer that has been unused this long: longer than events are kept, so that none is missed. */
 const unusedKeptMs = 14 * 24 * 60 * 60 * 1000;
-/** Failed events that wait to come again count too, and must not hold up the others. */
+/** Failed events that wait for redelivery count too, and must not hold up the others. */
 const maxUnacknowledged = 10_000;
-/** The server's code for a consumer that has other settings than those it is to be made with. */
+/** The server's error code for an existing consumer with other settings. */
 const consumerDiffers = 10148;
-/** How long a request for events stays with the server, and how often the server says meanwhile that it has it. */
+/** How long a request for events stays open at the server, and how often the server confirms meanwhile that it is. */
 const pullMs = 10_000;
 const pullHeartbeatMs = 2_500;
 /** After failures of the bus itself. */
 const retry = { firstMs: 200, lastMs: 2_000 };
 
 export interface PulledConsumption extends Consumption {
-  /** False from a failure to ask the server for events until it has been asked again. */
+  /** False after a failure to request events, until a request succeeds. */
   readonly isReaching: boolean;
-  /** Ends a pull that the server may have forgotten; the next one first makes sure that the consumer is there. */
+  /** Ends a request that the server may have lost; the next one first makes sure that the consumer exists. */
   reset(): void;
 }
 
-/** A consumer on the server per subject, since one with several would be torn between two versions that want different ones. */
+/** One consumer on the server per subject: two versions that want different subjects would keep changing a shared one. */
 function durableName(consumer: string, subject: string): string {
   const tokens = subject.split(".").map((token) => (token === "*" ? "ANY" : token === ">" ? "ALL" : token));
   return [consumer, ...tokens].join("~");
@@ -68,14 +68,14 @@ export function startPulling(options: {
   const { signal } = stopping;
   let pulled: ConsumerMessages | undefined;
   let failures = 0;
-  let isSettled = false;
+  let isConfigured = false;
 
   const deliver = async (message: JsMsg): Promise<void> => {
     const attempt = message.info.deliveryCount;
-    // The server counts without end. Twice the attempts means that nobody lived to tell how they went.
+    // The server counts without limit. At twice the attempts, the processes must have died before they reported an outcome.
     const failure =
       attempt > 2 * policy.attempts
-        ? new Error(`handed out ${attempt} times without an outcome`)
+        ? new Error(`delivered ${attempt} times without an outcome`)
         : await outcomeOf(handle(message), policy.handlerTimeoutMs);
     if (failure === undefined) return message.ack();
     const isLast = attempt >= policy.attempts;
@@ -85,21 +85,21 @@ export function startPulling(options: {
       await keepDeadLetter(message, failure, attempt);
       message.ack();
     } catch (error) {
-      logger.error({ err: error }, "a dead letter could not be stored, so its event comes again");
+      logger.error({ err: error }, "failed to store a dead letter; its event will be redelivered");
       message.nak(policy.lastMs);
     }
   };
   const begin = (message: JsMsg) => {
     const work = deliver(message)
-      // Only when the connection was closed for good; the event comes again to another process.
-      .catch((error: unknown) => logger.error({ err: error }, "the outcome of an event could not be told"))
+      // Only when the connection was closed for good; another process gets the event.
+      .catch((error: unknown) => logger.error({ err: error }, "failed to report the outcome of an event"))
       .finally(() => running.delete(message));
     running.set(message, work);
   };
-  const claiming = setInterval(() => {
+  const heartbeat = setInterval(() => {
     if (link.isUp()) for (const message of running.keys()) message.working();
   }, policy.ackWaitMs / 3);
-  claiming.unref();
+  heartbeat.unref();
 
   const settings = {
     durable_name: name,
@@ -113,9 +113,9 @@ export function startPulling(options: {
     replay_policy: ReplayPolicy.Instant,
     inactive_threshold: nanos(unusedKeptMs),
   };
-  /** Changes its settings only at the start, so that two versions at work at once don't undo each other's again and again. */
+  /** Updates its settings only once, so that two versions that run at the same time don't keep undoing each other's. */
   const adoptConsumer = async (): Promise<ConsumerInfo> => {
-    if (!isSettled) {
+    if (!isConfigured) {
       try {
         const info = await jsm.consumers.update(eventStream, name, settings);
         logger.info("updated the settings of a consumer");
@@ -125,7 +125,7 @@ export function startPulling(options: {
         logger.warn({ err: error }, "the settings of a consumer can't be updated");
       }
     }
-    logger.warn({ wanted: settings }, "a consumer is used with other settings than this version's");
+    logger.warn({ wanted: settings }, "using a consumer whose settings differ from this version's");
     return jsm.consumers.info(eventStream, name);
   };
   const ensureConsumer = async () => {
@@ -134,7 +134,7 @@ export function startPulling(options: {
       if (error instanceof JetStreamApiError && error.code === consumerDiffers) return adoptConsumer();
       throw error;
     });
-    isSettled = true;
+    isConfigured = true;
     return jsm.jetstream().consumers.getConsumerFromInfo(info);
   };
   const pull = async (): Promise<void> => {
@@ -163,7 +163,7 @@ export function startPulling(options: {
         await pull();
       } catch (error) {
         if (signal.aborted) break;
-        logger.warn({ err: error }, "a consumer can't reach its events; it is tried again");
+        logger.warn({ err: error }, "a consumer failed to fetch events; will retry");
         failures++;
         await delay(backoffMs(failures, retry), undefined, { signal }).catch(() => undefined);
       }
@@ -183,7 +183,7 @@ export function startPulling(options: {
       pulled?.close();
       await pulling;
       await Promise.all(running.values());
-      clearInterval(claiming);
+      clearInterval(heartbeat);
     },
   };
 }

@@ -10,69 +10,70 @@ interface StoredEvent {
   seq: number;
 }
 
-/** Knows the stream of events by its identity, and by an event that it must still have. */
-export interface Witness {
-  note(event: StoredEvent): void;
-  /** After a loss of the connection: throws until it is clear whether the stream went backwards. */
+/** Detects that the stream of events was recreated or rolled back: by its identity, and by an event that it must still have. */
+export interface RollbackDetector {
+  /** Remembers the last event that the stream has confirmed. */
+  recordStored(event: StoredEvent): void;
+  /** After a lost connection: throws until it is certain whether the stream was rolled back. */
   check(): Promise<void>;
-  /** Another one when the stream was made anew or went backwards. */
+  /** Changes when the stream was recreated or rolled back. */
   identity(): Promise<string>;
 }
 
-/** A server that was lost may come back without its last writes, a follower in a cluster for a moment too. */
-const doubtMs = 3_000;
+/** A follower in a cluster may lack the last writes for a moment after it takes over. */
+const gracePeriodMs = 3_000;
 
 /**
  * A server that crashed without `sync_interval: always`, or whose storage was restored from a copy, has the same stream with
  * its end cut off. Then the last event stored before the connection was lost is missing, and the identity changes as it does
- * for a new stream, so that relays publish again. Known to this process alone: the outboxes of others have relays of their own.
+ * for a new stream, so that relays publish again. Only this process knows: other outboxes have relays of their own.
  */
-export function createWitness(options: {
+export function createRollbackDetector(options: {
   link: NatsLink;
   jsm: JetStreamManager;
   streams: Streams;
   logger: Logger;
-}): Witness {
+}): RollbackDetector {
   const { link, jsm, streams, logger } = options;
   let created: string | undefined;
-  let turn = "";
+  let rollback = "";
   let last: (StoredEvent & { at: number }) | undefined;
-  let inDoubt: typeof last;
+  let unconfirmed: typeof last;
   let missingSince: number | undefined;
   link.onChange((isUp) => {
-    if (!isUp) inDoubt ??= last;
+    if (!isUp) unconfirmed ??= last;
   });
 
-  const settle = () => {
-    inDoubt = undefined;
+  const confirm = () => {
+    unconfirmed = undefined;
     missingSince = undefined;
   };
-  const decide = async ({ id, subject, seq, at }: NonNullable<typeof last>): Promise<void> => {
-    if (Date.now() - at > eventKeptMs / 2) return settle();
+  const checkLast = async ({ id, subject, seq, at }: NonNullable<typeof last>): Promise<void> => {
+    if (Date.now() - at > eventKeptMs / 2) return confirm();
     const found = await jsm.direct.getMessage(eventStream, { last_by_subj: subject });
-    if (found && (found.seq === seq ? found.header.get("Nats-Msg-Id") === id : found.seq > seq)) return settle();
+    if (found && (found.seq === seq ? found.header.get("Nats-Msg-Id") === id : found.seq > seq)) return confirm();
     missingSince ??= Date.now();
-    if (Date.now() - missingSince < doubtMs) throw new Error("the stream of events may have lost its end");
-    logger.warn({ event: id, seq }, "the stream of events went backwards");
-    turn = ` ${randomUUID()}`;
-    settle();
+    if (Date.now() - missingSince < gracePeriodMs) throw new Error("the stream of events may have been rolled back");
+    logger.warn({ event: id, seq }, "the stream of events was rolled back");
+    rollback = ` ${randomUUID()}`;
+    confirm();
   };
   const identify = async (): Promise<string> => {
     const info = await streams.describe();
     if (info.created !== created) {
       created = info.created;
-      turn = "";
-      settle();
+      rollback = "";
+      confirm();
     }
-    if (inDoubt) await decide(inDoubt);
-    return created + turn;
+    if (unconfirmed) await checkLast(unconfirmed);
+    return created + rollback;
   };
   return {
-    note(event) {
+    recordStored(event) {
       last = { ...event, at: Date.now() };
     },
     async check() {
-      if (inDoubt) await identify();
+      if (unconfirmed) await identify();
     },
     identity: identify,
   };

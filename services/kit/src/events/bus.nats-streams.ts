@@ -19,9 +19,9 @@ export const eventStream = "SANDGATE";
 /** Where dead letters are, on the subjects of `deadLetterSubject`. The server knows them by the name that they had first. */
 export const deadLetterStream = "SANDGATE_PARKED";
 
-/** How long an event is kept for consumers to come; as long as outboxes can send it again. */
+/** How long an event is kept for future consumers: as long as outboxes can send it again. */
 export const eventKeptMs = 7 * 24 * 60 * 60 * 1000;
-/** How long an event's id is remembered, so that a publisher that lost the answer can ask again. */
+/** How long an event's id is remembered, so that a publisher that missed the reply can send it again. */
 const duplicateWindowMs = 2 * 60 * 1000;
 
 export function deadLetterSubject(service: string, consumer: string, eventId: string): string {
@@ -36,7 +36,7 @@ function settingsOf(replicas: number): StreamSettings[] {
     retention: RetentionPolicy.Limits,
     discard: DiscardPolicy.Old,
     num_replicas: replicas,
-    // Reading back by subject, which permissions can tell apart.
+    // Allows reads by subject, which permissions can tell apart.
     allow_direct: true,
   };
   return [
@@ -51,12 +51,12 @@ function settingsOf(replicas: number): StreamSettings[] {
   ];
 }
 
-/** The streams of the platform, which are made when they are first needed and whenever they are found missing. */
+/** The streams of the platform, created when they are first needed and whenever they are found missing. */
 export interface Streams {
   ensure(): Promise<void>;
-  /** As the server knows the stream of events, made if it is missing. */
+  /** The stream of events, created if it is missing. */
   describe(): Promise<StreamInfo>;
-  /** Resolves once the message is stored, with the streams made anew first if they are missing. */
+  /** Resolves once the message is stored; missing streams are created first. */
   store(
     subject: string,
     bytes: Uint8Array,
@@ -83,7 +83,7 @@ export function createStreams(options: { link: NatsLink; jsm: JetStreamManager; 
     return making;
   };
   const ensure = async () => {
-    // The client would keep a request for when the connection is there again, and the caller would wait.
+    // The client would hold the request back until it has reconnected, and the caller would wait.
     if (!link.isUp()) throw new Error("not connected to NATS");
     if (!isKnown) await renew();
   };
@@ -115,12 +115,12 @@ export function createStreams(options: { link: NatsLink; jsm: JetStreamManager; 
   };
 }
 
-/** Makes the stream, or gives an older one today's settings. Several processes may do so at once. */
+/** Creates the stream, or updates the settings of an existing one. Several processes may do so at once. */
 async function ensureStream(jsm: JetStreamManager, settings: StreamSettings, logger: Logger): Promise<void> {
   const found = await findStream(jsm, settings.name);
   if (!found) {
     await jsm.streams.add(settings);
-    logger.info({ stream: settings.name, replicas: settings.num_replicas }, "made a stream");
+    logger.info({ stream: settings.name, replicas: settings.num_replicas }, "created a stream");
     return;
   }
   const wanted = { ...settings, num_replicas: Math.max(settings.num_replicas ?? 1, found.config.num_replicas) };
@@ -129,7 +129,7 @@ async function ensureStream(jsm: JetStreamManager, settings: StreamSettings, log
     await jsm.streams.update(settings.name, wanted);
     logger.info({ stream: settings.name }, "updated the settings of a stream");
   } catch (error) {
-    // It works as it is. A service may make streams but seldom change them: see deploy/nats.
+    // It works as it is. A service may create streams, but usually not change them: see deploy/nats.
     logger.warn({ err: error, stream: settings.name, wanted }, "the settings of a stream need an operator's update");
   }
 }
@@ -143,7 +143,7 @@ async function findStream(jsm: JetStreamManager, name: string): Promise<StreamIn
   }
 }
 
-/** Whether nobody listened on the subject: no stream, or none yet. */
+/** Whether no stream listened on the subject. */
 function isUnanswered(error: unknown): boolean {
   const cause = error instanceof Error ? error.cause : undefined;
   return cause instanceof errors.RequestError && cause.isNoResponders();

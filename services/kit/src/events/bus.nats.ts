@@ -6,7 +6,7 @@ import { gauge, type Metrics } from "../base/metrics.ts";
 import { type PeriodicTask, startPeriodicTask } from "../base/periodic-task.ts";
 import { connectNats, type NatsCredentials } from "./bus.nats-connection.ts";
 import { type NatsDeliveryPolicy, type PulledConsumption, startPulling } from "./bus.nats-consumption.ts";
-import { createWitness } from "./bus.nats-rollback-detector.ts";
+import { createRollbackDetector } from "./bus.nats-rollback-detector.ts";
 import { createStreams, deadLetterStream, deadLetterSubject, eventStream } from "./bus.nats-streams.ts";
 import type { DeadLetter, EventBus } from "./bus.ts";
 import { createDeadLetters } from "./dead-letters.ts";
@@ -14,7 +14,7 @@ import { defaultDeliveryPolicy } from "./delivery.ts";
 
 const defaultPolicy: NatsDeliveryPolicy = { ...defaultDeliveryPolicy, ackWaitMs: 15_000 };
 const countDeadLettersEveryMs = 60_000;
-/** Longer texts of errors are cut: they travel in a header. */
+/** Longer error messages are cut: they are sent in a header. */
 const maxErrorLength = 2_000;
 const errorNote = "Sandgate-Error";
 const attemptsNote = "Sandgate-Attempts";
@@ -24,8 +24,8 @@ const idHeader = "Nats-Msg-Id";
 
 /**
  * Opens the event bus of a distributed platform: events in a JetStream stream that all services share, signals over core NATS.
- * Waits for the servers to answer. Streams and consumers are made when they are needed, and again when they were lost.
- * `service` stands in the subjects of what this process publishes, so permissions can tell services apart.
+ * Waits for the servers to answer. Streams and consumers are created when they are needed, and again when they were lost.
+ * `service` is part of the subjects of what this process publishes, so permissions can tell services apart.
  */
 export async function openNatsBus(options: {
   url: string;
@@ -41,7 +41,7 @@ export async function openNatsBus(options: {
   const { connection } = link;
   const jsm = await jetstreamManager(connection, { checkAPI: false });
   const streams = createStreams({ link, jsm, logger });
-  const witness = createWitness({ link, jsm, streams, logger });
+  const rollbackDetector = createRollbackDetector({ link, jsm, streams, logger });
   const deadLetterCount = gauge(options.metrics, {
     name: "sandgate_bus_parked_events",
     help: "Dead letters: events that a consumer failed to handle for good",
@@ -115,11 +115,11 @@ export async function openNatsBus(options: {
 
   return {
     async publish(events) {
-      await witness.check();
+      await rollbackDetector.check();
       const outcomes = await Promise.allSettled(
         events.map(async ({ id, subject, bytes }) => {
           const { seq } = await streams.store(subject, bytes, { stream: eventStream, id });
-          witness.note({ id, subject, seq });
+          rollbackDetector.recordStored({ id, subject, seq });
         }),
       );
       const failed = outcomes.find((outcome) => outcome.status === "rejected");
@@ -146,7 +146,7 @@ export async function openNatsBus(options: {
           handle: async (message) => handle(eventOf(message)),
           async keepDeadLetter(message, failure, attempts) {
             const given = message.headers?.get(idHeader) ?? "";
-            // A sender's id may have what can't stand in a subject.
+            // A sender's id may have characters that a subject can't.
             const id = /^[\w-]+$/.test(given) ? given : `${message.seq}`;
             const notes = {
               [errorNote]: JSON.stringify(failure.message.slice(0, maxErrorLength)),
@@ -170,14 +170,14 @@ export async function openNatsBus(options: {
           for (const pull of own) pulls.delete(pull);
           if (handlers.get(consumer) === handle) handlers.delete(consumer);
           await Promise.all(own.map((pull) => pull.stop()));
-          // What was acknowledged must not come again to whoever consumes next.
+          // What was acknowledged must not be redelivered to the next consumption.
           if (link.isUp()) await connection.flush();
         },
       };
     },
 
     signal(topic, body = "") {
-      // Signals of the past would only wake sleepers that have looked since.
+      // Sent after a reconnect, it would only wake those that have looked since.
       if (link.isUp()) connection.publish(signalSubject(topic), body);
     },
 
@@ -197,7 +197,7 @@ export async function openNatsBus(options: {
 
     deadLetters,
 
-    identity: () => witness.identity(),
+    identity: () => rollbackDetector.identity(),
 
     async close() {
       await counting?.stop();
@@ -208,7 +208,7 @@ export async function openNatsBus(options: {
   };
 }
 
-/** Apart from the subjects of events, so that no stream keeps signals. */
+/** Outside the subjects of events, so that no stream keeps signals. */
 function signalSubject(topic: string): string {
   return `sandgate_signal.${topic}`;
 }

@@ -4,9 +4,9 @@ import type { Backoff } from "../base/backoff.ts";
 export interface DeliveryPolicy extends Backoff {
   /** Attempts before an event becomes a dead letter. */
   attempts: number;
-  /** A handler that takes longer counts as failed, though it may yet succeed. */
+  /** A handler that takes longer counts as failed, even if it succeeds later. */
   handlerTimeoutMs: number;
-  /** Events that a consumer handles at once in this process. */
+  /** How many events a consumer handles at the same time in this process. */
   concurrency: number;
 }
 
@@ -19,7 +19,7 @@ export const defaultDeliveryPolicy: DeliveryPolicy = {
   concurrency: 8,
 };
 
-/** The error of a handler, undefined when it succeeded; one that takes too long has failed. */
+/** The error of a handler, or undefined when it succeeded; exceeding the timeout is an error too. */
 export async function outcomeOf(handling: Promise<void>, timeoutMs: number): Promise<Error | undefined> {
   const timeout = Promise.withResolvers<Error>();
   const timer = setTimeout(() => timeout.resolve(new Error(`no outcome within ${timeoutMs} ms`)), timeoutMs);

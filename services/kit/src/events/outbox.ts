@@ -8,7 +8,7 @@ import type { StagedEvent } from "../storage/outbox-store.ts";
 
 export type { OutboxStore, StagedEvent } from "../storage/outbox-store.ts";
 
-/** Makes the event of a change. `entityVersion` is the entity's version after it; `call` names who caused it. */
+/** Creates the event of a change. `entityVersion` is the entity's version after it; `call` says who caused it. */
 export function stageEvent<T extends DescMessage>(options: {
   subject: string;
   entityId: string;

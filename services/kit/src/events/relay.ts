@@ -8,20 +8,20 @@ import type { OutboxStore, StagedEvent } from "../storage/outbox-store.ts";
 import type { EventBus } from "./bus.ts";
 
 export interface Relay {
-  /** Ends after what is being published, and lets another replica go on. */
+  /** Finishes what is being published, and lets another replica take over. */
   stop(): Promise<void>;
 }
 
-/** A dead relay's outbox is taken over within this time; the living renew three times in it. */
+/** Another replica takes over from a dead relay within this time; a live one renews its lease three times in it. */
 const leaseMs = 15_000;
 const renewMs = leaseMs / 3;
-/** Events published at once, and kept events made unsent again at once. */
+/** Events that are published together, or marked unsent again together. */
 const batchSize = 128;
 const retry = { firstMs: 200, lastMs: 5_000 };
 
 /**
- * Publishes what the outbox holds unsent, woken by commits, as one of the replicas at a time. When the bus was made anew,
- * the events kept since are published again. A failure is retried with a growing delay.
+ * Publishes the unsent events of the outbox, woken by commits, in one replica at a time. When the bus was recreated, the
+ * events that the outbox still keeps are published again. Failures are retried with backoff.
  */
 export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger: Logger; metrics: Metrics }): Relay {
   const { outbox, bus, logger, metrics } = options;
@@ -41,7 +41,7 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
   const wakeup = createWakeup();
   const unwatch = outbox.onStaged(() => wakeup.wake());
   let leadsUntil = 0;
-  /** The bus that has nothing left to be sent again, as of the last renewal. */
+  /** The bus that needs no events sent again, as of the last renewal. */
   let servedBus: string | undefined;
 
   const lead = async (): Promise<boolean> => {
@@ -49,11 +49,11 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
     if (now < leadsUntil - leaseMs + renewMs) return true;
     const leads = await outbox.lead(holder, leaseMs);
     leadsUntil = leads ? now + leaseMs : 0;
-    // A relay that lost the lead may note only now what it sent to a bus before this one.
+    // A relay that lost the lead may only now record what it sent to a bus before this one.
     servedBus = undefined;
     return leads;
   };
-  const follow = async (identity: string): Promise<void> => {
+  const resendTo = async (identity: string): Promise<void> => {
     if (identity === servedBus) return;
     let again = 0;
     let count: number;
@@ -63,7 +63,7 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
     } while (count === batchSize);
     servedBus = identity;
     if (again > 0)
-      logger.warn({ events: again, bus: identity }, "kept events that only an earlier event bus got are sent again");
+      logger.warn({ events: again, bus: identity }, "sending events again that only an earlier event bus received");
   };
   const measure = async (): Promise<void> => {
     const backlog = await outbox.backlog();
@@ -74,7 +74,7 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
   const publishAll = async (): Promise<void> => {
     while (!stopping.signal.aborted && (await lead())) {
       const identity = await bus.identity();
-      await follow(identity);
+      await resendTo(identity);
       const events = await outbox.unsent(batchSize);
       if (events.length === 0) return;
       await publish(events, identity);
@@ -88,7 +88,7 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
     } catch (error) {
       if (events.length === 1) throw error;
     }
-    // One that the bus refuses must not hold up the others; if it refuses all, the bus is what failed.
+    // An event that the bus refuses must not hold up the others; if it refuses all of them, the bus itself has failed.
     const outcomes = await Promise.allSettled(events.map((event) => bus.publish([event])));
     await outbox.markSent(idsOf(events.filter((_, index) => outcomes[index]?.status === "fulfilled")), identity);
     const failed = outcomes.find((outcome) => outcome.status === "rejected");
@@ -103,9 +103,9 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
         failures = 0;
       } catch (error) {
         failures++;
-        logger.warn({ err: error, failures }, "publishing events failed; it is tried again");
+        logger.warn({ err: error, failures }, "failed to publish events; will retry");
       }
-      await measure().catch((error: unknown) => logger.warn({ err: error }, "the outbox could not be measured"));
+      await measure().catch((error: unknown) => logger.warn({ err: error }, "failed to measure the outbox"));
       if (failures === 0) await wakeup.wait(renewMs, stopping.signal);
       else {
         await delay(backoffMs(failures, retry), undefined, { signal: stopping.signal, ref: false }).catch(
@@ -120,7 +120,7 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
     async stop() {
       unwatch();
       stopping.abort();
-      await running.catch((error: unknown) => logger.warn({ err: error }, "a relay could not resign"));
+      await running.catch((error: unknown) => logger.warn({ err: error }, "a relay failed to give up its lease"));
     },
   };
 }

@@ -10,15 +10,15 @@ import { createHealthState } from "../rpc/health.ts";
 import { addReflection } from "../rpc/reflection.ts";
 import { createRouterOptions, type ServerOptions } from "../rpc/rpc.ts";
 
-/** How long clients have to read the last of it once the host has ended their calls. */
-const partMs = 1_000;
-/** How long clients have to learn that the host closes, before it closes their connections (RFC 9113, 6.8). */
+/** Between ending the remaining calls and force-closing connections: time for clients to read the last responses. */
+const forceCloseDelayMs = 1_000;
+/** Between the GOAWAY notice and closing: time for clients to stop sending calls (RFC 9113, 6.8). */
 const noticeMs = 250;
 
 export interface ServiceHost {
   /** "http://127.0.0.1:8081" */
   url: string;
-  /** Takes no more calls, lets running ones finish for `drainMs`, then ends them, and a second later every connection. */
+  /** Accepts no more calls, lets running ones finish for `drainMs`, then ends them, and closes every connection a second later. */
   close(): Promise<void>;
 }
 
@@ -39,7 +39,7 @@ export async function startServiceHost(
   const drainMs = o.drainMs ?? 10_000;
   const shutdown = new AbortController();
   const health = createHealthState(o.dependencies ?? (async () => ({})));
-  // A call that arrives just before its connection learns that the host closes is answered like any other.
+  // A call that arrives just before the client learns that the host is closing is answered like any other.
   const app = Fastify({ http2: true, logger: false, return503OnClosing: false });
   const sessions = new Set<ServerHttp2Session>();
   app.server.on("session", (session) => {
@@ -71,29 +71,29 @@ export async function startServiceHost(
   return {
     url,
     async close() {
-      health.leave();
-      // First only a notice that names no last stream: a call that is on its way while a connection closes would be lost.
+      health.stop();
+      // First a GOAWAY that names no last stream: calls that are on their way would be lost otherwise.
       for (const session of sessions) {
         if (!session.closed) session.goaway(constants.NGHTTP2_NO_ERROR, 2 ** 31 - 1);
       }
       await delay(noticeMs);
-      const ends = setTimeout(() => {
+      const endCallsTimer = setTimeout(() => {
         shutdown.abort(new DomainError("DRAINING", `${o.service} is shutting down.`));
       }, drainMs);
-      const parts = setTimeout(() => {
+      const forceCloseTimer = setTimeout(() => {
         for (const session of sessions) session.destroy();
-      }, drainMs + partMs);
+      }, drainMs + forceCloseDelayMs);
       try {
         await app.close();
       } finally {
-        clearTimeout(ends);
-        clearTimeout(parts);
+        clearTimeout(endCallsTimer);
+        clearTimeout(forceCloseTimer);
       }
     },
   };
 }
 
-/** A terminal's Ctrl-C under `npm start` arrives twice, from the terminal and passed on by npm. */
+/** Under `npm start`, Ctrl-C arrives twice: from the terminal, and forwarded by npm. */
 const sameSignalMs = 500;
 
 /** Runs `stop` once, at the first SIGTERM or SIGINT, and ends the process when it has; a second signal ends it at once. */

@@ -11,7 +11,7 @@ import {
   text,
 } from "../base/settings.ts";
 
-/** Where each service listens unless told otherwise. */
+/** Where each service listens by default. */
 const ports: Record<ServiceName, number> = {
   identity: 8081,
   workspace: 8082,

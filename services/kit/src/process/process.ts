@@ -27,45 +27,45 @@ import type { ServiceDefinition } from "./service.ts";
 const databaseRetry = { firstMs: 250, lastMs: 5_000 };
 /** An attempt that takes longer is logged while it goes on. */
 const slowAttemptMs = 3_000;
-/** More than the check of a dependency takes, less than what /readyz waits for all it shows. */
+/** More than the check of one dependency takes, less than what /readyz waits for all. */
 const healthTimeoutMs = 1_500;
 
-/** What a process of the distributed form has before it does anything of its own. */
+/** What every process of the distributed form has, whatever it runs. */
 export interface ProcessParts {
   env: NodeJS.ProcessEnv;
   bus: EventBus;
-  /** The way to a service in another process; calls through it are signed as this process. */
+  /** The transport to a service in another process; its calls are signed as this process. */
   transport(service: ServiceName): Transport;
   signer: TokenSigner;
   logger: Logger;
   metrics: Metrics;
-  /** The state of the bus, and of each service that this process has a way to with what that depends on. */
+  /** The state of the bus, and of each service that this process calls with what that depends on. */
   dependencies(): Promise<Dependencies>;
 }
 
 export interface Program {
-  /** Begins its work. Until then the process is not ready. */
+  /** Starts its work. The process isn't ready before. */
   start(): Promise<void>;
   /** The state of each thing of its own that it depends on. */
   dependencies(): Promise<Dependencies>;
-  /** Takes nothing more, lets what runs finish, ends waits, and closes everything of its own. */
+  /** Accepts nothing more, finishes what is running, ends waits, and closes everything that it opened. */
   stop(): Promise<void>;
 }
 
 /**
  * Runs one process of the distributed form until SIGTERM: reads its settings, serves /healthz, /readyz and /metrics, waits
- * for the event bus and runs `open`. What keeps it from starting is told in one line, with exit code 1.
+ * for the event bus and runs `open`. A failure to start is logged in one line, with exit code 1.
  */
 export async function runProcess(o: {
   name: string;
   /** The service that it is, if any. */
   self?: ServiceName;
-  /** Checked before anything is opened, so that every bad one is told at once. */
+  /** Checked before anything is opened, so that every bad setting is reported at once. */
   settings: SettingDefinitions;
   open(parts: ProcessParts): Promise<Program>;
 }): Promise<void> {
   const fail = (error: unknown): never => {
-    // Shown at any level: there is no other trace of it.
+    // Logged whatever the level: there is no other trace of it.
     const logger = createLogger({ service: o.name, level: "fatal" });
     logger.fatal(error instanceof SettingsError ? {} : { err: error }, `can't start: ${messageOf(error)}`);
     process.exit(1);
@@ -79,7 +79,7 @@ export async function runProcess(o: {
     const logger = createLogger({ service: o.name, level: common.logLevel });
     logConsole(logger);
     const metrics = createMetrics({ processMetrics: true });
-    // A rejection that nobody handles comes here too. What state the process is in is unknown then.
+    // Unhandled rejections too. The state of the process is unknown then.
     process.on("uncaughtException", (error) => {
       logger.fatal({ err: error }, "unexpected error, so this process ends");
       process.exit(1);
@@ -89,7 +89,7 @@ export async function runProcess(o: {
     let state: "starting" | "ready" | "stopping" = "starting";
     let bus: EventBus | undefined;
     let program: Program | undefined;
-    const { transport, checkServices } = createWays(o.name, addresses, signer);
+    const { transport, checkServices } = createServiceTransports(o.name, addresses, signer);
     const dependencies = async () => {
       const [events, services] = await Promise.all([
         bus ? stateOf(bus.identity()) : "not connected yet",
@@ -102,7 +102,7 @@ export async function runProcess(o: {
       port: common.adminPort,
       registries: [metrics],
       ready: () => state === "ready",
-      // At once: one after the other they could take longer than /readyz waits for both.
+      // In parallel: one after the other they could take longer than /readyz waits.
       async dependencies() {
         const [outside, own] = await Promise.all([dependencies(), program?.dependencies()]);
         return { ...outside, ...own };
@@ -111,7 +111,7 @@ export async function runProcess(o: {
     });
     stopOnSignal(async () => {
       state = "stopping";
-      logger.info("stopping: running calls are finished");
+      logger.info("stopping: finishing running calls");
       try {
         await program?.stop();
         await bus?.close();
@@ -124,7 +124,7 @@ export async function runProcess(o: {
     });
 
     try {
-      // Not loaded by those who only read the settings.
+      // Not loaded by what only reads the settings.
       const { openNatsBus } = await import("../events/bus.nats.ts");
       const credentials = {
         ...(common.eventsCredentialsFile && { file: common.eventsCredentialsFile }),
@@ -135,7 +135,7 @@ export async function runProcess(o: {
       program = await o.open({ env, bus, transport, signer, logger, metrics, dependencies });
       await program.start();
     } catch (error) {
-      // What fails because everything is being closed is no failure to start.
+      // A failure caused by the shutdown is no failure to start.
       if (isStopping()) return;
       throw error;
     }
@@ -151,22 +151,22 @@ export async function runProcess(o: {
   }
 }
 
-/** The ways to other services, each made at first use, and what the health of each is. */
-function createWays(name: string, addresses: Partial<Record<ServiceName, string>>, signer: TokenSigner) {
-  const ways = new Map<ServiceName, Transport>();
+/** Transports to the other services, each created at first use, and the health of those services. */
+function createServiceTransports(name: string, addresses: Partial<Record<ServiceName, string>>, signer: TokenSigner) {
+  const transports = new Map<ServiceName, Transport>();
   return {
     transport(service: ServiceName): Transport {
-      const known = ways.get(service);
+      const known = transports.get(service);
       if (known) return known;
       const url = addresses[service];
       if (!url) throw new Error(`${name} was given no address of ${service}.`);
-      const way = createRemoteTransport({ url, signer, audience: service });
-      ways.set(service, way);
-      return way;
+      const transport = createRemoteTransport({ url, signer, audience: service });
+      transports.set(service, transport);
+      return transport;
     },
     async checkServices(): Promise<Dependencies> {
-      const states = [...ways].map(async ([service, way]) => {
-        const answer = createClient(Health, way).list({}, asService({ timeoutMs: healthTimeoutMs }));
+      const states = [...transports].map(async ([service, transport]) => {
+        const answer = createClient(Health, transport).list({}, asService({ timeoutMs: healthTimeoutMs }));
         return answer.then(
           ({ statuses }) => describeHealth(service, statuses),
           () => [[service, "can't be reached"]],
@@ -184,7 +184,7 @@ function describeHealth(service: ServiceName, statuses: HealthListResponse["stat
     if (name === "") return [[service, status === SERVING ? "ok" : "is shutting down"]];
     // The RPC services by full name are the process itself.
     if (name.startsWith("sandgate.")) return [];
-    return [[`${service}.${name}`, status === SERVING ? "ok" : `not in order; /readyz of ${service} says why`]];
+    return [[`${service}.${name}`, status === SERVING ? "ok" : `unhealthy: see /readyz of ${service}`]];
   });
 }
 
@@ -201,7 +201,7 @@ export async function runService<Settings>(definition: ServiceDefinition<Setting
       const keyring = await openKeyring({ file: keysFile, create: false });
       const verifier = await openTokenVerifier({ audience: name, file: internalJwksFile, logger });
       const router = { service: name, verifier, logger, metrics };
-      // A service that calls itself does so without a network.
+      // A service calls itself without the network.
       const itself = createServedTransport(name);
       const settings = definition.readSettings(env);
       const service = await waitForDatabase(logger, () =>
@@ -229,12 +229,12 @@ export async function runService<Settings>(definition: ServiceDefinition<Setting
         port,
         dependencies: () => service.dependencies(),
       });
-      logger.info({ address: server.url }, "calls are answered");
+      logger.info({ address: server.url }, "serving calls");
       return {
         start: () => service.start(),
         dependencies: () => service.dependencies(),
         async stop() {
-          // Together: calls that wait for something end because the service ends its waits.
+          // In parallel: calls that wait for something end because the service ends its waits.
           await Promise.all([server.close(), service.drain()]);
           await service.close();
         },
@@ -243,10 +243,10 @@ export async function runService<Settings>(definition: ServiceDefinition<Setting
   });
 }
 
-/** Opens what needs the database, again and again while that can't be reached. */
+/** Opens what needs the database; retries for as long as it can't be reached. */
 async function waitForDatabase<T>(logger: Logger, open: () => Promise<T>): Promise<T> {
   for (let failures = 1; ; failures++) {
-    // The driver itself looks for a server for 30 s before it gives up.
+    // The driver looks for a server for 30 s before it fails.
     const slow = setTimeout(() => logger.warn("waiting for the database"), slowAttemptMs);
     try {
       return await open();
@@ -260,7 +260,7 @@ async function waitForDatabase<T>(logger: Logger, open: () => Promise<T>): Promi
   }
 }
 
-/** MongoDB's driver names its errors; those about the URL itself are for good. */
+/** MongoDB's driver tells errors apart by name; those about the URL are permanent. */
 function isDatabaseAway(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   if (/^Mongo(Parse|InvalidArgument|API|MissingDependency)/.test(error.name)) return false;

@@ -5,12 +5,12 @@ import type { EventBus } from "../events/bus.ts";
 import type { LeaseStore } from "../storage/leases.ts";
 import type { DatabaseTarget, ServiceStore } from "../storage/open-store.ts";
 
-/** Which sandboxes this process works on. Ownership only divides work; compare-and-set makes it correct. */
+/** Which sandboxes this process works on. Ownership only divides the work; compare-and-set makes it correct. */
 export interface Shards {
   owns(sandboxId: string): boolean;
-  /** Calls the listener after this process has gained or lost shards. */
+  /** Calls the listener after this process gained or lost shards. */
   onChange(listener: () => void): void;
-  /** Leaves all to the other replicas. */
+  /** Releases all shards to the other replicas. */
   stop(): Promise<void>;
 }
 
@@ -18,10 +18,10 @@ const shardCount = 64;
 
 /** Milliseconds. */
 export interface ShardTimes {
-  /** How long a lease is ours without renewal. A dead replica's shards are taken within this and another renewal. */
+  /** How long a lease lasts without renewal. A dead replica's shards are taken over within this time and one renewal. */
   lease: number;
   renew: number;
-  /** A replica not heard of for this long is not counted; each says every renewal that it lives. */
+  /** A replica that hasn't announced itself for this long doesn't count; each does so at every renewal. */
   presence: number;
 }
 
@@ -36,7 +36,7 @@ export const allShards: Shards = {
   stop: async () => {},
 };
 
-/** Shares a service's sandboxes among its replicas; a process that has its database to itself has them all at once. */
+/** Shares a service's sandboxes among its replicas; a process that has its database to itself owns them all. */
 export function openShards(o: {
   service: string;
   database: DatabaseTarget;
@@ -54,12 +54,12 @@ function shardOf(sandboxId: string): number {
   return Number.parseInt(sandboxId.slice(-4), 16) % shardCount;
 }
 
-/** Shares the 64 shards evenly among the replicas that can be heard, by leases in their common database. */
+/** Divides the 64 shards evenly among the replicas that announce themselves, by leases in their common database. */
 export function startShards(o: {
   service: string;
   leases: LeaseStore;
   bus: Signals;
-  /** This process, unlike every other. */
+  /** A name for this process that no other has. */
   holder: string;
   logger: Logger;
   times?: ShardTimes;
@@ -67,41 +67,41 @@ export function startShards(o: {
   const { service, leases, bus, holder, times = defaultTimes } = o;
   const names = Array.from({ length: shardCount }, (_, shard) => `${service}.shard.${shard}`);
   const presenceTopic = `${service}.replicas`;
-  const goneTopic = `${service}.replicas.gone`;
-  const heard = new Map<string, number>();
+  const goodbyeTopic = `${service}.replicas.gone`;
+  const lastSeen = new Map<string, number>();
   const listeners: (() => void)[] = [];
-  /** Lease names, and until when they are ours by this process's clock. */
+  /** The leases that this process holds, and until when by its own clock. */
   let held = new Map<string, number>();
 
   const unwatch = [
-    bus.watch(presenceTopic, (replica) => heard.set(replica, Date.now())),
-    bus.watch(goneTopic, (replica) => heard.delete(replica)),
+    bus.watch(presenceTopic, (replica) => lastSeen.set(replica, Date.now())),
+    bus.watch(goodbyeTopic, (replica) => lastSeen.delete(replica)),
   ];
 
   function countReplicas(): number {
-    for (const [replica, at] of heard) if (Date.now() - at > times.presence) heard.delete(replica);
-    return heard.has(holder) ? heard.size : heard.size + 1;
+    for (const [replica, at] of lastSeen) if (Date.now() - at > times.presence) lastSeen.delete(replica);
+    return lastSeen.has(holder) ? lastSeen.size : lastSeen.size + 1;
   }
 
-  /** Takes or renews these, and answers which are ours now. */
+  /** Takes or renews these; returns those that this process holds now. */
   async function acquire(wanted: readonly string[]): Promise<Map<string, number>> {
     const until = Date.now() + times.lease;
     return new Map((await leases.acquire(wanted, holder, times.lease)).map((name) => [name, until]));
   }
 
-  async function share(): Promise<void> {
+  async function divide(): Promise<void> {
     bus.signal(presenceTopic, holder);
     const before = held;
     const fair = Math.ceil(shardCount / countReplicas());
     const surplus = [...held.keys()].slice(fair);
     if (surplus.length > 0) {
-      // The work ends before another may begin it.
+      // This process stops work on them before another may start it.
       held = new Map([...held].slice(0, fair));
       for (const listener of listeners) listener();
       await leases.release(surplus, holder);
     }
     const now = await acquire([...held.keys()]);
-    // The others in an order of our own, so that replicas that start together don't ask for the same ones.
+    // In random order, so that replicas that start together don't ask for the same ones.
     const others = names
       .filter((name) => !now.has(name))
       .map((name) => ({ name, at: Math.random() }))
@@ -116,11 +116,11 @@ export function startShards(o: {
     }
   }
 
-  const sharing = startPeriodicTask({
-    what: "share the work on sandboxes",
+  const dividing = startPeriodicTask({
+    what: "divide the work on sandboxes",
     everyMs: times.renew,
     logger: o.logger,
-    work: share,
+    work: divide,
   });
 
   return {
@@ -133,11 +133,11 @@ export function startShards(o: {
     },
     async stop() {
       for (const stop of unwatch) stop();
-      await sharing.stop();
+      await dividing.stop();
       const names = [...held.keys()];
       held = new Map();
       await leases.release(names, holder);
-      bus.signal(goneTopic, holder);
+      bus.signal(goodbyeTopic, holder);
     },
   };
 }

@@ -21,10 +21,10 @@ import { idempotencyKeyHeader, type Outgoing, outgoingKey, requestIdHeader, trac
 import { fromConnectError } from "./errors.ts";
 import { createInternalKeys, createTokenVerifier, type TokenSigner } from "./internal-auth.ts";
 import { createLocalTransport } from "./local-transport.ts";
-import { createReplicatedTransport, timeLeft, wasNeverBegun } from "./replicas.ts";
+import { createReplicatedTransport, neverStarted, timeLeft } from "./replicas.ts";
 import { createRouterOptions, mapFailure } from "./rpc.ts";
 
-/** The deadline of a call that names none. */
+/** The deadline of a call that sets none. */
 const defaultTimeoutMs = 10_000;
 /** Attempts at a call at most, and the delays between them. */
 const maxAttempts = 4;
@@ -33,11 +33,11 @@ const retry = { firstMs: 50, lastMs: 200 };
 const readMaxBytes = 32 * 1024 * 1024;
 
 /**
- * A transport that calls `audience` through `inner` as the signer's service: it signs every call, carries the request
- * id and trace of its options (asFacade, asService, onBehalfOf; nobody's call without) and, to a method that honours it,
- * the idempotency key, sets a deadline of 10 s unless given one (0: none), and throws DomainErrors. Within the deadline it
- * repeats, a few times, a call that no handler began, and one that was cut off if it carries a key or its contract says
- * that repeating does no harm.
+ * A transport that calls `audience` through `inner` as the signer's service: it signs every call, passes on the
+ * request id and trace of its options (asFacade, asService, onBehalfOf) and, to a method that honours it, the idempotency
+ * key, sets a deadline of 10 s unless given one (0: none), and throws DomainErrors. Within the deadline it retries, a few
+ * times, a call that no handler started, and one that was cut off if it has a key or its contract says that a repetition
+ * does no harm.
  */
 export function createCallingTransport(o: { inner: Transport; signer: TokenSigner; audience: ServiceName }): Transport {
   async function sign(given: GivenHeaders, call: Outgoing, key: string | undefined): Promise<Headers> {
@@ -49,8 +49,8 @@ export function createCallingTransport(o: { inner: Transport; signer: TokenSigne
     return header;
   }
 
-  /** Makes the call until it need not or may not be made again. Signed anew each time: a token may be shorter-lived than a call. */
-  async function repeat<T>(
+  /** Retries the call while that is allowed. Each attempt is signed anew: a token may expire before the call does. */
+  async function callWithRetry<T>(
     { method, signal, timeoutMs, given, values }: Attempted,
     attempt: (header: Headers, timeoutMs: number) => Promise<T>,
   ): Promise<T> {
@@ -64,7 +64,7 @@ export function createCallingTransport(o: { inner: Transport; signer: TokenSigne
       } catch (error) {
         const delayMs = backoffMs(failures, retry);
         const isLate = timeoutMs > 0 && performance.now() - startedMs + delayMs >= timeoutMs;
-        if (isLate || failures === maxAttempts || signal?.aborted || !mayRepeat(method, isHarmless, error))
+        if (isLate || failures === maxAttempts || signal?.aborted || !mayRetry(method, isHarmless, error))
           throw fromConnectError(error);
         await delay(delayMs, undefined, signal && { signal }).catch(() => {
           throw fromConnectError(error);
@@ -75,15 +75,15 @@ export function createCallingTransport(o: { inner: Transport; signer: TokenSigne
 
   return {
     unary(method, signal, timeoutMs = defaultTimeoutMs, given, input, values) {
-      return repeat({ method, signal, timeoutMs, given, values }, (header, leftMs) =>
+      return callWithRetry({ method, signal, timeoutMs, given, values }, (header, leftMs) =>
         o.inner.unary(method, signal, leftMs, header, input, values),
       );
     },
     async stream(method, signal, timeoutMs = defaultTimeoutMs, given, input, values) {
-      // What a client streams can be read once; the one request of a server's stream can be kept.
-      const again = method.methodKind === "server_streaming" ? await keep(input) : input;
-      const response = await repeat({ method, signal, timeoutMs, given, values }, (header, leftMs) =>
-        o.inner.stream(method, signal, leftMs, header, again, values),
+      // A client's stream can be read only once; the single request of a server stream can be buffered.
+      const repeatable = method.methodKind === "server_streaming" ? await buffer(input) : input;
+      const response = await callWithRetry({ method, signal, timeoutMs, given, values }, (header, leftMs) =>
+        o.inner.stream(method, signal, leftMs, header, repeatable, values),
       );
       return { ...response, message: mapFailure(response.message, fromConnectError) };
     },
@@ -100,30 +100,30 @@ interface Attempted {
   values: ContextValues | undefined;
 }
 
-async function keep<T>(messages: AsyncIterable<T>): Promise<AsyncIterable<T>> {
-  const kept: T[] = [];
-  for await (const message of messages) kept.push(message);
+async function buffer<T>(messages: AsyncIterable<T>): Promise<AsyncIterable<T>> {
+  const buffered: T[] = [];
+  for await (const message of messages) buffered.push(message);
   return {
     async *[Symbol.asyncIterator]() {
-      yield* kept;
+      yield* buffered;
     },
   };
 }
 
-function mayRepeat(method: DescMethod, isHarmless: boolean, error: unknown): boolean {
+function mayRetry(method: DescMethod, isHarmless: boolean, error: unknown): boolean {
   if (method.methodKind === "client_streaming" || method.methodKind === "bidi_streaming") return false;
   const failure = error instanceof ConnectError ? error : undefined;
   const info = failure?.findDetails(ErrorInfoSchema)[0];
-  // A failure with a reason is an answer, whatever connection of the handler's own may be its cause.
+  // A failure with a reason is the handler's answer, even if a lost connection of its own is the cause.
   if (info) return isHarmless && info.reason === "DRAINING";
-  return wasNeverBegun(error) || (isHarmless && failure !== undefined && cutOffCodes.has(failure.code));
+  return neverStarted(error) || (isHarmless && failure !== undefined && cutOffCodes.has(failure.code));
 }
 
-/** How broken connections show in Connect's client. */
+/** The codes that Connect's client reports for broken connections. */
 const cutOffCodes = new Set<Code>([Code.Unavailable, Code.Aborted, Code.Canceled, Code.Internal, Code.Unknown]);
 
 /**
- * The way to a service in other processes, over HTTP/2 without TLS. `url` is http://host:port, or several with commas
+ * A transport to a service in other processes, over HTTP/2 without TLS. `url` is http://host:port, or several with commas
  * between; calls are spread over all their addresses. The Connect protocol unless set: it costs the least CPU here.
  */
 export function createRemoteTransport(o: {
@@ -148,7 +148,7 @@ export function createRemoteTransport(o: {
   return createCallingTransport({ inner, signer: o.signer, audience: o.audience });
 }
 
-/** A way to a service of this process, which may be served later than the way is given out. */
+/** A transport to a service of this process, which may be created before the service is served. */
 export function createServedTransport(service: string): {
   transport: Transport;
   serve(routes: (router: ConnectRouter) => void, options: ConnectRouterOptions): void;
@@ -173,7 +173,7 @@ export function createServedTransport(service: string): {
 export interface InMemoryNetwork {
   /** Makes a service callable. Its failures are counted in its own metrics. */
   serve(service: ServiceName, o: { routes(router: ConnectRouter): void; logger: Logger; metrics: Metrics }): void;
-  /** The way from a caller ("facade" or a service) to a service, which need not be served yet. */
+  /** The transport from a caller ("facade" or a service) to a service, which need not be served yet. */
   transport(caller: string, service: ServiceName): Transport;
 }
 

@@ -8,8 +8,8 @@ import {
 import { DomainError } from "../base/domain-error.ts";
 import { newId } from "../base/ids.ts";
 
-/** What the answer of a wait takes at most to reach its caller. */
-const answerMs = 2_000;
+/** Time left for the response to a wait to reach its caller. */
+const responseMs = 2_000;
 
 export type CredentialKind = "session" | "api_token";
 export type RoleName = "member" | "admin" | "owner";
@@ -40,7 +40,7 @@ export interface Call {
   timeoutMs(): number | undefined;
 }
 
-/** What a client is told about a call it is to make, by asFacade, asService or onBehalfOf. */
+/** What asFacade, asService and onBehalfOf tell a transport about a call. */
 export interface Outgoing {
   /** The facade speaks for the user itself; a service only passes on a user it was called for. */
   user?: UserCaller;
@@ -111,12 +111,12 @@ export function workspaceOf(call: Call): string {
 }
 
 /**
- * Milliseconds that a handler may wait which was asked to wait for some seconds. A call that was begun at a replica that
- * is gone has less time left than it asks for, and its answer takes some to reach the caller.
+ * How many milliseconds a handler may wait that was asked to wait for some seconds: a retried call has less time left than
+ * it asks for, and the response takes some to reach the caller.
  */
 export function waitTimeOf(context: Pick<HandlerContext, "timeoutMs">, seconds: number): number {
   const leftMs = context.timeoutMs() ?? Number.POSITIVE_INFINITY;
-  return Math.max(0, Math.min(seconds * 1000, leftMs - answerMs));
+  return Math.max(0, Math.min(seconds * 1000, leftMs - responseMs));
 }
 
 /**

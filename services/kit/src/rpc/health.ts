@@ -6,19 +6,19 @@ import type { Dependencies } from "../base/dependencies.ts";
 /** Whether the services of a host answer, as the standard gRPC health service tells. */
 export interface HealthState {
   /**
-   * Registers grpc.health.v1.Health for these services, by full name, and for "", which stands for the host. What they depend on
-   * can be asked for by its name ("runtime"), and is listed; it changes nothing about the services.
+   * Registers grpc.health.v1.Health for these services, by full name, and for "", the host. A dependency
+   * can be checked by its name ("runtime"), and is listed; its state doesn't affect that of the services.
    */
   routes(router: ConnectRouter, services: readonly string[]): void;
-  /** Tells everyone that this host goes away, and ends all who watch. */
-  leave(): void;
+  /** Reports NOT_SERVING from now on, and ends every watch. */
+  stop(): void;
 }
 
-/** Serving until `leave` is called. */
+/** Serving until `stop` is called. */
 export function createHealthState(dependencies: () => Promise<Dependencies>): HealthState {
-  const leaving = new AbortController();
-  const status = () => (leaving.signal.aborted ? ServingStatus.NOT_SERVING : ServingStatus.SERVING);
-  /** Whether, not why: anyone may ask. */
+  const stopping = new AbortController();
+  const status = () => (stopping.signal.aborted ? ServingStatus.NOT_SERVING : ServingStatus.SERVING);
+  /** Only whether each is healthy, not why it isn't: anyone may ask. */
   const readDependencies = async () =>
     Object.entries(await dependencies()).map(
       ([name, state]) => [name, state === "ok" ? ServingStatus.SERVING : ServingStatus.NOT_SERVING] as const,
@@ -39,17 +39,17 @@ export function createHealthState(dependencies: () => Promise<Dependencies>): He
           const all = [...own, ...(await readDependencies())];
           return { statuses: Object.fromEntries(all.map(([name, status]) => [name, { status }])) };
         },
-        // What is served here doesn't change, so there are at most two messages.
+        // The set of services doesn't change, so there are at most two messages.
         async *watch({ service }, { signal }) {
           if (!known.has(service)) yield { status: ServingStatus.SERVICE_UNKNOWN };
           else yield { status: status() };
-          await aborted(AbortSignal.any([signal, leaving.signal]));
+          await aborted(AbortSignal.any([signal, stopping.signal]));
           if (known.has(service) && !signal.aborted) yield { status: status() };
         },
       });
     },
-    leave() {
-      leaving.abort();
+    stop() {
+      stopping.abort();
     },
   };
 }

@@ -5,7 +5,7 @@ import type { IdempotencyRecord, IdempotencyStore } from "../storage/idempotency
 import type { Keyring } from "../storage/sealing.ts";
 import type { Call } from "./context.ts";
 
-/** Calls of this process that are at work, by store and record id, so that a repeated one waits instead of working too. */
+/** Calls in progress in this process, by store and record id, so that a repeated one waits instead of doing the work too. */
 const running = new WeakMap<IdempotencyStore, Map<string, Promise<unknown>>>();
 
 /**
@@ -19,7 +19,7 @@ export async function runIdempotent<I extends DescMessage, O extends DescMessage
   method: Pick<DescMethodUnary<I, O>, "name" | "input" | "output">;
   request: MessageShape<I>;
   keyring: Keyring;
-  /** The service's store, in whose database the answers are kept. */
+  /** The service's store, whose database keeps the answers. */
   store: { readonly idempotency: IdempotencyStore };
   work(recordFor: (response: MessageShape<O>) => Promise<IdempotencyRecord | undefined>): Promise<MessageShape<O>>;
 }): Promise<MessageShape<O>> {
@@ -34,7 +34,7 @@ export async function runIdempotent<I extends DescMessage, O extends DescMessage
   ).toString("base64url");
   const requestHash = hash(toBinary(method.input, options.request));
   const about = { service: schema.file.proto.package, table: "kit_answers", record: id, workspace };
-  const recall = async (): Promise<MessageShape<O> | undefined> => {
+  const findAnswer = async (): Promise<MessageShape<O> | undefined> => {
     const record = await idempotency.find(id);
     if (!record) return undefined;
     const opened = keyring.open(record.sealed, about);
@@ -46,7 +46,7 @@ export async function runIdempotent<I extends DescMessage, O extends DescMessage
     return fromBinary(schema, opened.subarray(requestHash.length));
   };
   const answer = async (): Promise<MessageShape<O>> => {
-    const first = await recall();
+    const first = await findAnswer();
     if (first) return first;
     try {
       return await work(async (response) => ({
@@ -54,22 +54,22 @@ export async function runIdempotent<I extends DescMessage, O extends DescMessage
         sealed: keyring.seal(Buffer.concat([requestHash, toBinary(schema, response)]), about),
       }));
     } catch (error) {
-      // What the first call with this key has made meanwhile, at another replica, may be what this one failed on.
-      const winner = await recall();
+      // The first call with this key, in another replica, may have caused the conflict that this one failed with.
+      const winner = await findAnswer();
       if (winner) return winner;
       throw error;
     }
   };
 
-  const atWork = running.get(idempotency) ?? new Map<string, Promise<unknown>>();
-  running.set(idempotency, atWork);
-  for (let ahead = atWork.get(id); ahead; ahead = atWork.get(id)) await ahead.catch(() => undefined);
+  const inProgress = running.get(idempotency) ?? new Map<string, Promise<unknown>>();
+  running.set(idempotency, inProgress);
+  for (let ahead = inProgress.get(id); ahead; ahead = inProgress.get(id)) await ahead.catch(() => undefined);
   const own = answer();
-  atWork.set(id, own);
+  inProgress.set(id, own);
   try {
     return await own;
   } finally {
-    atWork.delete(id);
+    inProgress.delete(id);
   }
 }
 

@@ -17,7 +17,7 @@ const facade = "facade";
 const algorithm = "EdDSA";
 const type = "sandgate-internal+jwt";
 const lifeSeconds = 60;
-/** For clocks of different machines. */
+/** For differences between the clocks of machines. */
 const toleranceSeconds = 5;
 const rememberedTokens = 10_000;
 
@@ -106,7 +106,7 @@ export function createTokenVerifier(o: { audience: string; jwks: JSONWebKeySet; 
       const known = verified.get(token);
       if (known && known.until > now()) return known.caller;
       try {
-        // A key is only ever looked up by its id: without one, any caller's key of the right kind would do.
+        // Without a key id, any caller's key of the right kind would be accepted.
         if (!decodeProtectedHeader(token).kid) throw new Error("The token names no key.");
         const { payload, protectedHeader } = await jwtVerify(token, keys, {
           algorithms: [algorithm],

@@ -7,7 +7,7 @@ import { serviceNames } from "../base/service-names.ts";
 import { openKeyring } from "../storage/sealing.ts";
 import { createTokenSigner, createTokenVerifier, type TokenSigner, type TokenVerifier } from "./internal-auth.ts";
 
-/** How soon a changed file counts. A key must stand in every process's public keys that long before it signs. */
+/** How soon a changed file takes effect. A key must be in every process's public keys that long before it signs. */
 const rereadEveryMs = 2_000;
 const algorithm = "EdDSA";
 const publicKeysFile = "jwks.json";
@@ -62,8 +62,8 @@ function readPublicKeys(text: string): JSONWebKeySet {
 }
 
 /**
- * What `parse` makes of the file, made again when its text changes. Read at intervals rather than watched: mounted
- * secrets change by a swap of links. A change that can't be used is logged, and what was before stays.
+ * The parsed file, parsed again when its text changes. It is polled rather than watched, since mounted secrets change by
+ * swapping links. An unusable change is logged, and the last good one stays in use.
  */
 async function followFile<T>(
   o: KeyFileOptions,
@@ -86,7 +86,7 @@ async function followFile<T>(
       current = await parse(found);
       text = found;
       refused = undefined;
-      o.logger.info({ file: o.file }, "the key file has changed and is used");
+      o.logger.info({ file: o.file }, "the key file has changed and is in use");
     } catch (error) {
       const message = messageOf(error);
       if (refused !== message) o.logger.error({ file: o.file, err: error }, "the changed key file can't be used");
@@ -128,7 +128,7 @@ export async function addKey(folder: string, caller: string): Promise<string> {
   return file;
 }
 
-/** Takes a key out of the folder's public keys: within seconds nobody believes its tokens any more. */
+/** Removes a key from the folder's public keys: within seconds its tokens are refused everywhere. */
 export async function dropKey(folder: string, keyId: string): Promise<void> {
   const jwks = readPublicKeys(await readFile(join(folder, publicKeysFile), "utf8"));
   const keys = jwks.keys.filter(({ kid }) => kid !== keyId);

@@ -17,7 +17,7 @@ import { untilAborted } from "../base/abort.ts";
 
 type UnarySpec = MethodImplSpec & { kind: "unary" };
 
-/** Why a handler's signal is aborted once its call is over. One for all: to make an error with its stack costs more than a call. */
+/** The reason with which a handler's signal is aborted once its call is over. Shared: creating an error with its stack costs more than a call. */
 const ended = new ConnectError("the call has ended", Code.Canceled);
 
 /**
@@ -58,7 +58,7 @@ export function createLocalTransport(
         ...(header && { requestHeader: header }),
       });
       try {
-        // Leaves a handler behind that doesn't mind its signal.
+        // A handler that ignores its signal is left running.
         const response = await untilAborted(
           answer(spec, context, request, options),
           context.signal,
@@ -100,21 +100,21 @@ function checkSize(bytes: Uint8Array, most = Number.POSITIVE_INFINITY): void {
   throw new ConnectError(`message size ${bytes.byteLength} is larger than ${most}`, Code.ResourceExhausted);
 }
 
-/** A router that also notes the unary methods in `specs`, but for those with options of their own. */
+/** A router that also records the unary methods in `specs`, except those with options of their own. */
 function recordUnary(inner: ConnectRouter, specs: Map<DescMethod, UnarySpec>): ConnectRouter {
-  const note = (spec: MethodImplSpec) => {
+  const record = (spec: MethodImplSpec) => {
     if (spec.kind === "unary") specs.set(spec.method, spec);
   };
   const router: ConnectRouter = {
     handlers: inner.handlers,
     service(service, implementation, options) {
       inner.service(service, implementation, options);
-      if (!options) Object.values(createServiceImplSpec(service, implementation).methods).forEach(note);
+      if (!options) Object.values(createServiceImplSpec(service, implementation).methods).forEach(record);
       return router;
     },
     rpc(method, implementation, options) {
       inner.rpc(method, implementation, options);
-      if (!options) note(createMethodImplSpec(method, implementation));
+      if (!options) record(createMethodImplSpec(method, implementation));
       return router;
     },
   };

@@ -14,7 +14,7 @@ import {
   type ServerReflectionResponseSchema,
 } from "@sandgate/proto/grpc/reflection/v1/reflection";
 
-type Question = ServerReflectionRequest["messageRequest"];
+type Request = ServerReflectionRequest["messageRequest"];
 type Answer = NonNullable<MessageInitShape<typeof ServerReflectionResponseSchema>["messageResponse"]>;
 
 /** Registers the standard gRPC server reflection, by which tools such as grpcurl learn what these services offer. */
@@ -23,7 +23,7 @@ export function addReflection(router: ConnectRouter, services: readonly DescServ
   const files = collectFiles(offered.map(({ file }) => file));
   const registry = createRegistry(...files.values());
 
-  function answer(question: Question): Answer {
+  function answer(question: Request): Answer {
     switch (question.case) {
       case "listServices":
         return {
@@ -50,7 +50,7 @@ export function addReflection(router: ConnectRouter, services: readonly DescServ
       case undefined:
         return {
           case: "errorResponse",
-          value: { errorCode: Code.InvalidArgument, errorMessage: "The request asks nothing." },
+          value: { errorCode: Code.InvalidArgument, errorMessage: "The request is empty." },
         };
     }
   }
@@ -66,10 +66,10 @@ export function addReflection(router: ConnectRouter, services: readonly DescServ
 
 const notFound: Answer = {
   case: "errorResponse",
-  value: { errorCode: Code.NotFound, errorMessage: "There is no such thing here." },
+  value: { errorCode: Code.NotFound, errorMessage: "Not found." },
 };
 
-/** The file with all that it imports, so that one question is enough. */
+/** The file with everything that it imports, so that one request is enough. */
 function answerFile(file: DescFile | undefined): Answer {
   if (!file) return notFound;
   const fileDescriptorProto = [...collectFiles([file]).values()].map(({ proto }) =>

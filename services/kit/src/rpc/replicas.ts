@@ -6,7 +6,7 @@ import { Http2SessionManager } from "@connectrpc/connect-node";
 import { untilAborted } from "../base/abort.ts";
 import { backoffMs } from "../base/backoff.ts";
 
-/** Replicas that come are found this soon. */
+/** How soon new replicas are found. */
 const resolveEveryMs = 5_000;
 const connectTimeoutMs = 2_000;
 /** How long a replica that can't be reached is left alone. */
@@ -28,13 +28,13 @@ interface Replica {
 
 /**
  * A transport that spreads calls over the replicas of a service: one connection to each address that the hosts of `urls`
- * have, in turn. Unreachable ones are left out and tried again aside. A call that a replica provably never began is made
- * at the next one; what else fails is the caller's to judge.
+ * have, in turn. Unreachable ones are skipped and reconnected to in the background. A call that a replica provably never
+ * started is sent to the next one; every other failure is left to the caller.
  */
 export function createReplicatedTransport(o: {
   /** http://host:port */
   urls: readonly string[];
-  /** Makes the way over one connection. */
+  /** Creates a transport over one connection. */
   open(url: string, session: Http2SessionManager): Transport;
   /** The addresses of a host. The system's resolver unless set. */
   resolve?(host: string): Promise<readonly string[]>;
@@ -47,10 +47,10 @@ export function createReplicatedTransport(o: {
   const replicas = new Map<string, Replica>();
   let resolving: Promise<void> | undefined;
   let resolvedAtMs = Number.NEGATIVE_INFINITY;
-  // Clients that start together shall not all begin with the same replica.
+  // Clients that start together should not all start with the same replica.
   let turn = Math.floor(Math.random() * 1_000);
 
-  /** Takes in what the hosts' names stand for now. What a name stood for stays while it can't be resolved. */
+  /** Resolves the hosts again. While a name can't be resolved, its last addresses are kept. */
   async function refresh(): Promise<void> {
     const found = await Promise.allSettled(urls.map(({ hostname }) => resolve(hostname.replace(/^\[|\]$/g, ""))));
     resolvedAtMs = performance.now();
@@ -80,14 +80,14 @@ export function createReplicatedTransport(o: {
     return { session, transport, connecting: undefined, failures: 0, retryAtMs: 0 };
   }
 
-  /** An open replica that wasn't tried yet, at once if there is one. */
+  /** A replica that this call hasn't tried: a connected one, at once, if there is any. */
   function pick(tried: ReadonlySet<Replica>): Replica | Promise<Replica> {
     const nowMs = performance.now();
     if (nowMs - resolvedAtMs > everyMs && !resolving) {
       resolving = refresh().finally(() => {
         resolving = undefined;
       });
-      // Whoever needs the outcome waits for it in `reach`.
+      // Those who need the result wait for it in `reach`.
       resolving.catch(() => {});
     }
     const untried = [...replicas.values()].filter((replica) => !tried.has(replica));
@@ -103,7 +103,7 @@ export function createReplicatedTransport(o: {
   /** The first replica that can be connected to. */
   async function reach(tried: ReadonlySet<Replica>): Promise<Replica> {
     if (replicas.size === 0) await resolving;
-    // The names may stand for something else the next time.
+    // The names may resolve to other addresses the next time.
     resolvedAtMs = Number.NEGATIVE_INFINITY;
     const untried = [...replicas.values()].filter((replica) => !tried.has(replica));
     return await Promise.any(untried.map(connect)).catch((cause: AggregateError) => {
@@ -128,7 +128,7 @@ export function createReplicatedTransport(o: {
         return await over(replica.transport, leftMs);
       } catch (error) {
         tried.add(replica);
-        if (signal?.aborted || !wasNeverBegun(error) || tried.size >= replicas.size) throw error;
+        if (signal?.aborted || !neverStarted(error) || tried.size >= replicas.size) throw error;
       }
     }
   }
@@ -141,12 +141,12 @@ export function createReplicatedTransport(o: {
   };
 }
 
-/** What is left of a call's time, in whole ms as the protocols want it, never 0, which would be no deadline at all. */
+/** What is left of a call's time, in whole milliseconds as the protocols need it; never 0, which would mean no deadline. */
 export function timeLeft<T extends number | undefined>(timeoutMs: T, startedMs: number): number | T {
   return timeoutMs ? Math.max(1, Math.ceil(timeoutMs - (performance.now() - startedMs))) : timeoutMs;
 }
 
-/** Waits no longer than the call may take (0 or undefined: as long as it takes). */
+/** Waits until the call's deadline at most (0 or undefined: none). */
 async function within<T>(promise: Promise<T>, signal: AbortSignal | undefined, timeoutMs: number | undefined) {
   if (!timeoutMs && !signal) return promise;
   const time = new AbortController();
@@ -154,7 +154,7 @@ async function within<T>(promise: Promise<T>, signal: AbortSignal | undefined, t
   const over = AbortSignal.any(signal ? [signal, time.signal] : [time.signal]);
   try {
     return await untilAborted(promise, over, (): never => {
-      if (signal?.aborted) throw new ConnectError("The call was given up.", Code.Canceled);
+      if (signal?.aborted) throw new ConnectError("The call was canceled.", Code.Canceled);
       throw new ConnectError("No replica could be reached in time.", Code.DeadlineExceeded);
     });
   } finally {
@@ -171,7 +171,7 @@ function isOpen({ session }: Replica): boolean {
   return state === "open" || state === "idle" || state === "verifying";
 }
 
-/** Connects once for all who wait for it. */
+/** Connects once for all who wait. */
 function connect(replica: Replica): Promise<Replica> {
   replica.connecting ??= replica.session.connect().then((state) => {
     replica.connecting = undefined;
@@ -197,8 +197,8 @@ function openSocket(host: string, port: number): Socket {
 }
 
 /**
- * Connect's, but a late error of a session that it has left behind doesn't end the process: that happens when the peer
- * says goodbye to an idle connection just before the next call (connect-es issue 1768).
+ * Connect's, except that a late error of an abandoned session doesn't end the process: that happens when the peer sends
+ * GOAWAY on an idle connection just before the next call (connect-es issue 1768).
  */
 class SessionManager extends Http2SessionManager {
   readonly #guarded = new WeakSet<Http2Session>();
@@ -218,14 +218,14 @@ class SessionManager extends Http2SessionManager {
 const unsent = new Set(["ERR_HTTP2_GOAWAY_SESSION", "ERR_HTTP2_INVALID_SESSION", "ERR_HTTP2_STREAM_CANCEL"]);
 
 /**
- * True when no handler can have seen the call: no connection came about, or the peer refused the stream while it says
- * goodbye (RFC 9113, 8.7). Such a call may be made again, whatever it does.
+ * True when no handler can have seen the call: no connection was made, or the peer refused the stream while it was shutting
+ * down (RFC 9113, 8.7). Such a call may be retried, whatever it does.
  */
-export function wasNeverBegun(error: unknown): boolean {
+export function neverStarted(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   if (error instanceof ConnectError && error.rawMessage.includes("REFUSED_STREAM")) return true;
   if ("syscall" in error && (error.syscall === "connect" || error.syscall === "getaddrinfo")) return true;
   if ("code" in error && typeof error.code === "string" && unsent.has(error.code)) return true;
-  if (error instanceof AggregateError) return error.errors.every(wasNeverBegun);
-  return wasNeverBegun(error.cause);
+  if (error instanceof AggregateError) return error.errors.every(neverStarted);
+  return neverStarted(error.cause);
 }

@@ -83,7 +83,7 @@ function createMeasures(metrics: Metrics): Measures {
 
 type Report = (error: unknown, method: UnaryRequest["method"] | StreamRequest["method"], requestId: string) => Error;
 
-/** Counts and logs a failure and makes of it what the caller may see. Faults, also of what it depends on, are logged with their cause. */
+/** Counts and logs a failure and turns it into what the caller may see. Faults, those of dependencies too, are logged with their cause. */
 function createReport(o: ServerOptions, { failures }: Measures): Report {
   return (thrown, method, requestId) => {
     const error = isDatabaseUnreachable(thrown)
@@ -109,7 +109,7 @@ function createErrorInterceptor(
   return (next) => async (request) => {
     const startedMs = performance.now();
     const fail = (thrown: unknown) => {
-      // A handler that throws what its caller's signal says was ended; it is no fault, whatever that is.
+      // A handler that throws its signal's reason was canceled: that is no fault, whatever the reason is.
       const error = thrown === request.signal.reason ? ConnectError.from(thrown, Code.Canceled) : thrown;
       return report(error, request.method, requestIdOf(request.header, request.contextValues));
     };
@@ -147,8 +147,8 @@ async function* validateEach(request: StreamRequest): StreamRequest["message"] {
 }
 
 /**
- * Ends a handler's stream when its call has ended. Without a network nothing else would: a generator that waits at a
- * `yield` for a reader who has left never comes to its `finally`.
+ * Ends a handler's stream when its call has ended. Without a network nothing else would: a generator that is suspended at a
+ * `yield` for a reader that has left never reaches its `finally`.
  */
 function endWith<T>(signal: AbortSignal, messages: AsyncGenerator<T>): AsyncGenerator<T> {
   const end = () => {
@@ -159,7 +159,7 @@ function endWith<T>(signal: AbortSignal, messages: AsyncGenerator<T>): AsyncGene
   return messages;
 }
 
-/** The same messages, and on failure what `fail` makes of it. */
+/** The same messages; a failure is mapped with `fail`. */
 export async function* mapFailure<T>(messages: AsyncIterable<T>, fail: (error: unknown) => Error): AsyncGenerator<T> {
   try {
     yield* messages;

@@ -6,7 +6,7 @@ const validator = createValidator();
 
 /**
  * Throws VALIDATION_ERROR with every rule of the proto that `message` breaks, fields named as in the proto and dotted:
- * `env.0.name`. A rule that can't be evaluated is a fault of ours.
+ * `env.0.name`. A rule that can't be evaluated is a fault.
  */
 export function validate<D extends DescMessage>(schema: D, message: MessageShape<D>): void {
   const result = validator.validate(schema, message);

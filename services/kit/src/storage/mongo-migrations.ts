@@ -5,11 +5,11 @@ import type { Logger } from "../base/logging.ts";
 import type { LeaseStore } from "./leases.ts";
 
 /**
- * One step of a database's schema. A step may be run again after a crash in its middle, so it must bear that; it runs beside
- * programs of the version before, so it adds before a later one's step takes away.
+ * One step of a database's schema. A step must be repeatable, since a crash may interrupt it; and programs of the version
+ * before run beside it, so what it replaces is removed by a later version's step.
  */
 export interface MongoMigration {
-  /** Stands in the database, so it never changes. */
+  /** Recorded in the database, so it never changes. */
   readonly name: string;
   /** A program that doesn't know this step can work on a database that has it: a field or an index was added, or what it never uses is gone. */
   readonly expands?: true;
@@ -23,11 +23,11 @@ interface MigrationDocument {
 }
 
 const leaseName = "kit.migrations";
-/** A replica that dies while it migrates is waited for this long. */
+/** How long the others wait for a replica that dies while it migrates. */
 const leaseMs = 30_000;
 const pollMs = 200;
 
-/** Makes collections with their indexes; what is there already stays. Collections stand before any transaction writes to them. */
+/** Creates collections with their indexes; existing ones stay. They must exist before a transaction writes to them. */
 export async function createCollections(
   db: Db,
   collections: Record<string, readonly IndexDescription[]>,
@@ -71,11 +71,11 @@ export async function migrate(
     }
     const renewing = setInterval(() => {
       leases.acquire([leaseName], holder, leaseMs).catch((error: unknown) => {
-        logger.warn({ err: error }, "the lease of the database's migration could not be renewed");
+        logger.warn({ err: error }, "failed to renew the lease of a database's migration");
       });
     }, leaseMs / 3);
     try {
-      // Asked again: another may have done them before the lease came here.
+      // Asked again: another replica may have run them before this one got the lease.
       for (const { name, expands, run } of await missing()) {
         await run(db);
         await done.updateOne(
@@ -83,7 +83,7 @@ export async function migrate(
           { $set: { at: new Date(), ...(expands && { expands }) } },
           { upsert: true },
         );
-        logger.info({ database: db.databaseName, step: name }, "a database was migrated");
+        logger.info({ database: db.databaseName, step: name }, "migrated a database");
       }
     } finally {
       clearInterval(renewing);

@@ -26,26 +26,26 @@ export interface MongoDatabase {
   /** Reads are made on it: from the primary, of what a majority has, so a read sees every write that was answered before it. */
   readonly db: Db;
   /**
-   * Runs the work as one transaction and answers once a majority has it on disk. The work runs again when the transaction
-   * conflicted with another or the primary changed, so all it does is read and write with `tx`. What it throws, a
-   * DomainError for one, undoes the transaction and reaches the caller. A unique index that is violated undoes it too; the
-   * work is then run once more, so a work that looks first finds what was committed at the same time.
+   * Runs the function as one transaction and resolves once a majority has it on disk. The function runs again when the
+   * transaction conflicted with another or the primary changed, so it must only read and write with `tx`. An error that it
+   * throws, such as a DomainError, rolls the transaction back and reaches the caller. So does a violated unique index, after
+   * one more run: a function that looks first then finds what was committed at the same time.
    *
-   * Works of this process with the same `turn` run one after another; one that can't reach the database fails those that
-   * wait behind it too. Give the id of a document that many works write: they would run again and again on meeting there,
-   * with ever longer waits.
+   * Transactions of this process with the same `turn` run one after another; one that can't reach the database fails those
+   * that wait behind it too. Give the id of a document that many transactions write: they would conflict there and run
+   * again and again, with ever longer waits.
    */
   write<T>(work: (tx: MongoTransaction) => Promise<T>, turn?: string): Promise<T>;
   readonly outbox: OutboxStore;
   readonly leases: LeaseStore;
   readonly idempotency: IdempotencyStore;
-  /** Waits for the writes that are under way and closes the connections. Later writes fail. */
+  /** Waits for the writes in progress and closes the connections. Later writes fail. */
   close(): Promise<void>;
 }
 
 /** How often the relay that leads looks for events that another replica has committed. */
 const pollMs = 1_000;
-/** A work that runs again so long after its beginning may have met what a killed program left locked. */
+/** A transaction that is still retried after this time may have met locks of a killed program. */
 const suspectMs = 300;
 const appName = "sandgate";
 
@@ -103,7 +103,7 @@ export async function openMongo(options: {
       try {
         listener();
       } catch (error) {
-        logger.error({ err: error }, "a listener of a database's commits failed");
+        logger.error({ err: error }, "a listener for a database's commits failed");
       }
     }
   }
@@ -136,8 +136,8 @@ export async function openMongo(options: {
   }
 
   /**
-   * Runs after all that were given this turn before, however they ended, but fails with one that could not reach the
-   * database: otherwise those who wait would run when their callers have long given up.
+   * Runs after everything given this turn before, whatever its outcome, but fails with one that could not reach the
+   * database: otherwise those that wait would run long after their callers gave up.
    */
   function runInTurn<T>(turn: string, run: () => Promise<T>): Promise<T> {
     const own = (turns.get(turn) ?? Promise.resolve()).then(run, (failure: unknown) => {

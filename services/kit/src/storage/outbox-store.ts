@@ -1,6 +1,6 @@
 // Apart from outbox.ts so that a database's writer thread loads no Protobuf.
 
-/** An event on its way: stored with the change that causes it, published after the commit. */
+/** An event that is stored with the change that causes it, and published after the commit. */
 export interface StagedEvent {
   id: string;
   subject: string;
@@ -13,15 +13,15 @@ interface OutboxBacklog {
   oldestStagedAt: Date | undefined;
 }
 
-/** Where the events of a service wait for the bus, in its own database. It forgets those sent `sentKeptMs` ago by itself. */
+/** Where the events of a service wait for the bus, in its own database. Events sent more than `sentKeptMs` ago are deleted. */
 export interface OutboxStore {
   /** The database's name, for metrics. */
   readonly name: string;
   /** Unsent events, the oldest first. */
   unsent(limit: number): Promise<StagedEvent[]>;
-  /** Notes that the bus of this identity has them. */
+  /** Records that the bus of this identity has them. */
   markSent(ids: readonly string[], bus: string): Promise<void>;
-  /** Makes up to `limit` kept events that another bus got unsent again, and answers how many. */
+  /** Marks up to `limit` kept events that another bus received as unsent again; returns how many. */
   resend(bus: string, limit: number): Promise<number>;
   backlog(): Promise<OutboxBacklog>;
   /** Takes or renews the right to publish; false while another replica has it. */
@@ -31,5 +31,5 @@ export interface OutboxStore {
   onStaged(listener: () => void): () => void;
 }
 
-/** How long a sent event is kept, to be published again on a bus that was made anew. */
+/** How long a sent event is kept, to be published again on a bus that was recreated. */
 export const sentKeptMs = 7 * 24 * 60 * 60 * 1000;

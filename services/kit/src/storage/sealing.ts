@@ -2,7 +2,7 @@ import { createCipheriv, createDecipheriv, createHash, randomBytes } from "node:
 import { chmod, link, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname } from "node:path";
 
-/** Where a sealed value stands. It is authenticated with the value, so a value copied to another place doesn't open there. */
+/** Where a sealed value is stored. It is authenticated with the value, so a value copied elsewhere doesn't open there. */
 interface SealedPlace {
   service: string;
   table: string;
@@ -121,7 +121,7 @@ async function readOrCreate(file: string, create: boolean): Promise<string> {
   const id = `${new Date().toISOString().slice(0, 10)}-${createHash("sha256").update(key).digest("hex").slice(0, 8)}`;
   const ring: RingFile = { current: id, keys: { [id]: key.toString("base64") } };
   await mkdir(dirname(file), { recursive: true, mode: 0o700 });
-  // Linked into place whole, so that a crash leaves no half ring and of two starters one ring wins.
+  // Linked into place when complete, so that a crash leaves no partial ring, and only one of two concurrent starts wins.
   const draft = `${file}.${process.pid}.${randomBytes(4).toString("hex")}`;
   await writeFile(draft, `${JSON.stringify(ring, undefined, 2)}\n`, { mode: 0o600, flag: "wx", flush: true });
   try {

@@ -19,7 +19,7 @@ export interface SqliteConnection {
   run(sql: string, ...parameters: SqliteParameters): number;
 }
 
-/** Statements kept per connection; SQL put together from parts must not fill the memory. */
+/** Prepared statements kept per connection: generated SQL must not fill the memory. */
 const keptStatements = 500;
 
 /** Wraps an open database. The caller closes it. */

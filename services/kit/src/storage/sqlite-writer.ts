@@ -9,7 +9,7 @@ import { createTransaction, kitMigrations, kitTransactions } from "./sqlite-kit.
 import type { Failure, WriteAnswer, WriteRequest, WriterAnswer, WriterData, WriterRequest } from "./sqlite-messages.ts";
 import type { Transactions } from "./transaction.ts";
 
-/** Writes committed together at most, so that the first of a group doesn't wait for long. */
+/** The most writes that are committed together, so that the first of a group doesn't wait long. */
 const groupSize = 128;
 
 if (!parentPort) throw new Error("sqlite-writer.ts runs in a thread");
@@ -74,7 +74,7 @@ async function serve(data: WriterData): Promise<void> {
   };
 
   port.on("message", (first: WriterRequest) => {
-    // What arrived while the last group was being committed makes the next.
+    // Everything that arrived while the last group was being committed forms the next.
     const group: WriteRequest[] = [];
     let next: WriterRequest | undefined = first;
     let closing = false;

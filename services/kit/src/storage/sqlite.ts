@@ -33,7 +33,7 @@ export interface SqliteDatabase<T extends Transactions> {
   close(): Promise<void>;
 }
 
-/** How long a statement waits for another process's lock, a backup tool's for example. */
+/** How long a statement waits for the lock of another process, such as a backup tool. */
 const busyTimeoutMs = 5000;
 /** Between two sweeps of what the kit keeps for a time, and rows that a sweep removes at once. */
 const sweepEveryMs = 10 * 60 * 1000;
@@ -150,7 +150,7 @@ async function startWriter(data: WriterData, logger: Logger): Promise<Writer> {
       try {
         listener();
       } catch (error) {
-        logger.error({ err: error }, "a listener of a database's commits failed");
+        logger.error({ err: error }, "a listener for a database's commits failed");
       }
     }
   };
@@ -200,13 +200,13 @@ async function startWriter(data: WriterData, logger: Logger): Promise<Writer> {
 function callsOf<T extends Transactions>(writer: Writer, owner: "kit" | "service"): Writes<T> {
   const calls = new Map<string, (...args: unknown[]) => Promise<unknown>>();
   const get = (_: object, name: string | symbol) => {
-    // A symbol, or the `then` that await looks for, is no transaction.
+    // Neither a symbol nor the `then` that `await` looks for is a transaction.
     if (typeof name === "symbol" || name === "then") return undefined;
     const call = calls.get(name) ?? ((...args: unknown[]) => writer.call(owner, name, args));
     calls.set(name, call);
     return call;
   };
-  // The types were given by the caller for the module it named: this is where they meet.
+  // The caller has given the types of the module that it named.
   return new Proxy({}, { get }) as Writes<T>;
 }
 

@@ -58,11 +58,12 @@ export async function startWorkspacePurges(
           if (await o.purge(workspaceId, signal)) {
             const at = new Date();
             await store.completePurge(workspaceId, at, [o.stagePurged(workspaceId, at)]);
-            logger.info({ workspaceId }, "a deleted workspace was purged");
+            logger.info({ workspaceId }, "purged a deleted workspace");
           }
         } catch (error) {
-          // One that sticks must not hold up the others.
-          if (!signal.aborted) logger.error({ err: error, workspaceId }, "a purge failed and will be tried again");
+          // One that fails must not hold up the others.
+          if (!signal.aborted)
+            logger.error({ err: error, workspaceId }, "failed to purge a deleted workspace; will retry");
         }
         if (signal.aborted) return;
       }
@@ -85,7 +86,7 @@ export async function startWorkspacePurges(
         if (gone.length > 10 && gone.length > workspaceIds.length / 5) {
           logger.error(
             { gone: gone.length },
-            "many workspaces are gone at once, as after restoring an old backup: none is purged",
+            "many workspaces are gone at once, as after restoring an old backup; none is purged",
           );
           return;
         }
