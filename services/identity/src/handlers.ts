@@ -101,10 +101,7 @@ export function createHandlers(o: {
       await o.storeUses();
       const limit = pageLimit(page?.limit);
       const tokens = await store.listApiTokens(user.id, limit + 1, decodeCursor(page?.cursor ?? ""));
-      const { rows, nextCursor } = toPage(tokens, limit, ({ createdAt, id }) => ({
-        createdAt: createdAt.getTime(),
-        id,
-      }));
+      const { rows, nextCursor } = toPage(tokens, limit, (token) => token);
       return { apiTokens: rows.map(toApiToken), nextCursor };
     },
 

@@ -147,7 +147,7 @@ export function createHandlers({
       }
       const after = decodeCursor(page.cursor);
       const limit = pageLimit(page.limit);
-      const { rows, nextCursor } = toPage(await store.listImages(filter, after, limit + 1), limit, cursorOf);
+      const { rows, nextCursor } = toPage(await store.listImages(filter, after, limit + 1), limit, (image) => image);
       return { images: rows.map(toImage), total: await store.countImages(filter), nextCursor };
     },
 
@@ -207,7 +207,7 @@ export function createHandlers({
       const after = decodeCursor(page?.cursor ?? "");
       const limit = pageLimit(page?.limit);
       const read = await store.listRegistries(workspaceOf(callOf(context)), after, limit + 1);
-      const { rows, nextCursor } = toPage(read, limit, cursorOf);
+      const { rows, nextCursor } = toPage(read, limit, (registry) => registry);
       return { registries: rows.map(toRegistry), nextCursor };
     },
 
@@ -276,10 +276,6 @@ export function createHandlers({
 
 function versionOf({ id, version }: RegistryRecord): RegistryVersion {
   return { id, version };
-}
-
-function cursorOf({ createdAt, id }: { createdAt: Date; id: string }) {
-  return { createdAt: createdAt.getTime(), id };
 }
 
 function workspaceDeleted(): DomainError {

@@ -109,9 +109,9 @@ export function createHandlers(o: {
       const rows = await store.list(
         workspaceOf(callOf(context)),
         { states: toStates(request.states), labels: request.labels },
-        { limit: limit + 1, ...(cursor && { after: { createdAt: new Date(cursor.createdAt), id: cursor.id } }) },
+        { limit: limit + 1, ...(cursor && { after: cursor }) },
       );
-      const page = toPage(rows, limit, (row) => ({ createdAt: row.createdAt.getTime(), id: row.id }));
+      const page = toPage(rows, limit, (row) => row);
       return { sandboxes: page.rows.map(toMessage), nextCursor: page.nextCursor };
     },
 

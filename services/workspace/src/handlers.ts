@@ -103,7 +103,7 @@ export function createHandlers({
       const limit = pageLimit(request.page?.limit);
       await ensurePersonalWorkspace(call);
       const read = await store.listWorkspaces(userOf(call).id, after, limit + 1);
-      const { rows, nextCursor } = toPage(read, limit, ({ createdAt, id }) => ({ createdAt: createdAt.getTime(), id }));
+      const { rows, nextCursor } = toPage(read, limit, (workspace) => workspace);
       return { workspaces: rows.map(toWorkspace), nextCursor };
     },
 
@@ -171,7 +171,7 @@ export function createHandlers({
       const { id, role } = await findWorkspace(call);
       requireRoleFor(method.listMembers, role);
       const { rows, nextCursor } = toPage(await store.listMembers(id, after, limit + 1), limit, (member) => ({
-        createdAt: member.joinedAt.getTime(),
+        createdAt: member.joinedAt,
         id: member.userId,
       }));
       const userIds = rows.map(({ userId }) => userId);

@@ -472,7 +472,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     },
 
     async listApiTokens(userId, limit, before) {
-      const place = before && { time: before.createdAt, id: before.id };
+      const place = before && { time: before.createdAt.getTime(), id: before.id };
       const found = await apiTokens
         .find({ userId, ...afterPlace<ApiTokenDocument>(["createdAt", "_id"], place) })
         .sort({ createdAt: -1, _id: -1 })

@@ -141,7 +141,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
     },
 
     async listImages({ workspaceId, enabledOnly }, after, limit) {
-      const place = after && { time: new Date(after.createdAt), id: after.id };
+      const place = after && { time: after.createdAt, id: after.id };
       const found = await images
         .find({ ...visibleTo(workspaceId, enabledOnly), ...afterPlace<ImageDocument>(["createdAt", "_id"], place) })
         .sort({ createdAt: -1, _id: -1 })
@@ -160,7 +160,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
     },
 
     async listRegistries(workspaceId, after, limit) {
-      const place = after && { time: new Date(after.createdAt), id: after.id };
+      const place = after && { time: after.createdAt, id: after.id };
       const found = await registries
         .find({ workspaceId, ...afterPlace<RegistryDocument>(["createdAt", "_id"], place) })
         .sort({ createdAt: -1, _id: -1 })

@@ -4,7 +4,7 @@ import { decodeCursor, encodeCursor, pageLimit, toPage } from "./page.ts";
 
 test("a cursor comes back as it was", () => {
   fc.assert(
-    fc.property(fc.record({ createdAt: fc.maxSafeInteger(), id: fc.uuid() }), (cursor) => {
+    fc.property(fc.record({ createdAt: fc.date({ noInvalidDate: true }), id: fc.uuid() }), (cursor) => {
       expect(decodeCursor(encodeCursor(cursor))).toEqual(cursor);
     }),
   );
@@ -16,16 +16,19 @@ test("any other text is a violation of query.cursor", () => {
     reason: "VALIDATION_ERROR",
     violations: [expect.objectContaining({ field: "query.cursor" })],
   });
-  const others = ["null", "[1]", '["1","a"]', '[1.5,"a"]', '[1,"a",2]', '[1, "a"]'].map((json) =>
-    Buffer.from(json).toString("base64url"),
+  const others = ["null", "[1]", '["1","a"]', '[1.5,"a"]', '[1,"a",2]', '[1, "a"]', '[9e15,"a"]', '[null,"a"]'].map(
+    (json) => Buffer.from(json).toString("base64url"),
   );
-  for (const text of [...others, "x", "%", `${encodeCursor({ createdAt: 1, id: "a" })}=`]) {
+  for (const text of [...others, "x", "%", `${encodeCursor({ createdAt: new Date(1), id: "a" })}=`]) {
     expect(() => decodeCursor(text)).toThrow(refused);
   }
 });
 
 test("pages join to the whole list", () => {
-  const rows = Array.from({ length: 7 }, (_, index) => ({ createdAt: 10 - Math.floor(index / 2), id: `${9 - index}` }));
+  const rows = Array.from({ length: 7 }, (_, index) => ({
+    createdAt: new Date(10 - Math.floor(index / 2)),
+    id: `${9 - index}`,
+  }));
   for (const limit of [1, 2, 3, 7, 100]) {
     const seen: typeof rows = [];
     let cursor = "";

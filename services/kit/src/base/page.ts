@@ -2,14 +2,13 @@ import { invalid } from "./domain-error.ts";
 
 /** The position of a row in a list that is sorted by creation, newest first, and then by id. */
 export interface Cursor {
-  /** In the unit of the table's column. */
-  createdAt: number;
+  createdAt: Date;
   id: string;
 }
 
 /** The opaque text that a client sends to continue after this row. */
 export function encodeCursor(cursor: Cursor): string {
-  return Buffer.from(JSON.stringify([cursor.createdAt, cursor.id])).toString("base64url");
+  return Buffer.from(JSON.stringify([cursor.createdAt.getTime(), cursor.id])).toString("base64url");
 }
 
 /** Reads a cursor; an empty one is undefined, the start of the list. Throws VALIDATION_ERROR on query.cursor for any other text. */
@@ -41,8 +40,8 @@ function parse(text: string): Cursor | undefined {
     const value: unknown = JSON.parse(Buffer.from(text, "base64url").toString());
     if (!Array.isArray(value) || value.length !== 2) return undefined;
     const [createdAt, id]: unknown[] = value;
-    if (!Number.isSafeInteger(createdAt) || typeof createdAt !== "number" || typeof id !== "string") return undefined;
-    return { createdAt, id };
+    if (typeof createdAt !== "number" || typeof id !== "string") return undefined;
+    return { createdAt: new Date(createdAt), id };
   } catch {
     return undefined;
   }

@@ -59,16 +59,16 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
       const older = await createWorkspace(1);
       const [low, high] = [await createWorkspace(2), await createWorkspace(2)].sort((a, b) => (a.id < b.id ? -1 : 1));
       await createWorkspace(3, "bob");
-      const ids = async (after?: { createdAt: number; id: string }) =>
+      const ids = async (after?: { createdAt: Date; id: string }) =>
         (await store.listWorkspaces("ann", after, 2)).map(({ id }) => id);
       expect(await ids()).toEqual([high?.id, low?.id]);
-      expect(await ids({ createdAt: at(2).getTime(), id: high?.id ?? "" })).toEqual([low?.id, older.id]);
+      expect(await ids({ createdAt: at(2), id: high?.id ?? "" })).toEqual([low?.id, older.id]);
 
       await store.addMember(older.id, 1, memberAt(9, "bob"), [], undefined);
       await store.addMember(older.id, 2, memberAt(9, "carl"), [], undefined);
       const members = await store.listMembers(older.id, undefined, 2);
       expect(members.map(({ userId }) => userId)).toEqual(["carl", "bob"]);
-      const rest = await store.listMembers(older.id, { createdAt: at(9).getTime(), id: "bob" }, 2);
+      const rest = await store.listMembers(older.id, { createdAt: at(9), id: "bob" }, 2);
       expect(rest).toEqual([memberAt(1, "ann", Role.OWNER)]);
     });
 

@@ -153,7 +153,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
     },
 
     async listWorkspaces(userId, after, limit) {
-      const place = after && { time: new Date(after.createdAt), id: after.id };
+      const place = after && { time: after.createdAt, id: after.id };
       const found = await members
         .aggregate<{ role: Role; workspace: WorkspaceDocument }>([
           { $match: { userId, ...afterPlace(["workspaceCreatedAt", "workspaceId"], place) } },
@@ -174,7 +174,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
     },
 
     async listMembers(workspaceId, after, limit) {
-      const place = after && { time: new Date(after.createdAt), id: after.id };
+      const place = after && { time: after.createdAt, id: after.id };
       const found = await members
         .find({ workspaceId, ...afterPlace<MemberDocument>(["joinedAt", "userId"], place) })
         .sort({ joinedAt: -1, userId: -1 })
