@@ -11,7 +11,7 @@ export interface PeriodicTask {
 const longestDelayMs = 5_000;
 
 /**
- * Does background work over and over, the first time at once, then `everyMs` after each run. A failure ends nothing: while
+ * Runs background work repeatedly: at once, then `everyMs` after the end of each run. A failure ends nothing: while
  * runs fail, the delay doubles up to 5 s, and the log has the first failure and the recovery (the failures between at debug level).
  */
 export function startPeriodicTask(options: {

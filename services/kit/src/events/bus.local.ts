@@ -13,7 +13,7 @@ import { type DeliveryPolicy, defaultDeliveryPolicy, outcomeOf } from "./deliver
 
 const trimEveryMs = 10 * 60 * 1000;
 const trimBatchSize = 200;
-/** The longest timer; so often an idle consumer looks at the database without having been woken. */
+/** The longest timer; also how often an idle consumer checks the database without having been woken. */
 const longestSleepMs = 60_000;
 
 /**

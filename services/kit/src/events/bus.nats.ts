@@ -177,7 +177,7 @@ export async function openNatsBus(options: {
     },
 
     signal(topic, body = "") {
-      // Sent after a reconnect, it would only wake those that have looked since.
+      // Sent after a reconnect, it would be too late to be of use.
       if (link.isUp()) connection.publish(signalSubject(topic), body);
     },
 

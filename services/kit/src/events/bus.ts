@@ -53,7 +53,7 @@ export interface EventBus {
   /** Calls the listener with the body of each signal on the topic; the answer ends that. */
   watch(topic: string, listener: (body: string) => void): () => void;
   readonly deadLetters: DeadLetters;
-  /** Changes when the bus was made anew and has lost what it kept. */
+  /** Changes when the bus was recreated and has lost what it kept. */
   identity(): Promise<string>;
   close(): Promise<void>;
 }

@@ -20,7 +20,7 @@ interface DeadLetterStore extends Pick<DeadLetters, "list"> {
   remove(id: string): Promise<boolean>;
 }
 
-/** A bus's dead letters, for its operators. A replay is one attempt, made here and now: whoever asked for it learns how it went. */
+/** A bus's dead letters, for its operators. A replay is a single attempt, made right away: its caller gets the outcome. */
 export function createDeadLetters(o: {
   store: DeadLetterStore;
   handlers: Handlers;

@@ -124,6 +124,8 @@ describe.runIf(await requireServer("nats", findNatsServer))("with its bus", () =
     await nats.start();
     const dependencies = { events: "ok", database: "ok, sandgate_workspace" };
     expect(await service.untilReadiness(200)).toMatchObject({ ready: true, dependencies });
+    const deadLetters = await fetch(`${service.adminUrl}/dead-letters`);
+    expect(await deadLetters.json()).toEqual({ dead_letters: [] });
     const metrics = await (await fetch(`${service.adminUrl}/metrics`)).text();
     expect(metrics).toContain('sandgate_dependency_up{dependency="events"} 1');
     expect(await service.stop()).toBe(0);

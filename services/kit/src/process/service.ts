@@ -68,11 +68,11 @@ export interface RunningService {
 /** A service before it is opened. */
 export interface ServiceDefinition<Settings, Extra = unknown> {
   readonly name: ServiceName;
-  /** For whoever lists or checks settings without opening the service. */
+  /** For listing or checking settings without opening the service. */
   readonly settings: SettingDefinitions;
   /** Throws a SettingsError that names every bad setting. */
   readSettings(env: NodeJS.ProcessEnv): Settings;
-  /** Opens the store and what stands on it. Rejects, with nothing left open, when either can't be opened. */
+  /** Opens the store and everything that needs it. Rejects, with nothing left open, when either fails. */
   open(environment: ServiceEnvironment, settings: Settings): Promise<RunningService & Extra>;
 }
 

@@ -3,7 +3,7 @@ import { Health, HealthCheckResponse_ServingStatus as ServingStatus } from "@san
 import { aborted } from "../base/abort.ts";
 import type { Dependencies } from "../base/dependencies.ts";
 
-/** Whether the services of a host answer, as the standard gRPC health service tells. */
+/** Whether the services of a host are serving, as reported by the standard gRPC health service. */
 export interface HealthState {
   /**
    * Registers grpc.health.v1.Health for these services, by full name, and for "", the host. A dependency

@@ -90,7 +90,7 @@ function collectFiles(from: readonly DescFile[]): Map<string, DescFile> {
   return new Map([...files].reverse().map((file) => [file.proto.name, file]));
 }
 
-/** The file of a message, enum, extension or service, or of what stands in one ("package.Service.Method"). */
+/** The file of a message, enum, extension or service, or of something within one ("package.Service.Method"). */
 function findSymbol(registry: Registry, symbol: string): DescFile | undefined {
   return (registry.get(symbol) ?? registry.get(symbol.slice(0, symbol.lastIndexOf("."))))?.file;
 }

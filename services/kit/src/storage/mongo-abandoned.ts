@@ -11,7 +11,7 @@ const checkEveryMs = 1_000;
  * server would keep them, and the locks on what they wrote, for a minute. A program that was only suspended runs its
  * transaction again. A user may end its own sessions, so this needs no privilege.
  */
-export function createAbandonedEnder(client: MongoClient, appName: string, logger: Logger): () => void {
+export function createAbandonedTransactionEnder(client: MongoClient, appName: string, logger: Logger): () => void {
   let checkedAtMs = Number.NEGATIVE_INFINITY;
 
   async function endAbandoned(): Promise<void> {

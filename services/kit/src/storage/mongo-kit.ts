@@ -8,9 +8,9 @@ import {
 import type { LeaseStore } from "./leases.ts";
 import { type OutboxStore, type StagedEvent, sentKeptMs } from "./outbox-store.ts";
 
-/** What the work of a transaction writes with. It is over when the work has ended. */
+/** What the function of a transaction writes with. It is over when the function has ended. */
 export interface MongoTransaction {
-  /** Every read and write of the work is made in it: `{ session: tx.session }`. */
+  /** Every read and write is made in it: `{ session: tx.session }`. */
   readonly session: ClientSession;
   /** Stages the events that this change causes. */
   publish(events: readonly StagedEvent[]): Promise<void>;
@@ -73,7 +73,7 @@ export function isDuplicateKey(error: unknown): boolean {
   return error instanceof MongoServerError && error.code === 11_000;
 }
 
-/** The transaction that a service's work gets; `onPublish` hears that events were staged. */
+/** The transaction that a service's function gets; `onPublish` is called when events were staged. */
 export function createTransaction(
   { outbox, answers }: KitCollections,
   session: ClientSession,

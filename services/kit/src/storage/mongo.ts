@@ -4,7 +4,7 @@ import { startPeriodicTask } from "../base/periodic-task.ts";
 import { isDatabaseUnreachable } from "./database-unreachable.ts";
 import type { IdempotencyStore } from "./idempotency-record.ts";
 import type { LeaseStore } from "./leases.ts";
-import { createAbandonedEnder } from "./mongo-abandoned.ts";
+import { createAbandonedTransactionEnder } from "./mongo-abandoned.ts";
 import {
   createIdempotencyStore,
   createLeaseStore,
@@ -43,7 +43,7 @@ export interface MongoDatabase {
   close(): Promise<void>;
 }
 
-/** How often the relay that leads looks for events that another replica has committed. */
+/** How often the leading relay checks for events that another replica has committed. */
 const pollMs = 1_000;
 /** A transaction that is still retried after this time may have met locks of a killed program. */
 const suspectMs = 300;
@@ -94,11 +94,11 @@ export async function openMongo(options: {
   const listeners = new Set<() => void>();
   const running = new Set<Promise<unknown>>();
   const turns = new Map<string, Promise<unknown>>();
-  const endAbandoned = createAbandonedEnder(client, appName, logger);
+  const endAbandonedTransactions = createAbandonedTransactionEnder(client, appName, logger);
   let closed = false;
   let leads = false;
 
-  function tellStaged(): void {
+  function notifyStaged(): void {
     for (const listener of listeners) {
       try {
         listener();
@@ -115,7 +115,7 @@ export async function openMongo(options: {
       session.withTransaction(
         () => {
           staged = false;
-          if (performance.now() - begunMs > suspectMs) endAbandoned();
+          if (performance.now() - begunMs > suspectMs) endAbandonedTransactions();
           const onPublish = () => {
             staged = true;
           };
@@ -124,7 +124,7 @@ export async function openMongo(options: {
         { readConcern: { level: "snapshot" }, writeConcern: { w: "majority" }, readPreference: "primary" },
       ),
     );
-    if (staged) tellStaged();
+    if (staged) notifyStaged();
     return result;
   }
 
@@ -158,7 +158,7 @@ export async function openMongo(options: {
     logger,
     async work() {
       if (leads && listeners.size > 0 && (await kit.outbox.findOne({ unsent: true }, { projection: { _id: 1 } }))) {
-        tellStaged();
+        notifyStaged();
       }
     },
   });

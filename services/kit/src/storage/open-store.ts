@@ -11,7 +11,7 @@ export interface ServiceStore {
   readonly outbox: OutboxStore;
   readonly idempotency: IdempotencyStore;
   readonly leases: LeaseStore;
-  /** Waits for the writes under way. Nothing is called afterwards. */
+  /** Waits for the writes in progress. Nothing is called afterwards. */
   close(): Promise<void>;
 }
 

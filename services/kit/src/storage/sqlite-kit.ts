@@ -102,7 +102,7 @@ export const kitTransactions = {
   },
 } satisfies Transactions;
 
-/** The transaction that functions of a transactions module get; `onPublish` hears that events were staged. */
+/** The transaction that functions of a transactions module get; `onPublish` is called when events were staged. */
 export function createTransaction(db: SqliteConnection, onPublish: () => void): Transaction {
   return {
     db,

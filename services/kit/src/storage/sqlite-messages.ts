@@ -31,7 +31,7 @@ export type WriterAnswer =
   /** All answers of one committed group. */
   | { answers: WriteAnswer[]; staged: boolean };
 
-/** An error as plain data, since a class doesn't survive the way between threads. */
+/** An error as plain data, since classes don't pass between threads. */
 export type Failure =
   | {
       kind: "domain";

@@ -26,7 +26,7 @@ async function serve(data: WriterData): Promise<void> {
   const db = new DatabaseSync(data.file, { timeout: 5000, enableForeignKeyConstraints: true });
   db.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864;");
   migrate(db, data);
-  // Only this process opens the file, so whoever held a lease is gone.
+  // Only this process opens the file, so every holder of a lease is gone.
   db.exec("UPDATE kit_leases SET expires_at = 0 WHERE expires_at <> 0");
   const owners = {
     kit: kitTransactions as Transactions,

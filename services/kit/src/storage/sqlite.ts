@@ -145,7 +145,7 @@ async function startWriter(data: WriterData, logger: Logger): Promise<Writer> {
     if (failure) call?.reject(toError(failure));
     else call?.resolve(result);
   };
-  const tellStaged = () => {
+  const notifyStaged = () => {
     for (const listener of stagedListeners) {
       try {
         listener();
@@ -164,7 +164,7 @@ async function startWriter(data: WriterData, logger: Logger): Promise<Writer> {
     if ("ready" in message) return setReady();
     if ("refused" in message) return stop(toError(message.refused));
     for (const answer of message.answers) settle(answer);
-    if (message.staged) tellStaged();
+    if (message.staged) notifyStaged();
   });
   worker.on("error", (error) => {
     logger.fatal({ err: error, file: data.file }, "the writer thread of a database failed");

@@ -15,16 +15,16 @@ export interface PurgeStore {
   listOpenPurges(): Promise<string[]>;
   /** Workspaces that may still hold something and are not being purged, by id, after `afterId`. */
   listWorkspaces(page: { limit: number; afterId?: string }): Promise<string[]>;
-  /** Notes that all is gone, with the event that says so; nothing happens unless the purge is open. */
+  /** Records that everything is removed, with the event that announces it; does nothing unless the purge is open. */
   completePurge(workspaceId: string, at: Date, events: readonly StagedEvent[]): Promise<void>;
 }
 
 /** How a service removes what it holds of a deleted workspace. */
 export interface WorkspacePurge {
   store: PurgeStore;
-  /** Removes what it can until the signal aborts, and answers true once all is gone. */
+  /** Removes what it can until the signal aborts; true once everything is gone. */
   purge(workspaceId: string, signal: AbortSignal): Promise<boolean>;
-  /** The event that says so. */
+  /** The event that announces it. */
   stagePurged(workspaceId: string, at: Date): StagedEvent;
 }
 
@@ -35,8 +35,8 @@ const sweepPage = 500;
 /**
  * Purges what a service holds of deleted workspaces: on `workspace.deleted`, and hourly on asking for workspaces that are
  * gone without having been heard of. Open purges are kept in the store, so they go on after a restart; `purge` removes
- * what it can and answers true once all is gone, which is then told by the event that `stagePurged` makes. The time is the
- * event's version: a purge is done and told again when the workspace's deletion is announced again.
+ * what it can and returns true once everything is gone, which the event of `stagePurged` then announces. The time is the
+ * event's version: when the workspace's deletion is announced again, its purge runs and is announced again.
  */
 export async function startWorkspacePurges(
   o: WorkspacePurge & {
