@@ -1,12 +1,11 @@
 import { runProcess } from "@sandgate/kit/process/process";
-import { facadeSettings, openFacade, readFacadeSettings } from "./server.ts";
+import { openFacade, readFacadeSettings } from "./server.ts";
 
 await runProcess({
   name: "facade",
-  settings: facadeSettings,
-  async open(parts) {
-    // A process of its own listens on all addresses by default.
-    const settings = readFacadeSettings({ ...parts.env, SANDGATE_HOST: parts.env.SANDGATE_HOST || "0.0.0.0" });
+  // A process of its own listens on all addresses by default.
+  readSettings: (env) => readFacadeSettings({ ...env, SANDGATE_HOST: env.SANDGATE_HOST || "0.0.0.0" }),
+  async open(parts, settings) {
     const facade = await openFacade({ ...parts, sharedLimits: true }, settings);
     return {
       start: async () => void (await facade.listen()),

@@ -96,17 +96,28 @@ export function readParts<const P extends Record<string, SettingDefinitions>>(
   parts: P,
   env: NodeJS.ProcessEnv,
 ): { readonly [K in keyof P]: SettingValues<P[K]> } {
+  const values = readEach(Object.values(parts).map((definitions) => () => readSettings(definitions, env)));
+  // Each part was read by the definitions of its name.
+  return Object.fromEntries(Object.keys(parts).map((part, index) => [part, values[index]])) as {
+    [K in keyof P]: SettingValues<P[K]>;
+  };
+}
+
+/** What each of these reads. Throws a SettingsError that names every bad setting of all of them. */
+export function readEach<const R extends readonly (() => unknown)[]>(
+  readers: R,
+): { readonly [I in keyof R]: ReturnType<R[I]> } {
   const problems = new Set<string>();
-  const values = Object.entries(parts).map(([part, definitions]) => {
+  const values = readers.map((read) => {
     try {
-      return [part, readSettings(definitions, env)];
+      return read();
     } catch (error) {
       if (!(error instanceof SettingsError)) throw error;
       for (const problem of error.problems) problems.add(problem);
-      return [part, undefined];
+      return undefined;
     }
   });
   if (problems.size > 0) throw new SettingsError([...problems]);
-  // Each part was read by the definitions of its name, or its problems were thrown.
-  return Object.fromEntries(values) as { [K in keyof P]: SettingValues<P[K]> };
+  // Each value is its reader's, or its problems were thrown.
+  return values as { [I in keyof R]: ReturnType<R[I]> };
 }

@@ -11,7 +11,7 @@ import { messageOf } from "../base/domain-error.ts";
 import { createLogger, type Logger, logConsole } from "../base/logging.ts";
 import { createMetrics, type Metrics } from "../base/metrics.ts";
 import type { ServiceName } from "../base/service-names.ts";
-import { type SettingDefinitions, SettingsError } from "../base/settings.ts";
+import { readSettings, SettingsError } from "../base/settings.ts";
 import type { EventBus } from "../events/bus.ts";
 import { createCallingTransport, createRemoteTransport, createServedTransport } from "../rpc/clients.ts";
 import { asService } from "../rpc/context.ts";
@@ -21,7 +21,7 @@ import { createRouterOptions } from "../rpc/rpc.ts";
 import { openKeyring } from "../storage/sealing.ts";
 import { startAdminServer } from "./admin.ts";
 import { startServiceHost, stopOnSignal } from "./host.ts";
-import { addressSettings, processSettings, readParts, serviceProcessSettings } from "./process-settings.ts";
+import { addressSettings, processSettings, readEach, readParts, serviceProcessSettings } from "./process-settings.ts";
 import type { ServiceDefinition } from "./service.ts";
 
 const databaseRetry = { firstMs: 250, lastMs: 5_000 };
@@ -32,7 +32,6 @@ const healthTimeoutMs = 1_500;
 
 /** What every process of the distributed form has, whatever it runs. */
 export interface ProcessParts {
-  env: NodeJS.ProcessEnv;
   bus: EventBus;
   /** The transport to a service in another process; its calls are signed as this process. */
   transport(service: ServiceName): Transport;
@@ -56,13 +55,13 @@ export interface Program {
  * Runs one process of the distributed form until SIGTERM: reads its settings, serves /healthz, /readyz and /metrics, waits
  * for the event bus and runs `open`. A failure to start is logged in one line, with exit code 1.
  */
-export async function runProcess(o: {
+export async function runProcess<Settings>(o: {
   name: string;
   /** The service that it is, if any. */
   self?: ServiceName;
-  /** Checked before anything is opened, so that every bad setting is reported at once. */
-  settings: SettingDefinitions;
-  open(parts: ProcessParts): Promise<Program>;
+  /** Reads its own settings, before anything is opened. Throws a SettingsError that names every bad one. */
+  readSettings(env: NodeJS.ProcessEnv): Settings;
+  open(parts: ProcessParts, settings: Settings): Promise<Program>;
 }): Promise<void> {
   const fail = (error: unknown): never => {
     // Logged whatever the level: there is no other trace of it.
@@ -72,10 +71,10 @@ export async function runProcess(o: {
   };
   const { env } = process;
   try {
-    const { common, addresses } = readParts(
-      { common: processSettings, addresses: addressSettings(o.self), own: o.settings },
-      env,
-    );
+    const [{ common, addresses }, settings] = readEach([
+      () => readParts({ common: processSettings, addresses: addressSettings(o.self) }, env),
+      () => o.readSettings(env),
+    ]);
     const logger = createLogger({ service: o.name, level: common.logLevel });
     logConsole(logger);
     const metrics = createMetrics({ processMetrics: true });
@@ -132,7 +131,7 @@ export async function runProcess(o: {
         ...(common.eventsPassword && { password: common.eventsPassword }),
       };
       bus = await openNatsBus({ url: common.events, credentials, service: o.name, logger, metrics });
-      program = await o.open({ env, bus, transport, signer, logger, metrics, dependencies });
+      program = await o.open({ bus, transport, signer, logger, metrics, dependencies }, settings);
       await program.start();
     } catch (error) {
       // A failure caused by the shutdown is no failure to start.
@@ -191,19 +190,18 @@ function describeHealth(service: ServiceName, statuses: HealthListResponse["stat
 /** Runs a service as a process of its own: opens it on MongoDB and NATS and serves its RPCs over HTTP/2. */
 export async function runService<Settings>(definition: ServiceDefinition<Settings>): Promise<void> {
   const { name } = definition;
-  const hosting = serviceProcessSettings(name);
   await runProcess({
     name,
     self: name,
-    settings: { ...definition.settings, ...hosting },
-    async open({ env, bus, transport, signer, logger, metrics }) {
-      const { host, port, database: url, keysFile, internalJwksFile } = readParts({ hosting }, env).hosting;
+    readSettings: (env) =>
+      readEach([() => readSettings(serviceProcessSettings(name), env), () => definition.readSettings(env)]),
+    async open({ bus, transport, signer, logger, metrics }, [hosting, settings]) {
+      const { host, port, database: url, keysFile, internalJwksFile } = hosting;
       const keyring = await openKeyring({ file: keysFile, create: false });
       const verifier = await openTokenVerifier({ audience: name, file: internalJwksFile, logger });
       const router = { service: name, verifier, logger, metrics };
       // A service calls itself without the network.
       const itself = createServedTransport(name);
-      const settings = definition.readSettings(env);
       const service = await waitForDatabase(logger, () =>
         definition.open(
           {
