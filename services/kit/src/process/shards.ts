@@ -5,9 +5,9 @@ import type { EventBus } from "../events/bus.ts";
 import type { LeaseStore } from "../storage/leases.ts";
 import type { DatabaseTarget, ServiceStore } from "../storage/open-store.ts";
 
-/** Which sandboxes this process works on. Ownership only divides the work; compare-and-set makes it correct. */
+/** Which things, by their ids, this process works on. Ownership only divides the work; compare-and-set makes it correct. */
 export interface Shards {
-  owns(sandboxId: string): boolean;
+  owns(id: string): boolean;
   /** Calls the listener after this process gained or lost shards. */
   onChange(listener: () => void): void;
   /** Releases all shards to the other replicas. */
@@ -36,7 +36,7 @@ export const allShards: Shards = {
   stop: async () => {},
 };
 
-/** Shares a service's sandboxes among its replicas; a process that has its database to itself owns them all. */
+/** Divides a service's work among its replicas; a process that has its database to itself owns them all. */
 export function openShards(o: {
   service: string;
   database: DatabaseTarget;
@@ -50,8 +50,8 @@ export function openShards(o: {
 }
 
 /** The shard of an id, from the random end of a UUIDv7. */
-function shardOf(sandboxId: string): number {
-  return Number.parseInt(sandboxId.slice(-4), 16) % shardCount;
+function shardOf(id: string): number {
+  return Number.parseInt(id.slice(-4), 16) % shardCount;
 }
 
 /** Divides the 64 shards evenly among the replicas that announce themselves, by leases in their common database. */
@@ -117,15 +117,15 @@ export function startShards(o: {
   }
 
   const dividing = startPeriodicTask({
-    what: "divide the work on sandboxes",
+    what: "divide the work among replicas",
     everyMs: times.renew,
     logger: o.logger,
     work: divide,
   });
 
   return {
-    owns(sandboxId) {
-      const until = held.get(names[shardOf(sandboxId)] ?? "");
+    owns(id) {
+      const until = held.get(names[shardOf(id)] ?? "");
       return until !== undefined && until > Date.now();
     },
     onChange: (listener) => {
