@@ -85,6 +85,9 @@ export async function openNatsBus(options: {
     deadLetterCount.reset();
     for (const [consumer, count] of counts) deadLetterCount.set({ consumer }, count);
   };
+  /** The periodic task counts again anyway. */
+  const recount = () =>
+    countDeadLetters().catch((error: unknown) => logger.debug({ err: error }, "failed to count dead letters"));
   const handlers = new Map<string, (event: Event) => Promise<void>>();
   const deadLetters = createDeadLetters({
     policy,
@@ -105,9 +108,14 @@ export async function openNatsBus(options: {
       async remove(id) {
         const message = await findDeadLetter(id);
         if (!message) return false;
-        // By its number, so that one that was stored in its place meanwhile stays.
-        await jsm.streams.deleteMessage(deadLetterStream, message.seq);
-        await countDeadLetters();
+        try {
+          await jsm.streams.deleteMessage(deadLetterStream, message.seq);
+        } catch (error) {
+          // Another operator may have removed it meanwhile.
+          if (await findDeadLetter(id)) throw error;
+          return false;
+        }
+        await recount();
         return true;
       },
     },
@@ -159,7 +167,7 @@ export async function openNatsBus(options: {
               id: `${consumer} ${id}`,
               notes,
             });
-            await countDeadLetters();
+            await recount();
           },
         }),
       );
