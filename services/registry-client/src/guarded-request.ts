@@ -32,7 +32,7 @@ export interface Connections {
   close(): void;
 }
 
-/** A GET request to a public server, or to one that an operator has named, and to no other. */
+/** A request to a public server, or to one that an operator has named, and to no other. */
 export type GuardedRequest = (url: URL, init: GuardedInit) => Promise<GuardedResponse>;
 
 /** The server has a private address or no TLS, and the operator has not named it. */

@@ -472,9 +472,9 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     },
 
     async listApiTokens(userId, limit, before) {
-      const place = before && { time: before.createdAt.getTime(), id: before.id };
+      const last = before && { createdAt: before.createdAt.getTime(), _id: before.id };
       const found = await apiTokens
-        .find({ userId, ...afterPlace<ApiTokenDocument>(["createdAt", "_id"], place) })
+        .find({ userId, ...afterPlace<ApiTokenDocument>(last) })
         .sort({ createdAt: -1, _id: -1 })
         .limit(limit)
         .toArray();

@@ -141,9 +141,9 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
     },
 
     async listImages({ workspaceId, enabledOnly }, after, limit) {
-      const place = after && { time: after.createdAt, id: after.id };
+      const last = after && { createdAt: after.createdAt, _id: after.id };
       const found = await images
-        .find({ ...visibleTo(workspaceId, enabledOnly), ...afterPlace<ImageDocument>(["createdAt", "_id"], place) })
+        .find({ ...visibleTo(workspaceId, enabledOnly), ...afterPlace<ImageDocument>(last) })
         .sort({ createdAt: -1, _id: -1 })
         .limit(limit)
         .toArray();
@@ -160,9 +160,9 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
     },
 
     async listRegistries(workspaceId, after, limit) {
-      const place = after && { time: after.createdAt, id: after.id };
+      const last = after && { createdAt: after.createdAt, _id: after.id };
       const found = await registries
-        .find({ workspaceId, ...afterPlace<RegistryDocument>(["createdAt", "_id"], place) })
+        .find({ workspaceId, ...afterPlace<RegistryDocument>(last) })
         .sort({ createdAt: -1, _id: -1 })
         .limit(limit)
         .toArray();

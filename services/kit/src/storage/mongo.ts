@@ -199,18 +199,19 @@ export async function openMongo(options: {
   };
 }
 
-/** The rows after a place in a list that is sorted by these two fields, both descending. The first is a range of the index. */
-export function afterPlace<D extends Document>(
-  fields: readonly [time: string, id: string],
-  place: { time: number | Date; id: string | number } | undefined,
-): Filter<D> {
-  if (!place) return {};
-  const [time, id] = fields;
-  // The checker can't know that the caller's fields are the document's.
-  return {
-    [time]: { $lte: place.time },
-    $or: [{ [time]: { $lt: place.time } }, { [id]: { $lt: place.id } }],
-  } as Filter<D>;
+/**
+ * Matches the documents after one in a list that is sorted by two fields, both descending.
+ *
+ * @param last the two fields of that document, in the order of the sort; the first is a range of the index
+ */
+export function afterPlace<D extends Document>(last: Partial<D> | undefined): Filter<D> {
+  if (!last) return {};
+  const [first, second] = Object.entries(last);
+  if (!first || !second) throw new Error("a place in a list is told by two fields");
+  const [time, at] = first;
+  const [id, value] = second;
+  // The checker can't know that these fields are still the document's.
+  return { [time]: { $lte: at }, $or: [{ [time]: { $lt: at } }, { [id]: { $lt: value } }] } as Filter<D>;
 }
 
 /**

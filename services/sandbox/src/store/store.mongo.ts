@@ -170,7 +170,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
       const found = await sandboxes
         .find({
           workspaceId,
-          ...afterPlace<SandboxDocument>(["createdAt", "_id"], after && { time: after.createdAt, id: after.id }),
+          ...afterPlace<SandboxDocument>(after && { createdAt: after.createdAt, _id: after.id }),
           ...(states.length > 0 && { state: { $in: [...states] } }),
           ...(wanted.length > 0 && { labels: { $all: wanted } }),
         })

@@ -153,10 +153,10 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
     },
 
     async listWorkspaces(userId, after, limit) {
-      const place = after && { time: after.createdAt, id: after.id };
+      const last = after && { workspaceCreatedAt: after.createdAt, workspaceId: after.id };
       const found = await members
         .aggregate<{ role: Role; workspace: WorkspaceDocument }>([
-          { $match: { userId, ...afterPlace(["workspaceCreatedAt", "workspaceId"], place) } },
+          { $match: { userId, ...afterPlace<MemberDocument>(last) } },
           { $sort: { workspaceCreatedAt: -1, workspaceId: -1 } },
           {
             $lookup: {
@@ -174,9 +174,9 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
     },
 
     async listMembers(workspaceId, after, limit) {
-      const place = after && { time: after.createdAt, id: after.id };
+      const last = after && { joinedAt: after.createdAt, userId: after.id };
       const found = await members
-        .find({ workspaceId, ...afterPlace<MemberDocument>(["joinedAt", "userId"], place) })
+        .find({ workspaceId, ...afterPlace<MemberDocument>(last) })
         .sort({ joinedAt: -1, userId: -1 })
         .limit(limit)
         .toArray();

@@ -1,0 +1,21 @@
+import { expect, test } from "vitest";
+import { afterPlace } from "./mongo.ts";
+
+interface Note {
+  _id: string;
+  at: Date;
+}
+
+test("after a document come the older ones, and those of its time with a lower id", () => {
+  const at = new Date(5);
+  expect(afterPlace<Note>({ at, _id: "b" })).toEqual({
+    at: { $lte: at },
+    $or: [{ at: { $lt: at } }, { _id: { $lt: "b" } }],
+  });
+  expect(afterPlace<Note>(undefined)).toEqual({});
+});
+
+test("a value of another type than the document's doesn't compile", () => {
+  // @ts-expect-error at is a Date
+  afterPlace<Note>({ at: 5, _id: "b" });
+});
