@@ -62,6 +62,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       pids: settings.pids,
       pullTimeoutMs: settings.pullTimeoutSeconds * 1000,
       readinessTimeoutMs: settings.readinessTimeoutSeconds * 1000,
+      drainTimeoutMs: drainSeconds * 1000,
     },
     confirmOrphanRemoval: settings.confirmOrphanRemoval,
     logger,

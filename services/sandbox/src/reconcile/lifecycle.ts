@@ -13,8 +13,15 @@ export interface LifecycleOptions {
   runtime: Runtime;
   records: Records;
   retries: Retries;
-  /** Resolves true when the ended container's logs were read to the end, false when that took too long. */
+  /**
+   * Resolves true when the ended container's logs were read to the end, false when that took too long. Rejects when nobody
+   * can be asked.
+   */
   awaitDrained(sandboxId: string, signal: AbortSignal): Promise<boolean>;
+  limits: {
+    /** How long it is asked again for when nobody answers. */
+    drainTimeoutMs: number;
+  };
   /** Has all records compared with the runtime's list soon. */
   requestSweep(): void;
   logger: Logger;
@@ -31,6 +38,21 @@ export interface Lifecycle {
 
 export function createLifecycle(o: LifecycleOptions): Lifecycle {
   const { store, runtime, records, retries, logger } = o;
+  const { drainTimeoutMs } = o.limits;
+
+  /** False: it took too long, or nobody could be asked for all that time. Throws when it is worth another attempt. */
+  async function isDrained(id: string, signal: AbortSignal): Promise<boolean> {
+    const askedAt = Date.now();
+    try {
+      return await o.awaitDrained(id, signal);
+    } catch (error) {
+      if (!signal.aborted && retries.isDownTooLong(id, "telemetry", drainTimeoutMs, askedAt)) {
+        return false;
+      }
+      throw error;
+    }
+  }
+
   return {
     async watchReady(sandbox) {
       const { id, expiresAt } = sandbox;
@@ -56,15 +78,20 @@ export function createLifecycle(o: LifecycleOptions): Lifecycle {
       await runtime.stop(sandbox.id, graceSeconds(stopReasonOf(sandbox)));
       const seen = await runtime.inspect(sandbox.id);
       const exit = seen?.exitCode === undefined ? {} : { exitCode: seen.exitCode };
-      await records.save(completeStop(sandbox, exit, new Date()));
+      // The stop may have come between the container's start and the record of it.
+      const started = await records.saveStart(sandbox, seen);
+      if (started) {
+        await records.save(completeStop(started, exit, new Date()));
+      }
       return "again";
     },
 
-    async clean({ id, startedAt, stateReason }, signal) {
+    async clean({ id, stateReason }, signal) {
       await runtime.stop(id, 0);
       // Nobody will ask for the logs of a deleted workspace.
-      const hasLogs = startedAt && stateReason !== "workspace_deleted" && (await runtime.inspect(id));
-      if (hasLogs && !(await o.awaitDrained(id, signal))) {
+      const seen = stateReason === "workspace_deleted" ? undefined : await runtime.inspect(id);
+      // Not the record, but the container tells whether there can be logs.
+      if (seen?.startedAt && !(await isDrained(id, signal))) {
         o.metrics.logsLost.inc();
         logger.warn({ sandboxId: id }, "a container is removed before its logs were read to the end");
       }

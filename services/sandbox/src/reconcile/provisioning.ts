@@ -1,5 +1,5 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { recordPulled, recordStarted, type Sandbox } from "../domain/sandbox.ts";
+import { recordPulled, type Sandbox } from "../domain/sandbox.ts";
 import { exitFailure, type Failure, failureOf } from "./failures.ts";
 import { createFairLimit } from "./fair-limit.ts";
 import { createReadinessWait, type ReadinessOptions } from "./readiness.ts";
@@ -148,19 +148,18 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       return pass.signal.aborted ? "idle" : failOrRetry(sandbox, error);
     }
     if (seen.phase === "exited") {
-      await records.saveFailure(sandbox, exitFailure(seen));
+      // Its start first: what has ended already has run all the same, and may have logged.
+      const started = await records.saveStart(sandbox, seen);
+      if (started) {
+        await records.saveFailure(started, exitFailure(seen));
+      }
       return "again";
     }
     // The first probe runs while the start is saved.
     const firstProbe = runtime.probe(sandbox.id, sandbox.image.readinessPort, pass.signal);
     firstProbe.catch(() => {});
-    if (seen.startedAt && !sandbox.startedAt) {
-      sandbox = recordStarted(sandbox, { createdAt: seen.createdAt, startedAt: seen.startedAt }, new Date());
-      if (!(await records.save(sandbox))) {
-        return "again";
-      }
-    }
-    return awaitReadiness(sandbox, pass, firstProbe);
+    const started = await records.saveStart(sandbox, seen);
+    return started ? awaitReadiness(started, pass, firstProbe) : "again";
   };
 }
 

@@ -28,6 +28,8 @@ interface ScriptedEngine extends Runtime {
   down: boolean;
   refusal: DomainError | undefined;
   holdPull: Promise<void> | undefined;
+  /** Containers have ended by the time that their start is answered. */
+  exitsAtOnce: boolean;
   exit(id: string, end: Partial<Observation>): void;
 }
 
@@ -46,6 +48,7 @@ function createScriptedEngine(): ScriptedEngine {
     down: false,
     refusal: undefined,
     holdPull: undefined,
+    exitsAtOnce: false,
     exit(id, end) {
       const object = engine.objects.get(id);
       if (!object) throw new Error("no such object");
@@ -83,6 +86,7 @@ function createScriptedEngine(): ScriptedEngine {
         phase: "running",
         createdAt: new Date(),
         startedAt: new Date(),
+        ...(engine.exitsAtOnce && { phase: "exited" as const, exitCode: 0 }),
       };
       engine.objects.set(sandboxId, made);
       return made;
@@ -160,7 +164,7 @@ function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void> {
       password: "",
     }),
     awaitDrained: async () => true,
-    limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000 },
+    limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 },
     confirmOrphanRemoval: false,
     logger: createLogger({ service: "sandbox", level: "silent" }),
     metrics: {
@@ -312,7 +316,9 @@ test("a stop ends the wait for another pull", async () => {
 });
 
 test("a pull that takes too long fails with its own reason", async () => {
-  await start({ limits: { cpus: 1, pids: 64, pullTimeoutMs: 300, readinessTimeoutMs: 60_000 } });
+  await start({
+    limits: { cpus: 1, pids: 64, pullTimeoutMs: 300, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 },
+  });
   engine.holdPull = new Promise(() => {});
   await reaches(await provision(), "failed", "pull_timeout");
 });
@@ -324,7 +330,14 @@ test("an unreachable registry is tried again until the retry time is over", asyn
       tries += 1;
       throw new DomainError("REGISTRY_UNREACHABLE", "No answer.");
     },
-    limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, registryRetryMs: 700 },
+    limits: {
+      cpus: 1,
+      pids: 64,
+      pullTimeoutMs: 60_000,
+      readinessTimeoutMs: 60_000,
+      drainTimeoutMs: 30_000,
+      registryRetryMs: 700,
+    },
   });
   await reaches(await provision(), "failed", "registry_unreachable");
   expect(tries).toBeGreaterThan(1);
@@ -362,14 +375,18 @@ test("an engine that is down is waited for", async () => {
 });
 
 test("a container that is not ready in time fails, and is removed", async () => {
-  await start({ limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 200 } });
+  await start({
+    limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 200, drainTimeoutMs: 30_000 },
+  });
   engine.ready = false;
   await reaches(await provision(), "failed", "readiness_timeout");
   await until(() => expect(engine.objects.size).toBe(0));
 });
 
 test("a probe that the machine slept through is not the last", async () => {
-  await start({ limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 200 } });
+  await start({
+    limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 200, drainTimeoutMs: 30_000 },
+  });
   let probes = 0;
   engine.probe = async () => {
     probes += 1;
@@ -427,4 +444,78 @@ test("removes containers whose record has ended, but not many orphans at once", 
   await reconciler.stop();
   await start({ confirmOrphanRemoval: true });
   await until(() => expect(engine.objects.size).toBe(0));
+});
+
+test("a container that exits at once has its start recorded, and its logs are read before it is removed", async () => {
+  const drained: string[] = [];
+  await start({
+    async awaitDrained(id) {
+      expect(engine.objects.has(id)).toBe(true);
+      drained.push(id);
+      return true;
+    },
+  });
+  engine.exitsAtOnce = true;
+  const id = await provision();
+  const sandbox = await reaches(id, "failed", "exited");
+  expect(sandbox.timeline.map(({ phase }) => phase)).toEqual([
+    "accepted",
+    "image_pulled",
+    "created",
+    "started",
+    "stopped",
+  ]);
+  expect(sandbox.startedAt).toEqual(engine.objects.get(id)?.startedAt ?? sandbox.startedAt);
+  await until(async () => expect((await read(id)).cleanedAt).toBeDefined());
+  expect(drained).toEqual([id]);
+});
+
+test("what the container started decides whether its logs are read, not what the record knows", async () => {
+  const drained: string[] = [];
+  await start({
+    async awaitDrained(id) {
+      drained.push(id);
+      return true;
+    },
+  });
+  await reconciler.stop();
+  // Stopped by its user between the container's start and the record of it.
+  const id = await provision();
+  const at = new Date();
+  engine.objects.set(id, { sandboxId: id, workspaceId: "w1", phase: "running", createdAt: at, startedAt: at });
+  await store.update(beginStop(await read(id), "stopped_by_user", new Date()), []);
+  await start({
+    async awaitDrained(id) {
+      drained.push(id);
+      return true;
+    },
+  });
+  const sandbox = await reaches(id, "stopped", "stopped_by_user");
+  expect(sandbox.startedAt).toEqual(at);
+  expect(sandbox.timeline.map(({ phase }) => phase)).toContain("started");
+  await until(async () => expect((await read(id)).cleanedAt).toBeDefined());
+  expect(drained).toEqual([id]);
+});
+
+test("an ended container whose logs nobody can be asked about is removed after its time, and counted", async () => {
+  const lost = new Counter({ name: "lost", help: "lost", registers: [] });
+  let asked = 0;
+  await start({
+    async awaitDrained() {
+      asked += 1;
+      throw new DomainError("UPSTREAM_ERROR", "telemetry can't be reached.");
+    },
+    limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 700 },
+    metrics: { readySeconds: new Histogram({ name: "a", help: "a", registers: [] }), logsLost: lost },
+  });
+  const id = await provision();
+  await reaches(id, "ready");
+  engine.exit(id, { exitCode: 0 });
+  await reaches(id, "failed", "exited");
+  await delay(300);
+  expect(engine.objects.has(id)).toBe(true);
+  await until(async () => expect((await read(id)).cleanedAt).toBeDefined());
+  expect(engine.objects.has(id)).toBe(false);
+  expect(asked).toBeGreaterThan(1);
+  expect((await lost.get()).values).toMatchObject([{ value: 1 }]);
 });

@@ -20,7 +20,7 @@ export interface ReconcilerOptions {
   shards: Shards;
   authorizePull: ProvisioningOptions["authorizePull"];
   awaitDrained: LifecycleOptions["awaitDrained"];
-  limits: ProvisioningOptions["limits"];
+  limits: ProvisioningOptions["limits"] & LifecycleOptions["limits"];
   /** Remove containers without a record whatever their number. See `createOrphanRemoval`. */
   confirmOrphanRemoval: boolean;
   logger: Logger;

@@ -1,13 +1,16 @@
 import type { Logger } from "@sandgate/kit/base/logging";
-import { fail, type Sandbox } from "../domain/sandbox.ts";
+import { fail, recordStarted, type Sandbox } from "../domain/sandbox.ts";
 import { stageStateEvents } from "../events.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { Changes } from "./changes.ts";
 import type { Failure } from "./failures.ts";
+import type { Observation } from "./runtime.ts";
 
-/** Writes the reconciler's changes. Each answers false when the record has changed meanwhile and has to be read again. */
+/** Writes the reconciler's changes. False: the record has changed meanwhile and has to be read again. */
 export interface Records {
   save(sandbox: Sandbox): Promise<boolean>;
+  /** Saves when its container started, unless that is known, and answers the record as it is then. Undefined: it has changed. */
+  saveStart(sandbox: Sandbox, seen: Observation | undefined): Promise<Sandbox | undefined>;
   saveFailure(sandbox: Sandbox, failure: Failure): Promise<boolean>;
 }
 
@@ -24,6 +27,13 @@ export function createRecords(o: { store: SandboxStore; changes: Changes; logger
 
   return {
     save,
+    async saveStart(sandbox, seen) {
+      if (!seen?.startedAt || sandbox.startedAt) {
+        return sandbox;
+      }
+      const started = recordStarted(sandbox, { createdAt: seen.createdAt, startedAt: seen.startedAt }, new Date());
+      return (await save(started)) ? started : undefined;
+    },
     saveFailure(sandbox, failure) {
       logger.info({ sandboxId: sandbox.id, reason: failure.reason, cause: failure.message }, "a sandbox failed");
       return save(fail(sandbox, failure, new Date()));

@@ -1,6 +1,6 @@
 import { backoffMs } from "@sandgate/kit/base/backoff";
 
-type Dependency = "registry" | "runtime";
+type Dependency = "registry" | "runtime" | "telemetry";
 
 interface RetryState {
   /** Failed attempts since the last success. */
@@ -13,8 +13,8 @@ interface RetryState {
 export interface Retries {
   /** Counts a failed attempt and answers when the next is due. */
   afterFailure(sandboxId: string): { retryInMs: number };
-  /** Notes that a dependency is unavailable. True once it has been so for `limitMs`. */
-  isDownTooLong(sandboxId: string, dependency: Dependency, limitMs: number): boolean;
+  /** Notes that a dependency is unavailable, since `sinceMs` or now. True once it has been so for `limitMs`. */
+  isDownTooLong(sandboxId: string, dependency: Dependency, limitMs: number, sinceMs?: number): boolean;
   /** The dependency works again for this sandbox. */
   markUp(sandboxId: string, dependency: Dependency): void;
   forget(sandboxId: string): void;
@@ -37,10 +37,10 @@ export function createRetries(): Retries {
       state.failures += 1;
       return { retryInMs: backoffMs(state.failures, backoff) };
     },
-    isDownTooLong(sandboxId, dependency, limitMs) {
+    isDownTooLong(sandboxId, dependency, limitMs, sinceMs) {
       const { downSince } = stateOf(sandboxId);
       const now = Date.now();
-      const since = downSince[dependency] ?? now;
+      const since = downSince[dependency] ?? sinceMs ?? now;
       downSince[dependency] = since;
       return now - since >= limitMs;
     },
