@@ -1,11 +1,11 @@
-import { beginStop, isLive } from "../domain/sandbox.ts";
+import { beginStop } from "../domain/sandbox.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { Changes } from "./changes.ts";
 
 const batchSize = 100;
 
 /**
- * Stops a batch of a deleted workspace's sandboxes; once none has a container any more, deletes their records. True when
+ * Stops a batch of a deleted workspace's live sandboxes; once none has a container any more, deletes their records. True when
  * all are gone.
  */
 export async function purgeWorkspace(o: {
@@ -15,13 +15,14 @@ export async function purgeWorkspace(o: {
   signal: AbortSignal;
 }): Promise<boolean> {
   const { store, changes, workspaceId, signal } = o;
-  const uncleaned = await store.listUncleaned(workspaceId, batchSize);
-  for (const sandbox of uncleaned) {
-    if (isLive(sandbox.state) && (await store.update(beginStop(sandbox, "workspace_deleted", new Date()), []))) {
+  // Asked for by themselves: any number that wait for their cleaning stand before them otherwise.
+  const live = await store.listLive(workspaceId, batchSize);
+  for (const sandbox of live) {
+    if (await store.update(beginStop(sandbox, "workspace_deleted", new Date()), [])) {
       changes.announce(sandbox.id);
     }
   }
-  if (uncleaned.length > 0) {
+  if (live.length > 0 || (await store.listUncleaned(workspaceId, 1)).length > 0) {
     return false;
   }
   while ((await store.deleteCleaned(workspaceId, batchSize)) === batchSize) {

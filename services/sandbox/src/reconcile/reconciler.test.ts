@@ -13,6 +13,7 @@ import { acceptSandbox, beginStop, type Sandbox, type SandboxState } from "../do
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import type { SandboxStore } from "../store/store.ts";
 import { createChanges } from "./changes.ts";
+import { purgeWorkspace } from "./purge.ts";
 import { createReconciler, type Reconciler, type ReconcilerOptions } from "./reconciler.ts";
 import type { Observation, Runtime, RuntimeSpec } from "./runtime.ts";
 
@@ -518,4 +519,21 @@ test("an ended container whose logs nobody can be asked about is removed after i
   expect(engine.objects.has(id)).toBe(false);
   expect(asked).toBeGreaterThan(1);
   expect((await lost.get()).values).toMatchObject([{ value: 1 }]);
+});
+
+test("a workspace's purge stops live sandboxes first, however many wait for their logs to be read", async () => {
+  const drain = Promise.withResolvers<boolean>();
+  await start({ awaitDrained: () => drain.promise });
+  const waiting = await Promise.all(Array.from({ length: 120 }, () => provision()));
+  await Promise.all(waiting.map((id) => reaches(id, "ready")));
+  for (const id of waiting) engine.exit(id, { exitCode: 0 });
+  await Promise.all(waiting.map((id) => reaches(id, "failed", "exited")));
+  const live = await provision();
+  await reaches(live, "ready");
+  const purge = { store, changes, workspaceId: "w1", signal: new AbortController().signal };
+  expect(await purgeWorkspace(purge)).toBe(false);
+  await reaches(live, "stopped", "workspace_deleted");
+  expect((await read(waiting[0] ?? "")).cleanedAt).toBeUndefined();
+  drain.resolve(true);
+  await until(async () => expect(await purgeWorkspace(purge)).toBe(true));
 });

@@ -189,6 +189,18 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       expect(await store.listOpenPurges()).toEqual([workspaceId]);
     });
 
+    test("lists what is live, whatever waits for its cleaning, and what is not cleaned", async () => {
+      const ended = await end(await create(sandboxOf({ workspaceId })));
+      const stopping = beginStop(await create(sandboxOf({ workspaceId })), "stopped_by_user", now());
+      await store.update(stopping, []);
+      const live = await create(sandboxOf({ workspaceId }));
+      await create(sandboxOf({ workspaceId: newId() }));
+      expect(await store.listLive(workspaceId, 1)).toEqual([live]);
+      expect(await store.listLive(workspaceId, 10)).toEqual([live]);
+      const uncleaned = await store.listUncleaned(workspaceId, 10);
+      expect(uncleaned.map(({ id }) => id).toSorted()).toEqual([ended.id, stopping.id, live.id].toSorted());
+    });
+
     test("deletes records that ended long ago, and only cleaned ones", async () => {
       const old = await end(await create(sandboxOf({ workspaceId })));
       const uncleaned = await end(await create(sandboxOf({ workspaceId })));

@@ -199,6 +199,11 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
       return Object.fromEntries(counts.map(({ _id, count }) => [_id, count]));
     },
 
+    async listLive(workspaceId, limit) {
+      const found = await sandboxes.find({ workspaceId, live: true }).limit(limit).toArray();
+      return found.map(toSandbox);
+    },
+
     async listUncleaned(workspaceId, limit) {
       const found = await sandboxes.find({ workspaceId, uncleaned: true }).limit(limit).toArray();
       return found.map(toSandbox);

@@ -106,6 +106,13 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
       );
       return Object.fromEntries(rows.map((row) => [row.state, row.count]));
     },
+    async listLive(workspaceId, limit) {
+      return many(
+        `SELECT record, cleaned_at FROM sandboxes WHERE workspace_id = ? AND state IN ('provisioning', 'ready') LIMIT ?`,
+        workspaceId,
+        limit,
+      );
+    },
     async listUncleaned(workspaceId, limit) {
       return many(
         "SELECT record, cleaned_at FROM sandboxes WHERE workspace_id = ? AND cleaned_at IS NULL LIMIT ?",

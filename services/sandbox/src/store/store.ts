@@ -46,6 +46,8 @@ export interface SandboxStore extends ServiceStore, PurgeStore {
   listUnfinished(page: { limit: number; afterId?: string }): Promise<Sandbox[]>;
   countByState(): Promise<Partial<Record<SandboxState, number>>>;
 
+  /** Up to `limit` of a workspace's live sandboxes. */
+  listLive(workspaceId: string, limit: number): Promise<Sandbox[]>;
   /** Up to `limit` of a workspace's sandboxes that are not cleaned. */
   listUncleaned(workspaceId: string, limit: number): Promise<Sandbox[]>;
   /** Deletes up to `limit` of a workspace's cleaned records; answers how many. */
