@@ -1,5 +1,6 @@
 /** The writer thread of one SQLite database; sqlite.ts starts it. */
-import { existsSync } from "node:fs";
+import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
+import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { DomainError } from "../base/domain-error.ts";
@@ -155,7 +156,23 @@ function migrate(db: DatabaseSync, data: WriterData): void {
 function copyBeside(db: DatabaseSync, file: string, version: string): void {
   let copy = `${file}.v${version}.bak`;
   for (let number = 2; existsSync(copy); number++) copy = `${file}.v${version}.${number}.bak`;
-  db.prepare("VACUUM INTO ?").run(copy);
+  // Its name says that it can be restored, so it gets that once it is whole, on disk.
+  const partial = `${copy}.partial`;
+  rmSync(partial, { force: true });
+  closeSync(openSync(partial, "wx", 0o600));
+  db.prepare("VACUUM INTO ?").run(partial);
+  syncToDisk(partial);
+  renameSync(partial, copy);
+  syncToDisk(dirname(copy));
+}
+
+function syncToDisk(path: string): void {
+  const opened = openSync(path, "r");
+  try {
+    fsyncSync(opened);
+  } finally {
+    closeSync(opened);
+  }
 }
 
 function toFailure(error: unknown): Failure {

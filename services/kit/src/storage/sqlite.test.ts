@@ -1,8 +1,9 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readdirSync, statSync } from "node:fs";
+import { existsSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { test } from "@sandgate/test-support/temp-folder";
 import { pino } from "pino";
@@ -165,6 +166,28 @@ test("a migration runs once, on a file that was copied before", async () => {
   const copy = new DatabaseSync(join(folder, "data", "notes.sqlite.v2.1.bak"), { readOnly: true });
   expect(copy.prepare("SELECT * FROM notes").all()).toEqual([{ id: "kept", parent: null }]);
   copy.close();
+});
+
+test("the copy has its name only once it is whole, whatever an interrupted one has left", async () => {
+  const old = await open();
+  const filler = "x".repeat(1_000_000);
+  for (let number = 0; number < 40; number++) await old.write.addNote(`${number} ${filler}`);
+  await old.close();
+  const name = join(folder, "data", "notes.sqlite.v2.1.bak");
+  writeFileSync(`${name}.partial`, "interrupted");
+  let isOpening = true;
+  const opening = open([...migrations, "ALTER TABLE notes ADD COLUMN text TEXT"]).finally(() => {
+    isOpening = false;
+  });
+  while (isOpening && !existsSync(name)) await delay(1);
+  const copy = new DatabaseSync(name, { readOnly: true });
+  expect(copy.prepare("SELECT count(*) AS notes FROM notes").get()).toEqual({ notes: 40 });
+  expect(copy.prepare("PRAGMA integrity_check").all()).toEqual([{ integrity_check: "ok" }]);
+  copy.close();
+  await opening;
+  const copies = readdirSync(join(folder, "data")).filter((entry) => entry.includes(".bak"));
+  expect(copies).toEqual(["notes.sqlite.v2.1.bak"]);
+  expect(statSync(name).mode & 0o777).toBe(0o600);
 });
 
 test("a migration that fails changes nothing", async () => {
