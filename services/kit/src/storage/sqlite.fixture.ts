@@ -34,6 +34,14 @@ export const transactions = {
     tx.db.run("INSERT INTO notes (id) VALUES (?)", id);
     return () => undefined;
   },
+  endThread(): void {
+    process.exit(0);
+  },
+  throwInThread(): void {
+    setImmediate(() => {
+      throw new Error("a fault in the writer thread");
+    });
+  },
   /** Holds the writer thread until the gate is opened, so that what is written meanwhile makes one group. */
   hold(_: Transaction, gate: Int32Array<SharedArrayBuffer>): void {
     Atomics.store(gate, 0, 1);

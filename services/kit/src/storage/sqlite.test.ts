@@ -207,6 +207,28 @@ test("a database of a newer program is refused", async () => {
   await expect(open()).rejects.toThrow(/newer version of Sandgate \(service schema 2, this one knows 1\)/);
 });
 
+test.each(["endThread", "throwInThread"] as const)(
+  "a writer thread that ends by itself ends the process: %s",
+  async (how) => {
+    const child = spawn(
+      process.execPath,
+      [fileURLToPath(new URL("./sqlite.fixture.child.ts", import.meta.url)), file, how],
+      { stdio: ["ignore", "pipe", "inherit"], timeout: 20_000 },
+    );
+    let printed = "";
+    child.stdout.setEncoding("utf8").on("data", (text: string) => {
+      printed += text;
+    });
+    const [exitCode] = await once(child, "close");
+    expect(exitCode).toBe(1);
+    expect(JSON.parse(printed.trim().split("\n").at(-1) ?? "")).toMatchObject({
+      level: 60,
+      file,
+      msg: expect.stringContaining("writer thread"),
+    });
+  },
+);
+
 test("a kill -9 loses nothing that was acknowledged", async () => {
   const child = spawn(process.execPath, [fileURLToPath(new URL("./sqlite.fixture.child.ts", import.meta.url)), file], {
     stdio: ["ignore", "pipe", "inherit"],

@@ -41,7 +41,7 @@ const sweepBatchSize = 200;
 
 /**
  * Opens or creates a SQLite database with one writer thread: WAL, synchronous FULL, foreign keys. Writes that wait together
- * are committed together, each under a savepoint of its own. `migrations` are run in their order, each once, after the file
+ * are committed together, each under a savepoint of its own. A thread that ends by itself ends the process. `migrations` are run in their order, each once, after the file
  * was copied beside itself; a database of a newer program is refused. `transactions` is the module that exports
  * `const transactions`, whose types are given as T.
  */
@@ -166,15 +166,23 @@ async function startWriter(data: WriterData, logger: Logger): Promise<Writer> {
     for (const answer of message.answers) settle(answer);
     if (message.staged) notifyStaged();
   });
+  /** Without the thread nothing can be stored: who starts the process again gets one that can. */
+  const endProcess = (error?: Error) => {
+    logger.fatal({ err: error, file: data.file }, "the writer thread of a database ended, and so does this process");
+    process.exit(1);
+  };
+  let isServing = false;
   worker.on("error", (error) => {
-    logger.fatal({ err: error, file: data.file }, "the writer thread of a database failed");
+    if (isServing) endProcess(error);
     stop(new Error(`The writer thread of ${data.file} failed`, { cause: error }));
   });
   worker.on("exit", () => {
+    if (isServing && !over) endProcess();
     stop(new Error(`The database ${data.file} is closed`));
     setEnded();
   });
   await ready;
+  isServing = true;
 
   const post = (request: WriterRequest) => worker.postMessage(request);
   return {
