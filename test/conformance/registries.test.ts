@@ -54,7 +54,7 @@ describe.runIf(hasRegistry)("registry credentials at a real private registry", {
   afterAll(async () => {
     await target?.close();
     await engine
-      .getImage(`${registry?.host}/${repository}@${digest}`)
+      .getImage(image?.id ?? "")
       .remove({ force: true })
       .catch(() => undefined);
     await registry?.stop();

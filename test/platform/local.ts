@@ -49,6 +49,7 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
     SANDGATE_DATA: dataFolder,
     SANDGATE_PORT: String(port),
     SANDGATE_ADMIN_PORT: String(adminPort),
+    SANDGATE_PULL_PORT: "0",
     SANDGATE_ADMIN_USERNAME: admin.username,
     SANDGATE_ADMIN_PASSWORD: admin.password,
     SANDGATE_DEFAULT_IMAGE: await defaultImageSetting(),

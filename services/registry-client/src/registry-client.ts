@@ -39,6 +39,15 @@ export class RegistryError extends Error {
   }
 }
 
+/** What a problem at the registry is to a pull, in the platform's reasons. */
+export const pullFailureReasons = {
+  unauthorized: "IMAGE_PULL_UNAUTHORIZED",
+  not_found: "IMAGE_NOT_FOUND_IN_REGISTRY",
+  refused_address: "REGISTRY_UNREACHABLE",
+  rate_limited: "REGISTRY_UNREACHABLE",
+  unreachable: "REGISTRY_UNREACHABLE",
+} as const satisfies Record<RegistryProblem, string>;
+
 export interface Layer extends Descriptor {
   /** The digest of its unpacked content, as the image's config has it. Engines tell layers apart by this. */
   readonly diffId: string;

@@ -1,3 +1,4 @@
+import { join } from "node:path";
 import { createClient } from "@connectrpc/connect";
 import { stateOf } from "@sandgate/kit/base/dependencies";
 import type { Logger } from "@sandgate/kit/base/logging";
@@ -9,13 +10,17 @@ import { asService } from "@sandgate/kit/rpc/context";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
+import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
+import { createRegistryClient } from "@sandgate/registry-client/registry-client";
 import { stagePurged } from "./events.ts";
 import { createHandlers } from "./handlers.ts";
+import { createImagePuller } from "./pulls/image-puller.ts";
+import { createPullEndpoint } from "./pulls/pull-endpoint.ts";
 import { createChanges } from "./reconcile/changes.ts";
 import { deleteOldRecords, purgeWorkspace } from "./reconcile/purge.ts";
 import { createReconciler } from "./reconcile/reconciler.ts";
 import type { Runtime } from "./reconcile/runtime.ts";
-import { type SandboxSettings, sandboxSettings } from "./settings.ts";
+import { parseSandboxSettings, type SandboxSettings, sandboxSettings } from "./settings.ts";
 import type { SandboxStore } from "./store/store.ts";
 
 export { sandboxSettings };
@@ -29,6 +34,7 @@ const drainSeconds = 30;
 export const sandboxService = defineService({
   name: "sandbox",
   settings: sandboxSettings,
+  parseSettings: parseSandboxSettings,
   stores: { sqlite: () => import("./store/store.sqlite.ts"), mongodb: () => import("./store/store.mongo.ts") },
   open: openSandboxService,
 });
@@ -42,14 +48,27 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   const shards = openShards(context);
   const draining = new AbortController();
 
+  const runtime = await openRuntime(settings, installationId, logger);
+  const endpoint = createPullEndpoint(settings.pullPort);
+  const pullImage = createImagePuller({
+    authorizePull: (order, signal) => images.authorizePull(order, asService({ signal, timeoutMs: 30_000 })),
+    async recordVerified(registryHost, layers, signal) {
+      await images.recordVerifiedLayers({ registryHost, layers: [...layers] }, asService({ signal }));
+    },
+    client: createRegistryClient(createGuardedRequest(settings.allowedHosts), settings.allowedHosts),
+    endpoint,
+    runtime,
+    folder: join(settings.data, "pulls"),
+    maxImageMb: settings.imageMaxMb,
+  });
+
   const reconciler = createReconciler({
     store,
-    runtime: await openRuntime(settings, installationId, logger),
+    runtime,
     changes,
     shards,
-    async authorizePull({ workspaceId, image: { registryId, reference } }, signal) {
-      return images.authorizePull({ workspaceId, registryId, reference }, asService({ signal, timeoutMs: 30_000 }));
-    },
+    pullImage: ({ workspaceId, image: { registryId, reference } }, signal) =>
+      pullImage({ workspaceId, registryId, reference }, signal),
     async awaitDrained(sandboxId, signal) {
       const { drained } = await telemetry.awaitDrained(
         { sandboxId, timeoutSeconds: drainSeconds },
@@ -86,11 +105,15 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       );
     },
     async start() {
+      await endpoint.listen().catch((error: unknown) => {
+        logger.error({ err: error, port: settings.pullPort }, "the engine can't pull images until this port is free");
+      });
       await reconciler.start();
       return [
         {
           async stop() {
             await reconciler.stop();
+            await endpoint.close();
             await shards.stop();
           },
         },

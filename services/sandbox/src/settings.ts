@@ -1,7 +1,16 @@
-import { runtimeSetting } from "@sandgate/docker-engine/address";
-import { choice, defineSettings, flag, integer, list, type SettingValues, text } from "@sandgate/kit/base/settings";
-
-export type SandboxSettings = SettingValues<typeof sandboxSettings>;
+import { parseEngineAddress, runtimeSetting } from "@sandgate/docker-engine/address";
+import { messageOf } from "@sandgate/kit/base/domain-error";
+import {
+  choice,
+  defineSettings,
+  flag,
+  integer,
+  list,
+  SettingsError,
+  type SettingValues,
+  text,
+} from "@sandgate/kit/base/settings";
+import { type AllowedHosts, readAllowedHosts } from "@sandgate/registry-client/allowed-hosts";
 
 export const sandboxSettings = defineSettings({
   runtime: runtimeSetting,
@@ -39,6 +48,25 @@ export const sandboxSettings = defineSettings({
     min: 0,
     doc: "Memory in MB that a workspace's sandboxes may hold together; 0 for no limit",
   }),
+  allowedHosts: list("SANDGATE_REGISTRY_ALLOW", {
+    default: [],
+    doc: "Registries that may be at private addresses or without TLS: a comma list of host[:port] or CIDR",
+  }),
+  pullPort: integer("SANDGATE_PULL_PORT", {
+    default: 5080,
+    min: 0,
+    max: 65_535,
+    doc: "The port on 127.0.0.1 that the container engine pulls images from, on this host; 0 for any that is free",
+  }),
+  data: text("SANDGATE_DATA", {
+    default: "./data",
+    doc: "Folder of this machine's data; layers on their way to the engine are kept under it.",
+  }),
+  imageMaxMb: integer("SANDGATE_IMAGE_MAX_MB", {
+    default: 10_240,
+    min: 1,
+    doc: "MB that the layers of an image may have together, as they are downloaded",
+  }),
   pullTimeoutSeconds: integer("SANDGATE_PULL_TIMEOUT_SECONDS", {
     default: 600,
     min: 1,
@@ -62,3 +90,22 @@ export const sandboxSettings = defineSettings({
     doc: "Remove containers without a record even when there are many at once, as after restoring an old backup",
   }),
 });
+
+export type SandboxSettings = Omit<SettingValues<typeof sandboxSettings>, "allowedHosts"> & {
+  readonly allowedHosts: AllowedHosts;
+};
+
+/** Throws a SettingsError for registries that can't be read, and for an engine that can't pull from this process. */
+export function parseSandboxSettings(settings: SettingValues<typeof sandboxSettings>): SandboxSettings {
+  const engine = parseEngineAddress(settings.runtime);
+  if (engine && "host" in engine && !/^(localhost|127(\.\d+){3}|\[?::1\]?)$/.test(engine.host)) {
+    throw new SettingsError([
+      `${sandboxSettings.runtime.name} names an engine on another host: the sandbox process has to run beside it, since it pulls images from 127.0.0.1`,
+    ]);
+  }
+  try {
+    return { ...settings, allowedHosts: readAllowedHosts(settings.allowedHosts) };
+  } catch (error) {
+    throw new SettingsError([`${sandboxSettings.allowedHosts.name}: ${messageOf(error)}`]);
+  }
+}

@@ -40,6 +40,7 @@ export async function commonSettings(o: {
     SANDGATE_DEFAULT_IMAGE: await defaultImageSetting(),
     SANDGATE_KEYS_FILE: join(o.keysFolder, "keyring.json"),
     SANDGATE_INTERNAL_JWKS_FILE: join(o.keysFolder, "jwks.json"),
+    SANDGATE_PULL_PORT: "0",
     SANDGATE_RATE_LIMIT: "0",
     SANDGATE_SIGNIN_RATE_LIMIT: "0",
   };

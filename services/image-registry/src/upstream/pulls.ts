@@ -1,14 +1,13 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { Reason } from "@sandgate/kit/base/reasons";
 import { formatReference, parseReference, type Reference } from "@sandgate/registry-client/reference";
 import { canonicalHost, type RegistryAddress } from "@sandgate/registry-client/registry-address";
 import {
   type Credential,
   type Layer,
+  pullFailureReasons,
   type RegistryClient,
   RegistryError,
   type RegistryImage,
-  type RegistryProblem,
 } from "@sandgate/registry-client/registry-client";
 import type { ImageRegistryStore } from "../store/store.ts";
 
@@ -50,14 +49,6 @@ const maxCachedBytes = 64 * 1024 * 1024;
 const maxPaused = 1_000;
 /** However long a registry says. */
 const maxPauseSeconds = 6 * 3_600;
-
-const reasons: Record<RegistryProblem, Reason> = {
-  unauthorized: "IMAGE_PULL_UNAUTHORIZED",
-  not_found: "IMAGE_NOT_FOUND_IN_REGISTRY",
-  refused_address: "REGISTRY_UNREACHABLE",
-  rate_limited: "REGISTRY_UNREACHABLE",
-  unreachable: "REGISTRY_UNREACHABLE",
-};
 
 /**
  * Finds out whether a workspace may pull a reference, by asking the registry with the workspace's own credential. A yes is
@@ -175,7 +166,7 @@ export function createPullAuthorizer(
       };
     } catch (error) {
       if (!(error instanceof RegistryError)) throw error;
-      throw new DomainError(reasons[error.problem], error.message, {
+      throw new DomainError(pullFailureReasons[error.problem], error.message, {
         cause: error,
         retryAfterSeconds: error.retryAfterSeconds,
       });

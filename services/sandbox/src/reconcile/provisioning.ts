@@ -7,19 +7,18 @@ import type { Observation } from "./runtime.ts";
 import type { RuntimeHealth } from "./runtime-health.ts";
 import type { Next, Pass } from "./work-queue.ts";
 
-/** The registry's word that a workspace may pull a reference, and with what. */
-export interface AuthorizedPull {
-  digest: string;
+/** An image on the engine that the sandbox's workspace was seen to be given by its registry. */
+export interface PulledImage {
+  /** The image's id on the engine. */
   pinnedReference: string;
-  registryHost: string;
-  username: string;
-  password: string;
+  /** Of what the reference names at the registry. */
+  digest: string;
 }
 
 export interface ProvisioningOptions extends ReadinessOptions {
   health: RuntimeHealth;
-  /** Asks the registry anew each time. @throws DomainError of the reasons that `failureOf` knows */
-  authorizePull(sandbox: Sandbox, signal: AbortSignal): Promise<AuthorizedPull>;
+  /** Leaves the image on the engine, once the registry has given it out to this workspace. @throws DomainError of the reasons that `failureOf` knows */
+  pullImage(sandbox: Sandbox, signal: AbortSignal): Promise<PulledImage>;
   limits: ReadinessOptions["limits"] & {
     cpus: number;
     pids: number;
@@ -44,8 +43,11 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
 
   /** Leaves the image on the engine and its pinned reference on the record. Undefined: the record changed or failed. */
   async function pullImage(sandbox: Sandbox, signal: AbortSignal): Promise<Sandbox | undefined> {
-    if (sandbox.pinnedReference) {
-      const known = (await runtime.inspect(sandbox.id)) ?? (await runtime.findLocalImage(sandbox.pinnedReference));
+    const { pinnedReference } = sandbox;
+    if (pinnedReference !== undefined) {
+      // By the name of a registry: pulled by a version that proved no layers, so only a container that is there already stays.
+      const isId = !pinnedReference.includes("@");
+      const known = (await runtime.inspect(sandbox.id)) ?? (isId && (await runtime.findLocalImage(pinnedReference)));
       if (known) {
         return sandbox;
       }
@@ -66,19 +68,12 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
   }
 
   /** Undefined: it took too long. */
-  async function pullFromRegistry(sandbox: Sandbox, signal: AbortSignal): Promise<AuthorizedPull | undefined> {
+  async function pullFromRegistry(sandbox: Sandbox, signal: AbortSignal): Promise<PulledImage | undefined> {
     const leftMs = Math.max(1, sandbox.createdAt.getTime() + limits.pullTimeoutMs - Date.now());
     const timeout = AbortSignal.timeout(leftMs);
     const either = AbortSignal.any([signal, timeout]);
-    const pull = async () => {
-      const authorized = await o.authorizePull(sandbox, either);
-      if (!(await runtime.findLocalImage(authorized.pinnedReference))) {
-        await runtime.pull({ ...authorized, signal: either });
-      }
-      return authorized;
-    };
     try {
-      return await limitPulls(sandbox.workspaceId, pull, either);
+      return await limitPulls(sandbox.workspaceId, () => o.pullImage(sandbox, either), either);
     } catch (error) {
       if (timeout.aborted && !signal.aborted) {
         return undefined;

@@ -62,7 +62,7 @@ function createScriptedEngine(): ScriptedEngine {
     async findLocalImage(reference) {
       up();
       const digest = engine.local.get(reference);
-      return digest === undefined ? undefined : { reference: `local@${digest}`, digest };
+      return digest === undefined ? undefined : { reference: `local-${digest}`, digest };
     },
     async pull({ pinnedReference, signal }) {
       up();
@@ -157,13 +157,11 @@ function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void> {
     runtime: engine,
     changes,
     shards: allShards,
-    authorizePull: async (sandbox) => ({
-      digest: "sha256:aa",
-      pinnedReference: `${sandbox.image.reference}@sha256:aa`,
-      registryHost: "registry.example",
-      username: "",
-      password: "",
-    }),
+    async pullImage(sandbox, signal) {
+      const pinnedReference = `${sandbox.image.reference}@sha256:aa`;
+      await engine.pull({ pinnedReference, registryHost: "registry.example", username: "", password: "", signal });
+      return { digest: "sha256:aa", pinnedReference: "sha256:bb" };
+    },
     awaitDrained: async () => true,
     limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 },
     confirmOrphanRemoval: false,
@@ -241,7 +239,7 @@ test("pulls by digest, starts, becomes ready, and records each phase on the time
   const id = await provision({ ttlSeconds: 60 });
   const sandbox = await reaches(id, "ready");
   expect(engine.pulls).toEqual(["registry.example/app:1@sha256:aa"]);
-  expect(engine.specs[0]).toMatchObject({ reference: "registry.example/app:1@sha256:aa", memoryMb: 256, pids: 64 });
+  expect(engine.specs[0]).toMatchObject({ reference: "sha256:bb", memoryMb: 256, pids: 64 });
   expect(sandbox.imageDigest).toBe("sha256:aa");
   expect(sandbox.timeline.map((entry) => entry.phase)).toEqual([
     "accepted",
@@ -255,7 +253,7 @@ test("pulls by digest, starts, becomes ready, and records each phase on the time
 
 test("runs a default image that only the engine has, but authorizes every other image at its registry", async () => {
   await start({
-    authorizePull: async () => {
+    pullImage: async () => {
       throw new DomainError("IMAGE_PULL_UNAUTHORIZED", "The registry refused.");
     },
   });
@@ -327,7 +325,7 @@ test("a pull that takes too long fails with its own reason", async () => {
 test("an unreachable registry is tried again until the retry time is over", async () => {
   let tries = 0;
   await start({
-    authorizePull: async () => {
+    pullImage: async () => {
       tries += 1;
       throw new DomainError("REGISTRY_UNREACHABLE", "No answer.");
     },
@@ -350,10 +348,10 @@ test.each([
 ] as const)("a registry that takes no requests for %i s leaves the sandbox %s", async (seconds, state, tries) => {
   let tried = 0;
   await start({
-    authorizePull: async () => {
+    pullImage: async () => {
       tried += 1;
       if (tried === 1) throw new DomainError("REGISTRY_UNREACHABLE", "Later.", { retryAfterSeconds: seconds });
-      return { digest: "sha256:aa", pinnedReference: "a@sha256:aa", registryHost: "a", username: "", password: "" };
+      return { digest: "sha256:aa", pinnedReference: "sha256:bb" };
     },
   });
   await reaches(await provision(), state, state === "failed" ? "registry_unreachable" : undefined);

@@ -18,7 +18,7 @@ export interface ReconcilerOptions {
   changes: Changes;
   /** Only these sandboxes are worked on. */
   shards: Shards;
-  authorizePull: ProvisioningOptions["authorizePull"];
+  pullImage: ProvisioningOptions["pullImage"];
   awaitDrained: LifecycleOptions["awaitDrained"];
   limits: ProvisioningOptions["limits"] & LifecycleOptions["limits"];
   /** Remove containers without a record whatever their number. See `createOrphanRemoval`. */

@@ -1,0 +1,301 @@
+import { createHash } from "node:crypto";
+import { mkdir, mkdtemp, readdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { AuthorizePullResponse } from "@sandgate/proto/imageregistry/v1/image_registry";
+import {
+  type BlobSource,
+  pullFailureReasons,
+  type RegistryClient,
+  RegistryError,
+} from "@sandgate/registry-client/registry-client";
+import pLimit from "p-limit";
+import { createFairLimit } from "../reconcile/fair-limit.ts";
+import type { Runtime } from "../reconcile/runtime.ts";
+import { downloadLayer, isDiskError, type Layer, UnpackedTooLarge } from "./layer-download.ts";
+import type { PullEndpoint, ServedFile } from "./pull-endpoint.ts";
+
+export interface PullOrder {
+  readonly workspaceId: string;
+  /** Empty: pulled without a credential. */
+  readonly registryId: string;
+  /** host/repository:tag or host/repository@digest. */
+  readonly reference: string;
+}
+
+export interface PulledImage {
+  /** The image's id on the engine. */
+  readonly pinnedReference: string;
+  /** Of what the reference names at its registry. */
+  readonly digest: string;
+}
+
+export interface ImagePullerOptions {
+  /** image-registry's AuthorizePull. */
+  authorizePull(order: PullOrder, signal: AbortSignal): Promise<AuthorizePullResponse>;
+  /** image-registry's RecordVerifiedLayers. */
+  recordVerified(registryHost: string, layers: readonly Layer[], signal: AbortSignal): Promise<void>;
+  client: Pick<RegistryClient, "openBlobs">;
+  endpoint: PullEndpoint;
+  runtime: Pick<Runtime, "findLocalImage" | "pull">;
+  /** Layers are kept here while their image is pulled, in a folder of this process. */
+  folder: string;
+  /** MB that the layers of an image may have together. */
+  maxImageMb: number;
+}
+
+const mebibyte = 1024 * 1024;
+/** More than engines run. */
+const maxLayers = 127;
+/** What the layers of an image may come to when unpacked, as a multiple of what they may come to packed. */
+const maxUnpackedRatio = 4;
+/** Downloads at once. */
+const perPull = 3;
+const perWorkspace = 6;
+/** After that many pulls by the engine that ended for want of a layer, all layers are downloaded. */
+const roundsForMissing = 3;
+
+/**
+ * Makes the way of an image to the engine. Layers that its registry was not yet seen to give out are downloaded and verified
+ * first, whether the engine has them or not, since it may have them from another tenant. Then the engine pulls from the
+ * endpoint, which has only what was verified: no address that a tenant names is connected to but by the guarded client, and no
+ * registry, however slow, holds one of the engine's few downloads at once.
+ */
+export function createImagePuller(o: ImagePullerOptions) {
+  const limitOrders = createFairLimit({ perKey: 1 });
+  const limitDownloads = createFairLimit({ perKey: perWorkspace });
+  let ownFolder: Promise<string> | undefined;
+
+  function openOwnFolder(): Promise<string> {
+    ownFolder ??= makeOwnFolder(o.folder);
+    ownFolder.catch(() => {
+      ownFolder = undefined;
+    });
+    return ownFolder;
+  }
+
+  async function authorize(order: PullOrder, signal: AbortSignal) {
+    const pull = await o.authorizePull(order, signal);
+    if (pull.manifest.length === 0) {
+      throw new DomainError("UPSTREAM_ERROR", "image-registry is of an earlier version, which proves no layers.");
+    }
+    const layers = new Map(
+      pull.layers.map(({ digest, sizeBytes, diffId }) => [digest, { digest, diffId, sizeBytes: Number(sizeBytes) }]),
+    );
+    checkSize([...layers.values()], pull.layers.length);
+    const unproved = [...layers.values()].filter(
+      ({ digest }) => !pull.layers.some((layer) => layer.digest === digest && layer.verified),
+    );
+    const name = repositoryName(pull.registryHost, pull.repository);
+    const manifestDigest = pull.pinnedReference.slice(pull.pinnedReference.lastIndexOf("@") + 1);
+    return { pull, layers, unproved, name, manifestDigest };
+  }
+  type Authorized = Awaited<ReturnType<typeof authorize>>;
+
+  function checkSize(layers: readonly Layer[], count: number): void {
+    const bytes = layers.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+    if (count > maxLayers) {
+      throw new DomainError("PROVISIONING_FAILED", `The image has ${count} layers; ${maxLayers} are allowed.`);
+    }
+    if (bytes > o.maxImageMb * mebibyte) {
+      const size = Math.ceil(bytes / mebibyte);
+      throw new DomainError("PROVISIONING_FAILED", `The image's layers have ${size} MB; ${o.maxImageMb} are allowed.`);
+    }
+  }
+
+  /** What the engine calls the image, and whether it has it by that name. */
+  async function findPulled({
+    name,
+    manifestDigest,
+    pull,
+  }: Authorized): Promise<{ local: string; found?: PulledImage }> {
+    const local = `${await listen(o.endpoint)}/${name}@${manifestDigest}`;
+    const image = await o.runtime.findLocalImage(local);
+    return { local, ...(image && { found: { pinnedReference: image.reference, digest: pull.digest } }) };
+  }
+
+  /** Downloads layers into the folder, and answers with their files. The first failure ends all. */
+  async function downloadAll(
+    { pull }: Authorized,
+    source: BlobSource,
+    layers: readonly Layer[],
+    folder: string,
+    order: PullOrder,
+    signal: AbortSignal,
+  ): Promise<[digest: string, file: ServedFile][]> {
+    const failed = new AbortController();
+    const either = AbortSignal.any([signal, failed.signal]);
+    const limitOwn = pLimit(perPull);
+    const downloads = layers.map((layer) =>
+      limitOwn(() =>
+        limitDownloads(
+          order.workspaceId,
+          async (): Promise<[string, ServedFile]> => {
+            const path = join(folder, layer.digest.replace(":", "-"));
+            await downloadLayer({
+              source,
+              registryHost: pull.registryHost,
+              layer,
+              file: path,
+              maxUnpackedBytes: o.maxImageMb * mebibyte * maxUnpackedRatio,
+              signal: either,
+            });
+            return [layer.digest, { path, sizeBytes: layer.sizeBytes }];
+          },
+          either,
+        ),
+      ),
+    );
+    try {
+      return await Promise.all(downloads);
+    } catch (error) {
+      failed.abort(error);
+      // None may write on when the folder is removed.
+      await Promise.allSettled(downloads);
+      throw error;
+    }
+  }
+
+  async function pullToEngine(authorized: Authorized, local: string, order: PullOrder, signal: AbortSignal) {
+    const { pull, layers, unproved, name, manifestDigest } = authorized;
+    const { registryHost, registryScheme, repository, username, password } = pull;
+    const scheme = registryScheme === "https" || registryScheme === "http" ? registryScheme : undefined;
+    const credential = username === "" ? undefined : { username, password };
+    const source = o.client.openBlobs({ host: registryHost, scheme }, repository, credential);
+    const folder = await mkdtemp(join(await openOwnFolder(), "image-"));
+    const files = new Map<string, ServedFile>();
+    const download = async (wanted: readonly Layer[]) => {
+      for (const [digest, file] of await downloadAll(authorized, source, wanted, folder, order, signal)) {
+        files.set(digest, file);
+      }
+      await o.recordVerified(registryHost, wanted, signal);
+    };
+    try {
+      if (unproved.length > 0) await download(unproved);
+      for (let round = 1; ; round++) {
+        const open = o.endpoint.open({
+          name,
+          manifest: { digest: manifestDigest, mediaType: pull.manifestType, content: pull.manifest },
+          config: { digest: pull.configDigest, content: pull.config },
+          layers: new Map([...layers.keys()].map((digest) => [digest, files.get(digest)])),
+        });
+        try {
+          await o.runtime.pull({
+            pinnedReference: local,
+            registryHost: await o.endpoint.listen(),
+            username: open.username,
+            password: open.password,
+            signal,
+          });
+          return;
+        } catch (error) {
+          signal.throwIfAborted();
+          const missing = open.missing();
+          if (missing.length === 0) throw atEndpoint(error);
+          const wanted = round < roundsForMissing ? missing : [...layers.keys()];
+          await download([...layers.values()].filter(({ digest }) => wanted.includes(digest) && !files.has(digest)));
+        } finally {
+          open.end();
+        }
+      }
+    } finally {
+      source.close();
+      await rm(folder, { recursive: true, force: true });
+    }
+  }
+
+  /**
+   * Leaves the image on the engine. Throws IMAGE_PULL_UNAUTHORIZED, IMAGE_NOT_FOUND_IN_REGISTRY, REGISTRY_UNREACHABLE,
+   * PROVISIONING_FAILED (too large, or not for this engine) or RUNTIME_UNAVAILABLE.
+   */
+  return async function pullImage(order: PullOrder, signal: AbortSignal): Promise<PulledImage> {
+    try {
+      const first = await authorize(order, signal);
+      const { found } = await findPulled(first);
+      if (found && first.unproved.length === 0) return found;
+      // One at a time: those that wait find what the first has brought.
+      const key = `${order.workspaceId} ${first.manifestDigest}`;
+      return await limitOrders(
+        key,
+        async () => {
+          const authorized = await authorize(order, signal);
+          const before = await findPulled(authorized);
+          if (before.found && authorized.unproved.length === 0) return before.found;
+          await pullToEngine(authorized, before.local, order, signal);
+          const after = await findPulled(authorized);
+          if (!after.found)
+            throw new DomainError("RUNTIME_UNAVAILABLE", "The image was not there after it was pulled.");
+          return after.found;
+        },
+        signal,
+      );
+    } catch (error) {
+      signal.throwIfAborted();
+      throw toDomainError(error, o.maxImageMb);
+    }
+  };
+}
+
+async function listen(endpoint: PullEndpoint): Promise<string> {
+  try {
+    return await endpoint.listen();
+  } catch (cause) {
+    throw new DomainError("RUNTIME_UNAVAILABLE", "The port that the engine pulls images from can't be listened on.", {
+      cause,
+    });
+  }
+}
+
+/** What an engine says of our endpoint is no word of the image's registry: only that the engine can't run it is. */
+function atEndpoint(error: unknown): unknown {
+  if (!(error instanceof DomainError) || error.reason === "PROVISIONING_FAILED") return error;
+  return new DomainError("RUNTIME_UNAVAILABLE", "The container engine did not take the image.", { cause: error });
+}
+
+function toDomainError(error: unknown, maxImageMb: number): unknown {
+  if (error instanceof RegistryError) {
+    const { problem, message, retryAfterSeconds } = error;
+    return new DomainError(pullFailureReasons[problem], message, { cause: error, retryAfterSeconds });
+  }
+  if (error instanceof UnpackedTooLarge) {
+    const mostMb = maxImageMb * maxUnpackedRatio;
+    return new DomainError("PROVISIONING_FAILED", `A layer has more than ${mostMb} MB when unpacked.`, {
+      cause: error,
+    });
+  }
+  if (isDiskError(error)) {
+    return new DomainError("RUNTIME_UNAVAILABLE", "The image can't be stored on its way to the engine.", {
+      cause: error,
+    });
+  }
+  return error;
+}
+
+/** A reference of an engine has at most this many characters before its digest. */
+const maxNameCharacters = 200;
+
+/** A registry's repository as one of the endpoint's: `ghcr.io/team/tool`, `registry.example_5000/tool`. */
+function repositoryName(registryHost: string, repository: string): string {
+  const host = registryHost.replace(/[^a-z0-9.-]+/g, "_").replace(/^_+|_+$/g, "");
+  const name = `${host}/${repository}`;
+  return name.length <= maxNameCharacters ? name : `long/${createHash("sha256").update(name).digest("hex")}`;
+}
+
+/** A folder for this process alone. Those of processes that have ended go. */
+async function makeOwnFolder(parent: string): Promise<string> {
+  await mkdir(parent, { recursive: true, mode: 0o700 });
+  for (const name of await readdir(parent)) {
+    const pid = Number(/^pull-(\d+)-/.exec(name)?.[1] ?? process.pid);
+    if (pid === process.pid || !isAlive(pid)) await rm(join(parent, name), { recursive: true, force: true });
+  }
+  return mkdtemp(join(parent, `pull-${process.pid}-`));
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return error instanceof Error && "code" in error && error.code === "EPERM";
+  }
+}

@@ -1,0 +1,151 @@
+import { createHash } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { type FileHandle, open } from "node:fs/promises";
+import { PassThrough, type Transform } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { setTimeout as delay } from "node:timers/promises";
+import { createGunzip, createZstdDecompress } from "node:zlib";
+import { type BlobSource, RegistryError } from "@sandgate/registry-client/registry-client";
+
+export interface Layer {
+  readonly digest: string;
+  readonly sizeBytes: number;
+  /** The digest of its unpacked content. */
+  readonly diffId: string;
+}
+
+/** A download that was cut off goes on where it was, this often in all. */
+const attempts = 4;
+const pauseMs = 500;
+
+/**
+ * Downloads a layer to a file, piece by piece as the disk takes them, and verifies its digest, its size and what it is when
+ * unpacked. A failure may leave a part of it in the file.
+ *
+ * @param maxUnpackedBytes more than that is refused
+ * @throws RegistryError, `not_found` where the registry answers with something else
+ */
+export async function downloadLayer(o: {
+  source: BlobSource;
+  registryHost: string;
+  layer: Layer;
+  file: string;
+  maxUnpackedBytes: number;
+  signal: AbortSignal;
+}): Promise<void> {
+  const { layer, registryHost } = o;
+  const isWhole = await downloadBytes(o);
+  const isRight = isWhole && (await unpackedDigest(o)) === layer.diffId;
+  if (isRight) return;
+  const what = isWhole
+    ? `has in ${layer.digest} other content than the image's config says`
+    : `does not have ${layer.digest}`;
+  throw new RegistryError("not_found", `The registry ${registryHost} ${what}.`);
+}
+
+/** False where what came is not what the layer's digest and size say. */
+async function downloadBytes(o: {
+  source: BlobSource;
+  registryHost: string;
+  layer: Layer;
+  file: string;
+  signal: AbortSignal;
+}): Promise<boolean> {
+  const { source, registryHost, layer, signal } = o;
+  const [algorithm = "", expected] = layer.digest.split(":");
+  const target = await open(o.file, "w", 0o600);
+  try {
+    let hash = createHash(algorithm);
+    let received = 0;
+    for (let attempt = 1; ; attempt++) {
+      const response = await source.open(layer.digest, received, signal);
+      if (response.status === 200 && received > 0) {
+        hash = createHash(algorithm);
+        received = 0;
+      }
+      try {
+        for await (const part of response.body) {
+          if (received + part.length > layer.sizeBytes) return false;
+          await writeAt(target, part, received);
+          hash.update(part);
+          received += part.length;
+        }
+        if (received === layer.sizeBytes) return hash.digest("hex") === expected;
+      } catch (error) {
+        signal.throwIfAborted();
+        if (isDiskError(error)) throw error;
+        if (attempt === attempts) throw unreachable(registryHost, error);
+      }
+      if (attempt === attempts) return false;
+      await delay(pauseMs * attempt, undefined, { signal });
+    }
+  } finally {
+    await target.close();
+  }
+}
+
+async function writeAt(target: FileHandle, part: Buffer, position: number): Promise<void> {
+  for (let written = 0; written < part.length; ) {
+    const { bytesWritten } = await target.write(part, written, part.length - written, position + written);
+    written += bytesWritten;
+  }
+}
+
+/** What a layer is when unpacked, as an engine does it; undefined where it can't be, or is too large. */
+async function unpackedDigest(o: {
+  layer: Layer;
+  file: string;
+  maxUnpackedBytes: number;
+  signal: AbortSignal;
+}): Promise<string | undefined> {
+  const [algorithm = ""] = o.layer.diffId.split(":");
+  const hash = createHash(algorithm);
+  let bytes = 0;
+  const unpack = await openUnpacker(o.file);
+  try {
+    await pipeline(
+      createReadStream(o.file),
+      unpack,
+      async (parts: AsyncIterable<Buffer>) => {
+        for await (const part of parts) {
+          bytes += part.length;
+          if (bytes > o.maxUnpackedBytes) throw new UnpackedTooLarge();
+          hash.update(part);
+        }
+      },
+      { signal: o.signal },
+    );
+  } catch (error) {
+    o.signal.throwIfAborted();
+    if (error instanceof UnpackedTooLarge || isDiskError(error)) throw error;
+    return undefined;
+  }
+  return `${algorithm}:${hash.digest("hex")}`;
+}
+
+export class UnpackedTooLarge extends Error {
+  override readonly name = "UnpackedTooLarge";
+}
+
+/** By the first bytes, as engines tell it: gzip (RFC 1952), Zstandard (RFC 8878), or not packed. */
+async function openUnpacker(file: string): Promise<Transform> {
+  const handle = await open(file);
+  try {
+    const { buffer } = await handle.read(Buffer.alloc(4), 0, 4, 0);
+    if (buffer.readUInt16BE(0) === 0x1f8b) return createGunzip();
+    if (buffer.readUInt32BE(0) === 0x28b52ffd) return createZstdDecompress();
+    return new PassThrough();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Whether an error is the disk's own, such as a lack of room. */
+export function isDiskError(error: unknown): boolean {
+  const code = error instanceof Error && "code" in error ? error.code : undefined;
+  return typeof code === "string" && ["ENOSPC", "EDQUOT", "EIO", "EROFS", "EFBIG", "EMFILE", "ENFILE"].includes(code);
+}
+
+function unreachable(registryHost: string, cause: unknown): RegistryError {
+  return new RegistryError("unreachable", `The registry ${registryHost} broke off the download of a layer.`, { cause });
+}
