@@ -34,7 +34,7 @@ export interface NatsLink {
 }
 
 /** Between attempts to make the first connection. */
-const retry = { firstMs: 250, lastMs: 1_000 };
+const retry = { firstMs: 500, lastMs: 1_000 };
 /** Between attempts to make a lost one again; the client adds up to 100 ms at random. */
 const reconnectMs = 500;
 /** A connection is lost when two pings go unanswered. */
