@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { buildImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
+import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectError, expectInvalid, expectStatus, isoMilliseconds, uniqueName, uuid } from "./client.ts";
 import { openTarget, type Target, type Tenant } from "./target.ts";
@@ -26,12 +27,7 @@ describe.runIf(hasEngine)(
       target.post("/sandboxes/wait", { sandbox_id, timeout_seconds }, as(tenant));
     const read = async (id: string) => expectStatus(await target.get(`/sandboxes/${id}`, as(owner)), 200);
     const reaches = (id: string, state: string, reason: string | null) =>
-      expect
-        .poll(async () => {
-          const record = await read(id);
-          return [record.state, record.state_reason];
-        })
-        .toEqual([state, reason]);
+      until(async () => expect(await read(id)).toMatchObject({ state, state_reason: reason }));
     /** A default image over the test's own, which only the engine has: the operator may. */
     const imageOf = async (body: object): Promise<string> =>
       expectStatus(
@@ -148,39 +144,6 @@ describe.runIf(hasEngine)(
       expectStatus(await target.delete(`/sandboxes/${theirs.id}`, as(stranger)), 204);
     });
 
-    test("an exec counts as readiness without a port", async () => {
-      const { id } = await provision({ image_id: await imageOf({}) });
-      expect(expectStatus(await wait(id), 200)).toMatchObject({ readiness_port: null, state: "ready" });
-      // It ignores SIGTERM, so it takes the whole grace.
-      expectStatus(await target.delete(`/sandboxes/${id}`, as(owner)), 204);
-      expect((await read(id)).state).toBe("stopping");
-      await reaches(id, "stopped", "stopped_by_user");
-      expect((await read(id)).exit_code).toBe(137);
-    });
-
-    test("waiting is not ready, fails and conflicts by what happens meanwhile", async () => {
-      const neverReady = await imageOf({ readiness_port: 9 });
-      const { id } = await provision({ image_id: neverReady });
-      expectError(await wait(id, 1), "sandbox_not_ready");
-      const stopped = wait(id, 60);
-      expectStatus(await target.delete(`/sandboxes/${id}`, as(owner)), 204);
-      expectError(await stopped, "conflict");
-      const second = await provision({ image_id: neverReady });
-      const failed = await wait(second.id, 60);
-      expectError(failed, "provisioning_failed");
-      expect(failed.body.error.message).toMatch(/not ready within \d+ s/);
-      expect(await read(second.id)).toMatchObject({ state: "failed", state_reason: "readiness_timeout" });
-      for (const timeout_seconds of [0, 241, 1.5, "1"]) {
-        expectInvalid(
-          await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds }, as(owner)),
-          "body.timeout_seconds",
-        );
-      }
-      expectInvalid(await target.post("/sandboxes/wait", {}, as(owner)), "body.sandbox_id");
-      expectError(await wait("no-such"), "sandbox_not_found");
-      expectError(await wait(id, 1, stranger), "sandbox_not_found");
-    });
-
     test("many waiters are told at once", async () => {
       const { id } = await provision();
       const answers = await Promise.all(Array.from({ length: 20 }, () => wait(id)));
@@ -204,15 +167,6 @@ describe.runIf(hasEngine)(
       expect(failed.body.error.message).toContain("/no/such/program");
       expect(await read(id)).toMatchObject({ state: "failed", state_reason: "start_failed" });
       await broken.remove();
-    });
-
-    test("going over the memory limit is noticed", async () => {
-      const greedy = await buildImage(engine, {
-        command: ["/bin/sh", "-c", "sleep 1; x=0123456789abcdef; while :; do x=$x$x; done"],
-      });
-      const { id } = await provision({ image_id: await imageOf({ image: greedy.reference }) });
-      await reaches(id, "failed", "out_of_memory");
-      await greedy.remove();
     });
 
     test("lists newest first, by state and label, page by page", async () => {
@@ -258,31 +212,76 @@ describe.runIf(hasEngine)(
       }
     });
 
-    test("a workspace's quota holds", async () => {
-      const tenant = await target.newTenant();
-      const answers = await Promise.all(
-        Array.from({ length: 22 }, () =>
-          target.post("/sandboxes/provision", { image_id: target.defaultImageId }, as(tenant)),
-        ),
-      );
-      const refused = answers.filter((answer) => answer.status !== 201);
-      expect(refused).toHaveLength(2);
-      for (const answer of refused) {
-        expectError(answer, "provisioning_failed");
-        expect(answer.body.error.hint).toMatch(/20 sandboxes/);
-      }
-      expectStatus(await target.delete(`/workspaces/${tenant.workspace}`, { token: tenant.token }), 204);
-      await expect.poll(async () => containersOf(tenant.workspace), { interval: 500 }).toEqual([]);
-    });
+    // Mostly waiting: for a stop's grace, for the readiness timeout, for the engine.
+    describe.concurrent("at the same time", () => {
+      test("an exec counts as readiness without a port", async () => {
+        const { id } = await provision({ image_id: await imageOf({}) });
+        expect(expectStatus(await wait(id), 200)).toMatchObject({ readiness_port: null, state: "ready" });
+        // It ignores SIGTERM, so it takes the whole grace.
+        expectStatus(await target.delete(`/sandboxes/${id}`, as(owner)), 204);
+        expect((await read(id)).state).toBe("stopping");
+        await reaches(id, "stopped", "stopped_by_user");
+        expect((await read(id)).exit_code).toBe(137);
+      });
 
-    test("deleting the workspace removes its containers", async () => {
-      const tenant = await target.newTenant();
-      const { id } = await provision({}, tenant);
-      expectStatus(await wait(id, 60, tenant), 200);
-      expect(await containersOf(tenant.workspace)).toHaveLength(1);
-      expectStatus(await target.delete(`/workspaces/${tenant.workspace}`, { token: tenant.token }), 204);
-      await expect.poll(() => containersOf(tenant.workspace), { interval: 200 }).toEqual([]);
-      expectError(await target.get(`/sandboxes/${id}`, as(tenant)), "workspace_forbidden");
+      test("waiting is not ready, fails and conflicts by what happens meanwhile", async () => {
+        const neverReady = await imageOf({ readiness_port: 9 });
+        const { id } = await provision({ image_id: neverReady });
+        expectError(await wait(id, 1), "sandbox_not_ready");
+        const stopped = wait(id, 60);
+        expectStatus(await target.delete(`/sandboxes/${id}`, as(owner)), 204);
+        expectError(await stopped, "conflict");
+        const second = await provision({ image_id: neverReady });
+        const failed = await wait(second.id, 60);
+        expectError(failed, "provisioning_failed");
+        expect(failed.body.error.message).toMatch(/not ready within \d+ s/);
+        expect(await read(second.id)).toMatchObject({ state: "failed", state_reason: "readiness_timeout" });
+        for (const timeout_seconds of [0, 241, 1.5, "1"]) {
+          expectInvalid(
+            await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds }, as(owner)),
+            "body.timeout_seconds",
+          );
+        }
+        expectInvalid(await target.post("/sandboxes/wait", {}, as(owner)), "body.sandbox_id");
+        expectError(await wait("no-such"), "sandbox_not_found");
+        expectError(await wait(id, 1, stranger), "sandbox_not_found");
+      });
+
+      test("going over the memory limit is noticed", async () => {
+        const greedy = await buildImage(engine, {
+          command: ["/bin/sh", "-c", "sleep 1; x=0123456789abcdef; while :; do x=$x$x; done"],
+        });
+        const { id } = await provision({ image_id: await imageOf({ image: greedy.reference }) });
+        await reaches(id, "failed", "out_of_memory");
+        await greedy.remove();
+      });
+
+      test("a workspace's quota holds", async () => {
+        const tenant = await target.newTenant();
+        const answers = await Promise.all(
+          Array.from({ length: 22 }, () =>
+            target.post("/sandboxes/provision", { image_id: target.defaultImageId }, as(tenant)),
+          ),
+        );
+        const refused = answers.filter((answer) => answer.status !== 201);
+        expect(refused).toHaveLength(2);
+        for (const answer of refused) {
+          expectError(answer, "provisioning_failed");
+          expect(answer.body.error.hint).toMatch(/20 sandboxes/);
+        }
+        expectStatus(await target.delete(`/workspaces/${tenant.workspace}`, { token: tenant.token }), 204);
+        await until(async () => expect(await containersOf(tenant.workspace)).toEqual([]), { intervalMs: 500 });
+      });
+
+      test("deleting the workspace removes its containers", async () => {
+        const tenant = await target.newTenant();
+        const { id } = await provision({}, tenant);
+        expectStatus(await wait(id, 60, tenant), 200);
+        expect(await containersOf(tenant.workspace)).toHaveLength(1);
+        expectStatus(await target.delete(`/workspaces/${tenant.workspace}`, { token: tenant.token }), 204);
+        await until(async () => expect(await containersOf(tenant.workspace)).toEqual([]), { intervalMs: 200 });
+        expectError(await target.get(`/sandboxes/${id}`, as(tenant)), "workspace_forbidden");
+      });
     });
 
     async function containersOf(workspaceId: string): Promise<string[]> {

@@ -134,7 +134,7 @@ describe.runIf(isAvailable)("a sandbox made through the public API", { timeout: 
   test("hurts nobody with a fork bomb", async () => {
     const neighbour = await provisionNeighbour();
     // The inner shell ends when it can fork no more; the outer then keeps its processor busy without another program.
-    const bomb = `(while true; do sleep 600 & done) 2>/dev/null; echo full; while true; do read x < /dev/zero; done`;
+    const bomb = `trap 'exit 0' TERM; (while true; do sleep 600 & done) 2>/dev/null; echo full; while :; do :; done`;
     const reference = await makeImage(bomb);
     const bombId = await operator.provision(await operator.registerImage(reference, { readiness_port: 8080 }));
     await expect.poll(async () => (await operator.monitor(bombId, "&include=logs")).logs.length).toBe(1);

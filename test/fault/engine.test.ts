@@ -1,12 +1,12 @@
 import { join } from "node:path";
-import { type FaultProxy, openFaultProxy } from "@sandgate/test-support/fault-proxy";
+import { openFaultProxy } from "@sandgate/test-support/fault-proxy";
 import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
-import { createTempFolder, type TempFolder } from "@sandgate/test-support/temp-folder";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { test } from "@sandgate/test-support/temp-folder";
+import { afterAll, beforeAll, describe, vi } from "vitest";
 import { expectStatus } from "../conformance/client.ts";
-import { startPlatform, type TestPlatform } from "../platform/local.ts";
-import { listContainers, type Operator, openOperator } from "../platform/operator.ts";
+import { startPlatform } from "../platform/local.ts";
+import { listContainers, openOperator } from "../platform/operator.ts";
 
 vi.setConfig({ testTimeout: 300_000 });
 
@@ -17,44 +17,35 @@ while true; do i=$((i + 1)); echo "line $i"; sleep 0.1; done
 `;
 
 describe.runIf(await requireServer("docker", probeEngine))("an engine that fails under the platform", () => {
-  const engine = openTestEngine();
-  let folder: TempFolder;
-  let proxy: FaultProxy;
-  let platform: TestPlatform;
-  let operator: Operator;
   let image: TestImage;
-  let imageId: string;
 
   beforeAll(async () => {
-    folder = await createTempFolder();
-    const path = join(folder.path, "engine.sock");
-    proxy = await openFaultProxy({ listen: { path }, to: { path: engineSocket } });
-    image = await buildImage(engine, { command: ["/bin/sh", "/run"], files: { "/run": writer } });
-    platform = await startPlatform({ settings: { SANDGATE_RUNTIME: `docker://${path}` } });
-    operator = await openOperator(platform);
-    imageId = await operator.registerImage(image.reference);
+    image = await buildImage(openTestEngine(), { command: ["/bin/sh", "/run"], files: { "/run": writer } });
   });
-  afterAll(async () => {
-    await platform?.stop();
-    await proxy?.close();
-    await image?.remove();
-    await folder?.remove();
-  });
+  afterAll(() => image?.remove());
 
-  /** Each dependency that is not in order, by its name. */
-  async function listProblems(): Promise<string[]> {
-    const { dependencies } = expectStatus(await operator.get("/readyz"), 200);
-    return Object.keys(dependencies).filter((name) => dependencies[name] !== "ok");
-  }
-
-  const stateOf = async (sandboxId: string): Promise<string> => (await operator.read(sandboxId)).state;
-
-  test.each([
+  test.concurrent.for([
     ["is gone", "down"],
     ["takes connections and doesn't answer", "silent"],
   ] as const)(
     "one that %s costs no sandbox, and what was asked for meanwhile is done once it is back",
-    async (_, mode) => {
+    async ([, mode], { expect, folder }) => {
+      await using closing = new AsyncDisposableStack();
+      const path = join(folder, "engine.sock");
+      const proxy = await openFaultProxy({ listen: { path }, to: { path: engineSocket } });
+      closing.adopt(proxy, (each) => each.close());
+      const platform = await startPlatform({ settings: { SANDGATE_RUNTIME: `docker://${path}` } });
+      closing.adopt(platform, (each) => each.stop());
+      const operator = await openOperator(platform);
+      const imageId = await operator.registerImage(image.reference);
+
+      /** The names of the dependencies that are not ok. */
+      async function listProblems(): Promise<string[]> {
+        const { dependencies } = expectStatus(await operator.get("/readyz"), 200);
+        return Object.keys(dependencies).filter((name) => dependencies[name] !== "ok");
+      }
+      const stateOf = async (sandboxId: string): Promise<string> => (await operator.read(sandboxId)).state;
+
       await expect.poll(listProblems, { interval: 500 }).toEqual([]);
       const running = await operator.provisionReady(imageId);
       const unwanted = await operator.provisionReady(imageId);
@@ -79,9 +70,6 @@ describe.runIf(await requireServer("docker", probeEngine))("an engine that fails
       await expect.poll(async () => (await lines()).length).toBeGreaterThan(seen);
       const all = await lines();
       expect(all).toEqual(all.map((_, index) => `line ${index + 1}`));
-      for (const sandboxId of [running, late]) {
-        expectStatus(await operator.delete(`/sandboxes/${sandboxId}`, operator.as), 204);
-      }
     },
   );
 });
