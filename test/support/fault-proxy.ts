@@ -11,6 +11,8 @@ export type FaultMode = "open" | "slow" | "silent" | "down" | "reset";
 /** Stands between a client and a server, as the network that a test breaks. */
 export interface FaultProxy {
   set(mode: FaultMode): Promise<void>;
+  /** How many it has accepted, also those that it reset. */
+  connections(): number;
   /** Ends every connection; the address is gone. */
   close(): Promise<void>;
 }
@@ -44,7 +46,9 @@ export async function openFaultProxy(o: {
     from.on("close", () => soon(() => to.destroySoon()));
   }
 
+  let accepted = 0;
   const server = createServer({ allowHalfOpen: true }, (socket) => {
+    accepted++;
     if (mode === "reset") return void socket.on("error", () => {}).resetAndDestroy();
     sockets.add(socket.on("close", () => sockets.delete(socket)));
     const upstream = connect({ ...o.to, allowHalfOpen: true });
@@ -69,6 +73,7 @@ export async function openFaultProxy(o: {
       if (mode === "down") await shut();
       else if (!server.listening) await open();
     },
+    connections: () => accepted,
     async close() {
       passes.resolve();
       await shut();

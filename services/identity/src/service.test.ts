@@ -12,15 +12,15 @@ import { asFacade, asService, type UserCaller } from "@sandgate/kit/rpc/context"
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { test } from "@sandgate/test-support/temp-folder";
+import { until } from "@sandgate/test-support/until";
 import { createLocalJWKSet, jwtVerify } from "jose";
-import { afterEach, describe, expect, vi } from "vitest";
+import { afterEach, describe, expect } from "vitest";
 import { defineIdentityService } from "./service.ts";
 
 const logger = createLogger({ service: "identity", level: "silent" });
 const password = "correct horse battery";
 const username = "Ann@Example.com";
 /** Generous, for a busy machine; no time is measured here. */
-const patient = { timeout: 60_000 };
 
 let folder: string;
 let now: number;
@@ -75,10 +75,11 @@ function as(id: string, more: { credential?: UserCaller["credential"]; idempoten
 /** The tokens of the mails written so far, the oldest first, once there are `count` mails. */
 async function readMails(count: number): Promise<{ token: string | undefined; text: string }[]> {
   const mailFolder = join(folder, "mail");
-  const files = await vi.waitUntil(async () => {
+  const files = await until(async () => {
     const names = (await readdir(mailFolder).catch(() => [])).filter((name) => name.endsWith(".eml"));
-    return names.length >= count && names.toSorted();
-  }, patient);
+    expect(names.length).toBeGreaterThanOrEqual(count);
+    return names.toSorted();
+  });
   return Promise.all(
     files.map(async (file) => {
       const text = await readFile(join(mailFolder, file), "utf8");
@@ -161,7 +162,7 @@ describe("accounts", () => {
       handle: async (event) => void created.push(event.entityId),
     });
     const id = await createUser();
-    await vi.waitUntil(() => created.includes(id), patient);
+    await until(() => expect(created).toContain(id));
     await consumption.stop();
     const { users } = await identity.batchGetUsers({ userIds: created }, nobody());
     expect(users.map((user) => user.username).toSorted()).toEqual([username, "admin@localhost"]);
@@ -313,12 +314,12 @@ describe("API tokens", () => {
   test("a token expires at its time, which must be in the future", async () => {
     await open();
     const id = await createUser();
-    const until = (ms: number) => ({ description: "ci", expiresAt: timestampFromMs(ms) });
-    await expect(identity.createApiToken(until(now), as(id))).rejects.toMatchObject({
+    const expiring = (ms: number) => ({ description: "ci", expiresAt: timestampFromMs(ms) });
+    await expect(identity.createApiToken(expiring(now), as(id))).rejects.toMatchObject({
       reason: "VALIDATION_ERROR",
       violations: [{ field: "expires_at" }],
     });
-    const { token } = await identity.createApiToken(until(now + 1000), as(id));
+    const { token } = await identity.createApiToken(expiring(now + 1000), as(id));
     await identity.verifyApiToken({ token }, nobody());
     now += 1000;
     await expect(identity.verifyApiToken({ token }, nobody())).rejects.toMatchObject({ reason: "INVALID_TOKEN" });

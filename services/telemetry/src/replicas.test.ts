@@ -17,11 +17,11 @@ import {
 import { probeMongo, type SharedMongo, type TestDatabase, useMongo } from "@sandgate/test-support/mongo";
 import { requireServer } from "@sandgate/test-support/require";
 import { test } from "@sandgate/test-support/temp-folder";
-import { afterAll, afterEach, beforeAll, describe, expect, vi } from "vitest";
+import { until } from "@sandgate/test-support/until";
+import { afterAll, afterEach, beforeAll, describe, expect } from "vitest";
 import { openTestService, type TestService } from "./service.fixture.ts";
 
 const logger = createLogger({ service: "telemetry", level: process.env.SANDGATE_LOG_LEVEL ?? "silent" });
-const patient = { timeout: 60_000, interval: 100 };
 const isAvailable = (await requireServer("mongo", probeMongo)) && (await requireServer("docker", probeEngine));
 
 describe.runIf(isAvailable)("several replicas on one database", () => {
@@ -102,18 +102,19 @@ describe.runIf(isAvailable)("several replicas on one database", () => {
     const count = 400;
     const first = await openReplica();
     const sandboxIds = await runMany(8, `i=0; while [ $i -lt ${count} ]; do echo "$i"; i=$((i+1)); sleep 0.05; done`);
-    await vi.waitUntil(async () => (await countFollowed())[0] === 8, patient);
+    await until(async () => expect((await countFollowed())[0]).toBe(8));
     const second = await openReplica();
-    await vi.waitUntil(async () => {
+    await until(async () => {
       const [one = 0, other = 0] = await countFollowed();
-      return other > 0 && one + other === 8;
-    }, patient);
+      expect(other).toBeGreaterThan(0);
+      expect(one + other).toBe(8);
+    });
 
     // Asked now, while they run, each replica about what the other collects too.
     const drained = sandboxIds.map((sandboxId) => awaitDrained(second, sandboxId));
     await first.close();
     replicas = [second];
-    await vi.waitUntil(async () => (await countFollowed())[0] === 8, patient);
+    await until(async () => expect((await countFollowed())[0]).toBe(8));
     const third = await openReplica();
     drained.push(...sandboxIds.map((sandboxId) => awaitDrained(third, sandboxId)));
     expect(new Set(await Promise.all(drained))).toEqual(new Set([true]));

@@ -24,12 +24,13 @@ import {
 } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
 import { test } from "@sandgate/test-support/temp-folder";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, vi } from "vitest";
+import { until } from "@sandgate/test-support/until";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect } from "vitest";
 import { openTestService, type TestService } from "./service.fixture.ts";
 
 const logger = createLogger({ service: "telemetry", level: process.env.SANDGATE_LOG_LEVEL ?? "silent" });
-/** Well beyond what a busy machine needs; nothing is measured by it. */
-const patient = { timeout: 60_000, interval: 100 };
+/** Each look reads all of a sandbox's lines. */
+const waiting = { intervalMs: 100 };
 
 let folder: string;
 let installationId: string;
@@ -138,13 +139,16 @@ describe("telemetry", () => {
     const sandboxId = newId();
     await ingestLines(sandboxId, "", "a", ["1", "2", "3", "4"]);
     const { logs: all } = await telemetry.queryTelemetry({ sandboxId, includeLogs: true }, member());
-    const [, since, , until] = all.map((entry) => entry.timestamp);
-    if (!since || !until) throw new Error("a line has no time");
-    const { logs, metrics } = await telemetry.queryTelemetry({ sandboxId, includeLogs: true, since, until }, member());
+    const [, since, , end] = all.map((entry) => entry.timestamp);
+    if (!since || !end) throw new Error("a line has no time");
+    const { logs, metrics } = await telemetry.queryTelemetry(
+      { sandboxId, includeLogs: true, since, until: end },
+      member(),
+    );
     expect(logs.map((entry) => entry.log)).toEqual(["2", "3"]);
     expect(metrics).toEqual([]);
     await expect(
-      telemetry.queryTelemetry({ sandboxId, includeLogs: true, since: until, until }, member()),
+      telemetry.queryTelemetry({ sandboxId, includeLogs: true, since: end, until: end }, member()),
     ).rejects.toMatchObject({ reason: "VALIDATION_ERROR", violations: [{ field: "query.since" }] });
   });
 
@@ -168,14 +172,14 @@ describe("telemetry", () => {
       const failures = await service.metrics.getSingleMetric("sandgate_rpc_failures_total")?.get();
       return failures?.values.map(({ labels }) => labels.reason) ?? [];
     };
-    await vi.waitUntil(async () => {
+    await until(async () => {
       const caller = new AbortController();
       const query = telemetry.queryTelemetry({ ...all, sandboxId }, member({ signal: caller.signal }));
       await delay(Math.random() * 20);
       caller.abort();
       await query.catch(() => {});
-      return (await reasons()).length > 0;
-    }, patient);
+      expect(await reasons()).not.toEqual([]);
+    });
     expect(await reasons()).toEqual(["ENDED"]);
   });
 
@@ -201,12 +205,12 @@ describe("telemetry", () => {
     const first = follow();
     // A tail that was not there yet when the lines came would wait for the next ones.
     let at = "a";
-    await vi.waitUntil(async () => {
+    await until(async () => {
       const to = newId();
       await ingestLines(sandboxId, at, to, ["1", "2"]);
       at = to;
-      return seen.length > 0;
-    }, patient);
+      expect(seen).not.toEqual([]);
+    });
     await ingestLines(sandboxId, at, "c", ["3", "4"]);
     await first;
     expect(seen.slice(0, 3)).toEqual(["1", "2", expect.any(String)]);
@@ -258,7 +262,7 @@ describe("telemetry", () => {
         payload: { workspaceId },
       }),
     ]);
-    await vi.waitUntil(() => purged > 0, patient);
+    await until(() => expect(purged).toBeGreaterThan(0));
     await consumption.stop();
     expect(await readLines(sandboxId)).toEqual([]);
     await expect(ingestLines(newId(), "", "a", ["late"])).rejects.toMatchObject({ reason: "WORKSPACE_NOT_FOUND" });
@@ -323,7 +327,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
 
   test("lines of a running container arrive by themselves", async () => {
     const { sandboxId } = await run("echo here; sleep 3600");
-    await vi.waitUntil(async () => (await readLines(sandboxId))[0] === "here", patient);
+    await until(async () => expect(await readLines(sandboxId)).toContain("here"), waiting);
   });
 
   test("long, invalid and empty lines", async () => {
@@ -345,10 +349,10 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
       { logFileKb: "64" },
     );
     for (const enough of [1_000, 10_000, 30_000]) {
-      await vi.waitUntil(async () => {
+      await until(async () => {
         const [newest = ""] = await readLines(sandboxId, { limit: 1 });
-        return Number(newest.slice(5)) > enough;
-      }, patient);
+        expect(Number(newest.slice(5))).toBeGreaterThan(enough);
+      }, waiting);
       await close();
       await open(engineAddress);
     }
@@ -363,7 +367,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
     const { sandboxId, container } = await run("for i in 1 2 3; do echo $i; done");
     await container.wait();
     await open(engineAddress);
-    await vi.waitUntil(async () => (await readLines(sandboxId)).length === 3, patient);
+    await until(async () => expect(await readLines(sandboxId)).toHaveLength(3), waiting);
     expect(await awaitDrained(sandboxId)).toBe(true);
     expect(await readLines(sandboxId)).toEqual(["1", "2", "3"]);
   });
@@ -371,7 +375,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
   test("samples begin with the container, and its CPU time grows until its end", async () => {
     const { sandboxId, container } = await run("trap 'exit 0' TERM; while :; do :; done");
     const samples = async () => (await telemetry.queryTelemetry({ ...all, sandboxId }, member())).metrics;
-    await vi.waitUntil(async () => (await samples()).length >= 2, patient);
+    await until(async () => expect((await samples()).length).toBeGreaterThanOrEqual(2), waiting);
     await container.stop();
     expect(await awaitDrained(sandboxId)).toBe(true);
     const [first, second, ...more] = await samples();
@@ -395,9 +399,9 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
   test("a running container is not drained, and a service that shuts down does not answer that it is", async () => {
     const { sandboxId } = await run("sleep 3600");
     const refused = awaitDrained(sandboxId).catch((error: unknown) => error);
-    await vi.waitUntil(
-      async () => (await telemetry.queryTelemetry({ ...all, sandboxId }, member())).metrics.length > 0,
-      patient,
+    await until(
+      async () => expect((await telemetry.queryTelemetry({ ...all, sandboxId }, member())).metrics).not.toEqual([]),
+      waiting,
     );
     await service.service.drain();
     // Not "no", after which the container would be removed.
@@ -413,18 +417,20 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
     await open(`docker://${socketPath}`, log);
     const running = await Promise.all([1, 2, 3].map(() => run("while echo here; do sleep 0.1; done")));
     const countLines = () => Promise.all(running.map(async ({ sandboxId }) => (await readLines(sandboxId)).length));
-    await vi.waitUntil(async () => (await countLines()).every((count) => count > 0), patient);
+    await until(async () => expect(Math.min(...(await countLines()))).toBeGreaterThan(0), waiting);
     const state = async () => (await service.service.dependencies()).runtime;
 
-    await proxy.set("down");
-    await vi.waitUntil(async () => (await state()) !== "ok", patient);
-    // Long enough for several further tries.
-    await delay(9_000);
+    await proxy.set("reset");
+    await until(async () => expect(await state()).not.toBe("ok"), waiting);
+    const tried = proxy.connections();
+    await until(() => expect(proxy.connections()).toBeGreaterThan(tried + 20), waiting);
     await proxy.set("open");
     const before = await countLines();
-    await vi.waitUntil(async () => (await state()) === "ok", patient);
-    await vi.waitUntil(async () => (await countLines()).every((count, i) => count > (before[i] ?? 0)), patient);
-    await vi.waitUntil(() => lines.some(({ msg }) => msg.startsWith("able to")), patient);
+    await until(async () => expect(await state()).toBe("ok"), waiting);
+    await until(async () => {
+      for (const [i, count] of (await countLines()).entries()) expect(count).toBeGreaterThan(before[i] ?? 0);
+    }, waiting);
+    await until(() => expect(lines.at(-1)?.msg).toMatch(/^able to/), waiting);
     expect(lines.map(({ level, msg }) => `${level}: ${msg}`)).toEqual([
       "error: failed to watch the container engine; will retry",
       "info: able to watch the container engine again",

@@ -6,8 +6,9 @@ import { backoffMs } from "@sandgate/kit/base/backoff";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { test } from "@sandgate/test-support/temp-folder";
+import { until } from "@sandgate/test-support/until";
 import { SMTPServer } from "smtp-server";
-import { describe, expect, vi } from "vitest";
+import { describe, expect } from "vitest";
 import type { DueMail } from "../store/store.ts";
 import { createMailQueue, mailBackoff } from "./queue.ts";
 import { composeNameTaken, composeVerification, type Mail } from "./texts.ts";
@@ -19,7 +20,6 @@ const mail = composeVerification({ to: "ann@example.com", publicUrl: "https://sa
 const from = "Sandgate <sandgate@example.com>";
 
 /** Generous, for a busy machine; no time is measured here. */
-const patient = { timeout: 60_000 };
 
 let folder: string;
 test.beforeEach(async ({ folder: own }) => {
@@ -123,7 +123,7 @@ describe("the mail queue", () => {
     expect(Buffer.from(sealed).includes(token)).toBe(false);
     store.due.push({ id, sealed, attempts: 0 });
     queue.wake();
-    await vi.waitUntil(() => store.log.length > 0, patient);
+    await until(() => expect(store.log).not.toEqual([]));
     expect(sent).toEqual([mail]);
     expect(store.log).toEqual([`finished ${id}`]);
     await queue.stop();
@@ -136,7 +136,7 @@ describe("the mail queue", () => {
     const { id, sealed } = queue.seal(mail);
     store.due.push({ id, sealed, attempts: 1 });
     queue.start();
-    await vi.waitUntil(() => store.log.length > 0, patient);
+    await until(() => expect(store.log).not.toEqual([]));
     expect(store.log).toEqual([`postponed ${id} to 11000`]);
     expect(queue.state()).toBe("the server is down");
     await queue.stop();

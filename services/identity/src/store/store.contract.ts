@@ -375,7 +375,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       });
     });
 
-    test("what has been kept long enough goes, the rest stays", async () => {
+    test("what has been kept long enough goes, the rest stays", { timeout: 200_000 }, async () => {
       const now = new Date();
       const userId = await createUser();
       const sessionFrom = async (token: string, refreshTokenExpiresAt: Date) =>
