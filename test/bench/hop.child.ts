@@ -1,4 +1,4 @@
-// A process of the bench of transports: `node … <role> <way> <folder> <where the services are, as JSON>`.
+// A process of the bench of transports: `node … <role> <transport> <folder> <where the services are, as JSON>`.
 import { join } from "node:path";
 import { createClient, type Transport } from "@connectrpc/connect";
 import { openFacade, readFacadeSettings } from "@sandgate/facade";
@@ -18,21 +18,21 @@ import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createGrpcJsTransport } from "@sandgate/test-support/grpc-js-transport";
 import { workspaceService } from "@sandgate/workspace";
-import type { Addresses, Way } from "./transports.ts";
+import type { Addresses, TransportName } from "./transports.ts";
 
 const readMaxBytes = 32 * 1024 * 1024;
 const nowhere = "http://127.0.0.1:9";
 
-const [role = "", way = "", folder = "", given = "{}"] = process.argv.slice(2);
+const [role = "", transportName = "", folder = "", given = "{}"] = process.argv.slice(2);
 const { env } = process;
 const logger = createLogger({ service: role, level: "warn" });
 const metrics = createMetrics();
 // Its signals reach this process alone. None is sent while a GET is measured.
-const bus = await openLocalBus({ file: join(folder, `${role}-${way}-events.sqlite`), logger, metrics });
+const bus = await openLocalBus({ file: join(folder, `${role}-${transportName}-events.sqlite`), logger, metrics });
 
 type Transports = (service: ServiceName) => Transport;
 
-/** The way from a caller to each service in the other process. */
+/** The transports from a caller to each service in the other process. */
 async function openRemote(
   caller: string,
   addresses: Addresses,
@@ -42,7 +42,7 @@ async function openRemote(
   return (audience) => open({ url: addresses[audience] ?? nowhere, signer, audience });
 }
 
-const openers: Record<Way, (addresses: Addresses) => Promise<Transports>> = {
+const openers: Record<TransportName, (addresses: Addresses) => Promise<Transports>> = {
   async "in-process"() {
     const network = await createInMemoryNetwork();
     const services = await openServices((callee) => network.transport("workspace", callee));
@@ -118,7 +118,7 @@ const roles: Record<string, () => Promise<unknown>> = {
 
 function openTransports(): Promise<Transports> {
   // The bench names no other.
-  return openers[way as Way](JSON.parse(given));
+  return openers[transportName as TransportName](JSON.parse(given));
 }
 
 // The bench that started it has ended.

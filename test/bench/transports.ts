@@ -14,10 +14,10 @@ import { processorMs } from "./process-figures.ts";
  * How the facade's calls may reach a service: in its own process; over HTTP/2 with Connect's clients for the Connect
  * protocol and for gRPC; with grpc-js behind Connect's interface of a transport.
  */
-export type Way = "in-process" | "connect" | "grpc" | "grpc-js";
-const ways: readonly Way[] = ["in-process", "connect", "grpc", "grpc-js"];
+export type TransportName = "in-process" | "connect" | "grpc" | "grpc-js";
+const transportNames: readonly TransportName[] = ["in-process", "connect", "grpc", "grpc-js"];
 /** The default between processes, which the others should not undercut. */
-const standard: Way = "connect";
+const standard: TransportName = "connect";
 
 /** Where the services of the other process are. */
 export type Addresses = Partial<Record<ServiceName, string>>;
@@ -37,7 +37,7 @@ interface Cost {
 
 /**
  * GET of a workspace through the real facade, which makes one call for it (what it asks identity and workspace to admit a
- * request is remembered for a second), against the same call by a client alone, over each way. The service has its SQLite
+ * request is remembered for a second), against the same call by a client alone, over each transport. The service has its SQLite
  * store, the quicker one: a database that takes longer would make the hop dearer and the ratio smaller.
  */
 export async function measureTransports(): Promise<Figure[]> {
@@ -53,24 +53,24 @@ export async function measureTransports(): Promise<Figure[]> {
     SANDGATE_SIGNIN_RATE_LIMIT: "0",
     SANDGATE_ADMIN_PASSWORD: password,
   };
-  const start = async (role: string, way: string, addresses: Addresses = {}) => {
-    const child = bench.adopt(fork(program, [role, way, folder, JSON.stringify(addresses)], { env }), stop);
+  const start = async (role: string, transport: string, addresses: Addresses = {}) => {
+    const child = bench.adopt(fork(program, [role, transport, folder, JSON.stringify(addresses)], { env }), stop);
     return { child, told: await told(child) };
   };
   const services = await start("services", "all");
 
   const lines = [];
-  for (const way of ways) {
-    const facade = await start("facade", way, services.told);
-    const caller = await start("caller", way, services.told);
-    const service = way === "in-process" ? undefined : services.child;
+  for (const transport of transportNames) {
+    const facade = await start("facade", transport, services.told);
+    const caller = await start("caller", transport, services.told);
+    const service = transport === "in-process" ? undefined : services.child;
     const { url, token } = await openWorkspace(facade.told.url);
     const request = (amount: number) => load(url, token, { amount });
     const call = (amount: number) => callMany(caller.child, amount);
     await request(warmUp);
     await call(warmUp);
     lines.push({
-      way,
+      transport,
       measureWhole: () => costOf(request, facade.child, service),
       measureHop: () => costOf(call, caller.child, service),
       whole: [] as Cost[],
@@ -84,15 +84,17 @@ export async function measureTransports(): Promise<Figure[]> {
     }
   }
 
-  const usual = lines.find(({ way }) => way === standard)?.hop ?? [];
-  const aimOf = (way: Way, aim: string) => (way === "in-process" ? "none, being no hop" : aim);
+  const usual = lines.find(({ transport }) => transport === standard)?.hop ?? [];
+  const aimOf = (transport: TransportName, aim: string) => (transport === "in-process" ? "none, being no hop" : aim);
   return [
-    ...lines.map(({ way, whole, hop }) =>
-      compare(`facade and hop (${way}), of the hop alone`, aimOf(way, "at most 2.2"), whole, hop),
+    ...lines.map(({ transport, whole, hop }) =>
+      compare(`facade and hop (${transport}), of the hop alone`, aimOf(transport, "at most 2.2"), whole, hop),
     ),
     ...lines
-      .filter(({ way }) => way !== standard)
-      .map(({ way, hop }) => compare(`hop (${way}), of one over ${standard}`, aimOf(way, "above 1"), hop, usual)),
+      .filter(({ transport }) => transport !== standard)
+      .map(({ transport, hop }) =>
+        compare(`hop (${transport}), of one over ${standard}`, aimOf(transport, "above 1"), hop, usual),
+      ),
   ];
 }
 

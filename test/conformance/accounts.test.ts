@@ -32,14 +32,14 @@ describe("signing up", () => {
     expectStatus(await signIn({ username, password }), 200);
   });
 
-  test("the link opens a page that uses nothing up by being opened", async () => {
+  test("opening the link's page does not use the token", async () => {
     const answer = await target.get("/auth/verify-email?token=x");
     expect(answer.status).toBe(200);
     expect(answer.headers.get("content-type")).toMatch(/^text\/html/);
     expect(answer.headers.get("content-security-policy")).toContain("default-src 'none'");
   });
 
-  test("a taken name gets the same answer, and its password stays", async () => {
+  test("a username that is taken gets the same answer, and keeps its password", async () => {
     const again = await target.post("/auth/register", {
       username: user.username.toUpperCase(),
       password: "another password",
@@ -50,7 +50,7 @@ describe("signing up", () => {
     expectStatus(await signIn(user), 200);
   });
 
-  test("refuses what is no address and no password", async () => {
+  test("refuses an invalid address and an invalid password", async () => {
     expectInvalid(
       await target.post("/auth/register", { username: "no address", password: "short", recaptchaToken: "" }),
       "body.username",
@@ -63,7 +63,7 @@ describe("signing up", () => {
     );
   });
 
-  test("a new link can be asked for, whatever the name", async () => {
+  test("a new link can be requested for any username", async () => {
     for (const username of [user.username, "nobody@example.com"]) {
       expectStatus(await target.post("/auth/resend-verification", { username }), 202);
     }
@@ -75,7 +75,7 @@ describe("signing up", () => {
 });
 
 describe("signing in", () => {
-  test("answers the token set, and compares the name without case", async () => {
+  test("answers the tokens; usernames are case-insensitive", async () => {
     const answer = await signIn({ username: user.username.toUpperCase(), password: user.password });
     expect(expectStatus(answer, 200)).toEqual({ success: true, tokens: tokenSet });
     expect(answer.headers.get("cache-control")).toBe("no-store");
@@ -92,7 +92,7 @@ describe("signing in", () => {
 });
 
 describe("refreshing", () => {
-  test("rotates, and a retry gets the same successor", async () => {
+  test("rotates the token; a retry gets the same new one", async () => {
     const { tokens } = expectStatus(await signIn(user), 200);
     const first = expectStatus(await target.post("/auth/refresh", { refresh_token: tokens.refresh_token }), 200);
     expect(first).toEqual({ success: true, tokens: tokenSet });
@@ -102,7 +102,7 @@ describe("refreshing", () => {
     expectStatus(await target.get("/workspaces", { token: first.tokens.access_token }), 200);
   });
 
-  test("a token from before the last one ends the whole family", async () => {
+  test("reusing an older token revokes the whole session", async () => {
     const { tokens } = expectStatus(await signIn(user), 200);
     const second = expectStatus(
       await target.post("/auth/refresh", { refresh_token: tokens.refresh_token }),
@@ -116,13 +116,13 @@ describe("refreshing", () => {
       .toBe("invalid_token");
   });
 
-  test("nonsense, an access token and nothing are refused", async () => {
+  test("an unknown token, an access token and a missing token are refused", async () => {
     expectError(await target.post("/auth/refresh", { refresh_token: "nonsense" }), "invalid_token");
     expectError(await target.post("/auth/refresh", { refresh_token: user.token }), "invalid_token");
     expectInvalid(await target.post("/auth/refresh", {}), "body.refresh_token");
   });
 
-  test("logout ends the family, its access tokens within a second, and no other session", async () => {
+  test("logout ends the session, its access tokens soon after, and no other session", async () => {
     const { tokens } = expectStatus(await signIn(user), 200);
     expectStatus(await target.post("/auth/logout", { refresh_token: tokens.refresh_token }), 204);
     expectError(await target.post("/auth/refresh", { refresh_token: tokens.refresh_token }), "invalid_token");
@@ -132,7 +132,7 @@ describe("refreshing", () => {
     expectStatus(await target.get("/workspaces", { token: user.token }), 200);
   });
 
-  test("logout answers the same for a token nobody has", async () => {
+  test("logout gives the same answer for an unknown token", async () => {
     expectStatus(await target.post("/auth/logout", { refresh_token: "nonsense" }), 204);
   });
 });
@@ -140,7 +140,7 @@ describe("refreshing", () => {
 describe("API tokens", () => {
   const session = () => ({ token: user.token });
 
-  test("are shown once, listed by hint, and end by token or id", async () => {
+  test("are shown once, listed with a hint, and deleted by token or id", async () => {
     const created = expectStatus(await target.post("/api-tokens/", { description: "deploys" }, session()), 201);
     expect(created).toEqual({
       id: uuid,
@@ -167,7 +167,7 @@ describe("API tokens", () => {
     expectError(await target.delete(`/api-tokens/${created.token}`, session()), "api_key_not_found");
   });
 
-  test("bound to a workspace are good nowhere else", async () => {
+  test("bound to a workspace are refused for any other", async () => {
     const second = expectStatus(await target.post("/workspaces", { name: "second" }, session()), 201);
     const { token } = expectStatus(
       await target.post("/api-tokens", { description: "bound", workspace_id: user.workspace }, session()),
@@ -178,7 +178,7 @@ describe("API tokens", () => {
     expectError(await target.get(`/workspaces/${second.id}`, { token }), "workspace_forbidden");
   });
 
-  test("can't be bound to a workspace that is not one's own, nor expire in the past", async () => {
+  test("can't be bound to another user's workspace, nor expire in the past", async () => {
     const other = await target.newTenant();
     const bound = await target.post("/api-tokens", { description: "x", workspace_id: other.workspace }, session());
     expectError(bound, "workspace_forbidden");
@@ -196,7 +196,7 @@ describe("API tokens", () => {
     await expect.poll(async () => (await target.get("/workspaces", { token })).body?.error?.code).toBe("invalid_token");
   });
 
-  test("don't manage tokens themselves", async () => {
+  test("can't manage API tokens", async () => {
     const { token } = expectStatus(await target.post("/api-tokens", { description: "ci" }, session()), 201);
     expectError(await target.get("/api-tokens", { token }), "forbidden");
     expectError(await target.post("/api-tokens", { description: "y" }, { token }), "forbidden");
@@ -224,7 +224,7 @@ describe("API tokens", () => {
     expectInvalid(await target.get("/api-tokens?limit=501", { token: tenant.token }), "query.limit");
   });
 
-  test("the same Idempotency-Key makes one token and shows it again", async () => {
+  test("the same Idempotency-Key creates one token and shows it again", async () => {
     const headers = { "idempotency-key": uniqueName("key") };
     const first = await target.post("/api-tokens", { description: "once" }, { ...session(), headers });
     const again = await target.post("/api-tokens", { description: "once" }, { ...session(), headers });

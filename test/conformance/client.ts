@@ -6,7 +6,7 @@ export interface Answer {
   status: number;
   headers: Headers;
   /** The parsed JSON body; undefined when it is empty. */
-  // biome-ignore lint/suspicious/noExplicitAny: a black box's body is whatever the test says it must be
+  // biome-ignore lint/suspicious/noExplicitAny: the body is what the test expects it to be
   body: any;
   text: string;
 }
@@ -21,7 +21,7 @@ export interface RequestOptions {
   raw?: string;
 }
 
-/** Sends one request, and checks what holds for every answer of the service: its request id, and an error's envelope. */
+/** Sends requests, and checks of every answer its request id and, of an error, its envelope. */
 export interface Client {
   /** Where the next request goes. */
   readonly url: string;

@@ -1,5 +1,4 @@
-// Part 7.3 of the specification, code by code. `internal_error` and `upstream_error` need something broken behind the API:
-// test/fault produces them.
+// Every error code once. `internal_error` and `upstream_error` need a fault behind the API: test/fault injects it.
 import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { expectError, expectStatus, uniqueName } from "./client.ts";

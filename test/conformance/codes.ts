@@ -1,4 +1,4 @@
-/** The table of spec part 7.3: every code with its status, and whether an identical retry may succeed. */
+/** Every error code with its status, and whether an identical retry may succeed. */
 export const codes = {
   unauthenticated: { status: 401, retryable: false },
   invalid_token: { status: 401, retryable: false },

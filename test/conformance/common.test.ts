@@ -1,4 +1,4 @@
-// What holds for every route: headers, the order of checks, bodies, limits, the pages about the API itself.
+// What every route has in common: headers, the order of checks, bodies, rate limits, and the pages about the API.
 import { randomUUID } from "node:crypto";
 import { connect } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -18,7 +18,7 @@ afterAll(() => target?.close());
 const mine = () => ({ token: user.token, workspace: user.workspace });
 
 describe("requests and answers", () => {
-  test("a well-formed X-Request-Id is taken over, another is replaced", async () => {
+  test("a valid X-Request-Id is kept, an invalid one is replaced", async () => {
     const given = "client.id_1-2";
     const answer = await target.get("/workspaces", { token: user.token, headers: { "x-request-id": given } });
     expect(answer.headers.get("x-request-id")).toBe(given);
@@ -30,14 +30,14 @@ describe("requests and answers", () => {
     }
   });
 
-  test("a trailing slash never matters, HEAD works as GET", async () => {
+  test("a trailing slash is ignored, and HEAD works like GET", async () => {
     expectStatus(await target.get("/workspaces/", { token: user.token }), 200);
     expectStatus(await target.get("/sandboxes/", mine()), 200);
     const head = await target.send("HEAD", "/workspaces", { token: user.token });
     expect([head.status, head.text]).toEqual([200, ""]);
   });
 
-  test("the scheme's case doesn't matter", async () => {
+  test("the authentication scheme is case-insensitive", async () => {
     expectStatus(await target.get("/workspaces", { headers: { authorization: `bearer ${user.token}` } }), 200);
     expectStatus(await target.get("/workspaces", { headers: { authorization: `BEARER ${user.token}` } }), 200);
   });
@@ -49,7 +49,7 @@ describe("requests and answers", () => {
     expectError(await target.get("/%ff", mine()), "not_found");
   });
 
-  test("checks come in their order", async () => {
+  test("checks run in a fixed order", async () => {
     const bad = { name: 1 };
     expectError(await target.post("/sandbox-images", bad), "unauthenticated");
     expectError(await target.post("/sandbox-images", bad, { token: "nonsense" }), "invalid_token");
@@ -66,7 +66,7 @@ describe("requests and answers", () => {
     );
   });
 
-  test("one item per offending field, of every place", async () => {
+  test("one violation for each invalid field, in header, path and body", async () => {
     expectInvalid(
       await target.post("/sandbox-images?x=1", { name: 1 }, { token: user.token, workspace: "nonsense" }),
       "header.x-workspace-id",
@@ -80,7 +80,7 @@ describe("requests and answers", () => {
     );
   });
 
-  test("bad bodies are validation errors on the body, and lose nothing", async () => {
+  test("malformed bodies are validation errors of the body", async () => {
     const cases = [
       { raw: "{" },
       { raw: '{"name":"a"}', headers: { "content-type": "text/plain" } },
@@ -98,7 +98,7 @@ describe("requests and answers", () => {
     }
   });
 
-  test("what is no HTTP gets a clean answer", async () => {
+  test("a request that is not HTTP gets a clean answer", async () => {
     const { hostname, port } = new URL(target.url);
     const socket = connect(Number(port), hostname);
     socket.end("NONSENSE\r\n\r\n");
@@ -108,7 +108,7 @@ describe("requests and answers", () => {
     expect(text).not.toMatch(/at .*\.ts:/);
   });
 
-  test("browsers of a configured origin may call, others may not", async () => {
+  test("a configured origin may call from a browser, others may not", async () => {
     const preflight = await target.send("OPTIONS", "/sandboxes", {
       headers: {
         origin: "https://app.example.com",
@@ -125,7 +125,7 @@ describe("requests and answers", () => {
     expect(denied.headers.get("access-control-allow-origin")).toBeNull();
   });
 
-  test("an Idempotency-Key that can't be one is invalid", async () => {
+  test("an empty or overlong Idempotency-Key is invalid", async () => {
     for (const key of ["", "x".repeat(256)]) {
       const options = { token: user.token, headers: { "idempotency-key": key } };
       expectInvalid(await target.post("/workspaces", { name: "n" }, options), "header.idempotency-key");
@@ -134,14 +134,14 @@ describe("requests and answers", () => {
 });
 
 describe("rate limits", () => {
-  test("are announced on every answer", async () => {
+  test("are in the headers of every answer", async () => {
     const answer = await target.get("/workspaces", { token: user.token });
     expect(Number(answer.headers.get("ratelimit-limit"))).toBeGreaterThan(0);
     expect(Number(answer.headers.get("ratelimit-remaining"))).toBeGreaterThanOrEqual(0);
     expect(Number(answer.headers.get("ratelimit-reset"))).toBeGreaterThanOrEqual(0);
   });
 
-  test.runIf(hasSettings)("hold per credential, and tell when to come back", async () => {
+  test.runIf(hasSettings)("apply to each credential separately", async () => {
     const limited = await openTarget({ SANDGATE_RATE_LIMIT: "30" });
     try {
       const [one, two] = [await limited.newTenant(), await limited.newTenant()];
@@ -196,7 +196,7 @@ describe("about the API", () => {
     );
   });
 
-  test("docs is a page, and docs_url points at another one with an anchor per code", async () => {
+  test("/docs is a page, and docs_url points at a page with an anchor for each code", async () => {
     expect((await target.get("/docs")).status).toBe(200);
     const { docs_url } = (await target.get("/nowhere")).body.error;
     const { pathname, hash } = new URL(docs_url);
@@ -221,7 +221,7 @@ test("a second user of a second workspace sees nothing of the first", async () =
     expectError(await target.get(path, { token: two.token, workspace: one.workspace }), "workspace_forbidden");
   }
   for (const path of ["/workspaces", "/api-tokens"]) {
-    // The header means nothing here.
+    // The workspace header has no meaning here.
     seen.push((await target.get(path, { token: two.token, workspace: one.workspace })).text);
   }
   for (const id of [image.id, workspace.id, token.id, one.workspace]) {

@@ -69,7 +69,7 @@ describe("registering an image", () => {
     }
   });
 
-  test("reports one item per offending field", async () => {
+  test("reports each invalid field", async () => {
     expectInvalid(await create({}), "body.name", "body.image");
     expectInvalid(
       await create({ name: "", image: 5, memory_mb: 1, ttl_seconds: "x", enabled: null, tag: null }),
@@ -108,7 +108,7 @@ describe("registering an image", () => {
     }
   });
 
-  test("a tag inside the reference becomes the tag, and clashes with another", async () => {
+  test("a tag in the reference becomes the tag, and must not contradict the tag field", async () => {
     expect(expectStatus(await create({ name: "n", image: "busybox:1.36" }), 201)).toMatchObject({
       image: "busybox:1.36",
       tag: "1.36",
@@ -133,7 +133,7 @@ describe("registering an image", () => {
 });
 
 describe("reading, changing and deleting an image", () => {
-  test("PUT changes what is given and leaves the rest", async () => {
+  test("PUT changes the given fields and keeps the others", async () => {
     const made = expectStatus(
       await create({ name: "one", image: "busybox:1", description: "d", ttl_seconds: 60, readiness_port: 80 }),
       201,
@@ -168,7 +168,7 @@ describe("reading, changing and deleting an image", () => {
 });
 
 describe("listing images", () => {
-  test("holds the workspace's and the global defaults, with the total", async () => {
+  test("has the workspace's images and the global defaults, with the total", async () => {
     const tenant = await target.newTenant();
     const mine = expectStatus(await create({ name: "mine", image: "busybox" }, tenant), 201);
     const off = expectStatus(await create({ name: "off", image: "busybox", enabled: false }, tenant), 201);
@@ -189,7 +189,7 @@ describe("listing images", () => {
     expect(page.images).toEqual(all.images.slice(0, 1));
   });
 
-  test("refuses what is no boolean", async () => {
+  test("refuses a value that is not a boolean", async () => {
     expectInvalid(await target.get("/sandbox-images?enabled_only=maybe", as(owner)), "query.enabled_only");
   });
 
@@ -207,7 +207,7 @@ describe("listing images", () => {
 });
 
 describe("global default images", () => {
-  test("are made by an operator only, and read-only for everyone", async () => {
+  test("are created only by an operator, and read-only for everyone", async () => {
     const body = { name: "global", image: target.defaultReference, is_default: true };
     expectError(await create(body), "forbidden");
     const made = expectStatus(await create(body, target.operator), 201);
@@ -219,7 +219,7 @@ describe("global default images", () => {
     }
   });
 
-  test("never go with a credential", async () => {
+  test("take no registry credential", async () => {
     const body = { name: "g", image: "busybox", is_default: true, registry_id: randomUUID() };
     expectError(await create(body, target.operator), "validation_error");
   });

@@ -14,7 +14,7 @@ interface LogEntry {
   log: string;
 }
 
-/** Says ten lines on each stream, then one a second. */
+/** Writes ten lines to each stream, then five a second. */
 const script = `
 i=0
 while [ $i -lt 10 ]; do
@@ -45,7 +45,7 @@ describe.runIf(hasEngine)(
     const path = (query = "", which = id) => `/sandbox/monitoring/${which}${query}`;
     const query = async (text = "", which = id) => expectStatus(await target.get(path(text, which), as(owner)), 200);
 
-    /** An image whose sandboxes stay provisioning for as long as the platform lets them. */
+    /** An image whose sandboxes never become ready. */
     async function registerSlow(): Promise<string> {
       const body = { name: "slow", image: image.reference, is_default: true, memory_mb: 256, readiness_port: 9 };
       return expectStatus(await target.post("/sandbox-images", body, as(target.operator)), 201).id;
@@ -69,7 +69,7 @@ describe.runIf(hasEngine)(
       await image?.remove();
     });
 
-    test("takes the name for the id", async () => {
+    test("takes the name instead of the id", async () => {
       expect((await query("?include=metrics", name)).sandbox_id).toBe(id);
     });
 
@@ -90,7 +90,7 @@ describe.runIf(hasEngine)(
       expect((await query("?since=&until=&stream=")).logs.length).toBeGreaterThan(0);
     });
 
-    test("refuses what makes no sense", async () => {
+    test("refuses invalid queries", async () => {
       const now = new Date().toISOString();
       expectInvalid(await target.get(path("?stream=stdin"), as(owner)), "query.stream");
       for (const include of ["", "logs,", "cpu", "logs,cpu"]) {
@@ -109,7 +109,7 @@ describe.runIf(hasEngine)(
       );
     });
 
-    test("another's sandbox can't be told from none", async () => {
+    test("another workspace's sandbox looks like one that doesn't exist", async () => {
       const answers = [
         await target.get(path(), as(stranger)),
         await target.get(path("", name), as(stranger)),
@@ -123,7 +123,7 @@ describe.runIf(hasEngine)(
       expectError(await target.get(path()), "unauthenticated");
     });
 
-    test("a sandbox still provisioning answers with what there is", async () => {
+    test("a sandbox that is provisioning can be monitored", async () => {
       const made = expectStatus(
         await target.post("/sandboxes/provision", { image_id: await registerSlow() }, as(owner)),
         201,
@@ -132,7 +132,7 @@ describe.runIf(hasEngine)(
       expectStatus(await target.delete(`/sandboxes/${made.id}`, as(owner)), 204);
     });
 
-    test("logs outlive the sandbox, down to its last line", async () => {
+    test("logs are kept to the last line after the sandbox has ended", async () => {
       const body = { name: "brief", is_default: true, memory_mb: 256 };
       const brief = await buildImage(engine, {
         command: ["/bin/sh", "-c", "echo first; sleep 1; echo last >&2; exit 3"],
@@ -154,7 +154,7 @@ describe.runIf(hasEngine)(
       await brief.remove();
     });
 
-    test("the live stream goes on where it was left, with nothing lost or repeated", async () => {
+    test("the live stream resumes where it stopped, without a gap or a repetition", async () => {
       const first = await readStream(8);
       const resumed = await readStream(8, first.at(-1)?.id);
       const ticks = [...first, ...resumed]
@@ -167,7 +167,7 @@ describe.runIf(hasEngine)(
       expect(first[0]?.data).toMatchObject({ timestamp: expect.stringMatching(/Z$/) });
     });
 
-    test("the live stream says what else went wrong the ordinary way", async () => {
+    test("the live stream reports errors before it starts as every route does", async () => {
       expectError(await target.get(path("/stream"), as(stranger)), "sandbox_not_found");
       expectError(await target.get(path("/stream")), "unauthenticated");
       const answer = await target.get(path("/stream"), { ...as(owner), headers: { "last-event-id": "nonsense" } });
@@ -189,7 +189,7 @@ describe.runIf(hasEngine)(
       expect(await response.text()).toContain("event: log");
     });
 
-    test("a wait and a live stream end soon after their member is removed, another's go on", async () => {
+    test("a wait and a live stream end when their member is removed, and others' go on", async () => {
       const member = await target.newTenant();
       const members = `/workspaces/${owner.workspace}/members`;
       const body = { username: member.username, role: "member" };
@@ -245,8 +245,8 @@ describe.runIf(hasEngine)(
         expect(cpu.at(-1)).toBeGreaterThan(0);
       });
 
-      test("limit keeps the newest of each", async () => {
-        // What comes before a stored one is stored too, which can't be said of what came before now.
+      test("limit keeps the newest lines and samples", async () => {
+        // Everything before a stored line is stored too; what was written before now may not be.
         const { logs, metrics } = await query();
         const [until] = [logs.at(-1).timestamp, metrics.at(-1).timestamp].sort();
         const all = await query(`?until=${until}`);
@@ -260,7 +260,7 @@ describe.runIf(hasEngine)(
         expectStatus(await target.get(path("?limit=10000"), as(owner)), 200);
       });
 
-      test("stream and include select", async () => {
+      test("stream and include filter", async () => {
         const stderr = await query("?stream=stderr");
         expect(stderr.logs).toHaveLength(10);
         expect(stderr.metrics.length).toBeGreaterThan(0);

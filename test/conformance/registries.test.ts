@@ -60,7 +60,7 @@ describe.runIf(hasRegistry)("registry credentials at a real private registry", {
     await registry?.stop();
   });
 
-  test("are created without ever showing the password", async () => {
+  test("are created, and their password is never shown", async () => {
     const name = uniqueName("r");
     const answer = await register({ name });
     const created = expectStatus(answer, 201);
@@ -80,12 +80,12 @@ describe.runIf(hasRegistry)("registry credentials at a real private registry", {
     expectError(await register({ name }), "conflict");
   });
 
-  test("are tried at the registry", async () => {
+  test("are checked against the registry", async () => {
     expectInvalid(await register({ password: "wrong" }), "body.password");
     expectError(await register({ url: `http://${unreachable}` }), "upstream_error");
   });
 
-  test("have an address of the allowed form, on an allowed host", async () => {
+  test("need a valid address of an allowed host", async () => {
     for (const url of ["", "ftp://a.example", "http://a.example/path", "not a host", "http://user:pw@a.example"]) {
       expectInvalid(await register({ url }), "body.url");
     }
@@ -110,7 +110,7 @@ describe.runIf(hasRegistry)("registry credentials at a real private registry", {
     );
   });
 
-  test("change, and need the password again for another address or user", async () => {
+  test("can be changed, with the password for a new address or user", async () => {
     const { id } = expectStatus(await register(), 201);
     const path = `/registries/${id}`;
     const name = uniqueName("renamed");
@@ -120,7 +120,7 @@ describe.runIf(hasRegistry)("registry credentials at a real private registry", {
     expect(expectStatus(await target.put(path, rival, as(owner)), 200)).toMatchObject({ username: rival.username });
   });
 
-  test("stay while an image uses them, and show on it", async () => {
+  test("can't be deleted while an image uses them, and are shown on the image", async () => {
     const { id, name } = expectStatus(await register(), 201);
     const imageId = await imageOf({ image: `${registry.host}/${repository}:v1`, registry_id: id });
     const shown = expectStatus(await target.get(`/sandbox-images/${imageId}`, as(owner)), 200);
@@ -176,7 +176,7 @@ describe.runIf(hasRegistry)("registry credentials at a real private registry", {
     });
   });
 
-  test("a missing image and an unreachable registry have reasons of their own", async () => {
+  test("a missing image and an unreachable registry are told apart", async () => {
     const { id } = expectStatus(await register(), 201);
     const missing = await imageOf({ image: `${registry.host}/no/such`, registry_id: id });
     expect(await outcomeOf(missing)).toMatchObject({ state: "failed", state_reason: "image_not_found_in_registry" });
@@ -184,7 +184,7 @@ describe.runIf(hasRegistry)("registry credentials at a real private registry", {
     expect(await outcomeOf(imageId)).toMatchObject({ state: "failed", state_reason: "registry_unreachable" });
   });
 
-  test("an opaque id is not found", async () => {
+  test("an id that is not a UUID is not found", async () => {
     expectError(await target.get("/registries/opaque", as(owner)), "registry_not_found");
     expectError(await target.delete(`/registries/${randomUUID()}`, as(owner)), "registry_not_found");
   });

@@ -54,7 +54,7 @@ describe.runIf(hasEngine)(
       await image?.remove();
     });
 
-    test("provisioning answers at once with the whole record", async () => {
+    test("provisioning answers immediately with the whole record", async () => {
       const name = uniqueName("web");
       const labels = { app: "shop", "example.com/tier": "front" };
       const record = await provision({ name, labels });
@@ -105,7 +105,7 @@ describe.runIf(hasEngine)(
       expect((await read(name)).stopped_at).toEqual(isoMilliseconds);
     });
 
-    test("names follow their rule; one is made up when absent", async () => {
+    test("names are validated; one is generated if absent", async () => {
       for (const name of [
         "",
         "UPPER",
@@ -144,14 +144,14 @@ describe.runIf(hasEngine)(
       expectStatus(await target.delete(`/sandboxes/${theirs.id}`, as(stranger)), 204);
     });
 
-    test("many waiters are told at once", async () => {
+    test("many waits of one sandbox are answered", async () => {
       const { id } = await provision();
       const answers = await Promise.all(Array.from({ length: 20 }, () => wait(id)));
       expect(new Set(answers.map((answer) => answer.status))).toEqual(new Set([200]));
       expectStatus(await target.delete(`/sandboxes/${id}`, as(owner)), 204);
     });
 
-    test("a container that exits has failed, whatever its code", async () => {
+    test("a container that exits has failed, even with code 0", async () => {
       const shortLived = await buildImage(engine, { command: ["/bin/sh", "-c", "exit 0"] });
       const { id } = await provision({ image_id: await imageOf({ image: shortLived.reference, readiness_port: 80 }) });
       expectError(await wait(id), "provisioning_failed");
@@ -159,7 +159,7 @@ describe.runIf(hasEngine)(
       await shortLived.remove();
     });
 
-    test("a command that the image lacks fails with the engine's word", async () => {
+    test("a command that is not in the image fails with the engine's message", async () => {
       const broken = await buildImage(engine, { command: ["/no/such/program"] });
       const { id } = await provision({ image_id: await imageOf({ image: broken.reference }) });
       const failed = await wait(id);
@@ -198,7 +198,7 @@ describe.runIf(hasEngine)(
       await Promise.all(made.map((id) => target.delete(`/sandboxes/${id}`, as(tenant))));
     });
 
-    test("the same Idempotency-Key makes one sandbox", async () => {
+    test("the same Idempotency-Key creates one sandbox", async () => {
       const options = { ...as(owner), headers: { "idempotency-key": uniqueName("key") } };
       const body = { image_id: target.defaultImageId };
       const answers = await Promise.all(
@@ -217,14 +217,14 @@ describe.runIf(hasEngine)(
       test("an exec counts as readiness without a port", async () => {
         const { id } = await provision({ image_id: await imageOf({}) });
         expect(expectStatus(await wait(id), 200)).toMatchObject({ readiness_port: null, state: "ready" });
-        // It ignores SIGTERM, so it takes the whole grace.
+        // It ignores SIGTERM, so the stop takes the whole grace period.
         expectStatus(await target.delete(`/sandboxes/${id}`, as(owner)), 204);
         expect((await read(id)).state).toBe("stopping");
         await reaches(id, "stopped", "stopped_by_user");
         expect((await read(id)).exit_code).toBe(137);
       });
 
-      test("waiting is not ready, fails and conflicts by what happens meanwhile", async () => {
+      test("waiting answers not ready, failed or conflict", async () => {
         const neverReady = await imageOf({ readiness_port: 9 });
         const { id } = await provision({ image_id: neverReady });
         expectError(await wait(id, 1), "sandbox_not_ready");
@@ -247,7 +247,7 @@ describe.runIf(hasEngine)(
         expectError(await wait(id, 1, stranger), "sandbox_not_found");
       });
 
-      test("going over the memory limit is noticed", async () => {
+      test("a sandbox over its memory limit fails as out of memory", async () => {
         const greedy = await buildImage(engine, {
           command: ["/bin/sh", "-c", "sleep 1; x=0123456789abcdef; while :; do x=$x$x; done"],
         });
@@ -256,7 +256,7 @@ describe.runIf(hasEngine)(
         await greedy.remove();
       });
 
-      test("a workspace's quota holds", async () => {
+      test("a workspace's quota is enforced", async () => {
         const tenant = await target.newTenant();
         const answers = await Promise.all(
           Array.from({ length: 22 }, () =>

@@ -14,13 +14,13 @@ export interface Tenant {
   workspace: string;
 }
 
-/** The service under test: one that runs already, or one that this run starts. */
+/** The service under test: one that is running already, or one that the suite starts. */
 export interface Target extends Client {
   /** The operator account. */
   operator: Tenant;
   /** A global default image that serves a page on port 8080 and logs each request on standard error. */
   defaultImageId: string;
-  /** Its reference, which the engine has without any registry: good for other default images, by the operator. */
+  /** Its reference, which the engine has without any registry, so that the operator can register more default images of it. */
   defaultReference: string;
   /** Registers, verifies and signs in a new user. */
   newTenant(): Promise<Tenant>;
@@ -31,10 +31,10 @@ export interface Target extends Client {
 
 const given = process.env.SANDGATE_CONFORMANCE_URL;
 
-/** Whether a target has the settings that it is opened with: one that runs already has its own. */
+/** Whether a target takes the settings that it is opened with: one that is running already has its own. */
 export const hasSettings = given === undefined;
 
-/** What the suite asks of a platform beyond the defaults, so that most of its files can share one. */
+/** Settings of the suite that most of its files can share. */
 export const suiteSettings = {
   SANDGATE_RATE_LIMIT: "100000",
   SANDGATE_SIGNIN_RATE_LIMIT: "100000",
@@ -45,7 +45,7 @@ export const suiteSettings = {
 
 let shared: DistributedPlatform | undefined;
 
-/** From now on the distributed form is under test: this platform, or one of its own where a test asks for other settings. */
+/** From now on the suite tests this platform, or one of its own where a test asks for other settings. */
 export function testDistributed(platform: DistributedPlatform): void {
   shared = platform;
 }

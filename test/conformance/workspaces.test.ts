@@ -30,7 +30,7 @@ beforeAll(async () => {
 afterAll(() => target?.close());
 
 describe("workspaces", () => {
-  test("every user has a personal one, once", async () => {
+  test("every user has one personal workspace", async () => {
     const tenant = await target.newTenant();
     const { workspaces, next_cursor } = expectStatus(await target.get("/workspaces", as(tenant)), 200);
     expect(workspaces).toEqual([
@@ -66,15 +66,15 @@ describe("workspaces", () => {
     }
   });
 
-  test("the header is ignored where the path names the workspace", async () => {
+  test("the workspace header is ignored where the path names the workspace", async () => {
     expectStatus(await target.get(`/workspaces/${team}`, { ...as(owner), workspace: "nonsense" }), 200);
   });
 
-  test("a path that is no UUID is invalid", async () => {
+  test("a workspace id that is not a UUID is invalid", async () => {
     expectInvalid(await target.get("/workspaces/nonsense", as(owner)), "path.workspace_id");
   });
 
-  test("roles hold: member, admin, owner", async () => {
+  test("each role may do what it should, and no more", async () => {
     expect(expectStatus(await target.get(`/workspaces/${team}`, as(member)), 200).role).toBe("member");
     expectError(await target.put(`/workspaces/${team}`, { name: "x" }, as(member)), "insufficient_role");
     expectStatus(await target.put(`/workspaces/${team}`, { name: "team!" }, as(admin)), 200);
@@ -85,7 +85,7 @@ describe("workspaces", () => {
     expectError(await target.get(`/workspaces/${randomUUID()}`, as(owner)), "workspace_not_found");
   });
 
-  test("the same Idempotency-Key makes one workspace", async () => {
+  test("the same Idempotency-Key creates one workspace", async () => {
     const headers = { "idempotency-key": uniqueName("key") };
     const [first, second] = await Promise.all([
       target.post("/workspaces", { name: "once" }, { ...as(owner), headers }),
@@ -99,14 +99,14 @@ describe("workspaces", () => {
 });
 
 describe("deleting a workspace", () => {
-  test("422 has the other shape", async () => {
+  test("a 422 has a body of its own", async () => {
     const answer = await target.delete("/workspaces/nonsense", as(owner));
     expect(expectStatus(answer, 422)).toEqual({
       detail: [{ loc: ["path", "workspace_id"], msg: expect.stringMatching(/\S/), type: expect.stringMatching(/\S/) }],
     });
   });
 
-  test("removes it and its members, answers 204 with no body, and then it is gone", async () => {
+  test("answers 204 without a body; the workspace and its memberships are gone", async () => {
     const { id } = expectStatus(await target.post("/workspaces", { name: "doomed" }, as(owner)), 201);
     const body = { username: member.username, role: "member" };
     expectStatus(await target.post(`/workspaces/${id}/members`, body, as(owner)), 201);
@@ -146,7 +146,7 @@ describe("members", () => {
     expectError(await target.get(path(), as(stranger)), "workspace_forbidden");
   });
 
-  test("are added, changed and removed by an admin, and it holds at once", async () => {
+  test("are added, changed and removed by an admin, with immediate effect", async () => {
     const joiner = await target.newTenant();
     const inTeam = { token: joiner.token, workspace: team };
     expectError(await target.get("/sandboxes", inTeam), "workspace_forbidden");
@@ -171,7 +171,7 @@ describe("members", () => {
     expectError(await target.delete(`${path()}/${added.user_id}`, as(admin)), "member_not_found");
   });
 
-  test("only an owner makes or unmakes owners, and the last owner stays", async () => {
+  test("only an owner may promote or demote owners, and the last owner stays", async () => {
     const { members } = expectStatus(await target.get(path(), as(owner)), 200);
     const idOf = (tenant: Tenant) =>
       members.find((item: { username: string }) => item.username === tenant.username).user_id;
@@ -186,7 +186,7 @@ describe("members", () => {
     expectStatus(await target.put(`${path()}/${idOf(admin)}`, { role: "admin" }, as(owner)), 200);
   });
 
-  test("anyone may leave", async () => {
+  test("every member may leave", async () => {
     const joiner = await target.newTenant();
     const { user_id } = expectStatus(
       await target.post(path(), { username: joiner.username, role: "member" }, as(owner)),
@@ -195,7 +195,7 @@ describe("members", () => {
     expectStatus(await target.delete(`${path()}/${user_id}`, as(joiner)), 204);
   });
 
-  test("must be verified users, and have a role there is", async () => {
+  test("must be verified users with a known role", async () => {
     const username = `${uniqueName("unverified")}@example.com`;
     expectStatus(
       await target.post("/auth/register", { username, password: "correct horse battery", recaptchaToken: "" }),

@@ -36,7 +36,7 @@ test("an event that falls due while its consumer looks for what is due is not le
   });
   const now = Date.now;
   let calls = 0;
-  // Each look at the clock takes it on by more than half of the delay after a failure.
+  // Each reading of the clock advances it by more than half of the delay after a failure.
   const clock = vi.spyOn(Date, "now").mockImplementation(() => now() + 6 * calls++);
   try {
     const handled: string[] = [];

@@ -7,11 +7,11 @@ import { until } from "@sandgate/test-support/until";
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 
-/** A bus of its own for one test, as an adapter makes it. */
+/** One adapter's bus, for one test. */
 export interface BusUnderTest {
   /** Connects to it, again and again; with the delivery policy below. */
   open(): Promise<EventBus>;
-  /** Loses everything that it keeps, as if it were made anew. No connection is open. */
+  /** Deletes everything that it stores. No connection is open. */
   wipe(): Promise<void>;
   remove(): Promise<void>;
 }
@@ -43,7 +43,7 @@ export function eventOf(o: { entity: string; version?: number; subject?: string;
 const someEvents = (count: number) => Array.from({ length: count }, (_, number) => eventOf({ entity: `${number}` }));
 const entitiesOf = (events: readonly StagedEvent[]) => events.map((_, number) => `${number}`);
 
-/** What every event bus does, whatever it stands on. */
+/** The contract of every event bus. */
 export function describeEventBus(name: string, createBus: () => Promise<BusUnderTest>): void {
   describe(`event bus: ${name}`, () => {
     let place: BusUnderTest;
@@ -77,7 +77,7 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
         },
       });
 
-    test("an event arrives whole, at every consumer of its subject and at no other", async () => {
+    test("an event arrives complete, at every consumer of its subject and at no other", async () => {
       const whole: Event[] = [];
       const other: string[] = [];
       const exact: string[] = [];
@@ -94,7 +94,7 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
       expect([other, exact]).toEqual([["b"], ["a"]]);
     });
 
-    test("a new consumer starts with what is kept", async () => {
+    test("a new consumer starts with the oldest stored event", async () => {
       const events = someEvents(20);
       await bus.publish(events);
       const seen: string[] = [];
@@ -226,7 +226,7 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
       expect(await listDeadLetters()).toHaveLength(1);
     });
 
-    test("a handler that hangs is given up, and its event comes again", async () => {
+    test("a handler that hangs times out, and its event is delivered again", async () => {
       const seen: string[] = [];
       const release = Promise.withResolvers<void>();
       let attempts = 0;
@@ -240,7 +240,7 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
       release.resolve();
     });
 
-    test("a restart in the middle loses nothing", async () => {
+    test("a restart meanwhile loses nothing", async () => {
       const events = someEvents(120);
       await bus.publish(events.slice(0, 80));
       const seen: string[] = [];
@@ -259,7 +259,7 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
       await until(() => expect(new Set(seen)).toEqual(new Set(entitiesOf(events))));
     });
 
-    test("an event whose handler failed before a restart comes again after it", async () => {
+    test("an event whose handler failed before a restart is delivered again after it", async () => {
       const failed = Promise.withResolvers<void>();
       await consumeInto([], {
         handle: async () => {
@@ -275,7 +275,7 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
       await until(() => expect(seen).toEqual(["a"]));
     });
 
-    test("a stopped consumer waits for its handlers and keeps its place", async () => {
+    test("a stopped consumer waits for its handlers and resumes where it stopped", async () => {
       const seen: string[] = [];
       const started = Promise.withResolvers<void>();
       const release = Promise.withResolvers<void>();
@@ -304,7 +304,7 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
       await until(() => expect(shares.flat().toSorted()).toEqual(entitiesOf(events).toSorted()));
     });
 
-    test("a consumer handles a bounded number of events at once", async () => {
+    test("a consumer handles a limited number of events at a time", async () => {
       let running = 0;
       let most = 0;
       const seen: string[] = [];
@@ -321,7 +321,7 @@ export function describeEventBus(name: string, createBus: () => Promise<BusUnder
       expect(most).toBeLessThanOrEqual(policyUnderTest.concurrency);
     });
 
-    test("a consumer that changes its subjects gets what is kept on the new ones", async () => {
+    test("a consumer that changes its subjects gets the stored events of the new ones", async () => {
       const seen: string[] = [];
       await bus.publish([
         eventOf({ entity: "changed" }),

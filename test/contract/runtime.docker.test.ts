@@ -220,7 +220,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     await Promise.all(images.map((image) => image.remove()));
   });
 
-  test("starts what a crash left created", async () => {
+  test("starts a container that a crash left created", async () => {
     const spec = await prepare();
     await runtime.check();
     await engine.createContainer({
@@ -233,7 +233,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     expect(await runtime.ensure(spec)).toMatchObject({ phase: "running" });
   });
 
-  test("makes its first containers at once, whether the engine's storage has size limits or not", async () => {
+  test("creates its first containers concurrently, whether the engine's storage has size limits or not", async () => {
     const specs = await Promise.all(Array.from({ length: 4 }, () => prepare()));
     const fresh = createDockerRuntime({ url, installationId, isolation: true, logger });
     await fresh.check();
@@ -254,7 +254,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     expect(await runtime.list()).toBeInstanceOf(Array);
   });
 
-  test("neither lists nor inspects what another installation made", async () => {
+  test("neither lists nor inspects the containers of another installation", async () => {
     const spec = await prepare();
     await runtime.ensure(spec);
     const other = createDockerRuntime({ url, installationId: `test-${randomUUID()}`, isolation: true, logger });
@@ -263,7 +263,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     expect((await runtime.list()).map(({ sandboxId }) => sandboxId)).toContain(spec.sandboxId);
   });
 
-  test("asks of the engine what the design says", async () => {
+  test("sets the limits and options of a container", async () => {
     const spec = await prepare();
     await runtime.ensure(spec);
     const {
@@ -289,7 +289,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     await expect(volume.inspect()).rejects.toMatchObject({ statusCode: 404 });
   });
 
-  test("observes on after the engine was away, and wakes what it has", async ({ folder }) => {
+  test("resumes observing after an outage of the engine, and wakes every sandbox", async ({ folder }) => {
     const spec = await prepare();
     await runtime.ensure(spec);
     const socketPath = join(folder, "docker.sock");
@@ -310,7 +310,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     await proxy.close();
   });
 
-  test("puts rules back that someone removed, and leaves those of others alone", async () => {
+  test("restores firewall rules that someone removed, and leaves those of others alone", async () => {
     await runtime.check();
     // Each once: another platform on this machine may put the same one back at the same moment.
     const listRules = async () => {
@@ -334,7 +334,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     expect(await listRules()).toEqual(before);
   });
 
-  test("finds in the engine's events what ended a sandbox for memory, and nothing for one that was killed", async () => {
+  test("finds the engine's event of a sandbox that ran out of memory, and none of one that was killed", async () => {
     const image = await buildImage(engine, { command: ["tail", "/dev/zero"] });
     images.push(image);
     const [hungry, killed] = [{ ...(await prepare()), reference: image.id }, await prepare()];
@@ -377,7 +377,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     }
   });
 
-  test("makes no sandbox where the rules can't be set, unless isolation is off", async () => {
+  test("creates no sandbox where the firewall can't be set, unless isolation is off", async () => {
     const spec = await prepare();
     vi.stubEnv("PATH", "/nowhere");
     try {
@@ -394,7 +394,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     }
   });
 
-  test("says that an engine is not there", async () => {
+  test("reports an engine that is not there", async () => {
     const absent = createDockerRuntime({
       url: "docker:///nowhere/docker.sock",
       installationId,

@@ -7,7 +7,7 @@ import type { Observation, PullRequest, Runtime, RuntimeSpec } from "@sandgate/s
 import type { Credential } from "@sandgate/test-support/registry";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
-/** What the suite needs of an engine besides the port. Images are of busybox, with all its programs. */
+/** What the suite needs of an engine besides the port. Images contain busybox, with all its programs. */
 export interface RuntimeHarness {
   runtime: Runtime;
   /** A second adapter of the same installation, as another process would have. */
@@ -37,7 +37,7 @@ export interface RuntimeHarness {
 const serve = ["httpd", "-f", "-p", "8000", "-h", "/www"];
 const idle = ["sleep", "3600"];
 
-/** What every adapter of the runtime port keeps to, against a real engine. */
+/** The contract of every adapter of the runtime port, on a real engine. */
 export function describeRuntime(name: string, isAvailable: boolean, openHarness: () => Promise<RuntimeHarness>): void {
   describe.runIf(isAvailable)(`runtime: ${name}`, { timeout: 300_000 }, () => {
     let harness: RuntimeHarness;
@@ -96,7 +96,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
     }
 
     describe("life", () => {
-      test("makes, starts, lists and removes a sandbox, each as often as one likes", async () => {
+      test("creates, starts, lists and removes a sandbox, each idempotently", async () => {
         const spec = specOf(await harness.makeImage(idle));
         const first = await runtime.ensure(spec);
         expect(first).toMatchObject({ sandboxId: spec.sandboxId, workspaceId: spec.workspaceId, phase: "running" });
@@ -112,7 +112,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect((await runtime.list()).map(({ sandboxId }) => sandboxId)).not.toContain(spec.sandboxId);
       });
 
-      test("makes one sandbox when several callers race", async () => {
+      test("creates one sandbox when several callers race", async () => {
         const spec = specOf(await harness.makeImage(idle));
         const second = harness.openSecond();
         const seen = await Promise.all([runtime, second, runtime, second, runtime].map((each) => each.ensure(spec)));
@@ -128,7 +128,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await harness.readLogs(spec.sandboxId)).toBe("done\n");
       });
 
-      test("refuses a command that is not in the image, and says which, again and again", async () => {
+      test("refuses a command that is not in the image, and names it, each time", async () => {
         const spec = specOf(await harness.makeImage(["/no/such/program"]));
         for (const _ of [1, 2]) {
           await expect(runtime.ensure(spec)).rejects.toMatchObject({
@@ -199,7 +199,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await probe(failing.sandboxId, 8000)).toBe(false);
       });
 
-      test("is not held up by an answer without an end, or by none", async () => {
+      test("is not blocked by an endless answer, or by none", async () => {
         const endless = await run([
           "sh",
           "-c",
@@ -226,7 +226,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(Date.now() - (startedAt?.getTime() ?? Number.NaN)).toBeGreaterThanOrEqual(1_000);
       });
 
-      test("is false for a sandbox that has ended or is gone, and gives way to its signal", async () => {
+      test("is false for a sandbox that has ended or is gone, and can be aborted", async () => {
         const spec = await run(["true"]);
         await see(spec.sandboxId, "exited");
         expect(await probe(spec.sandboxId)).toBe(false);
@@ -243,7 +243,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
     });
 
     describe("limits", () => {
-      test("holds memory, and says so when that ended the sandbox", async () => {
+      test("limits memory, and reports a sandbox that exceeded it", async () => {
         const spec = await run(["tail", "/dev/zero"]);
         expect(await see(spec.sandboxId, "exited")).toMatchObject({ exitCode: 137, outOfMemory: true });
         const survivor = await run(["sh", "-c", "tail /dev/zero; exit 3"]);
@@ -264,7 +264,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
       test("keeps a fork bomb within its process limit while a neighbour answers", async () => {
         const neighbour = await run(serve);
         await until(() => probe(neighbour.sandboxId, 8000));
-        // The inner shell ends when it can't fork, which leaves room for one more; the outer then uses no more programs.
+        // The inner shell ends when it can't fork, which leaves room for one more; the outer then forks no more.
         const bomb = await run(
           [
             "sh",
@@ -301,7 +301,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         }
       });
 
-      test("adds nothing of the platform's to the environment, and no engine's socket", async () => {
+      test("adds nothing of the platform to the environment, and no engine socket", async () => {
         const spec = await run(idle);
         const { output } = await harness.exec(spec.sandboxId, [
           "sh",
@@ -311,7 +311,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(output).not.toMatch(/SANDGATE|KUBERNETES|docker\.sock/);
       });
 
-      test("reaches no port of the host, from whatever side", async () => {
+      test("reaches no port of the host on any of its addresses", async () => {
         const spec = await run(idle);
         const server = createServer((_, response) => response.end("the platform")).listen(0, "0.0.0.0");
         await once(server, "listening");
@@ -350,7 +350,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await reaches(b.sandboxId, await harness.addressOf(a.sandboxId), 8000)).toBe(false);
       });
 
-      test("is checked as often as one likes, by several at once", async () => {
+      test("can be checked repeatedly, and by several at once", async () => {
         const second = harness.openSecond();
         await Promise.all([runtime.check(), second.check(), runtime.check()]);
         await runtime.check();
@@ -374,7 +374,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await runtime.ensure(specOf(reference))).toMatchObject({ phase: "running" });
       });
 
-      test("tells a refused credential from a missing image", async () => {
+      test("distinguishes a refused credential from a missing image", async () => {
         const reference = await harness.registry.publish();
         const refused = { reason: "IMAGE_PULL_UNAUTHORIZED" };
         await expect(pull(reference, { password: "wrong" })).rejects.toMatchObject(refused);
@@ -384,13 +384,13 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         await expect(pull(reference.replace(/\/[^@]+@/, "/no/such@"))).rejects.toMatchObject(missing);
       });
 
-      test("tells a registry that can't be reached, or does not speak", async () => {
+      test("reports a registry that can't be reached", async () => {
         const registryHost = "127.0.0.1:1";
         const reference = `${registryHost}/team/app@sha256:${"0".repeat(64)}`;
         await expect(pull(reference, { registryHost })).rejects.toMatchObject({ reason: "REGISTRY_UNREACHABLE" });
       });
 
-      test("ends a pull with its signal", async () => {
+      test("aborts a pull with its signal", async () => {
         const sockets = new Set<Socket>();
         const silent = createTcpServer((socket) => sockets.add(socket)).listen(0, "127.0.0.1");
         await once(silent, "listening");

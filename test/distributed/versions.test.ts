@@ -21,7 +21,7 @@ const requests = 150;
 /** Callers wait no longer for one answer. */
 const longestCallMs = 4_000;
 
-describe.runIf(isAvailable)("the version that can be upgraded from, and this one", () => {
+describe.runIf(isAvailable)("the oldest version that can be upgraded, and this one", () => {
   let earlier: EarlierCode;
   let image: TestImage;
   let platform: DistributedPlatform;
@@ -48,7 +48,7 @@ describe.runIf(isAvailable)("the version that can be upgraded from, and this one
     const facades: Client[] = platform.urls.map((url) => createClient(url));
     const { journal, send } = createCallers({ facades, operator, imageId, callers: 4 });
 
-    /** As a rolling update does: nobody is sent to a replica that goes. */
+    /** As a rolling update does: no request is sent to a replica that is being replaced. */
     async function replace(index: number, codeRoot: string): Promise<void> {
       for (const part of parts) {
         const replica = platform.replica(part, index);

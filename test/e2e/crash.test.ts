@@ -37,7 +37,7 @@ describe.runIf(await requireServer("docker", probeEngine))("a crash of the platf
       return [state, state_reason];
     });
 
-  test("provisioning goes on wherever it stood, with one container each and none left over", async () => {
+  test("provisioning goes on where it stopped, with one container for each sandbox and none left over", async () => {
     for (let round = 1; round <= 4; round++) {
       const healthy = await Promise.all([operator.provision(idleImageId), operator.provision(idleImageId)]);
       const broken = await operator.provision(brokenImageId);
@@ -58,7 +58,7 @@ describe.runIf(await requireServer("docker", probeEngine))("a crash of the platf
     await expect.poll(() => listContainers(platform)).toEqual([]);
   });
 
-  test("a stop that was accepted right before it is carried out", async () => {
+  test("a stop that was accepted just before is carried out", async () => {
     const ready = await operator.provisionReady(idleImageId);
     const starting = await operator.provision(idleImageId);
     for (const sandboxId of [ready, starting]) {
@@ -72,7 +72,7 @@ describe.runIf(await requireServer("docker", probeEngine))("a crash of the platf
     }
   });
 
-  test("keeps every write that was acknowledged, and a repeated one is done once", async () => {
+  test("every acknowledged write is kept, and a repeated one is done once", async () => {
     const prefix = uniqueName("write");
     const session = await operator.openSession();
     const kinds = [
@@ -127,7 +127,7 @@ describe.runIf(await requireServer("docker", probeEngine))("a crash of the platf
     expect(mine.sort()).toEqual(attempts.map(({ name }) => name).sort());
   });
 
-  test("a sandbox is provisioned once, however often its request is repeated", async () => {
+  test("a sandbox whose request is repeated is provisioned once", async () => {
     const name = uniqueName("once");
     const headers = { "idempotency-key": name };
     const send = () =>
@@ -146,7 +146,7 @@ describe.runIf(await requireServer("docker", probeEngine))("a crash of the platf
     expect(await listContainers(platform, first.id)).toHaveLength(1);
   });
 
-  describe("containers touched behind its back", () => {
+  describe("containers changed behind its back", () => {
     test("one that is removed is lost", async () => {
       const sandboxId = await operator.provisionReady(idleImageId);
       await engine.getContainer(`sandgate-${sandboxId}`).remove({ force: true });
@@ -161,7 +161,7 @@ describe.runIf(await requireServer("docker", probeEngine))("a crash of the platf
       await expect.poll(() => listContainers(platform, sandboxId)).toEqual([]);
     });
 
-    test("both are noticed after a start too", async () => {
+    test("both are noticed after a restart too", async () => {
       const removed = await operator.provisionReady(idleImageId);
       const killed = await operator.provisionReady(idleImageId);
       await platform.kill();

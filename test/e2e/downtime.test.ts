@@ -19,7 +19,7 @@ echo "end $i"
 sleep 3600
 `;
 
-describe.runIf(await requireServer("docker", probeEngine))("what goes on while the platform is down", () => {
+describe.runIf(await requireServer("docker", probeEngine))("while the platform is down", () => {
   const engine = openTestEngine();
   let platform: TestPlatform;
   let operator: Operator;
@@ -48,7 +48,7 @@ describe.runIf(await requireServer("docker", probeEngine))("what goes on while t
     return logs.map((entry: { log: string }) => entry.log);
   };
 
-  test("a sandbox runs on over a stop and a crash, and its logs have no gap and no repetition", async () => {
+  test("a sandbox keeps running through a stop and a crash, and its logs have no gap and no repetition", async () => {
     const before = (await containerOf(writing).inspect()).State.StartedAt;
     for (const end of [() => platform.terminate(), () => platform.kill()]) {
       const seen = (await linesOf("stdout")).length;
@@ -70,7 +70,7 @@ describe.runIf(await requireServer("docker", probeEngine))("what goes on while t
     await expect.poll(() => linesOf("stderr")).toEqual(numbered("burst", count / 15));
   });
 
-  test("samples go on after it, in order, from a counter that never falls", async () => {
+  test("samples go on afterwards, in order, from a counter that never falls", async () => {
     const samples = async () => (await operator.monitor(writing, "&include=metrics")).metrics;
     const seen = (await samples()).length;
     await expect.poll(async () => (await samples()).length).toBeGreaterThan(seen);
@@ -85,7 +85,7 @@ describe.runIf(await requireServer("docker", probeEngine))("what goes on while t
     }
   });
 
-  test("a time limit that ran out meanwhile holds as soon as the platform is back", async () => {
+  test("a sandbox whose time limit passed meanwhile is stopped as soon as the platform is back", async () => {
     const { expires_at, state } = await operator.read(expiring);
     // On a machine so slow that it has expired already, nothing is left to try.
     if (state === "ready") {

@@ -37,7 +37,7 @@ describe.runIf(isAvailable)("a sandbox made through the public API", { timeout: 
     await once(metadata, "listening");
     closing.defer(() => void metadata.close());
     platform = closing.adopt(
-      // The platform is where a sandbox could come by, and a fork bomb is a small one.
+      // The platform listens where a sandbox could reach it, and a fork bomb is small.
       await startPlatform({ settings: { SANDGATE_HOST: "0.0.0.0", SANDGATE_SANDBOX_PIDS: "64" } }),
       (each) => each.stop(),
     );
@@ -131,9 +131,9 @@ describe.runIf(isAvailable)("a sandbox made through the public API", { timeout: 
     expect(names.filter((name) => !["PATH", "HOSTNAME", "HOME"].includes(name ?? ""))).toEqual([]);
   });
 
-  test("hurts nobody with a fork bomb", async () => {
+  test("affects nobody else with a fork bomb", async () => {
     const neighbour = await provisionNeighbour();
-    // The inner shell ends when it can fork no more; the outer then keeps its processor busy without another program.
+    // The inner shell ends when it can fork no more; the outer then keeps its CPU busy without forking.
     const bomb = `trap 'exit 0' TERM; (while true; do sleep 600 & done) 2>/dev/null; echo full; while :; do :; done`;
     const reference = await makeImage(bomb);
     const bombId = await operator.provision(await operator.registerImage(reference, { readiness_port: 8080 }));

@@ -45,7 +45,7 @@ describe.runIf(await requireServer("docker", probeEngine))("stopping and startin
   const isRunning = async (sandboxId: string) =>
     (await openTestEngine().getContainer(`sandgate-${sandboxId}`).inspect()).State.Running;
 
-  test("a stop leaves running sandboxes alone and ends open waits", async () => {
+  test("a stop leaves sandboxes running and ends open waits", async () => {
     const running = await provision(defaultImageId);
     expectStatus(await wait(running, await signIn()), 200);
     const deafImage = { name: "deaf", image: "sandgate/default:0.1.0", is_default: true, readiness_port: 9 };
@@ -65,7 +65,7 @@ describe.runIf(await requireServer("docker", probeEngine))("stopping and startin
     expect(await isRunning(running)).toBe(true);
   });
 
-  test("a stop answers the requests that are under way", async () => {
+  test("a stop answers the requests in progress", async () => {
     const body = JSON.stringify(platform.admin);
     const slow = request(`${platform.url}/auth/login`, {
       method: "POST",

@@ -29,50 +29,54 @@ function start(command: string, args: readonly string[], settings: Record<string
 }
 
 // Without an engine `npm start` would install one.
-describe.runIf(await requireServer("docker", probeEngine))("npm start, when it can't", { timeout: 300_000 }, () => {
-  /** Expects exit code 1, and one line on the terminal beside npm's own. */
-  async function expectRefusal(settings: Record<string, string>, line: string | RegExp): Promise<void> {
-    const started = start("npm", ["start"], settings);
-    const code = await started.exited;
-    const lines = started.output().split("\n");
-    const shown = lines.filter((text) => text !== "" && !/^(>|npm (warn|notice))/.test(text));
-    expect(shown).toEqual([expect.stringMatching(/^sandgate: /)]);
-    expect(shown[0]).toMatch(line);
-    expect(code).toBe(1);
-  }
-
-  test("the port is in use", async () => {
-    const server = createServer().listen(0, "127.0.0.1");
-    await once(server, "listening");
-    const taken = String((server.address() as AddressInfo).port);
-    try {
-      await expectRefusal({ SANDGATE_PORT: taken }, `port ${taken} on 127.0.0.1 is in use`);
-    } finally {
-      server.close();
+describe.runIf(await requireServer("docker", probeEngine))(
+  "npm start fails in one line when",
+  { timeout: 300_000 },
+  () => {
+    /** Expects exit code 1, and one line on the terminal beside npm's own. */
+    async function expectRefusal(settings: Record<string, string>, line: string | RegExp): Promise<void> {
+      const started = start("npm", ["start"], settings);
+      const code = await started.exited;
+      const lines = started.output().split("\n");
+      const shown = lines.filter((text) => text !== "" && !/^(>|npm (warn|notice))/.test(text));
+      expect(shown).toEqual([expect.stringMatching(/^sandgate: /)]);
+      expect(shown[0]).toMatch(line);
+      expect(code).toBe(1);
     }
-  });
 
-  test("a setting is bad", () => expectRefusal({ SANDGATE_SANDBOX_PIDS: "few" }, /SANDGATE_SANDBOX_PIDS .*few/));
+    test("the port is in use", async () => {
+      const server = createServer().listen(0, "127.0.0.1");
+      await once(server, "listening");
+      const taken = String((server.address() as AddressInfo).port);
+      try {
+        await expectRefusal({ SANDGATE_PORT: taken }, `port ${taken} on 127.0.0.1 is in use`);
+      } finally {
+        server.close();
+      }
+    });
 
-  test("another one runs on the same data, which goes on undisturbed", async () => {
-    const platform = await startPlatform();
-    try {
-      const { dataFolder } = platform;
-      await expectRefusal({ SANDGATE_DATA: dataFolder }, `${dataFolder} is in use by another Sandgate`);
-      expect((await fetch(`${platform.url}/readyz`)).status).toBe(200);
-    } finally {
-      await platform.stop();
-    }
-  });
+    test("a setting is bad", () => expectRefusal({ SANDGATE_SANDBOX_PIDS: "few" }, /SANDGATE_SANDBOX_PIDS .*few/));
 
-  test("the engine that was named doesn't answer", () =>
-    expectRefusal(
-      { SANDGATE_RUNTIME: "docker:///nonexistent" },
-      "no container engine answers at docker:///nonexistent",
-    ));
-});
+    test("another platform is running on the same data, and leaves that undisturbed", async () => {
+      const platform = await startPlatform();
+      try {
+        const { dataFolder } = platform;
+        await expectRefusal({ SANDGATE_DATA: dataFolder }, `${dataFolder} is in use by another Sandgate`);
+        expect((await fetch(`${platform.url}/readyz`)).status).toBe(200);
+      } finally {
+        await platform.stop();
+      }
+    });
 
-test("a first start that crashed, whenever that was, is made good by the next", async () => {
+    test("the engine that was named doesn't answer", () =>
+      expectRefusal(
+        { SANDGATE_RUNTIME: "docker:///nonexistent" },
+        "no container engine answers at docker:///nonexistent",
+      ));
+  },
+);
+
+test("a first start that crashes at any time is completed by the next", async () => {
   const launcher = join(root, "deploy/local/src/main.ts");
   const password = "correct horse battery";
   for (let round = 1; round <= 3; round++) {

@@ -13,7 +13,7 @@ const isAvailable = await requireServer("docker", async () => {
   await probeRegistry();
 });
 
-/** What each service keeps for a workspace, by its file. The parameter is the workspace's id. */
+/** What each service stores for a workspace. The parameter is the workspace's id. */
 const kept: [service: string, table: string, condition: string][] = [
   ["workspace", "workspaces", "id = ?"],
   ["workspace", "members", "workspace_id = ?"],
@@ -84,7 +84,7 @@ describe.runIf(isAvailable)("the deletion of a workspace", { timeout: 300_000 },
     ]),
   ];
 
-  test("survives crashes: all of it goes, and its record says so for every service", async () => {
+  test("survives crashes: everything is deleted, and the record says so for every service", async () => {
     const { workspace, sandboxes } = await fillWorkspace();
     for (const [service, table, rows] of countKept(workspace, sandboxes)) {
       expect(rows, `${service}.${table}`).toBeGreaterThan(0);

@@ -21,7 +21,7 @@ const places: Record<Kind, { service: ServiceName; collection: string; field: st
   sandbox: { service: "sandbox", collection: "sandboxes", field: "name" },
 };
 
-/** What services keep for a workspace and lose with it. */
+/** What services store for a workspace and delete with it. */
 const keptForWorkspaces: [service: ServiceName, collection: string][] = [
   ["workspace", "members"],
   ["image-registry", "images"],
@@ -33,8 +33,8 @@ const keptForWorkspaces: [service: ServiceName, collection: string][] = [
 const purging: ServiceName[] = ["image-registry", "sandbox", "telemetry"];
 
 /**
- * Compares every store, the streams and the engine with the journal of a client. Answers what differs, in one line each;
- * a platform that has come to rest has nothing to hide. `loggedLines` are what each sandbox says when it starts.
+ * Compares every store, the streams and the engine with the journal of the clients. Answers the differences, in one line
+ * each: none once the platform is idle. `loggedLines` are what each sandbox writes when it starts.
  */
 export async function findProblems(o: {
   platform: DistributedPlatform;
@@ -91,7 +91,7 @@ export async function findProblems(o: {
     );
   }
 
-  // Sandboxes have come to rest, and the engine has a container for each that runs and no other.
+  // No sandbox is on its way to a state, and the engine has a container for each that is ready and no other.
   const running = new Set<string>();
   const liveCounts = new Map<string, number>();
   for (const [thing, sandbox] of found) {
@@ -107,7 +107,7 @@ export async function findProblems(o: {
         state === "stopped" && stateReason === "stopped_by_user" && thing.gone !== "no",
         () => `sandbox ${thing.name} is ${state}: ${stateReason} ${sandbox.message}`,
       );
-      check(sandbox.uncleaned === undefined, () => `sandbox ${thing.name} still holds something of the engine`);
+      check(sandbox.uncleaned === undefined, () => `sandbox ${thing.name} still has a container to remove`);
     }
   }
   for (const guard of await all("sandbox", "guards", { deletedAt: { $exists: false } })) {
@@ -213,8 +213,8 @@ async function findEventProblems(
     for await (const { name, num_pending, num_ack_pending } of jsm.consumers.list(eventStream)) {
       if (num_pending + num_ack_pending > 0) problems.push(`${name} has events to handle`);
     }
-    const parked = await jsm.streams.info(deadLetterStream);
-    if (parked.state.messages > 0) problems.push(`${parked.state.messages} events are parked`);
+    const deadLetters = await jsm.streams.info(deadLetterStream);
+    if (deadLetters.state.messages > 0) problems.push(`${deadLetters.state.messages} dead letters`);
   } finally {
     await connection.close();
   }
@@ -226,7 +226,7 @@ function operatorOf(platform: DistributedPlatform): { servers: string; user: str
   return { servers: host, user: username, pass: password };
 }
 
-/** Repeats every acknowledged creation through another facade; answers those that are not answered as the first time. */
+/** Repeats every acknowledged creation with its idempotency key. Answers those whose answer differs from the first. */
 export async function findForgottenAnswers(journal: Journal): Promise<string[]> {
   const forgotten: string[] = [];
   for (const thing of journal.things) {

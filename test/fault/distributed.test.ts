@@ -12,12 +12,12 @@ import { createCallers } from "./journal.ts";
 
 vi.setConfig({ testTimeout: 1_500_000 });
 
-/** How many requests are sent at least, in all. */
+/** The least number of requests in all. */
 const requests = Number(process.env.SANDGATE_FAULT_REQUESTS ?? 1_000);
 const isAvailable = (await requireDistributed()) && (await requireServer("docker", probeEngine));
 const loggedLines = Array.from({ length: 20 }, (_, index) => `line ${index}`);
 
-describe.runIf(isAvailable)("crashes of everything in turn", () => {
+describe.runIf(isAvailable)("crashes of every process in turn", () => {
   let image: TestImage;
   let platform: DistributedPlatform;
   let operator: Operator;
@@ -61,7 +61,7 @@ describe.runIf(isAvailable)("crashes of everything in turn", () => {
     await platform.nats.start();
   };
 
-  test("lose no acknowledged write, double none, leak nothing", async () => {
+  test("lose no acknowledged write, repeat none, and leak nothing", async () => {
     const facades = [0, 1].map((index) => createClient(platform.replica("facade", index).url));
     const { journal, send } = createCallers({ facades, operator, imageId, callers: 6 });
     const faults = [
@@ -77,7 +77,7 @@ describe.runIf(isAvailable)("crashes of everything in turn", () => {
       crashNats,
       crash("telemetry", 1),
     ];
-    for (const strike of faults) await send(Math.ceil(requests / faults.length), strike());
+    for (const inject of faults) await send(Math.ceil(requests / faults.length), inject());
 
     expect(journal.violations).toEqual([]);
     expect(journal.requests).toBeGreaterThanOrEqual(requests);
@@ -88,7 +88,7 @@ describe.runIf(isAvailable)("crashes of everything in turn", () => {
       .toEqual([]);
     expect(await findForgottenAnswers(journal)).toEqual([]);
 
-    // The checker does find a write that was lost, and that it caused no event.
+    // The checker would find a write that was lost, and its missing event.
     const [image] = acknowledged.filter(({ kind, workspace }) => kind === "image" && workspace?.gone === "no");
     const things = image ? [...journal.things, { ...image, name: "lost", id: "lost", gone: "no" as const }] : [];
     const lost = await findProblems({ platform, journal: { ...journal, things }, operator, loggedLines });

@@ -26,9 +26,9 @@ describe.runIf(await requireServer("docker", probeEngine))("an engine that fails
 
   test.concurrent.for([
     ["is gone", "down"],
-    ["takes connections and doesn't answer", "silent"],
+    ["accepts connections and doesn't answer", "silent"],
   ] as const)(
-    "one that %s costs no sandbox, and what was asked for meanwhile is done once it is back",
+    "one that %s: no sandbox is lost, and requests made meanwhile are carried out once it is back",
     async ([, mode], { expect, folder }) => {
       await using closing = new AsyncDisposableStack();
       const path = join(folder, "engine.sock");

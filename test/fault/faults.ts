@@ -2,8 +2,8 @@ import { expect } from "vitest";
 import { type Answer, expectError } from "../conformance/client.ts";
 import type { ErrorCode } from "../conformance/codes.ts";
 
-/** What an answer must never show: statements, paths, stacks, addresses and words of the inside. */
-const inside = [
+/** Internals that an answer must never show: statements, paths, stack traces and addresses. */
+const internals = [
   /\b(select|insert|update|delete|from|into|sqlite|table|constraint|disk|i\/o)\b/i,
   /\/(home|root|tmp|usr|var|services|facade|node_modules)\b/,
   /\.(ts|js|sqlite)\b/,
@@ -12,8 +12,8 @@ const inside = [
 ];
 
 /**
- * Expects this error, of which the message, hint and headers tell nothing of the inside. The envelope was checked when it
- * came. `given`: what the caller itself has named, and may be shown.
+ * Expects this error, with nothing internal in its message, hint and headers. The client has checked its envelope. `given`:
+ * what the caller has sent, which may be shown.
  */
 export function expectFault(answer: Answer, code: ErrorCode, given = ""): void {
   expectError(answer, code);
@@ -21,7 +21,7 @@ export function expectFault(answer: Answer, code: ErrorCode, given = ""): void {
   const shown = [message, hint, ...[...answer.headers].map(([name, value]) => `${name}: ${value}`)]
     .join("\n")
     .replaceAll(given, "");
-  for (const pattern of inside) expect(shown).not.toMatch(pattern);
+  for (const pattern of internals) expect(shown).not.toMatch(pattern);
 }
 
 interface LogLine {

@@ -24,7 +24,7 @@ describe("internal_error, when a store fails under the platform", () => {
   });
   afterAll(() => platform?.stop());
 
-  /** Changes a service's database as if it were another program's. */
+  /** Changes a service's database behind its back. */
   function tamper(service: string, sql: string): void {
     const database = new DatabaseSync(join(platform.dataFolder, `${service}.sqlite`), { timeout: 10_000 });
     database.exec(sql);
@@ -69,7 +69,7 @@ describe("internal_error, when a store fails under the platform", () => {
     });
   });
 
-  test("the disk is full: reads go on, a write fails, and the same write succeeds once there is room", async () => {
+  test("on a full disk reads go on, a write fails, and the same write succeeds once there is room", async () => {
     const name = uniqueName("full");
     const headers = { "idempotency-key": name };
     const send = () => operator.post("/workspaces", { name }, { token: operator.as.token, headers });
@@ -90,7 +90,7 @@ describe("internal_error, when a store fails under the platform", () => {
     expect(workspaces.filter((workspace: { name: string }) => workspace.name === name)).toHaveLength(1);
   });
 
-  // Nothing mends these, so they come last.
+  // Nothing repairs these, so they come last.
   describe("a table is gone", () => {
     test.each([
       ["telemetry", "chunks", () => operator.get(`/sandbox/monitoring/${sandboxId}`, operator.as)],
@@ -108,7 +108,7 @@ describe("internal_error, when a store fails under the platform", () => {
     });
     let sandboxId = "";
 
-    test("what needs none of them is answered all the same", async () => {
+    test("requests that need no table are answered", async () => {
       expectStatus(await operator.get("/healthz"), 200);
       expectStatus(await operator.get("/openapi.json"), 200);
       await delay(0);

@@ -21,17 +21,18 @@ export interface Thing {
   answer?: Answer["body"];
 }
 
-/** What a client that survives everything knows. */
+/** What the clients, which never crash, know. */
 export interface Journal {
   readonly things: Thing[];
-  /** Answers that no crash excuses. */
+  /** Answers that no crash explains. */
   readonly violations: string[];
   requests: number;
   /** Requests whose outcome is unknown: an answer of 500 and above, or none. */
   unknown: number;
 }
 
-interface Way {
+/** The requests that create, read and remove a kind of thing. */
+interface Routes {
   create: string;
   /** The field that holds the name. */
   field: string;
@@ -46,13 +47,13 @@ const sessionMs = 200_000;
 
 /**
  * Callers that send mixed requests to all facades. Each works on things of its own, one request after the other, so that it
- * knows what must be there. An unknown outcome is mostly asked for again until it is known.
+ * knows what must be there. A request with an unknown outcome is mostly repeated until it is known.
  */
 export function createCallers(o: { facades: readonly Client[]; operator: Operator; imageId: string; callers: number }) {
   const { operator } = o;
   const prefix = uniqueName("fault");
   const journal: Journal = { things: [], violations: [], requests: 0, unknown: 0 };
-  const ways: Record<Kind, Way> = {
+  const routes: Record<Kind, Routes> = {
     workspace: { create: "/workspaces", field: "name", read: at("/workspaces"), remove: at("/workspaces") },
     image: {
       create: "/sandbox-images",
@@ -89,7 +90,7 @@ export function createCallers(o: { facades: readonly Client[]; operator: Operato
     journal.violations.push(`${what}: ${answer.status} ${answer.text}`);
   }
 
-  /** What requests about a thing carry; undefined when nobody can sign in now. */
+  /** The options of requests about a thing; undefined when signing in fails now. */
   async function optionsFor(kind: Kind, workspace: Thing | undefined): Promise<RequestOptions | undefined> {
     if (kind !== "token") return { token: operator.as.token, workspace: workspace?.id };
     if (!session || session.until < Date.now()) {
@@ -100,7 +101,7 @@ export function createCallers(o: { facades: readonly Client[]; operator: Operato
   }
 
   async function make(kind: Kind, workspace?: Thing): Promise<Thing> {
-    const { create, field, body } = ways[kind];
+    const { create, field, body } = routes[kind];
     const name = `${prefix}-${journal.things.length}`;
     const thing: Thing = {
       kind,
@@ -138,7 +139,7 @@ export function createCallers(o: { facades: readonly Client[]; operator: Operato
     const tries = randomInt(3) > 0 ? 40 : 1;
     for (let turn = 0; turn < tries; turn++) {
       const options = await optionsFor(kind, workspace);
-      const answer = options && (await attempt((facade) => facade.delete(ways[kind].remove(id), options)));
+      const answer = options && (await attempt((facade) => facade.delete(routes[kind].remove(id), options)));
       if (answer?.status === 204 || (answer?.status === 404 && thing.gone === "maybe")) {
         thing.gone = "yes";
         return;
@@ -149,10 +150,10 @@ export function createCallers(o: { facades: readonly Client[]; operator: Operato
     }
   }
 
-  /** What was acknowledged is there, whatever has crashed since. */
+  /** What was acknowledged must be there, whatever has crashed since. */
   async function read(thing: Thing): Promise<void> {
     const { kind, workspace, id = "" } = thing;
-    const path = ways[kind].read?.(id);
+    const path = routes[kind].read?.(id);
     const options = await optionsFor(kind, workspace);
     if (path === undefined || !options) return;
     const answer = await attempt((facade) => facade.get(path, options));
@@ -212,7 +213,7 @@ export function createCallers(o: { facades: readonly Client[]; operator: Operato
   const callers = Array.from({ length: o.callers }, createCaller);
   return {
     journal,
-    /** Sends at least that many requests more, and goes on until `busy` settles. */
+    /** Sends at least that many more requests, and goes on until `busy` settles. */
     async send(requests: number, busy: Promise<unknown>): Promise<void> {
       const enough = journal.requests + requests;
       let isBusy = true;
@@ -224,7 +225,7 @@ export function createCallers(o: { facades: readonly Client[]; operator: Operato
         ...callers.map(async (act) => {
           while (journal.requests < enough || isBusy) {
             await act();
-            // What is left of the time is the platform's own.
+            // Leaves the platform time to recover.
             if (journal.requests >= enough) await delay(500);
           }
         }),

@@ -22,7 +22,7 @@ import { startPlatform, type TestPlatform } from "../platform/local.ts";
 import { type Operator, openOperator } from "../platform/operator.ts";
 import { expectFault, linesOf } from "./faults.ts";
 
-/** A server that takes connections and never says a word. */
+/** A server that accepts connections and never answers. */
 async function openSilentServer(): Promise<{ port: number; close(): void }> {
   const sockets = new Set<Socket>();
   const server: Server = createServer((socket) => sockets.add(socket.on("error", () => {})));
@@ -78,7 +78,7 @@ describe("upstream_error, when a registry fails", () => {
     expect(platform.process.output()).not.toContain("wonderland");
   });
 
-  test("one that takes the connection and doesn't answer", async () => {
+  test("one that accepts the connection and doesn't answer", async () => {
     expectFault(await add(silent.port), "upstream_error", `127.0.0.1:${silent.port}`);
     expectStatus(await operator.get("/registries", operator.as), 200);
   });

@@ -38,7 +38,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
     buses.push(bus);
     return bus;
   };
-  /** Looks at the server past the bus. */
+  /** Connects to the server without the bus. */
   const operate = async () => {
     operator = await connect({ servers: server.url });
     return jetstreamManager(operator);
@@ -50,7 +50,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
       handle: async ({ entityId }) => void seen.push(entityId),
     });
 
-  test("what was published before a crash of the server is there after it, and consumers go on by themselves", async () => {
+  test("what was published before a crash of the server is kept, and consumers reconnect by themselves", async () => {
     const bus = await join();
     const seen: string[] = [];
     await consumeInto(bus, seen);
@@ -66,7 +66,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
     expect(seen).toEqual(["before", "after"]);
   });
 
-  test("a server that hangs fails publishers with a reason, and goes on where it was", async () => {
+  test("publishing to a server that hangs fails with a reason, and everything goes on afterwards", async () => {
     const metrics = createMetrics();
     const untilUnreached = (consumers: number) =>
       until(async () => expect(await metrics.metrics()).toContain(`\nsandgate_bus_unreached_consumers ${consumers}\n`));
@@ -90,7 +90,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
     await untilUnreached(0);
   });
 
-  test("signals come again once the server is back", async () => {
+  test("signals arrive again once the server is back", async () => {
     const bus = await join();
     const heard: string[] = [];
     bus.watch("topic", (body) => heard.push(body));
@@ -104,7 +104,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
     expect(heard).not.toContain("lost");
   });
 
-  test("a stream that is deleted under way is made again, with its consumers", async () => {
+  test("a stream that is deleted meanwhile is created again, with its consumers", async () => {
     const bus = await join();
     const seen: string[] = [];
     await consumeInto(bus, seen);
@@ -117,13 +117,13 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
     expect(await bus.identity()).not.toBe(identity);
   });
 
-  test("replicas share a consumer, and the work of one that dies is done by another", async () => {
+  test("replicas share a consumer, and another takes over the events of one that dies", async () => {
     const jsm = await operate();
     const [first, second] = [await join(), await join()];
     const shares: string[][] = [[], []];
     await consumeInto(first, shares[0] ?? []);
     await until(() => jsm.consumers.info("SANDGATE", "listener~sandgate~test~ALL"));
-    // It takes events and never tells how they went: what a killed process is to the others.
+    // It takes events and never acknowledges them, as a killed process does.
     const dead = await jsm.jetstream().consumers.get("SANDGATE", "listener~sandgate~test~ALL");
     const taking = await dead.fetch({ max_messages: 5, expires: 1_000 });
     await consumeInto(second, shares[1] ?? []);
@@ -137,7 +137,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
     for (const share of shares) expect(share).not.toEqual([]);
   });
 
-  test("an event whose handler is at work is not given to another, however long it takes", async () => {
+  test("an event that is being handled is not redelivered, however long that takes", async () => {
     const slow = { ackWaitMs: 2_000, handlerTimeoutMs: 30_000 };
     const buses = [await join({ policy: slow }), await join({ policy: slow })];
     let attempts = 0;
@@ -213,7 +213,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
     await until(() => expect(seen).toEqual(["again"]));
   });
 
-  test("a version with other settings takes a consumer over; the one before works on and leaves them", async () => {
+  test("a version with other settings takes over a consumer; the previous one keeps consuming and leaves them", async () => {
     const lines: string[] = [];
     const log = createLogger({ service: "test" }, { write: (line) => void lines.push(line) });
     const [before, after] = [await join({ logger: log }), await join({ policy: { ackWaitMs: 5_000 } })];
@@ -235,7 +235,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
     await until(async () => expect(await ackWait()).toBe(5_000));
   });
 
-  test("a server wiped again and again under load: every event has its effect, and once", async () => {
+  test("a server that is wiped repeatedly under load: every event takes effect exactly once", async () => {
     const [sender, receiver]: Notes[] = [await openNotes(), await openNotes()];
     if (!sender || !receiver) throw new Error("no databases");
     const bus = await join();
@@ -278,7 +278,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
     await Promise.all([sender, receiver].map((each) => each.remove()));
   });
 
-  test("a server that comes back with an old copy of its storage is sent what it lost", async () => {
+  test("a server that comes back with an old copy of its storage gets what it lost again", async () => {
     const sender = await openNotes();
     const bus = await join();
     const seen: string[] = [];

@@ -20,7 +20,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("a cluster of three"
     await Promise.all(servers.map((server) => server.stop()));
   });
 
-  test("streams and consumers are on three servers, and the loss of any one loses nothing", async () => {
+  test("streams and consumers have three replicas, and the loss of any one server loses nothing", async () => {
     const seen = new Set<string>();
     await bus.consume({
       consumer: "listener",

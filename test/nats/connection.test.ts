@@ -57,7 +57,7 @@ ${new TextDecoder().decode(user.getSeed())}
   test.each([
     ["missing", () => rm(file)],
     ["half written", () => writeFile(file, credentials.slice(0, credentials.length / 2))],
-  ])("a file of credentials that is %s ends no connection, but lets none begin", async (_, spoil) => {
+  ])("a credentials file that is %s ends no connection, but prevents new ones", async (_, spoil) => {
     const link = await open({ file });
     await spoil();
     await restart();
@@ -67,7 +67,7 @@ ${new TextDecoder().decode(user.getSeed())}
     await expect(open({ file })).rejects.toThrow(`the NATS credentials in ${file} can't be read`);
   });
 
-  test("one that ends without being closed is told of, and measured as lost", async () => {
+  test("one that ends without being closed is logged, and the metric shows it", async () => {
     const link = await open({ file });
     await link.connection.close();
     await until(() => expect(lines.join()).toContain("ended for good"));

@@ -10,7 +10,7 @@ import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { eventOf, openBus } from "./notes.ts";
 
-/** What the services consume; a consumer that is added there has to be let in by the accounts. */
+/** What the services consume. The accounts have to permit each new consumer. */
 const consumers = [
   ["workspace", "workspace-users", "sandgate.identity.user.deleted.v1"],
   ["workspace", "workspace-purges", "sandgate.*.workspace.workspace_purged.v1"],
@@ -61,7 +61,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the users of deploy
     expect(await bus.deadLetters.list({ limit: 10 })).toEqual([]);
   });
 
-  test("the facade publishes no events, asks how NATS is and hears the signals of services", async () => {
+  test("the facade publishes no events, reads the state of NATS and receives the signals of services", async () => {
     const facade = await openBusAs("facade");
     const identity = await openBusAs("identity");
     await expect(facade.publish([eventOf("a", subjectOf("identity"))])).rejects.toThrow(/permissions violation/i);
@@ -110,7 +110,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the users of deploy
     },
   );
 
-  test("a service changes no stream, makes no other consumer and reads nobody's answers", async () => {
+  test("a service can change no stream, create no other consumer and read no other's replies", async () => {
     const { connection, jsm } = await connectAs("sandbox");
     const refused = (work: Promise<unknown>) => expect(work).rejects.toThrow(/permissions violation/i);
     await refused(jsm.streams.update("SANDGATE", { max_age: 1_000_000_000 }));
@@ -143,7 +143,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the users of deploy
     expect(info.config.description).toBe("changed");
   });
 
-  test("a handshake that took too long is no refusal, and is tried again", async () => {
+  test("a handshake that times out is no refusal, and is tried again", async () => {
     const hasty = ", timeout: 0.000001";
     const strict = await startNats({ config: `authorization { user: sandbox, password: secret${hasty} }` });
     try {

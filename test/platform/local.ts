@@ -94,7 +94,7 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
   };
 }
 
-/** The settings of whoever runs the tests are not the test's, but for the engine's address. */
+/** Without the settings of whoever runs the tests, except for the engine's address. */
 export function withoutSettings(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   const kept = Object.entries(env).filter(([name]) => !name.startsWith("SANDGATE_") || name === "SANDGATE_RUNTIME");
   return Object.fromEntries(kept);

@@ -56,7 +56,7 @@ export function createGrpcJsTransport(o: { address: string; readMaxBytes: number
         call.once("metadata", (metadata: Metadata) => {
           responseHeader = metadata;
         });
-        // The last that a call tells, after its answer.
+        // The last event of a call, after its answer.
         call.once("status", (ended: StatusObject) => {
           signal?.removeEventListener("abort", cancel);
           if (message === undefined) return reject(toError(ended, signal));

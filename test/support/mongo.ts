@@ -43,7 +43,7 @@ export interface TestReplicaSet {
 export interface TestDatabase {
   url: string;
   name: string;
-  /** Deletes it. Throws when an operation on it has read a whole collection, or sorted what no index had in order. */
+  /** Deletes it. Throws when an operation on it has scanned a whole collection, or sorted without an index. */
   drop(): Promise<void>;
 }
 
@@ -102,7 +102,7 @@ export async function startReplicaSet(o: { members?: number } = {}): Promise<Tes
       replSetInitiate: {
         _id: name,
         members: members.map(({ host }, index) => ({ _id: index, host })),
-        // An election begins after a second of silence, so that tests of it are short.
+        // An election starts after a second without heartbeats, so that tests of it are short.
         settings: { electionTimeoutMillis: 1_000, heartbeatIntervalMillis: 250 },
       },
     }),
@@ -150,7 +150,7 @@ async function startMember(program: string, folder: string, replicaSet: string):
     ];
     const size = ["--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "64"];
     const quiet = ["--setParameter", "diagnosticDataCollectionEnabled=false"];
-    // Looks every second instead of every minute for documents that have expired.
+    // Deletes expired documents every second instead of every minute.
     const prompt = ["--setParameter", "ttlMonitorSleepSecs=1"];
     server = startProcess(program, ["--replSet", replicaSet, ...place, ...size, ...quiet, ...prompt], { env: {} });
     await awaitAnswer(host, server, log);
