@@ -174,7 +174,7 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
       return { answer, at: Date.now() };
     });
     const tails = [...facades, ...facades].map((facade) => readTailUntil(facade, sandboxId, "went"));
-    // A wait polls every 5 s, so for the next 4 s only a signal can wake one.
+    // By now all of them are open, and a wait, which polls every 5 s, can be woken only by a signal for the next 4 s.
     await delay(6_000);
     const exec = await container.exec({ Cmd: ["touch", "/go"] });
     await exec.start({});
@@ -189,9 +189,9 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
     const sandboxId = await operator.provision(gatedImageId);
     // One from each facade and another, so that some are at each replica.
     const waits = [...facades, ...facades].map((facade) =>
-      facade.post("/sandboxes/wait", { sandbox_id: sandboxId, timeout_seconds: 10 }, operator.as),
+      facade.post("/sandboxes/wait", { sandbox_id: sandboxId, timeout_seconds: 5 }, operator.as),
     );
-    await delay(6_000);
+    await delay(1_000);
     await platform.replica("sandbox", 0).kill();
     for (const answer of await Promise.all(waits)) expectError(answer, "sandbox_not_ready");
     await platform.replica("sandbox", 0).start();
