@@ -38,11 +38,6 @@ export function toIsoMillis(at: Timestamp): string {
   return new Date(Number(at.seconds) * 1000 + Math.floor(at.nanos / 1_000_000)).toISOString();
 }
 
-/** ISO 8601 in UTC with milliseconds; null for a time that was not set. */
-export function toIsoMillisOrNull(at: Timestamp | undefined): string | null {
-  return at ? toIsoMillis(at) : null;
-}
-
 /** ISO 8601 in UTC with microseconds. */
 export function toIsoMicros(at: Timestamp): string {
   const second = new Date(Number(at.seconds) * 1000).toISOString().slice(0, 19);

@@ -1,20 +1,9 @@
-import type { Registry } from "@sandgate/proto/imageregistry/v1/image_registry";
-import type { Static } from "typebox";
-import { opaqueId, present } from "../../pipeline/contract.ts";
-import { toIsoMillis } from "../../pipeline/times.ts";
-import type * as schemas from "./schemas.ts";
+import { RegistrySchema } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { opaqueId } from "../../pipeline/contract.ts";
+import { createMapper } from "../../pipeline/mapper.ts";
+import * as schemas from "./schemas.ts";
 
-export function toRegistry(registry: Registry): Static<typeof schemas.Registry> {
-  return {
-    id: registry.id,
-    name: registry.name,
-    url: registry.url,
-    username: registry.username,
-    workspace_id: registry.workspaceId,
-    created_at: toIsoMillis(present(registry.createdAt)),
-    updated_at: toIsoMillis(present(registry.updatedAt)),
-  };
-}
+export const toRegistry = createMapper(RegistrySchema, schemas.Registry, {});
 
 /** The id of a registry credential as the contract accepts it. */
 export function registryIdOf(id: string): string {

@@ -1,7 +1,6 @@
-import { type Sandbox, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
-import type { Static } from "typebox";
+import { SandboxSchema, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import { opaqueId, present } from "../../pipeline/contract.ts";
-import { toIsoMillis, toIsoMillisOrNull } from "../../pipeline/times.ts";
+import { createMapper } from "../../pipeline/mapper.ts";
 import * as schemas from "./schemas.ts";
 
 const states = {
@@ -38,28 +37,6 @@ export function fromLabelPairs(labels: readonly string[] | undefined): Record<st
   return Object.fromEntries(wanted);
 }
 
-export function toSandbox(sandbox: Sandbox): Static<typeof schemas.Sandbox> {
-  return {
-    id: sandbox.id,
-    name: sandbox.name,
-    workspace_id: sandbox.workspaceId,
-    image_id: sandbox.imageId,
-    image: sandbox.image,
-    image_digest: sandbox.imageDigest || null,
-    state: present(schemas.sandboxStates.find((name) => states[name] === sandbox.state)),
-    state_reason: sandbox.stateReason || null,
-    message: sandbox.message || null,
-    exit_code: sandbox.exitCode ?? null,
-    labels: sandbox.labels,
-    memory_mb: sandbox.memoryMb,
-    readiness_port: sandbox.readinessPort ?? null,
-    ttl_seconds: sandbox.ttlSeconds ?? null,
-    created_by: sandbox.createdBy,
-    created_at: toIsoMillis(present(sandbox.createdAt)),
-    updated_at: toIsoMillis(present(sandbox.updatedAt)),
-    ready_at: toIsoMillisOrNull(sandbox.readyAt),
-    expires_at: toIsoMillisOrNull(sandbox.expiresAt),
-    stopped_at: toIsoMillisOrNull(sandbox.stoppedAt),
-    timeline: sandbox.timeline.map(({ phase, at }) => ({ phase, at: toIsoMillis(present(at)) })),
-  };
-}
+export const toSandbox = createMapper(SandboxSchema, schemas.Sandbox, {
+  state: ({ state }) => present(schemas.sandboxStates.find((name) => states[name] === state)),
+});

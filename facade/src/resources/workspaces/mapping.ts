@@ -1,17 +1,8 @@
 import { toRoleName } from "@sandgate/kit/rpc/access";
-import type { RoleName } from "@sandgate/kit/rpc/context";
-import type { Workspace } from "@sandgate/proto/workspace/v1/workspace";
-import type { Static } from "typebox";
-import { present } from "../../pipeline/contract.ts";
-import { toIsoMillis } from "../../pipeline/times.ts";
-import type * as schemas from "./schemas.ts";
+import { WorkspaceSchema } from "@sandgate/proto/workspace/v1/workspace";
+import { createMapper } from "../../pipeline/mapper.ts";
+import * as schemas from "./schemas.ts";
 
-export function toWorkspace(workspace: Workspace, role?: RoleName): Static<typeof schemas.Workspace> {
-  return {
-    id: workspace.id,
-    name: workspace.name,
-    role: toRoleName(workspace.role) ?? role ?? "member",
-    created_at: toIsoMillis(present(workspace.createdAt)),
-    updated_at: toIsoMillis(present(workspace.updatedAt)),
-  };
-}
+export const toWorkspace = createMapper(WorkspaceSchema, schemas.Workspace, {
+  role: ({ role }) => toRoleName(role) ?? "member",
+});

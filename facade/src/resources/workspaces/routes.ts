@@ -29,10 +29,10 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
       if (boundTo !== undefined) {
         await enterWorkspaceById(scope, request, boundTo);
         const { workspace: only } = await workspace.getWorkspace({}, callFor(request));
-        return { workspaces: only ? [toWorkspace(only, request.inWorkspace?.role)] : [], next_cursor: null };
+        return { workspaces: only ? [toWorkspace(only)] : [], next_cursor: null };
       }
       const { workspaces, nextCursor } = await workspace.listWorkspaces({ page: request.query }, callFor(request));
-      return { workspaces: workspaces.map((each) => toWorkspace(each)), next_cursor: nextCursor || null };
+      return { workspaces: workspaces.map(toWorkspace), next_cursor: nextCursor || null };
     },
   );
 
@@ -56,7 +56,7 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
         });
       }
       const { workspace: created } = await workspace.createWorkspace({ name: request.body.name }, callFor(request));
-      return reply.code(201).send(toWorkspace(present(created), "owner"));
+      return reply.code(201).send(toWorkspace(present(created)));
     },
   );
 
@@ -68,7 +68,7 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
     },
     async (request) => {
       const { workspace: found } = await workspace.getWorkspace({}, callFor(request));
-      return toWorkspace(present(found), request.inWorkspace?.role);
+      return toWorkspace(present(found));
     },
   );
 
@@ -86,7 +86,7 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
     },
     async (request) => {
       const { workspace: updated } = await workspace.updateWorkspace({ name: request.body.name }, callFor(request));
-      return toWorkspace(present(updated), request.inWorkspace?.role);
+      return toWorkspace(present(updated));
     },
   );
 
