@@ -1,4 +1,4 @@
-// A Fastify route that answers the bytes given as its argument and does nothing else: what a request costs at least.
+// A Fastify route that answers the bytes of its argument: the least that a request costs.
 import { stdout } from "node:process";
 import Fastify from "fastify";
 

@@ -5,7 +5,7 @@ export interface Figure {
   unit: string;
   /** Such as "at most 1.2". */
   aim: string;
-  /** What the figure was made of. */
+  /** The measurements behind the figure. */
   detail: string;
 }
 

@@ -1,4 +1,4 @@
-// A process of the bench of transports: `node … <role> <transport> <folder> <where the services are, as JSON>`.
+// A process of the transport bench: `node … <role> <transport> <folder> <where the services are, as JSON>`.
 import { join } from "node:path";
 import { createClient, type Transport } from "@connectrpc/connect";
 import { openFacade, readFacadeSettings } from "@sandgate/facade";
@@ -60,7 +60,7 @@ const openers: Record<TransportName, (addresses: Addresses) => Promise<Transport
     }),
 };
 
-/** The services that sign a user in and hold workspaces, as they are, on SQLite files in the folder. */
+/** The identity and workspace services, on SQLite files in the folder. */
 async function openServices(transport: Transports): Promise<Map<ServiceName, RunningService>> {
   const keyring = await openKeyring({ file: join(folder, "keyring.json"), create: true });
   const services = new Map<ServiceName, RunningService>();
@@ -77,7 +77,7 @@ async function openServices(transport: Transports): Promise<Map<ServiceName, Run
 }
 
 const roles: Record<string, () => Promise<unknown>> = {
-  /** The services, each with a host of its own. Tells where each is. */
+  /** The services, each with a host of its own. Sends their addresses. */
   async services() {
     const addresses: Addresses = {};
     const services = await openServices(await openRemote("workspace", addresses, createRemoteTransport));
@@ -90,7 +90,7 @@ const roles: Record<string, () => Promise<unknown>> = {
     }
     return addresses;
   },
-  /** The facade. Tells where it is. */
+  /** The facade. Sends its address. */
   async facade() {
     const facade = await openFacade(
       { transport: await openTransports(), bus, logger, metrics },
@@ -98,7 +98,7 @@ const roles: Record<string, () => Promise<unknown>> = {
     );
     return { url: await facade.listen() };
   },
-  /** Nothing but a client. Told how often and how many at once, it calls as the facade does, and tells when it is done. */
+  /** Only a client. Calls as the facade does, as often and with as many calls at once as a message says, and reports the end. */
   async caller() {
     const client = createClient(WorkspaceService, (await openTransports())("workspace"));
     const user: UserCaller = { id: newId(), credential: "session", credentialId: newId(), operator: false };

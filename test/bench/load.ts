@@ -1,9 +1,9 @@
 import autocannon from "autocannon";
 
-/** Requests that are on their way at once. */
+/** Concurrent requests. */
 export const connections = 16;
 
-/** Sends requests with a bearer token, so many or for so many seconds. Throws when one fails. */
+/** Sends requests with a bearer token: a number of them, or for a number of seconds. Throws when one fails. */
 export async function load(url: string, token: string, extent: { amount: number } | { duration: number }) {
   const result = await autocannon({ url, connections, headers: { authorization: `Bearer ${token}` }, ...extent });
   if (result.non2xx === 0 && result.errors === 0) return result;

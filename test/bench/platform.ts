@@ -1,6 +1,6 @@
 import { startPlatform, type TestPlatform } from "../platform/local.ts";
 
-/** The platform with the settings of `npm start`, but without limits of requests. */
+/** The platform with the settings of `npm start`, but without rate limits. */
 export function startBenchPlatform(): Promise<TestPlatform> {
   return startPlatform({ settings: { SANDGATE_LOG_LEVEL: "warn" } });
 }

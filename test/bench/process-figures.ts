@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
 
-/** What a process holds of the machine's memory, in MiB (proc(5), VmRSS). */
+/** The resident memory of a process, in MiB (proc(5), VmRSS). */
 export async function residentMb(pid: number | undefined): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, "utf8");
   return Number(/VmRSS:\s+(\d+) kB/.exec(status)?.[1]) / 1024;

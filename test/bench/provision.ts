@@ -43,7 +43,7 @@ export async function measureProvision(): Promise<Figure[]> {
 
 type Undo = () => Promise<unknown>;
 
-/** The work's time, without that of the undoing that it answers. */
+/** The time of the work, without that of the cleanup that it answers. */
 async function timeOf(work: () => Promise<Undo>): Promise<number> {
   const startedAt = performance.now();
   const undo = await work();
@@ -70,7 +70,7 @@ async function remove(operator: Operator, engine: Docker, id: string): Promise<v
   while (await isThere()) await delay(50);
 }
 
-/** What the platform asks of the engine for a sandbox, but for names and labels. */
+/** The options with which the platform creates a sandbox's container, without names and labels. */
 async function readOptions(operator: Operator, engine: Docker): Promise<ContainerCreateOptions> {
   const id = await operator.provisionReady(operator.defaultImageId);
   const { Image, Config, HostConfig } = await engine.getContainer(`sandgate-${id}`).inspect();

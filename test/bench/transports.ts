@@ -118,7 +118,7 @@ function total({ caller, service }: Cost): number {
   return caller + service;
 }
 
-/** What each of a round's calls costs the two processes. */
+/** The cost of each call of a round to the two processes. */
 async function costOf(
   work: (amount: number) => Promise<unknown>,
   caller: ChildProcess,

@@ -165,7 +165,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         ]);
       });
 
-      test("wakes whoever observes, and ends with its signal", async () => {
+      test("wakes its observers, and ends with its signal", async () => {
         const spec = specOf(await harness.makeImage(["sleep", "1"]));
         const controller = new AbortController();
         const phases = new Set<string | undefined>();
