@@ -10,7 +10,15 @@ import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import { CreateApiTokenResponseSchema, IdentityService } from "@sandgate/proto/identity/v1/identity";
 import type { Accounts } from "./domain/accounts.ts";
-import { type ApiToken, hintOf, isApiToken, isExpired, newApiToken, type UseLog } from "./domain/api-tokens.ts";
+import {
+  type ApiToken,
+  hintOf,
+  isApiToken,
+  isExpired,
+  newApiToken,
+  tooManyApiTokens,
+  type UseLog,
+} from "./domain/api-tokens.ts";
 import type { Sessions } from "./domain/sign-in.ts";
 import type { SigningKeys } from "./domain/signing-keys.ts";
 import { hashSecret } from "./domain/tokens.ts";
@@ -32,6 +40,8 @@ export function createHandlers(o: {
   runInBackground(what: string, task: () => Promise<void>): void;
   bus: EventBus;
   keyring: Keyring;
+  /** How many API tokens a user may have; 0: no limit. */
+  maxApiTokens: number;
   now: () => Date;
 }): ServiceImpl<typeof IdentityService> {
   const { accounts, sessions, keys, store, uses, bus, keyring, now } = o;
@@ -90,7 +100,9 @@ export function createHandlers(o: {
           };
           if (isExpired(record, createdAt)) throw invalid("expires_at", "must be in the future");
           const response = create(CreateApiTokenResponseSchema, { apiToken: toApiToken(record), token });
-          await store.createApiToken({ ...record, tokenHash: hashSecret(token) }, await recordFor(response));
+          const stored = { ...record, tokenHash: hashSecret(token) };
+          const outcome = await store.createApiToken(stored, o.maxApiTokens, await recordFor(response));
+          if (outcome === "too_many") throw tooManyApiTokens(o.maxApiTokens);
           return response;
         },
       });

@@ -345,6 +345,23 @@ describe("API tokens", () => {
     expect((await identity.listApiTokens({}, as(id))).apiTokens).toHaveLength(1);
   });
 
+  test("a user has 50 unless set, and a retry of the last one still gets it", async () => {
+    await open();
+    const id = await createUser();
+    const last = { idempotencyKey: "last" };
+    for (let had = 0; had < 49; had++) await identity.createApiToken({ description: "ci" }, as(id));
+    const { token } = await identity.createApiToken({ description: "last" }, as(id, last));
+    const { apiTokens } = await identity.listApiTokens({}, as(id));
+    expect(apiTokens).toHaveLength(50);
+    await expect(identity.createApiToken({ description: "ci" }, as(id))).rejects.toMatchObject({
+      reason: "CONFLICT",
+      hint: expect.stringContaining("may have 50 API tokens"),
+    });
+    expect((await identity.createApiToken({ description: "last" }, as(id, last))).token).toBe(token);
+    await identity.revokeApiToken({ tokenOrId: apiTokens[9]?.id ?? "" }, as(id));
+    await identity.createApiToken({ description: "ci" }, as(id));
+  });
+
   test("the list comes in pages, newest first", async () => {
     await open();
     const id = await createUser();

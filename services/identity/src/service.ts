@@ -85,7 +85,19 @@ async function openIdentityService(
     routes(router) {
       router.service(
         IdentityService,
-        createHandlers({ accounts, sessions, keys, store, uses, storeUses, runInBackground, bus, keyring, now }),
+        createHandlers({
+          accounts,
+          sessions,
+          keys,
+          store,
+          uses,
+          storeUses,
+          runInBackground,
+          bus,
+          keyring,
+          maxApiTokens: settings.maxApiTokens,
+          now,
+        }),
       );
     },
     async start() {

@@ -1,4 +1,12 @@
-import { choice, defineSettings, SettingsError, type SettingValues, secret, text } from "@sandgate/kit/base/settings";
+import {
+  choice,
+  defineSettings,
+  integer,
+  SettingsError,
+  type SettingValues,
+  secret,
+  text,
+} from "@sandgate/kit/base/settings";
 import { defaultOperatorUsername, passwordLength } from "./domain/users.ts";
 
 export const identitySettings = defineSettings({
@@ -23,6 +31,11 @@ export const identitySettings = defineSettings({
   adminPassword: secret("SANDGATE_ADMIN_PASSWORD", {
     optional: true,
     doc: "Password of that account. Without it a random one is made and shown once.",
+  }),
+  maxApiTokens: integer("SANDGATE_USER_MAX_API_TOKENS", {
+    default: 50,
+    min: 0,
+    doc: "API tokens a user may have, expired ones in the list included; 0 for no limit",
   }),
 });
 

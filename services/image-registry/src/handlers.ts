@@ -17,6 +17,7 @@ import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
 import { canonicalHost, parseRegistryUrl, type RegistryAddress } from "@sandgate/registry-client/registry-address";
 import { type Credential, createRegistryClient } from "@sandgate/registry-client/registry-client";
+import { tooManyImages, tooManyRegistries } from "./domain/caps.ts";
 import { openCredential } from "./domain/credentials.ts";
 import { checkRegistryHost, newImage, readChangedImage, readNewImage } from "./domain/images.ts";
 import { changeRegistry, newRegistry, readChangedRegistry, readNewRegistry } from "./domain/registries.ts";
@@ -34,7 +35,7 @@ export function createHandlers({
   store,
   keyring,
   transport,
-  settings: { allowedHosts },
+  settings: { allowedHosts, caps },
 }: ServiceContext<ImageRegistrySettings, ImageRegistryStore>): ServiceImpl<typeof ImageRegistryService> {
   const client = createRegistryClient(createGuardedRequest(allowedHosts), allowedHosts);
   const authorizePull = createPullAuthorizer(client, store);
@@ -125,10 +126,12 @@ export function createHandlers({
             const outcome = await store.createImage(
               image,
               registry && versionOf(registry),
+              caps,
               [imageChanged("created", image, call)],
               await recordFor(response),
             );
             if (outcome === "workspace_deleted") throw workspaceDeleted();
+            if (outcome === "too_many") throw tooManyImages(caps);
             return outcome === "done" ? response : outcome;
           });
         },
@@ -191,9 +194,10 @@ export function createHandlers({
           await tryCredentialFor(call, method.createRegistry, fields.address, fields);
           const registry = newRegistry(keyring, workspaceId, fields);
           const response = create(CreateRegistryResponseSchema, { registry: toRegistry(registry) });
-          const outcome = await store.createRegistry(registry, await recordFor(response));
+          const outcome = await store.createRegistry(registry, caps, await recordFor(response));
           if (outcome === "workspace_deleted") throw workspaceDeleted();
           if (outcome === "name_taken") throw nameTaken(registry.name);
+          if (outcome === "too_many") throw tooManyRegistries(caps);
           return response;
         },
       });

@@ -49,6 +49,8 @@ async function start() {
   const settings = imageRegistryService.readSettings({
     SANDGATE_REGISTRY_ALLOW: "127.0.0.0/8",
     SANDGATE_DEFAULT_IMAGE: "Default=sandgate/default:1,8080",
+    SANDGATE_WORKSPACE_MAX_IMAGES: "3",
+    SANDGATE_WORKSPACE_MAX_REGISTRIES: "2",
   });
   const open = () =>
     imageRegistryService.open(
@@ -177,6 +179,23 @@ test("the same Idempotency-Key gives the first image again", async () => {
   expect((await client().listImages({}, as(workspace))).total).toBe(2);
 });
 
+test("a workspace has no more images than it may, and a retry of the last one still gets it", async () => {
+  const workspace = newId();
+  const create = (options?: { key: string }) =>
+    client().createImage({ name: "tool", image: "alpine" }, as(workspace, options));
+  const last = { key: newId() };
+  await create();
+  await create();
+  const { image } = await create(last);
+  await expect(create()).rejects.toMatchObject({
+    reason: "CONFLICT",
+    hint: expect.stringContaining("may have 3 images"),
+  });
+  expect((await create(last)).image).toEqual(image);
+  await client().deleteImage({ imageId: image?.id ?? "" }, as(workspace));
+  await create();
+});
+
 test("only an operator makes a global default image, and nobody changes one", async () => {
   const request = { name: "shared", image: "debian", isDefault: true };
   await expect(client().createImage(request, as(newId()))).rejects.toThrow(refused("FORBIDDEN"));
@@ -259,6 +278,19 @@ test("a sandbox gets the snapshot of an enabled image", async () => {
 
 describe.runIf(hasRegistry)("with a private registry", () => {
   const credential = () => ({ name: "private", url: `http://${registry?.host}`, ...ann });
+
+  test("a workspace has no more of them than it may", async () => {
+    const asAnn = as(newId());
+    const create = (name: string) => client().createRegistry({ ...credential(), name }, asAnn);
+    const { registry: first } = await create("first");
+    await create("second");
+    await expect(create("third")).rejects.toMatchObject({
+      reason: "CONFLICT",
+      hint: expect.stringContaining("may have 2 registry credentials"),
+    });
+    await client().deleteRegistry({ registryId: first?.id ?? "" }, asAnn);
+    await create("third");
+  });
 
   test("a credential is tried before it is stored, and its password is kept sealed", async () => {
     const workspace = newId();

@@ -1,6 +1,7 @@
 import { messageOf } from "@sandgate/kit/base/domain-error";
-import { defineSettings, list, SettingsError, type SettingValues, text } from "@sandgate/kit/base/settings";
+import { defineSettings, integer, list, SettingsError, type SettingValues, text } from "@sandgate/kit/base/settings";
 import { type AllowedHosts, readAllowedHosts } from "@sandgate/registry-client/allowed-hosts";
+import type { Caps } from "./domain/caps.ts";
 import { readDefaultImage } from "./domain/default-image.ts";
 import type { ImageFields } from "./domain/images.ts";
 
@@ -13,22 +14,34 @@ export const imageRegistrySettings = defineSettings({
     optional: true,
     doc: "A global default image to make at the first start, as name=reference, or name=reference,port with its readiness port.",
   }),
+  maxImages: integer("SANDGATE_WORKSPACE_MAX_IMAGES", {
+    default: 1000,
+    min: 0,
+    doc: "Images a workspace may have of its own; 0 for no limit",
+  }),
+  maxRegistries: integer("SANDGATE_WORKSPACE_MAX_REGISTRIES", {
+    default: 100,
+    min: 0,
+    doc: "Registry credentials a workspace may have; 0 for no limit",
+  }),
 });
 
 export interface ImageRegistrySettings {
   readonly allowedHosts: AllowedHosts;
   /** Created at the first start. */
   readonly defaultImage: ImageFields | undefined;
+  readonly caps: Caps;
 }
 
 /** Throws a SettingsError for hosts or a default image that can't be read. */
 export function parseImageRegistrySettings(
   settings: SettingValues<typeof imageRegistrySettings>,
 ): ImageRegistrySettings {
-  const { defaultImage } = settings;
+  const { defaultImage, maxImages, maxRegistries } = settings;
   const allowedHosts = parse(imageRegistrySettings.allowedHosts.name, () => readAllowedHosts(settings.allowedHosts));
   return {
     allowedHosts,
+    caps: { maxImages, maxRegistries },
     defaultImage:
       defaultImage === undefined
         ? undefined

@@ -15,6 +15,7 @@ import {
   CreateWorkspaceResponseSchema,
   WorkspaceService,
 } from "@sandgate/proto/workspace/v1/workspace";
+import { memberOwnsTooMany, ownsTooMany, tooManyMembers } from "./domain/caps.ts";
 import { deleteWorkspace } from "./domain/deletions.ts";
 import {
   checkAdd,
@@ -24,9 +25,9 @@ import {
   type MembershipState,
   memberNotFound,
 } from "./domain/members.ts";
-
 import { memberAdded, memberRemoved, signalMembership, workspaceCreated } from "./events.ts";
 import { toMember, toWorkspace } from "./messages.ts";
+import type { WorkspaceSettings } from "./settings.ts";
 import type { MemberRecord, MemberView, WorkspaceRecord, WorkspaceStore, WorkspaceView } from "./store/store.ts";
 
 const { method } = WorkspaceService;
@@ -37,7 +38,8 @@ export function createHandlers({
   bus,
   keyring,
   transport,
-}: ServiceContext<unknown, WorkspaceStore>): Omit<ServiceImpl<typeof WorkspaceService>, "getDeletion"> {
+  settings: caps,
+}: ServiceContext<WorkspaceSettings, WorkspaceStore>): Omit<ServiceImpl<typeof WorkspaceService>, "getDeletion"> {
   const identity = createClient(IdentityService, transport("identity"));
 
   /** The call's workspace as its user sees it now. */
@@ -90,8 +92,9 @@ export function createHandlers({
             workspace: toWorkspace({ ...workspace, role: Role.OWNER }),
           });
           const events = [workspaceCreated(call, workspace, userId)];
-          const outcome = await store.createWorkspace(workspace, userId, events, await recordFor(response));
+          const outcome = await store.createWorkspace(workspace, userId, caps, events, await recordFor(response));
           if (outcome === "account_deleted") throw new DomainError("INVALID_TOKEN", "This account has been deleted.");
+          if (outcome === "owns_too_many") throw ownsTooMany(caps);
           return response;
         },
       });
@@ -152,11 +155,13 @@ export function createHandlers({
             const member: MemberRecord = { userId: user.id, role: request.role, joinedAt: new Date() };
             const response = create(AddMemberResponseSchema, { member: toMember(member, user.username) });
             const events = [memberAdded(call, id, version + 1, member)];
-            const outcome = await store.addMember(id, version, member, events, await recordFor(response));
+            const outcome = await store.addMember(id, version, member, caps, events, await recordFor(response));
             if (outcome === "stale") return outcome;
             if (outcome === "account_deleted") {
               throw new DomainError("MEMBER_NOT_FOUND", "This user's account has been deleted.");
             }
+            if (outcome === "owns_too_many") throw memberOwnsTooMany(caps);
+            if (outcome === "too_many_members") throw tooManyMembers(caps);
             signalMembership(bus, id, user.id);
             return response;
           });
@@ -191,8 +196,9 @@ export function createHandlers({
         checkRoleChange(membershipStateOf(view), role);
         if (!view.member) throw memberNotFound();
         const { id, version } = view.workspace;
-        const outcome = await store.changeRole(id, version, userId, role);
+        const outcome = await store.changeRole(id, version, userId, role, caps);
         if (outcome === "stale") return outcome;
+        if (outcome === "owns_too_many") throw memberOwnsTooMany(caps);
         signalMembership(bus, id, userId);
         return { ...view.member, role };
       });

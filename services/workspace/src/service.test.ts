@@ -19,7 +19,11 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { workspaceService } from "./service.ts";
 
 const logger = createLogger({ service: "workspace", level: "silent" });
-const users = ["ann", "bob", "carl"].map((id) => ({ id, username: `${id}@example.com`, verified: id !== "carl" }));
+const users = ["ann", "bob", "carl", "eve"].map((id) => ({
+  id,
+  username: `${id}@example.com`,
+  verified: id !== "carl",
+}));
 const cleanUps: (() => Promise<unknown>)[] = [];
 
 async function start() {
@@ -36,7 +40,7 @@ async function start() {
       logger,
       metrics,
     },
-    {},
+    workspaceService.readSettings({ SANDGATE_WORKSPACE_MAX_MEMBERS: "2" }),
   );
   network.serve("workspace", { routes: service.routes, logger, metrics });
   network.serve("identity", {
@@ -108,6 +112,49 @@ test("the same Idempotency-Key gives the first workspace again", async () => {
   await expect(client().createWorkspace({ name: "Other" }, as(user, undefined, key))).rejects.toThrow(
     refused("CONFLICT"),
   );
+});
+
+test("a user owns 20 workspaces unless set, the personal one among them", async () => {
+  const user = newId();
+  const last = newId();
+  await client().listWorkspaces({}, as(user));
+  for (let owned = 1; owned < 19; owned++) await client().createWorkspace({ name: "Lab" }, as(user));
+  const { workspace } = await client().createWorkspace({ name: "Last" }, as(user, undefined, last));
+  await expect(client().createWorkspace({ name: "Lab" }, as(user))).rejects.toMatchObject({
+    reason: "CONFLICT",
+    hint: expect.stringContaining("may own 20 workspaces"),
+  });
+  expect((await client().createWorkspace({ name: "Last" }, as(user, undefined, last))).workspace).toEqual(workspace);
+  expect((await client().listWorkspaces({}, as(user))).workspaces).toHaveLength(20);
+});
+
+test("nobody is made the owner of more workspaces than a user may own", async () => {
+  while ((await client().listWorkspaces({}, as("bob"))).workspaces.length < 20) {
+    await client().createWorkspace({ name: "Lab" }, as("bob"));
+  }
+  const workspace = await createWorkspace();
+  const asAnn = as("ann", workspace);
+  const ownsAll = { reason: "CONFLICT", hint: expect.stringContaining("may own 20 workspaces") };
+  const bob = "bob@example.com";
+  await expect(client().addMember({ username: bob, role: Role.OWNER }, asAnn)).rejects.toMatchObject(ownsAll);
+  await client().addMember({ username: bob, role: Role.ADMIN }, asAnn);
+  await expect(client().updateMember({ userId: "bob", role: Role.OWNER }, asAnn)).rejects.toMatchObject(ownsAll);
+  for (const { id } of (await client().listWorkspaces({}, as("bob"))).workspaces) {
+    if (id !== workspace.id) await client().deleteWorkspace({}, as("bob", { id, role: "owner" }));
+  }
+  await client().updateMember({ userId: "bob", role: Role.OWNER }, asAnn);
+});
+
+test("a workspace has no more members than it may", async () => {
+  const workspace = await createWorkspace();
+  const asAnn = as("ann", workspace);
+  await client().addMember({ username: "bob@example.com", role: Role.MEMBER }, asAnn);
+  await expect(client().addMember({ username: "eve@example.com", role: Role.MEMBER }, asAnn)).rejects.toMatchObject({
+    reason: "CONFLICT",
+    hint: expect.stringContaining("may have 2 members"),
+  });
+  await client().removeMember({ userId: "bob" }, asAnn);
+  await client().addMember({ username: "eve@example.com", role: Role.MEMBER }, asAnn);
 });
 
 test("lists come in pages", async () => {

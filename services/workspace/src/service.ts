@@ -4,11 +4,12 @@ import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { consumeEvents } from "./consumers.ts";
 import { startAnnouncements } from "./domain/deletions.ts";
 import { createHandlers } from "./handlers.ts";
+import { workspaceSettings } from "./settings.ts";
 
-/** The service that owns workspaces, their members and roles. It has no settings of its own. */
+/** The service that owns workspaces, their members and roles. */
 export const workspaceService = defineService({
   name: "workspace",
-  settings: {},
+  settings: workspaceSettings,
   stores: { sqlite: () => import("./store/store.sqlite.ts"), mongodb: () => import("./store/store.mongo.ts") },
   open(context) {
     const { store } = context;

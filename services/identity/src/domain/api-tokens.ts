@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { crc32 } from "node:zlib";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 
 /** An API token without its secret. */
 export interface ApiToken {
@@ -44,6 +45,12 @@ export function hintOf(token: string): string {
 
 export function isExpired(token: Pick<ApiToken, "expiresAt">, now: Date): boolean {
   return token.expiresAt !== undefined && token.expiresAt <= now;
+}
+
+export function tooManyApiTokens(max: number): DomainError {
+  return new DomainError("CONFLICT", "You have as many API tokens as a user may have.", {
+    hint: `A user may have ${max} API tokens; expired ones count while GET /api-tokens lists them. Revoke one, or ask the operator for more.`,
+  });
 }
 
 export interface UseLog {

@@ -254,7 +254,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       test("a token is found by its hash, with whether its user is an operator", async () => {
         const userId = await createUser();
         const { tokenHash, ...token } = apiToken(userId, "t", { workspaceId: newId(), expiresAt: at(1) });
-        await store.createApiToken({ ...token, tokenHash }, undefined);
+        await store.createApiToken({ ...token, tokenHash }, 0, undefined);
         expect(await store.findApiToken(tokenHash)).toEqual({ ...token, lastUsedAt: undefined, operator: false });
         expect(await store.findApiToken(hashSecret("other"))).toBeUndefined();
       });
@@ -262,17 +262,43 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       test("an idempotency record is stored with the token, and only the first", async () => {
         const userId = await createUser();
         const record: IdempotencyRecord = { id: "record", sealed: new Uint8Array([1]) };
-        await store.createApiToken(apiToken(userId, "first"), record);
-        await expect(store.createApiToken(apiToken(userId, "second"), record)).rejects.toThrow();
+        await store.createApiToken(apiToken(userId, "first"), 0, record);
+        await expect(store.createApiToken(apiToken(userId, "second"), 0, record)).rejects.toThrow();
         expect(await store.findApiToken(hashSecret("second"))).toBeUndefined();
+      });
+
+      test("a user has no more tokens than they may, expired ones included; a revocation frees a place at once", async () => {
+        const [ann, bob] = [await createUser(), await createUser("bob@example.com")];
+        const [first, second, third] = ["first", "second", "third"].map((token) => apiToken(ann, token));
+        if (!first || !second || !third) throw new Error("three tokens were made");
+        const record = { id: newId(), sealed: new Uint8Array([1]) };
+        expect(await store.createApiToken({ ...first, expiresAt: at(-1) }, 2, undefined)).toBe("done");
+        expect(await store.createApiToken(second, 2, undefined)).toBe("done");
+        expect(await store.createApiToken(third, 2, record)).toBe("too_many");
+        expect(await store.findApiToken(third.tokenHash)).toBeUndefined();
+        expect(await store.createApiToken(apiToken(bob, "bob's"), 2, undefined)).toBe("done");
+        await store.revokeApiToken(ann, first.id, []);
+        expect(await store.createApiToken(third, 2, record)).toBe("done");
+        expect(await store.createApiToken(apiToken(ann, "fourth"), 2, undefined)).toBe("too_many");
+        expect(await store.createApiToken(apiToken(ann, "fifth"), 0, undefined)).toBe("done");
+      });
+
+      test("of many tokens that are created at once for the last place, one is", async () => {
+        const userId = await createUser();
+        await store.createApiToken(apiToken(userId, "first"), 2, undefined);
+        const outcomes = await Promise.all(
+          [1, 2, 3, 4, 5].map((i) => store.createApiToken(apiToken(userId, `${i}`), 2, undefined)),
+        );
+        expect(outcomes.sort()).toEqual(["done", "too_many", "too_many", "too_many", "too_many"]);
+        expect(await store.listApiTokens(userId, 10, undefined)).toHaveLength(2);
       });
 
       test("tokens are listed newest first, page by page, each user's own", async () => {
         const ann = await createUser("ann@example.com");
         const bob = await createUser("bob@example.com");
         const created = [0, 1, 1, 2].map((ms, i) => apiToken(ann, `${i}`, { createdAt: at(ms) }));
-        for (const token of created) await store.createApiToken(token, undefined);
-        await store.createApiToken(apiToken(bob, "bob's"), undefined);
+        for (const token of created) await store.createApiToken(token, 0, undefined);
+        await store.createApiToken(apiToken(bob, "bob's"), 0, undefined);
 
         const newestFirst = created.map(({ id }) => id).toReversed();
         const first = await store.listApiTokens(ann, 2, undefined);
@@ -284,7 +310,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         const ann = await createUser("ann@example.com");
         const bob = await createUser("bob@example.com");
         const token = apiToken(ann, "t");
-        await store.createApiToken(token, undefined);
+        await store.createApiToken(token, 0, undefined);
         expect(await store.revokeApiToken(bob, token.id, [event("revoked")])).toBe(false);
         expect(await store.revokeApiToken(ann, token.id, [event("revoked")])).toBe(true);
         expect(await store.revokeApiToken(ann, token.id, [event("revoked")])).toBe(false);
@@ -295,7 +321,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
 
       test("the time of the last use never goes back", async () => {
         const token = apiToken(await createUser(), "t");
-        await store.createApiToken(token, undefined);
+        await store.createApiToken(token, 0, undefined);
         await store.noteApiTokenUses([{ id: token.id, usedAt: at(120_000) }]);
         await store.noteApiTokenUses([{ id: token.id, usedAt: at(60_000) }]);
         expect((await store.findApiToken(token.tokenHash))?.lastUsedAt).toEqual(at(120_000));
@@ -392,7 +418,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         expired: apiToken(userId, "expired", { expiresAt: addMs(now, -29 * dayMs) }),
         lasting: apiToken(userId, "lasting"),
       };
-      for (const token of Object.values(apiTokens)) await store.createApiToken(token, undefined);
+      for (const token of Object.values(apiTokens)) await store.createApiToken(token, 0, undefined);
 
       const remaining = async () => ({
         refreshTokens: await Promise.all(

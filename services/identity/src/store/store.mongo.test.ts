@@ -83,8 +83,8 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     expect(await endsIn("sessions")).toEqual(at(2000 + dayMs));
 
     const token = { userId, description: "", hint: "", workspaceId: undefined, createdAt: now };
-    await store.createApiToken({ ...token, id: "a", tokenHash: hash(4), expiresAt: addMs(now, hourMs) }, undefined);
-    await store.createApiToken({ ...token, id: "b", tokenHash: hash(5), expiresAt: undefined }, undefined);
+    await store.createApiToken({ ...token, id: "a", tokenHash: hash(4), expiresAt: addMs(now, hourMs) }, 0, undefined);
+    await store.createApiToken({ ...token, id: "b", tokenHash: hash(5), expiresAt: undefined }, 0, undefined);
     expect(await endsIn("api_tokens")).toEqual([...at(hourMs + 30 * dayMs), undefined]);
 
     await store.drawRequests({ key: hash(6), limit: 1, wanted: 1 }, now);

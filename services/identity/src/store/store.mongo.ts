@@ -40,6 +40,8 @@ interface UserDocument {
   createdAt: number;
   /** Grows with every mail to the user: transactions that add one conflict on it, so that their number is right. */
   mails?: number;
+  /** Grows with every new API token of the user, for the same. */
+  apiTokens?: number;
 }
 
 interface VerificationDocument extends Perishable {
@@ -450,8 +452,17 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       return ended.map(({ _id }) => _id);
     },
 
-    async createApiToken({ id, createdAt, expiresAt, ...token }, record) {
-      await write(async (tx) => {
+    createApiToken: ({ id, createdAt, expiresAt, ...token }, maxTokens, record) =>
+      write(async (tx) => {
+        const { session } = tx;
+        const { userId } = token;
+        await users.updateOne({ _id: userId }, { $inc: { apiTokens: 1 } }, { session });
+        if (
+          maxTokens > 0 &&
+          (await apiTokens.countDocuments({ userId }, { session, limit: maxTokens })) === maxTokens
+        ) {
+          return "too_many";
+        }
         await tx.keepIdempotencyRecord(record);
         await apiTokens.insertOne(
           {
@@ -460,10 +471,10 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
             createdAt: createdAt.getTime(),
             ...(expiresAt && { expiresAt: expiresAt.getTime(), removeAt: removeAt("apiTokens", expiresAt) }),
           },
-          { session: tx.session },
+          { session },
         );
-      });
-    },
+        return "done";
+      }),
 
     async findApiToken(tokenHash) {
       const token = await apiTokens.findOne({ tokenHash });

@@ -172,7 +172,16 @@ function endSessionOf(tx: Transaction, refreshTokenHash: Uint8Array, now: Date):
   )?.id;
 }
 
-function createApiToken(tx: Transaction, token: NewApiToken, record: IdempotencyRecord | undefined): void {
+function createApiToken(
+  tx: Transaction,
+  token: NewApiToken,
+  maxTokens: number,
+  record: IdempotencyRecord | undefined,
+): "done" | "too_many" {
+  if (maxTokens > 0) {
+    const held = tx.db.all("SELECT 1 FROM api_tokens WHERE user_id = ? LIMIT ?", token.userId, maxTokens);
+    if (held.length === maxTokens) return "too_many";
+  }
   tx.keepIdempotencyRecord(record);
   tx.db.run(
     `INSERT INTO api_tokens (id, user_id, token_hash, description, hint, workspace_id, expires_at, created_at)
@@ -186,6 +195,7 @@ function createApiToken(tx: Transaction, token: NewApiToken, record: Idempotency
     token.expiresAt,
     token.createdAt,
   );
+  return "done";
 }
 
 function revokeApiToken(tx: Transaction, userId: string, tokenId: string, events: readonly StagedEvent[]): boolean {

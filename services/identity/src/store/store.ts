@@ -121,7 +121,12 @@ export interface IdentityStore extends ServiceStore {
   endSessionOf(refreshTokenHash: Uint8Array, now: Date): Promise<string | undefined>;
   listSessionsEndedSince(since: Date): Promise<string[]>;
 
-  createApiToken(token: NewApiToken, record: IdempotencyRecord | undefined): Promise<void>;
+  /** @param maxTokens how many the user may have, those that have expired and are still listed included; 0: no limit */
+  createApiToken(
+    token: NewApiToken,
+    maxTokens: number,
+    record: IdempotencyRecord | undefined,
+  ): Promise<"done" | "too_many">;
   findApiToken(tokenHash: Uint8Array): Promise<(ApiToken & { operator: boolean }) | undefined>;
   /** Up to `limit` tokens of the user after `before`, newest first. */
   listApiTokens(userId: string, limit: number, before: Cursor | undefined): Promise<ApiToken[]>;

@@ -3,6 +3,8 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { ImageRecord, ImageRegistryStore, RegistryRecord } from "./store.ts";
 
 const at = (ms: number) => new Date(Date.UTC(2026, 0, 1) + ms);
+/** No limits. */
+const uncapped = { maxImages: 0, maxRegistries: 0 };
 const event = (name: string) => ({ id: newId(), subject: name, bytes: new Uint8Array() });
 
 function imageOf(fields: Partial<ImageRecord> = {}): ImageRecord {
@@ -56,13 +58,13 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
 
     async function createImage(fields: Partial<ImageRecord> = {}): Promise<ImageRecord> {
       const image = imageOf(fields);
-      expect(await store.createImage(image, undefined, [], undefined)).toBe("done");
+      expect(await store.createImage(image, undefined, uncapped, [], undefined)).toBe("done");
       return image;
     }
 
     async function createRegistry(fields: Partial<RegistryRecord> = {}): Promise<RegistryRecord> {
       const registry = registryOf(fields);
-      expect(await store.createRegistry(registry, undefined)).toBe("done");
+      expect(await store.createRegistry(registry, uncapped, undefined)).toBe("done");
       return registry;
     }
 
@@ -77,8 +79,8 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
         registryId: registry.id,
         updatedAt: at(7),
       });
-      await store.createImage(bare, undefined, [event("created")], undefined);
-      await store.createImage(full, registry, [event("created")], undefined);
+      await store.createImage(bare, undefined, uncapped, [event("created")], undefined);
+      await store.createImage(full, registry, uncapped, [event("created")], undefined);
       expect(await store.findImage(bare.id, "w1")).toEqual({ ...bare, registryName: undefined });
       expect(await store.findImage(full.id, "w1")).toEqual({ ...full, registryName: "private" });
       expect(await subjects()).toEqual(["created", "created"]);
@@ -130,7 +132,9 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
     test("an image commits only with the registry that it was checked against", async () => {
       const registry = await createRegistry();
       await store.updateRegistry({ ...registry, url: "https://quay.io", host: "quay.io" });
-      expect(await store.createImage(imageOf({ registryId: registry.id }), registry, [], undefined)).toBe("stale");
+      expect(await store.createImage(imageOf({ registryId: registry.id }), registry, uncapped, [], undefined)).toBe(
+        "stale",
+      );
       const image = await createImage();
       expect(await store.updateImage({ ...image, registryId: registry.id }, registry, [])).toBe("stale");
       expect(await store.updateImage({ ...image, registryId: registry.id }, { ...registry, version: 2 }, [])).toBe(
@@ -140,7 +144,7 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
 
     test("the names of registries are unique in their workspace", async () => {
       const first = await createRegistry();
-      expect(await store.createRegistry(registryOf(), undefined)).toBe("name_taken");
+      expect(await store.createRegistry(registryOf(), uncapped, undefined)).toBe("name_taken");
       await createRegistry({ workspaceId: "w2" });
       const second = await createRegistry({ name: "second" });
       expect(await store.updateRegistry({ ...second, name: "private" })).toBe("name_taken");
@@ -153,10 +157,10 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
     test("a registry that was refused keeps no answer for its Idempotency-Key", async () => {
       const first = await createRegistry();
       const record = { id: "record", sealed: new Uint8Array([1]) };
-      expect(await store.createRegistry(registryOf(), record)).toBe("name_taken");
+      expect(await store.createRegistry(registryOf(), uncapped, record)).toBe("name_taken");
       expect(await store.deleteRegistry(first.id, 1)).toBe("done");
-      expect(await store.createRegistry(registryOf(), record)).toBe("done");
-      await expect(store.createRegistry(registryOf({ name: "another" }), record)).rejects.toMatchObject({
+      expect(await store.createRegistry(registryOf(), uncapped, record)).toBe("done");
+      await expect(store.createRegistry(registryOf({ name: "another" }), uncapped, record)).rejects.toMatchObject({
         name: "IdempotencyRecordExists",
       });
     });
@@ -164,7 +168,7 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
     test("a registry that an image uses can't be deleted, and keeps its host", async () => {
       const registry = await createRegistry();
       const image = imageOf({ registryId: registry.id });
-      await store.createImage(image, registry, [], undefined);
+      await store.createImage(image, registry, uncapped, [], undefined);
       expect(await store.deleteRegistry(registry.id, 1)).toBe("in_use");
       expect(await store.updateRegistry({ ...registry, url: "quay.io", host: "quay.io" })).toBe("in_use");
       expect(await store.updateRegistry({ ...registry, url: "ghcr.io" })).toBe("done");
@@ -188,8 +192,10 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
       }
       const other = await createImage({ workspaceId: "w2" });
       await store.beginPurge("w1", at(1));
-      expect(await store.createImage(imageOf(), undefined, [event("created")], undefined)).toBe("workspace_deleted");
-      expect(await store.createRegistry(registryOf(), undefined)).toBe("workspace_deleted");
+      expect(await store.createImage(imageOf(), undefined, uncapped, [event("created")], undefined)).toBe(
+        "workspace_deleted",
+      );
+      expect(await store.createRegistry(registryOf(), uncapped, undefined)).toBe("workspace_deleted");
       expect(await store.listOpenPurges()).toEqual(["w1"]);
       expect(await store.listWorkspaces({ limit: 10 })).toEqual(["w2"]);
 
@@ -201,7 +207,7 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
       await store.completePurge("w1", at(2), [event("purged again")]);
       expect(await store.listOpenPurges()).toEqual([]);
       expect(await store.findImage(other.id, "w2")).toBeDefined();
-      expect(await store.createImage(imageOf(), undefined, [], undefined)).toBe("workspace_deleted");
+      expect(await store.createImage(imageOf(), undefined, uncapped, [], undefined)).toBe("workspace_deleted");
       expect(await subjects()).toEqual(["purged"]);
     });
 
@@ -239,6 +245,51 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
       expect(await store.findVerifiedLayers("ghcr.io", [one.digest, two.digest])).toEqual([two]);
       await store.putVerifiedLayers("ghcr.io", [{ ...two, diffId: "sha256:c" }], at(3));
       expect(await store.findVerifiedLayers("ghcr.io", [two.digest])).toEqual([{ ...two, diffId: "sha256:c" }]);
+    });
+
+    describe("caps", () => {
+      const caps = { maxImages: 2, maxRegistries: 2 };
+      const record = { id: "record", sealed: new Uint8Array([1]) };
+      const addImage = (fields?: Partial<ImageRecord>) =>
+        store.createImage(imageOf(fields), undefined, caps, [event("created")], undefined);
+      const addRegistry = (name: string) => store.createRegistry(registryOf({ name }), caps, undefined);
+
+      test("a workspace has no more images than it may, and a deletion frees a place at once", async () => {
+        const first = await createImage();
+        expect(await addImage()).toBe("done");
+        const refused = imageOf();
+        expect(await store.createImage(refused, undefined, caps, [event("refused")], record)).toBe("too_many");
+        expect(await store.findImage(refused.id, "w1")).toBeUndefined();
+        expect(await subjects()).toEqual(["created"]);
+        expect(await addImage({ workspaceId: "w2" })).toBe("done");
+        for (const _ of [1, 2, 3]) expect(await addImage({ workspaceId: "" })).toBe("done");
+        await store.deleteImage(first.id, 1, []);
+        expect(await store.createImage(refused, undefined, caps, [], record)).toBe("done");
+        expect(await addImage()).toBe("too_many");
+      });
+
+      test("a workspace has no more registries than it may, and a deletion frees a place at once", async () => {
+        const first = await createRegistry({ name: "first" });
+        expect(await addRegistry("second")).toBe("done");
+        expect(await store.createRegistry(registryOf({ name: "third" }), caps, record)).toBe("too_many");
+        expect(await addRegistry("second")).toBe("name_taken");
+        await store.deleteRegistry(first.id, 1);
+        expect(await store.createRegistry(registryOf({ name: "third" }), caps, record)).toBe("done");
+        expect(await addRegistry("fourth")).toBe("too_many");
+      });
+
+      test("of many that are created at once for the last place, one is", async () => {
+        await createImage();
+        await createRegistry({ name: "first" });
+        const outcomes = [
+          await Promise.all([1, 2, 3, 4, 5].map(() => addImage())),
+          await Promise.all(["a", "b", "c", "d", "e"].map(addRegistry)),
+        ];
+        const expected = ["done", "too_many", "too_many", "too_many", "too_many"];
+        expect(outcomes.map((each) => each.sort())).toEqual([expected, expected]);
+        expect(await store.countImages({ workspaceId: "w1", enabledOnly: false })).toBe(2);
+        expect(await store.listRegistries("w1", undefined, 10)).toHaveLength(2);
+      });
     });
   });
 }

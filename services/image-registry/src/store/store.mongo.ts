@@ -100,6 +100,20 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
     return guard?.deletedAt === undefined;
   }
 
+  /** Whether the workspace, whose guard this transaction holds, has as many images as it may; 0: no limit. */
+  async function hasTooManyImages({ session }: MongoTransaction, workspaceId: string, max: number): Promise<boolean> {
+    return max > 0 && (await images.countDocuments({ workspaceId }, { session, limit: max })) === max;
+  }
+
+  /** The same of its registry credentials. */
+  async function hasTooManyRegistries(
+    { session }: MongoTransaction,
+    workspaceId: string,
+    max: number,
+  ): Promise<boolean> {
+    return max > 0 && (await registries.countDocuments({ workspaceId }, { session, limit: max })) === max;
+  }
+
   /** False when the registry has changed since it was read. It can't change before this transaction is over. */
   async function holdRegistry(tx: MongoTransaction, { id, version }: RegistryVersion): Promise<boolean> {
     const held = await registries.updateOne({ _id: id, version }, { $inc: { checks: 1 } }, { session: tx.session });
@@ -169,9 +183,12 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
       return found.map(toRegistry);
     },
 
-    createImage: (image, registry, events, record) =>
+    createImage: (image, registry, caps, events, record) =>
       write(async (tx) => {
-        if (image.workspaceId !== "" && !(await passGuard(tx, image.workspaceId))) return "workspace_deleted";
+        if (image.workspaceId !== "") {
+          if (!(await passGuard(tx, image.workspaceId))) return "workspace_deleted";
+          if (await hasTooManyImages(tx, image.workspaceId, caps.maxImages)) return "too_many";
+        }
         if (registry && !(await holdRegistry(tx, registry))) return "stale";
         await tx.keepIdempotencyRecord(record);
         await insertImage(tx, image);
@@ -210,10 +227,12 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
         return "done";
       }),
 
-    async createRegistry(registry, record) {
+    async createRegistry(registry, caps, record) {
       try {
         return await write(async (tx) => {
           if (!(await passGuard(tx, registry.workspaceId))) return "workspace_deleted";
+          if (await isNameTaken(tx, registry)) return "name_taken";
+          if (await hasTooManyRegistries(tx, registry.workspaceId, caps.maxRegistries)) return "too_many";
           await tx.keepIdempotencyRecord(record);
           const { id, ...rest } = registry;
           await registries.insertOne({ _id: id, ...rest }, { session: tx.session });

@@ -3,6 +3,7 @@ import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record
 import type { Stale } from "@sandgate/kit/storage/optimistic";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { passGuard, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
+import type { Caps } from "../domain/caps.ts";
 import type { ImageRecord, RegistryRecord, RegistryVersion, VerifiedLayer } from "./store.ts";
 
 function isCurrent(tx: Transaction, { id, version }: RegistryVersion): boolean {
@@ -19,6 +20,12 @@ function isNameTaken(tx: Transaction, { id, workspaceId, name }: RegistryRecord)
     tx.db.get("SELECT 1 FROM registries WHERE workspace_id = ? AND name = ? AND id <> ?", workspaceId, name, id) !==
     undefined
   );
+}
+
+/** Whether the workspace has as many as it may; 0: no limit. */
+function isFull(tx: Transaction, table: "images" | "registries", workspaceId: string, max: number): boolean {
+  if (max === 0) return false;
+  return tx.db.all(`SELECT 1 FROM ${table} WHERE workspace_id = ? LIMIT ?`, workspaceId, max).length === max;
 }
 
 function insertImage(tx: Transaction, image: ImageRecord): void {
@@ -38,10 +45,14 @@ export const transactions = {
     tx: Transaction,
     image: ImageRecord,
     registry: RegistryVersion | undefined,
+    caps: Caps,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
-  ): "done" | Stale | "workspace_deleted" {
-    if (image.workspaceId !== "" && !passGuard(tx, image.workspaceId)) return "workspace_deleted";
+  ): "done" | Stale | "workspace_deleted" | "too_many" {
+    if (image.workspaceId !== "") {
+      if (!passGuard(tx, image.workspaceId)) return "workspace_deleted";
+      if (isFull(tx, "images", image.workspaceId, caps.maxImages)) return "too_many";
+    }
     if (registry && !isCurrent(tx, registry)) return "stale";
     tx.keepIdempotencyRecord(record);
     insertImage(tx, image);
@@ -84,11 +95,13 @@ export const transactions = {
   createRegistry(
     tx: Transaction,
     registry: RegistryRecord,
+    caps: Caps,
     record: IdempotencyRecord | undefined,
-  ): "done" | "name_taken" | "workspace_deleted" {
+  ): "done" | "name_taken" | "workspace_deleted" | "too_many" {
     if (!passGuard(tx, registry.workspaceId)) return "workspace_deleted";
-    // Before the idempotency record, which would be kept with this answer.
+    // Before the idempotency record, which would be kept with these answers.
     if (isNameTaken(tx, registry)) return "name_taken";
+    if (isFull(tx, "registries", registry.workspaceId, caps.maxRegistries)) return "too_many";
     tx.keepIdempotencyRecord(record);
     tx.db.run(
       `INSERT INTO registries (id, workspace_id, name, url, host, username, sealed_password, created_at, updated_at, version)

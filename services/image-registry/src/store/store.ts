@@ -4,6 +4,7 @@ import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record
 import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { Stale } from "@sandgate/kit/storage/optimistic";
 import type { PurgeStore } from "@sandgate/kit/workspaces/workspace-purges";
+import type { Caps } from "../domain/caps.ts";
 
 export interface ImageRecord {
   readonly id: string;
@@ -68,7 +69,8 @@ type WorkspaceDeleted = "workspace_deleted";
 
 /**
  * Images, registries and the purge of deleted workspaces. A change of a record names the version that it was decided on and
- * commits only on that one. Creates in a workspace commit only while its guard row doesn't say that it is deleted.
+ * commits only on that one. Creates in a workspace commit only while its guard row doesn't say that it is deleted; they
+ * take turns on that row and count what the workspace has, so that they stay within its caps.
  */
 export interface ImageRegistryStore extends ServiceStore, PurgeStore {
   /** One of the workspace's own or a global default. */
@@ -80,12 +82,14 @@ export interface ImageRegistryStore extends ServiceStore, PurgeStore {
   /** Newest first. */
   listRegistries(workspaceId: string, after: Cursor | undefined, limit: number): Promise<RegistryRecord[]>;
 
+  /** Global defaults are not capped. */
   createImage(
     image: ImageRecord,
     registry: RegistryVersion | undefined,
+    caps: Caps,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
-  ): Promise<Outcome | WorkspaceDeleted>;
+  ): Promise<Outcome | WorkspaceDeleted | "too_many">;
   /** Creates the global default image of the first start; later calls change nothing, whatever the image. */
   createDefaultImage(image: ImageRecord, events: readonly StagedEvent[]): Promise<void>;
   /** @param image what it becomes, with the version that was read */
@@ -98,8 +102,9 @@ export interface ImageRegistryStore extends ServiceStore, PurgeStore {
 
   createRegistry(
     registry: RegistryRecord,
+    caps: Caps,
     record: IdempotencyRecord | undefined,
-  ): Promise<"done" | "name_taken" | WorkspaceDeleted>;
+  ): Promise<"done" | "name_taken" | WorkspaceDeleted | "too_many">;
   /** @param registry what it becomes, with the version that was read; its host can't change while images use it */
   updateRegistry(registry: RegistryRecord): Promise<Outcome | "name_taken" | "in_use">;
   deleteRegistry(registryId: string, version: number): Promise<Outcome | "in_use">;

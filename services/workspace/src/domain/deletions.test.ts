@@ -33,7 +33,7 @@ async function openStore() {
     await removeFolder();
   });
   const workspace = { id: newId(), name: "Lab", createdAt: start, updatedAt: start, version: 1 };
-  await store.createWorkspace(workspace, "ann", [], undefined);
+  await store.createWorkspace(workspace, "ann", { maxOwned: 0, maxMembers: 0 }, [], undefined);
   return { store, bus, workspace };
 }
 

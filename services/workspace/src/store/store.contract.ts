@@ -4,6 +4,8 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { MemberRecord, WorkspaceRecord, WorkspaceStore } from "./store.ts";
 
 const at = (ms: number) => new Date(Date.UTC(2026, 0, 1) + ms);
+/** No limits. */
+const uncapped = { maxOwned: 0, maxMembers: 0 };
 const event = (name: string) => ({ id: newId(), subject: name, bytes: new Uint8Array() });
 
 function workspaceAt(ms: number, name = "Lab"): WorkspaceRecord {
@@ -29,13 +31,13 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
 
     async function createWorkspace(ms = 0, ownerId = "ann"): Promise<WorkspaceRecord> {
       const workspace = workspaceAt(ms);
-      await store.createWorkspace(workspace, ownerId, [], undefined);
+      await store.createWorkspace(workspace, ownerId, uncapped, [], undefined);
       return workspace;
     }
 
     test("a new workspace has its creator as its owner, and its event is in the outbox", async () => {
       const workspace = workspaceAt(0);
-      expect(await store.createWorkspace(workspace, "ann", [event("created")], undefined)).toBe("done");
+      expect(await store.createWorkspace(workspace, "ann", uncapped, [event("created")], undefined)).toBe("done");
       expect(await store.findWorkspace(workspace.id, "ann")).toEqual({ ...workspace, role: Role.OWNER });
       expect(await store.findWorkspace(workspace.id, "bob")).toEqual({ ...workspace, role: Role.UNSPECIFIED });
       expect(await subjects()).toEqual(["created"]);
@@ -64,8 +66,8 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
       expect(await ids()).toEqual([high?.id, low?.id]);
       expect(await ids({ createdAt: at(2), id: high?.id ?? "" })).toEqual([low?.id, older.id]);
 
-      await store.addMember(older.id, 1, memberAt(9, "bob"), [], undefined);
-      await store.addMember(older.id, 2, memberAt(9, "carl"), [], undefined);
+      await store.addMember(older.id, 1, memberAt(9, "bob"), uncapped, [], undefined);
+      await store.addMember(older.id, 2, memberAt(9, "carl"), uncapped, [], undefined);
       const members = await store.listMembers(older.id, undefined, 2);
       expect(members.map(({ userId }) => userId)).toEqual(["carl", "bob"]);
       const rest = await store.listMembers(older.id, { createdAt: at(9), id: "bob" }, 2);
@@ -78,8 +80,8 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
       expect(await store.findWorkspace(id, "ann")).toMatchObject({ name: "Office", updatedAt: at(4), version: 2 });
       const stale = [
         await store.renameWorkspace(id, 1, "Shed", at(5)),
-        await store.addMember(id, 1, memberAt(5, "bob"), [event("added")], undefined),
-        await store.changeRole(id, 1, "ann", Role.MEMBER),
+        await store.addMember(id, 1, memberAt(5, "bob"), uncapped, [event("added")], undefined),
+        await store.changeRole(id, 1, "ann", Role.MEMBER, uncapped),
         await store.removeMember(id, 1, "ann", [event("removed")]),
         await store.deleteWorkspace(id, 1, ["sandbox"], at(5), at(6), [event("deleted")]),
         await store.renameWorkspace(newId(), 1, "Nowhere", at(5)),
@@ -92,20 +94,20 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
 
     test("of two owners who leave at the same time one commits", async () => {
       const { id } = await createWorkspace();
-      await store.addMember(id, 1, memberAt(1, "bob", Role.OWNER), [], undefined);
+      await store.addMember(id, 1, memberAt(1, "bob", Role.OWNER), uncapped, [], undefined);
       const outcomes = await Promise.all([store.removeMember(id, 2, "ann", []), store.removeMember(id, 2, "bob", [])]);
       expect(outcomes.sort()).toEqual(["done", "stale"]);
     });
 
     test("members are added, changed and removed", async () => {
       const { id } = await createWorkspace();
-      await store.addMember(id, 1, memberAt(1, "bob"), [event("added")], undefined);
+      await store.addMember(id, 1, memberAt(1, "bob"), uncapped, [event("added")], undefined);
       expect(await store.findMember(id, "bob", "ann")).toMatchObject({
         workspace: { id, role: Role.OWNER, version: 2 },
         member: memberAt(1, "bob"),
         owners: 1,
       });
-      await store.changeRole(id, 2, "bob", Role.OWNER);
+      await store.changeRole(id, 2, "bob", Role.OWNER, uncapped);
       expect(await store.findMember(id, "bob", "bob")).toMatchObject({ member: { role: Role.OWNER }, owners: 2 });
       await store.removeMember(id, 3, "bob", [event("removed")]);
       expect(await store.findMember(id, "bob", "ann")).toMatchObject({ member: undefined, owners: 1 });
@@ -124,8 +126,12 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
       const { id } = await createWorkspace();
       await store.markAccountDeleted("bob", at(1));
       await store.markAccountDeleted("bob", at(2));
-      expect(await store.createWorkspace(workspaceAt(3), "bob", [event("created")], undefined)).toBe("account_deleted");
-      expect(await store.addMember(id, 1, memberAt(3, "bob"), [event("added")], undefined)).toBe("account_deleted");
+      expect(await store.createWorkspace(workspaceAt(3), "bob", uncapped, [event("created")], undefined)).toBe(
+        "account_deleted",
+      );
+      expect(await store.addMember(id, 1, memberAt(3, "bob"), uncapped, [event("added")], undefined)).toBe(
+        "account_deleted",
+      );
       await store.createPersonalWorkspace(workspaceAt(3), "bob", [event("created")]);
       expect(await store.listWorkspaces("bob", undefined, 10)).toEqual([]);
       expect(await subjects()).toEqual([]);
@@ -133,7 +139,7 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
 
     test("a deleted workspace is gone with its members, and its deletion completes with the last purge", async () => {
       const { id } = await createWorkspace();
-      await store.addMember(id, 1, memberAt(1, "bob"), [], undefined);
+      await store.addMember(id, 1, memberAt(1, "bob"), uncapped, [], undefined);
       const services = ["image-registry", "sandbox"];
       expect(await store.deleteWorkspace(id, 2, services, at(5), at(60_000), [event("deleted")])).toBe("done");
       expect(await store.findWorkspace(id, "ann")).toBeUndefined();
@@ -167,6 +173,80 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
       await store.recordPurge(id, "sandbox", at(200_000));
       expect(await store.listDueDeletions(at(300_000), 10)).toEqual([]);
       expect(await store.announceDeletion(id, 3, at(400_000), [event("late")])).toBe("stale");
+    });
+
+    describe("caps", () => {
+      const caps = { maxOwned: 2, maxMembers: 2 };
+      const create = (ms: number, ownerId = "ann") =>
+        store.createWorkspace(workspaceAt(ms), ownerId, caps, [], undefined);
+
+      test("a user owns no more workspaces than they may, and a deletion frees a place at once", async () => {
+        const first = await createWorkspace();
+        expect(await create(1)).toBe("done");
+        const refused = workspaceAt(2);
+        const record = { id: "record", sealed: new Uint8Array([1]) };
+        expect(await store.createWorkspace(refused, "ann", caps, [event("created")], record)).toBe("owns_too_many");
+        expect(await store.findWorkspace(refused.id, "ann")).toBeUndefined();
+        expect(await subjects()).toEqual([]);
+        expect(await create(2, "bob")).toBe("done");
+        await store.deleteWorkspace(first.id, 1, [], at(3), at(4), []);
+        expect(await store.createWorkspace(refused, "ann", caps, [], record)).toBe("done");
+        expect(await create(5)).toBe("owns_too_many");
+      });
+
+      test("of many workspaces that are created at once for the last place, one is", async () => {
+        await createWorkspace();
+        const outcomes = await Promise.all([1, 2, 3, 4, 5].map((ms) => create(ms)));
+        expect(outcomes.filter((outcome) => outcome === "done")).toHaveLength(1);
+        expect(outcomes.filter((outcome) => outcome === "owns_too_many")).toHaveLength(4);
+        expect(await store.listWorkspaces("ann", undefined, 10)).toHaveLength(2);
+      });
+
+      test("the personal workspace counts, but is made even when the user owns all they may", async () => {
+        await create(1);
+        await create(2);
+        await store.createPersonalWorkspace(workspaceAt(3), "ann", []);
+        const [personal, other] = await store.listWorkspaces("ann", undefined, 10);
+        expect(personal?.createdAt).toEqual(at(3));
+        await store.deleteWorkspace(other?.id ?? "", 1, [], at(4), at(5), []);
+        expect(await create(6)).toBe("owns_too_many");
+      });
+
+      test("whoever owns all they may becomes the owner of no other workspace", async () => {
+        const { id } = await createWorkspace(0, "bob");
+        await create(1);
+        const own = await createWorkspace(2);
+        expect(await store.addMember(id, 1, memberAt(3, "ann", Role.OWNER), caps, [], undefined)).toBe("owns_too_many");
+        expect(await store.addMember(id, 1, memberAt(3, "ann"), caps, [], undefined)).toBe("done");
+        expect(await store.changeRole(id, 2, "ann", Role.OWNER, caps)).toBe("owns_too_many");
+        expect(await store.changeRole(id, 2, "ann", Role.ADMIN, caps)).toBe("done");
+        expect(await store.changeRole(own.id, 1, "ann", Role.OWNER, caps)).toBe("done");
+        await store.deleteWorkspace(own.id, 2, [], at(4), at(5), []);
+        expect(await store.changeRole(id, 3, "ann", Role.OWNER, caps)).toBe("done");
+        expect(await create(6)).toBe("owns_too_many");
+      });
+
+      test("of a creation and becoming an owner elsewhere at the same time, one gets the last place", async () => {
+        const { id } = await createWorkspace(0, "bob");
+        await createWorkspace(1);
+        await store.addMember(id, 1, memberAt(2, "ann"), uncapped, [], undefined);
+        const outcomes = await Promise.all([create(3), store.changeRole(id, 2, "ann", Role.OWNER, caps)]);
+        expect(outcomes.sort()).toEqual(["done", "owns_too_many"]);
+      });
+
+      test("a workspace has no more members than it may, also when several are added at once", async () => {
+        const { id } = await createWorkspace();
+        const add = (userId: string, version: number) =>
+          store.addMember(id, version, memberAt(1, userId), caps, [], undefined);
+        const outcomes = await Promise.all(["bob", "carl", "dora"].map((userId) => add(userId, 1)));
+        expect(outcomes.filter((outcome) => outcome === "done")).toHaveLength(1);
+        const members = await store.listMembers(id, undefined, 10);
+        expect(members).toHaveLength(2);
+        expect(await add("eve", 2)).toBe("too_many_members");
+        const joined = members.find(({ userId }) => userId !== "ann")?.userId ?? "";
+        await store.removeMember(id, 2, joined, []);
+        expect(await add("eve", 3)).toBe("done");
+      });
     });
   });
 }

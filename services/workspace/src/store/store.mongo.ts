@@ -8,6 +8,7 @@ import {
 } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { Role } from "@sandgate/proto/common/v1/access";
+import type { Caps } from "../domain/caps.ts";
 import type { DeletionRecord, MemberRecord, WorkspaceRecord, WorkspaceStore, WorkspaceView } from "./store.ts";
 
 interface WorkspaceDocument extends Omit<WorkspaceRecord, "id"> {
@@ -21,13 +22,13 @@ interface MemberDocument extends MemberRecord {
 }
 
 /**
- * One for every user who has been in a workspace. Whatever makes a user a member writes here too, and so conflicts with the
- * deletion of their account.
+ * One for every user who has been in a workspace. Whatever makes a user a member or an owner writes here too, and so takes
+ * turns with the deletion of their account and with all else that lets them own more.
  */
 interface AccountDocument {
   /** The user. */
   _id: string;
-  /** How often the user was made a member. */
+  /** How often the user was made a member or an owner. */
   joins?: number;
   hadPersonalWorkspace?: true;
   /** When the account was deleted. */
@@ -61,6 +62,11 @@ const migrations: readonly MongoMigration[] = [
           { name: "oldest", key: { open: 1, deletedAt: 1 }, partialFilterExpression: { open: true } },
         ],
       }),
+  },
+  {
+    name: "workspace 2: workspaces by owner",
+    expands: true,
+    run: (db) => createCollections(db, { members: [{ name: "by_role", key: { userId: 1, role: 1 } }] }),
   },
 ];
 
@@ -110,6 +116,28 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
       { upsert: true, returnDocument: "after", session: tx.session },
     );
     return account?.departedAt === undefined;
+  }
+
+  /** Whether the user, who has just been written by `join`, owns as many workspaces as the caps allow, apart from this one. */
+  async function ownsTooMany(
+    { session }: MongoTransaction,
+    userId: string,
+    workspaceId: string,
+    { maxOwned }: Caps,
+  ): Promise<boolean> {
+    if (maxOwned === 0) return false;
+    const elsewhere = { userId, role: Role.OWNER, workspaceId: { $ne: workspaceId } };
+    return (await members.countDocuments(elsewhere, { session, limit: maxOwned })) === maxOwned;
+  }
+
+  /** Only a transaction that also advances the workspace may trust this. */
+  async function hasTooManyMembers(
+    { session }: MongoTransaction,
+    workspaceId: string,
+    { maxMembers }: Caps,
+  ): Promise<boolean> {
+    if (maxMembers === 0) return false;
+    return (await members.countDocuments({ workspaceId }, { session, limit: maxMembers })) === maxMembers;
   }
 
   async function insertWorkspace(tx: MongoTransaction, workspace: WorkspaceRecord, ownerId: string): Promise<void> {
@@ -187,9 +215,10 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
       return (await accounts.findOne({ _id: userId }))?.hadPersonalWorkspace === true;
     },
 
-    createWorkspace: (workspace, ownerId, events, record) =>
+    createWorkspace: (workspace, ownerId, caps, events, record) =>
       write(async (tx) => {
         if (!(await join(tx, ownerId))) return "account_deleted";
+        if (await ownsTooMany(tx, ownerId, workspace.id, caps)) return "owns_too_many";
         await tx.keepIdempotencyRecord(record);
         await insertWorkspace(tx, workspace, ownerId);
         await tx.publish(events);
@@ -238,9 +267,13 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
         return "done";
       }),
 
-    addMember: (workspaceId, version, member, events, record) =>
+    addMember: (workspaceId, version, member, caps, events, record) =>
       write(async (tx) => {
         if (!(await join(tx, member.userId))) return "account_deleted";
+        if (await hasTooManyMembers(tx, workspaceId, caps)) return "too_many_members";
+        if (member.role === Role.OWNER && (await ownsTooMany(tx, member.userId, workspaceId, caps))) {
+          return "owns_too_many";
+        }
         const workspace = await advance(tx, workspaceId, version);
         if (!workspace) return "stale";
         await tx.keepIdempotencyRecord(record);
@@ -253,8 +286,12 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
         return "done";
       }),
 
-    changeRole: (workspaceId, version, userId, role) =>
+    changeRole: (workspaceId, version, userId, role, caps) =>
       write(async (tx) => {
+        if (role === Role.OWNER) {
+          await join(tx, userId);
+          if (await ownsTooMany(tx, userId, workspaceId, caps)) return "owns_too_many";
+        }
         if (!(await advance(tx, workspaceId, version))) return "stale";
         await members.updateOne({ workspaceId, userId }, { $set: { role } }, { session: tx.session });
         return "done";

@@ -2,11 +2,31 @@ import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { Stale } from "@sandgate/kit/storage/optimistic";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
-import type { Role } from "@sandgate/proto/common/v1/access";
+import { Role } from "@sandgate/proto/common/v1/access";
+import type { Caps } from "../domain/caps.ts";
 import type { MemberRecord, WorkspaceRecord } from "./store.ts";
 
 function isAccountDeleted(tx: Transaction, userId: string): boolean {
   return tx.db.get("SELECT 1 FROM departed_users WHERE user_id = ?", userId) !== undefined;
+}
+
+/** Whether the user owns as many workspaces as the caps allow, apart from this one. */
+function ownsTooMany(tx: Transaction, userId: string, workspaceId: string, { maxOwned }: Caps): boolean {
+  if (maxOwned === 0) return false;
+  const owned = tx.db.all(
+    "SELECT 1 FROM members WHERE user_id = ? AND role = ? AND workspace_id <> ? LIMIT ?",
+    userId,
+    Role.OWNER,
+    workspaceId,
+    maxOwned,
+  );
+  return owned.length === maxOwned;
+}
+
+function hasTooManyMembers(tx: Transaction, workspaceId: string, { maxMembers }: Caps): boolean {
+  if (maxMembers === 0) return false;
+  const members = tx.db.all("SELECT 1 FROM members WHERE workspace_id = ? LIMIT ?", workspaceId, maxMembers);
+  return members.length === maxMembers;
 }
 
 function insertMember(tx: Transaction, workspaceId: string, { userId, role, joinedAt }: MemberRecord): void {
@@ -44,11 +64,15 @@ export const transactions = {
     tx: Transaction,
     workspace: WorkspaceRecord,
     owner: MemberRecord,
+    caps: Caps,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
-  ): "done" | "account_deleted" {
+  ): "done" | "account_deleted" | "owns_too_many" {
     if (isAccountDeleted(tx, owner.userId)) {
       return "account_deleted";
+    }
+    if (ownsTooMany(tx, owner.userId, workspace.id, caps)) {
+      return "owns_too_many";
     }
     tx.keepIdempotencyRecord(record);
     insertWorkspace(tx, workspace, owner);
@@ -110,11 +134,18 @@ export const transactions = {
     workspaceId: string,
     version: number,
     member: MemberRecord,
+    caps: Caps,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
-  ): "done" | Stale | "account_deleted" {
+  ): "done" | Stale | "account_deleted" | "owns_too_many" | "too_many_members" {
     if (isAccountDeleted(tx, member.userId)) {
       return "account_deleted";
+    }
+    if (hasTooManyMembers(tx, workspaceId, caps)) {
+      return "too_many_members";
+    }
+    if (member.role === Role.OWNER && ownsTooMany(tx, member.userId, workspaceId, caps)) {
+      return "owns_too_many";
     }
     if (!advance(tx, workspaceId, version)) {
       return "stale";
@@ -125,7 +156,17 @@ export const transactions = {
     return "done";
   },
 
-  changeRole(tx: Transaction, workspaceId: string, version: number, userId: string, role: Role): "done" | Stale {
+  changeRole(
+    tx: Transaction,
+    workspaceId: string,
+    version: number,
+    userId: string,
+    role: Role,
+    caps: Caps,
+  ): "done" | Stale | "owns_too_many" {
+    if (role === Role.OWNER && ownsTooMany(tx, userId, workspaceId, caps)) {
+      return "owns_too_many";
+    }
     if (!advance(tx, workspaceId, version)) {
       return "stale";
     }

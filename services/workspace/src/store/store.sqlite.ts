@@ -47,6 +47,7 @@ const migrations: readonly string[] = [
     PRIMARY KEY (workspace_id, service)
   ) STRICT, WITHOUT ROWID;
   `,
+  "CREATE INDEX members_by_role ON members (user_id, role);",
 ];
 
 type WorkspaceRow = {
@@ -116,8 +117,8 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Work
 
   return {
     ...serviceStoreOf(database),
-    createWorkspace: (workspace, ownerId, events, record) =>
-      write.createWorkspace(workspace, ownerOf(workspace, ownerId), events, record),
+    createWorkspace: (workspace, ownerId, caps, events, record) =>
+      write.createWorkspace(workspace, ownerOf(workspace, ownerId), caps, events, record),
     createPersonalWorkspace: (workspace, ownerId, events) =>
       write.createPersonalWorkspace(workspace, ownerOf(workspace, ownerId), events),
     renameWorkspace: write.renameWorkspace,

@@ -4,6 +4,7 @@ import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record
 import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { Stale } from "@sandgate/kit/storage/optimistic";
 import type { Role } from "@sandgate/proto/common/v1/access";
+import type { Caps } from "../domain/caps.ts";
 
 export interface WorkspaceRecord {
   readonly id: string;
@@ -47,10 +48,13 @@ export interface DeletionRecord {
 type Outcome = "done" | Stale;
 /** The user's account has been deleted. */
 type AccountDeleted = "account_deleted";
+/** The user owns as many workspaces as the caps allow. */
+type OwnsTooMany = "owns_too_many";
 
 /**
  * Workspaces, members and deletions. Every change names the version of the workspace that it was decided on and commits
  * only on that version, together with its events; so the rules that were checked on what was read hold when it commits.
+ * What is capped is counted in the transaction, which takes turns with all that could make the number grow.
  */
 export interface WorkspaceStore extends ServiceStore {
   findWorkspace(workspaceId: string, userId: string): Promise<WorkspaceView | undefined>;
@@ -67,10 +71,11 @@ export interface WorkspaceStore extends ServiceStore {
   createWorkspace(
     workspace: WorkspaceRecord,
     ownerId: string,
+    caps: Caps,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
-  ): Promise<"done" | AccountDeleted>;
-  /** Creates the user's personal workspace, unless it has been created before or the account is deleted. */
+  ): Promise<"done" | AccountDeleted | OwnsTooMany>;
+  /** Creates the user's personal workspace, unless it has been created before or the account is deleted. It is never too many. */
   createPersonalWorkspace(workspace: WorkspaceRecord, ownerId: string, events: readonly StagedEvent[]): Promise<void>;
   renameWorkspace(workspaceId: string, version: number, name: string, at: Date): Promise<Outcome>;
   /** Removes the workspace and all its members, and opens a deletion that each of these services has to purge. */
@@ -86,10 +91,17 @@ export interface WorkspaceStore extends ServiceStore {
     workspaceId: string,
     version: number,
     member: MemberRecord,
+    caps: Caps,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
-  ): Promise<Outcome | AccountDeleted>;
-  changeRole(workspaceId: string, version: number, userId: string, role: Role): Promise<Outcome>;
+  ): Promise<Outcome | AccountDeleted | OwnsTooMany | "too_many_members">;
+  changeRole(
+    workspaceId: string,
+    version: number,
+    userId: string,
+    role: Role,
+    caps: Caps,
+  ): Promise<Outcome | OwnsTooMany>;
   removeMember(workspaceId: string, version: number, userId: string, events: readonly StagedEvent[]): Promise<Outcome>;
 
   /** From now on the user can neither create nor join a workspace. */
