@@ -6,11 +6,11 @@ import { DatabaseSync } from "node:sqlite";
 export interface DataFolder {
   /** The absolute path of something in it. */
   path(name: string): string;
-  /** Lets another process use it; the end of this process does so too, however it comes. */
+  /** Lets another process use it, as the end of this process does, however it ends. */
   release(): void;
 }
 
-/** Makes the folder, readable by its owner alone, when there is none. Throws with one line that says what is in the way. */
+/** Makes the folder, readable by its owner alone, if it is missing. Throws an error whose message says why in one line. */
 export function openDataFolder(folder: string): DataFolder {
   const root = resolve(folder);
   try {
@@ -23,7 +23,7 @@ export function openDataFolder(folder: string): DataFolder {
   return { path: (name) => join(root, name), release };
 }
 
-/** An exclusive transaction on an empty database is a lock that the system gives back even after a crash. */
+/** An exclusive transaction on an empty database is a lock that the system releases even after a crash. */
 function lock(file: string, root: string): () => void {
   const database = new DatabaseSync(file, { timeout: 0 });
   try {

@@ -3,13 +3,13 @@ import { type Engine, openEngine } from "@sandgate/docker-engine/client";
 import { finishProgress } from "@sandgate/docker-engine/streams";
 import { messageOf } from "@sandgate/kit/base/domain-error";
 
-/** A public registry that is out of reach must not hold up a start. */
+/** A public registry that can't be reached must not delay a start. */
 const buildTimeoutMs = 60_000;
 
 const address = findEngineAddress(process.env);
 const [command = "", reference = "", base = ""] = process.argv.slice(2);
 
-/** What start.sh asks of the container engine. Exit code 0 means yes; 1 means no, with the reason in one line on stderr. */
+/** The commands of start.sh on the container engine. Exit code 0 means yes; 1 means no, with the reason in one line on stderr. */
 const commands: Record<string, (engine: Engine) => Promise<unknown>> = {
   probe: (engine) => engine.ping(),
   "has-image": (engine) => engine.getImage(reference).inspect(),

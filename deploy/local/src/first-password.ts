@@ -5,13 +5,13 @@ import type { DataFolder } from "./data-folder.ts";
 /** The operator's first password where no setting names one. */
 export interface FirstPassword {
   password: string;
-  /** Forgets it; only its hash is kept from now on. */
+  /** Deletes it; only its hash is kept from now on. */
   shown(): void;
 }
 
 /**
- * Makes the password at the first start, in a file of its own (0600) until it was shown, so that a start which is ended
- * after it made the operator's account and before it printed the password loses nothing. Undefined at every later start.
+ * Makes the password at the first start and keeps it in a file (0600) until it was shown, so that a start which ends
+ * between making the operator's account and printing the password loses nothing. Undefined at every later start.
  */
 export function openFirstPassword(folder: DataFolder): FirstPassword | undefined {
   const file = folder.path("first-password");

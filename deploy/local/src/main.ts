@@ -21,12 +21,12 @@ function welcome({ url, firstStart }: Platform, problems: readonly string[]): st
     ...(firstStart ? [`Sign in as ${username} with the password ${password}, which is shown only this once:`] : []),
     ...(firstStart ? [] : ["Sign in:"]),
     `  curl -s ${url}/auth/login -H 'content-type: application/json' -d '${body}'`,
-    ...problems.map((problem) => `Not in order yet: ${problem}`),
+    ...problems.map((problem) => `Not available yet: ${problem}`),
     "",
   ].join("\n");
 }
 
-/** Throws when nobody reads standard output any more. */
+/** Throws when standard output is closed. */
 function print(text: string): Promise<void> {
   return new Promise((resolve, reject) => {
     process.stdout.write(text, (error) => (error ? reject(error) : resolve()));
@@ -36,12 +36,12 @@ function print(text: string): Promise<void> {
 try {
   const { settings, env } = readLocalSettings(process.env);
   const logger = createLogger({ service: "local", level: settings.logLevel });
-  // A rejection that nobody handles comes here too. What state the process is in is unknown then.
+  // Also an unhandled rejection. The process is in an unknown state then.
   process.on("uncaughtException", (error) => {
     logger.fatal({ err: error }, "unexpected error, so this process ends");
     process.exit(1);
   });
-  // As under `npm start | head`. Whoever writes learns of it; a log that nobody reads is no reason to end.
+  // As in `npm start | head`. Each write reports the error to its caller; a log that nobody reads is no reason to end.
   process.stdout.on("error", () => {});
   const platform = await openPlatform(settings, env);
   stopOnSignal(() =>
@@ -54,7 +54,7 @@ try {
     await print(welcome(platform, await platform.problems()));
   } catch (cause) {
     await platform.stop();
-    throw new Error("standard output was closed before it could be said how to sign in", { cause });
+    throw new Error("standard output was closed before the sign-in could be printed", { cause });
   }
   platform.forgetPassword();
 } catch (error) {

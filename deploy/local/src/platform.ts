@@ -30,16 +30,16 @@ export interface Platform {
   /** The operator's account, made at the first start with a random password, to be shown until `forgetPassword` is called. */
   firstStart: { username: string; password: string } | undefined;
   forgetPassword(): void;
-  /** What it depends on and can't use now, in one line each. */
+  /** What it depends on and can't use now, a line for each. */
   problems(): Promise<string[]>;
   /** Finishes running requests, ends waits, and closes everything. Sandboxes keep running. */
   stop(): Promise<void>;
 }
 
-/** Opens the platform and listens. Throws an error whose message says in one line what is in the way. */
+/** Opens the platform and listens. Throws an error whose message says why in one line. */
 export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessEnv): Promise<Platform> {
   const folder = openDataFolder(settings.data);
-  // Found out before anything is made, since a first start shows a password only once.
+  // Before anything is created, since a first start shows a password only once.
   await requireFreePort("SANDGATE_PORT", settings.host, settings.port);
   if (settings.adminPort !== 0) await requireFreePort("SANDGATE_ADMIN_PORT", adminHost, settings.adminPort);
 
@@ -151,7 +151,7 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
     },
     async stop() {
       ready = false;
-      // Together: the requests that the facade waits for end when the services end their waits.
+      // Together: requests that the facade waits for end when the services end their waits.
       await Promise.all([facade.close(), each((service) => service.drain())]);
       await each((service) => service.close());
       await Promise.all([bus.close(), admin?.close()]);
@@ -170,7 +170,7 @@ async function openBus(events: string, folder: DataFolder, logger: Logger, metri
   return openNatsBus({ url: events, service: "local", logger, metrics });
 }
 
-/** A port that is taken otherwise shows only when everything else has started. */
+/** Otherwise a port in use is noticed only after everything else has started. */
 async function requireFreePort(setting: string, host: string, port: number): Promise<void> {
   const server = createServer();
   try {
