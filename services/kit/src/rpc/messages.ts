@@ -1,16 +1,54 @@
-import { create, type DescMessage, type MessageShape } from "@bufbuild/protobuf";
+import { create, type DescMessage, type Message, type MessageShape } from "@bufbuild/protobuf";
 import { type Timestamp, timestampFromDate } from "@bufbuild/protobuf/wkt";
 
-type FieldsOf<M> = Omit<M, "$typeName" | "$unknown">;
+/** What a field is made from: a Date for a time, undefined for an empty string, and for a message the fields of it. */
+type Source<Field> = [Field] extends [Timestamp | undefined]
+  ? Date | undefined
+  : [Field] extends [string]
+    ? Field | undefined
+    : [Field] extends [(infer Item extends Message)[]]
+      ? readonly AllFieldsOf<Item>[]
+      : [Field] extends [Message | undefined]
+        ? AllFieldsOf<NonNullable<Field>> | undefined
+        : Field;
 
 /** Every field of a message; undefined leaves a field unset. */
-type AllFieldsOf<M> = { [K in keyof Required<FieldsOf<M>>]: FieldsOf<M>[K] };
+type AllFieldsOf<M> = { [K in Exclude<keyof Required<M>, keyof Message>]: Source<M[K]> };
 
-/** Creates a message from all of its fields: one that is forgotten doesn't compile. */
-export function createMessage<D extends DescMessage>(schema: D, fields: AllFieldsOf<MessageShape<D>>): MessageShape<D> {
-  return Object.assign(create(schema), fields);
+/** The same, but those that may be unset may also be missing. */
+type FieldsOf<M> = {
+  [K in keyof AllFieldsOf<M> as undefined extends AllFieldsOf<M>[K] ? K : never]?: AllFieldsOf<M>[K];
+} & {
+  [K in keyof AllFieldsOf<M> as undefined extends AllFieldsOf<M>[K] ? never : K]: AllFieldsOf<M>[K];
+};
+
+/**
+ * Creates a message from a record that has a property for each of its fields, optional or not: one that the record's type
+ * doesn't have doesn't compile. What else the record has is left out.
+ */
+export function createMessage<D extends DescMessage, R extends FieldsOf<MessageShape<D>>>(
+  schema: D,
+  record: R & Record<Exclude<keyof AllFieldsOf<MessageShape<D>>, keyof R>, unknown>,
+): MessageShape<D>;
+// What the compiler can't follow, so the signature above stands over a looser one: that protobuf accepts the record once its
+// dates are timestamps.
+export function createMessage(schema: DescMessage, record: object): Message {
+  return create(schema, toInit(schema, record));
 }
 
-export function toTimestamp(at: Date | undefined): Timestamp | undefined {
-  return at && timestampFromDate(at);
+function toInit(desc: DescMessage, record: object): Record<string, unknown> {
+  const init: Record<string, unknown> = { ...record };
+  for (const { fieldKind, localName, message } of desc.fields) {
+    if (!message || fieldKind === "map") continue;
+    const value = init[localName];
+    init[localName] = Array.isArray(value)
+      ? value.map((item) => toMessageInit(message, item))
+      : toMessageInit(message, value);
+  }
+  return init;
+}
+
+function toMessageInit(desc: DescMessage, value: unknown): unknown {
+  if (value instanceof Date) return timestampFromDate(value);
+  return typeof value === "object" && value !== null ? toInit(desc, value) : value;
 }
