@@ -1,9 +1,9 @@
-import { execFile } from "node:child_process";
 import { access, readFile, writeFile } from "node:fs/promises";
 import { BlockList, isIPv4 } from "node:net";
 import { callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { runIptables } from "./iptables.ts";
 import { bridgeName, ensureNetwork } from "./network.ts";
 
 /**
@@ -172,7 +172,7 @@ const ipv6Firewall: Firewall = {
 /** Replaces our chains and moves our jumps to the front, all in one commit, so that there is no moment without rules. */
 async function applyRules(firewall: Firewall): Promise<void> {
   for (let attempt = 1; ; attempt++) {
-    const current = (await runTool(firewall.command, ["-w", "5", "-S"])).split("\n");
+    const current = (await runIptables(firewall.command, ["-S"])).split("\n");
     requireEngineChains(firewall, current);
     const lines = ["*filter"];
     for (const name of Object.keys(firewall.chains)) lines.push(`:${name} - [0:0]`);
@@ -186,7 +186,7 @@ async function applyRules(firewall: Firewall): Promise<void> {
     }
     lines.push("COMMIT", "");
     try {
-      await runTool(`${firewall.command}-restore`, ["-w", "5", "--noflush"], lines.join("\n"));
+      await runIptables(`${firewall.command}-restore`, ["--noflush"], lines.join("\n"));
       return;
     } catch (error) {
       // Another process may have moved the jumps between the listing and the commit.
@@ -202,19 +202,6 @@ function requireEngineChains(firewall: Firewall, current: readonly string[]): vo
     `${firewall.command} shows no DOCKER-USER chain in use, so the engine's traffic can't be filtered.`,
     "Run the engine with its iptables option on, restart it if its rules were flushed, and use the same iptables backend.",
   );
-}
-
-function runTool(command: string, args: readonly string[], input = ""): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const child = execFile(command, args, { timeout: 10_000 }, (error, stdout, stderr) => {
-      if (!error) return resolve(stdout);
-      const missing = error.code === "ENOENT";
-      const reason = missing ? "it is not installed" : stderr.trim().split("\n")[0] || error.message;
-      reject(refuse(`${command} could not be run: ${reason}`, "Run Sandgate as root with iptables installed.", error));
-    });
-    // The exit status tells of a program that ended before it read its input.
-    child.stdin?.on("error", () => {}).end(input);
-  });
 }
 
 async function exists(file: string): Promise<boolean> {

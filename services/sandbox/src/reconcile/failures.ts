@@ -28,8 +28,6 @@ export function failureOf(error: unknown): Failure | undefined {
       return { reason: "image_not_found_in_registry", message };
     case "REGISTRY_NOT_FOUND":
       return { reason: "image_pull_unauthorized", message: "The image's registry credential was removed." };
-    case "ISOLATION_UNAVAILABLE":
-      return { reason: "isolation_unavailable", message };
     case "PROVISIONING_FAILED":
     case "VALIDATION_ERROR":
       return { reason: "start_failed", message };

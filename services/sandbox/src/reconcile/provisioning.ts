@@ -26,6 +26,8 @@ export interface ProvisioningOptions extends ReadinessOptions {
     pullTimeoutMs: number;
     /** How long an unreachable registry is tried again. Default 30 s. */
     registryRetryMs?: number;
+    /** How long rules that can't be set are tried again. Default 30 s. */
+    isolationRetryMs?: number;
   };
 }
 
@@ -37,6 +39,7 @@ const startLimits = { perKey: 4, together: 16 };
 export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, pass: Pass) => Promise<Next> {
   const { runtime, records, retries, limits } = o;
   const registryRetryMs = limits.registryRetryMs ?? 30_000;
+  const isolationRetryMs = limits.isolationRetryMs ?? 30_000;
   const limitPulls = createFairLimit(pullLimits);
   const limitStarts = createFairLimit(startLimits);
   const awaitReadiness = createReadinessWait(o);
@@ -98,6 +101,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       ...(image.ttlSeconds === undefined ? {} : { ttlSeconds: image.ttlSeconds }),
     });
     retries.markUp(sandbox.id, "runtime");
+    retries.markUp(sandbox.id, "isolation");
     return seen;
   }
 
@@ -108,7 +112,11 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       await records.saveFailure(sandbox, failure);
       return "again";
     }
-    if (isReason(error, "REGISTRY_UNREACHABLE") || isReason(error, "RUNTIME_UNAVAILABLE")) {
+    if (
+      isReason(error, "REGISTRY_UNREACHABLE") ||
+      isReason(error, "RUNTIME_UNAVAILABLE") ||
+      isReason(error, "ISOLATION_UNAVAILABLE")
+    ) {
       const { retryInMs } = retries.afterFailure(sandbox.id);
       return { retryInMs: Math.max(retryInMs, (error.retryAfterSeconds ?? 0) * 1000) };
     }
@@ -122,6 +130,11 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       const isPaused = (error.retryAfterSeconds ?? 0) * 1000 > registryRetryMs;
       return isPaused || retries.isDownTooLong(id, "registry", registryRetryMs)
         ? { reason: "registry_unreachable", message: error.message }
+        : undefined;
+    }
+    if (isReason(error, "ISOLATION_UNAVAILABLE")) {
+      return retries.isDownTooLong(id, "isolation", isolationRetryMs)
+        ? { reason: "isolation_unavailable", message: error.message }
         : undefined;
     }
     return retries.isDownTooLong(id, "runtime", limits.pullTimeoutMs)

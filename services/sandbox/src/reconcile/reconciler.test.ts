@@ -364,6 +364,22 @@ test("a sandbox that the engine refuses fails with the engine's message", async 
   expect((await reaches(await provision(), "failed", "start_failed")).message).toBe("no such command");
 });
 
+test("rules that can't be set are tried again, and fail a sandbox only when that goes on", async () => {
+  const limits = { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
+  await start({ limits: { ...limits, isolationRetryMs: 700 } });
+  const locked = new DomainError("ISOLATION_UNAVAILABLE", "Another app is currently holding the xtables lock.");
+  engine.refusal = locked;
+  const passing = await provision();
+  await delay(200);
+  expect((await read(passing)).state).toBe("provisioning");
+  engine.refusal = undefined;
+  await reaches(passing, "ready");
+  engine.refusal = locked;
+  const id = await provision();
+  const failed = await reaches(id, "failed", "isolation_unavailable");
+  expect(failed.message).toBe(locked.message);
+});
+
 test("an engine that is down is waited for", async () => {
   await start();
   engine.down = true;

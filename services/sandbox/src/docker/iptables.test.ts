@@ -1,0 +1,59 @@
+import { chmodSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "@sandgate/test-support/temp-folder";
+import { afterEach, expect, vi } from "vitest";
+import { runIptables } from "./iptables.ts";
+
+let calls: string;
+
+test.beforeEach(({ folder }) => {
+  calls = join(folder, "calls");
+  writeFileSync(calls, "");
+  vi.stubEnv("PATH", `${folder}:${process.env.PATH}`);
+});
+afterEach(() => {
+  vi.unstubAllEnvs();
+});
+
+/** An iptables that fails so often in that way, then prints what it was given. */
+function install(folder: string, o: { failures: number; status: number; message: string }): void {
+  const script = `#!/bin/sh
+echo call >> ${calls}
+if [ $(wc -l < ${calls}) -le ${o.failures} ]; then echo "${o.message}" >&2; exit ${o.status}; fi
+echo "$@"; cat`;
+  writeFileSync(join(folder, "iptables"), script);
+  chmodSync(join(folder, "iptables"), 0o755);
+}
+
+const countCalls = () => readFileSync(calls, "utf8").length / "call\n".length;
+
+test("waits for the lock that all its users share, and reads its input", async ({ folder }) => {
+  install(folder, { failures: 0, status: 0, message: "" });
+  expect(await runIptables("iptables", ["-S"], "rules")).toBe("-w 5 -S\nrules");
+});
+
+test("a failure that passes is tried again", async ({ folder }) => {
+  install(folder, { failures: 2, status: 4, message: "iptables: Resource temporarily unavailable." });
+  expect(await runIptables("iptables", ["-S"])).toBe("-w 5 -S\n");
+  expect(countCalls()).toBe(3);
+});
+
+test("one that goes on is told with its reason", async ({ folder }) => {
+  install(folder, { failures: 99, status: 4, message: "Another app is currently holding the xtables lock." });
+  await expect(runIptables("iptables", ["-S"])).rejects.toMatchObject({
+    reason: "ISOLATION_UNAVAILABLE",
+    message: "iptables could not be run: Another app is currently holding the xtables lock.",
+  });
+  expect(countCalls()).toBe(4);
+});
+
+test("a refusal is told at once", async ({ folder }) => {
+  install(folder, { failures: 99, status: 2, message: "Bad argument" });
+  await expect(runIptables("iptables", ["-S"])).rejects.toMatchObject({ reason: "ISOLATION_UNAVAILABLE" });
+  expect(countCalls()).toBe(1);
+});
+
+test("an iptables that is not there is told at once", async () => {
+  vi.stubEnv("PATH", "/nowhere");
+  await expect(runIptables("iptables", ["-S"])).rejects.toThrow("it is not installed");
+});
