@@ -154,6 +154,38 @@ describe.runIf(hasEngine)(
       await brief.remove();
     });
 
+    test("a container that exits at once is on the timeline and its logs are kept, every time", async () => {
+      const quick = await buildImage(engine, { command: ["echo", "last words"] });
+      const body = { name: "quick", image: quick.reference, is_default: true, memory_mb: 256 };
+      const image_id = expectStatus(await target.post("/sandbox-images", body, as(target.operator)), 201).id;
+      const ids: string[] = await Promise.all(
+        Array.from({ length: 18 }, async () => {
+          return expectStatus(await target.post("/sandboxes/provision", { image_id }, as(owner)), 201).id;
+        }),
+      );
+      const incomplete = async (sandboxId: string) => {
+        const sandbox = await until(
+          async () => {
+            const read = expectStatus(await target.get(`/sandboxes/${sandboxId}`, as(owner)), 200);
+            expect(read.state).toBe("failed");
+            return read;
+          },
+          { intervalMs: 500 },
+        );
+        const phases = sandbox.timeline.map((entry: { phase: string }) => entry.phase);
+        expect(phases).toEqual(expect.arrayContaining(["created", "started", "stopped"]));
+        await until(
+          async () =>
+            expect(await engine.getContainer(`sandgate-${sandboxId}`).inspect().catch(String)).toContain("404"),
+          { intervalMs: 500 },
+        );
+        const logs: LogEntry[] = (await query("", sandboxId)).logs;
+        return logs.map(({ log }) => log).join() === "last words" ? [] : [sandboxId];
+      };
+      expect((await Promise.all(ids.map(incomplete))).flat()).toEqual([]);
+      await quick.remove();
+    });
+
     test("the live stream resumes where it stopped, without a gap or a repetition", async () => {
       const first = await readStream(8);
       const resumed = await readStream(8, first.at(-1)?.id);
