@@ -103,7 +103,10 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(first.startedAt?.getTime()).toBeGreaterThanOrEqual(first.createdAt.getTime());
         expect(await runtime.ensure(spec)).toEqual(first);
         expect(await runtime.inspect(spec.sandboxId)).toEqual(first);
-        expect(await runtime.list()).toContainEqual(first);
+        const { sandboxId, workspaceId, phase, createdAt } = first;
+        const listed = (await runtime.list()).find((seen) => seen.sandboxId === sandboxId);
+        expect(listed).toMatchObject({ sandboxId, workspaceId, phase });
+        expect(Math.abs((listed?.createdAt.getTime() ?? 0) - createdAt.getTime())).toBeLessThan(1_000);
         await runtime.remove(spec.sandboxId);
         await runtime.remove(spec.sandboxId);
         await runtime.stop(spec.sandboxId, 1);

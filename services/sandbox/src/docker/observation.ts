@@ -1,7 +1,7 @@
 import { type ContainerInfo, type ContainerInspectInfo, callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { type ContainerOwner, ownerOf } from "@sandgate/docker-engine/containers";
 import { ignoreStatus } from "@sandgate/docker-engine/errors";
-import type { Observation } from "../reconcile/runtime.ts";
+import type { ListedSandbox, Observation } from "../reconcile/runtime.ts";
 import { endedForMemory } from "./memory.ts";
 
 /** A container of this installation, as the engine describes it. */
@@ -14,18 +14,17 @@ export interface InspectedContainer {
 export async function inspectContainer(
   engine: Engine,
   id: string,
-  o: { installationId: string; timeoutMs?: number },
+  o: { installationId: string },
 ): Promise<InspectedContainer | undefined> {
-  const { installationId, ...limits } = o;
   const container = engine.getContainer(id);
   const info = await ignoreStatus(
     [404],
-    callEngine((abortSignal) => container.inspect({ abortSignal }), limits),
+    callEngine((abortSignal) => container.inspect({ abortSignal })),
   );
   // A forced removal kills the container first; that isn't an end of its own.
   if (!info || info.State.Status === "removing") return undefined;
   const owner = ownerOf(info.Config.Labels);
-  return owner?.installationId === installationId ? { owner, info } : undefined;
+  return owner?.installationId === o.installationId ? { owner, info } : undefined;
 }
 
 export async function observationOf(engine: Engine, { owner, info }: InspectedContainer): Promise<Observation> {
@@ -47,8 +46,8 @@ export async function observationOf(engine: Engine, { owner, info }: InspectedCo
   };
 }
 
-/** The little that a list of containers says about one. */
-export function summaryOf({ Labels, State: state, Created: created }: ContainerInfo): Observation | undefined {
+/** What a list of containers says about one. Undefined when it is being removed. */
+export function listedOf({ Labels, State: state, Created: created }: ContainerInfo): ListedSandbox | undefined {
   const owner = ownerOf(Labels);
   if (!owner || state === "removing") return undefined;
   return {

@@ -5,22 +5,15 @@ import { containerNameOf, labelFilter, ownerOf } from "@sandgate/docker-engine/c
 import { engineMessageOf, ignoreStatus, statusOf, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
-import pLimit from "p-limit";
 import type { Observation, Runtime, RuntimeSpec } from "../reconcile/runtime.ts";
 import { containerOptionsOf } from "./container-options.ts";
 import { createImageCheck } from "./image-limits.ts";
 import { createIsolation } from "./isolation.ts";
 import { networkName } from "./network.ts";
-import { type InspectedContainer, inspectContainer, observationOf, summaryOf } from "./observation.ts";
+import { type InspectedContainer, inspectContainer, listedOf, observationOf } from "./observation.ts";
 import { observeEngine } from "./observe.ts";
 import { probeExec, probeHttp } from "./probe.ts";
 import { pullImage } from "./pull.ts";
-
-/** Containers that `list` inspects at once. */
-const maxInspections = 16;
-
-/** How long `list` waits for one container: one that the engine holds locked must not hold up all the others. */
-const listedInspectMs = 5_000;
 
 /** Attempts of one `ensure` to create the container. */
 const creationAttempts = 20;
@@ -137,21 +130,6 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     return callEngine((abortSignal) => engine.listContainers({ all: true, filters, abortSignal }));
   }
 
-  /** What `list` says about a container: all that the engine knows, or what its own list says when it is too slow. */
-  async function observeListed(listed: ContainerInfo): Promise<Observation | undefined> {
-    try {
-      const container = await inspectContainer(engine, listed.Id, { installationId, timeoutMs: listedInspectMs });
-      return container && (await observationOf(engine, container));
-    } catch (error) {
-      if (statusOf(error) !== undefined) throw error;
-      logger.warn(
-        { err: error, sandboxId: ownerOf(listed.Labels)?.sandboxId },
-        "a container could not be inspected in time",
-      );
-      return summaryOf(listed);
-    }
-  }
-
   async function probe(container: InspectedContainer, port: number | undefined, signal: AbortSignal): Promise<boolean> {
     const { Id: id, NetworkSettings: network, State: state } = container.info;
     if (port === undefined) return probeExec(engine.getContainer(id), new Date(state.StartedAt), signal);
@@ -230,10 +208,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
 
     async list() {
       try {
-        const limit = pLimit(maxInspections);
-        const listed = await listContainers();
-        const observed = await Promise.all(listed.map((container) => limit(() => observeListed(container))));
-        return observed.filter((each) => each !== undefined);
+        return (await listContainers()).flatMap((container) => listedOf(container) ?? []);
       } catch (error) {
         throw toRuntimeUnavailable(error);
       }

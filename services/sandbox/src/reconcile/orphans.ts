@@ -1,7 +1,7 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import { hasEnded } from "../domain/sandbox.ts";
 import type { SandboxStore } from "../store/store.ts";
-import type { Observation, Runtime } from "./runtime.ts";
+import type { ListedSandbox, Runtime } from "./runtime.ts";
 
 const leastAgeMs = 60_000;
 /** More orphans than this, and than a fifth of all containers, need the operator's word. */
@@ -16,10 +16,10 @@ export function createOrphanRemoval(o: {
   runtime: Runtime;
   confirmOrphanRemoval: boolean;
   logger: Logger;
-}): (orphans: readonly Observation[], total: number) => Promise<void> {
+}): (orphans: readonly ListedSandbox[], total: number) => Promise<void> {
   const { store, runtime, logger } = o;
   return async (orphans, total) => {
-    const unknown: Observation[] = [];
+    const unknown: ListedSandbox[] = [];
     for (const seen of orphans) {
       const sandbox = await store.get(seen.sandboxId);
       if (sandbox && hasEnded(sandbox.state)) {

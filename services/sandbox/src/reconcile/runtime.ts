@@ -35,6 +35,9 @@ export interface Observation {
   createdAt: Date;
 }
 
+/** What a list says about a container. `createdAt` may be to the second. */
+export type ListedSandbox = Pick<Observation, "sandboxId" | "workspaceId" | "phase" | "createdAt">;
+
 export interface PullRequest {
   /** `host[:port]/name@sha256:…`. */
   pinnedReference: string;
@@ -94,8 +97,11 @@ export interface Runtime {
   /** Removes the container with all that it wrote, running or not. Nothing happens when it is gone. */
   remove(sandboxId: string): Promise<void>;
 
-  /** All containers of this installation. The list is complete, or it throws. */
-  list(): Promise<Observation[]>;
+  /**
+   * All containers of this installation. The list is complete, or it throws. It costs one question, however many there are,
+   * and no container's own trouble ends it.
+   */
+  list(): Promise<ListedSandbox[]>;
 
   /**
    * Tells which sandbox's container changed (start, end, out of memory, removal). Best effort; repeated changes are merged.
