@@ -114,7 +114,6 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
           async stop() {
             await reconciler.stop();
             await endpoint.close();
-            await shards.stop();
           },
         },
         startPeriodicTask({

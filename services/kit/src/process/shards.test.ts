@@ -1,5 +1,5 @@
 import { until } from "@sandgate/test-support/until";
-import { afterEach, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { newId } from "../base/ids.ts";
 import { createLogger } from "../base/logging.ts";
 import type { LeaseStore } from "../storage/leases.ts";
@@ -8,20 +8,31 @@ import { openShards, type Shards, type ShardTimes, startShards } from "./shards.
 const logger = createLogger({ service: "test", level: "silent" });
 const ids = Array.from({ length: 500 }, () => newId());
 
-/** Leases by the test's clock; the stores' own are proven by their contract. */
-function createLeases(): LeaseStore {
+/**
+ * Leases by the test's clock; the stores' own are proven by their contract. A statement takes so long, and like on MongoDB
+ * the leases are acquired by two: one that writes and one that reads.
+ */
+function createLeases(statementMs = 0): LeaseStore {
   const rows = new Map<string, { holder: string; until: number }>();
+  const runStatement = async () => {
+    if (statementMs > 0) await delay(statementMs);
+  };
+  const isHeld = (name: string) => (rows.get(name)?.until ?? 0) > Date.now();
   return {
+    async listFree(names) {
+      await runStatement();
+      return names.filter((name) => !isHeld(name));
+    },
     async acquire(names, holder, ttlMs) {
-      const now = Date.now();
-      return names.filter((name) => {
-        const row = rows.get(name);
-        if (row && row.holder !== holder && row.until > now) return false;
-        rows.set(name, { holder, until: now + ttlMs });
-        return true;
-      });
+      await runStatement();
+      for (const name of names) {
+        if (!isHeld(name) || rows.get(name)?.holder === holder) rows.set(name, { holder, until: Date.now() + ttlMs });
+      }
+      await runStatement();
+      return names.filter((name) => isHeld(name) && rows.get(name)?.holder === holder);
     },
     async release(names, holder) {
+      await runStatement();
       for (const name of names) if (rows.get(name)?.holder === holder) rows.delete(name);
     },
   };
@@ -43,7 +54,10 @@ function createSignals() {
 
 let open: Shards[] = [];
 afterEach(async () => {
-  await Promise.all(open.map((shards) => shards.stop()));
+  const stopped = Promise.all(open.map((shards) => shards.stop()));
+  if (vi.isFakeTimers()) await vi.advanceTimersByTimeAsync(5_000);
+  await stopped;
+  vi.useRealTimers();
   open = [];
 });
 
@@ -121,4 +135,55 @@ test("a replica that can't renew owns nothing once its leases are over", async (
     throw new Error("the database is down");
   };
   await until(() => expect(ids.some((id) => shards.owns(id))).toBe(false));
+});
+
+/** An id of each shard. */
+const idOfEach = Array.from({ length: 64 }, (_, shard) => `0000${shard.toString(16).padStart(4, "0")}`);
+const realTimes = { lease: 6_000, renew: 2_000, presence: 5_000 };
+const delay = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Which share of shards and time had no owner, looked at every 20 ms. */
+async function measureUnowned(replicas: readonly Shards[], forMs: number): Promise<number> {
+  let unowned = 0;
+  for (let ms = 0; ms < forMs; ms += 20) {
+    await vi.advanceTimersByTimeAsync(20);
+    unowned += idOfEach.filter((id) => ownersOf(id, replicas) === 0).length;
+  }
+  return unowned / ((forMs / 20) * idOfEach.length);
+}
+
+describe.each([3, 7])("%i replicas on a database that takes 60 ms a statement", (count) => {
+  let replicas: Shards[];
+  let shared: { leases: LeaseStore; bus: ReturnType<typeof createSignals>; times: ShardTimes };
+  beforeEach(async () => {
+    vi.useFakeTimers();
+    shared = { leases: createLeases(60), bus: createSignals(), times: realTimes };
+    replicas = [];
+    for (let replica = 0; replica < count; replica++) {
+      replicas.push(start({ ...shared, holder: `replica ${replica}` }));
+      await vi.advanceTimersByTimeAsync(300);
+    }
+    await vi.advanceTimersByTimeAsync(15_000);
+  });
+
+  test("leave no shard without an owner", async () => {
+    expect(await measureUnowned(replicas, 60_000)).toBe(0);
+  });
+
+  test("take over what one that stops gives away, within a second", async () => {
+    const [leaving, ...others] = replicas;
+    const stopped = leaving?.stop();
+    await vi.advanceTimersByTimeAsync(1_000);
+    await stopped;
+    expect(idOfEach.filter((id) => ownersOf(id, others) === 0)).toEqual([]);
+  });
+
+  test("hand a newcomer its share, which lacks an owner for less than half a second", async () => {
+    const share = Math.floor(idOfEach.length / (count + 1));
+    const all = [...replicas, start({ ...shared, holder: "newcomer" })];
+    // Of all shards and of three seconds.
+    expect(await measureUnowned(all, 3_000)).toBeLessThan((share / 64) * (0.5 / 3));
+    await vi.advanceTimersByTimeAsync(3_000);
+    expect(idOfEach.filter((id) => all.at(-1)?.owns(id)).length).toBeGreaterThanOrEqual(share - 5);
+  });
 });

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { Logger } from "../base/logging.ts";
 import { startPeriodicTask } from "../base/periodic-task.ts";
+import { createWakeup } from "../base/wakeup.ts";
 import type { EventBus } from "../events/bus.ts";
 import type { LeaseStore } from "../storage/leases.ts";
 import type { DatabaseTarget, ServiceStore } from "../storage/open-store.ts";
@@ -10,11 +11,13 @@ export interface Shards {
   owns(id: string): boolean;
   /** Calls the listener after this process gained or lost shards. */
   onChange(listener: () => void): void;
-  /** Releases all shards to the other replicas. */
+  /** Owns nothing from the call on, and releases all shards to the other replicas. */
   stop(): Promise<void>;
 }
 
 const shardCount = 64;
+/** In one division: another replica may take the free shards that were chosen, so others are looked for. */
+const rounds = 3;
 
 /** Milliseconds. */
 export interface ShardTimes {
@@ -68,51 +71,70 @@ export function startShards(o: {
   const names = Array.from({ length: shardCount }, (_, shard) => `${service}.shard.${shard}`);
   const presenceTopic = `${service}.replicas`;
   const goodbyeTopic = `${service}.replicas.gone`;
+  const freeTopic = `${service}.shards.free`;
   const lastSeen = new Map<string, number>();
   const listeners: (() => void)[] = [];
+  const wakeup = createWakeup();
   /** The leases that this process holds, and until when by its own clock. */
   let held = new Map<string, number>();
 
   const unwatch = [
-    bus.watch(presenceTopic, (replica) => lastSeen.set(replica, Date.now())),
-    bus.watch(goodbyeTopic, (replica) => lastSeen.delete(replica)),
+    bus.watch(presenceTopic, (replica) => {
+      const isNew = replica !== holder && !lastSeen.has(replica);
+      lastSeen.set(replica, Date.now());
+      if (isNew) wakeup.wake();
+    }),
+    bus.watch(goodbyeTopic, (replica) => {
+      lastSeen.delete(replica);
+      wakeup.wake();
+    }),
+    bus.watch(freeTopic, (replica) => {
+      if (replica !== holder && held.size < fairShare()) wakeup.wake();
+    }),
   ];
 
-  function countReplicas(): number {
+  function fairShare(): number {
     for (const [replica, at] of lastSeen) if (Date.now() - at > times.presence) lastSeen.delete(replica);
-    return lastSeen.has(holder) ? lastSeen.size : lastSeen.size + 1;
+    const replicas = lastSeen.has(holder) ? lastSeen.size : lastSeen.size + 1;
+    return Math.ceil(shardCount / replicas);
   }
 
-  /** Takes or renews these; returns those that this process holds now. */
-  async function acquire(wanted: readonly string[]): Promise<Map<string, number>> {
-    const until = Date.now() + times.lease;
-    return new Map((await leases.acquire(wanted, holder, times.lease)).map((name) => [name, until]));
-  }
-
-  async function divide(): Promise<void> {
-    bus.signal(presenceTopic, holder);
+  function hold(now: Map<string, number>): void {
     const before = held;
-    const fair = Math.ceil(shardCount / countReplicas());
+    held = now;
+    if (now.size === before.size && [...now.keys()].every((name) => before.has(name))) return;
+    for (const listener of listeners) listener();
+  }
+
+  /** In random order, so that replicas that look at the same time don't want the same ones. */
+  async function chooseFree(count: number): Promise<string[]> {
+    const free = await leases.listFree(names.filter((name) => !held.has(name)));
+    return free
+      .map((name) => ({ name, at: Math.random() }))
+      .sort((a, b) => a.at - b.at)
+      .slice(0, count)
+      .map(({ name }) => name);
+  }
+
+  async function divide(signal: AbortSignal): Promise<void> {
+    bus.signal(presenceTopic, holder);
+    const fair = fairShare();
     const surplus = [...held.keys()].slice(fair);
     if (surplus.length > 0) {
       // This process stops work on them before another may start it.
-      held = new Map([...held].slice(0, fair));
-      for (const listener of listeners) listener();
+      hold(new Map([...held].slice(0, fair)));
       await leases.release(surplus, holder);
+      bus.signal(freeTopic, holder);
     }
-    const now = await acquire([...held.keys()]);
-    // In random order, so that replicas that start together don't ask for the same ones.
-    const others = names
-      .filter((name) => !now.has(name))
-      .map((name) => ({ name, at: Math.random() }))
-      .sort((a, b) => a.at - b.at)
-      .map(({ name }) => name);
-    while (now.size < fair && others.length > 0) {
-      for (const [name, until] of await acquire(others.splice(0, fair - now.size))) now.set(name, until);
-    }
-    held = now;
-    if (now.size !== before.size || [...now.keys()].some((name) => !before.has(name))) {
-      for (const listener of listeners) listener();
+    for (let round = 1; round <= rounds && !signal.aborted; round++) {
+      const lacking = fairShare() - held.size;
+      const chosen = lacking > 0 ? await chooseFree(lacking) : [];
+      if (signal.aborted || (round > 1 && chosen.length === 0)) return;
+      // What is held is renewed by the same call: a division must cost few statements, or leases end while it runs.
+      const until = Date.now() + times.lease;
+      const now = await leases.acquire([...held.keys(), ...chosen], holder, times.lease);
+      if (signal.aborted) return;
+      hold(new Map(now.map((name) => [name, until])));
     }
   }
 
@@ -120,7 +142,14 @@ export function startShards(o: {
     what: "divide the work among replicas",
     everyMs: times.renew,
     logger: o.logger,
-    work: divide,
+    async work(signal, markHealthy) {
+      while (!signal.aborted) {
+        const startedAt = Date.now();
+        await divide(signal);
+        markHealthy();
+        await wakeup.wait(Math.max(0, startedAt + times.renew - Date.now()), signal);
+      }
+    },
   });
 
   return {
@@ -133,11 +162,14 @@ export function startShards(o: {
     },
     async stop() {
       for (const stop of unwatch) stop();
-      await dividing.stop();
-      const names = [...held.keys()];
       held = new Map();
+      const divided = dividing.stop();
       await leases.release(names, holder);
       bus.signal(goodbyeTopic, holder);
+      await divided;
+      // A division under way may have renewed some after that.
+      await leases.release(names, holder);
+      bus.signal(freeTopic, holder);
     },
   };
 }

@@ -138,6 +138,14 @@ export function createLeaseStore({ leases }: Pick<KitCollections, "leases">): Le
         .toArray();
       return held.map(({ _id }) => _id);
     },
+    async listFree(names) {
+      const held = await leases
+        .find({ _id: { $in: [...names] }, $expr: { $gt: ["$expiresAt", "$$NOW"] } })
+        .project<{ _id: string }>({ _id: 1 })
+        .toArray();
+      const taken = new Set(held.map(({ _id }) => _id));
+      return names.filter((name) => !taken.has(name));
+    },
     async release(names, holder) {
       await leases.updateMany({ _id: { $in: [...names] }, holder }, { $set: { expiresAt: new Date(0) } });
     },

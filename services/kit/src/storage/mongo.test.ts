@@ -235,6 +235,9 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
       await leases.release(["one"], "a");
       expect(await leases.acquire(["one"], "b", 60_000)).toEqual(["one"]);
       expect(await leases.acquire([], "b", 60_000)).toEqual([]);
+      expect(await leases.listFree(["one", "two", "four"])).toEqual(["four"]);
+      await leases.release(["two"], "a");
+      expect(await leases.listFree(["one", "two", "four"])).toEqual(["two", "four"]);
     });
 
     test("go to another once they have expired", async () => {

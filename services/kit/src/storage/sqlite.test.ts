@@ -141,6 +141,16 @@ test("commits that stage events wake listeners until they leave", async () => {
   expect(staged).toBe(1);
 });
 
+test("leases are listed as free until they are held, and again once they are released or over", async () => {
+  const { leases } = await open();
+  await leases.acquire(["one"], "a", 60_000);
+  await leases.acquire(["two"], "b", 1);
+  await delay(5);
+  expect(await leases.listFree(["one", "two", "three"])).toEqual(["two", "three"]);
+  await leases.release(["one"], "a");
+  expect(await leases.listFree(["one"])).toEqual(["one"]);
+});
+
 test("closing waits for what is queued and refuses what comes later", async () => {
   const database = await open();
   const writes = Array.from({ length: 300 }, (_, number) => database.write.addNote(`${number}`));

@@ -102,6 +102,11 @@ export async function openSqlite<T extends Transactions>(options: {
     },
     leases: {
       acquire: (names, holder, ttlMs) => kit.acquireLeases(names, holder, ttlMs),
+      async listFree(names) {
+        const held = read.all<{ name: string }>("SELECT name FROM kit_leases WHERE expires_at > ?", Date.now());
+        const taken = new Set(held.map(({ name }) => name));
+        return names.filter((name) => !taken.has(name));
+      },
       release: (names, holder) => kit.releaseLeases(names, holder),
     },
     idempotency: {

@@ -551,3 +551,36 @@ test("a workspace's purge stops live sandboxes first, however many wait for thei
   drain.resolve(true);
   await until(async () => expect(await purgeWorkspace(purge)).toBe(true));
 });
+
+test("a replica that stops gives its shards away before it finishes its steps", async () => {
+  let owns = true;
+  let gaveAway = false;
+  const shards = {
+    ...allShards,
+    owns: () => owns,
+    async stop() {
+      owns = false;
+      gaveAway = true;
+    },
+  };
+  await start({ shards });
+  const id = await provision();
+  await reaches(id, "ready");
+  const held = Promise.withResolvers<void>();
+  const { stop } = engine;
+  engine.stop = async (...given) => {
+    await held.promise;
+    await stop(...given);
+  };
+  await stopByUser(id);
+  await reaches(id, "stopping", "stopped_by_user");
+  await delay(50);
+  let hasStopped = false;
+  const stopping = reconciler.stop().then(() => {
+    hasStopped = true;
+  });
+  await until(() => expect(gaveAway).toBe(true));
+  expect(hasStopped).toBe(false);
+  held.resolve();
+  await stopping;
+});

@@ -34,7 +34,10 @@ export interface Reconciler {
   wake(sandboxId: string): void;
   /** What keeps sandboxes from being run, if anything does. */
   runtimeProblem(): DomainError | undefined;
-  /** Ends all background work, and leaves containers and records as they are. */
+  /**
+   * Gives its shards to the other replicas at once, so that they go on while this one finishes its steps; ends all background
+   * work, and leaves containers and records as they are.
+   */
   stop(): Promise<void>;
 }
 
@@ -116,7 +119,7 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
     async stop() {
       stopListening();
       stopping.abort();
-      await Promise.all([queue.stop(), sweeps.stop()]);
+      await Promise.all([shards.stop(), queue.stop(), sweeps.stop()]);
     },
   };
 }

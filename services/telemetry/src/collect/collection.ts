@@ -52,9 +52,8 @@ export function createCollection(o: {
     state = () => collector.state();
     stop = async () => {
       unwatch();
-      await collector.stop();
-      // Another replica may begin only after this.
-      await shards.stop();
+      // Another replica may begin while this one stores its last batches: cursors keep each from storing the other's.
+      await Promise.all([shards.stop(), collector.stop()]);
     };
     started.resolve(containers);
   }
