@@ -1,11 +1,11 @@
 import { join } from "node:path";
-import type { ConnectRouter, ServiceImpl } from "@connectrpc/connect";
+import type { DescMethod } from "@bufbuild/protobuf";
+import type { ConnectRouter, ServiceImpl, Transport } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
-import type { Call } from "@sandgate/kit/rpc/context";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
@@ -53,7 +53,8 @@ export async function openTestPlatform(o: { env?: NodeJS.ProcessEnv; handlers?: 
     workspaceExists: true,
     endedSessions: [] as string[],
     revokedTokens: new Set<string>(),
-    calls: [] as { method: string; call: Call; request: unknown }[],
+    /** The RPCs that the facade has called. */
+    called: [] as DescMethod[],
   };
 
   async function signAccessToken(
@@ -122,7 +123,7 @@ export async function openTestPlatform(o: { env?: NodeJS.ProcessEnv; handlers?: 
     await removeFolder();
   };
   const facade = await openFacade(
-    { transport: (service) => network.transport("facade", service), bus, logger, metrics },
+    { transport: (service) => recordCalls(network.transport("facade", service), state.called), bus, logger, metrics },
     settings,
   ).catch(async (error: unknown) => {
     await closeBus();
@@ -138,6 +139,19 @@ export async function openTestPlatform(o: { env?: NodeJS.ProcessEnv; handlers?: 
     async close() {
       await facade.close();
       await closeBus();
+    },
+  };
+}
+
+function recordCalls(transport: Transport, called: DescMethod[]): Transport {
+  return {
+    unary(method, ...call) {
+      called.push(method);
+      return transport.unary(method, ...call);
+    },
+    stream(method, ...call) {
+      called.push(method);
+      return transport.stream(method, ...call);
     },
   };
 }
