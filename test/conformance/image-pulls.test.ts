@@ -262,6 +262,18 @@ describe.runIf(isAvailable)("images are pulled", { timeout: 300_000 }, () => {
     expect(await runAs(stranger)).toEqual(["HEAD manifests/latest", ...blobs.map((blob) => `HEAD ${blob}`)].toSorted());
   });
 
+  test("by two workspaces at once", async () => {
+    const { contents } = await publish(["sleep", "600"]);
+    const shared = await open(contents);
+    const records = await Promise.all(
+      [owner, owner, stranger, stranger].map((tenant) => run(tenant, `${shared.host}/team/app`)),
+    );
+    expect(records.map(({ state }) => state)).toEqual(["ready", "ready", "ready", "ready"]);
+    // Once for each workspace, and no more.
+    const blob = `GET blobs/${contents.layers[0]?.digest}`;
+    expect(shared.asked.filter((each) => each === blob).length).toBeLessThanOrEqual(2);
+  });
+
   test("again when the engine has lost them", async () => {
     const { contents } = await publish(["sleep", "600"]);
     const shared = await open(contents);

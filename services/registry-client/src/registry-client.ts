@@ -103,8 +103,10 @@ export interface RegistryClient {
   openBlobs(address: RegistryAddress, repository: string, credential: Credential | undefined): BlobSource;
 }
 
-/** For all the requests of one call but `open`; below the deadline of the RPC that makes it. */
-const timeoutMs = 8_000;
+/** For trying a credential, below the deadline of the request that does. */
+const checkTimeoutMs = 8_000;
+/** For all that is asked about an image, perhaps 130 questions; below the deadline of AuthorizePull. */
+const imageTimeoutMs = 20_000;
 /** Until the answer to `open` begins. */
 const openTimeoutMs = 20_000;
 
@@ -138,7 +140,7 @@ export function createRegistryClient(request: GuardedRequest, allowed: AllowedHo
     { host, scheme }: RegistryAddress,
     signal: AbortSignal,
     work: (base: URL, signal: AbortSignal) => Promise<T>,
-    limitMs = timeoutMs,
+    limitMs: number,
   ): Promise<T> {
     const apiHost = host === dockerHub ? "registry-1.docker.io" : host;
     const schemes = scheme !== undefined ? [scheme] : allowed.names(host) ? ["https", "http"] : ["https"];
@@ -223,8 +225,12 @@ export function createRegistryClient(request: GuardedRequest, allowed: AllowedHo
   ): Promise<T> {
     const connections = openConnections();
     try {
-      return await withScheme(address, signal, (base, limited) =>
-        work(openRepository(address.host, new URL(`${name}/`, base), openSession(credential, connections), limited)),
+      return await withScheme(
+        address,
+        signal,
+        (base, limited) =>
+          work(openRepository(address.host, new URL(`${name}/`, base), openSession(credential, connections), limited)),
+        imageTimeoutMs,
       );
     } finally {
       connections.close();
@@ -340,11 +346,12 @@ export function createRegistryClient(request: GuardedRequest, allowed: AllowedHo
 
   return {
     checkCredential(address, credential, signal) {
-      return withScheme(address, signal, async (base, limited) => {
+      const check = async (base: URL, limited: AbortSignal) => {
         const response = await openSession(credential)(base, { signal: limited });
         await readBody(response);
         if (response.status !== 200) throw problemOf(response, address.host);
-      });
+      };
+      return withScheme(address, signal, check, checkTimeoutMs);
     },
 
     resolveImage(address, reference, credential, signal, chooseAsked) {

@@ -133,6 +133,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       return {
         database: await stateOf(store.listOpenPurges()),
         runtime: reconciler.runtimeProblem()?.message ?? "ok",
+        pulls: await stateOf(endpoint.listen()),
       };
     },
     endWaits: () => draining.abort(),
