@@ -47,7 +47,7 @@ export interface Sandbox {
   name: string;
   workspaceId: string;
   image: ImageSnapshot;
-  /** What the engine runs, set once the pull is authorized. */
+  /** The image's id on the engine, set once it is there. An earlier version wrote `host/repository@digest`. */
   pinnedReference?: string;
   imageDigest?: string;
   state: SandboxState;

@@ -9,7 +9,7 @@ import { test } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
 import { Counter, Histogram, Registry } from "prom-client";
 import { afterEach, expect } from "vitest";
-import { acceptSandbox, beginStop, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
+import { acceptSandbox, beginStop, recordPulled, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import type { SandboxStore } from "../store/store.ts";
 import { createChanges } from "./changes.ts";
@@ -320,6 +320,28 @@ test("a pull that takes too long fails with its own reason", async () => {
   });
   engine.holdPull = new Promise(() => {});
   await reaches(await provision(), "failed", "pull_timeout");
+});
+
+test.each([
+  ["the name of a registry, as an earlier version did", "registry.example/app@sha256:aa", 1],
+  ["its id on the engine", "sha256:bb", 0],
+])("an image that was pulled before a restart by %s", async (_what, pinnedReference, pulls) => {
+  engine.local.set(pinnedReference, "sha256:aa");
+  let wasRecorded = false;
+  await start({
+    async pullImage(sandbox, signal) {
+      if (!wasRecorded) {
+        wasRecorded = true;
+        await store.update(recordPulled(sandbox, { pinnedReference, digest: "sha256:aa" }, new Date()), []);
+        throw new DomainError("RUNTIME_UNAVAILABLE", "A crash.");
+      }
+      await engine.pull({ pinnedReference, registryHost: "registry.example", username: "", password: "", signal });
+      return { digest: "sha256:aa", pinnedReference: "sha256:bb" };
+    },
+  });
+  await reaches(await provision(), "ready");
+  expect(engine.pulls).toHaveLength(pulls);
+  expect(engine.specs[0]).toMatchObject({ reference: "sha256:bb" });
 });
 
 test("an unreachable registry is tried again until the retry time is over", async () => {
