@@ -134,7 +134,7 @@ function sendFile({ method }: IncomingMessage, response: ServerResponse, { path,
     return;
   }
   // A failure breaks the answer off, which is then shorter than it says.
-  pipeline(createReadStream(path), response, () => {});
+  pipeline(createReadStream(path, { highWaterMark: 256 * 1024 }), response, () => {});
 }
 
 /** Errors as the distribution specification has them. */
