@@ -24,7 +24,7 @@ export const facadeSettings = defineSettings({
   }),
   rateLimit: integer("SANDGATE_RATE_LIMIT", {
     default: 600,
-    doc: "Requests a minute for each user or API token, and for each address without one. 0: no limit.",
+    doc: "Requests a minute for each user or API token, and for each address without one; a user with tokens may send twice as many with all together. 0: no limit.",
   }),
   signInRateLimit: integer("SANDGATE_SIGNIN_RATE_LIMIT", {
     default: 10,

@@ -58,6 +58,49 @@ test("limits each credential, and addresses without one, apart from each other",
   expect(probe.headers["ratelimit-remaining"]).toBe("0");
 });
 
+test("limits a user over all tokens, but not for what one of them was refused", async () => {
+  const verified = (token: string) => ({ tokenId: token, userId: "u-many", operator: false });
+  platform = await openTestPlatform({
+    env: { SANDGATE_RATE_LIMIT: "2" },
+    handlers: { identity: { verifyApiToken: ({ token }) => verified(token) } },
+  });
+  const { app } = platform;
+  const read = async (token: string) => {
+    const response = await app.inject({ url: "/workspaces/x", headers: { authorization: `Bearer ${token}` } });
+    const { "ratelimit-limit": limit, "ratelimit-remaining": remaining } = response.headers;
+    return [response.statusCode, `${remaining} of ${limit}`];
+  };
+  for (const expected of [
+    [422, "1 of 2"],
+    [422, "0 of 2"],
+    [429, "0 of 2"],
+    [429, "0 of 2"],
+  ]) {
+    expect(await read("sgt_1")).toEqual(expected);
+  }
+  expect(await read("sgt_2")).toEqual([422, "1 of 2"]);
+  expect(await read("sgt_3")).toEqual([422, "0 of 4"]);
+  expect(await read("sgt_3")).toEqual([429, "0 of 4"]);
+  expect(await read("sgt_2")).toEqual([429, "0 of 4"]);
+});
+
+test("counts a request for all its keys or for none", async () => {
+  const limiter = createLocalRateLimiter();
+  const both = [
+    { key: "a", limit: 1 },
+    { key: "b", limit: 3 },
+  ];
+  expect(await limiter.takeAll(both)).toMatchObject([
+    { allowed: true, remaining: 0 },
+    { allowed: true, remaining: 2 },
+  ]);
+  expect(await limiter.takeAll(both)).toMatchObject([
+    { allowed: false, remaining: 0 },
+    { allowed: true, remaining: 2 },
+  ]);
+  expect(await limiter.peek("b", 3)).toMatchObject({ remaining: 2 });
+});
+
 test("limits sign-ins per address, and per account behind a trusted proxy's many addresses", async () => {
   platform = await openTestPlatform({
     env: { SANDGATE_SIGNIN_RATE_LIMIT: "2", SANDGATE_TRUSTED_PROXIES: "127.0.0.0/8" },

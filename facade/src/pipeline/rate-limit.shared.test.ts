@@ -53,6 +53,29 @@ test.each([600, 10, 1])("three facades together let %i requests a minute through
   expect(shared.draws).toBeLessThan(2 * (limit / 10 + 100));
 });
 
+test("a request that counts for several keys is drawn for all of them at once, and refused ones count for none", async () => {
+  const { shared, facades } = openFacades(2);
+  const user = { key: "all of u1", limit: 120 };
+  const send = (requests: number, token: string, limit: number) =>
+    Promise.all(
+      Array.from({ length: requests }, async (_, i) =>
+        facades[i % 2]?.takeAll([{ key: `token ${token}`, limit }, user]),
+      ),
+    );
+  const allowed = (all: Awaited<ReturnType<typeof send>>) =>
+    all.filter((statuses) => statuses?.every((status) => status.allowed));
+
+  const first = await send(100, "a", 60);
+  expect(allowed(first)).toHaveLength(60);
+  expect(first.filter((statuses) => statuses?.[0]?.allowed === false)).toHaveLength(40);
+  // 60 requests in batches of 2 of the token's and 4 of the user's.
+  expect(shared.draws).toBeLessThanOrEqual(60 / 2 + 60 / 4 + 8);
+
+  expect(allowed(await send(100, "b", 600))).toHaveLength(60);
+  expect(await send(1, "c", 60)).toMatchObject([[{ allowed: true }, { allowed: false, remaining: 0 }]]);
+  expect(await facades[0]?.take("token c", 60)).toMatchObject({ allowed: true, remaining: 59 });
+});
+
 test("keys don't share a limit", async () => {
   const [facade] = openFacades(1).facades;
   expect(await facade?.take("a", 1)).toMatchObject({ allowed: true, remaining: 0 });

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { Logger } from "@sandgate/kit/base/logging";
-import type { RateLimiter, RateLimitStatus } from "./rate-limit.ts";
+import type { RateLimit, RateLimiter, RateLimitStatus } from "./rate-limit.ts";
 
 /** A batch of requests that this facade took from the shared count. */
 interface Batch {
@@ -63,29 +63,46 @@ export function createSharedRateLimiter(o: {
     return { limit, remaining: batch.remaining + batch.left, resetSeconds, allowed };
   }
 
+  /** The key's batch, after drawing another if nothing is left in it and something is left for all facades. */
+  function batchFor({ key, limit }: RateLimit): Batch | Promise<Batch> {
+    const batch = currentBatch(key);
+    if (batch && (batch.left > 0 || batch.remaining === 0)) return batch;
+    const own = drawing.get(key) ?? draw(key, limit).finally(() => drawing.delete(key));
+    drawing.set(key, own);
+    return own;
+  }
+
+  async function takeAll(limits: readonly RateLimit[]): Promise<RateLimitStatus[]> {
+    if (now() < localUntil) return o.fallback.takeAll(limits);
+    try {
+      for (;;) {
+        // Draws at once for all keys that need it, so that several take no longer than one.
+        const batches = await Promise.all(
+          limits.map(async (limited) => ({ batch: await batchFor(limited), limit: limited.limit })),
+        );
+        const isUsedUp = (batch: Batch) => batch.left === 0 && batch.remaining === 0;
+        if (batches.some(({ batch }) => isUsedUp(batch))) {
+          return batches.map(({ batch, limit }) => statusOf(batch, limit, !isUsedUp(batch)));
+        }
+        // Others may have taken the last of a batch while another was drawn.
+        if (batches.some(({ batch }) => batch.left === 0)) continue;
+        for (const { batch } of batches) batch.left -= 1;
+        return batches.map(({ batch, limit }) => statusOf(batch, limit, true));
+      }
+    } catch (error) {
+      localUntil = now() + retryAfterMs;
+      o.logger.warn({ err: error }, "the shared rate limit can't be reached, so this facade counts alone");
+      return o.fallback.takeAll(limits);
+    }
+  }
+
   return {
     async take(key, limit) {
-      if (now() < localUntil) return o.fallback.take(key, limit);
-      try {
-        for (;;) {
-          const batch = currentBatch(key);
-          if (batch && batch.left > 0) {
-            batch.left -= 1;
-            return statusOf(batch, limit, true);
-          }
-          // Nothing is left for any facade until the window ends.
-          if (batch && batch.remaining === 0) return statusOf(batch, limit, false);
-          const own = drawing.get(key) ?? draw(key, limit).finally(() => drawing.delete(key));
-          drawing.set(key, own);
-          const drawn = await own;
-          if (drawn.left === 0 && drawn.remaining === 0) return statusOf(drawn, limit, false);
-        }
-      } catch (error) {
-        localUntil = now() + retryAfterMs;
-        o.logger.warn({ err: error }, "the shared rate limit can't be reached, so this facade counts alone");
-        return o.fallback.take(key, limit);
-      }
+      const [status] = await takeAll([{ key, limit }]);
+      if (!status) throw new Error("a limit has no status");
+      return status;
     },
+    takeAll,
     peek(key, limit) {
       const batch = currentBatch(key);
       return batch ? statusOf(batch, limit, true) : { limit, remaining: limit, resetSeconds: 60, allowed: true };

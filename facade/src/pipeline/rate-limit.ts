@@ -1,5 +1,11 @@
 import ipaddr from "ipaddr.js";
 
+/** What is limited, and to how many requests a minute. */
+export interface RateLimit {
+  key: string;
+  limit: number;
+}
+
 /** Where a key stands with its limit. */
 export interface RateLimitStatus {
   limit: number;
@@ -18,6 +24,11 @@ export interface RateLimitStatus {
 export interface RateLimiter {
   /** Counts a request. */
   take(key: string, limit: number): RateLimitStatus | Promise<RateLimitStatus>;
+  /**
+   * Counts a request for several keys, or for none when it exceeds the limit of one: what is refused for its credential doesn't
+   * use up what the user's other credentials may still do. Answers a status for each, in their order.
+   */
+  takeAll(limits: readonly RateLimit[]): RateLimitStatus[] | Promise<RateLimitStatus[]>;
   /** Reads the status without counting. */
   peek(key: string, limit: number): RateLimitStatus | Promise<RateLimitStatus>;
 }
@@ -61,6 +72,13 @@ export function createLocalRateLimiter(now: () => number = () => performance.now
 
   return {
     take: (key, limit) => count(key, limit, 1),
+    takeAll(limits) {
+      const before = limits.map(({ key, limit }) => count(key, limit, 0));
+      if (before.some(({ remaining }) => remaining <= 0)) {
+        return before.map((status) => ({ ...status, allowed: status.remaining > 0 }));
+      }
+      return limits.map(({ key, limit }) => count(key, limit, 1));
+    },
     peek: (key, limit) => count(key, limit, 0),
   };
 }

@@ -8,18 +8,24 @@ export interface RateLimits {
   countAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
   /** Sets the RateLimit headers of the address without counting. */
   showAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
-  /** Counts a request against its user or API token. Throws RATE_LIMITED. */
+  /** Counts a request against its user's sessions or its API token, and against its user. Throws RATE_LIMITED. */
   countCredential(signedIn: SignedIn, reply: FastifyReply): Promise<void>;
   countSignInOfAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
   /** Counts an attempt to sign in to an account, or to send it a mail. Throws RATE_LIMITED. */
   countAccount(purpose: "sign-in" | "mail", username: string, reply: FastifyReply): Promise<void>;
 }
 
+/** What a user may do with all sessions and tokens together, in what one of them may: else tokens would multiply the limit. */
+const userFactor = 2;
+
 /** The rate limits of the public API. A response's RateLimit headers show the limit with the fewest requests left. */
 export function createRateLimits(o: { limiter: RateLimiter; perMinute: number; signInsPerMinute: number }): RateLimits {
   async function count(reply: FastifyReply, key: string, limit: number, message: string): Promise<void> {
     if (limit === 0) return;
-    const status = await o.limiter.take(key, limit);
+    judge(reply, await o.limiter.take(key, limit), message);
+  }
+
+  function judge(reply: FastifyReply, status: RateLimitStatus, message: string): void {
     show(reply, status);
     if (status.allowed) return;
     throw new DomainError("RATE_LIMITED", message, { retryAfterSeconds: status.resetSeconds });
@@ -31,9 +37,15 @@ export function createRateLimits(o: { limiter: RateLimiter; perMinute: number; s
     async showAddress(request, reply) {
       if (o.perMinute > 0) show(reply, await o.limiter.peek(`address ${networkOf(request.ip)}`, o.perMinute));
     },
-    countCredential: ({ user }, reply) => {
+    async countCredential({ user }, reply) {
+      if (o.perMinute === 0) return;
       const key = user.credential === "session" ? `user ${user.id}` : `token ${user.credentialId}`;
-      return count(reply, key, o.perMinute, "Too many requests with this credential.");
+      const [ofCredential, ofUser] = await o.limiter.takeAll([
+        { key, limit: o.perMinute },
+        { key: `all of user ${user.id}`, limit: o.perMinute * userFactor },
+      ]);
+      if (ofCredential) judge(reply, ofCredential, "Too many requests with this credential.");
+      if (ofUser) judge(reply, ofUser, "Too many requests with all your credentials together.");
     },
     countSignInOfAddress: (request, reply) =>
       count(
