@@ -250,6 +250,34 @@ test("caps the open waits of a credential", async () => {
   expect((await post("/sandboxes/wait", { sandbox_id: "box" })).statusCode).toBe(200);
 });
 
+test("caps the open waits of a user over all credentials", async () => {
+  const waiting: (() => void)[] = [];
+  const all = new Promise<void>((resolve) => {
+    wait = () =>
+      new Promise((answer) => {
+        waiting.push(() => answer(sandboxMessage()));
+        if (waiting.length === 200) resolve();
+      });
+  });
+  const waitAs = async (claims: { sid: string; sub?: string }) =>
+    platform.app.inject({
+      method: "POST",
+      url: "/sandboxes/wait",
+      headers: { ...headers, authorization: `Bearer ${await platform.signAccessToken(claims)}` },
+      payload: { sandbox_id: "box" },
+    });
+  const open = Array.from({ length: 200 }, (_, i) => waitAs({ sid: `s${i % 2}` }));
+  await all;
+  const refused = await waitAs({ sid: "another" });
+  expect(refused.statusCode).toBe(429);
+  expect(refused.json().error.message).toBe("Your credentials together have 200 waits and streams open.");
+  wait = async () => sandboxMessage();
+  expect((await waitAs({ sid: "of another", sub: randomUUID() })).statusCode).toBe(200);
+  for (const answer of waiting) answer();
+  expect((await Promise.all(open)).every(({ statusCode }) => statusCode === 200)).toBe(true);
+  expect((await waitAs({ sid: "another" })).statusCode).toBe(200);
+});
+
 test("reads logs and metrics with the sandbox's id and name", async () => {
   const response = await platform.app.inject({
     url: "/sandbox/monitoring/box?since=2026-01-01T00:00:00&until=&stream=&limit=5&include=logs",
