@@ -100,12 +100,12 @@ function compileField(field: DescField, property: Property): (value: unknown) =>
   switch (field.fieldKind) {
     case "message": {
       const convert = compileMessage(field.message, property);
-      return nullable ? (value) => (value === undefined ? null : convert(value)) : (value) => convert(present(value));
+      return nullable ? (value) => (value === undefined ? null : convert(value)) : convert;
     }
     case "list": {
       if (field.listKind !== "message") return (value) => value;
       const convert = compileMessage(field.message, property.items ?? {});
-      return (value) => (Array.isArray(value) ? value.map(convert) : present(undefined));
+      return (value) => present(Array.isArray(value) ? value : undefined).map(convert);
     }
     default: {
       if (!nullable) return (value) => value;
@@ -119,6 +119,6 @@ function compileMessage(desc: DescMessage, property: Property): (value: unknown)
   if (desc.typeName === TimestampSchema.typeName) {
     return (value) => toIsoMillis(present(isMessage(value, TimestampSchema) ? value : undefined));
   }
-  const convert = compile(desc, property, {});
-  return (value) => convert(present(isMessage(value, desc) ? value : undefined));
+  const toRecord = compile(desc, property, {});
+  return (value) => toRecord(present(isMessage(value, desc) ? value : undefined));
 }
