@@ -73,7 +73,8 @@ async function addNote(id: string): Promise<string> {
   return event.id;
 }
 
-const unsentIds = async () => (await database.outbox.unsent(1000)).map(({ id }) => id);
+const unsentIds = async () =>
+  database.read.all<{ id: string }>("SELECT id FROM kit_outbox WHERE sent_at IS NULL").map(({ id }) => id);
 
 test("what was staged before the start and what is committed later is published once", async () => {
   const ids = await Promise.all(Array.from({ length: 200 }, (_, number) => addNote(`before ${number}`)));
@@ -134,6 +135,52 @@ test("an event that the bus refuses holds up no other", async () => {
   relayTo({ ...bus, publish: refuse });
   await until(() => expect(handled.toSorted()).toEqual(good.toSorted()));
   await until(async () => expect(await unsentIds()).toEqual([refused]));
+});
+
+test("no number of events that the bus refuses holds up another, and they are published once it takes them", async () => {
+  const { bus, handled } = await openBus("bus");
+  const poison = new Set(await Promise.all(Array.from({ length: 300 }, (_, number) => addNote(`poison ${number}`))));
+  const tries = new Map<string, number>();
+  let isRefusing = true;
+  const publish = async (events: readonly StagedEvent[]) => {
+    if (events.length === 1) for (const { id } of events) tries.set(id, (tries.get(id) ?? 0) + 1);
+    if (isRefusing && events.some(({ id }) => poison.has(id))) throw new Error("too large");
+    await bus.publish(events);
+  };
+  relayTo({ ...bus, publish });
+  const good = await addNote("good");
+  await until(() => expect(handled).toEqual([good]));
+  await until(async () =>
+    expect(await metrics.metrics()).toMatch(/sandgate_outbox_refused_events\{database="notes"\} 300/),
+  );
+  const later = await addNote("later");
+  await until(() => expect(handled).toEqual([good, later]));
+  // With a delay that grows.
+  expect(Math.max(...tries.values())).toBeLessThan(12);
+  isRefusing = false;
+  await until(async () => expect(await unsentIds()).toEqual([]));
+  await until(() => expect(new Set(handled)).toEqual(new Set([...poison, good, later])));
+  await until(async () =>
+    expect(await metrics.metrics()).toMatch(/sandgate_outbox_refused_events\{database="notes"\} 0/),
+  );
+});
+
+test("a bus that is away has refused nothing", async () => {
+  const { bus, handled } = await openBus("bus");
+  let isAway = true;
+  const away = () => Promise.reject(new Error("no connection"));
+  let asked = 0;
+  relayTo({
+    ...bus,
+    // It goes away between the two.
+    identity: () => (isAway && ++asked > 1 ? away() : bus.identity()),
+    publish: (events) => (isAway ? away() : bus.publish(events)),
+  });
+  const id = await addNote("one");
+  await until(() => expect(asked).toBeGreaterThan(2));
+  expect(await database.outbox.backlog()).toMatchObject({ unsent: 1, refused: 0 });
+  isAway = false;
+  await until(() => expect(handled).toEqual([id]));
 });
 
 test("one relay of several publishes, and another goes on when it stops", async () => {

@@ -4,7 +4,7 @@ import { backoffMs } from "../base/backoff.ts";
 import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics } from "../base/metrics.ts";
 import { createWakeup } from "../base/wakeup.ts";
-import type { OutboxStore, StagedEvent } from "../storage/outbox-store.ts";
+import type { OutboxStore, StagedEvent, WaitingEvent } from "../storage/outbox-store.ts";
 import type { EventBus } from "./bus.ts";
 
 export interface Relay {
@@ -18,6 +18,8 @@ const renewMs = leaseMs / 3;
 /** Events that are published together, or marked unsent again together. */
 const batchSize = 128;
 const retry = { firstMs: 200, lastMs: 5_000 };
+/** Of one event that the bus refuses. */
+const refusedRetry = { firstMs: 200, lastMs: 60_000 };
 
 /**
  * Publishes the unsent events of the outbox, woken by commits, in one replica at a time. When the bus was recreated, the
@@ -31,6 +33,11 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
     help: "Events that wait in the outbox",
     labelNames: ["database"],
   });
+  const refused = gauge(metrics, {
+    name: "sandgate_outbox_refused_events",
+    help: "Events that wait in the outbox because the bus has refused them",
+    labelNames: ["database"],
+  });
   const oldest = gauge(metrics, {
     name: "sandgate_outbox_oldest_unsent_seconds",
     help: "Age of the oldest event in the outbox that waits",
@@ -41,6 +48,8 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
   const wakeup = createWakeup();
   const unwatch = outbox.onStaged(() => wakeup.wake());
   let leadsUntil = 0;
+  /** When an event that was refused by this relay is due again. */
+  let dueAt = Number.POSITIVE_INFINITY;
   /** The bus that needs no events sent again, as of the last renewal. */
   let servedBus: string | undefined;
 
@@ -69,9 +78,11 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
     const backlog = await outbox.backlog();
     const database = outbox.name;
     unsent.set({ database }, backlog.unsent);
+    refused.set({ database }, backlog.refused);
     oldest.set({ database }, backlog.oldestStagedAt ? (Date.now() - backlog.oldestStagedAt.getTime()) / 1000 : 0);
   };
   const publishAll = async (): Promise<void> => {
+    if (dueAt <= Date.now()) dueAt = Number.POSITIVE_INFINITY;
     while (!stopping.signal.aborted && (await lead())) {
       const identity = await bus.identity();
       await resendTo(identity);
@@ -80,19 +91,36 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
       await publish(events, identity);
     }
   };
-  const publish = async (events: readonly StagedEvent[], identity: string): Promise<void> => {
-    try {
-      await bus.publish(events);
-      await outbox.markSent(idsOf(events), identity);
-      return;
-    } catch (error) {
-      if (events.length === 1) throw error;
-    }
-    // An event that the bus refuses must not hold up the others; if it refuses all of them, the bus itself has failed.
+  /** An event that the bus refuses is set aside with a growing delay, so that it holds up no other. */
+  const publish = async (events: readonly WaitingEvent[], identity: string): Promise<void> => {
+    if (await publishTogether(events, identity)) return;
     const outcomes = await Promise.allSettled(events.map((event) => bus.publish([event])));
     await outbox.markSent(idsOf(events.filter((_, index) => outcomes[index]?.status === "fulfilled")), identity);
+    const rejected = events.filter((_, index) => outcomes[index]?.status === "rejected");
+    const isAllRefused = rejected.length === events.length;
+    // Throws when the bus is away: then it has refused nothing.
+    if (isAllRefused) await bus.identity();
+    const postponed = rejected.map(({ id, refusals }) => {
+      const until = new Date(Date.now() + backoffMs(refusals + 1, refusedRetry));
+      return { id, until };
+    });
+    dueAt = Math.min(dueAt, ...postponed.map(({ until }) => until.getTime()));
+    await outbox.postpone(postponed);
     const failed = outcomes.find((outcome) => outcome.status === "rejected");
-    if (failed) throw failed.reason;
+    if (!failed) return;
+    // The bus may have failed itself, so the next batch waits.
+    if (isAllRefused) throw failed.reason;
+    logger.warn({ err: failed.reason, events: rejected.length }, "the bus refuses events; they will be tried again");
+  };
+  const publishTogether = async (events: readonly WaitingEvent[], identity: string): Promise<boolean> => {
+    try {
+      await bus.publish(events);
+    } catch {
+      // Why is told of each.
+      return false;
+    }
+    await outbox.markSent(idsOf(events), identity);
+    return true;
   };
 
   const running = (async () => {
@@ -106,8 +134,10 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
         logger.warn({ err: error, failures }, "failed to publish events; will retry");
       }
       await measure().catch((error: unknown) => logger.warn({ err: error }, "failed to measure the outbox"));
-      if (failures === 0) await wakeup.wait(renewMs, stopping.signal);
-      else {
+      if (failures === 0) {
+        const untilDueMs = Math.max(0, dueAt - Date.now());
+        await wakeup.wait(Math.min(renewMs, untilDueMs), stopping.signal);
+      } else {
         await delay(backoffMs(failures, retry), undefined, { signal: stopping.signal, ref: false }).catch(
           () => undefined,
         );

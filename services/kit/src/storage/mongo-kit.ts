@@ -27,6 +27,9 @@ interface OutboxDocument {
   unsent?: true;
   sentAt?: Date;
   sentTo?: string;
+  /** How often the bus has refused it, and when it is due again; unset while it was not. */
+  refusals?: number;
+  retryAt?: Date;
 }
 
 interface IdempotencyDocument {
@@ -59,6 +62,20 @@ export const kitIndexes: Record<string, IndexDescription[]> = {
   kit_answers: [{ name: "kept", key: { expiresAt: 1 }, expireAfterSeconds: 0 }],
   kit_leases: [],
 };
+
+/** Added by the third step; as `unsent`, for events that the bus has refused and those that it has not. */
+const refusedIndex: IndexDescription = {
+  name: "refused",
+  key: { unsent: 1, retryAt: 1, stagedAt: 1 },
+  partialFilterExpression: { unsent: true },
+};
+
+export async function addRefusedIndex(db: Db): Promise<void> {
+  await db.collection("kit_outbox").createIndexes([refusedIndex]);
+}
+
+/** Unsent events that the bus has not refused. */
+export const neverRefused = { unsent: true, retryAt: { $exists: false } } as const;
 
 export function kitCollections(db: Db): KitCollections {
   return {
@@ -170,13 +187,39 @@ export function createOutboxStore(
   return {
     name: o.name,
     async unsent(limit) {
-      const waiting = await outbox.find({ unsent: true }).sort({ stagedAt: 1 }).limit(limit).toArray();
-      return waiting.map(({ _id, subject, bytes }) => ({ id: _id, subject, bytes: new Uint8Array(bytes) }));
+      const waiting = await outbox.find(neverRefused).sort({ stagedAt: 1 }).limit(limit).toArray();
+      const isFull = waiting.length === limit;
+      // To MongoDB a limit of 0 is none.
+      const due = isFull
+        ? []
+        : await outbox
+            .find({ unsent: true, retryAt: { $lte: new Date() } })
+            .sort({ retryAt: 1 })
+            .limit(limit - waiting.length)
+            .toArray();
+      return [...waiting, ...due].map(({ _id, subject, bytes, refusals }) => ({
+        id: _id,
+        subject,
+        bytes: new Uint8Array(bytes),
+        refusals: refusals ?? 0,
+      }));
+    },
+    async postpone(refused) {
+      if (refused.length === 0) return;
+      await outbox.bulkWrite(
+        refused.map(({ id, until }) => ({
+          updateOne: {
+            filter: { _id: id, unsent: true },
+            update: { $set: { retryAt: until }, $inc: { refusals: 1 } },
+          },
+        })),
+        { ordered: false },
+      );
     },
     async markSent(ids, bus) {
       await outbox.updateMany(
         { _id: { $in: [...ids] } },
-        { $set: { sentAt: new Date(), sentTo: bus }, $unset: { unsent: true } },
+        { $set: { sentAt: new Date(), sentTo: bus }, $unset: { unsent: true, refusals: true, retryAt: true } },
       );
     },
     async resend(bus, limit) {
@@ -192,11 +235,12 @@ export function createOutboxStore(
       return found.length;
     },
     async backlog() {
-      const [unsent, oldest] = await Promise.all([
+      const [unsent, refused, oldest] = await Promise.all([
         outbox.countDocuments({ unsent: true }),
+        outbox.countDocuments({ unsent: true, retryAt: { $gt: new Date(0) } }),
         outbox.find({ unsent: true }).sort({ stagedAt: 1 }).limit(1).next(),
       ]);
-      return { unsent, oldestStagedAt: oldest?.stagedAt };
+      return { unsent, refused, oldestStagedAt: oldest?.stagedAt };
     },
     async lead(holder, ttlMs) {
       const leads = (await o.leases.acquire(relayLease, holder, ttlMs)).length > 0;

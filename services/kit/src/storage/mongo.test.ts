@@ -89,7 +89,7 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
       await expect(refused).rejects.toBe(refusal);
       expect(await notesIn(database).find().hint({ _id: 1 }).toArray()).toEqual([{ _id: "a", text: "a" }]);
       const [unsent, ...more] = await database.outbox.unsent(10);
-      expect(unsent).toEqual(staged);
+      expect(unsent).toEqual({ ...staged, refusals: 0 });
       expect(more).toEqual([]);
     });
 
@@ -193,7 +193,30 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
       const ids = (await outbox.unsent(10)).map(({ id }) => id);
       await outbox.markSent(ids, "bus");
       expect(await outbox.unsent(10)).toEqual([]);
-      expect(await outbox.backlog()).toEqual({ unsent: 0, oldestStagedAt: undefined });
+      expect(await outbox.backlog()).toEqual({ unsent: 0, refused: 0, oldestStagedAt: undefined });
+    });
+
+    test("gives what the bus has refused once it is due, behind all others", async () => {
+      const database = await open();
+      const { outbox } = database;
+      await stage(database, "poison", "later");
+      const [poison, later] = await outbox.unsent(10);
+      const refuse = (event: { id: string } | undefined, until: Date) =>
+        outbox.postpone([{ id: event?.id ?? "", until }]);
+      await refuse(poison, new Date(Date.now() - 1));
+      await refuse(later, new Date(Date.now() + 60_000));
+      await stage(database, "good");
+      const given = (await outbox.unsent(10)).map(({ subject, refusals }) => [subject, refusals]);
+      expect(given).toEqual([
+        ["good", 0],
+        ["poison", 1],
+      ]);
+      expect((await outbox.unsent(1)).map(({ subject }) => subject)).toEqual(["good"]);
+      expect(await outbox.backlog()).toMatchObject({ unsent: 3, refused: 2 });
+      await outbox.markSent([poison?.id ?? "", later?.id ?? ""], "bus 1");
+      expect(await outbox.backlog()).toMatchObject({ unsent: 1, refused: 0 });
+      expect(await outbox.resend("bus 2", 10)).toBe(2);
+      expect((await outbox.unsent(10)).map(({ refusals }) => refusals)).toEqual([0, 0, 0]);
     });
 
     test("gives again what another bus got", async () => {

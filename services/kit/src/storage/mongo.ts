@@ -6,6 +6,7 @@ import type { IdempotencyStore } from "./idempotency-record.ts";
 import type { LeaseStore } from "./leases.ts";
 import { createAbandonedTransactionEnder } from "./mongo-abandoned.ts";
 import {
+  addRefusedIndex,
   createIdempotencyStore,
   createLeaseStore,
   createOutboxStore,
@@ -14,6 +15,7 @@ import {
   kitCollections,
   kitIndexes,
   type MongoTransaction,
+  neverRefused,
 } from "./mongo-kit.ts";
 import { createCollections, type MongoMigration, migrate } from "./mongo-migrations.ts";
 import type { OutboxStore } from "./outbox-store.ts";
@@ -53,6 +55,7 @@ const kitMigrations: readonly MongoMigration[] = [
   { name: "kit 1: outbox, inbox, answers, leases", run: (db) => createCollections(db, kitIndexes) },
   // The version before makes the inbox with the first step and never uses it.
   { name: "kit 2: no inbox", expands: true, run: dropInbox },
+  { name: "kit 3: refused events", expands: true, run: addRefusedIndex },
 ];
 
 /**
@@ -157,7 +160,7 @@ export async function openMongo(options: {
     everyMs: pollMs,
     logger,
     async work() {
-      if (leads && listeners.size > 0 && (await kit.outbox.findOne({ unsent: true }, { projection: { _id: 1 } }))) {
+      if (leads && listeners.size > 0 && (await kit.outbox.findOne(neverRefused, { projection: { _id: 1 } }))) {
         notifyStaged();
       }
     },

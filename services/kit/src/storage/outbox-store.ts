@@ -8,8 +8,16 @@ export interface StagedEvent {
   bytes: Uint8Array;
 }
 
+/** An event that waits for the bus. */
+export interface WaitingEvent extends StagedEvent {
+  /** How often the bus has refused it. */
+  refusals: number;
+}
+
 interface OutboxBacklog {
   unsent: number;
+  /** Of these, events that the bus has refused. */
+  refused: number;
   oldestStagedAt: Date | undefined;
 }
 
@@ -17,8 +25,13 @@ interface OutboxBacklog {
 export interface OutboxStore {
   /** The database's name, for metrics. */
   readonly name: string;
-  /** Unsent events, the oldest first. */
-  unsent(limit: number): Promise<StagedEvent[]>;
+  /**
+   * Unsent events, the oldest first; behind all of these, those that the bus has refused and that are due again. So no number
+   * of refused events holds up another.
+   */
+  unsent(limit: number): Promise<WaitingEvent[]>;
+  /** Records that the bus has refused them once more; each is due again at its time. */
+  postpone(refused: readonly { id: string; until: Date }[]): Promise<void>;
   /** Records that the bus of this identity has them. */
   markSent(ids: readonly string[], bus: string): Promise<void>;
   /** Marks up to `limit` kept events that another bus received as unsent again; returns how many. */

@@ -47,13 +47,33 @@ export const kitMigrations: readonly string[] = [
   `DROP TABLE kit_inbox_events;
    DROP TABLE kit_inbox_versions;
    ALTER TABLE kit_leases DROP COLUMN epoch;`,
+  `ALTER TABLE kit_outbox ADD COLUMN refusals INTEGER NOT NULL DEFAULT 0;
+   ALTER TABLE kit_outbox ADD COLUMN retry_at INTEGER;
+   CREATE INDEX kit_outbox_refused ON kit_outbox (retry_at, staged_at) WHERE sent_at IS NULL;`,
 ];
 
 /** What the kit does with its tables; each is one transaction in the writer thread. */
 export const kitTransactions = {
   markSent(tx: Transaction, ids: readonly string[], bus: string): void {
     const now = Date.now();
-    for (const id of ids) tx.db.run("UPDATE kit_outbox SET sent_at = ?, sent_to = ? WHERE id = ?", now, bus, id);
+    for (const id of ids) {
+      tx.db.run(
+        "UPDATE kit_outbox SET sent_at = ?, sent_to = ?, refusals = 0, retry_at = NULL WHERE id = ?",
+        now,
+        bus,
+        id,
+      );
+    }
+  },
+
+  postpone(tx: Transaction, refused: readonly { id: string; until: Date }[]): void {
+    for (const { id, until } of refused) {
+      tx.db.run(
+        "UPDATE kit_outbox SET refusals = refusals + 1, retry_at = ? WHERE id = ? AND sent_at IS NULL",
+        until,
+        id,
+      );
+    }
   },
 
   resend(tx: Transaction, bus: string, limit: number): number {

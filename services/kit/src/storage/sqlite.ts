@@ -7,7 +7,7 @@ import type { Logger } from "../base/logging.ts";
 import { startPeriodicTask } from "../base/periodic-task.ts";
 import { type IdempotencyRecord, IdempotencyRecordExists, type IdempotencyStore } from "./idempotency-record.ts";
 import type { LeaseStore } from "./leases.ts";
-import type { OutboxStore } from "./outbox-store.ts";
+import type { OutboxStore, WaitingEvent } from "./outbox-store.ts";
 import { createConnection, type SqliteConnection } from "./sqlite-connection.ts";
 import type { kitTransactions } from "./sqlite-kit.ts";
 import type { Failure, WriteAnswer, WriterAnswer, WriterData, WriterRequest } from "./sqlite-messages.ts";
@@ -81,15 +81,29 @@ export async function openSqlite<T extends Transactions>(options: {
     write: callsOf<T>(writer, "service"),
     outbox: {
       name: basename(file).replace(/\.\w+$/, ""),
-      unsent: async (limit) =>
-        read.all("SELECT id, subject, bytes FROM kit_outbox WHERE sent_at IS NULL ORDER BY staged_at LIMIT ?", limit),
+      async unsent(limit) {
+        const columns = "SELECT id, subject, bytes, refusals FROM kit_outbox WHERE sent_at IS NULL";
+        const waiting = read.all<WaitingEvent>(`${columns} AND retry_at IS NULL ORDER BY staged_at LIMIT ?`, limit);
+        const due = read.all<WaitingEvent>(
+          `${columns} AND retry_at <= ? ORDER BY retry_at LIMIT ?`,
+          Date.now(),
+          limit - waiting.length,
+        );
+        return [...waiting, ...due];
+      },
+      postpone: (refused) => kit.postpone(refused),
       markSent: (ids, bus) => kit.markSent(ids, bus),
       resend: (bus, limit) => kit.resend(bus, limit),
       backlog: async () => {
-        const row = read.get<{ unsent: number; oldest: number | null }>(
-          "SELECT count(*) AS unsent, min(staged_at) AS oldest FROM kit_outbox WHERE sent_at IS NULL",
+        const row = read.get<{ unsent: number; refused: number; oldest: number | null }>(
+          `SELECT count(*) AS unsent, count(retry_at) AS refused, min(staged_at) AS oldest FROM kit_outbox
+           WHERE sent_at IS NULL`,
         );
-        return { unsent: row?.unsent ?? 0, oldestStagedAt: row?.oldest ? new Date(row.oldest) : undefined };
+        return {
+          unsent: row?.unsent ?? 0,
+          refused: row?.refused ?? 0,
+          oldestStagedAt: row?.oldest ? new Date(row.oldest) : undefined,
+        };
       },
       lead: async (holder, ttlMs) => (await kit.acquireLeases(["kit.relay"], holder, ttlMs)).length > 0,
       resign: (holder) => kit.releaseLeases(["kit.relay"], holder),
