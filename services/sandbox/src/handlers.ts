@@ -8,7 +8,7 @@ import type { Keyring } from "@sandgate/kit/storage/sealing";
 import type { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { type ProvisionSandboxResponse, SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { checkName } from "./domain/names.ts";
-import type { Quota } from "./domain/quota.ts";
+import type { Quotas } from "./domain/quota.ts";
 import { acceptSandbox, beginStop, isLive, type Sandbox } from "./domain/sandbox.ts";
 import { stageProvisioned } from "./events.ts";
 import { toMessage, toRequested, toSnapshot, toStates } from "./messages.ts";
@@ -22,14 +22,14 @@ export function createHandlers(o: {
   changes: Changes;
   images: Client<typeof ImageRegistryService>;
   keyring: Keyring;
-  quota: Quota;
+  quotas: Quotas;
   installationId: string;
   /** What keeps sandboxes from being run, if anything does. */
   runtimeProblem(): DomainError | undefined;
   /** Ends long polls, so that their callers ask another replica. */
   draining: AbortSignal;
 }): ServiceImpl<typeof SandboxService> {
-  const { store, changes, images, keyring, quota, installationId } = o;
+  const { store, changes, images, keyring, quotas, installationId } = o;
 
   async function findSandbox(context: HandlerContext, idOrName: string): Promise<Sandbox> {
     const sandbox = await store.find(workspaceOf(callOf(context)), idOrName);
@@ -87,7 +87,7 @@ export function createHandlers(o: {
             $typeName: "sandgate.sandbox.v1.ProvisionSandboxResponse",
             sandbox: toMessage(sandbox),
           };
-          await store.create(sandbox, quota, [stageProvisioned(sandbox, call)], await recordFor(answer));
+          await store.create(sandbox, quotas, [stageProvisioned(sandbox, call)], await recordFor(answer));
           sandboxId = sandbox.id;
           return answer;
         },

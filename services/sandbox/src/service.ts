@@ -97,7 +97,10 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
           changes,
           images,
           keyring,
-          quota: { maxSandboxes: settings.maxSandboxes, maxMemoryMb: settings.maxMemoryMb },
+          quotas: {
+            workspace: { maxSandboxes: settings.maxSandboxes, maxMemoryMb: settings.maxMemoryMb },
+            installation: { maxSandboxes: settings.maxSandboxesInAll, maxMemoryMb: settings.maxMemoryMbInAll },
+          },
           installationId,
           runtimeProblem: reconciler.runtimeProblem,
           draining: draining.signal,

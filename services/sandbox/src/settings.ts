@@ -67,6 +67,16 @@ export const sandboxSettings = defineSettings({
     min: 1,
     doc: "MB that the layers of an image may have together, as they are downloaded",
   }),
+  maxSandboxesInAll: integer("SANDGATE_MAX_SANDBOXES", {
+    default: 0,
+    min: 0,
+    doc: "Sandboxes all workspaces together may hold at once; 0 for no limit",
+  }),
+  maxMemoryMbInAll: integer("SANDGATE_MAX_MEMORY_MB", {
+    default: 0,
+    min: 0,
+    doc: "Memory in MB that the sandboxes of all workspaces may hold together; 0 for no limit",
+  }),
   pullTimeoutSeconds: integer("SANDGATE_PULL_TIMEOUT_SECONDS", {
     default: 600,
     min: 1,

@@ -34,6 +34,8 @@ interface ScriptedEngine extends Runtime {
   exit(id: string, end: Partial<Observation>): void;
 }
 
+const noQuota = { maxSandboxes: 0, maxMemoryMb: 0 };
+
 function createScriptedEngine(): ScriptedEngine {
   let changed = (_id: string) => {};
   const up = () => {
@@ -193,7 +195,7 @@ async function provision(o: { isDefault?: boolean; ttlSeconds?: number } = {}): 
     createdBy: "u1",
     now: new Date(),
   });
-  await store.create(sandbox, { maxSandboxes: 0, maxMemoryMb: 0 }, [], undefined);
+  await store.create(sandbox, { workspace: noQuota, installation: noQuota }, [], undefined);
   reconciler.wake(id);
   return id;
 }

@@ -6,6 +6,7 @@ import { stageProvisioned, stagePurged } from "../events.ts";
 import type { SandboxStore } from "./store.ts";
 
 const noQuota = { maxSandboxes: 0, maxMemoryMb: 0 };
+const unlimited = { workspace: noQuota, installation: noQuota };
 const call = { requestId: "r1", service: "facade", signal: new AbortController().signal, timeoutMs: () => undefined };
 let clock = Date.UTC(2026, 0, 1);
 
@@ -48,8 +49,8 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
     let store: SandboxStore;
     let workspaceId: string;
     const now = () => new Date(clock);
-    const create = async (sandbox: Sandbox, quota = noQuota) => {
-      await store.create(sandbox, quota, [stageProvisioned(sandbox, call)], undefined);
+    const create = async (sandbox: Sandbox, workspace = noQuota, installation = noQuota) => {
+      await store.create(sandbox, { workspace, installation }, [stageProvisioned(sandbox, call)], undefined);
       return sandbox;
     };
     const end = async (sandbox: Sandbox) => {
@@ -118,6 +119,38 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       await end(first);
       await create(sandboxOf({ workspaceId, memoryMb: 400 }), quota);
       expect(await reasonOf(create(sandboxOf({ workspaceId, memoryMb: 1 }), quota))).toBe("PROVISIONING_FAILED");
+    });
+
+    test("enforces the installation's quotas over all workspaces, and frees what has ended", async () => {
+      const quota = { maxSandboxes: 3, maxMemoryMb: 1000 };
+      const elsewhere = newId();
+      const refused = (memoryMb: number, workspaceId = newId()) =>
+        expect(create(sandboxOf({ workspaceId, memoryMb }), noQuota, quota)).rejects.toMatchObject({
+          reason: "PROVISIONING_FAILED",
+          hint: expect.stringContaining("The installation is full"),
+        });
+      // Made while there was no limit: they count all the same.
+      const first = await create(sandboxOf({ workspaceId, memoryMb: 300 }));
+      await create(sandboxOf({ workspaceId: elsewhere, memoryMb: 300 }));
+      await refused(401);
+      await refused(401, workspaceId);
+      const third = await create(sandboxOf({ workspaceId: newId(), memoryMb: 400 }), noQuota, quota);
+      await refused(0);
+      await end(third);
+      await refused(401);
+      await create(sandboxOf({ workspaceId: elsewhere, memoryMb: 400 }), noQuota, quota);
+      await store.update(beginStop(first, "stopped_by_user", now()), []);
+      await refused(0);
+    });
+
+    test("enforces the installation's quota against concurrent creates in many workspaces", async () => {
+      const quota = { maxSandboxes: 3, maxMemoryMb: 0 };
+      await create(sandboxOf({ workspaceId }));
+      const outcomes = await Promise.allSettled(
+        Array.from({ length: 10 }, () => create(sandboxOf({ workspaceId: newId() }), noQuota, quota)),
+      );
+      expect(outcomes.filter(({ status }) => status === "fulfilled")).toHaveLength(2);
+      expect(await store.countByState()).toEqual({ provisioning: 3 });
     });
 
     test("enforces the quota against concurrent creates", async () => {
@@ -215,9 +248,9 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
     test("refuses a second record of the same idempotency key", async () => {
       const record = { id: "c1", sealed: new Uint8Array([1, 2, 3]) };
       const first = sandboxOf({ workspaceId });
-      await store.create(first, noQuota, [], record);
+      await store.create(first, unlimited, [], record);
       const second = sandboxOf({ workspaceId });
-      await expect(store.create(second, noQuota, [], record)).rejects.toMatchObject({
+      await expect(store.create(second, unlimited, [], record)).rejects.toMatchObject({
         name: "IdempotencyRecordExists",
       });
       expect(await store.get(second.id)).toBeUndefined();

@@ -6,11 +6,12 @@ import {
   type Db,
   deleteBatch,
   type MongoMigration,
+  type MongoTransaction,
   openMongo,
 } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { createPurges, type GuardDocument, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
-import { checkQuota } from "../domain/quota.ts";
+import { checkInstallationQuota, checkQuota, type Held, isLimited } from "../domain/quota.ts";
 import { hasEnded, isLive, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
 import type { SandboxStore } from "./store.ts";
 
@@ -32,6 +33,14 @@ interface SandboxGuardDocument extends GuardDocument {
 interface InstallationDocument {
   _id: "installation";
   installationId: string;
+}
+
+const turnsId = "turns";
+
+/** Where creates take turns over all workspaces, while the installation has a quota. */
+interface InstallationTurns {
+  _id: typeof turnsId;
+  creates: number;
 }
 
 const migrations: readonly MongoMigration[] = [
@@ -61,12 +70,27 @@ const migrations: readonly MongoMigration[] = [
         installation: [],
       }),
   },
+  {
+    name: "sandbox 2: what is live in each workspace",
+    expands: true,
+    run: (db) =>
+      createCollections(db, {
+        guards: [
+          {
+            name: "live",
+            key: { liveCount: 1, liveMemoryMb: 1 },
+            partialFilterExpression: { liveCount: { $gt: 0 } },
+          },
+        ],
+      }),
+  },
 ];
 
 const collectionsOf = (db: Db) => ({
   sandboxes: db.collection<SandboxDocument>("sandboxes"),
   guards: db.collection<SandboxGuardDocument>("guards"),
   installation: db.collection<InstallationDocument>("installation"),
+  turns: db.collection<InstallationTurns>("installation"),
 });
 
 function toDocument({ id, labels, cleanedAt: _, ...record }: Sandbox): SandboxDocument {
@@ -87,7 +111,22 @@ function toSandbox({ _id, labels, live: _live, uncleaned: _uncleaned, ...record 
 export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore> {
   const database = await openMongo({ ...o, migrations });
   const { write } = database;
-  const { sandboxes, guards, installation } = collectionsOf(database.db);
+  const { sandboxes, guards, installation, turns } = collectionsOf(database.db);
+
+  /** What all workspaces hold, this transaction's own included. Until it is over no other can add to that. */
+  async function holdAll({ session }: MongoTransaction): Promise<Held> {
+    await turns.updateOne({ _id: turnsId }, { $inc: { creates: 1 } }, { upsert: true, session });
+    const [all] = await guards
+      .aggregate<Held>(
+        [
+          { $match: { liveCount: { $gt: 0 } } },
+          { $group: { _id: null, sandboxes: { $sum: "$liveCount" }, memoryMb: { $sum: "$liveMemoryMb" } } },
+        ],
+        { session },
+      )
+      .toArray();
+    return all ?? { sandboxes: 0, memoryMb: 0 };
+  }
 
   return {
     ...serviceStoreOf(database),
@@ -103,10 +142,11 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
       return found.installationId;
     },
 
-    create: (sandbox, quota, events, record) =>
-      write(async (tx) => {
+    create(sandbox, quotas, events, record) {
+      const { workspaceId, name } = sandbox;
+      const isInstallationLimited = isLimited(quotas.installation);
+      const work = async (tx: MongoTransaction) => {
         const { session } = tx;
-        const { workspaceId, name } = sandbox;
         // The guard is written first: concurrent creates in a workspace, and its deletion, conflict on it.
         const guard = await guards.findOneAndUpdate(
           { _id: workspaceId },
@@ -115,13 +155,16 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
         );
         await tx.keepIdempotencyRecord(record);
         if (guard?.deletedAt) throw new DomainError("WORKSPACE_FORBIDDEN", "The workspace was deleted.");
-        checkQuota(quota, { sandboxes: guard?.liveCount ?? 0, memoryMb: guard?.liveMemoryMb ?? 0 });
+        checkQuota(quotas.workspace, { sandboxes: guard?.liveCount ?? 0, memoryMb: guard?.liveMemoryMb ?? 0 });
+        if (isInstallationLimited) checkInstallationQuota(quotas.installation, await holdAll(tx));
         if (await sandboxes.findOne({ workspaceId, name, live: true }, { session, projection: { _id: 1 } })) {
           throw new DomainError("SANDBOX_NAME_CONFLICT", `A live sandbox has the name ${name}.`);
         }
         await sandboxes.insertOne(toDocument(sandbox), { session });
         await tx.publish(events);
-      }, sandbox.workspaceId),
+      };
+      return write(work, isInstallationLimited ? turnsId : workspaceId);
+    },
 
     update: (sandbox, events) =>
       write(

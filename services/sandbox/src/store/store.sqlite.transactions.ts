@@ -4,7 +4,7 @@ import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { passGuard, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
-import { checkQuota, type Quota } from "../domain/quota.ts";
+import { checkInstallationQuota, checkQuota, isLimited, type Quotas } from "../domain/quota.ts";
 import { hasEnded, type Sandbox } from "../domain/sandbox.ts";
 
 export const migrations = [
@@ -34,6 +34,7 @@ export const migrations = [
      purged_at INTEGER
    ) STRICT, WITHOUT ROWID;
    CREATE INDEX guards_open_purges ON guards (workspace_id) WHERE deleted_at IS NOT NULL AND purged_at IS NULL;`,
+  "CREATE INDEX guards_live ON guards (live_count, live_memory_mb) WHERE live_count > 0;",
 ] as const;
 
 /** Dates as ISO text. */
@@ -51,18 +52,23 @@ function changeLiveCount(tx: Transaction, workspaceId: string, count: number, me
   );
 }
 
-function reserveQuota(tx: Transaction, sandbox: Sandbox, quota: Quota): void {
+function reserveQuotas(tx: Transaction, sandbox: Sandbox, { workspace, installation }: Quotas): void {
   const { workspaceId } = sandbox;
   if (!passGuard(tx, workspaceId)) throw new DomainError("WORKSPACE_FORBIDDEN", "The workspace was deleted.");
   const live = tx.db.get<{ live_count: number; live_memory_mb: number }>(
     "SELECT live_count, live_memory_mb FROM guards WHERE workspace_id = ?",
     workspaceId,
   );
-  checkQuota(quota, {
+  checkQuota(workspace, {
     sandboxes: (live?.live_count ?? 0) + 1,
     memoryMb: (live?.live_memory_mb ?? 0) + sandbox.image.memoryMb,
   });
   changeLiveCount(tx, workspaceId, 1, sandbox.image.memoryMb);
+  if (!isLimited(installation)) return;
+  const all = tx.db.get<{ sandboxes: number; memoryMb: number }>(
+    "SELECT sum(live_count) AS sandboxes, sum(live_memory_mb) AS memoryMb FROM guards WHERE live_count > 0",
+  );
+  if (all) checkInstallationQuota(installation, all);
 }
 
 export const transactions = {
@@ -80,12 +86,12 @@ export const transactions = {
   create(
     tx: Transaction,
     sandbox: Sandbox,
-    quota: Quota,
+    quotas: Quotas,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
   ): void {
     tx.keepIdempotencyRecord(record);
-    reserveQuota(tx, sandbox, quota);
+    reserveQuotas(tx, sandbox, quotas);
     const taken = tx.db.get(
       "SELECT 1 FROM sandboxes WHERE workspace_id = ? AND name = ? AND state IN ('provisioning', 'ready')",
       sandbox.workspaceId,

@@ -54,7 +54,7 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
     ...serviceStoreOf(database),
     ...createPurges(read, write),
     installationId: () => write.installationId(newId()),
-    create: (sandbox, quota, events, record) => write.create(sandbox, quota, events, record),
+    create: (sandbox, quotas, events, record) => write.create(sandbox, quotas, events, record),
     update: (sandbox, events) => write.update(sandbox, events),
     markCleaned: (id, at) => write.markCleaned(id, at),
     async get(id) {

@@ -2,7 +2,7 @@ import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { PurgeStore } from "@sandgate/kit/workspaces/workspace-purges";
-import type { Quota } from "../domain/quota.ts";
+import type { Quotas } from "../domain/quota.ts";
 import type { Sandbox, SandboxState } from "../domain/sandbox.ts";
 
 export interface SandboxFilter {
@@ -24,12 +24,12 @@ export interface SandboxStore extends ServiceStore, PurgeStore {
   installationId(): Promise<string>;
 
   /**
-   * Stores an accepted sandbox within its workspace's quota.
+   * Stores an accepted sandbox within the quotas of its workspace and of the installation.
    * @throws DomainError SANDBOX_NAME_CONFLICT, PROVISIONING_FAILED (quota), WORKSPACE_FORBIDDEN (the workspace was deleted)
    */
   create(
     sandbox: Sandbox,
-    quota: Quota,
+    quotas: Quotas,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
   ): Promise<void>;
