@@ -15,6 +15,9 @@ const isAvailable =
 const credential = { username: "puller", password: "pull-secret-1" };
 const manifestType = "application/vnd.docker.distribution.manifest.v2+json";
 
+/** Ends at once when it is told to. */
+const idle = ["sh", "-c", "trap 'exit 0' TERM; sleep 600 & wait"];
+
 /** An image as a registry has it. */
 interface Contents {
   manifest: Buffer;
@@ -84,6 +87,8 @@ describe.runIf(isAvailable)("images are pulled", { timeout: 300_000 }, () => {
   let stranger: Tenant;
   let secret: Contents;
   let secretReference: string;
+  /** A sandbox whose registry redirects its layers, and how often it has been asked where they are then. */
+  let redirected: { sandboxId: string; askedInside: number };
 
   const as = (tenant: Tenant) => ({ token: tenant.token, workspace: tenant.workspace });
 
@@ -144,7 +149,7 @@ describe.runIf(isAvailable)("images are pulled", { timeout: 300_000 }, () => {
     registry = await startRegistry({ users: [credential] });
     target = await openTarget({ SANDGATE_REGISTRY_ALLOW: "127.0.0.1", SANDGATE_IMAGE_MAX_MB: "64" });
     [owner, stranger] = [await target.newTenant(), await target.newTenant()];
-    ({ contents: secret, reference: secretReference } = await publish(["sh", "-c", "cat /secret; sleep 600"], {
+    ({ contents: secret, reference: secretReference } = await publish(["sh", "-c", `cat /secret; ${idle[2]}`], {
       "/secret": "for the owner's eyes\n",
     }));
     const answer = await target.post(
@@ -156,6 +161,21 @@ describe.runIf(isAvailable)("images are pulled", { timeout: 300_000 }, () => {
     expect([sandbox.state, sandbox.state_reason]).toEqual(["ready", null]);
     expect(sandbox.image).toBe(secretReference);
     expect(sandbox.image_digest).toBe(digestOf(secret.manifest));
+    // Now, since it is tried again for 30 s.
+    redirected = { sandboxId: "", askedInside: 0 };
+    const inside = createServer((_request, response) => {
+      redirected.askedInside += 1;
+      response.end();
+    });
+    registries.push(inside);
+    const address = await listen(inside, "127.0.0.2");
+    const { contents: published } = await publish(idle);
+    const redirecting = await open(published, (path, response) => {
+      if (!published.layers.some(({ digest }) => path === `blobs/${digest}`)) return false;
+      response.writeHead(307, { location: `http://${address}/layer` }).end();
+      return true;
+    });
+    redirected.sandboxId = await provision(stranger, await createImage(stranger, `${redirecting.host}/team/app`));
   });
   afterAll(async () => {
     for (const each of registries) each.close();
@@ -198,29 +218,8 @@ describe.runIf(isAvailable)("images are pulled", { timeout: 300_000 }, () => {
     });
   });
 
-  test("from no address that nobody allowed", async () => {
-    let asked = 0;
-    const inside = createServer((_request, response) => {
-      asked += 1;
-      response.end();
-    });
-    registries.push(inside);
-    const address = await listen(inside, "127.0.0.2");
-    const { contents } = await publish(["sleep", "600"]);
-    const redirecting = await open(contents, (path, response) => {
-      if (!contents.layers.some(({ digest }) => path === `blobs/${digest}`)) return false;
-      response.writeHead(307, { location: `http://${address}/layer` }).end();
-      return true;
-    });
-    expect(await run(stranger, `${redirecting.host}/team/app`)).toMatchObject({
-      state: "failed",
-      state_reason: "registry_unreachable",
-    });
-    expect(asked).toBe(0);
-  });
-
   test("with the bytes that their digests are of", async () => {
-    const { contents } = await publish(["sleep", "600"]);
+    const { contents } = await publish(idle);
     const forged = await open(contents, (path, response) => {
       if (!contents.layers.some(({ digest }) => path === `blobs/${digest}`)) return false;
       response.end(secret.layers[0]?.content);
@@ -250,7 +249,7 @@ describe.runIf(isAvailable)("images are pulled", { timeout: 300_000 }, () => {
   });
 
   test("once, and are only asked for again, by every workspace for itself", async () => {
-    const { contents } = await publish(["sleep", "600"]);
+    const { contents } = await publish(idle);
     const shared = await open(contents);
     const blobs = [contents.config, ...contents.layers].map(({ digest }) => `blobs/${digest}`);
     const runAs = async (tenant: Tenant) => {
@@ -263,7 +262,7 @@ describe.runIf(isAvailable)("images are pulled", { timeout: 300_000 }, () => {
   });
 
   test("by two workspaces at once", async () => {
-    const { contents } = await publish(["sleep", "600"]);
+    const { contents } = await publish(idle);
     const shared = await open(contents);
     const records = await Promise.all(
       [owner, owner, stranger, stranger].map((tenant) => run(tenant, `${shared.host}/team/app`)),
@@ -275,7 +274,7 @@ describe.runIf(isAvailable)("images are pulled", { timeout: 300_000 }, () => {
   });
 
   test("again when the engine has lost them", async () => {
-    const { contents } = await publish(["sleep", "600"]);
+    const { contents } = await publish(idle);
     const shared = await open(contents);
     expect(await run(owner, `${shared.host}/team/app`)).toMatchObject({ state: "ready" });
     const image = engine.getImage(contents.config.digest);
@@ -315,7 +314,7 @@ describe.runIf(isAvailable)("images are pulled", { timeout: 300_000 }, () => {
       [1, 2, 3].map(async () => provision(stranger, await createImage(stranger, `${trickling.host}/team/app`))),
     );
     await expect.poll(() => trickling.asked.filter((each) => each.startsWith("GET blobs/")).length).toBeGreaterThan(3);
-    const { contents } = await publish(["sleep", "600"]);
+    const { contents } = await publish(idle);
     const quick = await open(contents);
     const began = Date.now();
     expect(await run(owner, `${quick.host}/team/app`)).toMatchObject({ state: "ready" });
@@ -338,5 +337,13 @@ describe.runIf(isAvailable)("images are pulled", { timeout: 300_000 }, () => {
       expect.stringMatching(/takes no more requests until \d{4}-\d\d-\d\dT.*429/),
     ]);
     expect(busy.asked).toHaveLength(1);
+  });
+
+  test("from no address that nobody allowed", async () => {
+    expect(await settle(stranger, redirected.sandboxId)).toMatchObject({
+      state: "failed",
+      state_reason: "registry_unreachable",
+    });
+    expect(redirected.askedInside).toBe(0);
   });
 });
