@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { mkdir, mkdtemp, readdir, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { AuthorizePullResponse } from "@sandgate/proto/imageregistry/v1/image_registry";
@@ -165,6 +165,7 @@ export function createImagePuller(o: ImagePullerOptions) {
     const folder = await mkdtemp(join(await openOwnFolder(), "image-"));
     const files = new Map<string, ServedFile>();
     const download = async (wanted: readonly Layer[]) => {
+      await checkRoom(folder, wanted);
       for (const [digest, file] of await downloadAll(authorized, source, wanted, folder, order, signal)) {
         files.set(digest, file);
       }
@@ -234,6 +235,13 @@ export function createImagePuller(o: ImagePullerOptions) {
       throw toDomainError(error, o.maxImageMb);
     }
   };
+}
+
+/** The engine is going to need at least as much again, often on the same disk. */
+async function checkRoom(folder: string, layers: readonly Layer[]): Promise<void> {
+  const { bavail, bsize } = await statfs(folder);
+  const bytes = layers.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  if (bavail * bsize < 2 * bytes) throw new DomainError("RUNTIME_UNAVAILABLE", "The disk has no room for the image.");
 }
 
 async function listen(endpoint: PullEndpoint): Promise<string> {

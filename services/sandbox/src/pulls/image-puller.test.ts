@@ -1,0 +1,167 @@
+import { createHash } from "node:crypto";
+import { mkdir, mkdtemp, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { createMessage } from "@sandgate/kit/rpc/messages";
+import {
+  type AuthorizePullResponse,
+  AuthorizePullResponseSchema,
+  PullLayerSchema,
+} from "@sandgate/proto/imageregistry/v1/image_registry";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { createImagePuller, type ImagePullerOptions } from "./image-puller.ts";
+import { createPullEndpoint } from "./pull-endpoint.ts";
+
+const content = Buffer.from("a layer without packing");
+const digest = `sha256:${createHash("sha256").update(content).digest("hex")}`;
+const manifestDigest = `sha256:${"a".repeat(64)}`;
+const { signal } = new AbortController();
+const order = { workspaceId: "w1", registryId: "", reference: "ghcr.io/team/tool:1" };
+const endpoint = createPullEndpoint(0);
+let folder: string;
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "sandgate-puller-"));
+});
+afterAll(async () => {
+  await endpoint.close();
+  await rm(folder, { recursive: true });
+});
+
+function authorized(o: { sizes?: number[]; verified?: boolean; manifest?: string } = {}): AuthorizePullResponse {
+  return createMessage(AuthorizePullResponseSchema, {
+    digest: manifestDigest,
+    pinnedReference: `ghcr.io/team/tool@${manifestDigest}`,
+    registryHost: "ghcr.io",
+    registryScheme: "",
+    username: "",
+    password: "",
+    repository: "team/tool",
+    manifest: Buffer.from(o.manifest ?? "{}"),
+    manifestType: "application/vnd.oci.image.manifest.v1+json",
+    configDigest: `sha256:${"c".repeat(64)}`,
+    config: Buffer.from("{}"),
+    layers: (o.sizes ?? [content.length]).map((size, index) =>
+      createMessage(PullLayerSchema, {
+        digest: index === 0 ? digest : `sha256:${String(index).padStart(64, "0")}`,
+        sizeBytes: BigInt(size),
+        diffId: digest,
+        verified: o.verified ?? false,
+      }),
+    ),
+  });
+}
+
+/** A registry that has the layer, and an engine that has the image once it has pulled it. */
+function open(o: { answer?: AuthorizePullResponse; pull?: ImagePullerOptions["runtime"]["pull"] } = {}) {
+  const events: string[] = [];
+  const images = new Set<string>();
+  const pull = createImagePuller({
+    authorizePull: async () => o.answer ?? authorized(),
+    async recordVerified(host, layers) {
+      events.push(`record ${layers.length} of ${host}`);
+    },
+    client: {
+      openBlobs: () => ({
+        async open(asked) {
+          events.push(`download ${asked}`);
+          return { status: 200, headers: {}, body: Readable.from([content]), url: new URL("https://ghcr.io/") };
+        },
+        close() {},
+      }),
+    },
+    endpoint,
+    runtime: {
+      findLocalImage: async (reference) => (images.has(reference) ? { reference: "sha256:id", digest: "" } : undefined),
+      async pull(request) {
+        events.push("pull");
+        await o.pull?.(request);
+        images.add(request.pinnedReference);
+      },
+    },
+    folder,
+    maxImageMb: 1,
+  });
+  return { events, images, pull: () => pull(order, signal) };
+}
+
+const refused = (reason: string, message = "") =>
+  expect.objectContaining({ reason, message: expect.stringContaining(message) });
+
+test("a layer is downloaded, verified and recorded before the engine pulls, and its file goes", async () => {
+  const { events, images, pull } = open();
+  expect(await pull()).toEqual({ pinnedReference: "sha256:id", digest: manifestDigest });
+  expect(events).toEqual([`download ${digest}`, "record 1 of ghcr.io", "pull"]);
+  expect([...images]).toEqual([`${await endpoint.listen()}/ghcr.io/team/tool@${manifestDigest}`]);
+  const [own] = await readdir(folder);
+  expect(await readdir(join(folder, own ?? ""))).toEqual([]);
+});
+
+test("an image that the engine has is downloaded all the same while a layer of it is not proved", async () => {
+  const { events, pull } = open();
+  await pull();
+  events.length = 0;
+  await pull();
+  expect(events).toContain(`download ${digest}`);
+});
+
+test("an image whose layers are proved is pulled once", async () => {
+  const { events, pull } = open({ answer: authorized({ verified: true }) });
+  await pull();
+  await pull();
+  expect(events).toEqual(["pull"]);
+});
+
+test("what the engine asks for in vain is downloaded, and the pull made again", async () => {
+  let asked = 0;
+  const { events, pull } = open({
+    answer: authorized({ verified: true }),
+    async pull({ pinnedReference, username, password }) {
+      const name = pinnedReference.slice(pinnedReference.indexOf("/") + 1, pinnedReference.lastIndexOf("@"));
+      const authorization = `Basic ${Buffer.from(`${username}:${password}`).toString("base64")}`;
+      const url = `http://${await endpoint.listen()}/v2/${name}/blobs/${digest}`;
+      const response = await fetch(url, { headers: { authorization } });
+      asked += 1;
+      if (!response.ok) throw new DomainError("IMAGE_PULL_UNAUTHORIZED", "denied");
+      expect(await response.text()).toBe(content.toString());
+    },
+  });
+  await pull();
+  expect(asked).toBe(2);
+  expect(events).toEqual(["pull", `download ${digest}`, "record 1 of ghcr.io", "pull"]);
+});
+
+test.each([
+  ["too many layers", authorized({ sizes: Array(128).fill(1) }), "PROVISIONING_FAILED", "128 layers"],
+  ["layers too large together", authorized({ sizes: [600_000, 600_000] }), "PROVISIONING_FAILED", "1 are allowed"],
+  ["another content", authorized({ sizes: [content.length + 1] }), "IMAGE_NOT_FOUND_IN_REGISTRY", digest],
+  ["nothing to prove its layers by", authorized({ manifest: "" }), "UPSTREAM_ERROR", "earlier version"],
+])("an image with %s is not pulled", async (_what, answer, reason, message) => {
+  const { events, pull } = open({ answer });
+  await expect(pull()).rejects.toThrow(refused(reason, message));
+  expect(events).not.toContain("pull");
+});
+
+test("what the engine says of the endpoint is not taken for the registry's word", async () => {
+  for (const [said, reason] of [
+    ["IMAGE_PULL_UNAUTHORIZED", "RUNTIME_UNAVAILABLE"],
+    ["REGISTRY_UNREACHABLE", "RUNTIME_UNAVAILABLE"],
+    ["PROVISIONING_FAILED", "PROVISIONING_FAILED"],
+  ] as const) {
+    const { pull } = open({
+      pull: async () => {
+        throw new DomainError(said, "no");
+      },
+    });
+    await expect(pull()).rejects.toThrow(refused(reason));
+  }
+});
+
+test("what a process that has ended left is removed", async () => {
+  const left = join(folder, "pull-999999999-left");
+  await mkdir(left);
+  await open().pull();
+  expect(await readdir(folder)).not.toContain("pull-999999999-left");
+});
