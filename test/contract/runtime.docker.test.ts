@@ -8,7 +8,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { hasMemoryEvent } from "@sandgate/sandbox/docker-memory";
-import { createDockerRuntime } from "@sandgate/sandbox/runtime.docker";
+import { createDockerRuntime, type DockerRuntimeOptions } from "@sandgate/sandbox/runtime.docker";
 import { openFaultProxy } from "@sandgate/test-support/fault-proxy";
 import {
   buildImage,
@@ -24,7 +24,7 @@ import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder, test } from "@sandgate/test-support/temp-folder";
 import type { Container } from "dockerode";
-import { afterAll, describe, expect, vi } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, vi } from "vitest";
 import { describeRuntime, type RuntimeHarness } from "./runtime.ts";
 
 const execute = promisify(execFile);
@@ -73,7 +73,7 @@ async function openPeers(): Promise<{ addresses: RuntimeHarness["peers"]; close(
     const env = { PATH: process.env.PATH };
     const serve = ["busybox", "httpd", "-f", "-h", folder, "-p"];
     servers.push(
-      startProcess("ip", ["netns", "exec", namespace, ...serve, "8000"], { env }),
+      ...["8000", "25"].map((port) => startProcess("ip", ["netns", "exec", namespace, ...serve, port], { env })),
       startProcess("busybox", [...serve.slice(1), `${addresses.linkLocal}:8000`], { env }),
     );
     for (const address of Object.values(addresses)) {
@@ -392,6 +392,107 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     } finally {
       vi.unstubAllEnvs();
     }
+  });
+
+  describe("the network policy", () => {
+    let peers: Awaited<ReturnType<typeof openPeers>>;
+    beforeAll(async () => {
+      peers = await openPeers();
+    });
+    // The rules are everybody's on this machine.
+    afterEach(() => runtime.check());
+    afterAll(() => peers?.close());
+
+    /** A sandbox under this policy. */
+    async function start(network: DockerRuntimeOptions["network"] = {}) {
+      const spec = await prepare({ command: ["sleep", "3600"] });
+      const governed = createDockerRuntime({ url, installationId, isolation: true, logger, network });
+      await governed.check();
+      await governed.ensure({ ...spec, pids: 256 });
+      const run = async (script: string) => {
+        const container = engine.getContainer(`sandgate-${spec.sandboxId}`);
+        const exec = await container.exec({ Cmd: ["sh", "-c", script], AttachStdout: true, AttachStderr: true });
+        return (await collect(await exec.start({}))).trim();
+      };
+      const reaches = async (address: string, port: number) =>
+        (await run(`timeout 2 wget -q -O /dev/null http://${address}:${port}/ && echo reached`)) === "reached";
+      /** Opens as many connections at once, and counts those that are there after a moment. */
+      const open = async (count: number) => {
+        const script = `for i in $(seq ${count}); do (sleep 4 | nc -w 4 ${peers.addresses.public} 8000 >/dev/null 2>&1) & done
+          sleep 0.7; netstat -tn | grep -c ESTABLISHED; wait`;
+        return Number((await run(script)).split("\n").at(-1));
+      };
+      return { governed, reaches, open };
+    }
+
+    test("keeps a sandbox to its connections, also after the rules were verified again", async () => {
+      const free = await start();
+      expect(await free.open(12)).toBe(12);
+      const { governed, open } = await start({ maxConnections: 5 });
+      const first = open(12);
+      await delay(1_000);
+      await governed.check();
+      expect([await open(12), await first]).toEqual([5, 5]);
+    });
+
+    test("keeps a sandbox to its rate of new connections", async () => {
+      const { open } = await start({ newConnectionsPerSecond: 2 });
+      const opened = await open(40);
+      expect(opened).toBeGreaterThanOrEqual(10);
+      expect(opened).toBeLessThanOrEqual(14);
+    });
+
+    test("closes port 25 unless it is opened", async () => {
+      const { public: address } = peers.addresses;
+      const closed = await start();
+      expect(await closed.reaches(address, 8000)).toBe(true);
+      expect(await closed.reaches(address, 25)).toBe(false);
+      const open = await start({ smtp: true });
+      expect(await open.reaches(address, 25)).toBe(true);
+    });
+
+    test("closes and opens what the operator's lists name, what is closed first", async () => {
+      const { public: open, private: hidden } = peers.addresses;
+      const none = await start();
+      expect([await none.reaches(open, 8000), await none.reaches(hidden, 8000)]).toEqual([true, false]);
+      const lists = await start({
+        deny: [{ network: `${open}/24`, port: undefined }],
+        allow: [{ network: `${hidden}/32`, port: 8000 }],
+      });
+      expect([await lists.reaches(open, 8000), await lists.reaches(hidden, 8000)]).toEqual([false, true]);
+      expect(await lists.reaches(hidden, 25)).toBe(false);
+      const both = await start({
+        deny: [{ network: `${hidden}/32`, port: 8000 }],
+        allow: [{ network: `${hidden}/32`, port: undefined }],
+      });
+      expect([await both.reaches(hidden, 8000), await both.reaches(hidden, 25)]).toEqual([false, true]);
+    });
+
+    test("warns of a kernel that can't limit connections, and sets the other rules", async ({ folder }) => {
+      const { stdout } = await execute("sh", ["-c", "command -v iptables-restore"]);
+      const script = `#!/bin/sh
+        input=$(cat)
+        case "$input" in *connlimit*) echo "Couldn't load match connlimit" >&2; exit 2;; esac
+        printf '%s\\n' "$input" | ${stdout.trim()} "$@"`;
+      await writeFile(join(folder, "iptables-restore"), script, { mode: 0o755 });
+      const warning = createLogger({ service: "runtime-test", level: "silent" });
+      const warn = vi.spyOn(warning, "warn");
+      vi.stubEnv("PATH", `${folder}:${process.env.PATH}`);
+      try {
+        const network = { maxConnections: 5 };
+        const poor = createDockerRuntime({ url, installationId, isolation: true, logger: warning, network });
+        await poor.check();
+        await poor.check();
+      } finally {
+        vi.unstubAllEnvs();
+      }
+      expect(warn.mock.calls).toEqual([
+        [{ reason: expect.stringContaining("connlimit") }, expect.stringContaining("not limited")],
+      ]);
+      const { stdout: rules } = await execute("iptables", ["-S", "SANDGATE-FORWARD"]);
+      expect(rules).toContain("-d 10.0.0.0/8 -j DROP");
+      expect(rules).not.toContain("connlimit");
+    });
   });
 
   test("reports an engine that is not there", async () => {

@@ -177,6 +177,13 @@ async function openRuntime(settings: SandboxSettings, installationId: string, lo
     isolation: settings.isolation === "on",
     ociRuntime: settings.ociRuntime,
     nameservers: settings.nameservers,
+    network: {
+      maxConnections: settings.maxConnections,
+      newConnectionsPerSecond: settings.newConnectionsPerSecond,
+      smtp: settings.allowSmtp,
+      deny: settings.egressDeny,
+      allow: settings.egressAllow,
+    },
     diskMb: settings.diskMb,
     logger,
   });

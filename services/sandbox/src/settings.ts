@@ -11,6 +11,7 @@ import {
   text,
 } from "@sandgate/kit/base/settings";
 import { type AllowedHosts, readAllowedHosts } from "@sandgate/registry-client/allowed-hosts";
+import { type Destination, parseAllowedDestination, parseDestination } from "./docker/egress.ts";
 
 export const sandboxSettings = defineSettings({
   runtime: runtimeSetting,
@@ -37,6 +38,30 @@ export const sandboxSettings = defineSettings({
   nameservers: list("SANDGATE_SANDBOX_NAMESERVERS", {
     default: ["1.1.1.1", "8.8.8.8"],
     doc: "IPv4 addresses of the resolvers that sandboxes ask; one in a private range is let through on port 53",
+  }),
+  maxConnections: integer("SANDGATE_SANDBOX_MAX_CONNECTIONS", {
+    default: 1_024,
+    min: 0,
+    max: 1_000_000,
+    doc: "Connections and UDP flows to the outside that a sandbox may have at once; 0 for no limit",
+  }),
+  newConnectionsPerSecond: integer("SANDGATE_SANDBOX_NEW_CONNECTIONS_PER_SECOND", {
+    default: 100,
+    min: 0,
+    max: 10_000,
+    doc: "Connections and UDP flows that a sandbox may open in a second, after a pause five times as many at once; 0 for no limit",
+  }),
+  allowSmtp: flag("SANDGATE_SANDBOX_ALLOW_SMTP", {
+    default: false,
+    doc: "Whether sandboxes reach TCP port 25 outside, and so can send mail themselves",
+  }),
+  egressDeny: list("SANDGATE_SANDBOX_EGRESS_DENY", {
+    default: [],
+    doc: "IPv4 addresses or networks, each with an optional :port, that sandboxes don't reach, besides all private ones; counts before those allowed",
+  }),
+  egressAllow: list("SANDGATE_SANDBOX_EGRESS_ALLOW", {
+    default: [],
+    doc: "Private IPv4 addresses or networks, each with an optional :port, that sandboxes reach all the same; never this host",
   }),
   maxSandboxes: integer("SANDGATE_WORKSPACE_MAX_SANDBOXES", {
     default: 100,
@@ -101,11 +126,16 @@ export const sandboxSettings = defineSettings({
   }),
 });
 
-export type SandboxSettings = Omit<SettingValues<typeof sandboxSettings>, "allowedHosts"> & {
+export type SandboxSettings = Omit<
+  SettingValues<typeof sandboxSettings>,
+  "allowedHosts" | "egressDeny" | "egressAllow"
+> & {
   readonly allowedHosts: AllowedHosts;
+  readonly egressDeny: readonly Destination[];
+  readonly egressAllow: readonly Destination[];
 };
 
-/** Throws a SettingsError for registries that can't be read, and for an engine that can't pull from this process. */
+/** Throws a SettingsError for registries and destinations that can't be read, and for an engine that can't pull from this process. */
 export function parseSandboxSettings(settings: SettingValues<typeof sandboxSettings>): SandboxSettings {
   const engine = parseEngineAddress(settings.runtime);
   if (engine && "host" in engine && !/^(localhost|127(\.\d+){3}|\[?::1\]?)$/.test(engine.host)) {
@@ -113,9 +143,20 @@ export function parseSandboxSettings(settings: SettingValues<typeof sandboxSetti
       `${sandboxSettings.runtime.name} names an engine on another host: the sandbox process has to run beside it, since it pulls images from 127.0.0.1`,
     ]);
   }
-  try {
-    return { ...settings, allowedHosts: readAllowedHosts(settings.allowedHosts) };
-  } catch (error) {
-    throw new SettingsError([`${sandboxSettings.allowedHosts.name}: ${messageOf(error)}`]);
-  }
+  const problems: string[] = [];
+  const read = <T, R>(name: string, value: T, parse: (value: T) => R): R | undefined => {
+    try {
+      return parse(value);
+    } catch (error) {
+      problems.push(`${name}: ${messageOf(error)}`);
+      return undefined;
+    }
+  };
+  const allowedHosts = read(sandboxSettings.allowedHosts.name, settings.allowedHosts, readAllowedHosts);
+  const egressDeny = read(sandboxSettings.egressDeny.name, settings.egressDeny, (each) => each.map(parseDestination));
+  const egressAllow = read(sandboxSettings.egressAllow.name, settings.egressAllow, (each) =>
+    each.map(parseAllowedDestination),
+  );
+  if (!allowedHosts || !egressDeny || !egressAllow) throw new SettingsError(problems);
+  return { ...settings, allowedHosts, egressDeny, egressAllow };
 }

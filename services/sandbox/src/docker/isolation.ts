@@ -2,7 +2,9 @@ import { access, readFile, writeFile } from "node:fs/promises";
 import { BlockList, isIPv4 } from "node:net";
 import { callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
-import { DomainError } from "@sandgate/kit/base/domain-error";
+import { DomainError, messageOf } from "@sandgate/kit/base/domain-error";
+import type { Logger } from "@sandgate/kit/base/logging";
+import type { Destination } from "./egress.ts";
 import { runIptables } from "./iptables.ts";
 import { bridgeName, ensureNetwork } from "./network.ts";
 
@@ -30,6 +32,12 @@ const forwardChain = "SANDGATE-FORWARD";
 
 const commitAttempts = 3;
 
+/** New connections beyond the rate that a sandbox that was quiet may open at once, in seconds of the rate. */
+const burstSeconds = 5;
+
+/** After how long a kernel that refused the limits of connections is asked again. */
+const limitsRetryMs = 600_000;
+
 /** For how long rules that someone else removed can go unnoticed while sandboxes are created. */
 export const recheckMs = 30_000;
 
@@ -41,6 +49,23 @@ export interface Isolation {
   verifyRecent(): Promise<void>;
 }
 
+/** What sandboxes may do on the network. */
+export interface NetworkPolicy {
+  /**
+   * Resolvers of sandboxes (IPv4): one in a denied range is allowed on port 53 only.
+   */
+  nameservers: readonly string[];
+  /** Connections and UDP flows that a sandbox may have at once, and open in a second. 0: no limit. */
+  maxConnections: number;
+  newConnectionsPerSecond: number;
+  /** Whether TCP port 25 is open. */
+  smtp: boolean;
+  /** Closed besides the private ranges; counts before `allow`. */
+  deny: readonly Destination[];
+  /** Open although it is private. */
+  allow: readonly Destination[];
+}
+
 /** The rules of one address family: chains of our own, replaced as a whole, and the jumps to them, first in their chains. */
 interface Firewall {
   command: "iptables" | "ip6tables";
@@ -49,20 +74,22 @@ interface Firewall {
 }
 
 /**
- * `nameservers` are the sandboxes' resolvers (IPv4): one in a denied range is allowed on port 53 only.
  * With `enforce` false only the network is created.
  *
  * INPUT: a sandbox reaches nothing on the host, whatever the address; it may only answer connections that the host opened,
  * which is how readiness is probed. DOCKER-USER, the chain that Docker reserves for others and evaluates before its own,
  * drops the denied ranges and what would return to the bridge; enable_icc=false keeps neighbours apart a second time. IPv6
- * is off in the network, and dropped as well. Other containers never match, since every rule names our bridge.
+ * is off in the network, and dropped as well. Other containers never match, since every rule names our bridge. A kernel
+ * without the matches that limit connections is warned of, and the other rules are set.
  */
 export function createIsolation(o: {
   engine: Engine;
   enforce: boolean;
   ociRuntime: string | undefined;
-  nameservers: readonly string[];
+  policy: NetworkPolicy;
+  logger: Logger;
 }): Isolation {
+  const keeper = createRuleKeeper(o.policy, o.logger);
   let verifiedAt = Number.NEGATIVE_INFINITY;
   let running: Promise<void> | undefined;
 
@@ -74,7 +101,7 @@ export function createIsolation(o: {
     } catch (error) {
       throw toRuntimeUnavailable(error);
     }
-    if (o.enforce) await enforce(o.nameservers);
+    if (o.enforce) await enforce(keeper);
     verifiedAt = performance.now();
   }
 
@@ -114,7 +141,7 @@ async function requireEngineFeatures(engine: Engine, ociRuntime: string | undefi
   }
 }
 
-async function enforce(nameservers: readonly string[]): Promise<void> {
+async function enforce(keeper: RuleKeeper): Promise<void> {
   await access(`/sys/class/net/${bridgeName}`).catch((cause: unknown) => {
     throw refuse(
       `The bridge ${bridgeName} is not on this machine, so its firewall can't be set from here.`,
@@ -123,8 +150,7 @@ async function enforce(nameservers: readonly string[]): Promise<void> {
     );
   });
   await enableBridgeFilter();
-  await applyRules(ipv4Firewall(nameservers));
-  if (await exists("/proc/net/if_inet6")) await applyRules(ipv6Firewall);
+  await keeper.apply();
 }
 
 /** Traffic between two ports of a bridge passes iptables only with this on. The engine sets it for enable_icc=false too. */
@@ -137,23 +163,27 @@ async function enableBridgeFilter(): Promise<void> {
   }
 }
 
-function ipv4Firewall(nameservers: readonly string[]): Firewall {
+function ipv4Firewall(policy: NetworkPolicy): Firewall {
   const denied = new BlockList();
   for (const range of deniedRanges) {
     const [address = "", prefix] = range.split("/");
     denied.addSubnet(address, Number(prefix));
   }
-  const allowed = nameservers.filter((address) => isIPv4(address) && denied.check(address));
+  const resolvers = policy.nameservers
+    .filter((address) => isIPv4(address) && denied.check(address))
+    .map((address) => ({ network: `${address}/32`, port: 53 }));
   return {
     command: "iptables",
     chains: {
       [inputChain]: ["-m conntrack --ctstate RELATED,ESTABLISHED --ctdir REPLY -j ACCEPT", "-j DROP"],
       [forwardChain]: [
-        ...allowed.flatMap((address) =>
-          ["udp", "tcp"].map((p) => `-d ${address}/32 -p ${p} -m ${p} --dport 53 -j RETURN`),
-        ),
-        ...deniedRanges.map((range) => `-d ${range} -j DROP`),
+        ...limitRules(policy),
         `-o ${bridgeName} -j DROP`,
+        ...rulesFor(resolvers, "RETURN"),
+        ...rulesFor(policy.deny, "DROP"),
+        ...rulesFor(policy.allow, "RETURN"),
+        ...(policy.smtp ? [] : ["-p tcp -m tcp --dport 25 -j DROP"]),
+        ...deniedRanges.map((range) => `-d ${range} -j DROP`),
       ],
     },
     jumps: [
@@ -163,36 +193,126 @@ function ipv4Firewall(nameservers: readonly string[]): Firewall {
   };
 }
 
+/** The rate is in the table's name, since the kernel keeps a table of the same name as it was. */
+function limitRules({ maxConnections, newConnectionsPerSecond: rate }: NetworkPolicy): string[] {
+  const rules: string[] = [];
+  if (rate > 0) {
+    const limit = `--hashlimit-above ${rate}/sec --hashlimit-burst ${rate * burstSeconds}`;
+    rules.push(`-m hashlimit ${limit} --hashlimit-mode srcip --hashlimit-name sandgate${rate}`);
+  }
+  if (maxConnections > 0) {
+    rules.push(`-m connlimit --connlimit-above ${maxConnections} --connlimit-mask 32 --connlimit-saddr`);
+  }
+  return rules.map((rule) => `-m conntrack --ctstate NEW ${rule} -j DROP`);
+}
+
+function rulesFor(destinations: readonly Destination[], verdict: "RETURN" | "DROP"): string[] {
+  return destinations.flatMap(({ network, port }) =>
+    port === undefined
+      ? [`-d ${network} -j ${verdict}`]
+      : ["udp", "tcp"].map((protocol) => `-d ${network} -p ${protocol} -m ${protocol} --dport ${port} -j ${verdict}`),
+  );
+}
+
 const ipv6Firewall: Firewall = {
   command: "ip6tables",
   chains: {},
   jumps: ["INPUT", "FORWARD"].map((chain) => ({ chain, rule: `-i ${bridgeName} -j DROP` })),
 };
 
-/** Replaces our chains and moves our jumps to the front, all in one commit, so that there is no moment without rules. */
-async function applyRules(firewall: Firewall): Promise<void> {
-  for (let attempt = 1; ; attempt++) {
-    const current = (await runIptables(firewall.command, ["-S"])).split("\n");
-    requireEngineChains(firewall, current);
-    const lines = ["*filter"];
-    for (const name of Object.keys(firewall.chains)) lines.push(`:${name} - [0:0]`);
-    for (const [name, rules] of Object.entries(firewall.chains))
-      lines.push(...rules.map((rule) => `-A ${name} ${rule}`));
-    for (const { chain, rule } of firewall.jumps) {
-      const inChain = current.filter((line) => line.startsWith(`-A ${chain} `));
-      const ours = inChain.filter((line) => line === `-A ${chain} ${rule}`);
-      if (inChain[0] === ours[0] && ours.length === 1) continue;
-      lines.push(...ours.map(() => `-D ${chain} ${rule}`), `-I ${chain} 1 ${rule}`);
-    }
-    lines.push("COMMIT", "");
+interface RuleKeeper {
+  apply(): Promise<void>;
+}
+
+/** Sets the rules of both address families where they differ from what it set before. */
+function createRuleKeeper(policy: NetworkPolicy, logger: Logger): RuleKeeper {
+  const unlimited = { ...policy, maxConnections: 0, newConnectionsPerSecond: 0 };
+  const limited = limitRules(policy).length > 0;
+  const applyIpv4 = createRuleSetter();
+  const applyIpv6 = createRuleSetter();
+  let limitsRefusedAt = Number.NEGATIVE_INFINITY;
+
+  async function applyLimited(): Promise<void> {
+    if (!limited || performance.now() - limitsRefusedAt < limitsRetryMs) return applyIpv4(ipv4Firewall(unlimited));
     try {
-      await runIptables(`${firewall.command}-restore`, ["--noflush"], lines.join("\n"));
-      return;
+      await applyIpv4(ipv4Firewall(policy));
     } catch (error) {
-      // Another process may have moved the jumps between the listing and the commit.
-      if (attempt === commitAttempts) throw error;
+      // Where the other rules can't be set either, the limits weren't what failed, and this throws.
+      await applyIpv4(ipv4Firewall(unlimited));
+      limitsRefusedAt = performance.now();
+      logger.warn(
+        { reason: messageOf(error) },
+        "the connections of sandboxes are not limited: the kernel or iptables lacks the connlimit or hashlimit match",
+      );
     }
   }
+
+  return {
+    async apply() {
+      await applyLimited();
+      if (await exists("/proc/net/if_inet6")) await applyIpv6(ipv6Firewall);
+    },
+  };
+}
+
+/**
+ * Replaces our chains and moves our jumps to the front, all in one commit, so that there is no moment without rules. A
+ * chain that still is as this process set it stays: a rule that counts connections forgets them when it is replaced.
+ */
+function createRuleSetter(): (firewall: Firewall) => Promise<void> {
+  let known: { wanted: string; listed: string } | undefined;
+
+  /** How the tool lists our chains; undefined unless they are there with as many rules as wanted. */
+  function listingOf(firewall: Firewall, current: readonly string[]): string | undefined {
+    const parts = Object.entries(firewall.chains).map(([name, rules]) => {
+      const listed = current.filter((line) => line.startsWith(`-A ${name} `));
+      return current.includes(`-N ${name}`) && listed.length === rules.length ? listed.join("\n") : undefined;
+    });
+    return parts.includes(undefined) ? undefined : parts.join("\n");
+  }
+
+  async function list({ command }: Firewall): Promise<string[]> {
+    return (await runIptables(command, ["-S"])).split("\n");
+  }
+
+  return async (firewall) => {
+    for (let attempt = 1; ; attempt++) {
+      const current = await list(firewall);
+      requireEngineChains(firewall, current);
+      const wanted = JSON.stringify(firewall.chains);
+      const isKept = known?.wanted === wanted && known.listed === listingOf(firewall, current);
+      const lines = [...(isKept ? [] : replacementOf(firewall)), ...jumpsToMove(firewall, current)];
+      if (lines.length === 0) return;
+      try {
+        const input = ["*filter", ...lines, "COMMIT", ""].join("\n");
+        await runIptables(`${firewall.command}-restore`, ["--noflush"], input);
+      } catch (error) {
+        // Another process may have moved the jumps between the listing and the commit.
+        if (attempt === commitAttempts) throw error;
+        continue;
+      }
+      if (isKept) return;
+      const listed = listingOf(firewall, await list(firewall));
+      known = listed === undefined ? undefined : { wanted, listed };
+      return;
+    }
+  };
+}
+
+function replacementOf({ chains }: Firewall): string[] {
+  return [
+    ...Object.keys(chains).map((name) => `:${name} - [0:0]`),
+    ...Object.entries(chains).flatMap(([name, rules]) => rules.map((rule) => `-A ${name} ${rule}`)),
+  ];
+}
+
+function jumpsToMove({ jumps }: Firewall, current: readonly string[]): string[] {
+  return jumps.flatMap(({ chain, rule }) => {
+    const inChain = current.filter((line) => line.startsWith(`-A ${chain} `));
+    const ours = inChain.filter((line) => line === `-A ${chain} ${rule}`);
+    if (inChain[0] === ours[0] && ours.length === 1) return [];
+    return [...ours.map(() => `-D ${chain} ${rule}`), `-I ${chain} 1 ${rule}`];
+  });
 }
 
 function requireEngineChains(firewall: Firewall, current: readonly string[]): void {

@@ -8,7 +8,7 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import type { Observation, Runtime, RuntimeSpec } from "../reconcile/runtime.ts";
 import { containerOptionsOf } from "./container-options.ts";
 import { createImageCheck } from "./image-limits.ts";
-import { createIsolation } from "./isolation.ts";
+import { createIsolation, type NetworkPolicy } from "./isolation.ts";
 import { networkName } from "./network.ts";
 import { type InspectedContainer, inspectContainer, listedOf, observationOf } from "./observation.ts";
 import { observeEngine } from "./observe.ts";
@@ -38,6 +38,8 @@ export interface DockerRuntimeOptions {
    * address is refused: the engine would ask it on the host. The host's own resolver is never used.
    */
   nameservers?: readonly string[] | undefined;
+  /** What else sandboxes may do on the network: anything public but SMTP, without limits of connections, unless set. */
+  network?: Partial<Omit<NetworkPolicy, "nameservers">>;
   /** MiB that a container may write to its own layer, 10,240 unless set; ignored where the engine's storage has no quotas. */
   diskMb?: number | undefined;
   logger: Logger;
@@ -50,7 +52,16 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
   const unusable = nameservers.find((address) => !isIPv4(address) || address.startsWith("127."));
   if (unusable !== undefined) throw new Error(`not a resolver that sandboxes can use: ${unusable}`);
   const engine = openEngine(options.url);
-  const isolation = createIsolation({ engine, enforce: options.isolation, ociRuntime, nameservers });
+  const policy: NetworkPolicy = {
+    maxConnections: 0,
+    newConnectionsPerSecond: 0,
+    smtp: false,
+    deny: [],
+    allow: [],
+    ...options.network,
+    nameservers,
+  };
+  const isolation = createIsolation({ engine, enforce: options.isolation, ociRuntime, policy, logger });
   const checkImage = createImageCheck(engine);
   const ensuring = new Map<string, Promise<Observation>>();
   // Until the engine refuses a limit: only overlay2 on xfs with pquota, btrfs, zfs and devicemapper have quotas.

@@ -1,0 +1,36 @@
+import { isIPv4 } from "node:net";
+
+/** Destinations outside that sandboxes may reach or not, both protocols. */
+export interface Destination {
+  /** An IPv4 network, `address/bits`. */
+  network: string;
+  /** Undefined: all ports. */
+  port: number | undefined;
+}
+
+/** What an allowed network has at least, so that no slip of the pen opens all that is private. */
+const minAllowedBits = 8;
+
+/** Reads `address[/bits][:port]`. Throws an Error that says what is wrong with it. */
+export function parseDestination(text: string): Destination {
+  const {
+    address = "",
+    bits = "32",
+    port,
+  } = /^(?<address>[\d.]+)(?:\/(?<bits>\d{1,2}))?(?::(?<port>\d{1,5}))?$/.exec(text)?.groups ?? {};
+  if (!isIPv4(address)) throw new Error(`"${text}" is not an IPv4 address or network with an optional port`);
+  if (Number(bits) > 32) throw new Error(`"${text}" has a prefix longer than 32 bits`);
+  if (port !== undefined && (Number(port) < 1 || Number(port) > 65_535)) {
+    throw new Error(`"${text}" has a port that is not from 1 to 65535`);
+  }
+  return { network: `${address}/${Number(bits)}`, port: port === undefined ? undefined : Number(port) };
+}
+
+/** Like `parseDestination`, for what is opened. */
+export function parseAllowedDestination(text: string): Destination {
+  const destination = parseDestination(text);
+  if (Number(destination.network.split("/")[1]) < minAllowedBits) {
+    throw new Error(`"${text}" is too wide to be allowed: a prefix has ${minAllowedBits} bits or more`);
+  }
+  return destination;
+}

@@ -1,0 +1,25 @@
+import { readSettings } from "@sandgate/kit/base/settings";
+import { expect, test } from "vitest";
+import { parseSandboxSettings, sandboxSettings } from "./settings.ts";
+
+const parse = (env: NodeJS.ProcessEnv) => parseSandboxSettings(readSettings(sandboxSettings, env));
+
+test("reads the lists of destinations", () => {
+  expect(
+    parse({
+      SANDGATE_SANDBOX_EGRESS_DENY: "203.0.113.0/24, 198.51.100.7:6667",
+      SANDGATE_SANDBOX_EGRESS_ALLOW: "10.0.0.5",
+    }),
+  ).toMatchObject({
+    egressDeny: [
+      { network: "203.0.113.0/24", port: undefined },
+      { network: "198.51.100.7/32", port: 6667 },
+    ],
+    egressAllow: [{ network: "10.0.0.5/32", port: undefined }],
+  });
+});
+
+test("names every list that can't be read, and its entry", () => {
+  const bad = { SANDGATE_SANDBOX_EGRESS_DENY: "10.0.0.0/33", SANDGATE_SANDBOX_EGRESS_ALLOW: "0.0.0.0/0" };
+  expect(() => parse(bad)).toThrow(/EGRESS_DENY: "10\.0\.0\.0\/33" .*EGRESS_ALLOW: "0\.0\.0\.0\/0"/);
+});
