@@ -19,6 +19,8 @@ let platform: TestPlatform;
 let session: string;
 const seen: { requestId: string; idempotencyKey: string | undefined; user: unknown }[] = [];
 
+const revocationKeys: (string | undefined)[] = [];
+
 beforeAll(async () => {
   platform = await openTestPlatform({
     env: { SANDGATE_RATE_LIMIT: "0", SANDGATE_SIGNIN_RATE_LIMIT: "0" },
@@ -30,7 +32,8 @@ beforeAll(async () => {
             tokens: { accessToken: "a", refreshToken: "r", expiresInSeconds: 300, refreshExpiresInSeconds: 1800 },
           };
         },
-        revokeApiToken: () => {
+        revokeApiToken: (_, context) => {
+          revocationKeys.push(callOf(context).idempotencyKey);
           throw new DomainError("API_KEY_NOT_FOUND", "No such token.");
         },
         createApiToken: ({ description, expiresAt }) => ({
@@ -208,6 +211,13 @@ describe("workspaces", () => {
       headers: authorized(),
     });
     expect(response.json().error.code).toBe("workspace_forbidden");
+  });
+
+  test("revokes a token under a key of the request's own, so that only its own repetition is the same revocation", async () => {
+    const headers = { authorization: session, "idempotency-key": "the client's" };
+    for (const _ of [1, 2]) await platform.app.inject({ method: "DELETE", url: "/api-tokens/sgt_any", headers });
+    const keys = revocationKeys.slice(-2);
+    expect(new Set([...keys, undefined, "the client's"]).size).toBe(4);
   });
 
   test("finds no registry by a blank id", async () => {

@@ -34,14 +34,20 @@ export const idempotencyKeyPattern = "^[\\x20-\\x7e]{1,255}$";
 const wellFormedKey = new RegExp(idempotencyKeyPattern);
 const wellFormedTraceparent = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
 
-/** Options for a call to a service on behalf of the request's caller, in the request's workspace if it has one. */
-export function callFor(request: FastifyRequest, o: { signal?: AbortSignal; timeoutMs?: number } = {}): CallOptions {
+/**
+ * Options for a call to a service on behalf of the request's caller, in the request's workspace if it has one. The client's
+ * Idempotency-Key goes with a POST, unless the call is given one of its own.
+ */
+export function callFor(
+  request: FastifyRequest,
+  o: { signal?: AbortSignal; timeoutMs?: number; idempotencyKey?: string } = {},
+): CallOptions {
   const { "idempotency-key": key, traceparent } = request.headers;
   const keyed = request.method === "POST" && typeof key === "string" && wellFormedKey.test(key);
   return asFacade({
     requestId: request.id,
     user: request.inWorkspace ?? request.signedIn?.user,
-    idempotencyKey: keyed ? key : undefined,
+    idempotencyKey: o.idempotencyKey ?? (keyed ? key : undefined),
     traceparent: typeof traceparent === "string" && wellFormedTraceparent.test(traceparent) ? traceparent : undefined,
     signal: o.signal,
     timeoutMs: o.timeoutMs,

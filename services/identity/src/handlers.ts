@@ -8,7 +8,11 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import { callOf, userOf } from "@sandgate/kit/rpc/context";
 import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
-import { CreateApiTokenResponseSchema, IdentityService } from "@sandgate/proto/identity/v1/identity";
+import {
+  CreateApiTokenResponseSchema,
+  IdentityService,
+  RevokeApiTokenResponseSchema,
+} from "@sandgate/proto/identity/v1/identity";
 import type { Accounts } from "./domain/accounts.ts";
 import {
   type ApiToken,
@@ -117,15 +121,27 @@ export function createHandlers(o: {
       return { apiTokens: rows.map(toApiToken), nextCursor };
     },
 
-    async revokeApiToken({ tokenOrId }, context) {
+    revokeApiToken(request, context) {
       const call = callOf(context);
       const user = userOf(call);
-      const id = isApiToken(tokenOrId) ? (await store.findApiToken(hashSecret(tokenOrId)))?.id : tokenOrId;
-      if (id === undefined || !(await store.revokeApiToken(user.id, id, [apiTokenRevoked(id, user.id, call)]))) {
-        throw new DomainError("API_KEY_NOT_FOUND", "You have no such API token.");
-      }
-      signalApiTokenRevoked(bus, id);
-      return {};
+      const { tokenOrId } = request;
+      return runIdempotent({
+        call,
+        method: IdentityService.method.revokeApiToken,
+        request,
+        keyring,
+        store,
+        async work(recordFor) {
+          const id = isApiToken(tokenOrId) ? (await store.findApiToken(hashSecret(tokenOrId)))?.id : tokenOrId;
+          const response = create(RevokeApiTokenResponseSchema);
+          const revoked =
+            id !== undefined &&
+            (await store.revokeApiToken(user.id, id, [apiTokenRevoked(id, user.id, call)], await recordFor(response)));
+          if (!revoked) throw new DomainError("API_KEY_NOT_FOUND", "You have no such API token.");
+          signalApiTokenRevoked(bus, id);
+          return response;
+        },
+      });
     },
 
     async verifyApiToken({ token }) {

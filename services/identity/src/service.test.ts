@@ -1,14 +1,15 @@
 import { readdir, readFile, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { timestampDate, timestampFromMs } from "@bufbuild/protobuf/wkt";
-import { type Client, createClient } from "@connectrpc/connect";
+import { type Client, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
-import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
+import { createCallingTransport, createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
 import { asFacade, asService, type UserCaller } from "@sandgate/kit/rpc/context";
+import { createInternalKeys } from "@sandgate/kit/rpc/internal-auth";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { test } from "@sandgate/test-support/temp-folder";
@@ -295,6 +296,43 @@ describe("API tokens", () => {
       await expect(identity.revokeApiToken({ tokenOrId }, as(id))).rejects.toMatchObject({
         reason: "API_KEY_NOT_FOUND",
       });
+    }
+  });
+
+  test("a revocation whose answer was lost is made again, by the facade itself, and succeeds", async () => {
+    await open();
+    const id = await createUser();
+    const { apiToken, token } = await identity.createApiToken({ description: "ci" }, as(id));
+    const served = network.transport("facade", "identity");
+    const { signer } = await createInternalKeys(["facade"]);
+    let calls = 0;
+    const cutting: Transport = {
+      stream: served.stream,
+      async unary(method, signal, timeoutMs, header, input) {
+        // Signed already by the transport that it goes through.
+        const key = new Headers(header).get("idempotency-key") ?? "";
+        const answer = await served.unary(
+          method,
+          signal,
+          timeoutMs,
+          undefined,
+          input,
+          as(id, { idempotencyKey: key }).contextValues,
+        );
+        calls += 1;
+        if (calls === 1) throw new ConnectError("connection lost", Code.Aborted);
+        return answer;
+      },
+    };
+    const facade = createClient(
+      IdentityService,
+      createCallingTransport({ inner: cutting, signer: signer("facade"), audience: "identity" }),
+    );
+    await facade.revokeApiToken({ tokenOrId: token }, as(id, { idempotencyKey: "one request" }));
+    expect(calls).toBe(2);
+    for (const tokenOrId of [token, apiToken?.id ?? ""]) {
+      const next = as(id, { idempotencyKey: newId() });
+      await expect(facade.revokeApiToken({ tokenOrId }, next)).rejects.toMatchObject({ reason: "API_KEY_NOT_FOUND" });
     }
   });
 

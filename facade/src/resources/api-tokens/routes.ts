@@ -1,4 +1,5 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { newId } from "@sandgate/kit/base/ids";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { present } from "../../pipeline/contract.ts";
@@ -81,7 +82,8 @@ export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: Ro
     async (request, reply) => {
       const { token } = request.params;
       if (token.length > maxTokenLength) throw new DomainError("API_KEY_NOT_FOUND", "You have no such API token.");
-      await identity.revokeApiToken({ tokenOrId: token }, callFor(request));
+      // A key for each request: a repetition of the call finds the token gone, and is a success all the same.
+      await identity.revokeApiToken({ tokenOrId: token }, callFor(request, { idempotencyKey: newId() }));
       return reply.code(204).send(null);
     },
   );

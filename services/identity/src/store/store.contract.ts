@@ -277,7 +277,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         expect(await store.createApiToken(third, 2, record)).toBe("too_many");
         expect(await store.findApiToken(third.tokenHash)).toBeUndefined();
         expect(await store.createApiToken(apiToken(bob, "bob's"), 2, undefined)).toBe("done");
-        await store.revokeApiToken(ann, first.id, []);
+        await store.revokeApiToken(ann, first.id, [], undefined);
         expect(await store.createApiToken(third, 2, record)).toBe("done");
         expect(await store.createApiToken(apiToken(ann, "fourth"), 2, undefined)).toBe("too_many");
         expect(await store.createApiToken(apiToken(ann, "fifth"), 0, undefined)).toBe("done");
@@ -311,12 +311,23 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         const bob = await createUser("bob@example.com");
         const token = apiToken(ann, "t");
         await store.createApiToken(token, 0, undefined);
-        expect(await store.revokeApiToken(bob, token.id, [event("revoked")])).toBe(false);
-        expect(await store.revokeApiToken(ann, token.id, [event("revoked")])).toBe(true);
-        expect(await store.revokeApiToken(ann, token.id, [event("revoked")])).toBe(false);
+        expect(await store.revokeApiToken(bob, token.id, [event("revoked")], undefined)).toBe(false);
+        expect(await store.revokeApiToken(ann, token.id, [event("revoked")], undefined)).toBe(true);
+        expect(await store.revokeApiToken(ann, token.id, [event("revoked")], undefined)).toBe(false);
         expect(await store.findApiToken(token.tokenHash)).toBeUndefined();
         expect(await store.listApiTokens(ann, 10, undefined)).toEqual([]);
         expect((await subjects()).filter((subject) => subject === "revoked")).toHaveLength(1);
+      });
+
+      test("an idempotency record is stored with the revocation, and only with one", async () => {
+        const ann = await createUser("ann@example.com");
+        const token = apiToken(ann, "t");
+        await store.createApiToken(token, 0, undefined);
+        const record = { id: "record", sealed: new Uint8Array([1]) };
+        expect(await store.revokeApiToken(ann, newId(), [], record)).toBe(false);
+        expect(await store.idempotency.find("record")).toBeUndefined();
+        expect(await store.revokeApiToken(ann, token.id, [], record)).toBe(true);
+        expect(await store.idempotency.find("record")).toEqual(record);
       });
 
       test("the time of the last use never goes back", async () => {

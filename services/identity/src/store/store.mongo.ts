@@ -492,10 +492,11 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       return found.map(toApiToken);
     },
 
-    revokeApiToken: (userId, tokenId, events) =>
+    revokeApiToken: (userId, tokenId, events, record) =>
       write(async (tx) => {
         const revoked = await apiTokens.deleteOne({ _id: tokenId, userId }, { session: tx.session });
         if (revoked.deletedCount === 0) return false;
+        await tx.keepIdempotencyRecord(record);
         await tx.publish(events);
         return true;
       }),

@@ -198,10 +198,17 @@ function createApiToken(
   return "done";
 }
 
-function revokeApiToken(tx: Transaction, userId: string, tokenId: string, events: readonly StagedEvent[]): boolean {
-  const revoked = tx.db.run("DELETE FROM api_tokens WHERE id = ? AND user_id = ?", tokenId, userId) > 0;
-  if (revoked) tx.publish(events);
-  return revoked;
+function revokeApiToken(
+  tx: Transaction,
+  userId: string,
+  tokenId: string,
+  events: readonly StagedEvent[],
+  record: IdempotencyRecord | undefined,
+): boolean {
+  if (tx.db.run("DELETE FROM api_tokens WHERE id = ? AND user_id = ?", tokenId, userId) === 0) return false;
+  tx.keepIdempotencyRecord(record);
+  tx.publish(events);
+  return true;
 }
 
 function noteApiTokenUses(tx: Transaction, uses: readonly { id: string; usedAt: Date }[]): void {

@@ -131,7 +131,12 @@ export interface IdentityStore extends ServiceStore {
   /** Up to `limit` tokens of the user after `before`, newest first. */
   listApiTokens(userId: string, limit: number, before: Cursor | undefined): Promise<ApiToken[]>;
   /** False when the user has no such token. */
-  revokeApiToken(userId: string, tokenId: string, events: readonly StagedEvent[]): Promise<boolean>;
+  revokeApiToken(
+    userId: string,
+    tokenId: string,
+    events: readonly StagedEvent[],
+    record: IdempotencyRecord | undefined,
+  ): Promise<boolean>;
   noteApiTokenUses(uses: readonly { id: string; usedAt: Date }[]): Promise<void>;
 
   /** Adds a key unless one of its use was created after `unlessAfter`; false then. */
