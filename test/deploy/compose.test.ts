@@ -66,6 +66,7 @@ describe.runIf(await requireServer("compose", probeCompose))("the composed platf
       PUBLISH: `127.0.0.1:${port}`,
       PUBLIC_URL: url,
       PLATFORM_NET: "172.30.86",
+      PULL_PORT: "0",
       DATA_NET: "172.30.87",
       DOCKER_GROUP: String(statSync(engineSocket).gid),
       DEFAULT_IMAGE: `default=${page.reference},8080`,

@@ -23,7 +23,12 @@ test.beforeEach(async ({ folder: own }) => {
 /** Starts a program in the repository with these settings and no others, on the test's own port and folder. */
 function start(command: string, args: readonly string[], settings: Record<string, string> = {}): RunningProcess {
   const { PATH, HOME, DOCKER_HOST } = process.env;
-  const own = { SANDGATE_DATA: join(folder, "data"), SANDGATE_PORT: port, SANDGATE_ADMIN_PORT: "0" };
+  const own = {
+    SANDGATE_DATA: join(folder, "data"),
+    SANDGATE_PORT: port,
+    SANDGATE_ADMIN_PORT: "0",
+    SANDGATE_PULL_PORT: "0",
+  };
   const env = { PATH, HOME, ...(DOCKER_HOST && { DOCKER_HOST }), ...own, ...settings };
   return startProcess(command, args, { cwd: root, env });
 }

@@ -24,7 +24,14 @@ afterEach(async () => {
 /** Starts the launcher on the test's folder with these settings and no others. */
 function launch(settings: Record<string, string>): RunningProcess {
   const { PATH, HOME } = process.env;
-  const env = { PATH, HOME, SANDGATE_DATA: join(folder, "data"), SANDGATE_ADMIN_PORT: "0", ...settings };
+  const env = {
+    PATH,
+    HOME,
+    SANDGATE_DATA: join(folder, "data"),
+    SANDGATE_ADMIN_PORT: "0",
+    SANDGATE_PULL_PORT: "0",
+    ...settings,
+  };
   const started = startProcess(process.execPath, [join(root, "deploy/local/src/main.ts")], { cwd: folder, env });
   running.push(started);
   return started;
