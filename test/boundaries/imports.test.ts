@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { copyFile, mkdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { describe, expect } from "vitest";
 
 const root = join(import.meta.dirname, "../..");

@@ -3,7 +3,8 @@ import { join } from "node:path";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
-import { createTempFolder, test } from "@sandgate/test-support/temp-folder";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { expect, vi } from "vitest";
 import { describeEventBus, eventOf, policyUnderTest } from "./event-bus.ts";
 

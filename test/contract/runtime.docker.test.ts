@@ -22,7 +22,8 @@ import {
 import { startProcess } from "@sandgate/test-support/process";
 import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
-import { createTempFolder, test } from "@sandgate/test-support/temp-folder";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import type { Container } from "dockerode";
 import { afterAll, afterEach, beforeAll, describe, expect, vi } from "vitest";
 import { describeRuntime, type RuntimeHarness } from "./runtime.ts";

@@ -6,7 +6,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { probeEngine } from "@sandgate/test-support/images";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
 import { requireServer } from "@sandgate/test-support/require";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { describe, expect } from "vitest";
 import { createClient, expectStatus } from "../conformance/client.ts";
 import { startPlatform } from "../platform/local.ts";

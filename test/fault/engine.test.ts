@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { openFaultProxy } from "@sandgate/test-support/fault-proxy";
 import { buildImage, engineSocket, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { afterAll, beforeAll, describe, vi } from "vitest";
 import { expectStatus } from "../conformance/client.ts";
 import { startPlatform } from "../platform/local.ts";

@@ -6,7 +6,7 @@ import { createMetrics } from "@sandgate/kit/base/metrics";
 import { connectNats, type NatsCredentials, type NatsLink } from "@sandgate/kit/events/bus.nats-connection";
 import { findNatsServer, startNats, type TestNats } from "@sandgate/test-support/nats";
 import { requireServer } from "@sandgate/test-support/require";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, afterEach, beforeAll, describe, expect } from "vitest";
 

@@ -1,7 +1,6 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { test as baseTest } from "vitest";
 
 /** A folder of its own below the system's temporary one. */
 export interface TempFolder extends AsyncDisposable {
@@ -14,11 +13,3 @@ export async function createTempFolder(): Promise<TempFolder> {
   const remove = () => rm(path, { recursive: true, force: true });
   return { path, remove, [Symbol.asyncDispose]: remove };
 }
-
-/** Vitest's `test` with the fixture `folder`: an empty folder that is removed after the test. */
-// biome-ignore lint/correctness/noEmptyPattern: Vitest reads from the pattern which fixtures this one needs
-export const test = baseTest.extend("folder", async ({}, { onCleanup }) => {
-  const folder = await createTempFolder();
-  onCleanup(folder.remove);
-  return folder.path;
-});

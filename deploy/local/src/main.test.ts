@@ -4,7 +4,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { afterEach, describe, expect } from "vitest";
 

@@ -12,7 +12,7 @@ import { asFacade, asService, type UserCaller } from "@sandgate/kit/rpc/context"
 import { createInternalKeys } from "@sandgate/kit/rpc/internal-auth";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { createLocalJWKSet, jwtVerify } from "jose";
 import { afterEach, describe, expect } from "vitest";

@@ -16,7 +16,7 @@ import {
 } from "@sandgate/test-support/images";
 import { probeMongo, type SharedMongo, type TestDatabase, useMongo } from "@sandgate/test-support/mongo";
 import { requireServer } from "@sandgate/test-support/require";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, afterEach, beforeAll, describe, expect } from "vitest";
 import { openTestService, type TestService } from "./service.fixture.ts";

@@ -24,7 +24,7 @@ import {
 } from "@sandgate/test-support/images";
 import { findFreePort } from "@sandgate/test-support/process";
 import { requireServer } from "@sandgate/test-support/require";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect } from "vitest";
 import { openTestService, type TestService } from "./service.fixture.ts";

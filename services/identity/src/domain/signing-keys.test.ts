@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { addMs } from "@sandgate/kit/base/time";
 import { type Keyring, openKeyring } from "@sandgate/kit/storage/sealing";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { createLocalJWKSet, decodeProtectedHeader, jwtVerify } from "jose";
 import { afterEach, describe, expect } from "vitest";
 import { openSqliteStore } from "../store/store.sqlite.ts";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { backoffMs } from "@sandgate/kit/base/backoff";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { SMTPServer } from "smtp-server";
 import { describe, expect } from "vitest";

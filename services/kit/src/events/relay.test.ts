@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { pino } from "pino";
 import { afterEach, expect, vi } from "vitest";

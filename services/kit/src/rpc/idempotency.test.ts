@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { create } from "@bufbuild/protobuf";
 import { type ErrorNote, ErrorNoteSchema } from "@sandgate/proto/common/v1/error";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { pino } from "pino";
 import { afterEach, expect } from "vitest";
 import { DomainError } from "../base/domain-error.ts";

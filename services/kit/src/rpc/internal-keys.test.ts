@@ -3,7 +3,7 @@ import { copyFile, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { expect, onTestFinished } from "vitest";
 import { createLogger } from "../base/logging.ts";
 import { addKey, dropKey, makeKeys, openTokenSigner, openTokenVerifier } from "./internal-keys.ts";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { pino } from "pino";
 import { afterEach, expect } from "vitest";
 import { DomainError } from "../base/domain-error.ts";

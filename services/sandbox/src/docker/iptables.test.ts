@@ -1,6 +1,6 @@
 import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { afterEach, expect, vi } from "vitest";
 import { runIptables } from "./iptables.ts";
 

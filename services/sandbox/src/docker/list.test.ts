@@ -2,7 +2,7 @@ import { createServer, type Server } from "node:http";
 import { join } from "node:path";
 import { labelsOf } from "@sandgate/docker-engine/containers";
 import { createLogger } from "@sandgate/kit/base/logging";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { afterEach, expect } from "vitest";
 import { createDockerRuntime } from "./runtime.docker.ts";
 

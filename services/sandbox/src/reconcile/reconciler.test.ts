@@ -5,7 +5,7 @@ import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { allShards } from "@sandgate/kit/process/shards";
-import { test } from "@sandgate/test-support/temp-folder";
+import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { Counter, Histogram, Registry } from "prom-client";
 import { afterEach, expect } from "vitest";
