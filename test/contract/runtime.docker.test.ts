@@ -40,7 +40,11 @@ const isAvailable = await requireServer("docker", async () => {
  * Hosts to reach or not: a network namespace of its own behind the host, with a public and a private address, and a
  * link-local address on the host's loopback interface. Numbered at random, so that two runs on a machine don't meet.
  */
-async function openPeers(): Promise<{ addresses: RuntimeHarness["peers"]; close(): Promise<void> }> {
+async function openPeers(): Promise<{
+  addresses: RuntimeHarness["peers"];
+  namespace: string;
+  close(): Promise<void>;
+}> {
   const number = randomInt(64);
   const network = { public: `203.0.113.${number * 4}`, private: `10.213.77.${number * 4}` };
   const addresses = {
@@ -84,11 +88,24 @@ async function openPeers(): Promise<{ addresses: RuntimeHarness["peers"]; close(
     await close();
     throw error;
   }
-  return { addresses, close };
+  return { addresses, namespace, close };
 }
 
 function hostOf(subnet: string, host: number): string {
   return subnet.replace(/\d+$/, (last) => String(Number(last) + host));
+}
+
+/** A DNS server (RFC 1035, section 4.1) that knows the IPv4 address of app.example. Runs in a process of its own. */
+function answerQuestions(address: readonly number[]): void {
+  const socket = process.getBuiltinModule("node:dgram").createSocket("udp4");
+  socket.on("message", (query, { address: asker, port }) => {
+    const question = query.subarray(12, query.indexOf(0, 12) + 5);
+    const isAddress = question.includes("example") && question.readUInt16BE(question.length - 4) === 1;
+    const header = Buffer.from([0x81, 0x80, 0, 1, 0, isAddress ? 1 : 0, 0, 0, 0, 0]);
+    const answer = Buffer.from(isAddress ? [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, ...address] : []);
+    socket.send(Buffer.concat([query.subarray(0, 2), header, question, answer]), port, asker);
+  });
+  socket.bind(53);
 }
 
 /** What a container, or an exec in it, prints on both streams until it ends. */
@@ -405,9 +422,9 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     afterAll(() => peers?.close());
 
     /** A sandbox under this policy. */
-    async function start(network: DockerRuntimeOptions["network"] = {}) {
+    async function start(network: DockerRuntimeOptions["network"] = {}, nameservers?: readonly string[]) {
       const spec = await prepare({ command: ["sleep", "3600"] });
-      const governed = createDockerRuntime({ url, installationId, isolation: true, logger, network });
+      const governed = createDockerRuntime({ url, installationId, isolation: true, logger, network, nameservers });
       await governed.check();
       await governed.ensure({ ...spec, pids: 256 });
       const run = async (script: string) => {
@@ -423,8 +440,59 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
           sleep 0.7; netstat -tn | grep -c ESTABLISHED; wait`;
         return Number((await run(script)).split("\n").at(-1));
       };
-      return { governed, reaches, open };
+      return { governed, run, reaches, open };
     }
+
+    test("learns neither names nor addresses of neighbours from DNS, and resolves through its nameservers", async () => {
+      const known = [198, 51, 100, 7];
+      const { public: open, private: hidden } = peers.addresses;
+      const server = startProcess(
+        "ip",
+        [
+          "netns",
+          "exec",
+          peers.namespace,
+          process.execPath,
+          "--eval",
+          `(${answerQuestions})(${JSON.stringify(known)})`,
+        ],
+        { env: { PATH: process.env.PATH } },
+      );
+      const neighbour = await prepare();
+      await runtime.ensure(neighbour);
+      const { Config, NetworkSettings, Id } = await engine.getContainer(`sandgate-${neighbour.sandboxId}`).inspect();
+      const address = NetworkSettings.Networks.sandgate?.IPAddress ?? "";
+      const names = [`sandgate-${neighbour.sandboxId}`, Config.Hostname, Id.slice(0, 12)];
+      const lookups = [address, ...names.flatMap((name) => [name, `${name}.sandgate`])];
+      const ask = ["", " 127.0.0.11"].flatMap((resolver) =>
+        lookups.map((name) => `timeout 3 nslookup ${name}${resolver}`),
+      );
+      const script = [...ask, "cat /etc/resolv.conf", "netstat -lnu", "true"].join("; ");
+      const control = await engine.createContainer({
+        Image: neighbour.reference,
+        Cmd: ["sh", "-c", script],
+        HostConfig: { NetworkMode: "sandgate" },
+      });
+      try {
+        await control.start();
+        await control.wait();
+        const said = (await control.logs({ stdout: true, stderr: true, follow: false })).toString("latin1");
+        expect(said).toMatch(new RegExp(`name = ${names[0]}`));
+        expect(said).toMatch(new RegExp(`Address: ${address}`));
+      } finally {
+        await control.remove({ force: true, v: true });
+      }
+
+      for (const nameserver of [open, hidden]) {
+        const { run } = await start({}, [nameserver]);
+        const said = await run(script);
+        expect(said).not.toMatch(/name = /);
+        expect(said).not.toMatch(new RegExp(`Address: *${address}`));
+        expect(said).not.toContain("127.0.0.11:");
+        expect(await run("nslookup app.example")).toContain(known.join("."));
+      }
+      await server.stop();
+    });
 
     test("keeps a sandbox to its connections, also after the rules were verified again", async () => {
       const free = await start();

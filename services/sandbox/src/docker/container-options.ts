@@ -11,6 +11,13 @@ import { networkName } from "./network.ts";
  */
 const capabilities = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETPCAP", "SETUID"];
 
+/**
+ * Keeps the engine's embedded resolver (127.0.0.11) out of the container, which would tell it the names and addresses of all
+ * others on the network. Engines 20.10 to 25 start none when they can't read `ndots` as a number, and leave the nameservers
+ * in resolv.conf; libraries read the default of 1, the second colon ending the number.
+ */
+const withoutEmbeddedResolver = "ndots:1:";
+
 const mebibyte = 1024 * 1024;
 
 /** What the containers of one installation have in common. */
@@ -38,6 +45,7 @@ export function containerOptionsOf(spec: RuntimeSpec, defaults: ContainerDefault
     HostConfig: {
       NetworkMode: networkName,
       Dns: [...nameservers],
+      DnsOptions: [withoutEmbeddedResolver],
       // Without this the host's search domains would be copied.
       DnsSearch: ["."],
       PublishAllPorts: false,

@@ -38,6 +38,9 @@ const burstSeconds = 5;
 /** After how long a kernel that refused the limits of connections is asked again. */
 const limitsRetryMs = 600_000;
 
+/** The engine's version since which its resolver can't be kept out of a container on a network of its own. */
+const firstResolvingVersion = 26;
+
 /** For how long rules that someone else removed can go unnoticed while sandboxes are created. */
 export const recheckMs = 30_000;
 
@@ -91,12 +94,21 @@ export function createIsolation(o: {
 }): Isolation {
   const keeper = createRuleKeeper(o.policy, o.logger);
   let verifiedAt = Number.NEGATIVE_INFINITY;
+  let toldOfResolver: string | undefined;
   let running: Promise<void> | undefined;
+
+  function warnOfResolver(engine: EngineFeatures): void {
+    const reason = resolverReason(engine);
+    if (reason !== undefined && reason !== toldOfResolver) {
+      o.logger.warn({ reason }, "the engine tells sandboxes the names and addresses of their neighbours");
+    }
+    toldOfResolver = reason;
+  }
 
   async function verifyOnce(): Promise<void> {
     verifiedAt = Number.NEGATIVE_INFINITY;
     try {
-      if (o.enforce) await requireEngineFeatures(o.engine, o.ociRuntime);
+      if (o.enforce) warnOfResolver(await requireEngineFeatures(o.engine, o.ociRuntime));
       await ensureNetwork(o.engine);
     } catch (error) {
       throw toRuntimeUnavailable(error);
@@ -124,7 +136,23 @@ function refuse(message: string, hint?: string, cause?: unknown): DomainError {
   return new DomainError("ISOLATION_UNAVAILABLE", message, { hint, cause });
 }
 
-async function requireEngineFeatures(engine: Engine, ociRuntime: string | undefined): Promise<void> {
+interface EngineFeatures {
+  ServerVersion: string;
+  LiveRestoreEnabled: boolean;
+}
+
+/** Why this engine gives containers its embedded resolver all the same (`containerOptionsOf`); undefined: it doesn't. */
+export function resolverReason({
+  ServerVersion: version,
+  LiveRestoreEnabled: liveRestore,
+}: EngineFeatures): string | undefined {
+  if (Number.parseInt(version, 10) >= firstResolvingVersion) {
+    return `version ${version} runs its resolver in every container; versions up to 25 need not`;
+  }
+  return liveRestore ? "with live-restore it starts its resolver in running containers when it restarts" : undefined;
+}
+
+async function requireEngineFeatures(engine: Engine, ociRuntime: string | undefined): Promise<EngineFeatures> {
   const info = await callEngine(() => engine.info());
   if (!info.MemoryLimit || !info.PidsLimit || !info.CpuCfsQuota) {
     throw refuse(
@@ -139,6 +167,7 @@ async function requireEngineFeatures(engine: Engine, ociRuntime: string | undefi
   if (!security.some((option) => option.startsWith("name=seccomp") && !option.includes("profile=unconfined"))) {
     throw refuse("The engine runs containers without a seccomp profile.");
   }
+  return info;
 }
 
 async function enforce(keeper: RuleKeeper): Promise<void> {

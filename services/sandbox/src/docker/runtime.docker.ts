@@ -33,9 +33,9 @@ export interface DockerRuntimeOptions {
   /** An OCI runtime that the engine has set up, such as `runsc` (gVisor). The engine's default when absent. */
   ociRuntime?: string | undefined;
   /**
-   * IPv4 resolvers for sandboxes, public ones unless set. The engine's embedded resolver at 127.0.0.11 asks them from within
-   * the container's network, so the firewall applies to it too; one in a private range is allowed on port 53. A loopback
-   * address is refused: the engine would ask it on the host. The host's own resolver is never used.
+   * IPv4 resolvers for sandboxes, public ones unless set. They are asked from within the container's network, so the firewall
+   * applies; one in a private range is allowed on port 53. A loopback address is refused: it would be the container's own.
+   * The host's own resolver is never used.
    */
   nameservers?: readonly string[] | undefined;
   /** What else sandboxes may do on the network: anything public but SMTP, without limits of connections, unless set. */
