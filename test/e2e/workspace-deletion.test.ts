@@ -40,7 +40,8 @@ describe.runIf(isAvailable)("the deletion of a workspace", { timeout: 300_000 },
     });
     digest = await registry.push(engine, image.id, "team/app", "1", credential);
     await image.remove();
-    closing.defer(() => engine.getImage(`${registry.host}/team/app@${digest}`).remove({ force: true }));
+    // The platform pulls it again, under a name of its own.
+    closing.defer(() => engine.getImage(image.id).remove({ force: true }));
     platform = closing.adopt(await startPlatform({ settings: { SANDGATE_REGISTRY_ALLOW: registry.host } }), (each) =>
       each.stop(),
     );
