@@ -564,6 +564,29 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     });
   });
 
+  test("refuses a sandbox for which the host's network has no room, and names the cause", async ({ folder }) => {
+    const spec = await prepare();
+    await runtime.check();
+    // Each pair takes two of the bridge's 1,023 ports; those of a group go in one call.
+    const group = String(randomInt(1_000, 1_000_000));
+    const pairs = Array.from({ length: 512 }, (_, index) => [`sgfull${index}a`, `sgfull${index}b`]);
+    const commands = pairs.flatMap(([a, b]) => [
+      `link add ${a} type veth peer name ${b}`,
+      ...[a, b].map((name) => `link set ${name} group ${group} master sandgate0`),
+    ]);
+    await writeFile(join(folder, "links"), `${commands.join("\n")}\n`);
+    try {
+      await expect(execute("ip", ["-force", "-batch", join(folder, "links")])).rejects.toThrow("Exchange full");
+      await expect(runtime.ensure(spec)).rejects.toMatchObject({
+        reason: "PROVISIONING_FAILED",
+        message: expect.stringContaining("host is full"),
+      });
+    } finally {
+      await execute("ip", ["link", "del", "group", group]);
+    }
+    expect(await runtime.ensure(spec)).toMatchObject({ phase: "running" });
+  });
+
   test("reports an engine that is not there", async () => {
     const absent = createDockerRuntime({
       url: "docker:///nowhere/docker.sock",

@@ -23,6 +23,9 @@ const creationRetryMs = 100;
 const configurationFault =
   /OCI runtime create failed|unable to find (?:user|group)|no matching entries in (?:passwd|group)|cannot mkdir: .* is not a directory/i;
 
+/** How the engine reports a bridge with all its 1,023 ports taken (EXFULL), and one without a free address. */
+const networkFull = /exchange full|no available IPv4 addresses/i;
+
 export interface DockerRuntimeOptions {
   /** `docker:///var/run/docker.sock`, `docker://host:port`, `unix://…` or `tcp://…`. */
   url: string;
@@ -107,6 +110,12 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
       );
     } catch (error) {
       const status = statusOf(error);
+      if (networkFull.test(engineMessageOf(error))) {
+        logger.error({ reason: engineMessageOf(error) }, "no more sandboxes fit on this host's network");
+        throw new DomainError("PROVISIONING_FAILED", "The host is full: its network takes no more sandboxes.", {
+          cause: error,
+        });
+      }
       const isConfiguration = status === 400 || (status === 500 && configurationFault.test(engineMessageOf(error)));
       throw isConfiguration ? toProvisioningFailed(error) : error;
     }
