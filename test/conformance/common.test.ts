@@ -158,6 +158,39 @@ describe("rate limits", () => {
   });
 });
 
+test.runIf(hasSettings)("what a user, a workspace and the installation may have is capped", async () => {
+  const capped = await openTarget({
+    SANDGATE_USER_MAX_WORKSPACES: "2",
+    SANDGATE_USER_MAX_API_TOKENS: "2",
+    SANDGATE_WORKSPACE_MAX_IMAGES: "2",
+    SANDGATE_WORKSPACE_MAX_MEMBERS: "1",
+    SANDGATE_MAX_MEMORY_MB: "1",
+  });
+  try {
+    const [one, two] = [await capped.newTenant(), await capped.newTenant()];
+    const as = { token: one.token, workspace: one.workspace };
+    const creations: [string, object, number, RegExp][] = [
+      ["/workspaces", { name: "lab" }, 1, /may own 2 workspaces/],
+      ["/api-tokens", { description: "ci" }, 2, /may have 2 API tokens/],
+      ["/sandbox-images", { name: "tool", image: "alpine" }, 2, /may have 2 images/],
+      [`/workspaces/${one.workspace}/members`, { username: two.username, role: "member" }, 0, /may have 1 member/],
+    ];
+    for (const [path, body, free, hint] of creations) {
+      const answers = await Promise.all(Array.from({ length: 4 }, () => capped.post(path, body, as)));
+      expect(answers.filter(({ status }) => status === 201)).toHaveLength(free);
+      for (const answer of answers.filter(({ status }) => status !== 201)) {
+        expectError(answer, "conflict");
+        expect(answer.body.error.hint).toMatch(hint);
+      }
+    }
+    const refused = await capped.post("/sandboxes/provision", { image_id: capped.defaultImageId }, as);
+    expectError(refused, "provisioning_failed");
+    expect(refused.body.error.hint).toMatch(/installation is full/);
+  } finally {
+    await capped.close();
+  }
+});
+
 describe("about the API", () => {
   test("healthz and readyz need no token", async () => {
     expectStatus(await target.get("/healthz"), 200);
