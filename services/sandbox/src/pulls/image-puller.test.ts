@@ -159,6 +159,18 @@ test("what the engine says of the endpoint is not taken for the registry's word"
   }
 });
 
+test("a pull that another one's want of a layer ended is made again, without another download", async () => {
+  let pulls = 0;
+  const { events, pull } = open({
+    pull: async () => {
+      pulls += 1;
+      if (pulls < 3) throw new DomainError("IMAGE_PULL_UNAUTHORIZED", "denied");
+    },
+  });
+  await pull();
+  expect(events).toEqual([`download ${digest}`, "record 1 of ghcr.io", "pull", "pull", "pull"]);
+});
+
 test("what a process that has ended left is removed", async () => {
   const left = join(folder, "pull-999999999-left");
   await mkdir(left);

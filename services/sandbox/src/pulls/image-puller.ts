@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { mkdir, mkdtemp, readdir, rm, statfs } from "node:fs/promises";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { AuthorizePullResponse } from "@sandgate/proto/imageregistry/v1/image_registry";
 import {
@@ -54,6 +55,12 @@ const perPull = 3;
 const perWorkspace = 6;
 /** After that many pulls by the engine that ended for want of a layer, all layers are downloaded. */
 const roundsForMissing = 3;
+/**
+ * An engine downloads a layer once for all the pulls that want it then, so one that is denied to one of them fails the others
+ * too. They are made again, this often in all.
+ */
+const attempts = 4;
+const pauseMs = 200;
 
 /**
  * Makes the way of an image to the engine. Layers that its registry was not yet seen to give out are downloaded and verified
@@ -173,6 +180,7 @@ export function createImagePuller(o: ImagePullerOptions) {
     };
     try {
       if (unproved.length > 0) await download(unproved);
+      let failures = 0;
       for (let round = 1; ; round++) {
         const open = o.endpoint.open({
           name,
@@ -192,9 +200,14 @@ export function createImagePuller(o: ImagePullerOptions) {
         } catch (error) {
           signal.throwIfAborted();
           const missing = open.missing();
-          if (missing.length === 0) throw atEndpoint(error);
-          const wanted = round < roundsForMissing ? missing : [...layers.keys()];
-          await download([...layers.values()].filter(({ digest }) => wanted.includes(digest) && !files.has(digest)));
+          if (missing.length > 0) {
+            const wanted = round < roundsForMissing ? missing : [...layers.keys()];
+            await download([...layers.values()].filter(({ digest }) => wanted.includes(digest) && !files.has(digest)));
+          } else {
+            failures += 1;
+            if (failures === attempts || isReason(error, "PROVISIONING_FAILED")) throw atEndpoint(error);
+            await delay(pauseMs * failures, undefined, { signal });
+          }
         } finally {
           open.end();
         }
@@ -254,9 +267,13 @@ async function listen(endpoint: PullEndpoint): Promise<string> {
   }
 }
 
+function isReason(error: unknown, reason: DomainError["reason"]): boolean {
+  return error instanceof DomainError && error.reason === reason;
+}
+
 /** What an engine says of our endpoint is no word of the image's registry: only that the engine can't run it is. */
 function atEndpoint(error: unknown): unknown {
-  if (!(error instanceof DomainError) || error.reason === "PROVISIONING_FAILED") return error;
+  if (!(error instanceof DomainError) || isReason(error, "PROVISIONING_FAILED")) return error;
   return new DomainError("RUNTIME_UNAVAILABLE", "The container engine did not take the image.", { cause: error });
 }
 
