@@ -41,6 +41,31 @@ test("a config says what the layers are when unpacked", () => {
   }
 });
 
+test("a config whose layers an engine might read differently is refused", () => {
+  const rootfs = (digest = "") => `"rootfs":{"type":"layers","diff_ids":["${digest}"]}`;
+  for (const bad of [
+    `{${rootfs(one)},${rootfs(two)}}`,
+    `{${rootfs(one)},${rootfs(two).replace("rootfs", "RootFS")}}`,
+    `{${rootfs(one)},${rootfs(two).replace("rootfs", "rootf\u017f")}}`,
+    `{${rootfs(one)},${rootfs(two).replace("rootfs", "rootf\\u0073")}}`,
+    `{${rootfs(one).replace("}", `,"Diff_IDs":["${two}"]}`)}}`,
+  ]) {
+    expect(() => readDiffIds(Buffer.from(bad))).toThrow(ManifestRefused);
+  }
+  const labels = '"config":{"Labels":{"OS":"linux","Digest":"any","name":"\\"quoted\\": \\\\"}}';
+  expect(readDiffIds(Buffer.from(`{${labels},${rootfs(one)}}`))).toEqual([one]);
+});
+
+test("a config of a megabyte is read", () => {
+  const history = [{ comment: "x".repeat(900_000) }, ...Array.from({ length: 3_000 }, () => ({ empty_layer: true }))];
+  expect(readDiffIds(Buffer.from(JSON.stringify({ history, rootfs: { diff_ids: [one] } })))).toEqual([one]);
+});
+
+test("a list of URLs may be there when it is empty", () => {
+  const layers = [{ digest: two, size: 5, urls: [] }];
+  expect(read({ ...image, layers })).toMatchObject({ layers: [{ digest: two, size: 5 }] });
+});
+
 test.each([
   ["x64", { os: "linux", architecture: "amd64", variant: "v3" }, true],
   ["x64", { os: "linux", architecture: "386" }, true],
@@ -90,6 +115,12 @@ test.each([
   ["an image without layers", { schemaVersion: 2, config: image.config }],
   ["a layer without a size", { ...image, layers: [{ digest: two }] }],
   ["a layer of a size that can't be", { ...image, layers: [{ digest: two, size: -1 }] }],
+  ["a layer at a URL", { ...image, layers: [{ digest: two, size: 5, urls: ["http://10.0.0.1/"] }] }],
+  [
+    "a layer at a URL in other letter case",
+    { ...image, layers: [{ digest: two, size: 5, URLs: ["http://10.0.0.1/"] }] },
+  ],
+  ["a config at a URL", { ...image, config: { ...image.config, urls: ["http://10.0.0.1/"] } }],
   ["a config without a digest", { ...image, config: { digest: "sha256:short" } }],
   ["a candidate without a digest", index(entry(undefined))],
   ["a list", []],

@@ -28,12 +28,13 @@ const maxBytes = 256 * 1024;
 /** Keys that engines read in a manifest. */
 const knownKeys = new Set(
   ["schemaVersion", "mediaType", "config", "layers", "manifests", "fsLayers", "history", "signatures"].concat(
-    ["digest", "size", "platform", "os", "architecture", "variant"], // of a descriptor
+    ["digest", "size", "urls", "platform", "os", "architecture", "variant"], // of a descriptor
   ),
 );
 const ociImage = "application/vnd.oci.image.manifest.v1+json";
 const dockerImage = "application/vnd.docker.distribution.manifest.v2+json";
-const foldedKeys = new Set([...knownKeys].map(fold));
+/** Keys of a config that say what an image's layers are. Others may be anything: labels have any name. */
+const rootfsKeys = new Set(["rootfs", "diff_ids"]);
 
 /**
  * What an engine may take for its own architecture, by Node's name for it, the best first: containerd's platform matching
@@ -53,7 +54,7 @@ const architectures: Partial<Record<string, readonly string[]>> = {
  */
 export function readManifest(body: Buffer, architecture: string = process.arch): Manifest {
   if (body.length > maxBytes) throw new ManifestRefused(`is larger than ${maxBytes} bytes`);
-  const manifest = parseUnambiguously(body.toString());
+  const manifest = parseUnambiguously(body.toString(), knownKeys);
   if (["fsLayers", "history", "signatures"].some((key) => key in manifest) || manifest.schemaVersion !== 2) {
     throw new ManifestRefused("is not of schema version 2, the only one supported");
   }
@@ -77,20 +78,17 @@ export function readManifest(body: Buffer, architecture: string = process.arch):
 }
 
 /**
- * What each of an image's layers is when unpacked, by its config, in the order of the manifest's layers.
+ * What each of an image's layers is when unpacked, by its config, in the order of the manifest's layers. Read like a manifest
+ * so that no engine can read it differently: one that stores unpacked layers by these digests doesn't look at a layer whose
+ * digest it has.
  *
  * @throws ManifestRefused
  */
 export function readDiffIds(config: Buffer): string[] {
-  try {
-    const value: unknown = JSON.parse(config.toString());
-    const rootfs = isObject(value) && isObject(value.rootfs) ? value.rootfs : {};
-    const ids: unknown = rootfs.diff_ids;
-    if (Array.isArray(ids)) return ids.map((digest) => digestIn({ digest }));
-  } catch (error) {
-    if (error instanceof ManifestRefused) throw error;
-  }
-  throw new ManifestRefused("names a config that is not of a container image");
+  const { rootfs } = parseConfig(config.toString());
+  const ids = isObject(rootfs) ? rootfs.diff_ids : undefined;
+  if (!Array.isArray(ids)) throw new ManifestRefused("names a config that is not of a container image");
+  return ids.map((digest) => digestIn({ digest }));
 }
 
 export function hasDigest(body: Buffer, digest: string): boolean {
@@ -98,14 +96,25 @@ export function hasDigest(body: Buffer, digest: string): boolean {
   return createHash(algorithm).update(body).digest("hex") === hash;
 }
 
-function parseUnambiguously(text: string): Record<string, unknown> {
+function parseConfig(text: string): Record<string, unknown> {
+  try {
+    return parseUnambiguously(text, rootfsKeys);
+  } catch (error) {
+    if (!(error instanceof ManifestRefused)) throw error;
+    throw new ManifestRefused(`names a config that ${error.message}`, { cause: error });
+  }
+}
+
+/** @param known what is read in it: these in other letter case are refused */
+function parseUnambiguously(text: string, known: ReadonlySet<string>): Record<string, unknown> {
   try {
     const value: unknown = JSON.parse(text);
     if (!isObject(value)) throw new ManifestRefused("is not an object");
     // Matches whole strings in turn, so that nothing within a string counts; those before a colon are keys.
     let keys = 0;
     for (const [, colon] of text.matchAll(/"(?:[^"\\]|\\.)*"(\s*:)?/g)) if (colon !== undefined) keys++;
-    if (countKeys(value) !== keys) throw new ManifestRefused("has a duplicate key");
+    const folded = new Set([...known].map(fold));
+    if (countKeys(value, known, folded) !== keys) throw new ManifestRefused("has a duplicate key");
     return value;
   } catch (error) {
     if (error instanceof ManifestRefused) throw error;
@@ -115,12 +124,12 @@ function parseUnambiguously(text: string): Record<string, unknown> {
 }
 
 /** Throws on a key that an engine might take for another, since Go's decoder ignores letter case. */
-function countKeys(value: unknown): number {
-  if (Array.isArray(value)) return value.reduce<number>((count, each) => count + countKeys(each), 0);
+function countKeys(value: unknown, known: ReadonlySet<string>, folded: ReadonlySet<string>): number {
+  if (Array.isArray(value)) return value.reduce<number>((count, each) => count + countKeys(each, known, folded), 0);
   if (!isObject(value)) return 0;
   return Object.entries(value).reduce((count, [key, each]) => {
-    if (foldedKeys.has(fold(key)) && !knownKeys.has(key)) throw new ManifestRefused("has a key in unusual letter case");
-    return count + 1 + countKeys(each);
+    if (folded.has(fold(key)) && !known.has(key)) throw new ManifestRefused("has a key in unusual letter case");
+    return count + 1 + countKeys(each, known, folded);
   }, 0);
 }
 
@@ -159,7 +168,11 @@ function digestIn(descriptor: unknown): string {
 }
 
 function readDescriptor(descriptor: unknown): Descriptor {
-  const size = isObject(descriptor) ? descriptor.size : undefined;
+  const { size, urls } = isObject(descriptor) ? descriptor : {};
+  // Where containerd downloads it from, whatever the registry: that would be an address that a tenant names.
+  if (urls !== undefined && urls !== null && !(Array.isArray(urls) && urls.length === 0)) {
+    throw new ManifestRefused("names something that is at a URL instead of at the registry");
+  }
   if (typeof size !== "number" || !Number.isSafeInteger(size) || size < 0) {
     throw new ManifestRefused("names something without a size");
   }
