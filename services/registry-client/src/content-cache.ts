@@ -4,20 +4,24 @@ export interface ContentCache {
   set(host: string, digest: string, content: Buffer): void;
 }
 
+/** What an entry takes besides its content, about; contents may be of a few bytes, and then there are many. */
+const entryBytes = 512;
+
 export function createContentCache(maxBytes: number): ContentCache {
   // A map gives its keys in the order in which they were set.
   const contents = new Map<string, Buffer>();
   let bytes = 0;
 
   function remove(key: string): void {
-    bytes -= contents.get(key)?.length ?? 0;
+    const content = contents.get(key);
+    if (content) bytes -= content.length + entryBytes;
     contents.delete(key);
   }
 
   function put(key: string, content: Buffer): void {
     remove(key);
     contents.set(key, content);
-    bytes += content.length;
+    bytes += content.length + entryBytes;
     for (const oldest of contents.keys()) {
       if (bytes <= maxBytes) break;
       remove(oldest);
