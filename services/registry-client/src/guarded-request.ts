@@ -45,6 +45,8 @@ const maxRedirects = 3;
 const dnsLimits = { timeout: 2_000, tries: 2 };
 /** For a manifest, an image's config or a token; registries themselves refuse manifests over 4 MiB. */
 const maxBytes = 4 * 1024 * 1024;
+/** Of a body that nobody reads; more than an error's text takes. */
+const maxDiscardedBytes = 64 * 1024;
 const idleMs = 30_000;
 
 export function openConnections(): Connections {
@@ -58,6 +60,16 @@ export function openConnections(): Connections {
       secure.destroy();
     },
   };
+}
+
+/** Lets go of an answer whose body says nothing, and of its connection unless the body is short. */
+export function discard({ body }: GuardedResponse): void {
+  let bytes = 0;
+  body.on("error", () => {});
+  body.on("data", (part: Buffer) => {
+    bytes += part.length;
+    if (bytes > maxDiscardedBytes) body.destroy();
+  });
 }
 
 /** The whole of a body that is not a layer. Throws on one of more than 4 MiB. */
@@ -90,6 +102,8 @@ export function createGuardedRequest(
       const response = await requestOnce(allowed, resolver, at, { ...init, authorization });
       const { location } = response.headers;
       if (location === undefined || ![301, 302, 303, 307, 308].includes(response.status)) return response;
+      // A body that is left unread keeps its connection, and there are only a few of them to a server.
+      discard(response);
       if (redirects === maxRedirects) throw new Error(`${url.host} redirected too often`);
       at = new URL(location, at);
     }

@@ -457,6 +457,31 @@ describe("a hostile or broken registry", () => {
     expect(seen).toHaveLength(1);
   });
 
+  test("may redirect each of many blobs, all of them over few connections", async () => {
+    const store = await startServer((_request, response) => response.end("a layer"));
+    const host = await startServer((_request, response) =>
+      response.writeHead(307, { location: `http://${store}/blob` }).end("moved"),
+    );
+    const source = clientFor(host, store).openBlobs({ host, scheme: "http" }, "team/tool", undefined);
+    try {
+      const limited = AbortSignal.timeout(5_000);
+      for (let each = 0; each < 20; each++) {
+        const opened = await source.open(digestOf("a layer"), 0, limited);
+        expect((await readBody(opened)).toString()).toBe("a layer");
+      }
+    } finally {
+      source.close();
+    }
+  });
+
+  test("must have a config of the size that its image's manifest says", async () => {
+    const { config, ...rest } = JSON.parse(own.manifest);
+    const manifest = JSON.stringify({ ...rest, config: { ...config, size: config.size + 1 } });
+    expect((await resolveAt({ "manifests/latest": manifest, ...blob(own.config) })).digest).toEqual(
+      problem("not_found"),
+    );
+  });
+
   test("must have as many layers as the config of its image says", async () => {
     const manifest = JSON.stringify({ ...JSON.parse(own.manifest), layers: [{ digest: digestOf("layer"), size: 5 }] });
     expect((await resolveAt({ "manifests/latest": manifest, ...blob(own.config) })).digest).toEqual(

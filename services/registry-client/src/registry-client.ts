@@ -5,6 +5,7 @@ import { createContentCache } from "./content-cache.ts";
 import {
   AddressRefused,
   type Connections,
+  discard,
   type GuardedRequest,
   type GuardedResponse,
   openConnections,
@@ -336,6 +337,8 @@ export function createRegistryClient(request: GuardedRequest, allowed: AllowedHo
     const { config, mediaType } = image;
     if (config.size > maxConfigBytes) throw new ManifestRefused("names a config that is too large");
     const { content, isGivenOut: isConfigGivenOut } = await repository.fetchBlob(config.digest);
+    // An engine would refuse it, having asked for the size that the manifest has.
+    if (content.length !== config.size) throw new ManifestRefused("names a config of another size");
     const diffIds = readDiffIds(content);
     if (diffIds.length !== image.layers.length) throw new ManifestRefused("has other layers than the image's config");
     const layers = image.layers.map((layer, index) => ({ ...layer, diffId: diffIds[index] ?? "" }));
@@ -412,11 +415,6 @@ export function createRegistryClient(request: GuardedRequest, allowed: AllowedHo
 
 function headersFor(path: string): Readonly<Record<string, string>> {
   return path.startsWith("manifests/") ? { accept: manifestTypes } : {};
-}
-
-/** Lets go of an answer whose body says nothing. */
-function discard({ body }: GuardedResponse): void {
-  body.on("error", () => {}).resume();
 }
 
 function problemOf({ status, headers }: GuardedResponse, host: string, path = "v2/"): RegistryError {
