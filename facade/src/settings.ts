@@ -11,32 +11,32 @@ import ipaddr from "ipaddr.js";
 
 /** The facade's settings. */
 export const facadeSettings = defineSettings({
-  host: text("SANDGATE_HOST", { default: "127.0.0.1", doc: "The address the public API listens on." }),
+  host: text("SANDGATE_HOST", { default: "127.0.0.1", doc: "The address the public API listens on" }),
   port: integer("SANDGATE_PORT", {
     default: 8080,
     min: 0,
     max: 65535,
-    doc: "The port of the public API; 0 takes any free one.",
+    doc: "The port of the public API; 0 takes any free one",
   }),
   publicUrl: text("SANDGATE_PUBLIC_URL", {
     optional: true,
-    doc: "How clients reach the public API, a path prefix included; the base of docs_url. Unset: http://localhost and the port.",
+    doc: "How clients reach the public API, a path prefix included; the base of docs_url. Unset: http://localhost and the port",
   }),
   rateLimit: integer("SANDGATE_RATE_LIMIT", {
     default: 600,
-    doc: "Requests a minute for each user or API token, and for each address without one; a user with tokens may send twice as many with all together. 0: no limit.",
+    doc: "Requests a minute for each user or API token, and for each address without one; a user with tokens may send twice as many with all together. 0: no limit",
   }),
   signInRateLimit: integer("SANDGATE_SIGNIN_RATE_LIMIT", {
     default: 10,
-    doc: "Sign-ins a minute for each address and for each account. 0: no limit.",
+    doc: "Sign-ins a minute for each address and for each account. 0: no limit",
   }),
   trustedProxies: list("SANDGATE_TRUSTED_PROXIES", {
     default: [],
-    doc: "Addresses or CIDR ranges of the proxies whose X-Forwarded-For is trusted.",
+    doc: "Addresses or CIDR ranges of the proxies whose X-Forwarded-For is trusted",
   }),
   redirectUris: list("SANDGATE_REDIRECT_URIS", {
     default: [],
-    doc: "Addresses of applications; browsers may call the API from their origins.",
+    doc: "Addresses of applications; browsers may call the API from their origins",
   }),
 });
 

@@ -21,34 +21,34 @@ import { workspaceService } from "@sandgate/workspace";
 
 /** The settings of the one-machine launcher, besides those of the facade and the services. */
 const localSettings = defineSettings({
-  data: text("SANDGATE_DATA", { default: "./data", doc: "Folder of this machine's data, made when missing." }),
-  host: text("SANDGATE_HOST", { default: "127.0.0.1", doc: "The address the public API listens on." }),
-  port: integer("SANDGATE_PORT", { default: 8080, min: 1, max: 65_535, doc: "The port of the public API." }),
+  data: text("SANDGATE_DATA", { default: "./data", doc: "Folder of this machine's data, created when missing" }),
+  host: text("SANDGATE_HOST", { default: "127.0.0.1", doc: "The address the public API listens on" }),
+  port: integer("SANDGATE_PORT", { default: 8080, min: 1, max: 65_535, doc: "The port of the public API" }),
   adminPort: integer("SANDGATE_ADMIN_PORT", {
     default: 9464,
     min: 0,
     max: 65_535,
-    doc: "The port of metrics and health for operators, on the loopback address; 0 for none.",
+    doc: "The port of metrics and health for operators, on the loopback address; 0 for none",
   }),
   logLevel: choice("SANDGATE_LOG_LEVEL", ["trace", "debug", "info", "warn", "error", "fatal", "silent"], {
     default: "warn",
-    doc: "The least level of the log lines written to standard output.",
+    doc: "The lowest level of log lines written to standard output",
   }),
   database: secret("SANDGATE_DATABASE", {
     default: "sqlite:",
     accepts: (url) => /^(sqlite:$|mongodb(\+srv)?:\/\/)/.test(url),
     expects: "sqlite: or mongodb://…",
-    doc: "The database: SQLite files in SANDGATE_DATA, or a MongoDB replica set as mongodb://….",
+    doc: "The database: SQLite files in SANDGATE_DATA, or a MongoDB replica set as mongodb://…",
   }),
   events: secret("SANDGATE_EVENTS", {
     default: "local:",
     accepts: (url) => /^(local:$|nats:\/\/)/.test(url),
     expects: "local: or nats://…",
-    doc: "The event bus: local: (within the process, kept in SANDGATE_DATA) or nats://….",
+    doc: "The event bus: local: (within the process, kept in SANDGATE_DATA) or nats://…",
   }),
   keysFile: text("SANDGATE_KEYS_FILE", {
     optional: true,
-    doc: "The key ring that seals secrets, made at the first start. Unset: keys.json in SANDGATE_DATA.",
+    doc: "The key ring that seals secrets, created at the first start. Unset: keys.json in SANDGATE_DATA",
   }),
 });
 

@@ -10,27 +10,27 @@ import {
 import { defaultOperatorUsername, passwordLength } from "./domain/users.ts";
 
 export const identitySettings = defineSettings({
-  data: text("SANDGATE_DATA", { default: "./data", doc: "Folder of this machine's data; mails are written under it." }),
+  data: text("SANDGATE_DATA", { default: "./data", doc: "Folder of this machine's data; mails are written under it" }),
   publicUrl: text("SANDGATE_PUBLIC_URL", {
     default: "http://127.0.0.1:8080",
-    doc: "Address under which clients reach the API; the base of links in mails and the issuer of session tokens.",
+    doc: "Address under which clients reach the API; the base of links in mails and the issuer of session tokens",
   }),
   registration: choice("SANDGATE_REGISTRATION", ["open", "closed"], {
     default: "open",
-    doc: "Whether anybody may register an account.",
+    doc: "Whether anybody may register an account",
   }),
   smtpUrl: secret("SANDGATE_SMTP_URL", {
     optional: true,
-    doc: "SMTP server for mails (smtp[s]://user:password@host:port). Without it each mail is written to a file.",
+    doc: "SMTP server for mails (smtp[s]://user:password@host:port). Without it each mail is written to a file",
   }),
-  mailFrom: text("SANDGATE_MAIL_FROM", { default: "Sandgate <sandgate@localhost>", doc: "Sender of mails." }),
+  mailFrom: text("SANDGATE_MAIL_FROM", { default: "Sandgate <sandgate@localhost>", doc: "Sender of mails" }),
   adminUsername: text("SANDGATE_ADMIN_USERNAME", {
     default: defaultOperatorUsername,
-    doc: "User name of the operator account that the first start creates.",
+    doc: "User name of the operator account that the first start creates",
   }),
   adminPassword: secret("SANDGATE_ADMIN_PASSWORD", {
     optional: true,
-    doc: "Password of that account. Without it a random one is made and shown once.",
+    doc: "Password of that account. Without it a random one is made and shown once",
   }),
   maxApiTokens: integer("SANDGATE_USER_MAX_API_TOKENS", {
     default: 50,

@@ -8,11 +8,11 @@ import type { ImageFields } from "./domain/images.ts";
 export const imageRegistrySettings = defineSettings({
   allowedHosts: list("SANDGATE_REGISTRY_ALLOW", {
     default: [],
-    doc: "Registries that may be at private addresses or without TLS: a comma list of host[:port] or CIDR.",
+    doc: "Registries that may be at private addresses or without TLS: a comma-separated list of host[:port] or CIDR",
   }),
   defaultImage: text("SANDGATE_DEFAULT_IMAGE", {
     optional: true,
-    doc: "A global default image to make at the first start, as name=reference, or name=reference,port with its readiness port.",
+    doc: "A global default image to make at the first start, as name=reference, or name=reference,port with its readiness port",
   }),
   maxImages: integer("SANDGATE_WORKSPACE_MAX_IMAGES", {
     default: 1000,

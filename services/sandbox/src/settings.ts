@@ -75,7 +75,7 @@ export const sandboxSettings = defineSettings({
   }),
   allowedHosts: list("SANDGATE_REGISTRY_ALLOW", {
     default: [],
-    doc: "Registries that may be at private addresses or without TLS: a comma list of host[:port] or CIDR",
+    doc: "Registries that may be at private addresses or without TLS: a comma-separated list of host[:port] or CIDR",
   }),
   pullPort: integer("SANDGATE_PULL_PORT", {
     default: 5080,
@@ -85,7 +85,7 @@ export const sandboxSettings = defineSettings({
   }),
   data: text("SANDGATE_DATA", {
     default: "./data",
-    doc: "Folder of this machine's data; layers on their way to the engine are kept under it.",
+    doc: "Folder of this machine's data; downloaded layers are kept under it until the engine has them",
   }),
   imageMaxMb: integer("SANDGATE_IMAGE_MAX_MB", {
     default: 10_240,

@@ -25,30 +25,30 @@ export const processSettings = defineSettings({
   events: secret("SANDGATE_EVENTS", {
     accepts: (url) => /^(nats|tls):\/\//.test(url),
     expects: "nats://… or tls://…, since the local bus ends with its process",
-    doc: "The event bus: nats://host:4222 or tls://…, several servers separated by commas.",
+    doc: "The event bus: nats://host:4222 or tls://…, several servers separated by commas",
   }),
-  eventsUser: text("SANDGATE_EVENTS_USER", { optional: true, doc: "This process's user at the event bus." }),
-  eventsPassword: secret("SANDGATE_EVENTS_PASSWORD", { optional: true, doc: "The password of that user." }),
+  eventsUser: text("SANDGATE_EVENTS_USER", { optional: true, doc: "This process's user at the event bus" }),
+  eventsPassword: secret("SANDGATE_EVENTS_PASSWORD", { optional: true, doc: "The password of that user" }),
   eventsCredentialsFile: text("SANDGATE_EVENTS_CREDENTIALS_FILE", {
     optional: true,
-    doc: "A NATS credentials file instead of user and password. Read again at each connect.",
+    doc: "A NATS credentials file instead of user and password. Read again at each connect",
   }),
   adminHost: text("SANDGATE_ADMIN_HOST", {
     default: "0.0.0.0",
-    doc: "The address of metrics and health for operators.",
+    doc: "The address of metrics and health for operators",
   }),
   adminPort: integer("SANDGATE_ADMIN_PORT", {
     default: 9464,
     min: 0,
     max: 65_535,
-    doc: "The port of metrics and health for operators; 0 takes any free one.",
+    doc: "The port of metrics and health for operators; 0 takes any free one",
   }),
   internalKeyFile: text("SANDGATE_INTERNAL_KEY_FILE", {
-    doc: "This process's private Ed25519 key (JWK), which signs its calls. Read again when it changes.",
+    doc: "This process's private Ed25519 key (JWK), which signs its calls. Read again when it changes",
   }),
   logLevel: choice("SANDGATE_LOG_LEVEL", ["trace", "debug", "info", "warn", "error", "fatal", "silent"], {
     default: "info",
-    doc: "The least level of the log lines written to standard output.",
+    doc: "The lowest level of log lines written to standard output",
   }),
 });
 
@@ -58,20 +58,20 @@ export function serviceProcessSettings(service: ServiceName) {
     database: secret("SANDGATE_DATABASE", {
       accepts: (url) => /^mongodb(\+srv)?:\/\//.test(url),
       expects: "mongodb://… or mongodb+srv://…, since SQLite's files belong to one process",
-      doc: "The MongoDB replica set: mongodb://…; every service has a database of its own in it.",
+      doc: "The MongoDB replica set: mongodb://…; every service has a database of its own in it",
     }),
-    host: text("SANDGATE_HOST", { default: "0.0.0.0", doc: "The address the service listens on." }),
+    host: text("SANDGATE_HOST", { default: "0.0.0.0", doc: "The address the service listens on" }),
     port: integer("SANDGATE_PORT", {
       default: ports[service],
       min: 0,
       max: 65_535,
-      doc: "The port of the service; 0 takes any free one.",
+      doc: "The port of the service; 0 takes any free one",
     }),
     keysFile: text("SANDGATE_KEYS_FILE", {
-      doc: "The key ring that seals secrets, the same for all replicas. It is never made here.",
+      doc: "The key ring that seals secrets, the same for all replicas. It is never created here",
     }),
     internalJwksFile: text("SANDGATE_INTERNAL_JWKS_FILE", {
-      doc: "The public keys of all callers (a JSON Web Key Set). Read again when it changes.",
+      doc: "The public keys of all callers (a JSON Web Key Set). Read again when it changes",
     }),
   });
 }
@@ -85,7 +85,7 @@ export function addressSettings(self?: ServiceName) {
       text(`SANDGATE_${service.replace("-", "_").toUpperCase()}_URL`, {
         accepts: (urls) => urls.split(",").every((url) => URL.parse(url)?.protocol === "http:"),
         expects: "http://host:port",
-        doc: `Where ${service} is: http://host:port. A host with several addresses has a replica at each; so have several URLs, separated by commas.`,
+        doc: `Where ${service} is: http://host:port. A host with several addresses has a replica at each, as do several URLs separated by commas`,
       }),
     ]),
   );
