@@ -7,7 +7,7 @@ test("a dependency is ok, or said to be wrong in a line, also when it says nothi
   expect(await stateOf(new Promise(() => {}))).toBe("no answer in time");
 });
 
-test("what keeps the states from being told is a state too", async () => {
+test("a failure to ask for the states is a state too", async () => {
   expect(await statesOf(Promise.resolve({ database: "ok" }))).toEqual({ database: "ok" });
   expect(await statesOf(Promise.reject(new Error("not now")))).toEqual({ dependencies: "not now" });
   expect(await statesOf(new Promise(() => {}))).toEqual({ dependencies: "no answer in time" });

@@ -49,7 +49,7 @@ function createLog() {
   return { lines, logger: createLogger({ service: "test" }, { write }) };
 }
 
-test("failures one after the other are told once, and so is their end", async () => {
+test("consecutive failures are logged once, and so is the recovery", async () => {
   const { lines, logger } = createLog();
   const outcomes = ["away", "away", "denied", undefined, "away", undefined, undefined];
   const done = Promise.withResolvers<void>();

@@ -36,7 +36,7 @@ export const publicErrors = {
     status: 401,
     retryable: false,
     meaning: "The token is unknown, expired or revoked.",
-    hint: "Refresh the session or sign in again. Replace an API token by a new one.",
+    hint: "Refresh the session or sign in again. Replace an API token with a new one.",
   },
   INVALID_CREDENTIALS: {
     connect: "Unauthenticated",

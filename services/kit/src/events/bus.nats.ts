@@ -253,7 +253,7 @@ function deadLetterIdOf(subject: string): string {
   return subject.split(".").slice(2).join(".");
 }
 
-/** What is no event is a dead letter for that. */
+/** Undefined for bytes that are no event, which is why they became a dead letter. */
 function tryDecode(bytes: Uint8Array): Event | undefined {
   try {
     return fromBinary(EventSchema, bytes);

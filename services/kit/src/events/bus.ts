@@ -6,7 +6,7 @@ export interface DeadLetter {
   /** `<consumer>.<event id>` */
   id: string;
   consumer: string;
-  /** Of what is no event, its id and subject alone. */
+  /** Has only its id and subject when the message wasn't a valid event. */
   event: Event;
   attempts: number;
   /** The message of the last failure. */

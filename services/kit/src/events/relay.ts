@@ -110,13 +110,13 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
     if (!failed) return;
     // The bus may have failed itself, so the next batch waits.
     if (isAllRefused) throw failed.reason;
-    logger.warn({ err: failed.reason, events: rejected.length }, "the bus refuses events; they will be tried again");
+    logger.warn({ err: failed.reason, events: rejected.length }, "the bus refuses events; will retry");
   };
   const publishTogether = async (events: readonly WaitingEvent[], identity: string): Promise<boolean> => {
     try {
       await bus.publish(events);
     } catch {
-      // Why is told of each.
+      // Each is published alone next, and fails with its own reason.
       return false;
     }
     await outbox.markSent(idsOf(events), identity);

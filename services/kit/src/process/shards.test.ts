@@ -92,7 +92,7 @@ test("one replica has them all, three share them, and nothing has two owners", a
   });
 });
 
-test("gains and losses are told, a loss while nobody else has the shards yet", async () => {
+test("gains and losses are reported, a loss while nobody else has the shards yet", async () => {
   const shared = { leases: createLeases(), bus: createSignals() };
   const first = start({ ...shared, holder: "a" });
   await until(() => expect(ids.every((id) => first.owns(id))).toBe(true));

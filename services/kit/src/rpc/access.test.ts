@@ -48,7 +48,7 @@ test("a role includes the lesser ones", () => {
   requireRole(Role.MEMBER, Role.MEMBER);
 });
 
-test("a role that is too low is told apart from none", () => {
+test("a role that is too low is distinguished from none", () => {
   const refusal = (reason: string) => expect.objectContaining({ reason });
   expect(() => requireRole(Role.MEMBER, Role.ADMIN)).toThrow(refusal("INSUFFICIENT_ROLE"));
   expect(() => requireRole(Role.ADMIN, Role.OWNER)).toThrow(refusal("INSUFFICIENT_ROLE"));

@@ -16,7 +16,7 @@ export function toRole(name: RoleName): Role {
   return roles[name];
 }
 
-/** The name of a role; undefined for Role.UNSPECIFIED, which somebody has who is not a member. */
+/** The name of a role; undefined for Role.UNSPECIFIED, the role of somebody who isn't a member. */
 export function toRoleName(role: Role): RoleName | undefined {
   return roleNames[role];
 }
@@ -48,8 +48,8 @@ export function requireRole(role: Role, least: Role): RoleName {
 }
 
 /**
- * Requires the role that the method's access rule names, of somebody whose role may have changed since the call began: a
- * change asks again with the role that it commits on. Throws what `requireRole` throws.
+ * Requires the role that the method's access rule names, for a caller whose role may have changed since the call began: a
+ * change checks again with the role that it commits on. Throws what `requireRole` throws.
  */
 export function requireRoleFor(method: DescMethod, role: Role): RoleName {
   return requireRole(role, accessOf(method)?.leastRole ?? Role.OWNER);

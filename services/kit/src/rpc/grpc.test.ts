@@ -121,7 +121,7 @@ test("health says what is served, to anyone", async () => {
   await expect(call(check, { service: "no.such.Service" })).rejects.toMatchObject({ code: status.NOT_FOUND });
 });
 
-test("health tells whether what the service depends on is in order, not why, and is not worse for it", async () => {
+test("health reports whether each dependency works, not why, and stays healthy itself", async () => {
   const { SERVING, NOT_SERVING } = ServingStatus;
   const list = {
     path: "/grpc.health.v1.Health/List",
@@ -143,7 +143,7 @@ test("gRPC-Web is answered on the same port", async () => {
   expect(await createClient(Health, transport).check({})).toMatchObject({ status: ServingStatus.SERVING });
 });
 
-test("who watches health is told when the host goes away", async () => {
+test("a watcher of health is notified when the host goes away", async () => {
   const stream = client.makeServerStreamRequest(
     "/grpc.health.v1.Health/Watch",
     write(HealthCheckRequestSchema),

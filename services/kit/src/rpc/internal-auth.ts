@@ -140,9 +140,9 @@ function remember<V>(map: Map<string, V>, key: string, value: V): void {
 function readClaims(payload: JWTPayload, keyId: string): Caller {
   const { iss: issuer = "", iat = 0, exp = 0 } = payload;
   if (issuer !== keyId.split(".")[0]) throw new Error(`The key ${keyId} is not one of ${issuer}.`);
-  if (exp - iat > lifeSeconds) throw new Error("The token lives too long.");
+  if (exp - iat > lifeSeconds) throw new Error("The token's lifetime is too long.");
   if (payload.user !== undefined && issuer !== facade) throw new Error(`${issuer} may not speak for users.`);
-  if (payload.act !== undefined && issuer === facade) throw new Error("The facade has nobody to pass on.");
+  if (payload.act !== undefined && issuer === facade) throw new Error("The facade may not act for another caller.");
   const claims = payload.user ?? payload.act;
   return claims === undefined ? { service: issuer } : { service: issuer, user: fromUserClaims(claims) };
 }

@@ -3,7 +3,7 @@ import { MongoClient, MongoServerError } from "mongodb";
 import { expect, test } from "vitest";
 import { isDatabaseUnreachable } from "./database-unreachable.ts";
 
-test("a database that can't be reached is told from one that refuses", async () => {
+test("a database that can't be reached is distinguished from one that refuses", async () => {
   const client = new MongoClient(`mongodb://127.0.0.1:${await findFreePort()}`, { serverSelectionTimeoutMS: 50 });
   const error: unknown = await client
     .db("any")

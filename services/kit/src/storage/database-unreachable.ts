@@ -4,7 +4,7 @@ const connectionErrors =
 const passingLabels = ["RetryableWriteError", "TransientTransactionError", "UnknownTransactionCommitResult"];
 
 /**
- * Whether it failed because MongoDB could not be reached or had no primary. Told by names, so that the driver isn't loaded
+ * Whether it failed because MongoDB could not be reached or had no primary. Recognized by names, so that the driver isn't loaded
  * where another database is used.
  */
 export function isDatabaseUnreachable(error: unknown): boolean {

@@ -210,7 +210,7 @@ export async function openMongo(options: {
 export function afterPlace<D extends Document>(last: Partial<D> | undefined): Filter<D> {
   if (!last) return {};
   const [first, second] = Object.entries(last);
-  if (!first || !second) throw new Error("a place in a list is told by two fields");
+  if (!first || !second) throw new Error("a position in a list needs two fields");
   const [time, at] = first;
   const [id, value] = second;
   // The checker can't know that these fields are still the document's.

@@ -83,7 +83,7 @@ test("keys rotate: the new one seals, the old one still opens until it is taken 
   );
 });
 
-test("a value of another ring is told by the key that is missing, also when both keys have one name", async () => {
+test("the error for a value of another ring names the missing key, also when both keys have one name", async () => {
   const theirs = await openKeyring({ file: join(folder, "theirs.json"), create: true });
   const sealed = theirs.seal(plain, place);
   const missing: string = JSON.parse(readFileSync(join(folder, "theirs.json"), "utf8")).current;

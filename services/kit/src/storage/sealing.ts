@@ -30,8 +30,9 @@ const version = 1;
 const remedy = "set SANDGATE_KEYS_FILE to the ring that was in use with this database";
 
 /**
- * Opens the ring of `file`. With `create`, a missing file is made with one new key, readable by its owner alone.
- * A sealed value: version, key id length, key id, the data key wrapped by that key, nonce, ciphertext, tag.
+ * Opens the key ring in `file`. With `create`, a missing file is created with one new key, readable by its owner alone. Throws
+ * when the file can't be used. A sealed value is: version, key id length, key id, the data key wrapped by that key, nonce,
+ * ciphertext, tag.
  */
 export async function openKeyring(o: { file: string; create: boolean }): Promise<Keyring> {
   const { current, keys } = await readRing(o.file, o.create);

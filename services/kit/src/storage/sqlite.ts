@@ -41,9 +41,10 @@ const sweepBatchSize = 200;
 
 /**
  * Opens or creates a SQLite database with one writer thread: WAL, synchronous FULL, foreign keys. Writes that wait together
- * are committed together, each under a savepoint of its own. A thread that ends by itself ends the process. `migrations` are run in their order, each once, after the file
- * was copied beside itself; a database of a newer program is refused. `transactions` is the module that exports
- * `const transactions`, whose types are given as T.
+ * are committed together, each under a savepoint of its own. A thread that ends by itself ends the process.
+ *
+ * `migrations` are run in their order, each once, after the file was copied beside itself; a database of a newer program is
+ * refused. `transactions` is the module that exports `const transactions`, whose types are given as T.
  */
 export async function openSqlite<T extends Transactions>(options: {
   file: string;
@@ -185,7 +186,7 @@ async function startWriter(data: WriterData, logger: Logger): Promise<Writer> {
     for (const answer of message.answers) settle(answer);
     if (message.staged) notifyStaged();
   });
-  /** Without the thread nothing can be stored: who starts the process again gets one that can. */
+  /** Nothing can be stored without the thread, so the process ends and its supervisor starts it again. */
   const endProcess = (error?: Error) => {
     logger.fatal({ err: error, file: data.file }, "the writer thread of a database ended, and so does this process");
     process.exit(1);

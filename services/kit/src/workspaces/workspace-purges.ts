@@ -33,8 +33,8 @@ const sweepMs = 3_600_000;
 const sweepPage = 500;
 
 /**
- * Purges what a service holds of deleted workspaces: on `workspace.deleted`, and hourly on asking for workspaces that are
- * gone without having been heard of. Open purges are kept in the store, so they go on after a restart; `purge` removes
+ * Purges what a service holds of deleted workspaces: on `workspace.deleted`, and hourly for workspaces that turn out to be
+ * gone although no event said so. Open purges are kept in the store, so they go on after a restart; `purge` removes
  * what it can and returns true once everything is gone, which the event of `stagePurged` then announces. The time is the
  * event's version: when the workspace's deletion is announced again, its purge runs and is announced again.
  */
@@ -100,7 +100,7 @@ export async function startWorkspacePurges(
     subjects: ["sandgate.workspace.workspace.deleted.v1"],
     async handle(event) {
       const deleted = event.payload && anyUnpack(event.payload, WorkspaceDeletedSchema);
-      if (!deleted) throw new Error(`event ${event.eventId} is no WorkspaceDeleted`);
+      if (!deleted) throw new Error(`event ${event.eventId} isn't a WorkspaceDeleted`);
       await store.beginPurge(deleted.workspaceId, new Date());
     },
   });
