@@ -127,7 +127,7 @@ export function createHandlers(o: {
       return {
         sandboxes: settled.map((sandbox) => {
           if (!sandbox) {
-            throw new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox any more.");
+            throw new DomainError("SANDBOX_NOT_FOUND", "The sandbox no longer exists.");
           }
           return toMessage(sandbox);
         }),

@@ -7,7 +7,7 @@ import {
   SandboxSchema,
   SandboxState as StateCode,
 } from "@sandgate/proto/sandbox/v1/sandbox";
-import { makeUpName } from "./domain/names.ts";
+import { generateName } from "./domain/names.ts";
 import {
   type ImageSnapshot,
   type Requested,
@@ -61,5 +61,5 @@ export function toSnapshot(image: ResolvedImage): ImageSnapshot {
 }
 
 export function toRequested({ name, labels }: ProvisionSandboxRequest): Requested {
-  return { name: name || makeUpName(), labels };
+  return { name: name || generateName(), labels };
 }

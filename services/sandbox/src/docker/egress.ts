@@ -8,7 +8,7 @@ export interface Destination {
   port: number | undefined;
 }
 
-/** What an allowed network has at least, so that no slip of the pen opens all that is private. */
+/** The shortest prefix of an allowed network, so that a typo can't open all that is private. */
 const minAllowedBits = 8;
 
 /** Reads `address[/bits][:port]`. Throws an Error that says what is wrong with it. */

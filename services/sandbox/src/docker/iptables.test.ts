@@ -38,7 +38,7 @@ test("a failure that passes is tried again", async ({ folder }) => {
   expect(countCalls()).toBe(3);
 });
 
-test("one that goes on is told with its reason", async ({ folder }) => {
+test("one that persists is reported with its reason", async ({ folder }) => {
   install(folder, { failures: 99, status: 4, message: "Another app is currently holding the xtables lock." });
   await expect(runIptables("iptables", ["-S"])).rejects.toMatchObject({
     reason: "ISOLATION_UNAVAILABLE",
@@ -47,13 +47,13 @@ test("one that goes on is told with its reason", async ({ folder }) => {
   expect(countCalls()).toBe(4);
 });
 
-test("a refusal is told at once", async ({ folder }) => {
+test("a refusal is reported at once", async ({ folder }) => {
   install(folder, { failures: 99, status: 2, message: "Bad argument" });
   await expect(runIptables("iptables", ["-S"])).rejects.toMatchObject({ reason: "ISOLATION_UNAVAILABLE" });
   expect(countCalls()).toBe(1);
 });
 
-test("an iptables that is not there is told at once", async () => {
+test("a missing iptables is reported at once", async () => {
   vi.stubEnv("PATH", "/nowhere");
   await expect(runIptables("iptables", ["-S"])).rejects.toThrow("it is not installed");
 });

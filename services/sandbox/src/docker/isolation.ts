@@ -92,7 +92,7 @@ export function createIsolation(o: {
   policy: NetworkPolicy;
   logger: Logger;
 }): Isolation {
-  const keeper = createRuleKeeper(o.policy, o.logger);
+  const rules = createFirewallRules(o.policy, o.logger);
   let verifiedAt = Number.NEGATIVE_INFINITY;
   let toldOfResolver: string | undefined;
   let running: Promise<void> | undefined;
@@ -113,7 +113,7 @@ export function createIsolation(o: {
     } catch (error) {
       throw toRuntimeUnavailable(error);
     }
-    if (o.enforce) await enforce(keeper);
+    if (o.enforce) await enforce(rules);
     verifiedAt = performance.now();
   }
 
@@ -170,7 +170,7 @@ async function requireEngineFeatures(engine: Engine, ociRuntime: string | undefi
   return info;
 }
 
-async function enforce(keeper: RuleKeeper): Promise<void> {
+async function enforce(rules: FirewallRules): Promise<void> {
   await access(`/sys/class/net/${bridgeName}`).catch((cause: unknown) => {
     throw refuse(
       `The bridge ${bridgeName} is not on this machine, so its firewall can't be set from here.`,
@@ -179,7 +179,7 @@ async function enforce(keeper: RuleKeeper): Promise<void> {
     );
   });
   await enableBridgeFilter();
-  await keeper.apply();
+  await rules.apply();
 }
 
 /** Traffic between two ports of a bridge passes iptables only with this on. The engine sets it for enable_icc=false too. */
@@ -249,12 +249,12 @@ const ipv6Firewall: Firewall = {
   jumps: ["INPUT", "FORWARD"].map((chain) => ({ chain, rule: `-i ${bridgeName} -j DROP` })),
 };
 
-interface RuleKeeper {
+interface FirewallRules {
   apply(): Promise<void>;
 }
 
 /** Sets the rules of both address families where they differ from what it set before. */
-function createRuleKeeper(policy: NetworkPolicy, logger: Logger): RuleKeeper {
+function createFirewallRules(policy: NetworkPolicy, logger: Logger): FirewallRules {
   const unlimited = { ...policy, maxConnections: 0, newConnectionsPerSecond: 0 };
   const limited = limitRules(policy).length > 0;
   const applyIpv4 = createRuleSetter();

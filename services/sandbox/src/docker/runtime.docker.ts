@@ -112,7 +112,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
       const status = statusOf(error);
       if (networkFull.test(engineMessageOf(error))) {
         logger.error({ reason: engineMessageOf(error) }, "no more sandboxes fit on this host's network");
-        throw new DomainError("PROVISIONING_FAILED", "The host is full: its network takes no more sandboxes.", {
+        throw new DomainError("PROVISIONING_FAILED", "The host is full: its network can't take any more sandboxes.", {
           cause: error,
         });
       }

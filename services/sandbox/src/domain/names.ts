@@ -33,7 +33,7 @@ const nouns = [
 ];
 
 /** A name for a sandbox that was given none: two words and a number, about 14 million of them. */
-export function makeUpName(): string {
+export function generateName(): string {
   const pick = (words: readonly string[]) => words[randomInt(words.length)];
   return `${pick(adjectives)}-${pick(nouns)}-${randomInt(100_000)}`;
 }

@@ -9,7 +9,7 @@ export interface Quota {
 export interface Quotas {
   /** Of each workspace. */
   workspace: Quota;
-  /** Of all workspaces together: what the host bears. */
+  /** Of all workspaces together: what the host can carry. */
   installation: Quota;
 }
 
@@ -41,7 +41,7 @@ export function checkQuota(quota: Quota, held: Held): void {
 export function checkInstallationQuota({ maxSandboxes, maxMemoryMb }: Quota, held: Held): void {
   const tooMany = maxSandboxes > 0 && held.sandboxes > maxSandboxes;
   if (!tooMany && !(maxMemoryMb > 0 && held.memoryMb > maxMemoryMb)) return;
-  throw new DomainError("PROVISIONING_FAILED", "The installation has no room for this sandbox.", {
+  throw new DomainError("PROVISIONING_FAILED", "The installation has no capacity for this sandbox.", {
     hint: `The installation is full: its limit of ${tooMany ? "sandboxes" : "memory"} over all workspaces is reached. Try again when others have ended, or ask the operator for more.`,
   });
 }

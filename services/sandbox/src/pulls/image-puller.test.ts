@@ -99,7 +99,7 @@ test("a layer is downloaded, verified and recorded before the engine pulls, and 
   expect(await readdir(join(folder, own ?? ""))).toEqual([]);
 });
 
-test("an image that the engine has is downloaded all the same while a layer of it is not proved", async () => {
+test("an image that the engine has is downloaded all the same while a layer of it is not verified", async () => {
   const { events, pull } = open();
   await pull();
   events.length = 0;
@@ -107,7 +107,7 @@ test("an image that the engine has is downloaded all the same while a layer of i
   expect(events).toContain(`download ${digest}`);
 });
 
-test("an image whose layers are proved is pulled once", async () => {
+test("an image whose layers are verified is pulled once", async () => {
   const { events, pull } = open({ answer: authorized({ verified: true }) });
   await pull();
   await pull();
@@ -137,7 +137,7 @@ test.each([
   ["too many layers", authorized({ sizes: Array(128).fill(1) }), "PROVISIONING_FAILED", "128 layers"],
   ["layers too large together", authorized({ sizes: [600_000, 600_000] }), "PROVISIONING_FAILED", "1 are allowed"],
   ["another content", authorized({ sizes: [content.length + 1] }), "IMAGE_NOT_FOUND_IN_REGISTRY", digest],
-  ["nothing to prove its layers by", authorized({ manifest: "" }), "UPSTREAM_ERROR", "earlier version"],
+  ["nothing to verify its layers by", authorized({ manifest: "" }), "UPSTREAM_ERROR", "earlier version"],
 ])("an image with %s is not pulled", async (_what, answer, reason, message) => {
   const { events, pull } = open({ answer });
   await expect(pull()).rejects.toThrow(refused(reason, message));

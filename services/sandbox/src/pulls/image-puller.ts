@@ -48,7 +48,7 @@ export interface ImagePullerOptions {
 const mebibyte = 1024 * 1024;
 /** More than engines run. */
 const maxLayers = 127;
-/** What the layers of an image may come to when unpacked, as a multiple of what they may come to packed. */
+/** How large an image's layers may be when unpacked, as a multiple of how large they may be packed. */
 const maxUnpackedRatio = 4;
 /** Downloads at once. */
 const perPull = 3;
@@ -63,9 +63,9 @@ const attempts = 4;
 const pauseMs = 200;
 
 /**
- * Makes the way of an image to the engine. Layers that its registry was not yet seen to give out are downloaded and verified
+ * Brings images to the engine. Layers that a registry has not been seen to give out yet are downloaded and verified
  * first, whether the engine has them or not, since it may have them from another tenant. Then the engine pulls from the
- * endpoint, which has only what was verified: no address that a tenant names is connected to but by the guarded client, and no
+ * endpoint, which has only what was verified: only the guarded client connects to addresses that a tenant names, and no
  * registry, however slow, holds one of the engine's few downloads at once.
  */
 export function createImagePuller(o: ImagePullerOptions) {
@@ -84,18 +84,21 @@ export function createImagePuller(o: ImagePullerOptions) {
   async function authorize(order: PullOrder, signal: AbortSignal) {
     const pull = await o.authorizePull(order, signal);
     if (pull.manifest.length === 0) {
-      throw new DomainError("UPSTREAM_ERROR", "image-registry is of an earlier version, which proves no layers.");
+      throw new DomainError(
+        "UPSTREAM_ERROR",
+        "image-registry runs an earlier version, which doesn't list an image's layers.",
+      );
     }
     const layers = new Map(
       pull.layers.map(({ digest, sizeBytes, diffId }) => [digest, { digest, diffId, sizeBytes: Number(sizeBytes) }]),
     );
     checkSize([...layers.values()], pull.layers.length);
-    const unproved = [...layers.values()].filter(
+    const unverified = [...layers.values()].filter(
       ({ digest }) => !pull.layers.some((layer) => layer.digest === digest && layer.verified),
     );
     const name = repositoryName(pull.registryHost, pull.repository);
     const manifestDigest = pull.pinnedReference.slice(pull.pinnedReference.lastIndexOf("@") + 1);
-    return { pull, layers, unproved, name, manifestDigest };
+    return { pull, layers, unverified, name, manifestDigest };
   }
   type Authorized = Awaited<ReturnType<typeof authorize>>;
 
@@ -164,7 +167,7 @@ export function createImagePuller(o: ImagePullerOptions) {
   }
 
   async function pullToEngine(authorized: Authorized, local: string, order: PullOrder, signal: AbortSignal) {
-    const { pull, layers, unproved, name, manifestDigest } = authorized;
+    const { pull, layers, unverified, name, manifestDigest } = authorized;
     const { registryHost, registryScheme, repository, username, password } = pull;
     const scheme = registryScheme === "https" || registryScheme === "http" ? registryScheme : undefined;
     const credential = username === "" ? undefined : { username, password };
@@ -179,7 +182,7 @@ export function createImagePuller(o: ImagePullerOptions) {
       await o.recordVerified(registryHost, wanted, signal);
     };
     try {
-      if (unproved.length > 0) await download(unproved);
+      if (unverified.length > 0) await download(unverified);
       let failures = 0;
       for (let round = 1; ; round++) {
         const open = o.endpoint.open({
@@ -219,14 +222,14 @@ export function createImagePuller(o: ImagePullerOptions) {
   }
 
   /**
-   * Leaves the image on the engine. Throws IMAGE_PULL_UNAUTHORIZED, IMAGE_NOT_FOUND_IN_REGISTRY, REGISTRY_UNREACHABLE,
+   * Makes sure that the image is on the engine. Throws IMAGE_PULL_UNAUTHORIZED, IMAGE_NOT_FOUND_IN_REGISTRY, REGISTRY_UNREACHABLE,
    * PROVISIONING_FAILED (too large, or not for this engine) or RUNTIME_UNAVAILABLE.
    */
   return async function pullImage(order: PullOrder, signal: AbortSignal): Promise<PulledImage> {
     try {
       const first = await authorize(order, signal);
       const { found } = await findPulled(first);
-      if (found && first.unproved.length === 0) return found;
+      if (found && first.unverified.length === 0) return found;
       // One at a time: those that wait find what the first has brought.
       const key = `${order.workspaceId} ${first.manifestDigest}`;
       return await limitOrders(
@@ -234,7 +237,7 @@ export function createImagePuller(o: ImagePullerOptions) {
         async () => {
           const authorized = await authorize(order, signal);
           const before = await findPulled(authorized);
-          if (before.found && authorized.unproved.length === 0) return before.found;
+          if (before.found && authorized.unverified.length === 0) return before.found;
           await pullToEngine(authorized, before.local, order, signal);
           const after = await findPulled(authorized);
           if (!after.found)
@@ -254,7 +257,8 @@ export function createImagePuller(o: ImagePullerOptions) {
 async function checkRoom(folder: string, layers: readonly Layer[]): Promise<void> {
   const { bavail, bsize } = await statfs(folder);
   const bytes = layers.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  if (bavail * bsize < 2 * bytes) throw new DomainError("RUNTIME_UNAVAILABLE", "The disk has no room for the image.");
+  if (bavail * bsize < 2 * bytes)
+    throw new DomainError("RUNTIME_UNAVAILABLE", "There isn't enough disk space for the image.");
 }
 
 async function listen(endpoint: PullEndpoint): Promise<string> {
@@ -271,10 +275,13 @@ function isReason(error: unknown, reason: DomainError["reason"]): boolean {
   return error instanceof DomainError && error.reason === reason;
 }
 
-/** What an engine says of our endpoint is no word of the image's registry: only that the engine can't run it is. */
+/**
+ * An engine's error about our endpoint says nothing about the image's registry. Only that the engine can't run the image is
+ * about the image.
+ */
 function atEndpoint(error: unknown): unknown {
   if (!(error instanceof DomainError) || isReason(error, "PROVISIONING_FAILED")) return error;
-  return new DomainError("RUNTIME_UNAVAILABLE", "The container engine did not take the image.", { cause: error });
+  return new DomainError("RUNTIME_UNAVAILABLE", "The container engine did not accept the image.", { cause: error });
 }
 
 function toDomainError(error: unknown, maxImageMb: number): unknown {
@@ -283,20 +290,20 @@ function toDomainError(error: unknown, maxImageMb: number): unknown {
     return new DomainError(pullFailureReasons[problem], message, { cause: error, retryAfterSeconds });
   }
   if (error instanceof UnpackedTooLarge) {
-    const mostMb = maxImageMb * maxUnpackedRatio;
-    return new DomainError("PROVISIONING_FAILED", `A layer has more than ${mostMb} MB when unpacked.`, {
+    const maxMb = maxImageMb * maxUnpackedRatio;
+    return new DomainError("PROVISIONING_FAILED", `A layer has more than ${maxMb} MB when unpacked.`, {
       cause: error,
     });
   }
   if (isDiskError(error)) {
-    return new DomainError("RUNTIME_UNAVAILABLE", "The image can't be stored on its way to the engine.", {
+    return new DomainError("RUNTIME_UNAVAILABLE", "The image's layers can't be stored.", {
       cause: error,
     });
   }
   return error;
 }
 
-/** A reference of an engine has at most this many characters before its digest. */
+/** Engines accept at most this many characters before the digest of a reference. */
 const maxNameCharacters = 200;
 
 /** A registry's repository as one of the endpoint's: `ghcr.io/team/tool`, `registry.example_5000/tool`. */

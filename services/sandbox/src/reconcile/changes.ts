@@ -4,7 +4,7 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 /** The signal that a sandbox's record has changed; its body is the sandbox's id. */
 const topic = "sandbox.changed";
 
-/** Tells every replica that a sandbox's record has changed. Best effort: who waits also rereads from time to time. */
+/** Tells every replica that a sandbox's record has changed. Best effort: waiters also reread from time to time. */
 export interface Changes {
   announce(sandboxId: string): void;
   /** Calls `listener` after every announced change, until the returned function is called. */

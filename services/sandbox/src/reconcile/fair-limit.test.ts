@@ -30,7 +30,7 @@ function createWork() {
 
 test("one key never uses up the slots of another, and all together keep the common limit", async () => {
   const { work, most, runningOf, endAll } = createWork();
-  const limit = createFairLimit({ perKey: 2, together: 3 });
+  const limit = createFairLimit({ perKey: 2, total: 3 });
   const results = [..."aaaaaaaa", ..."bb"].map((key) => limit(key, work(key)));
   await new Promise(setImmediate);
   expect([runningOf("a"), runningOf("b")]).toEqual([2, 1]);
@@ -53,7 +53,7 @@ test("work that fails returns its slot", async () => {
 
 test("an abort ends the wait, and the next task gets the slot", async () => {
   const { work, most, endAll } = createWork();
-  const limit = createFairLimit({ perKey: 2, together: 1 });
+  const limit = createFairLimit({ perKey: 2, total: 1 });
   const leaving = new AbortController();
   const ran: string[] = [];
   const first = limit("a", work("a"));

@@ -7,12 +7,12 @@ import pLimit, { type LimitFunction } from "p-limit";
 export type FairLimit = <T>(key: string, work: () => Promise<T>, signal?: AbortSignal) => Promise<T>;
 
 /**
- * A concurrency limit that no key can use up: at most `perKey` tasks run at once for a key, and `together` in all (no limit
+ * A concurrency limit that no key can use up: at most `perKey` tasks run at once for a key, and `total` in all (no limit
  * unless given). A task that waits for its key's limit takes no slot of the common one. `p-limit` alone has neither keys nor
  * signals; `p-queue` has signals, but an abort also frees the slot of work that still runs.
  */
-export function createFairLimit(o: { perKey: number; together?: number }): FairLimit {
-  const all = pLimit(o.together ?? Number.POSITIVE_INFINITY);
+export function createFairLimit(o: { perKey: number; total?: number }): FairLimit {
+  const all = pLimit(o.total ?? Number.POSITIVE_INFINITY);
   const keys = new Map<string, { limit: LimitFunction; users: number }>();
   return async (key, work, signal) => {
     const own = keys.get(key) ?? { limit: pLimit(o.perKey), users: 0 };

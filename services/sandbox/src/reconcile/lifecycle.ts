@@ -66,7 +66,7 @@ export function createLifecycle(o: LifecycleOptions): Lifecycle {
         return "again";
       }
       if (!seen) {
-        // One look is no evidence; two complete lists are.
+        // One missing answer isn't enough evidence that it is gone; two complete lists are.
         o.requestSweep();
       }
       retries.forget(id);

@@ -3,9 +3,9 @@ import { hasEnded } from "../domain/sandbox.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { ListedSandbox, Runtime } from "./runtime.ts";
 
-const leastAgeMs = 60_000;
+const minAgeMs = 60_000;
 /** More orphans than this, and than a fifth of all containers, need the operator's word. */
-const mostUnconfirmed = 10;
+const maxUnconfirmed = 10;
 
 /**
  * Makes what removes orphans: containers of this installation that no unfinished record stands for. One whose record has
@@ -24,11 +24,11 @@ export function createOrphanRemoval(o: {
       const sandbox = await store.get(seen.sandboxId);
       if (sandbox && hasEnded(sandbox.state)) {
         await runtime.remove(seen.sandboxId);
-      } else if (!sandbox && Date.now() - seen.createdAt.getTime() >= leastAgeMs) {
+      } else if (!sandbox && Date.now() - seen.createdAt.getTime() >= minAgeMs) {
         unknown.push(seen);
       }
     }
-    if (unknown.length > mostUnconfirmed && unknown.length > total / 5 && !o.confirmOrphanRemoval) {
+    if (unknown.length > maxUnconfirmed && unknown.length > total / 5 && !o.confirmOrphanRemoval) {
       logger.error(
         { unknown: unknown.length, total },
         "many containers of this installation have no record, as after restoring an old backup: none is removed until SANDGATE_CONFIRM_ORPHAN_REMOVAL=true",

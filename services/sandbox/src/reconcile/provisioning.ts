@@ -17,7 +17,10 @@ export interface PulledImage {
 
 export interface ProvisioningOptions extends ReadinessOptions {
   health: RuntimeHealth;
-  /** Leaves the image on the engine, once the registry has given it out to this workspace. @throws DomainError of the reasons that `failureOf` knows */
+  /**
+   * Makes sure that the image is on the engine, once the registry has given it out to this workspace. Throws a DomainError with
+   * a reason that `failureOf` knows.
+   */
   pullImage(sandbox: Sandbox, signal: AbortSignal): Promise<PulledImage>;
   limits: ReadinessOptions["limits"] & {
     cpus: number;
@@ -33,7 +36,7 @@ export interface ProvisioningOptions extends ReadinessOptions {
 
 /** So that no tenant can hold up the others: a start may hang in the engine for 30 s, a pull for minutes. */
 const pullLimits = { perKey: 4 };
-const startLimits = { perKey: 4, together: 16 };
+const startLimits = { perKey: 4, total: 16 };
 
 /** Makes the step that takes an accepted sandbox to a ready one: pull, start, and the wait for readiness. */
 export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, pass: Pass) => Promise<Next> {
@@ -44,11 +47,11 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
   const limitStarts = createFairLimit(startLimits);
   const awaitReadiness = createReadinessWait(o);
 
-  /** Leaves the image on the engine and its pinned reference on the record. Undefined: the record changed or failed. */
+  /** Makes sure that the image is on the engine, and saves its pinned reference. Undefined: the record changed or failed. */
   async function pullImage(sandbox: Sandbox, signal: AbortSignal): Promise<Sandbox | undefined> {
     const { pinnedReference } = sandbox;
     if (pinnedReference !== undefined) {
-      // By the name of a registry: pulled by a version that proved no layers, so only a container that is there already stays.
+      // By the name of a registry: pulled by a version that verified no layers, so only a container that is there already stays.
       const isId = !pinnedReference.includes("@");
       const known = (await runtime.inspect(sandbox.id)) ?? (isId && (await runtime.findLocalImage(pinnedReference)));
       if (known) {
@@ -156,7 +159,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       return pass.signal.aborted ? "idle" : failOrRetry(sandbox, error);
     }
     if (seen.phase === "exited") {
-      // Its start first: what has ended already has run all the same, and may have logged.
+      // The start is saved first: a container that has already ended still ran, and may have logged.
       const started = await records.saveStart(sandbox, seen);
       if (started) {
         await records.saveFailure(started, exitFailure(seen));

@@ -56,7 +56,7 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
     owns: (id) => shards.owns(id),
     work: reconcile,
     onFailure(sandboxId, error) {
-      logger.error({ err: error, sandboxId }, "a step of a sandbox failed and will be tried again");
+      logger.error({ err: error, sandboxId }, "a step of a sandbox failed; will retry");
       return retries.afterFailure(sandboxId);
     },
   });

@@ -8,7 +8,7 @@ const checkEveryMs = 60_000;
 export interface RuntimeHealth {
   /** What keeps sandboxes from being run, if anything does. */
   problem(): DomainError | undefined;
-  /** Notes what somebody met. */
+  /** Records a problem that a call ran into. */
   report(problem: DomainError): void;
   /** Checks the runtime if it had a problem or was not checked for a minute. Never rejects. */
   refresh(): Promise<void>;
@@ -18,11 +18,11 @@ export function createRuntimeHealth({ runtime, logger }: { runtime: Runtime; log
   let problem: DomainError | undefined;
   let checkedAt = 0;
 
-  function report(met: DomainError): void {
-    if (problem?.message !== met.message) {
-      logger.error({ err: met }, "the container engine can't be used");
+  function report(reported: DomainError): void {
+    if (problem?.message !== reported.message) {
+      logger.error({ err: reported }, "the container engine can't be used");
     }
-    problem = met;
+    problem = reported;
   }
 
   return {

@@ -26,7 +26,7 @@ export interface SweepOptions {
   logger: Logger;
 }
 
-/** Compares all records with all the runtime has, over and over. It finds what no event told. */
+/** Keeps comparing all records with everything the runtime has, and so finds changes that no event reported. */
 export interface Sweeps {
   start(): void;
   /** Begins the next sweep at once, though not within a second of the last. */
@@ -100,10 +100,7 @@ export function createSweeps(o: SweepOptions): Sweeps {
         if (error instanceof DomainError && error.reason === "RUNTIME_UNAVAILABLE") {
           health.report(error);
         } else {
-          logger.error(
-            { err: error },
-            "comparing the records with the container engine failed and will be tried again",
-          );
+          logger.error({ err: error }, "comparing the records with the container engine failed; will retry");
         }
       }
       await delay(shortestIntervalMs, undefined, { signal, ref: false }).catch(() => {});
