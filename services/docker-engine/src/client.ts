@@ -24,7 +24,7 @@ export function openEngine(address: string): Engine {
     : new Docker({ ...parsed, protocol: "http" });
 }
 
-/** Makes one call, within 30 s unless told otherwise. Throws a TimeoutError, or the reason of the caller's signal. */
+/** Makes one call, within 30 s unless given another deadline. Throws a TimeoutError, or the reason of the caller's signal. */
 export async function callEngine<T>(
   call: (abortSignal: AbortSignal) => Promise<T>,
   limits: { signal?: AbortSignal | undefined; timeoutMs?: number } = {},

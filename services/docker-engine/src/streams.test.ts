@@ -17,7 +17,7 @@ test("values are read whole, with empty lines left out and a last line without l
   expect(await readAll('{"a":"€"}\r\n\n[1]\n{"b":2}')).toEqual([{ a: "€" }, [1], { b: 2 }]);
 });
 
-test("a line that is no JSON is a failure", async () => {
+test("a line that isn't JSON is a failure", async () => {
   await expect(readAll('{"a":1}\n{"b":')).rejects.toThrow(SyntaxError);
 });
 

@@ -235,7 +235,7 @@ describe("sessions", () => {
     expect(retried.tokens?.refreshToken).toBe(second.tokens?.refreshToken);
   });
 
-  test("a stolen refresh token ends the session, and the facades are told", async () => {
+  test("a stolen refresh token ends the session, and the facades are notified", async () => {
     await open();
     await createUser();
     const first = await signedIn();

@@ -25,7 +25,7 @@ interface GuardedInit {
   readonly signal: AbortSignal;
 }
 
-/** Connections kept between requests, up to 8 to a server. What waits for one has its turn in order. */
+/** Connections kept between requests, up to 8 to a server. Requests that wait for one are served in order. */
 export interface Connections {
   readonly http: http.Agent;
   readonly https: https.Agent;

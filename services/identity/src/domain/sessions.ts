@@ -10,7 +10,7 @@ export const sessionSeconds = 30 * 24 * 3600;
 /** A client that lost the answer may present its token again within this time. */
 const retryGraceMs = 10_000;
 /**
- * How long the facades are told of an ended session: an access token's life, and some time for an access token that was
+ * How long an ended session is reported to the facades: an access token's life, and some time for an access token that was
  * being signed while its session ended, and for a clock that runs behind.
  */
 export const endedSessionMs = (accessTokenSeconds + 30) * 1000;

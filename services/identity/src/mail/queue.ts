@@ -54,7 +54,7 @@ export function createMailQueue(o: {
       await transport.send(id, mail);
     } catch (error) {
       state = messageOf(error);
-      logger.warn({ err: error, mail: id }, "a mail could not be sent; it is tried again later");
+      logger.warn({ err: error, mail: id }, "a mail could not be sent; will retry");
       await store.postponeMail(id, addMs(now(), backoffMs(attempts + 1, mailBackoff, o.random)));
       return;
     }

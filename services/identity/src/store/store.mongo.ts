@@ -23,8 +23,8 @@ import {
   type StoredKey,
 } from "./store.ts";
 
-/** Of what is kept for a time. Times are stored as epoch milliseconds, but for this one. */
-interface Perishable {
+/** Fields of documents that are kept for a limited time. Times are stored as epoch milliseconds, but for this one. */
+interface Expiring {
   /** MongoDB removes the document then. */
   removeAt?: Date;
 }
@@ -44,14 +44,14 @@ interface UserDocument {
   apiTokens?: number;
 }
 
-interface VerificationDocument extends Perishable {
+interface VerificationDocument extends Expiring {
   _id: Uint8Array;
   userId: string;
   passwordHash?: string;
   expiresAt: number;
 }
 
-interface SessionDocument extends Perishable {
+interface SessionDocument extends Expiring {
   _id: string;
   userId: string;
   createdAt: number;
@@ -63,14 +63,14 @@ interface SessionDocument extends Perishable {
   endedAt?: number;
 }
 
-interface RefreshTokenDocument extends Perishable {
+interface RefreshTokenDocument extends Expiring {
   _id: Uint8Array;
   sessionId: string;
   expiresAt: number;
   usedAt?: number;
 }
 
-interface ApiTokenDocument extends Perishable {
+interface ApiTokenDocument extends Expiring {
   _id: string;
   userId: string;
   tokenHash: Uint8Array;
@@ -87,7 +87,7 @@ interface KeyDocument extends Omit<StoredKey, "id" | "createdAt"> {
   createdAt: number;
 }
 
-interface MailDocument extends Perishable {
+interface MailDocument extends Expiring {
   _id: string;
   userId: string;
   /** Unset once it was sent. */
@@ -98,7 +98,7 @@ interface MailDocument extends Perishable {
   dueAt?: number;
 }
 
-interface RequestWindowDocument extends Perishable {
+interface RequestWindowDocument extends Expiring {
   _id: Uint8Array;
   used: number;
   /** Of the last draw. */
@@ -159,7 +159,7 @@ const removeAfter = (kind: keyof typeof keptMs, since: unknown) => ({
 
 const isUnsent = { $gt: ["$dueAt", null] };
 /** The collections whose documents are removed, when, and the index of the sweep that did it before MongoDB. */
-const perishable = [
+const expiringCollections = [
   { name: "verifications", end: removeAfter("verifications", "$expiresAt"), swept: "expiry" },
   { name: "sessions", end: removeAfter("sessions", { $min: ["$idleAt", "$endedAt"] }), swept: "idle" },
   { name: "refresh_tokens", end: removeAfter("refreshTokens", "$expiresAt"), swept: "expiry" },
@@ -174,7 +174,7 @@ const perishable = [
 
 /** From here on MongoDB does what was a sweep, whose indexes go. */
 async function letExpire(db: Db): Promise<void> {
-  for (const { name, end, swept } of perishable) {
+  for (const { name, end, swept } of expiringCollections) {
     const collection = db.collection(name);
     await collection.updateMany({}, [{ $set: { removeAt: end } }], { hint: { _id: 1 } });
     await collection.createIndex({ removeAt: 1 }, { name: "removal", expireAfterSeconds: 0 });
@@ -580,7 +580,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
         );
       // Of two first draws of a key at once, the later one finds the document when it is tried again.
       const drawn = await draw().catch((error: unknown) => (isDuplicateKey(error) ? draw() : Promise.reject(error)));
-      if (!drawn) throw new Error("an upsert answered nothing");
+      if (!drawn) throw new Error("an upsert returned no document");
       return { granted: drawn.granted, remaining: Math.max(0, limit - drawn.used), endsAt: new Date(drawn.endsAt) };
     },
 
@@ -589,7 +589,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
      * during an upgrade, doesn't set it.
      */
     async sweep() {
-      for (const { name, end } of perishable) {
+      for (const { name, end } of expiringCollections) {
         // An API token may never expire.
         const lacksRemoval = { removeAt: null, ...(name === "api_tokens" && { expiresAt: { $exists: true } }) };
         await db.collection(name).updateMany(lacksRemoval, [{ $set: { removeAt: end } }], { hint: "removal" });

@@ -51,7 +51,6 @@ export interface RegistryVersion {
   readonly version: number;
 }
 
-/** Which images to list: the workspace's own and the global defaults. */
 /** A layer whose bytes were downloaded from a registry and have its digest. */
 export interface VerifiedLayer {
   readonly digest: string;

@@ -45,7 +45,7 @@ interface CachedImage {
 const cachedMs = 60_000;
 /** Of the manifests and configs of the answers cached at once; the oldest go first. */
 const maxCachedBytes = 64 * 1024 * 1024;
-/** Registries that take no more requests for a while; more of them are only asked again. */
+/** Paused registries that are remembered at once; one that isn't is simply asked again. */
 const maxPaused = 1_000;
 /** However long a registry says. */
 const maxPauseSeconds = 6 * 3_600;
@@ -55,7 +55,7 @@ const maxPauseSeconds = 6 * 3_600;
  * cached for a minute for this workspace, reference and version of the credential, and for nobody else: every other tenant
  * has to be admitted by the registry itself.
  *
- * Engines share layers among all images, so each layer is proved too. One that this registry has given out before, to
+ * Engines share layers among all images, so each layer is checked too. One that this registry has given out before, to
  * whomever, is asked for with this workspace's credential; the caller has to download and verify the others.
  *
  * @param now milliseconds on any clock that doesn't jump

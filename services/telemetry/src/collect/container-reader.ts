@@ -105,8 +105,8 @@ async function collectLogs(reading: Reading, writer: SourceWriter): Promise<void
       if (signal.aborted || error instanceof SourceRefused) throw error;
       const details = { err: error, sandboxId: container.sandboxId, containerId: container.id };
       const isStuck = attempts >= stuckAfter && reading.isEngineReadable() && !(error instanceof CursorMoved);
-      if (isStuck && !isReported) logger.warn(details, "a container's log can't be read; it is tried again");
-      else logger.debug(details, "a container's log can't be read; it is tried again");
+      if (isStuck && !isReported) logger.warn(details, "a container's log can't be read; will retry");
+      else logger.debug(details, "a container's log can't be read; will retry");
       isReported ||= isStuck;
     }
     await delay(backoffMs(attempts, retry), undefined, { signal });

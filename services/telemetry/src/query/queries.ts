@@ -34,7 +34,7 @@ export function queryLogs(
   });
 }
 
-/** The newest `limit` samples of the window, oldest first. Heeds the signal as queryLogs does. */
+/** The newest `limit` samples of the window, oldest first. Aborts as queryLogs does. */
 export function queryMetrics(
   store: ChunkList,
   o: { sandboxId: string; window: Window; limit: number; signal: AbortSignal },
