@@ -128,7 +128,7 @@ describe("authentication", () => {
     }
   });
 
-  test("refuses an ended session as soon as it is told", async () => {
+  test("refuses an ended session as soon as it is notified", async () => {
     const authorization = `Bearer ${await platform.signAccessToken({ sid: "ending" })}`;
     const read = () => platform.app.inject({ url: "/workspaces", headers: { authorization } });
     expect((await read()).statusCode).toBe(200);
@@ -136,7 +136,7 @@ describe("authentication", () => {
     expect((await read()).json().error.code).toBe("invalid_token");
   });
 
-  test("refuses a revoked API token as soon as it is told", async () => {
+  test("refuses a revoked API token as soon as it is notified", async () => {
     const read = () => platform.app.inject({ url: "/workspaces", headers: { authorization: `Bearer ${apiToken}` } });
     expect((await read()).statusCode).toBe(200);
     platform.state.revokedTokens.add(apiToken);
@@ -514,7 +514,7 @@ describe("over a connection", () => {
     });
   }
 
-  test("answers what is no HTTP with the envelope", async () => {
+  test("answers what isn't HTTP with the envelope", async () => {
     const answer = await exchange("NONSENSE\r\n\r\n");
     expect(answer).toMatch(/^HTTP\/1\.1 422 /);
     expect(answer).toContain("X-Request-Id: ");

@@ -131,7 +131,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     async listen() {
       const address = await app.listen({ host: settings.host, port: settings.port });
       port = Number(new URL(address).port);
-      logger.info({ address, public_url: publicUrl() }, "the public API listens");
+      logger.info({ address, public_url: publicUrl() }, "the public API is listening");
       return address;
     },
     async drain() {

@@ -55,16 +55,16 @@ export async function measureTransports(): Promise<Figure[]> {
   };
   const start = async (role: string, transport: string, addresses: Addresses = {}) => {
     const child = bench.adopt(fork(program, [role, transport, folder, JSON.stringify(addresses)], { env }), stop);
-    return { child, told: await told(child) };
+    return { child, message: await nextMessage(child) };
   };
   const services = await start("services", "all");
 
   const lines = [];
   for (const transport of transportNames) {
-    const facade = await start("facade", transport, services.told);
-    const caller = await start("caller", transport, services.told);
+    const facade = await start("facade", transport, services.message);
+    const caller = await start("caller", transport, services.message);
     const service = transport === "in-process" ? undefined : services.child;
-    const { url, token } = await openWorkspace(facade.told.url);
+    const { url, token } = await openWorkspace(facade.message.url);
     const request = (amount: number) => load(url, token, { amount });
     const call = (amount: number) => callMany(caller.child, amount);
     await request(warmUp);
@@ -134,7 +134,7 @@ async function costOf(
 
 async function callMany(caller: ChildProcess, amount: number): Promise<void> {
   caller.send({ amount, atOnce: connections });
-  await told(caller);
+  await nextMessage(caller);
 }
 
 const program = join(import.meta.dirname, "hop.child.ts");
@@ -147,7 +147,7 @@ async function stop(child: ChildProcess): Promise<void> {
 }
 
 /** The next message of a child. Throws when it ends instead. */
-async function told(child: ChildProcess) {
+async function nextMessage(child: ChildProcess) {
   const over = new AbortController();
   const [message] = await Promise.race([
     once(child, "message", { signal: over.signal }),

@@ -41,7 +41,7 @@ export function knownVariables(): Set<string> {
 /** One process as a deployment file describes it. */
 export interface Deployed {
   env: Record<string, string>;
-  /** What the image is told to run. */
+  /** The program that its image runs. */
   program: string;
 }
 

@@ -144,7 +144,7 @@ function tarEntry(name: string, o: { type: "0" | "2" | "5"; mode: number; link?:
   return Buffer.concat([header, body, Buffer.alloc((512 - (body.length % 512)) % 512)]);
 }
 
-/** An image whose containers write these lines, and then run until they are told to end. */
+/** An image whose containers write these lines, and then run until they are stopped. */
 export function buildLoggingImage(engine: Docker, lines: readonly string[]): Promise<TestImage> {
   const say = lines.map((line) => `echo "${line}"`).join("; ");
   return buildImage(engine, { command: ["sh", "-c", `trap 'exit 0' TERM; ${say}; sleep 3600 & wait`] });

@@ -58,7 +58,7 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
   const [keyring, network, bus] = await Promise.all([
     openKeyring({
       file: settings.keysFile ?? folder.path("keys.json"),
-      // A new ring would open nothing of a database that is there already.
+      // A new key ring couldn't open anything in an existing database.
       create: settings.database !== "sqlite:" || !existsSync(folder.path("identity.sqlite")),
     }),
     createInMemoryNetwork(),

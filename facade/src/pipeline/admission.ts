@@ -84,7 +84,7 @@ async function identify(
   try {
     signedIn = await authenticator.authenticate(request.headers.authorization, request.id);
   } catch (error) {
-    // A request without a valid credential counts against its address, and a limit that is exceeded is told first.
+    // A request without a valid credential counts against its address, and an exceeded limit is reported first.
     const refused = error instanceof DomainError && toPublicReason(error.reason) !== "UPSTREAM_ERROR";
     await (refused ? limits.countAddress(request, reply) : limits.showAddress(request, reply));
     throw error;

@@ -54,7 +54,7 @@ test("reads keys and ended sessions again when they are a second old, and not ea
   expect(reads).toBe(2);
 });
 
-test("keeps a session ended that it was told of, whatever the next answers say", async () => {
+test("keeps a session ended once it was notified, whatever the next answers say", async () => {
   const token = await signWithNewKey("k1");
   await verifier.verify(token, "r");
   verifier.end("session-k1");

@@ -16,7 +16,7 @@ export function addressVariable(service: ServiceName): string {
   return `SANDGATE_${toVariable(service)}_URL`;
 }
 
-/** What all processes of a platform are told. */
+/** The settings that all processes of a platform share. */
 export async function commonSettings(o: {
   folder: string;
   keysFolder: string;
@@ -50,7 +50,7 @@ export async function commonSettings(o: {
   };
 }
 
-/** What one replica is told besides. */
+/** One replica's settings besides those. */
 export function replicaSettings(
   { part, port, adminPort }: ReplicaPorts,
   o: { keysFolder: string; natsUrl(user: Part): string },
