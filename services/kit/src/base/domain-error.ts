@@ -33,6 +33,11 @@ export class DomainError extends Error {
   }
 }
 
+/** Whether a DomainError of this reason was thrown. */
+export function hasReason(error: unknown, reason: Reason): error is DomainError {
+  return error instanceof DomainError && error.reason === reason;
+}
+
 /** The message of whatever was thrown. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { mkdir, mkdtemp, readdir, rm, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { DomainError } from "@sandgate/kit/base/domain-error";
+import { DomainError, hasReason } from "@sandgate/kit/base/domain-error";
 import type { AuthorizePullResponse } from "@sandgate/proto/imageregistry/v1/image_registry";
 import {
   type BlobSource,
@@ -208,7 +208,7 @@ export function createImagePuller(o: ImagePullerOptions) {
             await download([...layers.values()].filter(({ digest }) => wanted.includes(digest) && !files.has(digest)));
           } else {
             failures += 1;
-            if (failures === attempts || isReason(error, "PROVISIONING_FAILED")) throw atEndpoint(error);
+            if (failures === attempts || hasReason(error, "PROVISIONING_FAILED")) throw atEndpoint(error);
             await delay(pauseMs * failures, undefined, { signal });
           }
         } finally {
@@ -271,16 +271,12 @@ async function listen(endpoint: PullEndpoint): Promise<string> {
   }
 }
 
-function isReason(error: unknown, reason: DomainError["reason"]): boolean {
-  return error instanceof DomainError && error.reason === reason;
-}
-
 /**
  * An engine's error about our endpoint says nothing about the image's registry. Only that the engine can't run the image is
  * about the image.
  */
 function atEndpoint(error: unknown): unknown {
-  if (!(error instanceof DomainError) || isReason(error, "PROVISIONING_FAILED")) return error;
+  if (!(error instanceof DomainError) || hasReason(error, "PROVISIONING_FAILED")) return error;
   return new DomainError("RUNTIME_UNAVAILABLE", "The container engine did not accept the image.", { cause: error });
 }
 

@@ -1,4 +1,4 @@
-import { DomainError } from "@sandgate/kit/base/domain-error";
+import { hasReason } from "@sandgate/kit/base/domain-error";
 import { recordPulled, type Sandbox } from "../domain/sandbox.ts";
 import { exitFailure, type Failure, failureOf } from "./failures.ts";
 import { createFairLimit } from "./fair-limit.ts";
@@ -116,9 +116,9 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       return "again";
     }
     if (
-      isReason(error, "REGISTRY_UNREACHABLE") ||
-      isReason(error, "RUNTIME_UNAVAILABLE") ||
-      isReason(error, "ISOLATION_UNAVAILABLE")
+      hasReason(error, "REGISTRY_UNREACHABLE") ||
+      hasReason(error, "RUNTIME_UNAVAILABLE") ||
+      hasReason(error, "ISOLATION_UNAVAILABLE")
     ) {
       const { retryInMs } = retries.afterFailure(sandbox.id);
       return { retryInMs: Math.max(retryInMs, (error.retryAfterSeconds ?? 0) * 1000) };
@@ -128,14 +128,14 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
 
   /** The failure of a sandbox whose registry or runtime has been unavailable for too long. */
   function outageFailure({ id }: Sandbox, error: unknown): Failure | undefined {
-    if (isReason(error, "REGISTRY_UNREACHABLE")) {
+    if (hasReason(error, "REGISTRY_UNREACHABLE")) {
       // A registry that takes no requests for longer than it would be tried again is not waited for.
       const isPaused = (error.retryAfterSeconds ?? 0) * 1000 > registryRetryMs;
       return isPaused || retries.isDownTooLong(id, "registry", registryRetryMs)
         ? { reason: "registry_unreachable", message: error.message }
         : undefined;
     }
-    if (isReason(error, "ISOLATION_UNAVAILABLE")) {
+    if (hasReason(error, "ISOLATION_UNAVAILABLE")) {
       return retries.isDownTooLong(id, "isolation", isolationRetryMs)
         ? { reason: "isolation_unavailable", message: error.message }
         : undefined;
@@ -172,8 +172,4 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
     const started = await records.saveStart(sandbox, seen);
     return started ? awaitReadiness(started, pass, firstProbe) : "again";
   };
-}
-
-function isReason(error: unknown, reason: DomainError["reason"]): error is DomainError {
-  return error instanceof DomainError && error.reason === reason;
 }

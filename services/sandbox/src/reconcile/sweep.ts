@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { DomainError } from "@sandgate/kit/base/domain-error";
+import { hasReason } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import { hasExpired, isLive, type Sandbox } from "../domain/sandbox.ts";
@@ -97,7 +97,7 @@ export function createSweeps(o: SweepOptions): Sweeps {
       try {
         isWantedSoon = await sweep();
       } catch (error) {
-        if (error instanceof DomainError && error.reason === "RUNTIME_UNAVAILABLE") {
+        if (hasReason(error, "RUNTIME_UNAVAILABLE")) {
           health.report(error);
         } else {
           logger.error({ err: error }, "comparing the records with the container engine failed; will retry");
