@@ -344,7 +344,7 @@ describe("fields", () => {
     ]);
   });
 
-  test("names a service's violation by its public place", async () => {
+  test("names a service's violation by its public path", async () => {
     const response = await create({ name: "taken tag", image: "app" });
     expect(response.json().error).toMatchObject({
       code: "validation_error",

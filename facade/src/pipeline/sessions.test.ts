@@ -80,7 +80,7 @@ test("refuses a remembered token once its time is up", async () => {
   await expect(verifier.verify(token, "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
 });
 
-test("lets nobody in on knowledge that it can't renew", async () => {
+test("verifies no token by keys and ended sessions that it can't read again", async () => {
   const token = await signWithNewKey("k1");
   await verifier.verify(token, "r");
   answer.down = true;

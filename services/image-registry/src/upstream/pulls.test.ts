@@ -56,7 +56,7 @@ function open(o: { fail?: () => RegistryError | undefined; now?: () => number } 
   return { authorize, asked, given, takeAsked: () => asked.splice(0) };
 }
 
-test("a yes is cached for a minute, for this workspace, reference and credential only", async () => {
+test("an approval is cached for a minute, for this workspace, reference and credential only", async () => {
   let now = 0;
   const { authorize, asked } = open({ now: () => now });
   const askedFor = async (changed: Partial<typeof request>) => {
@@ -127,7 +127,7 @@ test("a registry that takes no more requests is left alone for as long as it say
   expect(fails).toBe(3);
 });
 
-test("a no is not cached, and says why", async () => {
+test("a refusal is not cached, and says why", async () => {
   const problems: [RegistryProblem, string][] = [
     ["unauthorized", "IMAGE_PULL_UNAUTHORIZED"],
     ["not_found", "IMAGE_NOT_FOUND_IN_REGISTRY"],

@@ -26,7 +26,7 @@ test("an abort ends the wait with what is made of its reason", async () => {
   expect(waitersOf(signal)).toBe(0);
 });
 
-test("what fails after it was left behind harms nobody", async () => {
+test("a failure after the caller stopped waiting harms nobody", async () => {
   const controller = new AbortController();
   const work = Promise.withResolvers<never>();
   const waiting = untilAborted(work.promise, controller.signal, () => "left");

@@ -70,7 +70,7 @@ test("consecutive failures are logged once, and so is the recovery", async () =>
   expect(lines).toEqual([failed, again, failed, again]);
 });
 
-test("a run that goes on tells that it works before its end", async () => {
+test("a long run counts as healthy before its end", async () => {
   const { lines, logger } = createLog();
   let runs = 0;
   const working = Promise.withResolvers<void>();

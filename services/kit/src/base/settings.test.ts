@@ -55,7 +55,7 @@ test("a secret may stand in a file", () => {
   expect(read({ PASSWORD_FILE: file, PASSWORD: "other" })).toThrow("PASSWORD and PASSWORD_FILE are both set");
 });
 
-test("a text may have to look like something, a secret from a file as well, and is not shown", () => {
+test("a text may have to match a rule, a secret from a file too, and is not shown", () => {
   const address = { accepts: (url: string) => url.startsWith("nats:"), expects: "nats://…", doc: "Where." };
   const addresses = defineSettings({
     bus: secret("BUS", address),

@@ -25,7 +25,7 @@ test("a sleep ends when its time is up, and leaves nothing at its signal", async
   expect(getEventListeners(signal, "abort")).toEqual([]);
 });
 
-test("who is woken sleeps no longer, and the next time as long as it should", async () => {
+test("a woken task sleeps no longer, and the next time as long as it should", async () => {
   const wakeup = createWakeup();
   const sleeping = wakeup.wait(1_000, signal);
   wakeup.wake();

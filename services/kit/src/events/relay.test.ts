@@ -96,7 +96,7 @@ test("an event of a transaction that was undone is never published", async () =>
   expect(handled).toHaveLength(2);
 });
 
-test("a bus that was made anew gets the kept events again", async () => {
+test("a recreated bus gets the kept events again", async () => {
   const ids = [await addNote("one"), await addNote("two")];
   const first = await openBus("first");
   const relay = relayTo(first.bus);
@@ -206,7 +206,7 @@ test("one relay of several publishes, and another goes on when it stops", async 
   expect(published).toEqual(["first", "first", "second"]);
 });
 
-test("what a relay that lost the lead notes late as sent to an older bus is sent to today's", async () => {
+test("what a relay that lost the lead records late as sent to an older bus is sent to the current one", async () => {
   const [older, today] = [await openBus("older"), await openBus("today")];
   const { outbox } = database;
   const published = Promise.withResolvers<void>();

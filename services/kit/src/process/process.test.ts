@@ -138,7 +138,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("with its bus", () =
     expect(await service.stop()).toBe(0);
   });
 
-  test("a call that runs when it is told to stop is answered, and every line it logs is JSON with the request's id", async () => {
+  test("a call that is running when the process is stopped is answered, and every line it logs is JSON with the request's id", async () => {
     const service = await start({ SANDGATE_EVENTS: nats.url, SANDGATE_LOG_LEVEL: "debug" });
     await service.untilReadiness(200);
     const client = await openClient(service.url);

@@ -107,7 +107,7 @@ test("calls at the same time wait for the first and share its answer", async () 
   expect(works).toBe(1);
 });
 
-test("a failure is not kept: who waited for it works", async () => {
+test("a failure is not kept: the calls that waited for it do the work", async () => {
   const failing = addNote({ key: "k", meanwhile: () => Promise.reject(new Error("no luck")) });
   const waiting = addNote({ key: "k" });
   await expect(failing).rejects.toThrow("no luck");
@@ -130,12 +130,12 @@ function addTheirNote(): Promise<ErrorNote> {
   });
 }
 
-test("who loses the race against another replica answers the winner's answer and leaves nothing", async () => {
+test("a call that loses the race against another replica gives the winner's answer and leaves nothing", async () => {
   expect((await addNote({ key: "k", meanwhile: addTheirNote })).hint).toBe("theirs");
   expect(countNotes()).toEqual({ notes: 1 });
 });
 
-test("who fails on what another replica has just made answers the winner's answer", async () => {
+test("a call that fails on what another replica has just created gives the winner's answer", async () => {
   const meanwhile = async () => {
     await addTheirNote();
     throw new DomainError("CONFLICT", "There is such a note.");

@@ -167,7 +167,7 @@ test("no replica at all is an upstream error, within the deadline", async () => 
   await expect(openClient().ask(100)).rejects.toMatchObject({ reason: "UPSTREAM_ERROR" });
 });
 
-test("a goodbye on an idle connection that closes late ends nothing but the connection", async () => {
+test("a GOAWAY on an idle connection that closes late ends nothing but the connection", async () => {
   const sessions: ServerHttp2Session[] = [];
   const host = createHost().on("session", (session) => sessions.push(session));
   host.on("stream", (stream) => {

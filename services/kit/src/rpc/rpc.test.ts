@@ -161,7 +161,7 @@ describe.each(ways)("%s", (_, open) => {
   const workspace = (caller = "facade") => createClient(WorkspaceService, network.transport(caller, "workspace"));
   const telemetry = () => createClient(TelemetryService, network.transport("facade", "telemetry"));
 
-  test("a call carries who, what for and how long", async () => {
+  test("a call carries its caller, its purpose and its deadline", async () => {
     let seen: Call | undefined;
     handle = async (call) => {
       seen = call;
@@ -258,7 +258,7 @@ describe.each(ways)("%s", (_, open) => {
     expect(entry.err.stack).toContain("the disk is on fire");
   });
 
-  test("a method that nobody wrote is a fault of ours", async () => {
+  test("an unimplemented method is a fault of ours", async () => {
     await expect(workspace().getMembership({}, asService())).rejects.toEqual(reason("INTERNAL_ERROR"));
   });
 
@@ -274,7 +274,7 @@ describe.each(ways)("%s", (_, open) => {
     await stopped.promise;
   });
 
-  test("a caller that goes away stops the handler, and what that throws of it is no fault", async () => {
+  test("a caller that goes away stops the handler, and the error it then throws isn't a fault", async () => {
     const started = Promise.withResolvers<void>();
     const stopped = Promise.withResolvers<void>();
     handle = async ({ signal }) => {
@@ -390,7 +390,7 @@ test("a host that closes lets a running call finish and takes no more", async ()
   await Promise.all([...hosts.values()].map((each) => (each === host ? undefined : each.close())));
 });
 
-test("a host closes also when a handler minds no signal", async () => {
+test("a host closes even when a handler ignores its signal", async () => {
   const keys = await createInternalKeys(["facade"]);
   const host = await startServiceHost({
     service: "workspace",
@@ -434,7 +434,7 @@ test("calls and failures are counted", async () => {
   );
 });
 
-test("a ConnectError of another service's making stays inside", async () => {
+test("a ConnectError from another service isn't passed on", async () => {
   const network = await openInMemory();
   handle = async () => {
     throw new ConnectError("inside", Code.DataLoss);

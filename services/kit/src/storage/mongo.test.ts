@@ -135,7 +135,7 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
       expect(runs).toEqual(["a", "b", "c"].flatMap((name) => [`${name} begins`, `${name} ends`]));
     });
 
-    test("a work that looks first finds what was committed at the same time under its unique key", async () => {
+    test("a transaction that looks first finds what was committed at the same time under its unique key", async () => {
       const database = await open();
       const notes = notesIn(database);
       const outcomes = await Promise.all(

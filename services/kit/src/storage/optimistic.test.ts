@@ -8,7 +8,7 @@ test("a stale attempt is made again, and the first that is not is the answer", a
   expect(attempt).toHaveBeenCalledTimes(2);
 });
 
-test("attempts that are stale for ever end with an error", async () => {
+test("attempts that stay stale end with an error", async () => {
   await expect(retryWhileStale<void>(async () => "stale")).rejects.toThrow("200 times");
 });
 

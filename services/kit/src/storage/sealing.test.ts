@@ -34,7 +34,7 @@ test("the ring is its owner's alone, and starters at once agree on one", async (
   expect(statSync(file).mode & 0o777).toBe(0o600);
 });
 
-test("a ring is not made up where it must be given", async () => {
+test("a key ring is not created where one must be given", async () => {
   await expect(openKeyring({ file, create: false })).rejects.toThrow(`The key ring ${file} is missing`);
 });
 

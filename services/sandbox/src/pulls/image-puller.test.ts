@@ -144,7 +144,7 @@ test.each([
   expect(events).not.toContain("pull");
 });
 
-test("what the engine says of the endpoint is not taken for the registry's word", async () => {
+test("an engine's error about the endpoint is not taken for the registry's", async () => {
   for (const [said, reason] of [
     ["IMAGE_PULL_UNAUTHORIZED", "RUNTIME_UNAVAILABLE"],
     ["REGISTRY_UNREACHABLE", "RUNTIME_UNAVAILABLE"],
@@ -159,7 +159,7 @@ test("what the engine says of the endpoint is not taken for the registry's word"
   }
 });
 
-test("a pull that another one's want of a layer ended is made again, without another download", async () => {
+test("a pull that failed because another one lacked a layer is made again, without another download", async () => {
   let pulls = 0;
   const { events, pull } = open({
     pull: async () => {

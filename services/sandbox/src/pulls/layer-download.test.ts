@@ -106,7 +106,7 @@ test("a download that was cut off goes on where it was", async () => {
   expect(ranges).toHaveLength(2);
 });
 
-test("a registry that can't go on begins anew", async () => {
+test("a registry that can't resume starts from the beginning", async () => {
   let asked = 0;
   const bytes = await download((_request, response) => {
     asked += 1;

@@ -79,7 +79,7 @@ test("comes back after the time that a pass named, and at a wake before it", asy
   expect(held.begun).toEqual(["a", "a", "a"]);
 });
 
-test("comes back after a failure when it is told to", async () => {
+test("runs again after a failure when it is asked to", async () => {
   held = createHeldQueue();
   queue.wake("a");
   held.oldest().fail(new Error("broken"));

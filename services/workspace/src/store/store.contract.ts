@@ -212,7 +212,7 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
         expect(await create(6)).toBe("owns_too_many");
       });
 
-      test("whoever owns all they may becomes the owner of no other workspace", async () => {
+      test("a user who owns all they may can't become the owner of another workspace", async () => {
         const { id } = await createWorkspace(0, "bob");
         await create(1);
         const own = await createWorkspace(2);
