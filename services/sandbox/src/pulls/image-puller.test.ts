@@ -3,6 +3,7 @@ import { mkdir, mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
+import { gzipSync } from "node:zlib";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { createMessage } from "@sandgate/kit/rpc/messages";
 import {
@@ -14,8 +15,9 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { createImagePuller, type ImagePullerOptions } from "./image-puller.ts";
 import { createPullEndpoint } from "./pull-endpoint.ts";
 
-const content = Buffer.from("a layer without packing");
-const digest = `sha256:${createHash("sha256").update(content).digest("hex")}`;
+const content = Buffer.from("a layer without packing".padEnd(512));
+const digestOf = (bytes: Buffer) => `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
+const digest = digestOf(content);
 const manifestDigest = `sha256:${"a".repeat(64)}`;
 const { signal } = new AbortController();
 const order = { workspaceId: "w1", registryId: "", reference: "ghcr.io/team/tool:1" };
@@ -55,7 +57,15 @@ function authorized(o: { sizes?: number[]; verified?: boolean; manifest?: string
 }
 
 /** A registry that has the layer, and an engine that has the image once it has pulled it. */
-function open(o: { answer?: AuthorizePullResponse; pull?: ImagePullerOptions["runtime"]["pull"] } = {}) {
+function open(
+  o: {
+    answer?: AuthorizePullResponse;
+    pull?: ImagePullerOptions["runtime"]["pull"];
+    blobs?: readonly Buffer[];
+    freeBytes?: number;
+  } = {},
+) {
+  const blobs = new Map((o.blobs ?? [content]).map((blob) => [digestOf(blob), blob]));
   const events: string[] = [];
   const images = new Set<string>();
   const pull = createImagePuller({
@@ -67,7 +77,12 @@ function open(o: { answer?: AuthorizePullResponse; pull?: ImagePullerOptions["ru
       openBlobs: () => ({
         async open(asked) {
           events.push(`download ${asked}`);
-          return { status: 200, headers: {}, body: Readable.from([content]), url: new URL("https://ghcr.io/") };
+          return {
+            status: 200,
+            headers: {},
+            body: Readable.from([blobs.get(asked)]),
+            url: new URL("https://ghcr.io/"),
+          };
         },
         close() {},
       }),
@@ -83,8 +98,9 @@ function open(o: { answer?: AuthorizePullResponse; pull?: ImagePullerOptions["ru
     },
     folder,
     maxImageMb: 1,
+    ...(o.freeBytes !== undefined && { findFreeBytes: async () => o.freeBytes ?? 0 }),
   });
-  return { events, images, pull: () => pull(order, signal) };
+  return { events, images, pull: (workspaceId = order.workspaceId) => pull({ ...order, workspaceId }, signal) };
 }
 
 const refused = (reason: string, message = "") =>
@@ -142,6 +158,48 @@ test.each([
   const { events, pull } = open({ answer });
   await expect(pull()).rejects.toThrow(refused(reason, message));
   expect(events).not.toContain("pull");
+});
+
+test("an image whose layers unpack to too much together is not pulled", async () => {
+  const zeros = [1_500_000, 1_500_001, 1_500_002].map((bytes) => Buffer.alloc(bytes));
+  const blobs = zeros.map((each) => gzipSync(each));
+  const layers = blobs.map((blob, index) =>
+    createMessage(PullLayerSchema, {
+      digest: digestOf(blob),
+      sizeBytes: BigInt(blob.length),
+      diffId: digestOf(zeros[index] ?? Buffer.alloc(0)),
+      verified: false,
+    }),
+  );
+  const { events, pull } = open({ blobs, answer: { ...authorized(), layers } });
+  await expect(pull()).rejects.toThrow(refused("PROVISIONING_FAILED", "more than 4 MB when unpacked"));
+  expect(events).not.toContain("pull");
+});
+
+test("the disk has room for what the engine makes of an image, besides the images that it is pulling", async () => {
+  const zeros = Buffer.alloc(3_000_000);
+  const blob = gzipSync(zeros);
+  const [first] = authorized().layers;
+  if (!first) throw new Error("no layer");
+  const layers = [{ ...first, digest: digestOf(blob), sizeBytes: BigInt(blob.length), diffId: digestOf(zeros) }];
+  const pulling = Promise.withResolvers<void>();
+  const held = Promise.withResolvers<void>();
+  const { events, pull } = open({
+    blobs: [blob],
+    answer: { ...authorized(), layers },
+    freeBytes: 5_000_000,
+    async pull() {
+      pulling.resolve();
+      await held.promise;
+    },
+  });
+  const other = pull("w1");
+  await pulling.promise;
+  await expect(pull("w2")).rejects.toThrow(refused("RUNTIME_UNAVAILABLE", "disk space"));
+  held.resolve();
+  await other;
+  await pull("w2");
+  expect(events.filter((event) => event === "pull")).toHaveLength(2);
 });
 
 test("an engine's error about the endpoint is not taken for the registry's", async () => {

@@ -13,7 +13,7 @@ import {
 import pLimit from "p-limit";
 import { createFairLimit } from "../reconcile/fair-limit.ts";
 import type { Runtime } from "../reconcile/runtime.ts";
-import { downloadLayer, isDiskError, type Layer, UnpackedTooLarge } from "./layer-download.ts";
+import { downloadLayer, isDiskError, type Layer } from "./layer-download.ts";
 import type { PullEndpoint, ServedFile } from "./pull-endpoint.ts";
 
 export interface PullOrder {
@@ -43,6 +43,8 @@ export interface ImagePullerOptions {
   folder: string;
   /** MB that the layers of an image may have together. */
   maxImageMb: number;
+  /** Room on the folder's disk; the file system's own answer unless given. */
+  findFreeBytes?: (folder: string) => Promise<number>;
 }
 
 const mebibyte = 1024 * 1024;
@@ -53,6 +55,8 @@ const maxUnpackedRatio = 4;
 /** Downloads at once. */
 const perPull = 3;
 const perWorkspace = 6;
+/** Layers unpacked at once, to verify them: Zstandard takes up to 128 MiB for each, and the process has four threads for it. */
+const unpacking = { perKey: 2, together: 6 };
 /** After that many pulls by the engine that ended for want of a layer, all layers are downloaded. */
 const roundsForMissing = 3;
 /**
@@ -71,7 +75,18 @@ const pauseMs = 200;
 export function createImagePuller(o: ImagePullerOptions) {
   const limitOrders = createFairLimit({ perKey: 1 });
   const limitDownloads = createFairLimit({ perKey: perWorkspace });
+  const limitUnpacking = createFairLimit(unpacking);
   let ownFolder: Promise<string> | undefined;
+  const findFreeBytes = o.findFreeBytes ?? freeBytesOf;
+  /** What the engine is going to write for the pulls that it makes, of layers that were downloaded and unpacked to verify them. */
+  let plannedBytes = 0;
+
+  async function checkRoom(folder: string, bytes: number, plan: (bytes: number) => void = () => {}): Promise<void> {
+    if ((await findFreeBytes(folder)) - plannedBytes < bytes) {
+      throw new DomainError("RUNTIME_UNAVAILABLE", "There isn't enough disk space for the image.");
+    }
+    plan(bytes);
+  }
 
   function openOwnFolder(): Promise<string> {
     ownFolder ??= makeOwnFolder(o.folder);
@@ -103,7 +118,7 @@ export function createImagePuller(o: ImagePullerOptions) {
   type Authorized = Awaited<ReturnType<typeof authorize>>;
 
   function checkSize(layers: readonly Layer[], count: number): void {
-    const bytes = layers.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+    const bytes = sizeOf(layers);
     if (count > maxLayers) {
       throw new DomainError("PROVISIONING_FAILED", `The image has ${count} layers; ${maxLayers} are allowed.`);
     }
@@ -130,6 +145,7 @@ export function createImagePuller(o: ImagePullerOptions) {
     source: BlobSource,
     layers: readonly Layer[],
     folder: string,
+    onUnpacked: (bytes: number) => void,
     order: PullOrder,
     signal: AbortSignal,
   ): Promise<[digest: string, file: ServedFile][]> {
@@ -147,7 +163,8 @@ export function createImagePuller(o: ImagePullerOptions) {
               registryHost: pull.registryHost,
               layer,
               file: path,
-              maxUnpackedBytes: o.maxImageMb * mebibyte * maxUnpackedRatio,
+              unpackInTurn: (work) => limitUnpacking(order.workspaceId, work, either),
+              onUnpacked,
               signal: either,
             });
             return [layer.digest, { path, sizeBytes: layer.sizeBytes }];
@@ -174,11 +191,28 @@ export function createImagePuller(o: ImagePullerOptions) {
     const source = o.client.openBlobs({ host: registryHost, scheme }, repository, credential);
     const folder = await mkdtemp(join(await openOwnFolder(), "image-"));
     const files = new Map<string, ServedFile>();
+    let unpackedBytes = 0;
+    let ownPlannedBytes = 0;
+    const onUnpacked = (bytes: number) => {
+      unpackedBytes += bytes;
+      const mostMb = o.maxImageMb * maxUnpackedRatio;
+      if (unpackedBytes <= mostMb * mebibyte) return;
+      throw new DomainError("PROVISIONING_FAILED", `The image's layers have more than ${mostMb} MB when unpacked.`);
+    };
     const download = async (wanted: readonly Layer[]) => {
-      await checkRoom(folder, wanted);
-      for (const [digest, file] of await downloadAll(authorized, source, wanted, folder, order, signal)) {
+      const before = unpackedBytes;
+      const packedBytes = sizeOf(wanted);
+      // The engine is going to need at least as much again, often on the same disk. Nothing is planned by a size that nobody
+      // has shown yet: a registry that gives out nothing could keep all others from the disk.
+      await checkRoom(folder, 2 * packedBytes);
+      for (const [digest, file] of await downloadAll(authorized, source, wanted, folder, onUnpacked, order, signal)) {
         files.set(digest, file);
       }
+      // It stores layers as they come, and unpacks them.
+      await checkRoom(folder, packedBytes + unpackedBytes - before, (bytes) => {
+        plannedBytes += bytes;
+        ownPlannedBytes += bytes;
+      });
       await o.recordVerified(registryHost, wanted, signal);
     };
     try {
@@ -216,6 +250,7 @@ export function createImagePuller(o: ImagePullerOptions) {
         }
       }
     } finally {
+      plannedBytes -= ownPlannedBytes;
       source.close();
       await rm(folder, { recursive: true, force: true });
     }
@@ -248,17 +283,18 @@ export function createImagePuller(o: ImagePullerOptions) {
       );
     } catch (error) {
       signal.throwIfAborted();
-      throw toDomainError(error, o.maxImageMb);
+      throw toDomainError(error);
     }
   };
 }
 
-/** The engine is going to need at least as much again, often on the same disk. */
-async function checkRoom(folder: string, layers: readonly Layer[]): Promise<void> {
+async function freeBytesOf(folder: string): Promise<number> {
   const { bavail, bsize } = await statfs(folder);
-  const bytes = layers.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  if (bavail * bsize < 2 * bytes)
-    throw new DomainError("RUNTIME_UNAVAILABLE", "There isn't enough disk space for the image.");
+  return bavail * bsize;
+}
+
+function sizeOf(layers: readonly Layer[]): number {
+  return layers.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
 }
 
 async function listen(endpoint: PullEndpoint): Promise<string> {
@@ -280,16 +316,10 @@ function atEndpoint(error: unknown): unknown {
   return new DomainError("RUNTIME_UNAVAILABLE", "The container engine did not accept the image.", { cause: error });
 }
 
-function toDomainError(error: unknown, maxImageMb: number): unknown {
+function toDomainError(error: unknown): unknown {
   if (error instanceof RegistryError) {
     const { problem, message, retryAfterSeconds } = error;
     return new DomainError(pullFailureReasons[problem], message, { cause: error, retryAfterSeconds });
-  }
-  if (error instanceof UnpackedTooLarge) {
-    const maxMb = maxImageMb * maxUnpackedRatio;
-    return new DomainError("PROVISIONING_FAILED", `A layer has more than ${maxMb} MB when unpacked.`, {
-      cause: error,
-    });
   }
   if (isDiskError(error)) {
     return new DomainError("RUNTIME_UNAVAILABLE", "The image's layers can't be stored.", {

@@ -9,7 +9,7 @@ import { readAllowedHosts } from "@sandgate/registry-client/allowed-hosts";
 import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
 import { createRegistryClient } from "@sandgate/registry-client/registry-client";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { downloadLayer, UnpackedTooLarge } from "./layer-download.ts";
+import { downloadLayer } from "./layer-download.ts";
 
 const content = randomBytes(300_000);
 const packed = gzipSync(content);
@@ -47,9 +47,22 @@ async function download(
   const source = client.openBlobs({ host, scheme: "http" }, "team/tool", undefined);
   const file = join(folder, "layer");
   const { bytes = packed, diffId = digestOf(content), maxUnpackedBytes = 1_000_000 } = o;
+  let unpackedBytes = 0;
+  const onUnpacked = (more: number) => {
+    unpackedBytes += more;
+    if (unpackedBytes > maxUnpackedBytes) throw new Error("too much");
+  };
   const layer = { digest: digestOf(bytes), sizeBytes: o.sizeBytes ?? bytes.length, diffId };
   try {
-    await downloadLayer({ source, registryHost: host, layer, file, maxUnpackedBytes, signal });
+    await downloadLayer({
+      source,
+      registryHost: host,
+      layer,
+      file,
+      unpackInTurn: (work) => work(),
+      onUnpacked,
+      signal,
+    });
   } finally {
     source.close();
   }
@@ -89,7 +102,38 @@ test("a layer that is not what the config says when unpacked, or can't be unpack
 
 test("a layer that unpacks to too much is refused before it is unpacked to the end", async () => {
   const bytes = gzipSync(Buffer.alloc(100_000_000));
-  await expect(download((_request, response) => response.end(bytes), { bytes })).rejects.toThrow(UnpackedTooLarge);
+  await expect(download((_request, response) => response.end(bytes), { bytes })).rejects.toThrow("too much");
+});
+
+test("a layer that is the text by which engines name a stack of layers is refused", async () => {
+  const text = Buffer.from([digestOf(content), digestOf(packed)].join(" "));
+  for (const bytes of [text, gzipSync(text)]) {
+    const serve: RequestListener = (_request, response) => response.end(bytes);
+    await expect(download(serve, { bytes, diffId: digestOf(text) })).rejects.toThrow(problem("not_found"));
+  }
+});
+
+test.each([
+  ["bzip2", Buffer.concat([Buffer.from("BZh9"), content])],
+  ["xz", Buffer.concat([Buffer.from([0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00]), content])],
+])("a layer that some engines would unpack as %s is refused", async (_how, bytes) => {
+  const serve: RequestListener = (_request, response) => response.end(bytes);
+  await expect(download(serve, { bytes, diffId: digestOf(bytes) })).rejects.toThrow(problem("not_found"));
+});
+
+test("frames of Zstandard that an engine unpacks, and we don't, are refused", async () => {
+  const skipped = Buffer.from([0x5a, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4]);
+  const frame = zstdCompressSync(content);
+  const zeros = Buffer.alloc(1_000);
+  for (const [parts, unpacked] of [
+    [[skipped, frame], digestOf(Buffer.concat([skipped, frame]))],
+    [[frame, skipped, frame], digestOf(content)],
+    [[zstdCompressSync(zeros), frame], digestOf(zeros)],
+  ] as const) {
+    const bytes = Buffer.concat(parts);
+    const serve: RequestListener = (_request, response) => response.end(bytes);
+    await expect(download(serve, { bytes, diffId: unpacked })).rejects.toThrow(problem("not_found"));
+  }
 });
 
 test("a download that was cut off goes on where it was", async () => {

@@ -19,12 +19,18 @@ const attempts = 4;
 const pauseMs = 500;
 /** Each piece takes turns with a thread: with Node's own 16 KiB unpacking costs twice as much processor time. */
 const chunkSize = 256 * 1024;
+/**
+ * What a tar archive has at least. Engines name a stack of layers by the digest of the text of two digests, and would take a
+ * layer of that text for the stack.
+ */
+const tarBlockBytes = 512;
 
 /**
  * Downloads a layer to a file, piece by piece as the disk takes them, and verifies its digest, its size and what it is when
  * unpacked. A failure may leave a part of it in the file.
  *
- * @param maxUnpackedBytes more than that is refused
+ * @param unpackInTurn runs the work of unpacking when its turn has come
+ * @param onUnpacked is told how many bytes more it has when unpacked, before they go; what it throws ends the download
  * @throws RegistryError, `not_found` where the registry answers with something else
  */
 export async function downloadLayer(o: {
@@ -32,12 +38,13 @@ export async function downloadLayer(o: {
   registryHost: string;
   layer: Layer;
   file: string;
-  maxUnpackedBytes: number;
+  unpackInTurn: <T>(work: () => Promise<T>) => Promise<T>;
+  onUnpacked: (bytes: number) => void;
   signal: AbortSignal;
 }): Promise<void> {
   const { layer, registryHost } = o;
   const isWhole = await downloadBytes(o);
-  const isRight = isWhole && (await unpackedDigest(o)) === layer.diffId;
+  const isRight = isWhole && (await o.unpackInTurn(() => unpackedDigest(o))) === layer.diffId;
   if (isRight) return;
   const what = isWhole
     ? `has in ${layer.digest} other content than the image's config says`
@@ -93,25 +100,32 @@ async function writeAt(target: FileHandle, part: Buffer, position: number): Prom
   }
 }
 
-/** What a layer is when unpacked, as an engine does it; undefined where it can't be, or is too large. */
+/** What a layer is when unpacked, as an engine does it; undefined where it can't be, or is no tar archive. */
 async function unpackedDigest(o: {
   layer: Layer;
   file: string;
-  maxUnpackedBytes: number;
+  onUnpacked: (bytes: number) => void;
   signal: AbortSignal;
 }): Promise<string | undefined> {
   const [algorithm = ""] = o.layer.diffId.split(":");
   const hash = createHash(algorithm);
   let bytes = 0;
-  const unpack = await openUnpacker(o.file);
+  let refusal: unknown;
+  const unpacker = await openUnpacker(o.file);
+  if (!unpacker) return undefined;
   try {
     await pipeline(
       createReadStream(o.file, { highWaterMark: chunkSize }),
-      unpack,
+      unpacker.stream,
       async (parts: AsyncIterable<Buffer>) => {
         for await (const part of parts) {
           bytes += part.length;
-          if (bytes > o.maxUnpackedBytes) throw new UnpackedTooLarge();
+          try {
+            o.onUnpacked(part.length);
+          } catch (error) {
+            refusal = error;
+            throw error;
+          }
           hash.update(part);
         }
       },
@@ -119,24 +133,37 @@ async function unpackedDigest(o: {
     );
   } catch (error) {
     o.signal.throwIfAborted();
-    if (error instanceof UnpackedTooLarge || isDiskError(error)) throw error;
+    if (error === refusal || isDiskError(error)) throw error;
     return undefined;
   }
+  if (unpacker.readBytes && unpacker.readBytes() !== o.layer.sizeBytes) return undefined;
+  if (bytes > 0 && bytes < tarBlockBytes) return undefined;
   return `${algorithm}:${hash.digest("hex")}`;
 }
 
-export class UnpackedTooLarge extends Error {
-  override readonly name = "UnpackedTooLarge";
+interface Unpacker {
+  readonly stream: Transform;
+  /** How much of the file it has read, where it may stop before the end: Node unpacks the first frame of Zstandard alone. */
+  readonly readBytes?: () => number;
 }
 
-/** By the first bytes, as engines tell it: gzip (RFC 1952), Zstandard (RFC 8878), or not packed. */
-async function openUnpacker(file: string): Promise<Transform> {
+/**
+ * By the first bytes, as engines tell it: gzip (RFC 1952), Zstandard (RFC 8878), or not packed. Undefined for bzip2 and xz, which
+ * some engines unpack although no layer may be so (OCI image specification), and for Zstandard frames that are to be skipped.
+ */
+async function openUnpacker(file: string): Promise<Unpacker | undefined> {
   const handle = await open(file);
   try {
     const { buffer } = await handle.read(Buffer.alloc(4), 0, 4, 0);
-    if (buffer.readUInt16BE(0) === 0x1f8b) return createGunzip({ chunkSize });
-    if (buffer.readUInt32BE(0) === 0x28b52ffd) return createZstdDecompress({ chunkSize });
-    return new PassThrough();
+    if (buffer.readUInt16BE(0) === 0x1f8b) return { stream: createGunzip({ chunkSize }) };
+    const head = buffer.readUInt32BE(0);
+    if (head === 0x28b52ffd) {
+      const stream = createZstdDecompress({ chunkSize });
+      return { stream, readBytes: () => stream.bytesWritten };
+    }
+    const isSkipped = (head & 0xf0ffffff) === 0x502a4d18;
+    if (isSkipped || head >>> 8 === 0x425a68 || head === 0xfd377a58) return undefined;
+    return { stream: new PassThrough() };
   } finally {
     await handle.close();
   }
