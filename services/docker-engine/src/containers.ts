@@ -12,10 +12,12 @@ export interface ContainerOwner {
   installationId: string;
 }
 
+/** The container's name, which follows from the sandbox's id, so that a repeated creation finds it. */
 export function containerNameOf(sandboxId: string): string {
   return `sandgate-${sandboxId}`;
 }
 
+/** The labels that `ownerOf` reads. */
 export function labelsOf(owner: ContainerOwner): Record<string, string> {
   return {
     [labels.sandbox]: owner.sandboxId,

@@ -49,6 +49,7 @@ const maxBytes = 4 * 1024 * 1024;
 const maxDiscardedBytes = 64 * 1024;
 const idleMs = 30_000;
 
+/** Opens no connection yet; `close` ends those that requests have opened. */
 export function openConnections(): Connections {
   const options = { keepAlive: true, maxSockets: 8 };
   const [plain, secure] = [new http.Agent(options), new https.Agent(options)];

@@ -91,6 +91,7 @@ export function readDiffIds(config: Buffer): string[] {
   return ids.map((digest) => digestIn({ digest }));
 }
 
+/** Whether these bytes have this digest, which `isDigest` has accepted. */
 export function hasDigest(body: Buffer, digest: string): boolean {
   const [algorithm = "", hash] = digest.split(":");
   return createHash(algorithm).update(body).digest("hex") === hash;

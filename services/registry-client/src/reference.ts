@@ -57,10 +57,12 @@ function splitDomain(name: string): { host: string; path: string } {
   return { host: host === "index.docker.io" ? dockerHub : host, path: name.slice(slash + 1) };
 }
 
+/** Whether it is a valid tag. */
 export function isTag(text: string): boolean {
   return tagPattern.test(text);
 }
 
+/** Whether it is a digest by one of the algorithms that the OCI image specification registers. */
 export function isDigest(text: string): boolean {
   return digestPattern.test(text);
 }

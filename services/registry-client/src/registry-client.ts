@@ -131,6 +131,7 @@ interface SendOptions {
 
 type Send = (url: URL, options: SendOptions) => Promise<GuardedResponse>;
 
+/** Creates a client that remembers manifests, configs and the digests of tags; `allowed` decides where plain http may be used. */
 export function createRegistryClient(request: GuardedRequest, allowed: AllowedHosts): RegistryClient {
   // Only for the host that gave it out: that another one names a digest doesn't show that it has the content.
   const known = createContentCache(cacheBytes);

@@ -108,17 +108,21 @@ export interface IdentityStore extends ServiceStore {
   verifyEmail(tokenHash: Uint8Array, now: Date): Promise<boolean>;
   /** Creates a verified operator unless there is one, also when several replicas try at once. */
   createFirstOperator(operator: FirstOperator): Promise<boolean>;
+  /** Whether there is any operator. */
   hasOperator(): Promise<boolean>;
   /** A user without a password can't sign in with one. */
   findSignIn(usernameKey: string): Promise<{ user: User; passwordHash: string | undefined } | undefined>;
+  /** Users of these ids or these names, each once; what is not found is left out. */
   findUsers(ids: readonly string[], usernameKeys: readonly string[]): Promise<User[]>;
 
   createSession(session: NewSession): Promise<void>;
   /** The session that a refresh token belongs to, whether or not the token is valid. */
   findSessionOf(refreshTokenHash: Uint8Array): Promise<string | undefined>;
+  /** Replaces a valid refresh token with its successor, or with the same successor again for a retry (`judgeRefresh`). */
   rotateRefreshToken(presentedHash: Uint8Array, successorHash: Uint8Array, now: Date): Promise<Refreshed>;
   /** Ends the token's session and answers its id; undefined for an unknown token or a session that had ended. */
   endSessionOf(refreshTokenHash: Uint8Array, now: Date): Promise<string | undefined>;
+  /** Ids of sessions that ended after this time. */
   listSessionsEndedSince(since: Date): Promise<string[]>;
 
   /** @param maxTokens how many the user may have, those that have expired and are still listed included; 0: no limit */
@@ -127,6 +131,7 @@ export interface IdentityStore extends ServiceStore {
     maxTokens: number,
     record: IdempotencyRecord | undefined,
   ): Promise<"done" | "too_many">;
+  /** Undefined for an unknown or revoked token; one that has expired is found. */
   findApiToken(tokenHash: Uint8Array): Promise<(ApiToken & { operator: boolean }) | undefined>;
   /** Up to `limit` tokens of the user after `before`, newest first. */
   listApiTokens(userId: string, limit: number, before: Cursor | undefined): Promise<ApiToken[]>;
@@ -137,18 +142,21 @@ export interface IdentityStore extends ServiceStore {
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
   ): Promise<boolean>;
+  /** Stores when tokens were last used; a stored later time stays. */
   noteApiTokenUses(uses: readonly { id: string; usedAt: Date }[]): Promise<void>;
 
   /** Adds a key unless one of its use was created after `unlessAfter`; false then. */
   addKey(key: StoredKey, unlessAfter: Date): Promise<boolean>;
   /** Newest first. */
   listKeys(): Promise<StoredKey[]>;
+  /** Ids that are unknown are ignored. */
   removeKeys(ids: readonly string[]): Promise<void>;
 
   /** Takes up to `limit` due mails, oldest first, for the time until `leasedUntil`; nobody else gets them before. */
   takeDueMails(now: Date, leasedUntil: Date, limit: number): Promise<DueMail[]>;
   /** Deletes the content of a mail that was sent. */
   finishMail(id: string): Promise<void>;
+  /** Makes a mail due again at `until`, after a failed attempt to send it. */
   postponeMail(id: string, until: Date): Promise<void>;
 
   /** Draws up to `wanted` requests of the key's window, which begins with its first and is a minute long. */

@@ -76,7 +76,9 @@ export interface ImageRegistryStore extends ServiceStore, PurgeStore {
   findImage(imageId: string, workspaceId: string): Promise<ImageView | undefined>;
   /** Newest first. */
   listImages(filter: ImageFilter, after: Cursor | undefined, limit: number): Promise<ImageView[]>;
+  /** How many images `listImages` would list on all its pages. */
   countImages(filter: ImageFilter): Promise<number>;
+  /** Undefined for another workspace's. */
   findRegistry(registryId: string, workspaceId: string): Promise<RegistryRecord | undefined>;
   /** Newest first. */
   listRegistries(workspaceId: string, after: Cursor | undefined, limit: number): Promise<RegistryRecord[]>;
@@ -106,6 +108,7 @@ export interface ImageRegistryStore extends ServiceStore, PurgeStore {
   ): Promise<"done" | "name_taken" | WorkspaceDeleted | "too_many">;
   /** @param registry what it becomes, with the version that was read; its host can't change while images use it */
   updateRegistry(registry: RegistryRecord): Promise<Outcome | "name_taken" | "in_use">;
+  /** `in_use`: an image uses it. */
   deleteRegistry(registryId: string, version: number): Promise<Outcome | "in_use">;
 
   /** Which of these layers were verified at this registry. */

@@ -51,6 +51,7 @@ interface TextOptions extends Options<string> {
   expects?: string;
 }
 
+/** Any text, or only what `accepts` allows. */
 export function text<const O extends TextOptions>(name: string, o: O): Setting<Value<string, O>> {
   return textSetting("text", name, o);
 }
@@ -69,6 +70,7 @@ export function integer<const O extends Options<number> & { min?: number; max?: 
   });
 }
 
+/** A boolean: true, 1, on or yes; false, 0, off or no. */
 export function flag<const O extends Options<boolean>>(name: string, o: O): Setting<Value<boolean, O>> {
   return setting<boolean, O>("flag", name, o, o.default?.toString(), "true or false", (value) => {
     if (["true", "1", "on", "yes"].includes(value)) return true;
@@ -89,6 +91,7 @@ export function list<const O extends Options<readonly string[]>>(
   );
 }
 
+/** One of a few texts. */
 export function choice<const C extends readonly string[], const O extends Options<C[number]>>(
   name: string,
   choices: C,

@@ -19,6 +19,7 @@ export interface DeadLetter {
 export interface DeadLetters {
   /** By id: those of one consumer together, the oldest event first. */
   list(page: { limit: number; afterId?: string | undefined }): Promise<DeadLetter[]>;
+  /** Undefined when there is none of that id. */
   get(id: string): Promise<DeadLetter | undefined>;
   /**
    * Hands the event to the consumer that failed, and to no other, and removes the dead letter once it is handled. False
@@ -29,6 +30,7 @@ export interface DeadLetters {
   drop(id: string): Promise<boolean>;
 }
 
+/** A consumer's running handler, until it is stopped. */
 export interface Consumption {
   /** Takes no more events and waits for the handlers that run. */
   stop(): Promise<void>;

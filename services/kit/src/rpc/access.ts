@@ -12,6 +12,7 @@ const roleNames: Record<Role, RoleName | undefined> = {
   [Role.OWNER]: "owner",
 };
 
+/** The protobuf value of a role's name. */
 export function toRole(name: RoleName): Role {
   return roles[name];
 }

@@ -38,12 +38,15 @@ export interface SandboxStore extends ServiceStore, PurgeStore {
   /** Notes that the sandbox's container is gone. Only for ended sandboxes; the version stays. */
   markCleaned(id: string, at: Date): Promise<void>;
 
+  /** Of any workspace, for the reconciler. */
   get(id: string): Promise<Sandbox | undefined>;
   /** By id, or by name: the live sandbox of that name, else the newest ended one. */
   find(workspaceId: string, idOrName: string): Promise<Sandbox | undefined>;
+  /** A workspace's sandboxes that match, newest first. */
   list(workspaceId: string, filter: SandboxFilter, page: { limit: number; after?: ListPosition }): Promise<Sandbox[]>;
   /** What the reconciler has to work on: sandboxes that have not ended or are not cleaned, by id. */
   listUnfinished(page: { limit: number; afterId?: string }): Promise<Sandbox[]>;
+  /** How many sandboxes of all workspaces that are not cleaned are in each state; a state without any is left out. */
   countByState(): Promise<Partial<Record<SandboxState, number>>>;
 
   /** Up to `limit` of a workspace's live sandboxes. */

@@ -54,6 +54,7 @@ export interface TelemetryStore extends ServiceStore, PurgeStore {
     batch: Batch,
     o: { logQuotaBytes: number; now: Date },
   ): Promise<{ accepted: boolean; storedCursor: string }>;
+  /** Undefined while nothing of the sandbox is stored. */
   findSandbox(sandboxId: string): Promise<SandboxRecord | undefined>;
   /** Whether a container's log needs no more reading: it is stored to its end, or the workspace is deleted. */
   isDrained(container: Omit<Source, "kind">): Promise<boolean>;

@@ -57,7 +57,9 @@ type OwnsTooMany = "owns_too_many";
  * What is capped is counted in the transaction, which takes turns with all that could make the number grow.
  */
 export interface WorkspaceStore extends ServiceStore {
+  /** Undefined when there is no such workspace; for others than members the role is unspecified. */
   findWorkspace(workspaceId: string, userId: string): Promise<WorkspaceView | undefined>;
+  /** The workspace as `actorId` sees it, with the membership of `userId`; undefined when there is no such workspace. */
   findMember(workspaceId: string, userId: string, actorId: string): Promise<MemberView | undefined>;
   /** What is not found is left out. */
   findWorkspaces(workspaceIds: readonly string[], userId: string): Promise<WorkspaceView[]>;
@@ -111,6 +113,7 @@ export interface WorkspaceStore extends ServiceStore {
   recordPurge(workspaceId: string, service: string, at: Date): Promise<void>;
   /** Open deletions that are due to be announced again. */
   listDueDeletions(now: Date, limit: number): Promise<DeletionRecord[]>;
+  /** Publishes the next announcement; `stale` when another replica has, or when the deletion is complete. */
   announceDeletion(
     workspaceId: string,
     version: number,
