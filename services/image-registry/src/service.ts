@@ -1,5 +1,6 @@
 import { stateOf } from "@sandgate/kit/base/dependencies";
 import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { dayMs, hourMs } from "@sandgate/kit/base/time";
 import { defineService } from "@sandgate/kit/process/service";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { newImage } from "./domain/images.ts";
@@ -9,8 +10,6 @@ import { imageRegistrySettings, parseImageRegistrySettings } from "./settings.ts
 
 export { imageRegistrySettings };
 
-const hourMs = 3_600_000;
-const dayMs = 24 * hourMs;
 /** Rows of a kind that are removed in one transaction. */
 const batchSize = 200;
 /** They are downloaded and verified again after that. It bounds what those rows can come to. */

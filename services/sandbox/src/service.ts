@@ -4,6 +4,7 @@ import { stateOf } from "@sandgate/kit/base/dependencies";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { counter, gauge, histogram, type Metrics } from "@sandgate/kit/base/metrics";
 import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { dayMs, hourMs } from "@sandgate/kit/base/time";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { openShards } from "@sandgate/kit/process/shards";
 import { asService } from "@sandgate/kit/rpc/context";
@@ -25,8 +26,6 @@ import type { SandboxStore } from "./store/store.ts";
 
 export { sandboxSettings };
 
-const hourMs = 3_600_000;
-const dayMs = 24 * hourMs;
 /** How long an ended container's logs may take to be read before it is removed all the same. */
 const drainSeconds = 30;
 

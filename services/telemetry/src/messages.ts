@@ -1,5 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { invalid } from "@sandgate/kit/base/domain-error";
+import { hourMs } from "@sandgate/kit/base/time";
 import {
   type IngestTelemetryRequest,
   type LogEntry,
@@ -17,8 +18,6 @@ import type { Window } from "./query/windows.ts";
 import { type Chunk, encodeLogs, encodeMetrics } from "./store/chunks.ts";
 import { fromMillis, fromTimestamp, type LogRow, type MetricRow, type StreamName, toTimestamp } from "./store/rows.ts";
 import type { Batch } from "./store/store.ts";
-
-const hourMs = 3_600_000;
 
 /** Undefined: both. */
 export function toStreamName(stream: LogStream): StreamName | undefined {

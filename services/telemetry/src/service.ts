@@ -2,6 +2,7 @@ import { createClient } from "@connectrpc/connect";
 import { stateOf } from "@sandgate/kit/base/dependencies";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { dayMs, hourMs } from "@sandgate/kit/base/time";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { openShards } from "@sandgate/kit/process/shards";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
@@ -14,8 +15,6 @@ import type { TelemetryStore } from "./store/store.ts";
 
 export { telemetrySettings };
 
-const hourMs = 3_600_000;
-const dayMs = 24 * hourMs;
 const bytesPerMb = 1024 * 1024;
 
 /** The service that collects, stores and answers what sandboxes log and use. */

@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { crc32 } from "node:zlib";
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { minuteMs } from "@sandgate/kit/base/time";
 
 /** An API token without its secret. */
 export interface ApiToken {
@@ -25,7 +26,6 @@ const secretCharacters = 30;
 /** 62^6 is more than 2^32. */
 const checksumCharacters = 6;
 const hintCharacters = 8;
-const minuteMs = 60_000;
 const tokenPattern = new RegExp(`^${prefix}[0-9A-Za-z]{${secretCharacters + checksumCharacters}}$`);
 
 /** `sgt_`, 30 random characters of base62 and 6 of their CRC32, so that a secret scanner can tell a real one. */

@@ -1,5 +1,4 @@
-const hourMs = 3_600_000;
-const dayMs = 24 * hourMs;
+import { dayMs, hourMs } from "@sandgate/kit/base/time";
 
 /** How long rows are kept, in milliseconds after the time that is named here. Then nobody needs them any more. */
 export const keptMs = {

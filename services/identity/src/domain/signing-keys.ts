@@ -1,13 +1,12 @@
 import { randomBytes } from "node:crypto";
 import { newId } from "@sandgate/kit/base/ids";
-import { addMs } from "@sandgate/kit/base/time";
+import { addMs, dayMs } from "@sandgate/kit/base/time";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import { type CryptoKey, exportJWK, generateKeyPair, importJWK, type JWK, SignJWT } from "jose";
 import type { IdentityStore, StoredKey } from "../store/store.ts";
 import { accessTokenSeconds } from "./sessions.ts";
 
 const algorithm = "EdDSA";
-const dayMs = 24 * 3_600_000;
 /** A key signs for this long before another is made. */
 const keyLifeMs = 90 * dayMs;
 /** A new key is published for this long before it signs, so that every facade knows it by then. */

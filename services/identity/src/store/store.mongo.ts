@@ -1,4 +1,4 @@
-import { addMs, toOptionalDate } from "@sandgate/kit/base/time";
+import { addMs, hourMs, toOptionalDate } from "@sandgate/kit/base/time";
 import {
   afterPlace,
   createCollections,
@@ -111,8 +111,6 @@ interface TurnDocument {
   _id: string;
   taken: number;
 }
-
-const hourMs = 3_600_000;
 
 export const migrations: readonly MongoMigration[] = [
   {

@@ -1,4 +1,4 @@
-import { addMs, toOptionalDate } from "@sandgate/kit/base/time";
+import { addMs, hourMs, toOptionalDate } from "@sandgate/kit/base/time";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
@@ -19,8 +19,6 @@ import {
   requestWindowMs,
   type StoredKey,
 } from "./store.ts";
-
-const hourMs = 3_600_000;
 
 function registerUser(tx: Transaction, registration: Registration): "created" | "renewed" | "taken" {
   const { id, passwordHash, createdAt, verification } = registration;

@@ -1,3 +1,7 @@
+export const minuteMs = 60_000;
+export const hourMs = 60 * minuteMs;
+export const dayMs = 24 * hourMs;
+
 /** The time that many milliseconds after another; before it when negative. */
 export function addMs(time: Date, ms: number): Date {
   return new Date(time.getTime() + ms);
