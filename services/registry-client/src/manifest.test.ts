@@ -61,6 +61,12 @@ test("a config of a megabyte is read", () => {
   expect(readDiffIds(Buffer.from(JSON.stringify({ history, rootfs: { diff_ids: [one] } })))).toEqual([one]);
 });
 
+test("a config of very many keys is refused before it is parsed", () => {
+  const labels = Object.fromEntries(Array.from({ length: 10_000 }, (_, index) => [`label${index}`, ""]));
+  const config = Buffer.from(JSON.stringify({ config: { Labels: labels }, rootfs: { diff_ids: [one] } }));
+  expect(() => readDiffIds(config)).toThrow("more than 10000 keys");
+});
+
 test("a list of URLs may be there when it is empty", () => {
   const layers = [{ digest: two, size: 5, urls: [] }];
   expect(read({ ...image, layers })).toMatchObject({ layers: [{ digest: two, size: 5 }] });

@@ -25,6 +25,9 @@ export class ManifestRefused extends Error {
 /** Several times what an image of 127 layers takes, the most that engines run; reading it blocks the process for some 30 ms. */
 const maxBytes = 256 * 1024;
 
+/** Several times what a manifest or a config has; objects of many keys block the process for longer than their size tells. */
+const maxKeys = 10_000;
+
 /** Keys that engines read in a manifest. */
 const knownKeys = new Set(
   ["schemaVersion", "mediaType", "config", "layers", "manifests", "fsLayers", "history", "signatures"].concat(
@@ -109,11 +112,13 @@ function parseConfig(text: string): Record<string, unknown> {
 /** @param known what is read in it: these in other letter case are refused */
 function parseUnambiguously(text: string, known: ReadonlySet<string>): Record<string, unknown> {
   try {
-    const value: unknown = JSON.parse(text);
-    if (!isObject(value)) throw new ManifestRefused("is not an object");
     // Matches whole strings in turn, so that nothing within a string counts; those before a colon are keys.
     let keys = 0;
-    for (const [, colon] of text.matchAll(/"(?:[^"\\]|\\.)*"(\s*:)?/g)) if (colon !== undefined) keys++;
+    for (const [, colon] of text.matchAll(/"(?:[^"\\]|\\.)*"(\s*:)?/g)) {
+      if (colon !== undefined && ++keys > maxKeys) throw new ManifestRefused(`has more than ${maxKeys} keys`);
+    }
+    const value: unknown = JSON.parse(text);
+    if (!isObject(value)) throw new ManifestRefused("is not an object");
     const folded = new Set([...known].map(fold));
     if (countKeys(value, known, folded) !== keys) throw new ManifestRefused("has a duplicate key");
     return value;
