@@ -1,8 +1,8 @@
 import { defineConfig } from "vitest/config";
 
-/** What runs file by file, and what else may run meanwhile: test/run.sh takes two of these projects at a time. */
+/** What runs file by file. test/run.sh runs these one after the other, as their platforms set the same firewall, and the rest meanwhile. */
 const projects = {
-  /** Whole platforms of a dozen processes. They leave the firewall that they share with `engine` as it is. */
+  /** Whole platforms of a dozen processes. */
   distributed: [
     "test/distributed/*.test.ts",
     "test/fault/{distributed,network}.test.ts",
