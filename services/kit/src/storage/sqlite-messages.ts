@@ -1,35 +1,53 @@
-import type { Violation } from "../base/domain-error.ts";
+import { DomainError, type Violation } from "../base/domain-error.ts";
 import type { Reason } from "../base/reasons.ts";
+import { IdempotencyRecordExists } from "./idempotency-record.ts";
+
+/**
+ * One step of a database's schema: SQL that is run once, with all the other steps in one transaction. `batches` is a statement
+ * that is run in transactions of its own, again and again until it changes nothing: for rows of which there may be many. A
+ * crash between two of them must leave it with the rest to do.
+ */
+export type SqliteMigration = string | { readonly batches: string };
 
 /** What the writer thread is started with. */
 export interface WriterData {
   file: string;
-  migrations: readonly string[];
+  migrations: readonly SqliteMigration[];
   /** The address of the module that exports `transactions`; none for the kit's own alone. */
   transactions: string | undefined;
 }
 
-/** A transaction to run; those of the kit have names of their own. */
-export interface WriteRequest {
-  id: number;
-  owner: "kit" | "service";
+/** What the reader thread is started with. */
+export interface ReaderData {
+  file: string;
+  /** The address of the module that exports `queries`. */
+  queries: string;
+}
+
+/** A function of a module, by its name, with its arguments. */
+export interface Call {
   name: string;
   args: readonly unknown[];
 }
 
-export type WriterRequest = { write: WriteRequest } | { close: true };
+/** A transaction to run; those of the kit have names of their own. */
+export interface WriteCall extends Call {
+  owner: "kit" | "service";
+}
 
-export interface WriteAnswer {
+export type ThreadRequest<C extends Call> = { id: number; call: C } | { close: true };
+
+export interface CallAnswer {
   id: number;
   result?: unknown;
   failure?: Failure;
 }
 
-export type WriterAnswer =
+export type ThreadAnswer =
   | { ready: true }
   | { refused: Failure }
-  /** All answers of one committed group. */
-  | { answers: WriteAnswer[]; staged: boolean };
+  /** All answers of one committed group, or of one query. `staged`: events were. */
+  | { answers: CallAnswer[]; staged?: boolean };
 
 /** An error as plain data, since classes don't pass between threads. */
 export type Failure =
@@ -43,3 +61,31 @@ export type Failure =
     }
   | { kind: "idempotency-record-exists"; message: string }
   | { kind: "other"; message: string; stack?: string | undefined; errcode?: number | undefined };
+
+/** The error as plain data. */
+export function toFailure(error: unknown): Failure {
+  if (error instanceof IdempotencyRecordExists) return { kind: "idempotency-record-exists", message: error.message };
+  if (error instanceof DomainError) {
+    const { reason, message, hint, violations, retryAfterSeconds } = error;
+    return { kind: "domain", reason, message, hint, violations, retryAfterSeconds };
+  }
+  if (!(error instanceof Error)) return { kind: "other", message: String(error) };
+  const errcode = "errcode" in error && typeof error.errcode === "number" ? error.errcode : undefined;
+  return { kind: "other", message: error.message, stack: error.stack, errcode };
+}
+
+/** The error that a failure was. */
+export function toError(failure: Failure): Error {
+  if (failure.kind === "idempotency-record-exists") return new IdempotencyRecordExists(failure.message);
+  if (failure.kind === "domain") {
+    const { reason, message, hint, violations, retryAfterSeconds } = failure;
+    return new DomainError(reason, message, {
+      ...(hint !== undefined && { hint }),
+      ...(violations && { violations }),
+      ...(retryAfterSeconds !== undefined && { retryAfterSeconds }),
+    });
+  }
+  const error = new Error(failure.message);
+  if (failure.stack) error.stack = failure.stack;
+  return failure.errcode === undefined ? error : Object.assign(error, { errcode: failure.errcode });
+}

@@ -3,19 +3,30 @@ import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from "
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
-import { DomainError } from "../base/domain-error.ts";
-import { IdempotencyRecordExists } from "./idempotency-record.ts";
 import { createConnection } from "./sqlite-connection.ts";
 import { createTransaction, kitMigrations, kitTransactions } from "./sqlite-kit.ts";
-import type { Failure, WriteAnswer, WriteRequest, WriterAnswer, WriterData, WriterRequest } from "./sqlite-messages.ts";
+import {
+  type CallAnswer,
+  type SqliteMigration,
+  type ThreadAnswer,
+  type ThreadRequest,
+  toFailure,
+  type WriteCall,
+  type WriterData,
+} from "./sqlite-messages.ts";
 import type { Transactions } from "./transaction.ts";
 
 /** The most writes that are committed together, so that the first of a group doesn't wait long. */
 const groupSize = 128;
 
+interface Write {
+  id: number;
+  call: WriteCall;
+}
+
 if (!parentPort) throw new Error("sqlite-writer.ts runs in a thread");
 const port = parentPort;
-const answer = (message: WriterAnswer) => port.postMessage(message);
+const answer = (message: ThreadAnswer) => port.postMessage(message);
 
 try {
   await serve(workerData as WriterData);
@@ -26,7 +37,13 @@ try {
 async function serve(data: WriterData): Promise<void> {
   const db = new DatabaseSync(data.file, { timeout: 5000, enableForeignKeyConstraints: true });
   db.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864;");
-  migrate(db, data);
+  try {
+    migrate(db, data);
+  } catch (error) {
+    // Undoes what is not committed, and lets go of the file.
+    db.close();
+    throw error;
+  }
   // Only this process opens the file, so every holder of a lease is gone.
   db.exec("UPDATE kit_leases SET expires_at = 0 WHERE expires_at <> 0");
   const owners = {
@@ -39,27 +56,27 @@ async function serve(data: WriterData): Promise<void> {
     staged = true;
   });
 
-  const run = ({ owner, name, args }: WriteRequest): unknown => {
+  const run = ({ owner, name, args }: WriteCall): unknown => {
     const transaction = Object.hasOwn(owners[owner], name) ? owners[owner][name] : undefined;
     if (!transaction) throw new Error(`There is no transaction ${name} in ${data.transactions ?? "the kit"}`);
     const result = transaction(tx, ...(args as never[]));
     if (result instanceof Promise) throw new Error(`The transaction ${name} is async: it must not wait`);
     return result;
   };
-  const runUnderSavepoint = (write: WriteRequest): WriteAnswer => {
+  const runUnderSavepoint = ({ id, call }: Write): CallAnswer => {
     db.exec("SAVEPOINT write");
     try {
-      const result = run(write);
+      const result = run(call);
       db.exec("RELEASE write");
-      return { id: write.id, result };
+      return { id, result };
     } catch (error) {
       // Some failures, a full disk for one, end the whole transaction: then the group has failed.
       if (!db.isTransaction) throw error;
       db.exec("ROLLBACK TO write; RELEASE write");
-      return { id: write.id, failure: toFailure(error) };
+      return { id, failure: toFailure(error) };
     }
   };
-  const commitGroup = (group: readonly WriteRequest[]): WriteAnswer[] => {
+  const commitGroup = (group: readonly Write[]): CallAnswer[] => {
     staged = false;
     try {
       db.exec("BEGIN IMMEDIATE");
@@ -74,14 +91,14 @@ async function serve(data: WriterData): Promise<void> {
     }
   };
 
-  port.on("message", (first: WriterRequest) => {
+  port.on("message", (first: ThreadRequest<WriteCall>) => {
     // Everything that arrived while the last group was being committed forms the next.
-    const group: WriteRequest[] = [];
-    let next: WriterRequest | undefined = first;
+    const group: Write[] = [];
+    let next: ThreadRequest<WriteCall> | undefined = first;
     let closing = false;
     while (next) {
       if ("close" in next) closing = true;
-      else group.push(next.write);
+      else group.push(next);
       next = group.length < groupSize ? receiveMessageOnPort(port)?.message : undefined;
     }
     if (group.length > 0) send(commitGroup(group), staged);
@@ -93,7 +110,7 @@ async function serve(data: WriterData): Promise<void> {
   answer({ ready: true });
 }
 
-function send(answers: WriteAnswer[], staged: boolean): void {
+function send(answers: CallAnswer[], staged: boolean): void {
   try {
     answer({ answers, staged });
   } catch {
@@ -115,7 +132,7 @@ async function importTransactions(address: string): Promise<Transactions> {
 }
 
 function migrate(db: DatabaseSync, data: WriterData): void {
-  const scopes = { kit: kitMigrations, service: data.migrations };
+  const scopes: Record<string, readonly SqliteMigration[]> = { kit: kitMigrations, service: data.migrations };
   const isNew = db.prepare("SELECT 1 FROM sqlite_schema").get() === undefined;
   if (isNew) {
     db.exec(
@@ -136,13 +153,14 @@ function migrate(db: DatabaseSync, data: WriterData): void {
           "start that version, or restore the copy made before its migration",
       );
     }
-    return migrations.slice(version).map((sql, index) => ({ scope, sql, version: version + index + 1 }));
+    return migrations.slice(version).map((step, index) => ({ scope, step, version: version + index + 1 }));
   });
   if (missing.length === 0) return;
   if (!isNew) copyBeside(db, data.file, `${versionOf("kit")}.${versionOf("service")}`);
   db.exec("BEGIN IMMEDIATE");
-  for (const { scope, sql, version } of missing) {
-    db.exec(sql);
+  for (const { scope, step, version } of missing) {
+    if (typeof step === "string") db.exec(step);
+    else runBatches(db, step.batches);
     db.prepare("INSERT INTO kit_migrations (scope, version, applied_at) VALUES (?, ?, ?)").run(
       scope,
       version,
@@ -150,6 +168,13 @@ function migrate(db: DatabaseSync, data: WriterData): void {
     );
   }
   db.exec("COMMIT");
+}
+
+/** Runs the statement in transactions of its own until it changes nothing. */
+function runBatches(db: DatabaseSync, sql: string): void {
+  const batch = db.prepare(sql);
+  do db.exec("COMMIT; BEGIN IMMEDIATE");
+  while (batch.run().changes !== 0);
 }
 
 /** Copies the database to `<file>.v<version>.bak`, or with a number behind it when such a copy exists. */
@@ -173,15 +198,4 @@ function syncToDisk(path: string): void {
   } finally {
     closeSync(opened);
   }
-}
-
-function toFailure(error: unknown): Failure {
-  if (error instanceof IdempotencyRecordExists) return { kind: "idempotency-record-exists", message: error.message };
-  if (error instanceof DomainError) {
-    const { reason, message, hint, violations, retryAfterSeconds } = error;
-    return { kind: "domain", reason, message, hint, violations, retryAfterSeconds };
-  }
-  if (!(error instanceof Error)) return { kind: "other", message: String(error) };
-  const errcode = "errcode" in error && typeof error.errcode === "number" ? error.errcode : undefined;
-  return { kind: "other", message: error.message, stack: error.stack, errcode };
 }

@@ -1,22 +1,24 @@
 /**
  * Writes notes from several callers to the database named by the argument and prints the id of each that was acknowledged.
- * With the name of a transaction that ends the writer thread, runs that alone and prints the log.
+ * With `write` or `query` and the name of a function that ends that thread, runs that alone and prints the log.
  */
 import { pino } from "pino";
-import { migrations, type transactions } from "./sqlite.fixture.ts";
+import { migrations, type queries, type transactions } from "./sqlite.fixture.ts";
 import { openSqlite } from "./sqlite.ts";
 
-const [, , file = "", ending] = process.argv;
-const database = await openSqlite<typeof transactions>({
+const [, , file = "", thread, ending] = process.argv;
+const fixture = new URL("./sqlite.fixture.ts", import.meta.url);
+const database = await openSqlite<typeof transactions, typeof queries>({
   file,
   migrations,
-  transactions: new URL("./sqlite.fixture.ts", import.meta.url),
+  transactions: fixture,
+  queries: fixture,
   logger: pino({ enabled: ending !== undefined }),
 });
-if (ending === "endThread" || ending === "throwInThread") {
+if ((thread === "write" || thread === "query") && (ending === "endThread" || ending === "throwInThread")) {
   setInterval(() => {}, 1_000);
-  // What becomes of the write must not be what ends the process.
-  await database.write[ending]().catch(() => new Promise(() => {}));
+  // What becomes of the call must not be what ends the process.
+  await database[thread][ending]().catch(() => new Promise(() => {}));
 }
 await Promise.all(
   Array.from({ length: 8 }, async (_, caller) => {

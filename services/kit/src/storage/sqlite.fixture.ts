@@ -1,11 +1,19 @@
 import { DomainError } from "../base/domain-error.ts";
 import type { IdempotencyRecord } from "./idempotency-record.ts";
 import type { StagedEvent } from "./outbox-store.ts";
+import type { Queries, QueryConnection } from "./queries.ts";
 import type { Transaction, Transactions } from "./transaction.ts";
 
 export const migrations = [
   `CREATE TABLE notes (id TEXT PRIMARY KEY, parent TEXT REFERENCES notes (id) DEFERRABLE INITIALLY DEFERRED) STRICT;`,
 ];
+
+/** Says that the thread is here, and holds it until the gate is opened. */
+function waitAt(gate: Int32Array<SharedArrayBuffer>): void {
+  Atomics.store(gate, 0, 1);
+  Atomics.notify(gate, 0);
+  Atomics.wait(gate, 1, 0);
+}
 
 /** What the tests of the kit write. */
 export const transactions = {
@@ -44,8 +52,41 @@ export const transactions = {
   },
   /** Holds the writer thread until the gate is opened, so that what is written meanwhile makes one group. */
   hold(_: Transaction, gate: Int32Array<SharedArrayBuffer>): void {
-    Atomics.store(gate, 0, 1);
-    Atomics.notify(gate, 0);
-    Atomics.wait(gate, 1, 0);
+    waitAt(gate);
   },
 } satisfies Transactions;
+
+function listNotes(db: QueryConnection): string[] {
+  return db.all<{ id: string }>("SELECT id FROM notes ORDER BY id").map(({ id }) => id);
+}
+
+/** What the tests of the kit read. */
+export const queries = {
+  listNotes,
+  /** Lists the notes, and again once the gate is opened. */
+  listNotesTwice(db: QueryConnection, gate: Int32Array<SharedArrayBuffer>): [string[], string[]] {
+    const before = listNotes(db);
+    waitAt(gate);
+    return [before, listNotes(db)];
+  },
+  refuse(): never {
+    throw new DomainError("CONFLICT", "refused", { hint: "ask another" });
+  },
+  deleteNotes(db: QueryConnection): void {
+    db.all("DELETE FROM notes");
+  },
+  async listNotesLater(db: QueryConnection): Promise<string[]> {
+    return listNotes(db);
+  },
+  answerFunction(): () => void {
+    return () => undefined;
+  },
+  endThread(): void {
+    process.exit(0);
+  },
+  throwInThread(): void {
+    setImmediate(() => {
+      throw new Error("a fault in the reader thread");
+    });
+  },
+} satisfies Queries;

@@ -9,10 +9,13 @@ import { test } from "@sandgate/test-support/test";
 import { pino } from "pino";
 import { afterEach, expect } from "vitest";
 import { DomainError } from "../base/domain-error.ts";
-import { migrations, type transactions } from "./sqlite.fixture.ts";
-import { openSqlite, type SqliteDatabase } from "./sqlite.ts";
+import { migrations, type queries, type transactions } from "./sqlite.fixture.ts";
+import { openSqlite, type SqliteDatabase, type SqliteMigration } from "./sqlite.ts";
+
+type Database = SqliteDatabase<typeof transactions, typeof queries>;
 
 const logger = pino({ enabled: false });
+const fixture = new URL("./sqlite.fixture.ts", import.meta.url);
 let folder: string;
 let file: string;
 let opened: { close(): Promise<void> }[];
@@ -27,24 +30,25 @@ afterEach(async () => {
   await Promise.all(opened.map((database) => database.close()));
 });
 
-async function open(steps: readonly string[] = migrations): Promise<SqliteDatabase<typeof transactions>> {
-  const database = await openSqlite<typeof transactions>({
+async function open(steps: readonly SqliteMigration[] = migrations): Promise<Database> {
+  const database = await openSqlite<typeof transactions, typeof queries>({
     file,
     migrations: steps,
-    transactions: new URL("./sqlite.fixture.ts", import.meta.url),
+    transactions: fixture,
+    queries: fixture,
     logger,
   });
   opened.push(database);
   return database;
 }
 
-function notesOf(database: SqliteDatabase<typeof transactions>): string[] {
+function notesOf(database: Database): string[] {
   return database.read.all<{ id: string }>("SELECT id FROM notes ORDER BY id").map(({ id }) => id);
 }
 
 /** Has all of these writes wait together, so that they are committed together. */
 async function asGroup<W extends readonly Promise<unknown>[]>(
-  database: SqliteDatabase<typeof transactions>,
+  database: Database,
   write: () => readonly [...W],
 ): Promise<{ [I in keyof W]: PromiseSettledResult<Awaited<W[I]>> }> {
   const gate = new Int32Array(new SharedArrayBuffer(8));
@@ -63,6 +67,48 @@ test("a read sees every write that was answered", async () => {
     expect(await database.write.addNote(id)).toBe(id);
     expect(database.read.get("SELECT id FROM notes WHERE id = :id", { id })).toEqual({ id });
   }
+});
+
+test("a query sees every write that was answered", async () => {
+  const database = await open();
+  for (const ids of [["a"], ["a", "b"], ["a", "b", "c"]]) {
+    await database.write.addNote(ids.at(-1) ?? "");
+    expect(await database.query.listNotes()).toEqual(ids);
+  }
+});
+
+test("reads and writes go on while a query runs, all of which sees the same state", async () => {
+  const database = await open();
+  await database.write.addNote("a");
+  const gate = new Int32Array(new SharedArrayBuffer(8));
+  const asked = database.query.listNotesTwice(gate);
+  await Atomics.waitAsync(gate, 0, 0).value;
+  await database.write.addNote("b");
+  expect(notesOf(database)).toEqual(["a", "b"]);
+  Atomics.store(gate, 1, 1);
+  Atomics.notify(gate, 1);
+  expect(await asked).toEqual([["a"], ["a"]]);
+  expect(await database.query.listNotes()).toEqual(["a", "b"]);
+});
+
+test("a query that fails says why, and the next is fine", async () => {
+  const database = await open();
+  await database.write.addNote("a");
+  const { query } = database;
+  await expect(query.refuse()).rejects.toMatchObject({ reason: "CONFLICT", message: "refused", hint: "ask another" });
+  await expect(query.deleteNotes()).rejects.toThrow(/readonly/);
+  await expect(query.listNotesLater()).rejects.toThrow(/must not wait/);
+  await expect(query.answerFunction()).rejects.toThrow(/could not be cloned/);
+  expect(await query.listNotes()).toEqual(["a"]);
+});
+
+test("queries that were asked before the database was closed are answered, and later ones fail", async () => {
+  const database = await open();
+  await database.write.addNote("a");
+  const asked = [database.query.listNotes(), database.query.listNotes()];
+  await database.close();
+  expect(await Promise.all(asked)).toEqual([["a"], ["a"]]);
+  await expect(database.query.listNotes()).rejects.toThrow(/closed/);
 });
 
 test("the file is private and durable by its settings, and reads can't write", async () => {
@@ -212,32 +258,66 @@ test("a migration that fails changes nothing", async () => {
   expect(database.read.get("SELECT 1 FROM sqlite_schema WHERE name = 'fresh'")).toBeUndefined();
 });
 
+test("a migration of many rows commits them in batches, and goes on after a failure where it was", async () => {
+  const old = await open();
+  for (const id of ["a", "b", "c", "d", "e"]) await old.write.addNote(id);
+  await old.close();
+  const copying = [
+    ...migrations,
+    `CREATE TABLE copies (id TEXT PRIMARY KEY) STRICT;
+     CREATE TABLE refused (id TEXT PRIMARY KEY) STRICT;
+     INSERT INTO refused (id) VALUES ('d');
+     CREATE TRIGGER refuse BEFORE INSERT ON copies WHEN NEW.id IN (SELECT id FROM refused)
+       BEGIN SELECT RAISE(ABORT, 'refused'); END;`,
+    {
+      batches: `INSERT INTO copies (id) SELECT id FROM notes
+        WHERE id > (SELECT coalesce(max(id), '') FROM copies) ORDER BY id LIMIT 2`,
+    },
+    "ALTER TABLE copies ADD COLUMN text TEXT NOT NULL DEFAULT 'none'",
+  ];
+  await expect(open(copying)).rejects.toThrow("refused");
+  const stopped = new DatabaseSync(file);
+  expect(stopped.prepare("SELECT group_concat(id) AS ids FROM copies").get()).toEqual({ ids: "a,b" });
+  stopped.exec("DELETE FROM refused");
+  stopped.close();
+  for (let start = 0; start < 2; start++) {
+    const database = await open(copying);
+    expect(database.read.get("SELECT group_concat(id) AS ids, max(text) AS text FROM copies")).toEqual({
+      ids: "a,b,c,d,e",
+      text: "none",
+    });
+    await database.close();
+  }
+});
+
 test("a database of a newer program is refused", async () => {
   await (await open([...migrations, "CREATE TABLE newer (id TEXT)"])).close();
   await expect(open()).rejects.toThrow(/newer version of Sandgate \(service schema 2, this one knows 1\)/);
 });
 
-test.each(["endThread", "throwInThread"] as const)(
-  "a writer thread that ends by itself ends the process: %s",
-  async (how) => {
-    const child = spawn(
-      process.execPath,
-      [fileURLToPath(new URL("./sqlite.fixture.child.ts", import.meta.url)), file, how],
-      { stdio: ["ignore", "pipe", "inherit"], timeout: 20_000 },
-    );
-    let printed = "";
-    child.stdout.setEncoding("utf8").on("data", (text: string) => {
-      printed += text;
-    });
-    const [exitCode] = await once(child, "close");
-    expect(exitCode).toBe(1);
-    expect(JSON.parse(printed.trim().split("\n").at(-1) ?? "")).toMatchObject({
-      level: 60,
-      file,
-      msg: expect.stringContaining("writer thread"),
-    });
-  },
-);
+test.each([
+  ["writer", "write", "endThread"],
+  ["writer", "write", "throwInThread"],
+  ["reader", "query", "endThread"],
+  ["reader", "query", "throwInThread"],
+] as const)("a %s thread that ends by itself ends the process: %s %s", async (role, thread, ending) => {
+  const child = spawn(
+    process.execPath,
+    [fileURLToPath(new URL("./sqlite.fixture.child.ts", import.meta.url)), file, thread, ending],
+    { stdio: ["ignore", "pipe", "inherit"], timeout: 20_000 },
+  );
+  let printed = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    printed += text;
+  });
+  const [exitCode] = await once(child, "close");
+  expect(exitCode).toBe(1);
+  expect(JSON.parse(printed.trim().split("\n").at(-1) ?? "")).toMatchObject({
+    level: 60,
+    file,
+    msg: expect.stringContaining(`${role} thread`),
+  });
+});
 
 test("a kill -9 loses nothing that was acknowledged", async () => {
   const child = spawn(process.execPath, [fileURLToPath(new URL("./sqlite.fixture.child.ts", import.meta.url)), file], {

@@ -1,0 +1,112 @@
+import { Worker } from "node:worker_threads";
+import type { Logger } from "../base/logging.ts";
+import {
+  type Call,
+  type CallAnswer,
+  type ReaderData,
+  type ThreadAnswer,
+  type ThreadRequest,
+  toError,
+  type WriteCall,
+  type WriterData,
+} from "./sqlite-messages.ts";
+
+export interface SqliteThread<C extends Call> {
+  call(call: C): Promise<unknown>;
+  /** Called after each commit that staged events. */
+  readonly stagedListeners: Set<() => void>;
+  /** Waits for the calls in progress. Later ones fail. */
+  close(): Promise<void>;
+}
+
+/** Starts the thread that writes to a database, and creates or migrates it first. */
+export function startWriter(data: WriterData, logger: Logger): Promise<SqliteThread<WriteCall>> {
+  return startThread("writer", data, logger);
+}
+
+/** Starts a thread that reads from a database, which there must be. */
+export function startReader(data: ReaderData, logger: Logger): Promise<SqliteThread<Call>> {
+  return startThread("reader", data, logger);
+}
+
+async function startThread<C extends Call>(
+  role: "writer" | "reader",
+  data: { file: string },
+  logger: Logger,
+): Promise<SqliteThread<C>> {
+  // The thread only runs short functions, so its young generation needs no more than this.
+  const worker = new Worker(new URL(`./sqlite-${role}.ts`, import.meta.url), {
+    workerData: data,
+    resourceLimits: { maxYoungGenerationSizeMb: 4 },
+  });
+  const pending = new Map<number, { resolve(result: unknown): void; reject(error: Error): void }>();
+  const stagedListeners = new Set<() => void>();
+  const { promise: ready, resolve: setReady, reject: refuse } = Promise.withResolvers<void>();
+  const { promise: ended, resolve: setEnded } = Promise.withResolvers<void>();
+  let lastId = 0;
+  let over: Error | undefined;
+
+  const settle = ({ id, result, failure }: CallAnswer) => {
+    const call = pending.get(id);
+    pending.delete(id);
+    if (failure) call?.reject(toError(failure));
+    else call?.resolve(result);
+  };
+  const notifyStaged = () => {
+    for (const listener of stagedListeners) {
+      try {
+        listener();
+      } catch (error) {
+        logger.error({ err: error }, "a listener for a database's commits failed");
+      }
+    }
+  };
+  const stop = (error: Error) => {
+    over ??= error;
+    refuse(over);
+    for (const call of pending.values()) call.reject(over);
+    pending.clear();
+  };
+  worker.on("message", (message: ThreadAnswer) => {
+    if ("ready" in message) return setReady();
+    if ("refused" in message) return stop(toError(message.refused));
+    for (const answer of message.answers) settle(answer);
+    if (message.staged) notifyStaged();
+  });
+  /** Nothing can be stored or listed without its thread, so the process ends and its supervisor starts it again. */
+  const endProcess = (error?: Error) => {
+    logger.fatal({ err: error, file: data.file }, `the ${role} thread of a database ended, and so does this process`);
+    process.exit(1);
+  };
+  let isServing = false;
+  worker.on("error", (error) => {
+    if (isServing) endProcess(error);
+    stop(new Error(`The ${role} thread of ${data.file} failed`, { cause: error }));
+  });
+  worker.on("exit", () => {
+    if (isServing && !over) endProcess();
+    stop(new Error(`The database ${data.file} is closed`));
+    setEnded();
+  });
+  await ready;
+  isServing = true;
+
+  const post = (request: ThreadRequest<C>) => worker.postMessage(request);
+  return {
+    stagedListeners,
+    call: (call) =>
+      new Promise((resolve, reject) => {
+        if (over) return reject(over);
+        const id = ++lastId;
+        post({ id, call });
+        pending.set(id, { resolve, reject });
+      }),
+    close: async () => {
+      if (!over) {
+        over = new Error(`The database ${data.file} is closed`);
+        post({ close: true });
+      }
+      await ended;
+    },
+  };
+}
