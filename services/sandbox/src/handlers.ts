@@ -26,6 +26,8 @@ export function createHandlers(o: {
   installationId: string;
   /** What keeps sandboxes from being run, if anything does. */
   runtimeProblem(): DomainError | undefined;
+  /** The disk that has less free than the reserve, in one line; undefined: none. */
+  diskShortage(): Promise<string | undefined>;
   /** Ends long polls, so that their callers ask another replica. */
   draining: AbortSignal;
 }): ServiceImpl<typeof SandboxService> {
@@ -69,6 +71,12 @@ export function createHandlers(o: {
           if (problem?.reason === "ISOLATION_UNAVAILABLE") {
             throw new DomainError("PROVISIONING_FAILED", "Sandboxes can't be isolated on this host.", {
               hint: problem.message,
+            });
+          }
+          const shortage = await o.diskShortage();
+          if (shortage !== undefined) {
+            throw new DomainError("PROVISIONING_FAILED", "The host is short of disk space.", {
+              hint: `Try again later, or ask the operator for more: ${shortage}.`,
             });
           }
           const { image } = await images.resolveImage({ imageId: request.imageId }, onBehalfOf(call));

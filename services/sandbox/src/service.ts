@@ -1,6 +1,8 @@
 import { join } from "node:path";
 import { createClient } from "@connectrpc/connect";
 import { stateOf } from "@sandgate/kit/base/dependencies";
+import { openDiskSpace } from "@sandgate/kit/base/disk-space";
+import { messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { counter, gauge, histogram, type Metrics } from "@sandgate/kit/base/metrics";
 import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
@@ -47,6 +49,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   const shards = openShards(context);
   const draining = new AbortController();
 
+  const diskSpace = openDiskSpace({ folders: [settings.data], reserveMb: settings.diskReserveMb, metrics });
   const runtime = await openRuntime(settings, installationId, logger);
   const endpoint = createPullEndpoint(settings.pullPort);
   const pullImage = createImagePuller({
@@ -102,6 +105,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
           },
           installationId,
           runtimeProblem: reconciler.runtimeProblem,
+          diskShortage: diskSpace.shortage,
           draining: draining.signal,
         }),
       );
@@ -136,6 +140,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         database: await stateOf(store.listOpenPurges()),
         runtime: reconciler.runtimeProblem()?.message ?? "ok",
         pulls: await stateOf(endpoint.listen()),
+        disk: (await diskSpace.shortage().catch(messageOf)) ?? "ok",
       };
     },
     endWaits: () => draining.abort(),

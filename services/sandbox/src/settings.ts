@@ -1,4 +1,5 @@
 import { parseEngineAddress, runtimeSetting } from "@sandgate/docker-engine/address";
+import { diskReserveSetting } from "@sandgate/kit/base/disk-space";
 import { messageOf } from "@sandgate/kit/base/domain-error";
 import {
   choice,
@@ -87,6 +88,7 @@ export const sandboxSettings = defineSettings({
     default: "./data",
     doc: "Folder of this machine's data; downloaded layers are kept under it until the engine has them",
   }),
+  diskReserveMb: diskReserveSetting,
   imageMaxMb: integer("SANDGATE_IMAGE_MAX_MB", {
     default: 10_240,
     min: 1,
