@@ -139,6 +139,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       return {
         database: await stateOf(store.listOpenPurges()),
         runtime: reconciler.runtimeProblem()?.message ?? "ok",
+        containers: reconciler.orphanProblem() ?? "ok",
         pulls: await stateOf(endpoint.listen()),
         disk: (await diskSpace.shortage().catch(messageOf)) ?? "ok",
       };

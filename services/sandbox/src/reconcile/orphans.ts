@@ -4,40 +4,73 @@ import type { SandboxStore } from "../store/store.ts";
 import type { ListedSandbox, Runtime } from "./runtime.ts";
 
 const minAgeMs = 60_000;
-/** More orphans than this, and than a fifth of all containers, need the operator's word. */
+/** More containers without a record than this, and than a fifth of all, need the operator's word. */
 const maxUnconfirmed = 10;
 
-/**
- * Makes what removes orphans: containers of this installation that no unfinished record stands for. One whose record has
- * ended goes at once; one without a record after a minute, but not many of them: that is what a restored backup looks like.
- */
+/** Removes containers of this installation that no unfinished record stands for. */
+export interface OrphanRemoval {
+  /**
+   * Removes those that `owns` accepts: one whose record has ended at once, one without a record after a minute, but not many of
+   * them, as that is what a restored backup looks like.
+   *
+   * @param orphans of the whole engine, whoever owns them, so that every replica comes to the same conclusion
+   * @param total how many containers the installation has on the engine
+   */
+  remove(orphans: readonly ListedSandbox[], total: number): Promise<void>;
+  /** Why containers without a record are kept, if they are. */
+  problem(): string | undefined;
+}
+
 export function createOrphanRemoval(o: {
   store: SandboxStore;
   runtime: Runtime;
+  owns(sandboxId: string): boolean;
   confirmOrphanRemoval: boolean;
   logger: Logger;
-}): (orphans: readonly ListedSandbox[], total: number) => Promise<void> {
+}): OrphanRemoval {
   const { store, runtime, logger } = o;
-  return async (orphans, total) => {
-    const unknown: ListedSandbox[] = [];
-    for (const seen of orphans) {
-      const sandbox = await store.get(seen.sandboxId);
-      if (sandbox && hasEnded(sandbox.state)) {
-        await runtime.remove(seen.sandboxId);
-      } else if (!sandbox && Date.now() - seen.createdAt.getTime() >= minAgeMs) {
-        unknown.push(seen);
-      }
+  let problem: string | undefined;
+
+  /** Whether more than `max` are without a record. */
+  async function areMany(unknown: number, others: readonly ListedSandbox[], max: number): Promise<boolean> {
+    if (unknown + others.length <= max) return false;
+    for (const { sandboxId } of others) {
+      if (unknown > max) break;
+      if (!(await store.get(sandboxId))) unknown += 1;
     }
-    if (unknown.length > maxUnconfirmed && unknown.length > total / 5 && !o.confirmOrphanRemoval) {
-      logger.error(
-        { unknown: unknown.length, total },
-        "many containers of this installation have no record, as after restoring an old backup: none is removed until SANDGATE_CONFIRM_ORPHAN_REMOVAL=true",
+    return unknown > max;
+  }
+
+  return {
+    problem: () => problem,
+    async remove(orphans, total) {
+      const { own = [], others = [] } = Object.groupBy(orphans, ({ sandboxId }) =>
+        o.owns(sandboxId) ? "own" : "others",
       );
-      return;
-    }
-    for (const { sandboxId, workspaceId } of unknown) {
-      logger.warn({ sandboxId, workspaceId }, "a container without a record is removed");
-      await runtime.remove(sandboxId);
-    }
+      const unknown: ListedSandbox[] = [];
+      for (const seen of own) {
+        const sandbox = await store.get(seen.sandboxId);
+        if (!sandbox) {
+          unknown.push(seen);
+        } else if (hasEnded(sandbox.state)) {
+          await runtime.remove(seen.sandboxId);
+        }
+      }
+      const before = problem;
+      const max = Math.max(maxUnconfirmed, total / 5);
+      problem =
+        !o.confirmOrphanRemoval && (await areMany(unknown.length, others, max))
+          ? "many containers have no record, as after restoring an old backup: none is removed until SANDGATE_CONFIRM_ORPHAN_REMOVAL=true"
+          : undefined;
+      if (problem) {
+        if (!before) logger.error({ unknown: unknown.length, total }, problem);
+        return;
+      }
+      for (const { sandboxId, workspaceId, createdAt } of unknown) {
+        if (Date.now() - createdAt.getTime() < minAgeMs) continue;
+        logger.warn({ sandboxId, workspaceId }, "a container without a record is removed");
+        await runtime.remove(sandboxId);
+      }
+    },
   };
 }

@@ -486,6 +486,31 @@ test("removes containers whose record has ended, but not many orphans at once", 
   await until(() => expect(engine.objects.size).toBe(0));
 });
 
+test("many orphans are counted over the whole engine, however few of them are this replica's", async () => {
+  const createdAt = new Date(Date.now() - 120_000);
+  const putOrphans = (count: number) => {
+    for (let i = 0; i < count; i++) {
+      engine.objects.set(`x${i}`, { sandboxId: `x${i}`, workspaceId: "w", phase: "running", createdAt });
+    }
+  };
+  // As one of seven replicas has it.
+  const shards = { ...allShards, owns: (id: string) => id === "x0" || id === "x1" || !id.startsWith("x") };
+  putOrphans(14);
+  await start({ shards });
+  await until(() => expect(reconciler.orphanProblem()).toContain("SANDGATE_CONFIRM_ORPHAN_REMOVAL=true"));
+  expect(engine.objects.size).toBe(14);
+  await reconciler.stop();
+  await start({ shards, confirmOrphanRemoval: true });
+  await until(() => expect(engine.objects.size).toBe(12));
+  expect(reconciler.orphanProblem()).toBeUndefined();
+  await reconciler.stop();
+  // Few enough: each replica removes its own without being asked.
+  engine.objects.clear();
+  putOrphans(9);
+  await start({ shards });
+  await until(() => expect(engine.objects.size).toBe(7));
+});
+
 test("a container that exits at once has its start recorded, and its logs are read before it is removed", async () => {
   const drained: string[] = [];
   await start({

@@ -34,6 +34,8 @@ export interface Reconciler {
   wake(sandboxId: string): void;
   /** What keeps sandboxes from being run, if anything does. */
   runtimeProblem(): DomainError | undefined;
+  /** Why containers without a record are kept, if they are. */
+  orphanProblem(): string | undefined;
   /**
    * Gives its shards to the other replicas at once, so that they go on while this one finishes its steps; ends all background
    * work, and leaves containers and records as they are.
@@ -100,6 +102,7 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
   return {
     wake: queue.wake,
     runtimeProblem: health.problem,
+    orphanProblem: sweeps.orphanProblem,
     async start() {
       stopListening = changes.listen((id) => {
         interruptIfStopping(id).catch((error) =>

@@ -31,12 +31,14 @@ export interface Sweeps {
   start(): void;
   /** Begins the next sweep at once, though not within a second of the last. */
   request(): void;
+  /** Why containers without a record are kept, if they are. */
+  orphanProblem(): string | undefined;
   stop(): Promise<void>;
 }
 
 export function createSweeps(o: SweepOptions): Sweeps {
   const { store, runtime, health, records, queue, logger } = o;
-  const removeOrphans = createOrphanRemoval(o);
+  const orphanRemoval = createOrphanRemoval(o);
   const wakeup = createWakeup();
   const stopping = new AbortController();
   const { signal } = stopping;
@@ -51,12 +53,15 @@ export function createSweeps(o: SweepOptions): Sweeps {
   async function sweep(): Promise<boolean> {
     await health.refresh();
     const listedAt = new Date();
-    const own = (await runtime.list()).filter((seen) => o.owns(seen.sandboxId));
-    const orphans = new Map(own.map((seen) => [seen.sandboxId, seen]));
+    const listed = await runtime.list();
+    const orphans = new Map(listed.map((seen) => [seen.sandboxId, seen]));
     const missingNow = new Set<string>();
     for await (const sandbox of unfinishedSandboxes()) {
       const seen = orphans.get(sandbox.id);
       orphans.delete(sandbox.id);
+      if (!o.owns(sandbox.id)) {
+        continue;
+      }
       const hasRun = isLive(sandbox.state) && sandbox.startedAt !== undefined && sandbox.startedAt < listedAt;
       if (hasRun && !seen) {
         if (missing.has(sandbox.id)) {
@@ -70,14 +75,14 @@ export function createSweeps(o: SweepOptions): Sweeps {
       }
     }
     missing = missingNow;
-    await removeOrphans([...orphans.values()], own.length);
+    await orphanRemoval.remove([...orphans.values()], listed.length);
     return missing.size > 0;
   }
 
   async function* unfinishedSandboxes(): AsyncGenerator<Sandbox> {
     for (let afterId = ""; ; ) {
       const page = await store.listUnfinished({ limit: 200, afterId });
-      yield* page.filter(({ id }) => o.owns(id));
+      yield* page;
       const last = page.at(-1);
       if (!last) {
         return;
@@ -115,6 +120,7 @@ export function createSweeps(o: SweepOptions): Sweeps {
       ended = sweepUntilStopped();
     },
     request: () => wakeup.wake(),
+    orphanProblem: orphanRemoval.problem,
     async stop() {
       stopping.abort();
       await ended;
