@@ -2,8 +2,11 @@ import { once } from "node:events";
 import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
+import { findNatsServer, startNats } from "@sandgate/test-support/nats";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
+import { requireServer } from "@sandgate/test-support/require";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { afterEach, describe, expect } from "vitest";
@@ -34,7 +37,9 @@ function launch(settings: Record<string, string>): RunningProcess {
     SANDGATE_ISOLATION: "off",
     ...settings,
   };
-  const started = startProcess(process.execPath, [join(root, "deploy/local/src/main.ts")], { cwd: folder, env });
+  const natsEnd = join(root, "test/support/nats-end.ts");
+  const args = ["--import", natsEnd, join(root, "deploy/local/src/main.ts")];
+  const started = startProcess(process.execPath, args, { cwd: folder, env });
   running.push(started);
   return started;
 }
@@ -165,4 +170,25 @@ test("start.sh refuses an engine that was named and doesn't answer", async () =>
   const started = startProcess("sh", [join(root, "deploy/local/start.sh")], { cwd: folder, env });
   running.push(started);
   await expectRefusal(started, `no container engine answers at docker://${folder}/none.sock (ENOENT)`);
+});
+
+describe.runIf(await requireServer("nats", findNatsServer))("with NATS as its bus", () => {
+  test("it ends in order, with exit code 1, when the connection has ended for good", async () => {
+    const nats = await startNats();
+    try {
+      const settings = { SANDGATE_PORT: String(await findFreePort()), SANDGATE_EVENTS: nats.url };
+      const started = await launchUntilReady(settings);
+      started.child.kill("SIGUSR2");
+      expect(await started.exited).toBe(1);
+      expect(started.output()).toContain("the connection to NATS ended for good");
+      expect(started.output()).not.toContain("did not stop cleanly");
+      // What the process had claimed was given back: no relay has to wait for a lease to expire.
+      const database = new DatabaseSync(join(folder, "data/workspace.sqlite"), { readOnly: true });
+      const held = database.prepare("SELECT name FROM kit_leases WHERE expires_at > ?").all(Date.now());
+      database.close();
+      expect(held).toEqual([]);
+    } finally {
+      await nats.stop();
+    }
+  });
 });

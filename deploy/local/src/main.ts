@@ -43,13 +43,15 @@ try {
   });
   // As in `npm start | head`. Each write reports the error to its caller; a log that nobody reads is no reason to end.
   process.stdout.on("error", () => {});
-  const platform = await openPlatform(settings, env);
-  stopOnSignal(() =>
+  const natsEnd = Promise.withResolvers<void>();
+  const platform = await openPlatform(settings, env, natsEnd.resolve);
+  const endAfterFailure = stopOnSignal(() =>
     platform.stop().catch((error: unknown) => {
       logger.error({ err: error }, "did not stop cleanly");
       throw error;
     }),
   );
+  natsEnd.promise.then(endAfterFailure);
   try {
     await print(welcome(platform, await platform.problems()));
   } catch (cause) {

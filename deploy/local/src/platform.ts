@@ -36,8 +36,15 @@ export interface Platform {
   stop(): Promise<void>;
 }
 
-/** Opens the platform and listens. Throws an error whose message says why in one line. */
-export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessEnv): Promise<Platform> {
+/**
+ * Opens the platform and listens. Throws an error whose message says why in one line. `onEnd` is called when the connection to
+ * NATS has ended for good, which only a new process can mend.
+ */
+export async function openPlatform(
+  settings: LocalSettings,
+  env: NodeJS.ProcessEnv,
+  onEnd?: () => void,
+): Promise<Platform> {
   const folder = openDataFolder(settings.data);
   // Before anything is created, since a first start shows a password only once.
   await requireFreePort("SANDGATE_PORT", settings.host, settings.port);
@@ -62,7 +69,7 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
       create: settings.database !== "sqlite:" || !existsSync(folder.path("identity.sqlite")),
     }),
     createInMemoryNetwork(),
-    openBus(settings.events, folder, openLogger("bus"), processMetrics),
+    openBus(settings.events, { folder, logger: openLogger("bus"), metrics: processMetrics, onEnd }),
   ]);
 
   const serviceEnv = firstPassword ? { ...env, SANDGATE_ADMIN_PASSWORD: firstPassword.password } : env;
@@ -161,13 +168,17 @@ export async function openPlatform(settings: LocalSettings, env: NodeJS.ProcessE
 }
 
 /** The bus that the setting's scheme names, imported only when it is chosen. */
-async function openBus(events: string, folder: DataFolder, logger: Logger, metrics: Metrics): Promise<EventBus> {
+async function openBus(
+  events: string,
+  o: { folder: DataFolder; logger: Logger; metrics: Metrics; onEnd: (() => void) | undefined },
+): Promise<EventBus> {
+  const { folder, logger, metrics, onEnd } = o;
   if (events === "local:") {
     const { openLocalBus } = await import("@sandgate/kit/events/bus.local");
     return openLocalBus({ file: folder.path("events.sqlite"), logger, metrics });
   }
   const { openNatsBus } = await import("@sandgate/kit/events/bus.nats");
-  return openNatsBus({ url: events, service: "local", logger, metrics });
+  return openNatsBus({ url: events, service: "local", logger, metrics, ...(onEnd && { onEnd }) });
 }
 
 /** Otherwise a port in use is noticed only after everything else has started. */

@@ -43,7 +43,8 @@ const pingMs = 10_000;
 /**
  * Connects to one of the servers of `url` (`nats://` or `tls://`, several with commas between them), waiting for as long as none
  * answers, and connects again whenever the connection is lost. Fails only when the servers refuse who it is, or when the file of
- * credentials can't be read.
+ * credentials can't be read. `onEnd` is called if the client gives the connection up all the same: nothing is sent or received
+ * any more, so the process has to end.
  */
 export async function connectNats(options: {
   url: string;
@@ -51,8 +52,9 @@ export async function connectNats(options: {
   service: string;
   logger: Logger;
   metrics: Metrics;
+  onEnd?: (() => void) | undefined;
 }): Promise<NatsLink> {
-  const { service, logger } = options;
+  const { service, logger, onEnd } = options;
   const address = parseNatsUrl(options.url);
   const authenticator = createAuthenticator(options.credentials ?? {}, address, logger);
   const connection = await connectWithRetry(logger, () =>
@@ -98,7 +100,9 @@ export async function connectNats(options: {
       }
     }
     change(false);
-    if (!isClosing) logger.fatal({ err: await connection.closed() }, "the connection to NATS ended for good");
+    if (isClosing) return;
+    logger.fatal({ err: await connection.closed() }, "the connection to NATS ended for good");
+    onEnd?.();
   })();
   return {
     connection,

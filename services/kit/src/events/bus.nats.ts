@@ -25,7 +25,8 @@ const idHeader = "Nats-Msg-Id";
 /**
  * Opens the event bus of a distributed platform: events in a JetStream stream that all services share, signals over core NATS.
  * Waits for the servers to answer. Streams and consumers are created when they are needed, and again when they were lost.
- * `service` is part of the subjects of what this process publishes, so permissions can tell services apart.
+ * `service` is part of the subjects of what this process publishes, so permissions can tell services apart. `onEnd` is called when
+ * the connection has ended for good, which only a new process can mend.
  */
 export async function openNatsBus(options: {
   url: string;
@@ -34,6 +35,7 @@ export async function openNatsBus(options: {
   logger: Logger;
   metrics: Metrics;
   policy?: Partial<NatsDeliveryPolicy>;
+  onEnd?: () => void;
 }): Promise<EventBus> {
   const { service, logger } = options;
   const policy = { ...defaultPolicy, ...options.policy };

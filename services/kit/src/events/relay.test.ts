@@ -9,7 +9,7 @@ import { migrations, type transactions } from "../storage/sqlite.fixture.ts";
 import { openSqlite, type SqliteDatabase } from "../storage/sqlite.ts";
 import { openLocalBus } from "./bus.local.ts";
 import type { EventBus } from "./bus.ts";
-import { type StagedEvent, stageEvent } from "./outbox.ts";
+import { type OutboxStore, type StagedEvent, stageEvent } from "./outbox.ts";
 import { type Relay, startRelay } from "./relay.ts";
 
 const logger = pino({ enabled: false });
@@ -172,12 +172,12 @@ test("a bus that is away has refused nothing", async () => {
   let asked = 0;
   relayTo({
     ...bus,
-    // It goes away between the two.
-    identity: () => (isAway && ++asked > 1 ? away() : bus.identity()),
+    // It goes away between the lead and what is published.
+    identity: () => (isAway && ++asked > 2 ? away() : bus.identity()),
     publish: (events) => (isAway ? away() : bus.publish(events)),
   });
   const id = await addNote("one");
-  await until(() => expect(asked).toBeGreaterThan(2));
+  await until(() => expect(asked).toBeGreaterThan(3));
   expect(await database.outbox.backlog()).toMatchObject({ unsent: 1, refused: 0 });
   isAway = false;
   await until(() => expect(handled).toEqual([id]));
@@ -204,6 +204,36 @@ test("one relay of several publishes, and another goes on when it stops", async 
   await addNote("three");
   await until(async () => expect(await unsentIds()).toEqual([]));
   expect(published).toEqual(["first", "first", "second"]);
+});
+
+test("a relay that can't reach the bus lets another publish, and takes no lead before it can", async () => {
+  const { bus, handled } = await openBus("bus");
+  const away = () => Promise.reject(new Error("no connection"));
+  let isAway = false;
+  relayTo({ ...bus, identity: () => (isAway ? away() : bus.identity()) });
+  const first = await addNote("first");
+  await until(() => expect(handled).toEqual([first]));
+  isAway = true;
+  const second = await addNote("second");
+  await until(async () => expect(await database.leases.listFree(["kit.relay"])).toEqual(["kit.relay"]));
+  let leads = 0;
+  const outbox: OutboxStore = {
+    ...database.outbox,
+    lead(holder, ttlMs) {
+      leads += 1;
+      return database.outbox.lead(holder, ttlMs);
+    },
+  };
+  let asked = 0;
+  const identity = () => {
+    asked += 1;
+    return away();
+  };
+  relays.push(startRelay({ outbox, bus: { ...bus, identity }, logger, metrics }));
+  await until(() => expect(asked).toBeGreaterThan(1));
+  relayTo(bus);
+  await until(() => expect(handled).toEqual([first, second]));
+  expect(leads).toBe(0);
 });
 
 test("what a relay that lost the lead records late as sent to an older bus is sent to the current one", async () => {

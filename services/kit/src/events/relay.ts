@@ -22,8 +22,8 @@ const retry = { firstMs: 200, lastMs: 5_000 };
 const refusedRetry = { firstMs: 200, lastMs: 60_000 };
 
 /**
- * Publishes the unsent events of the outbox, woken by commits, in one replica at a time. When the bus was recreated, the
- * events that the outbox still keeps are published again. Failures are retried with backoff.
+ * Publishes the unsent events of the outbox, woken by commits, in one replica at a time: one that can reach the bus. When the
+ * bus was recreated, the events that the outbox still keeps are published again. Failures are retried with backoff.
  */
 export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger: Logger; metrics: Metrics }): Relay {
   const { outbox, bus, logger, metrics } = options;
@@ -56,11 +56,21 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
   const lead = async (): Promise<boolean> => {
     const now = performance.now();
     if (now < leadsUntil - leaseMs + renewMs) return true;
+    // Throws when the bus is away. Who can't publish must not keep others from it.
+    if (leadsUntil === 0) await bus.identity();
     const leads = await outbox.lead(holder, leaseMs);
     leadsUntil = leads ? now + leaseMs : 0;
     // A relay that lost the lead may only now record what it sent to a bus before this one.
     servedBus = undefined;
     return leads;
+  };
+  /** Lets another replica publish, which may reach the bus although this one doesn't. */
+  const resign = async (): Promise<void> => {
+    if (leadsUntil === 0) return;
+    leadsUntil = 0;
+    await outbox
+      .resign(holder)
+      .catch((error: unknown) => logger.warn({ err: error }, "a relay failed to give up its lease, which will expire"));
   };
   const resendTo = async (identity: string): Promise<void> => {
     if (identity === servedBus) return;
@@ -132,6 +142,7 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
       } catch (error) {
         failures++;
         logger.warn({ err: error, failures }, "failed to publish events; will retry");
+        await resign();
       }
       await measure().catch((error: unknown) => logger.warn({ err: error }, "failed to measure the outbox"));
       if (failures === 0) {
@@ -143,14 +154,14 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
         );
       }
     }
-    if (leadsUntil > 0) await outbox.resign(holder);
+    await resign();
   })();
 
   return {
     async stop() {
       unwatch();
       stopping.abort();
-      await running.catch((error: unknown) => logger.warn({ err: error }, "a relay failed to give up its lease"));
+      await running;
     },
   };
 }

@@ -96,20 +96,31 @@ export async function startServiceHost(
 /** Under `npm start`, Ctrl-C arrives twice: from the terminal, and forwarded by npm. */
 const sameSignalMs = 500;
 
-/** Runs `stop` once, at the first SIGTERM or SIGINT, and ends the process when it has; a second signal ends it at once. */
-export function stopOnSignal(stop: () => Promise<void>): void {
+/** How long an orderly end after a failure may take: a little more than running calls are given. */
+const failedStopMs = 20_000;
+
+/**
+ * Runs `stop` once, at the first SIGTERM or SIGINT, and ends the process when it has; a second signal ends it at once. The
+ * function it returns does the same after a failure that only a new process can mend: with exit code 1, and within 20 s.
+ */
+export function stopOnSignal(stop: () => Promise<void>): () => void {
   let stoppingSince: number | undefined;
-  const onSignal = (signal: NodeJS.Signals) => {
-    if (stoppingSince !== undefined) {
-      if (performance.now() - stoppingSince > sameSignalMs) process.exit(signal === "SIGINT" ? 130 : 143);
-      return;
-    }
+  const begin = (code: number) => {
     stoppingSince = performance.now();
     stop().then(
-      () => process.exit(0),
+      () => process.exit(code),
       () => process.exit(1),
     );
   };
+  const onSignal = (signal: NodeJS.Signals) => {
+    if (stoppingSince === undefined) begin(0);
+    else if (performance.now() - stoppingSince > sameSignalMs) process.exit(signal === "SIGINT" ? 130 : 143);
+  };
   process.on("SIGTERM", onSignal);
   process.on("SIGINT", onSignal);
+  return () => {
+    if (stoppingSince !== undefined) return;
+    setTimeout(() => process.exit(1), failedStopMs);
+    begin(1);
+  };
 }

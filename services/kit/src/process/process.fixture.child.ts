@@ -31,7 +31,9 @@ await runService({
       async start() {},
       dependencies: async () => ({ database: database.kind === "mongodb" ? `ok, ${database.name}` : "wrong" }),
       async drain() {},
-      async close() {},
+      async close() {
+        logger.info("closed");
+      },
     };
   },
 });

@@ -15,6 +15,7 @@ import { asFacade, type UserCaller } from "../rpc/context.ts";
 import { makeKeys, openTokenSigner } from "../rpc/internal-keys.ts";
 
 const program = join(import.meta.dirname, "process.fixture.child.ts");
+const natsEnd = join(import.meta.dirname, "../../../../test/support/nats-end.ts");
 const logger = createLogger({ service: "test", level: "silent" });
 const user: UserCaller = { id: "u", credential: "session", credentialId: "s", operator: false };
 const { path: folder, remove: removeFolder } = await createTempFolder();
@@ -48,7 +49,7 @@ async function start(settings: Record<string, string>) {
     SANDGATE_TELEMETRY_URL: "http://127.0.0.1:1",
     ...settings,
   };
-  const started = startProcess(process.execPath, [program], { env });
+  const started = startProcess(process.execPath, ["--import", natsEnd, program], { env });
   running.push(started);
   return {
     ...started,
@@ -129,6 +130,17 @@ describe.runIf(await requireServer("nats", findNatsServer))("with its bus", () =
     const metrics = await (await fetch(`${service.adminUrl}/metrics`)).text();
     expect(metrics).toContain('sandgate_dependency_up{dependency="events"} 1');
     expect(await service.stop()).toBe(0);
+  });
+
+  test("ends in order, with exit code 1, when its connection to NATS has ended for good", async () => {
+    const service = await start({ SANDGATE_EVENTS: nats.url });
+    await service.untilReadiness(200);
+    service.child.kill("SIGUSR2");
+    expect(await service.exited).toBe(1);
+    const lines = linesOf(service.output());
+    const ended = "the connection to NATS ended for good";
+    for (const msg of [ended, "closed"]) expect(lines).toContainEqual(expect.objectContaining({ msg }));
+    expect(lines.at(-1)).toMatchObject({ msg: "stopped" });
   });
 
   test("waits for its database, and can be stopped meanwhile", async () => {

@@ -108,7 +108,7 @@ export async function runProcess<Settings>(o: {
       },
       deadLetters: () => bus?.deadLetters,
     });
-    stopOnSignal(async () => {
+    const endAfterFailure = stopOnSignal(async () => {
       state = "stopping";
       logger.info("stopping: finishing running calls");
       try {
@@ -130,7 +130,14 @@ export async function runProcess<Settings>(o: {
         ...(common.eventsUser && { user: common.eventsUser }),
         ...(common.eventsPassword && { password: common.eventsPassword }),
       };
-      bus = await openNatsBus({ url: common.events, credentials, service: o.name, logger, metrics });
+      bus = await openNatsBus({
+        url: common.events,
+        credentials,
+        service: o.name,
+        logger,
+        metrics,
+        onEnd: endAfterFailure,
+      });
       program = await o.open({ bus, transport, signer, logger, metrics, dependencies }, settings);
       await program.start();
     } catch (error) {
