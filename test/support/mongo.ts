@@ -43,6 +43,8 @@ export interface TestReplicaSet {
 export interface TestDatabase {
   url: string;
   name: string;
+  /** How many keys of indexes and documents the server goes through for what is done on it meanwhile. */
+  countExamined(work: () => Promise<unknown>): Promise<number>;
   /** Deletes it. Throws when an operation on it has scanned a whole collection, or sorted without an index. */
   drop(): Promise<void>;
 }
@@ -188,6 +190,16 @@ async function createDatabase(url: string): Promise<TestDatabase> {
   return {
     url,
     name,
+    countExamined: (work) =>
+      operateOn(url, {}, async (client) => {
+        const profile = client.db(name).collection("system.profile");
+        const before = await profile.countDocuments();
+        await work();
+        const operations = await profile.find().skip(before).toArray();
+        return operations
+          .filter(({ appName }) => appName === "sandgate")
+          .reduce((sum, { keysExamined = 0, docsExamined = 0 }) => sum + keysExamined + docsExamined, 0);
+      }),
     drop: () =>
       operateOn(url, {}, async (client) => {
         const db = client.db(name);

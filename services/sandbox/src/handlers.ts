@@ -117,7 +117,7 @@ export function createHandlers(o: {
       const rows = await store.list(
         workspaceOf(callOf(context)),
         { states: toStates(request.states), labels: request.labels },
-        { limit: limit + 1, ...(cursor && { after: cursor }) },
+        { limit: limit + 1, signal: context.signal, ...(cursor && { after: cursor }) },
       );
       const page = toPage(rows, limit, (row) => row);
       return { sandboxes: page.rows.map(toMessage), nextCursor: page.nextCursor };

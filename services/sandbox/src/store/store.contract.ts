@@ -1,7 +1,15 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { acceptSandbox, becomeReady, beginStop, completeStop, fail, type Sandbox } from "../domain/sandbox.ts";
+import {
+  acceptSandbox,
+  becomeReady,
+  beginStop,
+  completeStop,
+  fail,
+  type Sandbox,
+  type SandboxState,
+} from "../domain/sandbox.ts";
 import { stageProvisioned, stagePurged } from "../events.ts";
 import type { SandboxStore } from "./store.ts";
 
@@ -186,6 +194,31 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
         { limit: 10 },
       );
       expect(ids(even)).toEqual([newestFirst[0], newestFirst[2], newestFirst[4]]);
+    });
+
+    test("lists by state and label what has changed since, and several states in one order", async () => {
+      const [oldest, middle, newest] = [
+        await create(sandboxOf({ workspaceId, labels: { kind: "a", only: "oldest" } })),
+        await create(sandboxOf({ workspaceId, labels: { kind: "a", only: "middle" } })),
+        await create(sandboxOf({ workspaceId, labels: { kind: "a" } })),
+      ];
+      await create(sandboxOf({ workspaceId: newId(), labels: { kind: "a" } }));
+      const list = async (states: SandboxState[], labels: Record<string, string>, limit = 10) =>
+        (await store.list(workspaceId, { states, labels }, { limit })).map(({ id }) => id);
+      await store.update(becomeReady(newest, now()), []);
+      await end(oldest);
+      expect(await list(["provisioning"], { kind: "a" })).toEqual([middle.id]);
+      expect(await list(["failed"], { kind: "a", only: "oldest" })).toEqual([oldest.id]);
+      expect(await list(["ready"], { kind: "a", only: "oldest" })).toEqual([]);
+      expect(await list(["failed", "provisioning", "ready", "failed"], {})).toEqual([newest.id, middle.id, oldest.id]);
+      expect(await list(["provisioning", "failed"], { kind: "a" })).toEqual([middle.id, oldest.id]);
+      expect(await list(["failed", "ready"], {}, 1)).toEqual([newest.id]);
+      expect(await list([], { kind: "b" })).toEqual([]);
+      await store.markCleaned(oldest.id, now());
+      expect(await list([], { only: "oldest" })).toEqual([oldest.id]);
+      expect(await store.deleteCleaned(workspaceId, 10)).toBe(1);
+      expect(await list([], { only: "oldest" })).toEqual([]);
+      expect(await list([], { kind: "a" })).toEqual([newest.id, middle.id]);
     });
 
     test("lists as unfinished what is live or not cleaned", async () => {

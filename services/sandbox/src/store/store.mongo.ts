@@ -12,13 +12,18 @@ import {
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { createPurges, type GuardDocument, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
 import { checkInstallationQuota, checkQuota, type Held, isLimited } from "../domain/quota.ts";
-import { hasEnded, isLive, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
+import { hasEnded, isLive, type Sandbox, type SandboxState, sandboxStates } from "../domain/sandbox.ts";
 import type { SandboxStore } from "./store.ts";
+
+interface StoredLabel {
+  name: string;
+  value: string;
+}
 
 interface SandboxDocument extends Omit<Sandbox, "id" | "labels"> {
   _id: string;
   /** As pairs, since a label's name may contain what a field's name can't. */
-  labels: { name: string; value: string }[];
+  labels: StoredLabel[];
   /** Set while it reserves its name. Partial indexes can test a field, not for one of several states. */
   live?: true;
   /** Set until its container is gone. */
@@ -34,6 +39,9 @@ interface InstallationDocument {
   _id: "installation";
   installationId: string;
 }
+
+/** Labels of more sandboxes are not counted further. */
+const mostCounted = 1000;
 
 const turnsId = "turns";
 
@@ -84,6 +92,17 @@ const migrations: readonly MongoMigration[] = [
         ],
       }),
   },
+  {
+    name: "sandbox 3: newest of a state and of a label",
+    expands: true,
+    run: (db) =>
+      createCollections(db, {
+        sandboxes: [
+          { name: "newest_by_state", key: { workspaceId: 1, state: 1, createdAt: -1, _id: -1 } },
+          { name: "newest_by_label", key: { workspaceId: 1, labels: 1, state: 1, createdAt: -1, _id: -1 } },
+        ],
+      }),
+  },
 ];
 
 const collectionsOf = (db: Db) => ({
@@ -126,6 +145,23 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
       )
       .toArray();
     return all ?? { sandboxes: 0, memoryMb: 0 };
+  }
+
+  /** The labels, those of the fewest sandboxes first: the server goes through the sandboxes of the first. */
+  async function orderByRarity(
+    workspaceId: string,
+    states: readonly SandboxState[],
+    labels: Readonly<Record<string, string>>,
+  ): Promise<StoredLabel[]> {
+    const stored = Object.entries(labels).map(([name, value]) => ({ name, value }));
+    if (stored.length < 2) return stored;
+    const counted = await Promise.all(
+      stored.map(async (label) => {
+        const matching = { workspaceId, labels: label, state: { $in: [...states] } };
+        return { label, sandboxes: await sandboxes.countDocuments(matching, { limit: mostCounted }) };
+      }),
+    );
+    return counted.sort((one, other) => one.sandboxes - other.sandboxes).map(({ label }) => label);
   }
 
   return {
@@ -209,12 +245,14 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
     },
 
     async list(workspaceId, { states, labels }, { limit, after }) {
-      const wanted = Object.entries(labels).map(([name, value]) => ({ name, value }));
+      // An index that has the states in it gives a list in its order only for states that are named.
+      const among = states.length === 0 && Object.keys(labels).length > 0 ? sandboxStates : states;
+      const wanted = await orderByRarity(workspaceId, among, labels);
       const found = await sandboxes
         .find({
           workspaceId,
           ...afterPlace<SandboxDocument>(after && { createdAt: after.createdAt, _id: after.id }),
-          ...(states.length > 0 && { state: { $in: [...states] } }),
+          ...(among.length > 0 && { state: { $in: [...among] } }),
           ...(wanted.length > 0 && { labels: { $all: wanted } }),
         })
         .sort({ createdAt: -1, _id: -1 })

@@ -2,12 +2,12 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
-import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
+import type { SqliteMigration, Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { passGuard, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
 import { checkInstallationQuota, checkQuota, isLimited, type Quotas } from "../domain/quota.ts";
 import { hasEnded, type Sandbox } from "../domain/sandbox.ts";
 
-export const migrations = [
+export const migrations: readonly SqliteMigration[] = [
   `CREATE TABLE installation (id TEXT NOT NULL);
    CREATE TABLE sandboxes (
      id TEXT PRIMARY KEY,
@@ -35,7 +35,28 @@ export const migrations = [
    ) STRICT, WITHOUT ROWID;
    CREATE INDEX guards_open_purges ON guards (workspace_id) WHERE deleted_at IS NOT NULL AND purged_at IS NULL;`,
   "CREATE INDEX guards_live ON guards (live_count, live_memory_mb) WHERE live_count > 0;",
-] as const;
+  `CREATE INDEX sandboxes_by_state ON sandboxes (workspace_id, state, created_at, id);
+   -- The labels of the records, with what lists of them need.
+   CREATE TABLE labels (
+     sandbox_id TEXT NOT NULL REFERENCES sandboxes (id) ON DELETE CASCADE,
+     name TEXT NOT NULL,
+     value TEXT NOT NULL,
+     workspace_id TEXT NOT NULL,
+     state TEXT NOT NULL,
+     created_at INTEGER NOT NULL,
+     PRIMARY KEY (sandbox_id, name)
+   ) STRICT, WITHOUT ROWID;
+   CREATE INDEX labels_newest ON labels (workspace_id, name, value, state, created_at, sandbox_id);`,
+  {
+    batches: `INSERT INTO labels (sandbox_id, name, value, workspace_id, state, created_at)
+      SELECT s.id, label.key, label.value, s.workspace_id, s.state, s.created_at
+      FROM (
+        SELECT * FROM sandboxes
+        WHERE id > (SELECT coalesce(max(sandbox_id), '') FROM labels) AND record ->> '$.labels' <> '{}'
+        ORDER BY id LIMIT 1000
+      ) AS s, json_each(s.record, '$.labels') AS label`,
+  },
+];
 
 /** Dates as ISO text. */
 export function encodeRecord(sandbox: Sandbox): string {
@@ -110,6 +131,17 @@ export const transactions = {
       sandbox.createdAt.getTime(),
       encodeRecord(sandbox),
     );
+    for (const [name, value] of Object.entries(sandbox.labels)) {
+      tx.db.run(
+        "INSERT INTO labels (sandbox_id, name, value, workspace_id, state, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+        sandbox.id,
+        name,
+        value,
+        sandbox.workspaceId,
+        sandbox.state,
+        sandbox.createdAt,
+      );
+    }
     tx.publish(events);
   },
 
@@ -130,6 +162,9 @@ export const transactions = {
       encodeRecord(sandbox),
       sandbox.id,
     );
+    if (sandbox.state !== before.state) {
+      tx.db.run("UPDATE labels SET state = ? WHERE sandbox_id = ?", sandbox.state, sandbox.id);
+    }
     if (hasEnded(sandbox.state) && !hasEnded(before.state)) {
       changeLiveCount(tx, sandbox.workspaceId, -1, -sandbox.image.memoryMb);
     }

@@ -3,13 +3,9 @@ import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/o
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import { createPurges } from "@sandgate/kit/workspaces/sqlite-guards";
 import type { Sandbox, SandboxState } from "../domain/sandbox.ts";
+import type { queries, Row } from "./store.sqlite.queries.ts";
 import { migrations, type transactions } from "./store.sqlite.transactions.ts";
 import type { SandboxStore } from "./store.ts";
-
-interface Row {
-  record: string;
-  cleaned_at: number | null;
-}
 
 /** T as JSON holds it: with its dates as text. */
 type Stored<T> = T extends Date ? string : T extends object ? { [K in keyof T]: Stored<T[K]> } : T;
@@ -36,13 +32,14 @@ function decodeRow(row: Row): Sandbox {
 
 /** Opens the SQLite file of sandboxes; creates or migrates it first. */
 export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxStore> {
-  const database = await openSqlite<typeof transactions>({
+  const database = await openSqlite<typeof transactions, typeof queries>({
     file: o.file,
     migrations,
     transactions: new URL("./store.sqlite.transactions.ts", import.meta.url),
+    queries: new URL("./store.sqlite.queries.ts", import.meta.url),
     logger: o.logger,
   });
-  const { read, write } = database;
+  const { read, query, write } = database;
   const one = (sql: string, ...parameters: (string | number)[]): Sandbox | undefined => {
     const row = read.get<Row>(sql, ...parameters);
     return row && decodeRow(row);
@@ -61,37 +58,34 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
       return one("SELECT record, cleaned_at FROM sandboxes WHERE id = ?", id);
     },
     async find(workspaceId, idOrName) {
+      const select = "SELECT record, cleaned_at FROM sandboxes";
       return (
-        one("SELECT record, cleaned_at FROM sandboxes WHERE id = ? AND workspace_id = ?", idOrName, workspaceId) ??
+        one(`${select} WHERE id = ? AND workspace_id = ?`, idOrName, workspaceId) ??
         one(
-          `SELECT record, cleaned_at FROM sandboxes WHERE workspace_id = ? AND name = ?
-           ORDER BY state IN ('provisioning', 'ready') DESC, created_at DESC, id DESC LIMIT 1`,
+          `${select} WHERE workspace_id = ? AND name = ? AND state IN ('provisioning', 'ready')`,
+          workspaceId,
+          idOrName,
+        ) ??
+        one(
+          `${select} WHERE workspace_id = ? AND name = ? ORDER BY created_at DESC, id DESC LIMIT 1`,
           workspaceId,
           idOrName,
         )
       );
     },
-    async list(workspaceId, filter, page) {
-      const conditions = ["workspace_id = ?"];
-      const parameters: (string | number)[] = [workspaceId];
-      if (page.after) {
-        conditions.push("(created_at, id) < (?, ?)");
-        parameters.push(page.after.createdAt.getTime(), page.after.id);
-      }
-      if (filter.states.length > 0) {
-        conditions.push("state IN (SELECT value FROM json_each(?))");
-        parameters.push(JSON.stringify(filter.states));
-      }
-      for (const [key, value] of Object.entries(filter.labels)) {
-        conditions.push("EXISTS (SELECT 1 FROM json_each(record, '$.labels') WHERE key = ? AND value = ?)");
-        parameters.push(key, value);
-      }
-      return many(
-        `SELECT record, cleaned_at FROM sandboxes WHERE ${conditions.join(" AND ")}
-         ORDER BY created_at DESC, id DESC LIMIT ?`,
-        ...parameters,
-        page.limit,
-      );
+    async list(workspaceId, { states, labels }, { limit, after, signal }) {
+      const wanted = Object.entries(labels).map(([name, value]) => ({ name, value }));
+      const list = { workspaceId, states, labels: wanted };
+      if (wanted.length > 1) list.labels = await query.orderByRarity(list);
+      const found: Sandbox[] = [];
+      let position = after;
+      do {
+        signal?.throwIfAborted();
+        const { rows, next } = await query.list(list, position, limit - found.length);
+        for (const row of rows) found.push(decodeRow(row));
+        position = next;
+      } while (position && found.length < limit);
+      return found;
     },
     async listUnfinished(page) {
       return many(

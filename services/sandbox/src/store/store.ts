@@ -42,8 +42,15 @@ export interface SandboxStore extends ServiceStore, PurgeStore {
   get(id: string): Promise<Sandbox | undefined>;
   /** By id, or by name: the live sandbox of that name, else the newest ended one. */
   find(workspaceId: string, idOrName: string): Promise<Sandbox | undefined>;
-  /** A workspace's sandboxes that match, newest first. */
-  list(workspaceId: string, filter: SandboxFilter, page: { limit: number; after?: ListPosition }): Promise<Sandbox[]>;
+  /**
+   * A workspace's sandboxes that match, newest first. What it costs doesn't depend on how many others there are, but that with
+   * several labels all sandboxes of the rarest may have to be looked at.
+   */
+  list(
+    workspaceId: string,
+    filter: SandboxFilter,
+    page: { limit: number; after?: ListPosition; signal?: AbortSignal },
+  ): Promise<Sandbox[]>;
   /** What the reconciler has to work on: sandboxes that have not ended or are not cleaned, by id. */
   listUnfinished(page: { limit: number; afterId?: string }): Promise<Sandbox[]>;
   /** How many sandboxes of all workspaces that are not cleaned are in each state; a state without any is left out. */

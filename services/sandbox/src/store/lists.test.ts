@@ -1,0 +1,218 @@
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { newId } from "@sandgate/kit/base/ids";
+import { createLogger } from "@sandgate/kit/base/logging";
+import { openMongo } from "@sandgate/kit/storage/mongo";
+import { createConnection } from "@sandgate/kit/storage/sqlite-connection";
+import { planStatements } from "@sandgate/test/plans";
+import { probeMongo, useMongo } from "@sandgate/test-support/mongo";
+import { requireServer } from "@sandgate/test-support/require";
+import { test } from "@sandgate/test-support/test";
+import { describe, expect } from "vitest";
+import { acceptSandbox, fail, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
+import { openMongoStore } from "./store.mongo.ts";
+import { queries } from "./store.sqlite.queries.ts";
+import { openSqliteStore } from "./store.sqlite.ts";
+import type { SandboxFilter, SandboxStore } from "./store.ts";
+
+const logger = createLogger({ service: "sandbox", level: "silent" });
+const noQuota = { maxSandboxes: 0, maxMemoryMb: 0 };
+const quotas = { workspace: noQuota, installation: noQuota };
+const workspaceId = newId();
+const startMs = Date.UTC(2026, 0, 1);
+
+function sandboxOf(number: number, labels: Record<string, string>, name = `n-${number}`): Sandbox {
+  return acceptSandbox({
+    id: newId(),
+    name,
+    workspaceId,
+    image: { imageId: "i1", reference: "registry.example/app:1", registryId: "", isDefault: false, memoryMb: 256 },
+    labels,
+    createdBy: "u1",
+    now: new Date(startMs + number),
+  });
+}
+
+/** Among the sandboxes of these states and labels there are none, or few, of each of the lists below. */
+async function addSandboxes(store: SandboxStore): Promise<void> {
+  const add = (sandbox: Sandbox) => store.create(sandbox, quotas, [], undefined);
+  await add(sandboxOf(1, { purpose: "build", run: "1" }));
+  await add(sandboxOf(2, { purpose: "build", run: "2" }, "web"));
+  await add(sandboxOf(3, { purpose: "test", run: "3" }));
+}
+
+const after = { createdAt: new Date(startMs + 1_000_000), id: "" };
+const filters: [string, SandboxFilter][] = [
+  ["all", { states: [], labels: {} }],
+  ["a state", { states: ["ready"], labels: {} }],
+  ["several states", { states: ["provisioning", "ready", "stopping"], labels: {} }],
+  ["every state", { states: ["provisioning", "ready", "stopping", "stopped", "failed"], labels: {} }],
+  ["a label", { states: [], labels: { run: "1" } }],
+  ["a label that most have, and a state", { states: ["ready"], labels: { kind: "ended" } }],
+  ["a label that most have, and several states", { states: ["provisioning", "ready"], labels: { kind: "ended" } }],
+  ["several labels", { states: [], labels: { kind: "ended", purpose: "build" } }],
+  ["several labels and a state", { states: ["provisioning"], labels: { purpose: "build", run: "2", kind: "ended" } }],
+];
+const pages: [string, { after?: typeof after }][] = [
+  ["the first page", {}],
+  ["a page further on", { after }],
+];
+
+describe("lists on SQLite", () => {
+  /** What each statement of a list may go through, and nothing else. */
+  const indexes = {
+    all: /^SEARCH sandboxes USING COVERING INDEX sandboxes_newest \(workspace_id=\? AND \(created_at,id\)<\(\?,\?\)\)$/,
+    state:
+      /^SEARCH sandboxes USING COVERING INDEX sandboxes_by_state \(workspace_id=\? AND state=\? AND \(created_at,id\)<\(\?,\?\)\)$/,
+    label:
+      /^SEARCH labels USING COVERING INDEX labels_newest \(workspace_id=\? AND name=\? AND value=\? AND state=\? AND \(created_at,sandbox_id\)<\(\?,\?\)\)$/,
+    point: /^SEARCH (sandboxes USING PRIMARY KEY \(id=\?\)|labels USING PRIMARY KEY \(sandbox_id=\? AND name=\?\))$/,
+    merge: /^(MERGE \(UNION ALL\)|LEFT|RIGHT)$/,
+  };
+
+  test.for(filters.flatMap(([what, filter]) => pages.map(([page, o]) => ({ what, filter, page, ...o }))))(
+    "an index has $page of $what in its order",
+    async ({ filter, after }, { folder }) => {
+      const file = join(folder, "sandbox.sqlite");
+      const store = await openSqliteStore({ file, logger });
+      await addSandboxes(store);
+      await store.close();
+      const db = new DatabaseSync(file, { readOnly: true });
+      const labels = Object.entries(filter.labels).map(([name, value]) => ({ name, value }));
+      const list = { workspaceId, states: filter.states, labels };
+      const plans = await planStatements(file, () => queries.list(createConnection(db), list, after, 10));
+      db.close();
+      const main = labels.length > 0 ? indexes.label : filter.states.length > 0 ? indexes.state : indexes.all;
+      expect(plans.filter((plan) => main.test(plan)).length).toBeGreaterThan(0);
+      const known = [main, indexes.point, indexes.merge];
+      expect(plans.filter((plan) => !known.some((pattern) => pattern.test(plan)))).toEqual([]);
+    },
+  );
+
+  test("a name is looked up among the live, then among the ended in their order", async ({ folder }) => {
+    const file = join(folder, "sandbox.sqlite");
+    const store = await openSqliteStore({ file, logger });
+    const plans = await planStatements(file, () => store.find(workspaceId, "web"));
+    await store.close();
+    expect(plans).toEqual([
+      "SEARCH sandboxes USING PRIMARY KEY (id=?)",
+      "SEARCH sandboxes USING INDEX sandboxes_live_name (workspace_id=? AND name=?)",
+      "SEARCH sandboxes USING INDEX sandboxes_by_name (workspace_id=? AND name=?)",
+    ]);
+  });
+
+  test("of several labels the rarest is gone through, a bounded step at a time", async ({ folder }) => {
+    const file = join(folder, "sandbox.sqlite");
+    const store = await openSqliteStore({ file, logger });
+    const half = 1_500;
+    const all = Array.from({ length: 2 * half }, (_, number) =>
+      sandboxOf(number, { side: number < half ? "old" : "new", [number < half ? "left" : "right"]: "yes", all: "yes" }),
+    );
+    await Promise.all(all.map((sandbox) => store.create(sandbox, quotas, [], undefined)));
+    const list = (labels: Record<string, string>) =>
+      store.list(workspaceId, { states: [], labels }, { limit: 5 }).then((found) => found.map(({ id }) => id));
+    const newest = (sandboxes: Sandbox[]) => sandboxes.map(({ id }) => id).reverse();
+    expect(await list({ all: "yes", side: "old" })).toEqual(newest(all.slice(half - 5, half)));
+    expect(await list({ right: "yes", side: "old" })).toEqual([]);
+    const rare = sandboxOf(half + 0.5, { all: "yes", rare: "yes" });
+    await store.create(rare, quotas, [], undefined);
+    expect(await list({ all: "yes", rare: "yes" })).toEqual([rare.id]);
+    await store.close();
+
+    const db = new DatabaseSync(file, { readOnly: true });
+    const connection = createConnection(db);
+    const label = (name: string, value = "yes") => ({ name, value });
+    const several = { workspaceId, states: [], labels: [label("all"), label("rare")] };
+    expect(queries.orderByRarity(connection, several)).toEqual([label("rare"), label("all")]);
+    const step = queries.list(connection, { ...several, labels: [label("all"), label("left")] }, undefined, 5);
+    expect(step).toEqual({ rows: [], next: { createdAt: new Date(startMs + 2_000), id: all[2_000]?.id } });
+    db.close();
+  });
+
+  test("records of an earlier version are found by their labels", async ({ folder }) => {
+    const file = join(folder, "sandbox.sqlite");
+    const store = await openSqliteStore({ file, logger });
+    const all = Array.from({ length: 2_500 }, (_, number) =>
+      sandboxOf(number, number % 3 === 0 ? {} : { parity: number % 2 ? "odd" : "even", number: `${number}` }),
+    );
+    await Promise.all(all.map((sandbox) => store.create(sandbox, quotas, [], undefined)));
+    await store.close();
+    const earlier = new DatabaseSync(file);
+    earlier.exec(`DROP TABLE labels; DROP INDEX sandboxes_by_state;
+      DELETE FROM kit_migrations WHERE scope = 'service' AND version > 2`);
+    earlier.close();
+
+    const migrated = await openSqliteStore({ file, logger });
+    for (const number of [1, 998, 1_000, 1_001, 2_000, 2_498]) {
+      const found = await migrated.list(workspaceId, { states: [], labels: { number: `${number}` } }, { limit: 10 });
+      expect(found.map(({ id }) => id)).toEqual(number % 3 === 0 ? [] : [all[number]?.id]);
+    }
+    const odd = await migrated.list(
+      workspaceId,
+      { states: ["provisioning"], labels: { parity: "odd" } },
+      { limit: 5000 },
+    );
+    expect(odd).toHaveLength(all.filter(({ labels }) => labels.parity === "odd").length);
+    await migrated.close();
+  });
+});
+
+describe.runIf(await requireServer("mongo", probeMongo))("lists on MongoDB", () => {
+  test("what a list goes through doesn't grow with ended sandboxes", { timeout: 60_000 }, async () => {
+    const mongo = await useMongo();
+    const { url, name, countExamined, drop } = await mongo.createDatabase();
+    const plain = await openMongo({ url, name, migrations: [], logger });
+    const store = await openMongoStore({ url, name, logger });
+    try {
+      await addSandboxes(store);
+      const model = sandboxOf(0, { kind: "ended" });
+      await store.create(model, quotas, [], undefined);
+      await store.update(fail(model, { reason: "exited", message: "over", exitCode: 1 }, model.createdAt), []);
+      await store.markCleaned(model.id, model.createdAt);
+
+      const examined = async () => {
+        const counts: Record<string, number> = {};
+        for (const [what, filter] of filters) {
+          for (const [page, o] of pages) {
+            counts[`${page} of ${what}`] = await countExamined(() =>
+              store.list(workspaceId, filter, { limit: 10, ...o }),
+            );
+          }
+        }
+        counts["a name"] = await countExamined(() => store.find(workspaceId, "web"));
+        return counts;
+      };
+      const sandboxes = plain.db.collection<{ _id: string; createdAt: Date; name: string; state: SandboxState }>(
+        "sandboxes",
+      );
+      const copy = await sandboxes.findOne({ _id: model.id });
+      if (!copy) throw new Error("the sandbox was stored");
+      let number = 0;
+      const addEnded = (count: number) =>
+        sandboxes.insertMany(
+          Array.from({ length: count }, () => {
+            number++;
+            return {
+              ...copy,
+              _id: newId(),
+              name: number % 2 ? "web" : `ended-${number}`,
+              createdAt: new Date(startMs + 10 + number),
+            };
+          }),
+        );
+      // So many that a label is counted no further.
+      await addEnded(1_100);
+      const few = await examined();
+      await addEnded(2_000);
+      const many = await examined();
+      const grown = Object.keys(many).filter((what) => (many[what] ?? 0) > (few[what] ?? 0) + 20);
+      expect(grown.map((what) => `${what}: ${few[what]}, then ${many[what]}`)).toEqual([]);
+      expect(Math.max(...Object.values(many))).toBeLessThan(2_500);
+    } finally {
+      await store.close();
+      await plain.close();
+      await drop();
+      await mongo.stop();
+    }
+  });
+});
