@@ -121,7 +121,14 @@ export function defineService<
           relay = startRelay({ outbox: store.outbox, bus, logger, metrics });
           const workspaces = createClient(WorkspaceService, transport("workspace"));
           const purges = parts.purge && [
-            await startWorkspacePurges({ service: name, bus, workspaces, logger, ...parts.purge }),
+            await startWorkspacePurges({
+              service: name,
+              leases: store.leases,
+              bus,
+              workspaces,
+              logger,
+              ...parts.purge,
+            }),
           ];
           background = [...(purges ?? []), ...((await parts.start?.()) ?? [])];
         },

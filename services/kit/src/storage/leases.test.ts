@@ -1,9 +1,14 @@
+import { once } from "node:events";
 import { DatabaseSync } from "node:sqlite";
-import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { setTimeout as delay } from "node:timers/promises";
+import { pino } from "pino";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { type LeaseStore, runLeased } from "./leases.ts";
 import { createConnection } from "./sqlite-connection.ts";
 import { createTransaction, kitMigrations, kitTransactions } from "./sqlite-kit.ts";
 import type { Transaction } from "./transaction.ts";
 
+const logger = pino({ enabled: false });
 let db: DatabaseSync;
 let tx: Transaction;
 
@@ -41,4 +46,45 @@ test("of several, those that are free are taken; only the holder releases", () =
   expect(acquire("b", ["one", "two"])).toEqual(["two"]);
   kitTransactions.releaseLeases(tx, ["one", "two"], "b");
   expect(acquire("c", ["one", "two"])).toEqual(["two"]);
+});
+
+describe("work that needs a lease", () => {
+  const leases: LeaseStore = {
+    acquire: async (names, holder, ttlMs) => kitTransactions.acquireLeases(tx, names, holder, ttlMs),
+    listFree: async (names) => [...names],
+    release: async (names, holder) => kitTransactions.releaseLeases(tx, names, holder),
+  };
+  const run = (holder: string, work: (signal: AbortSignal) => Promise<void>, store = leases) =>
+    runLeased({ leases: store, name: "work", holder, ttlMs: 900, signal: new AbortController().signal, logger }, work);
+  const isFree = async () => (await leases.acquire(["work"], "other", 0)).length > 0;
+
+  beforeEach(() => {
+    vi.useRealTimers();
+  });
+
+  test("keeps others out for as long as it takes, and lets them in when it has ended or failed", async () => {
+    let others = 0;
+    const ran = await run("a", async (signal) => {
+      const end = performance.now() + 2_000;
+      while (performance.now() < end) {
+        if (await run("b", async () => {})) others += 1;
+        await delay(20);
+      }
+      expect(signal.aborted).toBe(false);
+    });
+    expect({ ran, others }).toEqual({ ran: true, others: 0 });
+    expect(await isFree()).toBe(true);
+    await expect(run("a", () => Promise.reject(new Error("a fault")))).rejects.toThrow("a fault");
+    expect(await isFree()).toBe(true);
+  });
+
+  test.each<[string, LeaseStore["acquire"]]>([
+    ["another has taken it", async () => []],
+    ["it can't be renewed before it expires", () => Promise.reject(new Error("the database is away"))],
+  ])("is told to end when %s", async (_, renew) => {
+    let asked = 0;
+    const acquire: LeaseStore["acquire"] = (...given) => (++asked > 1 ? renew(...given) : leases.acquire(...given));
+    const ended = run("a", (signal) => once(signal, "abort").then(() => {}), { ...leases, acquire });
+    expect(await ended).toBe(true);
+  });
 });

@@ -1,3 +1,6 @@
+import { setTimeout as delay } from "node:timers/promises";
+import type { Logger } from "../base/logging.ts";
+
 /** Leases divide work among replicas by the database's clock. They don't make it correct: compare-and-set does. */
 export interface LeaseStore {
   /** Takes or renews each of these names that is free, expired or the holder's own, and answers those the holder has now. */
@@ -6,4 +9,46 @@ export interface LeaseStore {
   listFree(names: readonly string[]): Promise<string[]>;
   /** Frees what the holder has of these; another's stays. */
   release(names: readonly string[], holder: string): Promise<void>;
+}
+
+/**
+ * Runs the work while the holder has the lease, which is renewed meanwhile; false, without a run, while another has it. The
+ * signal of the work aborts with the given one, and when the lease was lost. Rejects as the work does, and when the database fails.
+ */
+export async function runLeased(
+  o: { leases: LeaseStore; name: string; holder: string; ttlMs: number; signal: AbortSignal; logger: Logger },
+  work: (signal: AbortSignal) => Promise<void>,
+): Promise<boolean> {
+  const { leases, name, holder, ttlMs, logger } = o;
+  const acquire = async () => (await leases.acquire([name], holder, ttlMs)).length > 0;
+  if (!(await acquire())) return false;
+  const ended = new AbortController();
+  const lost = new AbortController();
+
+  const keep = async () => {
+    for (let heldUntil = performance.now() + ttlMs; performance.now() < heldUntil; ) {
+      await delay(ttlMs / 3, undefined, { signal: ended.signal, ref: false }).catch(() => undefined);
+      if (ended.signal.aborted) return;
+      const askedAt = performance.now();
+      try {
+        if (!(await acquire())) break;
+        heldUntil = askedAt + ttlMs;
+      } catch (error) {
+        logger.warn({ err: error, lease: name }, "failed to renew a lease; will retry");
+      }
+    }
+    lost.abort();
+  };
+  const keeping = keep();
+  try {
+    await work(AbortSignal.any([o.signal, lost.signal]));
+  } finally {
+    ended.abort();
+    // A renewal under way would take it again.
+    await keeping;
+    await leases
+      .release([name], holder)
+      .catch((error: unknown) => logger.warn({ err: error, lease: name }, "a lease was not released; it will expire"));
+  }
+  return true;
 }

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { type Collection, type Db, type IndexDescription, MongoServerError } from "mongodb";
 import type { Logger } from "../base/logging.ts";
-import type { LeaseStore } from "./leases.ts";
+import { type LeaseStore, runLeased } from "./leases.ts";
 
 /**
  * One step of a database's schema. A step must be repeatable, since a crash may interrupt it; and programs of the version
@@ -64,30 +64,17 @@ export async function migrate(
   };
 
   const holder = randomUUID();
+  const { signal } = new AbortController();
+  const runMissing = async () => {
+    // Asked again: another replica may have run them before this one got the lease.
+    for (const { name, expands, run } of await missing()) {
+      await run(db);
+      await done.updateOne({ _id: name }, { $set: { at: new Date(), ...(expands && { expands }) } }, { upsert: true });
+      logger.info({ database: db.databaseName, step: name }, "migrated a database");
+    }
+  };
   while ((await missing()).length > 0) {
-    if ((await leases.acquire([leaseName], holder, leaseMs)).length === 0) {
-      await delay(pollMs);
-      continue;
-    }
-    const renewing = setInterval(() => {
-      leases.acquire([leaseName], holder, leaseMs).catch((error: unknown) => {
-        logger.warn({ err: error }, "failed to renew the lease of a database's migration");
-      });
-    }, leaseMs / 3);
-    try {
-      // Asked again: another replica may have run them before this one got the lease.
-      for (const { name, expands, run } of await missing()) {
-        await run(db);
-        await done.updateOne(
-          { _id: name },
-          { $set: { at: new Date(), ...(expands && { expands }) } },
-          { upsert: true },
-        );
-        logger.info({ database: db.databaseName, step: name }, "migrated a database");
-      }
-    } finally {
-      clearInterval(renewing);
-      await leases.release([leaseName], holder);
-    }
+    const hasRun = await runLeased({ leases, name: leaseName, holder, ttlMs: leaseMs, signal, logger }, runMissing);
+    if (!hasRun) await delay(pollMs);
   }
 }

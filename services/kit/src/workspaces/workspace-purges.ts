@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { anyUnpack } from "@bufbuild/protobuf/wkt";
 import type { Client } from "@connectrpc/connect";
 import type { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
@@ -6,6 +7,7 @@ import type { Logger } from "../base/logging.ts";
 import { startPeriodicTask } from "../base/periodic-task.ts";
 import type { EventBus } from "../events/bus.ts";
 import { asService } from "../rpc/context.ts";
+import { type LeaseStore, runLeased } from "../storage/leases.ts";
 import type { StagedEvent } from "../storage/outbox-store.ts";
 
 /** What a service that holds things of workspaces keeps about their deletion, in its guard row of each workspace. */
@@ -29,44 +31,60 @@ export interface WorkspacePurge {
 }
 
 const pollMs = 1_000;
+/** All purges of a service are one replica's work, since several would only delete the same rows. Another goes on after a crash. */
+const leaseName = "kit.purges";
+const leaseMs = 15_000;
+/** How long a workspace's purge runs before the next one has its turn. */
+const turnMs = 2_000;
 const sweepMs = 3_600_000;
 const sweepPage = 500;
 
 /**
  * Purges what a service holds of deleted workspaces: on `workspace.deleted`, and hourly for workspaces that turn out to be
- * gone although no event said so. Open purges are kept in the store, so they go on after a restart; `purge` removes
- * what it can and returns true once everything is gone, which the event of `stagePurged` then announces. The time is the
- * event's version: when the workspace's deletion is announced again, its purge runs and is announced again.
+ * gone although no event said so. Open purges are kept in the store, so they go on after a restart, in one replica at a time;
+ * `purge` removes what it can and returns true once everything is gone, which the event of `stagePurged` then announces. The
+ * time is the event's version: when the workspace's deletion is announced again, its purge runs and is announced again.
  */
 export async function startWorkspacePurges(
   o: WorkspacePurge & {
     service: string;
+    leases: LeaseStore;
     bus: EventBus;
     workspaces: Client<typeof WorkspaceService>;
     logger: Logger;
   },
 ): Promise<{ stop(): Promise<void> }> {
-  const { store, logger } = o;
+  const { store, leases, logger } = o;
+
+  const holder = randomUUID();
+
+  async function purgeAll(workspaceIds: readonly string[], signal: AbortSignal): Promise<void> {
+    for (const workspaceId of workspaceIds) {
+      if (signal.aborted) return;
+      try {
+        if (await o.purge(workspaceId, AbortSignal.any([signal, AbortSignal.timeout(turnMs)]))) {
+          const at = new Date();
+          await store.completePurge(workspaceId, at, [o.stagePurged(workspaceId, at)]);
+          logger.info({ workspaceId }, "purged a deleted workspace");
+        }
+      } catch (error) {
+        // One that fails must not hold up the others.
+        if (!signal.aborted)
+          logger.error({ err: error, workspaceId }, "failed to purge a deleted workspace; will retry");
+      }
+    }
+  }
 
   const purges = startPeriodicTask({
     what: "purge deleted workspaces",
     everyMs: pollMs,
     logger,
     async work(signal) {
-      for (const workspaceId of await store.listOpenPurges()) {
-        try {
-          if (await o.purge(workspaceId, signal)) {
-            const at = new Date();
-            await store.completePurge(workspaceId, at, [o.stagePurged(workspaceId, at)]);
-            logger.info({ workspaceId }, "purged a deleted workspace");
-          }
-        } catch (error) {
-          // One that fails must not hold up the others.
-          if (!signal.aborted)
-            logger.error({ err: error, workspaceId }, "failed to purge a deleted workspace; will retry");
-        }
-        if (signal.aborted) return;
-      }
+      if ((await store.listOpenPurges()).length === 0) return;
+      await runLeased({ leases, name: leaseName, holder, ttlMs: leaseMs, signal, logger }, async (leased) =>
+        // Asked again: another replica may have completed some meanwhile.
+        purgeAll(await store.listOpenPurges(), leased),
+      );
     },
   });
 
