@@ -69,6 +69,27 @@ describe("signing up", () => {
     }
   });
 
+  test("a resent link needs a password, which it sets", async () => {
+    const username = `${uniqueName("new")}@example.com`;
+    expectStatus(await target.post("/auth/register", { username, password: "somebody's own secret" }), 201);
+    const first = await target.mailedToken(username);
+    expectStatus(await target.post("/auth/resend-verification", { username }), 202);
+    const resent = await expect
+      .poll(() => target.mailedToken(username), { timeout: 10_000 })
+      .not.toBe(first)
+      .then(() => target.mailedToken(username));
+    expectInvalid(await target.post("/auth/verify-email", { token: resent }), "body.password");
+    expectStatus(await target.post("/auth/verify-email", { token: resent, password }), 200);
+    expectError(await target.post("/auth/verify-email", { token: first }), "invalid_token");
+    expectError(await signIn({ username, password: "somebody's own secret" }), "invalid_credentials");
+    expectStatus(await signIn({ username, password }), 200);
+  });
+
+  test("a password that is easy to guess is refused", async () => {
+    const username = `${uniqueName("new")}@example.com`;
+    expectInvalid(await target.post("/auth/register", { username, password: "password123" }), "body.password");
+  });
+
   test("a wrong verification token is invalid", async () => {
     expectError(await target.post("/auth/verify-email", { token: "nonsense" }), "invalid_token");
   });
@@ -134,6 +155,50 @@ describe("refreshing", () => {
 
   test("logout gives the same answer for an unknown token", async () => {
     expectStatus(await target.post("/auth/logout", { refresh_token: "nonsense" }), 204);
+  });
+});
+
+describe("passwords", () => {
+  const next = "another long passphrase";
+
+  test("a change ends the other sessions soon after, and keeps its own", async () => {
+    const tenant = await target.newTenant();
+    const { tokens: other } = expectStatus(await signIn(tenant), 200);
+    const own = { token: tenant.token };
+    const change = { current_password: tenant.password, password: next };
+    expectError(
+      await target.post("/auth/password", { ...change, current_password: "wrong" }, own),
+      "invalid_credentials",
+    );
+    expectInvalid(await target.post("/auth/password", { ...change, password: "1234567890" }, own), "body.password");
+    expectInvalid(await target.post("/auth/password", {}, own), "body.current_password", "body.password");
+    expectError(await target.post("/auth/password", change), "unauthenticated");
+    expect(expectStatus(await target.post("/auth/password", change, own), 200)).toEqual({ success: true });
+    await expect
+      .poll(async () => (await target.get("/workspaces", { token: other.access_token })).body?.error?.code)
+      .toBe("invalid_token");
+    expectError(await target.post("/auth/refresh", { refresh_token: other.refresh_token }), "invalid_token");
+    expectStatus(await target.get("/workspaces", own), 200);
+    expectError(await signIn(tenant), "invalid_credentials");
+    expectStatus(await signIn({ username: tenant.username, password: next }), 200);
+    const { token } = expectStatus(await target.post("/api-tokens/", { description: "ci" }, own), 201);
+    expectError(await target.post("/auth/password", { ...change, current_password: next }, { token }), "forbidden");
+  });
+
+  test("a forgotten one is replaced by the mailed link, which works once and ends all sessions", async () => {
+    const tenant = await target.newTenant();
+    for (const username of ["nobody@example.com", tenant.username.toUpperCase()]) {
+      expect(expectStatus(await target.post("/auth/password/forgot", { username }), 202)).toEqual({ success: true });
+    }
+    const token = await target.mailedToken(tenant.username);
+    const page = await target.get(`/auth/password/reset?token=${token}`);
+    expect(page.headers.get("content-security-policy")).toContain("default-src 'none'");
+    expectInvalid(await target.post("/auth/password/reset", { token, password: "short" }), "body.password");
+    expectError(await target.post("/auth/password/reset", { token: "nonsense", password: next }), "invalid_token");
+    expectStatus(await target.post("/auth/password/reset", { token, password: next }), 200);
+    expectError(await target.post("/auth/password/reset", { token, password: next }), "invalid_token");
+    expectError(await target.post("/auth/refresh", { refresh_token: tenant.refreshToken }), "invalid_token");
+    expectStatus(await signIn({ username: tenant.username, password: next }), 200);
   });
 });
 

@@ -23,6 +23,7 @@ afterAll(() => platform.close());
 
 /** A body that every route accepts, since fields that a route doesn't know are ignored. */
 const payload = {
+  current_password: "correct horse",
   description: "for tests",
   image: "app",
   image_id: "image-1",

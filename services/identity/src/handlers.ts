@@ -23,6 +23,7 @@ import {
   tooManyApiTokens,
   type UseLog,
 } from "./domain/api-tokens.ts";
+import type { PasswordChanges } from "./domain/password-changes.ts";
 import type { Sessions } from "./domain/sign-in.ts";
 import type { SigningKeys } from "./domain/signing-keys.ts";
 import { hashSecret } from "./domain/tokens.ts";
@@ -34,6 +35,7 @@ import type { IdentityStore } from "./store/store.ts";
 /** Answers the service's calls. */
 export function createHandlers(o: {
   accounts: Accounts;
+  passwords: PasswordChanges;
   sessions: Sessions;
   keys: SigningKeys;
   store: IdentityStore;
@@ -48,7 +50,7 @@ export function createHandlers(o: {
   maxApiTokens: number;
   now: () => Date;
 }): ServiceImpl<typeof IdentityService> {
-  const { accounts, sessions, keys, store, uses, bus, keyring, now } = o;
+  const { accounts, passwords, sessions, keys, store, uses, bus, keyring, now } = o;
 
   return {
     async register(request, context) {
@@ -56,14 +58,29 @@ export function createHandlers(o: {
       return {};
     },
 
-    async verifyEmail({ token }) {
-      await accounts.verifyEmail(token);
+    async verifyEmail({ token, password }) {
+      await accounts.verifyEmail(token, password);
       return {};
     },
 
     resendVerification({ username }) {
       // The time this takes would tell whether there is such a user.
       o.runInBackground("renew a verification", () => accounts.resendVerification(username));
+      return {};
+    },
+
+    async changePassword(request, context) {
+      await passwords.change(userOf(callOf(context)), request);
+      return {};
+    },
+
+    requestPasswordReset({ username }) {
+      o.runInBackground("mail a link that sets a new password", () => passwords.requestReset(username));
+      return {};
+    },
+
+    async resetPassword({ token, password }) {
+      await passwords.reset(token, password);
       return {};
     },
 

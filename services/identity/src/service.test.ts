@@ -21,8 +21,6 @@ import { defineIdentityService } from "./service.ts";
 const logger = createLogger({ service: "identity", level: "silent" });
 const password = "correct horse battery";
 const username = "Ann@Example.com";
-/** Generous, for a busy machine; no time is measured here. */
-
 let folder: string;
 let now: number;
 let bus: EventBus;
@@ -140,19 +138,58 @@ describe("accounts", () => {
     expect(users).toMatchObject([{ id, username, verified: true, operator: false }]);
   });
 
-  test("another verification mail goes only to unverified users", async () => {
+  test("another verification mail goes only to unverified users, and its link needs a password", async () => {
     await open();
     await identity.resendVerification({ username: "nobody@example.com" }, nobody());
-    await identity.register({ username, password }, nobody());
+    await identity.register({ username, password: "eve's own secret" }, nobody());
     await readMails(1);
     await identity.resendVerification({ username: username.toUpperCase() }, nobody());
     const mails = await readMails(2);
     expect(mails).toHaveLength(2);
-    await identity.verifyEmail({ token: mails[1]?.token ?? "" }, nobody());
+    const token = mails[1]?.token ?? "";
+    await expect(identity.verifyEmail({ token }, nobody())).rejects.toMatchObject({
+      reason: "VALIDATION_ERROR",
+      violations: [{ field: "password" }],
+    });
+    await identity.verifyEmail({ token, password }, nobody());
+    await signedIn();
     await expect(identity.verifyEmail({ token: mails[0]?.token ?? "" }, nobody())).rejects.toMatchObject({
       reason: "INVALID_TOKEN",
     });
   });
+
+  test("who registers an address first gains nothing when its owner follows the own link", async () => {
+    await open();
+    await identity.register({ username, password: "eve's own secret" }, nobody());
+    const [eves] = await readMails(1);
+    await identity.register({ username, password }, nobody());
+    const own = (await readMails(2)).find(({ token }) => token !== eves?.token);
+    await identity.verifyEmail({ token: own?.token ?? "" }, nobody());
+    await signedIn();
+    await expect(identity.signIn({ username, password: "eve's own secret" }, nobody())).rejects.toMatchObject({
+      reason: "INVALID_CREDENTIALS",
+    });
+  });
+
+  test.for(["resendVerification", "requestPasswordReset"] as const)(
+    "%s mails to the account's own address, however the request writes it",
+    async (method) => {
+      await open();
+      if (method === "requestPasswordReset") await createUser();
+      else await identity.register({ username, password }, nobody());
+      await readMails(1);
+      // Lower case makes a k of the Kelvin sign: the address in the request could be another mailbox.
+      const other = "mike@example.com";
+      await identity.register({ username: other, password }, nobody());
+      const before = await readMails(2);
+      if (method === "requestPasswordReset") {
+        await identity.verifyEmail({ token: before.find(({ text }) => text.includes(other))?.token ?? "" }, nobody());
+      }
+      await identity[method]({ username: "mi\u212ae@example.com" }, nobody());
+      const [mail] = (await readMails(3)).filter(({ token }) => !before.some((known) => known.token === token));
+      expect(mail?.text).toContain(`To: ${other}\n`);
+    },
+  );
 
   test("a new user is announced on the bus", async () => {
     await open();
@@ -179,6 +216,80 @@ describe("accounts", () => {
     await expect(identity.register({ username: "ann", password: "short" }, nobody())).rejects.toMatchObject({
       reason: "VALIDATION_ERROR",
     });
+  });
+});
+
+describe("passwords", () => {
+  const next = "another long passphrase";
+  const tokenOf = async (count: number) =>
+    (await readMails(count)).find(({ text }) => text.includes("/reset?"))?.token ?? "";
+  const signInWith = (given: string) => identity.signIn({ username, password: given }, nobody());
+
+  test.for(["password123", "qwertyuiop", "Passw0rd!!", "aaaaaaaaaaaaaaaa", "Ann@Example.com", "sandgate123"])(
+    "%s is too easy to guess, wherever it is set",
+    async (weak) => {
+      await open();
+      const id = await createUser();
+      await identity.requestPasswordReset({ username }, nobody());
+      const token = await tokenOf(2);
+      for (const set of [
+        () => identity.register({ username: "ann@example.com", password: weak }, nobody()),
+        () => identity.changePassword({ currentPassword: password, password: weak }, as(id)),
+        () => identity.resetPassword({ token, password: weak }, nobody()),
+      ]) {
+        await expect(set()).rejects.toMatchObject({ reason: "VALIDATION_ERROR", violations: [{ field: "password" }] });
+      }
+      await signInWith(password);
+    },
+  );
+
+  test("a change keeps the caller's session and ends all others; a mail tells", async () => {
+    await open();
+    const id = await createUser();
+    const [mine, other] = [await signedIn(), await signedIn()];
+    const { sid } = await verifyAccessToken(mine.accessToken);
+    const heard: string[] = [];
+    bus.watch("identity.sessions.ended", (body) => heard.push(body));
+    const caller = { id, credential: "session" as const, credentialId: String(sid), operator: false };
+    const call = () => asFacade({ requestId: newId(), user: caller });
+    await expect(
+      identity.changePassword({ currentPassword: "wrong password", password: next }, call()),
+    ).rejects.toMatchObject({ reason: "INVALID_CREDENTIALS" });
+    await identity.changePassword({ currentPassword: password, password: next }, call());
+    expect(heard).toEqual([(await verifyAccessToken(other.accessToken)).sid]);
+    await identity.refreshSession({ refreshToken: mine.refreshToken }, nobody());
+    await expect(identity.refreshSession({ refreshToken: other.refreshToken }, nobody())).rejects.toMatchObject({
+      reason: "INVALID_TOKEN",
+    });
+    await expect(signInWith(password)).rejects.toMatchObject({ reason: "INVALID_CREDENTIALS" });
+    await signInWith(next);
+    expect((await readMails(2)).some(({ text }) => text.includes("was changed"))).toBe(true);
+    const token = asFacade({ requestId: newId(), user: { ...caller, credential: "api_token" } });
+    await expect(identity.changePassword({ currentPassword: next, password }, token)).rejects.toMatchObject({
+      reason: "FORBIDDEN",
+    });
+  });
+
+  test("the link in a mail sets a new one, once, within an hour", async () => {
+    await open();
+    await createUser();
+    const tokens = await signedIn();
+    await identity.requestPasswordReset({ username: "nobody@example.com" }, nobody());
+    await identity.requestPasswordReset({ username: username.toUpperCase() }, nobody());
+    const token = await tokenOf(2);
+    now += 3_600_000;
+    await expect(identity.resetPassword({ token, password: next }, nobody())).rejects.toMatchObject({
+      reason: "INVALID_TOKEN",
+    });
+    now -= 1;
+    await identity.resetPassword({ token, password: next }, nobody());
+    await expect(identity.resetPassword({ token, password }, nobody())).rejects.toMatchObject({
+      reason: "INVALID_TOKEN",
+    });
+    await expect(identity.refreshSession({ refreshToken: tokens.refreshToken }, nobody())).rejects.toMatchObject({
+      reason: "INVALID_TOKEN",
+    });
+    await signInWith(next);
   });
 });
 

@@ -5,6 +5,8 @@ import { defineService, type ServiceContext, type ServiceParts } from "@sandgate
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { createAccounts } from "./domain/accounts.ts";
 import { createUseLog } from "./domain/api-tokens.ts";
+import { createPasswordChanges } from "./domain/password-changes.ts";
+import { createPasswordStrength } from "./domain/password-strength.ts";
 import { createPasswordHasher } from "./domain/passwords.ts";
 import { createSessions } from "./domain/sign-in.ts";
 import { openSigningKeys } from "./domain/signing-keys.ts";
@@ -56,7 +58,9 @@ async function openIdentityService(
       ? createFileTransport({ folder: join(settings.data, "mail"), from: mailFrom, logger })
       : createSmtpTransport({ url: smtpUrl, from: mailFrom });
   const mails = createMailQueue({ store, keyring, transport, logger, now });
-  const accounts = createAccounts({ store, hasher, mails, publicUrl, registration, now });
+  const strength = createPasswordStrength();
+  const accounts = createAccounts({ store, hasher, strength, bus, mails, publicUrl, registration, now });
+  const passwords = createPasswordChanges({ store, hasher, strength, mails, bus, publicUrl, now });
   const sessions = createSessions({ store, hasher, keys, bus, now });
   const uses = createUseLog();
   const inBackground = new Set<Promise<void>>();
@@ -87,6 +91,7 @@ async function openIdentityService(
         IdentityService,
         createHandlers({
           accounts,
+          passwords,
           sessions,
           keys,
           store,
@@ -125,6 +130,7 @@ async function openIdentityService(
     async flush() {
       await Promise.all(inBackground);
       await storeUses();
+      await strength.close();
     },
   };
 }

@@ -1,10 +1,19 @@
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
-import { callFor } from "../../pipeline/request-context.ts";
+import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
 import { NoContent, Success } from "../../pipeline/schema-parts.ts";
+import { type MailPage, mailPagePolicy, passwordResetPage, verificationPage } from "./mail-pages.ts";
 import { toSessionTokens } from "./mapping.ts";
-import { LoginBody, RefreshBody, RegisterBody, ResendBody, SessionTokens, VerifyEmailBody } from "./schemas.ts";
-import { verificationPage, verificationPolicy } from "./verification-page.ts";
+import {
+  ChangePasswordBody,
+  LoginBody,
+  RefreshBody,
+  RegisterBody,
+  ResetPasswordBody,
+  SessionTokens,
+  UsernameBody,
+  VerifyEmailBody,
+} from "./schemas.ts";
 
 const { method: rpc } = IdentityService;
 const tags = ["Accounts"];
@@ -43,29 +52,13 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
       },
     },
     async (request) => {
-      await identity.verifyEmail({ token: request.body.token }, callFor(request));
+      const { token, password } = request.body;
+      await identity.verifyEmail({ token, ...(password !== undefined && { password }) }, callFor(request));
       return { success: true };
     },
   );
 
-  app.get(
-    "/auth/verify-email",
-    {
-      config: { rules: { rpc: "none" } },
-      schema: {
-        tags,
-        summary: "Open the verification page",
-        description: "The page that the link in the mail opens. Its button sends the token with POST.",
-        response: { 200: { description: "HTML.", content: { "text/html": { schema: { type: "string" } } } } },
-      },
-    },
-    async (_request, reply) =>
-      reply
-        .type("text/html; charset=utf-8")
-        .headers({ ...noStore, "content-security-policy": verificationPolicy, "referrer-policy": "no-referrer" })
-        .serializer((text: string) => text)
-        .send(verificationPage),
-  );
+  addMailPage(app, "/auth/verify-email", verificationPage);
 
   app.post(
     "/auth/resend-verification",
@@ -75,7 +68,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
         tags,
         summary: "Send the verification mail again",
         description: "The response is the same for every name.",
-        body: ResendBody,
+        body: UsernameBody,
         response: { 202: Success },
       },
     },
@@ -85,6 +78,65 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
       return reply.code(202).send({ success: true });
     },
   );
+
+  app.post(
+    "/auth/password",
+    {
+      config: { rules: { rpc: rpc.changePassword, errors: ["INVALID_CREDENTIALS"] } },
+      schema: {
+        tags,
+        summary: "Change your password",
+        description: "Ends all other sessions, and sends a mail that says so.",
+        body: ChangePasswordBody,
+        response: { 200: Success },
+      },
+    },
+    async (request, reply) => {
+      const { current_password, password } = request.body;
+      await limits.countAccount("sign-in", signedInOf(request).user.id, reply);
+      await identity.changePassword({ currentPassword: current_password, password }, callFor(request));
+      return { success: true };
+    },
+  );
+
+  app.post(
+    "/auth/password/forgot",
+    {
+      config: { rules: { rpc: rpc.requestPasswordReset } },
+      schema: {
+        tags,
+        summary: "Send a mail with a link that sets a new password",
+        description: "The response is the same for every name.",
+        body: UsernameBody,
+        response: { 202: Success },
+      },
+    },
+    async (request, reply) => {
+      await limits.countAccount("mail", request.body.username, reply);
+      await identity.requestPasswordReset({ username: request.body.username }, callFor(request));
+      return reply.code(202).send({ success: true });
+    },
+  );
+
+  app.post(
+    "/auth/password/reset",
+    {
+      config: { rules: { rpc: rpc.resetPassword, errors: ["INVALID_TOKEN"] } },
+      schema: {
+        tags,
+        summary: "Set a new password with the token from the mail",
+        description: "Ends all sessions, and sends a mail that says so.",
+        body: ResetPasswordBody,
+        response: { 200: Success },
+      },
+    },
+    async (request) => {
+      await identity.resetPassword(request.body, callFor(request));
+      return { success: true };
+    },
+  );
+
+  addMailPage(app, "/auth/password/reset", passwordResetPage);
 
   app.post(
     "/auth/login",
@@ -145,5 +197,27 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
       await identity.signOut({ refreshToken: request.body.refresh_token }, callFor(request));
       return reply.code(204).send(null);
     },
+  );
+}
+
+/** Serves the page that a mail's link opens, at the path to which its form sends the token. */
+function addMailPage(app: App, path: string, { title, html }: MailPage): void {
+  app.get(
+    path,
+    {
+      config: { rules: { rpc: "none" } },
+      schema: {
+        tags,
+        summary: `Open the page "${title}"`,
+        description: "The page that the link in the mail opens. Its button sends the token with POST.",
+        response: { 200: { description: "HTML.", content: { "text/html": { schema: { type: "string" } } } } },
+      },
+    },
+    async (_request, reply) =>
+      reply
+        .type("text/html; charset=utf-8")
+        .headers({ ...noStore, "content-security-policy": mailPagePolicy, "referrer-policy": "no-referrer" })
+        .serializer((text: string) => text)
+        .send(html),
   );
 }

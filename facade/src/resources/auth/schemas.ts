@@ -4,14 +4,29 @@ const username = Type.String({ maxLength: 254 });
 const recaptchaToken = Type.Optional(
   Type.String({ maxLength: 4096, description: "Required only where reCAPTCHA is set up." }),
 );
+const NewPassword = Type.String({
+  minLength: 10,
+  maxLength: 256,
+  description: "One that is common or easy to guess is refused.",
+});
+const CurrentPassword = Type.String({ maxLength: 256 });
+const MailedToken = Type.String({ minLength: 1, maxLength: 512 });
 export const RegisterBody = Type.Object({
   username: Type.String({ format: "email", maxLength: 254 }),
-  password: Type.String({ minLength: 10, maxLength: 256 }),
+  password: NewPassword,
   recaptchaToken,
 });
-export const VerifyEmailBody = Type.Object({ token: Type.String({ minLength: 1, maxLength: 512 }) });
-export const ResendBody = Type.Object({ username: Type.String({ minLength: 1, maxLength: 254 }) });
-export const LoginBody = Type.Object({ username, password: Type.String({ maxLength: 256 }), recaptchaToken });
+export const VerifyEmailBody = Type.Object({
+  token: MailedToken,
+  password: Type.Optional({
+    ...NewPassword,
+    description: "Sets the account's password; needed with a link from POST /auth/resend-verification.",
+  }),
+});
+export const ChangePasswordBody = Type.Object({ current_password: CurrentPassword, password: NewPassword });
+export const ResetPasswordBody = Type.Object({ token: MailedToken, password: NewPassword });
+export const UsernameBody = Type.Object({ username: Type.String({ minLength: 1, maxLength: 254 }) });
+export const LoginBody = Type.Object({ username, password: CurrentPassword, recaptchaToken });
 export const RefreshBody = Type.Object({ refresh_token: Type.String({ maxLength: 512 }) });
 export const SessionTokens = Type.Object({
   success: Type.Boolean(),

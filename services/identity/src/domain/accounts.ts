@@ -1,21 +1,29 @@
-import { DomainError } from "@sandgate/kit/base/domain-error";
+import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { addMs } from "@sandgate/kit/base/time";
+import type { EventBus } from "@sandgate/kit/events/bus";
 import type { Call } from "@sandgate/kit/rpc/context";
-import { userCreated } from "../events.ts";
+import { signalSessionEnded, userCreated } from "../events.ts";
 import type { MailQueue } from "../mail/queue.ts";
 import { composeNameTaken, composeVerification } from "../mail/texts.ts";
 import type { IdentityStore, NewVerification } from "../store/store.ts";
+import type { PasswordStrength } from "./password-strength.ts";
 import { newPassword, type PasswordHasher } from "./passwords.ts";
 import { hashSecret, newSecret } from "./tokens.ts";
 import { usernameKey, verificationSeconds } from "./users.ts";
 
 /** How accounts are created and verified. */
 export interface Accounts {
-  /** Throws FORBIDDEN when registration is closed, RATE_LIMITED when too many passwords wait to be hashed. */
+  /**
+   * Throws FORBIDDEN when registration is closed, VALIDATION_ERROR for a password that is easy to guess, RATE_LIMITED when too
+   * many passwords wait to be hashed.
+   */
   register(request: { username: string; password: string }, call: Call): Promise<void>;
-  /** Throws INVALID_TOKEN for an unknown, used or expired token. */
-  verifyEmail(token: string): Promise<void>;
+  /**
+   * Throws INVALID_TOKEN for an unknown, used or expired token, VALIDATION_ERROR for a weak password, and without one where the
+   * link has none.
+   */
+  verifyEmail(token: string, password: string | undefined): Promise<void>;
   resendVerification(username: string): Promise<void>;
   /** Creates the operator of a new installation; undefined when there is one. Without a password it gets a random one. */
   createFirstOperator(username: string, password: string | undefined): Promise<{ password: string } | undefined>;
@@ -24,12 +32,14 @@ export interface Accounts {
 export function createAccounts(o: {
   store: IdentityStore;
   hasher: PasswordHasher;
+  strength: PasswordStrength;
+  bus: EventBus;
   mails: MailQueue;
   publicUrl: string;
   registration: "open" | "closed";
   now: () => Date;
 }): Accounts {
-  const { store, hasher, mails, publicUrl, now } = o;
+  const { store, hasher, strength, bus, mails, publicUrl, now } = o;
 
   function newVerification(username: string): NewVerification {
     const token = newSecret();
@@ -47,6 +57,7 @@ export function createAccounts(o: {
           hint: "Ask an operator of this server for an account.",
         });
       }
+      await strength.require(password, username);
       // All of this happens for a taken name too, so that neither the answer nor its timing reveals it.
       const id = newId();
       await store.registerUser({
@@ -62,15 +73,29 @@ export function createAccounts(o: {
       mails.wake();
     },
 
-    async verifyEmail(token) {
-      if (await store.verifyEmail(hashSecret(token), now())) return;
-      throw new DomainError("INVALID_TOKEN", "The link is invalid, has already been used or has expired.", {
-        hint: "Request another mail with POST /auth/resend-verification.",
-      });
+    async verifyEmail(token, password) {
+      const tokenHash = hashSecret(token);
+      const found = await store.findVerification(tokenHash, now());
+      if (found && !found.hasPassword && password === undefined) {
+        throw invalid("password", "is needed, as this link was not sent by a registration");
+      }
+      if (found && password !== undefined) await strength.require(password, found.username);
+      const passwordHash = found && password !== undefined ? await hasher.hash(password) : undefined;
+      const ended = found && (await store.verifyEmail(tokenHash, passwordHash, now()));
+      if (!ended) {
+        throw new DomainError("INVALID_TOKEN", "The link is invalid, has already been used or has expired.", {
+          hint: "Request another mail with POST /auth/resend-verification.",
+        });
+      }
+      for (const id of ended) signalSessionEnded(bus, id);
     },
 
     async resendVerification(username) {
-      if (await store.renewVerification(usernameKey(username), newVerification(username), now())) mails.wake();
+      const found = await store.findSignIn({ usernameKey: usernameKey(username) });
+      if (!found) return;
+      // To the address of the account: the one in the request may differ from it, if only in the case of a letter.
+      const { user } = found;
+      if (await store.renewVerification(user.id, newVerification(user.username), now())) mails.wake();
     },
 
     async createFirstOperator(username, given) {

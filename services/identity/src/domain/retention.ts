@@ -4,6 +4,8 @@ import { dayMs, hourMs } from "@sandgate/kit/base/time";
 export const keptMs = {
   /** After their expiry. */
   verifications: 0,
+  /** After their expiry. */
+  passwordResets: 0,
   /** After their creation; they count towards an account's mails per hour. */
   sentMails: hourMs,
   /** Mails that could not be sent, after their creation: by then their link has expired. */

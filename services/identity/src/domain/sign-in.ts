@@ -46,10 +46,10 @@ export function createSessions(o: {
 
   return {
     async signIn(username, password) {
-      const found = await store.findSignIn(usernameKey(username));
+      const found = await store.findSignIn({ usernameKey: usernameKey(username) });
       const right = await hasher.verify(password, found?.passwordHash);
-      if (!found || !right) throw new DomainError("INVALID_CREDENTIALS", "The user name or password is wrong.");
-      const { user } = found;
+      if (!found || found.passwordHash === undefined || !right) throw wrongCredentials();
+      const { user, passwordHash } = found;
       if (!user.verified) {
         throw new DomainError("EMAIL_NOT_VERIFIED", "The e-mail address has not been verified yet.", {
           hint: "Follow the link in the mail, or request another with POST /auth/resend-verification.",
@@ -59,14 +59,16 @@ export function createSessions(o: {
       const id = newId();
       const expiresAt = addMs(createdAt, sessionSeconds * 1000);
       const refreshToken = newSecret();
-      await store.createSession({
+      const started = await store.createSession({
         id,
         userId: user.id,
+        passwordHash,
         createdAt,
         expiresAt,
         refreshTokenHash: hashSecret(refreshToken),
         refreshTokenExpiresAt: refreshTokenExpiry({ expiresAt }, createdAt),
       });
+      if (!started) throw wrongCredentials();
       return {
         accessToken: await keys.signAccessToken({ userId: user.id, sessionId: id, operator: user.operator }),
         refreshToken,
@@ -109,6 +111,10 @@ export function createSessions(o: {
 
 function secondsBetween(from: Date, to: Date): number {
   return Math.max(0, Math.floor((to.getTime() - from.getTime()) / 1000));
+}
+
+function wrongCredentials(): DomainError {
+  return new DomainError("INVALID_CREDENTIALS", "The user name or password is wrong.");
 }
 
 function badRefreshToken(): DomainError {

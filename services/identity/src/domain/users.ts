@@ -12,6 +12,9 @@ export interface User {
 /** How long the link in a verification mail works. */
 export const verificationSeconds = 24 * 3600;
 
+/** How long the link that sets a new password works. */
+export const passwordResetSeconds = 3600;
+
 /** How many mails one account may cause in an hour, so that nobody can flood a stranger's mailbox. */
 export const mailsPerHour = 5;
 

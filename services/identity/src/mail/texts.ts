@@ -14,7 +14,8 @@ Confirm it within 24 hours with this link:
 
 ${o.publicUrl}/auth/verify-email?token=${o.token}
 
-A program sends the token in the body of POST /auth/verify-email.
+A program sends the token in the body of POST /auth/verify-email, with a
+password if this mail was asked for without a registration.
 
 If it wasn't you, ignore this mail: nothing happens without the link.
 `,
@@ -30,6 +31,38 @@ export function composeNameTaken(o: { to: string; publicUrl: string }): Mail {
 again. It already has an account, and nothing was changed.
 
 Sign in with your existing password: ${o.publicUrl}
+`,
+  };
+}
+
+/** For a user who forgot the password. */
+export function composePasswordReset(o: { to: string; publicUrl: string; token: string }): Mail {
+  return {
+    to: o.to,
+    subject: "Set a new Sandgate password",
+    text: `Somebody, most likely you, asked for a new password of your Sandgate
+account. Set one within an hour with this link:
+
+${o.publicUrl}/auth/password/reset?token=${o.token}
+
+A program sends the token and the password in the body of POST
+/auth/password/reset. A new password ends all sessions.
+
+If it wasn't you, ignore this mail: nothing happens without the link.
+`,
+  };
+}
+
+/** For a user whose password was replaced. */
+export function composePasswordChanged(o: { to: string; publicUrl: string }): Mail {
+  return {
+    to: o.to,
+    subject: "Your Sandgate password was changed",
+    text: `The password of your Sandgate account was changed, and its other sessions
+were ended.
+
+If it wasn't you, set a new one at once by sending your address to POST
+${o.publicUrl}/auth/password/forgot, and look through your API tokens.
 `,
   };
 }

@@ -48,7 +48,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       const link = newId();
       const user = registration(username, { link });
       await store.registerUser(user);
-      await store.verifyEmail(hashSecret(link), at(0));
+      await store.verifyEmail(hashSecret(link), undefined, at(0));
       return user.id;
     }
 
@@ -56,6 +56,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       return {
         id: newId(),
         userId,
+        passwordHash: "hash",
         createdAt: at(0),
         expiresAt: at(sessionSeconds * 1000),
         refreshTokenHash: hashSecret(token),
@@ -90,7 +91,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         const ann = registration("Ann@Example.com");
         expect(await store.registerUser(ann)).toBe("created");
         const user = { id: ann.id, username: "Ann@Example.com", verified: false, operator: false, createdAt: at(0) };
-        expect(await store.findSignIn("ann@example.com")).toEqual({ user, passwordHash: "hash" });
+        expect(await store.findSignIn({ usernameKey: "ann@example.com" })).toEqual({ user, passwordHash: "hash" });
         expect(await subjects()).toEqual(["created"]);
         expect(await takeMails(at(0))).toEqual(["verify"]);
       });
@@ -107,39 +108,51 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         await createUser();
         await takeMails(at(0));
         expect(await store.registerUser(registration("ANN@example.com", { passwordHash: "other" }))).toBe("taken");
-        expect((await store.findSignIn("ann@example.com"))?.passwordHash).toBe("hash");
+        expect((await store.findSignIn({ usernameKey: "ann@example.com" }))?.passwordHash).toBe("hash");
         expect(await takeMails(at(0))).toEqual(["notice"]);
       });
 
-      test("the password is the one that was registered with the link that is followed", async () => {
-        await store.registerUser(registration("ann@example.com", { passwordHash: "ann's", link: "ann's" }));
+      const passwordOf = async (usernameKey: string) => (await store.findSignIn({ usernameKey }))?.passwordHash;
+
+      test("a later registration changes no earlier one; the link that is followed decides the password", async () => {
         await store.registerUser(registration("ann@example.com", { passwordHash: "eve's", link: "eve's" }));
-        expect(await store.verifyEmail(hashSecret("ann's"), at(0))).toBe(true);
-        expect((await store.findSignIn("ann@example.com"))?.passwordHash).toBe("ann's");
-        expect(await store.verifyEmail(hashSecret("eve's"), at(0))).toBe(false);
+        await store.registerUser(registration("ann@example.com", { passwordHash: "ann's", link: "ann's" }));
+        expect(await passwordOf("ann@example.com")).toBe("eve's");
+        expect(await store.findVerification(hashSecret("ann's"), at(0))).toEqual({
+          username: "ann@example.com",
+          hasPassword: true,
+        });
+        expect(await store.verifyEmail(hashSecret("ann's"), undefined, at(0))).toEqual([]);
+        expect(await passwordOf("ann@example.com")).toBe("ann's");
+        expect(await store.verifyEmail(hashSecret("eve's"), undefined, at(0))).toBeUndefined();
+        expect(await passwordOf("ann@example.com")).toBe("ann's");
       });
 
       test("a link verifies once, until it expires", async () => {
         await store.registerUser(registration("ann@example.com", { link: "one" }));
-        expect(await store.verifyEmail(hashSecret("another"), at(0))).toBe(false);
-        expect(await store.verifyEmail(hashSecret("one"), at(dayMs))).toBe(false);
-        expect(await store.verifyEmail(hashSecret("one"), at(dayMs - 1))).toBe(true);
-        expect(await store.verifyEmail(hashSecret("one"), at(0))).toBe(false);
+        expect(await store.verifyEmail(hashSecret("another"), undefined, at(0))).toBeUndefined();
+        expect(await store.verifyEmail(hashSecret("one"), undefined, at(dayMs))).toBeUndefined();
+        expect(await store.findVerification(hashSecret("one"), at(dayMs))).toBeUndefined();
+        expect(await store.verifyEmail(hashSecret("one"), undefined, at(dayMs - 1))).toEqual([]);
+        expect(await store.verifyEmail(hashSecret("one"), undefined, at(0))).toBeUndefined();
         expect((await store.findUsers([], ["ann@example.com"]))[0]?.verified).toBe(true);
       });
 
-      test("only an unverified user gets another link, with the password of the last registration", async () => {
+      test("only an unverified user gets another link, which has no password", async () => {
         const another = (link: string) => ({
           tokenHash: hashSecret(link),
           expiresAt: at(dayMs),
           mail: mail("again"),
         });
-        expect(await store.renewVerification("ann@example.com", another("a"), at(0))).toBe(false);
-        await store.registerUser(registration("ann@example.com"));
-        expect(await store.renewVerification("ann@example.com", another("b"), at(0))).toBe(true);
-        expect(await store.verifyEmail(hashSecret("b"), at(0))).toBe(true);
-        expect((await store.findSignIn("ann@example.com"))?.passwordHash).toBe("hash");
-        expect(await store.renewVerification("ann@example.com", another("c"), at(0))).toBe(false);
+        expect(await store.renewVerification(newId(), another("a"), at(0))).toBe(false);
+        const ann = registration("ann@example.com", { passwordHash: "eve's" });
+        await store.registerUser(ann);
+        expect(await store.renewVerification(ann.id, another("b"), at(0))).toBe(true);
+        expect(await store.findVerification(hashSecret("b"), at(0))).toMatchObject({ hasPassword: false });
+        expect(await store.verifyEmail(hashSecret("b"), undefined, at(0))).toBeUndefined();
+        expect(await store.verifyEmail(hashSecret("b"), "ann's", at(0))).toEqual([]);
+        expect(await passwordOf("ann@example.com")).toBe("ann's");
+        expect(await store.renewVerification(ann.id, another("c"), at(0))).toBe(false);
         expect(await takeMails(at(0))).toEqual(["verify", "again"]);
       });
 
@@ -177,6 +190,91 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         const bob = await createUser("bob@example.com");
         const found = await store.findUsers([ann, newId()], ["ann@example.com", "bob@example.com", "eve@example.com"]);
         expect(found.map(({ id }) => id).toSorted()).toEqual([ann, bob].toSorted());
+      });
+    });
+
+    describe("passwords", () => {
+      const reset = (link: string) => ({ tokenHash: hashSecret(link), expiresAt: at(hourMs), mail: mail("reset") });
+      const change = { passwordHash: "new", noticeMail: mail("changed") };
+      const another = () => ({ ...change, noticeMail: mail("changed") });
+      const passwordOf = async (id: string) => (await store.findSignIn({ id }))?.passwordHash;
+
+      test("a link sets a password once, until it expires, and ends all links and sessions of that user alone", async () => {
+        const ann = await createUser("ann@example.com");
+        const bob = await createUser("bob@example.com");
+        await takeMails(at(0));
+        const sessions = [session(ann, "ann's one"), session(ann, "ann's two")];
+        for (const each of [...sessions, session(bob, "bob's")]) expect(await store.createSession(each)).toBe(true);
+        for (const link of ["one", "two"]) expect(await store.addPasswordReset(ann, reset(link), at(0))).toBe(true);
+        await store.addPasswordReset(bob, reset("bob's"), at(0));
+        expect(await store.findPasswordReset(hashSecret("one"), at(0))).toEqual({ username: "ann@example.com" });
+        expect(await store.findPasswordReset(hashSecret("one"), at(hourMs))).toBeUndefined();
+        expect(await store.resetPassword(hashSecret("one"), change, at(hourMs))).toBeUndefined();
+        expect(await store.resetPassword(hashSecret("none"), change, at(0))).toBeUndefined();
+        const ended = await store.resetPassword(hashSecret("one"), change, at(0));
+        expect(ended?.toSorted()).toEqual(sessions.map(({ id }) => id).toSorted());
+        expect((await store.listSessionsEndedSince(new Date(0))).toSorted()).toEqual(ended?.toSorted());
+        expect(await passwordOf(ann)).toBe("new");
+        expect(await passwordOf(bob)).toBe("hash");
+        for (const link of ["one", "two"]) {
+          expect(await store.resetPassword(hashSecret(link), another(), at(0))).toBeUndefined();
+        }
+        expect(await rotate("ann's one", "next", at(0))).toEqual({ outcome: "bad" });
+        expect(await rotate("bob's", "next", at(0))).toMatchObject({ outcome: "refreshed" });
+        expect((await takeMails(at(0))).toSorted()).toEqual(["changed", "reset", "reset", "reset"]);
+        expect(await store.resetPassword(hashSecret("bob's"), another(), at(0))).toHaveLength(1);
+      });
+
+      test("of two uses of a link at once, one sets the password", async () => {
+        const ann = await createUser();
+        await store.addPasswordReset(ann, reset("one"), at(0));
+        const outcomes = await Promise.all(
+          ["ann's", "eve's"].map((passwordHash) =>
+            store.resetPassword(hashSecret("one"), { passwordHash, noticeMail: mail("changed") }, at(0)),
+          ),
+        );
+        expect(outcomes.filter((outcome) => outcome !== undefined)).toHaveLength(1);
+      });
+
+      test("only a verified user gets a link, and a limited number of mails in an hour", async () => {
+        const unverified = registration("eve@example.com");
+        await store.registerUser(unverified);
+        expect(await store.addPasswordReset(unverified.id, reset("eve's"), at(0))).toBe(false);
+        expect(await store.addPasswordReset(newId(), reset("nobody's"), at(0))).toBe(false);
+        const ann = await createUser();
+        const added: boolean[] = [];
+        for (let i = 0; i < mailsPerHour; i++) added.push(await store.addPasswordReset(ann, reset(`${i}`), at(0)));
+        expect(added.filter(Boolean)).toHaveLength(mailsPerHour - 1);
+      });
+
+      test("a change needs the current password, keeps its session, and ends links and other sessions", async () => {
+        const ann = await createUser();
+        await takeMails(at(0));
+        const [mine, other] = [session(ann, "mine"), session(ann, "other")];
+        for (const each of [mine, other]) await store.createSession(each);
+        await store.addPasswordReset(ann, reset("one"), at(0));
+        const user = { id: ann, currentHash: "hash", sessionId: mine.id };
+        expect(await store.changePassword({ ...user, currentHash: "wrong" }, another(), at(0))).toBeUndefined();
+        expect(await store.changePassword(user, change, at(0))).toEqual([other.id]);
+        expect(await store.changePassword(user, another(), at(0))).toBeUndefined();
+        expect(await store.resetPassword(hashSecret("one"), another(), at(0))).toBeUndefined();
+        expect(await rotate("mine", "next", at(0))).toMatchObject({ outcome: "refreshed" });
+        expect(await rotate("other", "next", at(0))).toEqual({ outcome: "bad" });
+        expect((await takeMails(at(0))).toSorted()).toEqual(["changed", "reset"]);
+      });
+
+      test("a session isn't started with a password that was replaced meanwhile, nor outlives the change", async () => {
+        const ann = await createUser();
+        const started: NewSession[] = [];
+        const starting = Array.from({ length: 10 }, async (_, i) => {
+          const next = session(ann, `token ${i}`);
+          if (await store.createSession(next)) started.push(next);
+        });
+        const user = { id: ann, currentHash: "hash", sessionId: newId() };
+        const [ended] = await Promise.all([store.changePassword(user, change, at(0)), ...starting]);
+        expect(ended?.toSorted()).toEqual(started.map(({ id }) => id).toSorted());
+        expect(await store.createSession(session(ann, "late"))).toBe(false);
+        expect(await store.createSession(session(ann, "new", { passwordHash: "new" }))).toBe(true);
       });
     });
 

@@ -70,6 +70,7 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     await store.createSession({
       id: newId(),
       userId,
+      passwordHash: "hash",
       createdAt: now,
       expiresAt: addMs(now, 30 * dayMs),
       refreshTokenHash: hash(2),

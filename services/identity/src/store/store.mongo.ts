@@ -42,12 +42,20 @@ interface UserDocument {
   mails?: number;
   /** Grows with every new API token of the user, for the same. */
   apiTokens?: number;
+  /** Grows with every sign-in, so that one conflicts with a change of the password. */
+  signIns?: number;
 }
 
 interface VerificationDocument extends Expiring {
   _id: Uint8Array;
   userId: string;
   passwordHash?: string;
+  expiresAt: number;
+}
+
+interface PasswordResetDocument extends Expiring {
+  _id: Uint8Array;
+  userId: string;
   expiresAt: number;
 }
 
@@ -146,6 +154,18 @@ export const migrations: readonly MongoMigration[] = [
       }),
   },
   { name: "identity 2: removal of what has expired", expands: true, run: letExpire },
+  {
+    name: "identity 3: password_resets, sessions by user",
+    expands: true,
+    run: (db) =>
+      createCollections(db, {
+        password_resets: [
+          { name: "by_user", key: { userId: 1 } },
+          { name: "removal", key: { removeAt: 1 }, expireAfterSeconds: 0 },
+        ],
+        sessions: [{ name: "by_user", key: { userId: 1 } }],
+      }),
+  },
 ];
 
 /** When a document of this kind is removed. */
@@ -183,6 +203,7 @@ async function letExpire(db: Db): Promise<void> {
 const collectionsOf = (db: Db) => ({
   users: db.collection<UserDocument>("users"),
   verifications: db.collection<VerificationDocument>("verifications"),
+  passwordResets: db.collection<PasswordResetDocument>("password_resets"),
   sessions: db.collection<SessionDocument>("sessions"),
   refreshTokens: db.collection<RefreshTokenDocument>("refresh_tokens"),
   apiTokens: db.collection<ApiTokenDocument>("api_tokens"),
@@ -201,8 +222,18 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Identi
 /** The store on a database that has had its migrations. */
 export function createMongoStore(database: MongoDatabase): IdentityStore {
   const { db, write } = database;
-  const { users, verifications, sessions, refreshTokens, apiTokens, keys, mails, requestWindows, turns } =
-    collectionsOf(db);
+  const {
+    users,
+    verifications,
+    passwordResets,
+    sessions,
+    refreshTokens,
+    apiTokens,
+    keys,
+    mails,
+    requestWindows,
+    turns,
+  } = collectionsOf(db);
 
   /** Makes this transaction conflict with every other one of that name. */
   async function conflictAs({ session }: MongoTransaction, name: string): Promise<void> {
@@ -264,6 +295,28 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     );
   }
 
+  /** Sets a password and ends all links and sessions of the user but one, and answers the ids of those that it ended. */
+  async function setPassword(
+    { session }: MongoTransaction,
+    userId: string,
+    passwordHash: string,
+    now: Date,
+    keptSession?: string,
+  ): Promise<string[]> {
+    await users.updateOne({ _id: userId }, { $set: { passwordHash } }, { session });
+    await verifications.deleteMany({ userId }, { session });
+    await passwordResets.deleteMany({ userId }, { session });
+    const live = {
+      userId,
+      endedAt: { $exists: false },
+      ...(keptSession !== undefined && { _id: { $ne: keptSession } }),
+    };
+    const ended = await sessions.find(live, { session, projection: { _id: 1 } }).toArray();
+    const ids = ended.map(({ _id }) => _id);
+    await sessions.updateMany({ _id: { $in: ids } }, { $set: endAt(now) }, { session });
+    return ids;
+  }
+
   const endAt = (now: Date) => ({ endedAt: now.getTime(), removeAt: removeAt("sessions", now) });
 
   return {
@@ -295,39 +348,85 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
         if (outcome === "taken") {
           await addMail(tx, holder._id, registration.noticeMail, createdAt);
         } else {
-          await users.updateOne({ _id: holder._id }, { $set: { passwordHash } }, { session });
           await addVerification(tx, holder._id, passwordHash, verification, createdAt);
         }
         return outcome;
       }),
 
-    renewVerification: (usernameKey, verification, now) =>
+    renewVerification: (userId, verification, now) =>
       write(async (tx) => {
-        const user = await users.findOne({ usernameKey }, { session: tx.session });
+        const user = await users.findOne({ _id: userId }, { session: tx.session });
         if (!user || user.verifiedAt !== undefined || !(await mayMail(tx, user._id, now))) return false;
-        await addVerification(tx, user._id, user.passwordHash, verification, now);
+        await addVerification(tx, user._id, undefined, verification, now);
         return true;
       }),
 
-    verifyEmail: (tokenHash, now) =>
-      write(async ({ session }) => {
+    async findVerification(tokenHash, now) {
+      const verification = await verifications.findOne({ _id: tokenHash, expiresAt: { $gt: now.getTime() } });
+      const user = verification && (await users.findOne({ _id: verification.userId }));
+      if (!user) return undefined;
+      return { username: user.username, hasPassword: verification.passwordHash !== undefined };
+    },
+
+    verifyEmail: (tokenHash, given, now) =>
+      write(async (tx) => {
+        const { session } = tx;
         const verification = await verifications.findOne(
           { _id: tokenHash, expiresAt: { $gt: now.getTime() } },
           { session },
         );
-        if (!verification) return false;
-        const { userId, passwordHash } = verification;
+        const passwordHash = given ?? verification?.passwordHash;
+        if (!verification || passwordHash === undefined) return undefined;
+        const { userId } = verification;
         await users.updateOne(
           { _id: userId },
+          { $set: { verifiedAt: now.getTime() }, $inc: { version: 1 } },
+          { session },
+        );
+        return setPassword(tx, userId, passwordHash, now);
+      }),
+
+    addPasswordReset: (userId, { tokenHash, expiresAt, mail }, now) =>
+      write(async (tx) => {
+        const { session } = tx;
+        const user = await users.findOne({ _id: userId }, { session });
+        if (user?.verifiedAt === undefined || !(await mayMail(tx, userId, now))) return false;
+        await passwordResets.insertOne(
           {
-            $set: { verifiedAt: now.getTime(), ...(passwordHash !== undefined && { passwordHash }) },
-            ...(passwordHash === undefined && { $unset: { passwordHash: true } }),
-            $inc: { version: 1 },
+            _id: tokenHash,
+            userId,
+            expiresAt: expiresAt.getTime(),
+            removeAt: removeAt("passwordResets", expiresAt),
           },
           { session },
         );
-        await verifications.deleteMany({ userId }, { session });
+        await addMail(tx, userId, mail, now);
         return true;
+      }),
+
+    async findPasswordReset(tokenHash, now) {
+      const reset = await passwordResets.findOne({ _id: tokenHash, expiresAt: { $gt: now.getTime() } });
+      const user = reset && (await users.findOne({ _id: reset.userId }));
+      return user ? { username: user.username } : undefined;
+    },
+
+    resetPassword: (tokenHash, { passwordHash, noticeMail }, now) =>
+      write(async (tx) => {
+        const reset = await passwordResets.findOne(
+          { _id: tokenHash, expiresAt: { $gt: now.getTime() } },
+          { session: tx.session },
+        );
+        if (!reset) return undefined;
+        await addMail(tx, reset.userId, noticeMail, now);
+        return setPassword(tx, reset.userId, passwordHash, now);
+      }),
+
+    changePassword: ({ id, currentHash, sessionId }, { passwordHash, noticeMail }, now) =>
+      write(async (tx) => {
+        const user = await users.findOne({ _id: id, passwordHash: currentHash }, { session: tx.session });
+        if (!user) return undefined;
+        await addMail(tx, id, noticeMail, now);
+        return setPassword(tx, id, passwordHash, now, sessionId);
       }),
 
     createFirstOperator: (operator) =>
@@ -357,8 +456,8 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       return (await users.findOne({ operator: true }, { projection: { _id: 1 } })) !== null;
     },
 
-    async findSignIn(usernameKey) {
-      const found = await users.findOne({ usernameKey });
+    async findSignIn(who) {
+      const found = await users.findOne("id" in who ? { _id: who.id } : who);
       return found ? { user: toUser(found), passwordHash: found.passwordHash } : undefined;
     },
 
@@ -369,9 +468,11 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       return found.map(toUser);
     },
 
-    async createSession({ id, userId, createdAt, expiresAt, refreshTokenHash, refreshTokenExpiresAt }) {
-      await write(async (tx) => {
+    createSession: ({ id, userId, passwordHash, createdAt, expiresAt, refreshTokenHash, refreshTokenExpiresAt }) =>
+      write(async (tx) => {
         const { session } = tx;
+        const user = await users.updateOne({ _id: userId, passwordHash }, { $inc: { signIns: 1 } }, { session });
+        if (user.matchedCount === 0) return false;
         const idleAt = refreshTokenExpiresAt;
         await sessions.insertOne(
           {
@@ -385,8 +486,8 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
           { session },
         );
         await addRefreshToken(tx, refreshTokenHash, id, refreshTokenExpiresAt);
-      });
-    },
+        return true;
+      }),
 
     async findSessionOf(refreshTokenHash) {
       return (await refreshTokens.findOne({ _id: refreshTokenHash }))?.sessionId;

@@ -11,8 +11,10 @@ import {
   type FirstOperator,
   type NewApiToken,
   type NewMail,
+  type NewPasswordReset,
   type NewSession,
   type NewVerification,
+  type PasswordChange,
   type Refreshed,
   type Registration,
   type RequestDraw,
@@ -45,38 +47,78 @@ function registerUser(tx: Transaction, registration: Registration): "created" | 
   if (outcome === "taken") {
     addMail(tx, holder.id, registration.noticeMail, createdAt);
   } else {
-    tx.db.run("UPDATE users SET password_hash = ? WHERE id = ?", passwordHash, holder.id);
     addVerification(tx, holder.id, passwordHash, verification, createdAt);
   }
   return outcome;
 }
 
-function renewVerification(tx: Transaction, usernameKey: string, verification: NewVerification, now: Date): boolean {
-  const user = tx.db.get<{ id: string; password_hash: string | null }>(
-    "SELECT id, password_hash FROM users WHERE username_key = ? AND verified_at IS NULL",
-    usernameKey,
-  );
-  if (!user || mailsLastHour(tx, user.id, now) >= mailsPerHour) return false;
-  addVerification(tx, user.id, user.password_hash, verification, now);
+function renewVerification(tx: Transaction, userId: string, verification: NewVerification, now: Date): boolean {
+  const unverified = tx.db.get("SELECT 1 FROM users WHERE id = ? AND verified_at IS NULL", userId);
+  if (!unverified || mailsLastHour(tx, userId, now) >= mailsPerHour) return false;
+  addVerification(tx, userId, null, verification, now);
   return true;
 }
 
-function verifyEmail(tx: Transaction, tokenHash: Uint8Array, now: Date): boolean {
+function verifyEmail(
+  tx: Transaction,
+  tokenHash: Uint8Array,
+  passwordHash: string | undefined,
+  now: Date,
+): string[] | undefined {
   const verification = tx.db.get<{ user_id: string; password_hash: string | null }>(
     "SELECT user_id, password_hash FROM verifications WHERE token_hash = ? AND expires_at > ?",
     tokenHash,
     now,
   );
-  if (!verification) return false;
-  const { user_id, password_hash } = verification;
+  const password = passwordHash ?? verification?.password_hash ?? undefined;
+  if (!verification || password === undefined) return undefined;
+  tx.db.run("UPDATE users SET verified_at = ?, version = version + 1 WHERE id = ?", now, verification.user_id);
+  return setPassword(tx, verification.user_id, password, now);
+}
+
+function addPasswordReset(
+  tx: Transaction,
+  userId: string,
+  { tokenHash, expiresAt, mail }: NewPasswordReset,
+  now: Date,
+): boolean {
+  const verified = tx.db.get("SELECT 1 FROM users WHERE id = ? AND verified_at IS NOT NULL", userId);
+  if (!verified || mailsLastHour(tx, userId, now) >= mailsPerHour) return false;
   tx.db.run(
-    "UPDATE users SET verified_at = ?, password_hash = ?, version = version + 1 WHERE id = ?",
-    now,
-    password_hash,
-    user_id,
+    "INSERT INTO password_resets (token_hash, user_id, expires_at) VALUES (?, ?, ?)",
+    tokenHash,
+    userId,
+    expiresAt,
   );
-  tx.db.run("DELETE FROM verifications WHERE user_id = ?", user_id);
+  addMail(tx, userId, mail, now);
   return true;
+}
+
+function resetPassword(
+  tx: Transaction,
+  tokenHash: Uint8Array,
+  { passwordHash, noticeMail }: PasswordChange,
+  now: Date,
+): string[] | undefined {
+  const reset = tx.db.get<{ user_id: string }>(
+    "SELECT user_id FROM password_resets WHERE token_hash = ? AND expires_at > ?",
+    tokenHash,
+    now,
+  );
+  if (!reset) return undefined;
+  addMail(tx, reset.user_id, noticeMail, now);
+  return setPassword(tx, reset.user_id, passwordHash, now);
+}
+
+function changePassword(
+  tx: Transaction,
+  user: { id: string; currentHash: string; sessionId: string },
+  { passwordHash, noticeMail }: PasswordChange,
+  now: Date,
+): string[] | undefined {
+  if (!tx.db.get("SELECT 1 FROM users WHERE id = ? AND password_hash = ?", user.id, user.currentHash)) return undefined;
+  addMail(tx, user.id, noticeMail, now);
+  return setPassword(tx, user.id, passwordHash, now, user.sessionId);
 }
 
 function createFirstOperator(tx: Transaction, operator: FirstOperator): boolean {
@@ -96,7 +138,9 @@ function createFirstOperator(tx: Transaction, operator: FirstOperator): boolean 
   return true;
 }
 
-function createSession(tx: Transaction, session: NewSession): void {
+function createSession(tx: Transaction, session: NewSession): boolean {
+  const { userId, passwordHash } = session;
+  if (!tx.db.get("SELECT 1 FROM users WHERE id = ? AND password_hash = ?", userId, passwordHash)) return false;
   tx.db.run(
     "INSERT INTO sessions (id, user_id, created_at, expires_at, idle_at) VALUES (?, ?, ?, ?, ?)",
     session.id,
@@ -106,6 +150,7 @@ function createSession(tx: Transaction, session: NewSession): void {
     session.refreshTokenExpiresAt,
   );
   addRefreshToken(tx, session.refreshTokenHash, session.id, session.refreshTokenExpiresAt);
+  return true;
 }
 
 function rotateRefreshToken(
@@ -286,6 +331,7 @@ function sweep(tx: Transaction, now: Date, limit: number): number {
     );
   return (
     remove("verifications", "expires_at <= ?", "verifications") +
+    remove("password_resets", "expires_at <= ?", "passwordResets") +
     remove("mails", "due_at IS NULL AND created_at < ?", "sentMails") +
     remove("mails", "due_at IS NOT NULL AND created_at < ?", "unsentMails") +
     remove("refresh_tokens", "expires_at < ?", "refreshTokens") +
@@ -294,6 +340,21 @@ function sweep(tx: Transaction, now: Date, limit: number): number {
     remove("api_tokens", "expires_at < ?", "apiTokens") +
     remove("request_windows", "ends_at <= ?", "requestWindows")
   );
+}
+
+/** Sets a password and ends all links and sessions of the user but one, and answers the ids of those that it ended. */
+function setPassword(tx: Transaction, userId: string, passwordHash: string, now: Date, keptSession?: string): string[] {
+  tx.db.run("UPDATE users SET password_hash = ? WHERE id = ?", passwordHash, userId);
+  tx.db.run("DELETE FROM verifications WHERE user_id = ?", userId);
+  tx.db.run("DELETE FROM password_resets WHERE user_id = ?", userId);
+  return tx.db
+    .all<{ id: string }>(
+      "UPDATE sessions SET ended_at = ? WHERE user_id = ? AND ended_at IS NULL AND id IS NOT ? RETURNING id",
+      now,
+      userId,
+      keptSession,
+    )
+    .map(({ id }) => id);
 }
 
 function addRefreshToken(tx: Transaction, tokenHash: Uint8Array, sessionId: string, expiresAt: Date): void {
@@ -347,6 +408,9 @@ export const transactions = {
   registerUser,
   renewVerification,
   verifyEmail,
+  addPasswordReset,
+  resetPassword,
+  changePassword,
   createFirstOperator,
   createSession,
   rotateRefreshToken,

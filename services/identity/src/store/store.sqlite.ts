@@ -89,6 +89,14 @@ const migrations = [
    CREATE INDEX mails_user ON mails (user_id, created_at);
    CREATE INDEX mails_due ON mails (due_at) WHERE due_at IS NOT NULL;
    CREATE INDEX mails_created ON mails (created_at);`,
+
+  `CREATE TABLE password_resets (
+     token_hash BLOB PRIMARY KEY,
+     user_id TEXT NOT NULL,
+     expires_at INTEGER NOT NULL
+   ) STRICT;
+   CREATE INDEX password_resets_user ON password_resets (user_id);
+   CREATE INDEX password_resets_expiry ON password_resets (expires_at);`,
 ];
 
 const userColumns = "id, username, verified_at, operator, created_at";
@@ -152,6 +160,9 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
     registerUser: write.registerUser,
     renewVerification: write.renewVerification,
     verifyEmail: write.verifyEmail,
+    addPasswordReset: write.addPasswordReset,
+    resetPassword: write.resetPassword,
+    changePassword: write.changePassword,
     createFirstOperator: write.createFirstOperator,
     createSession: write.createSession,
     rotateRefreshToken: write.rotateRefreshToken,
@@ -171,10 +182,30 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
       return read.get("SELECT 1 FROM users WHERE operator = 1 LIMIT 1") !== undefined;
     },
 
-    async findSignIn(usernameKey) {
+    async findVerification(tokenHash, now) {
+      const row = read.get<{ username: string; has_password: number }>(
+        `SELECT u.username, v.password_hash IS NOT NULL AS has_password
+         FROM verifications v JOIN users u ON u.id = v.user_id WHERE v.token_hash = ? AND v.expires_at > ?`,
+        tokenHash,
+        now,
+      );
+      return row && { username: row.username, hasPassword: row.has_password === 1 };
+    },
+
+    async findPasswordReset(tokenHash, now) {
+      return read.get<{ username: string }>(
+        `SELECT u.username FROM password_resets r JOIN users u ON u.id = r.user_id
+         WHERE r.token_hash = ? AND r.expires_at > ?`,
+        tokenHash,
+        now,
+      );
+    },
+
+    async findSignIn(who) {
+      const [column, value] = "id" in who ? ["id", who.id] : ["username_key", who.usernameKey];
       const row = read.get<UserRow & { password_hash: string | null }>(
-        `SELECT ${userColumns}, password_hash FROM users WHERE username_key = ?`,
-        usernameKey,
+        `SELECT ${userColumns}, password_hash FROM users WHERE ${column} = ?`,
+        value,
       );
       return row && { user: toUser(row), passwordHash: row.password_hash ?? undefined };
     },

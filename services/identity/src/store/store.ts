@@ -18,6 +18,20 @@ export interface NewVerification {
   mail: NewMail;
 }
 
+/** A link that sets a password, and the mail that carries it. */
+export interface NewPasswordReset {
+  tokenHash: Uint8Array;
+  expiresAt: Date;
+  mail: NewMail;
+}
+
+/** A password that replaces another. */
+export interface PasswordChange {
+  passwordHash: string;
+  /** Tells the user about it. */
+  noticeMail: NewMail;
+}
+
 export interface Registration {
   id: string;
   username: string;
@@ -43,10 +57,17 @@ export interface FirstOperator {
 export interface NewSession {
   id: string;
   userId: string;
+  /** The hash that the sign-in's password was compared with. */
+  passwordHash: string;
   createdAt: Date;
   expiresAt: Date;
   refreshTokenHash: Uint8Array;
   refreshTokenExpiresAt: Date;
+}
+
+export interface SignIn {
+  user: User;
+  passwordHash: string | undefined;
 }
 
 export type Refreshed =
@@ -95,27 +116,50 @@ export const requestWindowMs = 60_000;
 /** What identity keeps. Every method that changes something is one transaction. Secrets come hashed or sealed. */
 export interface IdentityStore extends ServiceStore {
   /**
-   * Creates an unverified user. A name that is taken but unverified gets the new password and another verification; one
-   * that is verified gets the notice. Neither when the account has used up its mails of the hour.
+   * Creates an unverified user. A name that is taken but unverified gets another verification with the password of this
+   * registration, and keeps its own; one that is verified gets the notice. Neither when the account has used up its mails
+   * of the hour.
    */
   registerUser(registration: Registration): Promise<"created" | "renewed" | "taken">;
-  /** Adds a verification for an unverified user of that name; false, and nothing happens, for any other. */
-  renewVerification(usernameKey: string, verification: NewVerification, now: Date): Promise<boolean>;
+  /** Adds a verification without a password for an unverified user; false, and nothing happens, for any other. */
+  renewVerification(userId: string, verification: NewVerification, now: Date): Promise<boolean>;
+  /** Whose link this is, and whether it was registered with a password. Undefined for an unknown, used or expired token. */
+  findVerification(tokenHash: Uint8Array, now: Date): Promise<{ username: string; hasPassword: boolean } | undefined>;
   /**
-   * Verifies the user and sets the password that was registered with this very link, so that nobody who registered the
-   * name before its owner gets in. False for an unknown, used or expired token.
+   * Verifies the user, sets the password (the one registered with this very link unless another is given, so that nobody who
+   * registered the name before its owner gets in) and ends the user's other links and all sessions, whose ids it answers.
+   * Undefined, and nothing happens, for an unknown, used or expired token, and without any password.
    */
-  verifyEmail(tokenHash: Uint8Array, now: Date): Promise<boolean>;
+  verifyEmail(tokenHash: Uint8Array, passwordHash: string | undefined, now: Date): Promise<string[] | undefined>;
+  /** Adds a link for a verified user; false, and nothing happens, for any other. */
+  addPasswordReset(userId: string, reset: NewPasswordReset, now: Date): Promise<boolean>;
+  /** Whose link this is. Undefined for an unknown, used or expired token. */
+  findPasswordReset(tokenHash: Uint8Array, now: Date): Promise<{ username: string } | undefined>;
+  /**
+   * Sets the password and ends the user's other links and all sessions, whose ids it answers. Undefined, and nothing happens,
+   * for an unknown, used or expired token.
+   */
+  resetPassword(tokenHash: Uint8Array, change: PasswordChange, now: Date): Promise<string[] | undefined>;
+  /**
+   * Replaces the user's password, if it still has that hash, and ends the user's links and all sessions but one. Answers the
+   * ids of the ended ones; undefined when another change came first.
+   */
+  changePassword(
+    user: { id: string; currentHash: string; sessionId: string },
+    change: PasswordChange,
+    now: Date,
+  ): Promise<string[] | undefined>;
   /** Creates a verified operator unless there is one, also when several replicas try at once. */
   createFirstOperator(operator: FirstOperator): Promise<boolean>;
   /** Whether there is any operator. */
   hasOperator(): Promise<boolean>;
   /** A user without a password can't sign in with one. */
-  findSignIn(usernameKey: string): Promise<{ user: User; passwordHash: string | undefined } | undefined>;
+  findSignIn(who: { usernameKey: string } | { id: string }): Promise<SignIn | undefined>;
   /** Users of these ids or these names, each once; what is not found is left out. */
   findUsers(ids: readonly string[], usernameKeys: readonly string[]): Promise<User[]>;
 
-  createSession(session: NewSession): Promise<void>;
+  /** False, and nothing happens, when the user's password has changed since it was compared. */
+  createSession(session: NewSession): Promise<boolean>;
   /** The session that a refresh token belongs to, whether or not the token is valid. */
   findSessionOf(refreshTokenHash: Uint8Array): Promise<string | undefined>;
   /** Replaces a valid refresh token with its successor, or with the same successor again for a retry (`judgeRefresh`). */

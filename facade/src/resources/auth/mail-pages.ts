@@ -1,0 +1,88 @@
+import { createHash } from "node:crypto";
+
+/** The page that a mail's link opens. */
+export interface MailPage {
+  title: string;
+  html: string;
+}
+
+// Uses the token only after a click: mail scanners open every link, and the token can be used only once. A link that needs a
+// password is told by the response, so that the page asks for one only then.
+const script = `
+const form = document.querySelector("form");
+const button = form.querySelector("button");
+const field = form.querySelector("label");
+const password = form.querySelector("input");
+const status = document.querySelector("[role=status]");
+const token = new URLSearchParams(location.search).get("token");
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  button.disabled = true;
+  try {
+    const answer = await fetch(location.pathname, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(field.hidden ? { token } : { token, password: password.value }),
+    });
+    const body = answer.ok ? undefined : await answer.json();
+    form.hidden = answer.ok;
+    if (answer.ok) status.textContent = form.dataset.done;
+    else if (field.hidden && body.error.details?.some((detail) => detail.field === "body.password")) {
+      field.hidden = false;
+      password.required = true;
+      password.focus();
+      status.textContent = "Choose a password for your account.";
+    } else {
+      const [detail] = body.error.details ?? [];
+      status.textContent = detail?.field === "body.password" ? "The password " + detail.issue + "." : body.error.message + " " + body.error.hint;
+    }
+  } catch {
+    status.textContent = "The service could not be reached. Try again.";
+  }
+  button.disabled = false;
+});
+`;
+const style =
+  "body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:15vh auto;padding:0 1rem}button,input{font:inherit;padding:.5rem 1rem}label{display:block;margin:1rem 0}[hidden]{display:none}";
+
+const hashOf = (text: string) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
+
+/** What these pages may do: run their own script, use their own style, and call this server. */
+export const mailPagePolicy = `default-src 'none'; script-src ${hashOf(script)}; style-src ${hashOf(style)}; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`;
+
+function createMailPage(o: { title: string; text: string; button: string; done: string; password: boolean }): MailPage {
+  const html = `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>${o.title}</title>
+<style>${style}</style>
+<h1>${o.title}</h1>
+<form data-done="${o.done}">
+<p>${o.text}</p>
+<label${o.password ? "" : " hidden"}>New password<br><input type="password" autocomplete="new-password" minlength="10" maxlength="256"${o.password ? " required" : ""}></label>
+<p><button>${o.button}</button></p>
+</form>
+<p role="status"></p>
+<noscript><p>This page needs JavaScript. Without it, send the token from the link to this address with POST.</p></noscript>
+<script>${script}</script>
+</html>
+`;
+  return { title: o.title, html };
+}
+
+export const verificationPage = createMailPage({
+  title: "Verify your e-mail address",
+  text: "Click once to activate your account.",
+  button: "Verify my address",
+  done: "Your address is verified. You can sign in now.",
+  password: false,
+});
+
+export const passwordResetPage = createMailPage({
+  title: "Set a new password",
+  text: "It replaces your old password and ends all of your sessions.",
+  button: "Set password",
+  done: "Your password was changed. You can sign in now.",
+  password: true,
+});

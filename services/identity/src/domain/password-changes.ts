@@ -1,0 +1,95 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { addMs } from "@sandgate/kit/base/time";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import type { UserCaller } from "@sandgate/kit/rpc/context";
+import { signalSessionEnded } from "../events.ts";
+import type { MailQueue } from "../mail/queue.ts";
+import { composePasswordChanged, composePasswordReset } from "../mail/texts.ts";
+import type { IdentityStore, PasswordChange } from "../store/store.ts";
+import type { PasswordStrength } from "./password-strength.ts";
+import type { PasswordHasher } from "./passwords.ts";
+import { hashSecret, newSecret } from "./tokens.ts";
+import { passwordResetSeconds, usernameKey } from "./users.ts";
+
+/** How a password is replaced. A new one ends the user's sessions, and a mail tells the user. */
+export interface PasswordChanges {
+  /** Keeps the caller's session. Throws INVALID_CREDENTIALS for a wrong current password, or VALIDATION_ERROR for a weak new one. */
+  change(caller: UserCaller, request: { currentPassword: string; password: string }): Promise<void>;
+  /** Mails a link, to a verified user of that name alone. */
+  requestReset(username: string): Promise<void>;
+  /** Throws INVALID_TOKEN for an unknown, used or expired token, or VALIDATION_ERROR for a weak password. */
+  reset(token: string, password: string): Promise<void>;
+}
+
+export function createPasswordChanges(o: {
+  store: IdentityStore;
+  hasher: PasswordHasher;
+  strength: PasswordStrength;
+  mails: MailQueue;
+  bus: EventBus;
+  publicUrl: string;
+  now: () => Date;
+}): PasswordChanges {
+  const { store, hasher, strength, mails, bus, publicUrl, now } = o;
+
+  /** Checks and hashes a new password. */
+  async function prepare(password: string, username: string): Promise<PasswordChange> {
+    await strength.require(password, username);
+    return {
+      passwordHash: await hasher.hash(password),
+      noticeMail: mails.seal(composePasswordChanged({ to: username, publicUrl })),
+    };
+  }
+
+  function finish(endedSessions: readonly string[]): void {
+    for (const id of endedSessions) signalSessionEnded(bus, id);
+    mails.wake();
+  }
+
+  return {
+    async change({ id, credentialId: sessionId }, { currentPassword, password }) {
+      const found = await store.findSignIn({ id });
+      const currentHash = found?.passwordHash;
+      const right = await hasher.verify(currentPassword, currentHash);
+      if (!found || currentHash === undefined || !right) throw wrongPassword();
+      const change = await prepare(password, found.user.username);
+      const ended = await store.changePassword({ id, currentHash, sessionId }, change, now());
+      // Another change came first, after which this password is no longer the current one.
+      if (!ended) throw wrongPassword();
+      finish(ended);
+    },
+
+    async requestReset(username) {
+      const found = await store.findSignIn({ usernameKey: usernameKey(username) });
+      if (!found) return;
+      const { user } = found;
+      const token = newSecret();
+      const reset = {
+        tokenHash: hashSecret(token),
+        expiresAt: addMs(now(), passwordResetSeconds * 1000),
+        // To the address of the account: the one in the request may differ from it, if only in the case of a letter.
+        mail: mails.seal(composePasswordReset({ to: user.username, publicUrl, token })),
+      };
+      const added = await store.addPasswordReset(user.id, reset, now());
+      if (added) mails.wake();
+    },
+
+    async reset(token, password) {
+      const tokenHash = hashSecret(token);
+      const found = await store.findPasswordReset(tokenHash, now());
+      const ended = found && (await store.resetPassword(tokenHash, await prepare(password, found.username), now()));
+      if (!ended) {
+        throw new DomainError("INVALID_TOKEN", "The link is invalid, has already been used or has expired.", {
+          hint: "Request another mail with POST /auth/password/forgot.",
+        });
+      }
+      finish(ended);
+    },
+  };
+}
+
+function wrongPassword(): DomainError {
+  return new DomainError("INVALID_CREDENTIALS", "The current password is wrong.", {
+    hint: "Check it. Without it, set a new one by the link that POST /auth/password/forgot mails.",
+  });
+}
