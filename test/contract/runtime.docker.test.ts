@@ -7,6 +7,7 @@ import { PassThrough } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { createLogger } from "@sandgate/kit/base/logging";
+import { storageProblem } from "@sandgate/sandbox/docker-disk-use";
 import { hasMemoryEvent } from "@sandgate/sandbox/docker-memory";
 import { createDockerRuntime, type DockerRuntimeOptions } from "@sandgate/sandbox/runtime.docker";
 import { openFaultProxy } from "@sandgate/test-support/fault-proxy";
@@ -284,11 +285,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
   test("sets the limits and options of a container", async () => {
     const spec = await prepare();
     await runtime.ensure(spec);
-    const {
-      HostConfig: host,
-      Config: config,
-      Mounts: mounts,
-    } = await engine.getContainer(`sandgate-${spec.sandboxId}`).inspect();
+    const { HostConfig: host, Config: config } = await engine.getContainer(`sandgate-${spec.sandboxId}`).inspect();
     expect(host).toMatchObject({
       Memory: 64 * 1024 * 1024,
       MemorySwap: 64 * 1024 * 1024,
@@ -301,10 +298,47 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       LogConfig: { Type: "json-file", Config: { "max-size": "64m", "max-file": "3" } },
     });
     expect(config).toMatchObject({ StopSignal: "SIGTERM", Hostname: spec.sandboxId });
-    const volume = engine.getVolume(mounts[0]?.Name ?? "");
-    await volume.inspect();
-    await runtime.remove(spec.sandboxId);
-    await expect(volume.inspect()).rejects.toMatchObject({ statusCode: 404 });
+  });
+
+  test("gives an image's volumes no more room than a sandbox may write, and leaves none behind", async () => {
+    const paths = ["/data", "/more/", "/tmp/../cache"];
+    const limited = createDockerRuntime({ url, installationId, isolation: true, logger, diskMb: 16 });
+    const spec = await prepare({ command: ["sleep", "3600"], changes: [`VOLUME ${JSON.stringify(paths)}`] });
+    await limited.ensure(spec);
+    const container = engine.getContainer(`sandgate-${spec.sandboxId}`);
+    expect((await container.inspect()).Mounts.filter(({ Type }) => Type === "volume")).toEqual([]);
+    const script = paths
+      .map(
+        (path) => `dd if=/dev/zero of=${path}/big bs=1M count=120 2>/dev/null; stat -c %s ${path}/big; rm ${path}/big`,
+      )
+      .join("; ");
+    const exec = await container.exec({ Cmd: ["sh", "-c", script], AttachStdout: true, AttachStderr: true });
+    const sizes = (await collect(await exec.start({}))).trim().split("\n").map(Number);
+    expect(sizes).toEqual(paths.map(() => 16 * 1024 * 1024));
+  });
+
+  test("measures what a running sandbox has written, by what it takes on the disk, and says when it must", async () => {
+    const warn = vi.spyOn(logger, "warn");
+    const measuring = createDockerRuntime({ url, installationId, isolation: true, logger, diskMb: 16 });
+    await measuring.check();
+    await measuring.check();
+    const { Driver, DriverStatus } = await engine.info();
+    const reason = storageProblem({ Driver, DriverStatus });
+    const warnings = warn.mock.calls.filter(([, message]) => message?.includes("it is measured"));
+    expect(warnings).toHaveLength(reason === undefined ? 0 : 1);
+    warn.mockRestore();
+    const write = "dd if=/dev/zero of=/big bs=1M count=20; truncate -s 1G /holes; echo done; sleep 3600";
+    const spec = await prepare({ command: ["sh", "-c", write] });
+    await measuring.ensure(spec);
+    const { signal } = new AbortController();
+    const measure = () => measuring.measureDisk(spec.sandboxId, signal);
+    if (reason === undefined) return expect(await measure()).toBe("limited");
+    await expect.poll(measure).toBeGreaterThan(19 * 1024 * 1024);
+    expect(await measure()).toBeLessThan(40 * 1024 * 1024);
+    await measuring.stop(spec.sandboxId, 0);
+    expect(await measure()).toBeUndefined();
+    await measuring.remove(spec.sandboxId);
+    expect(await measure()).toBeUndefined();
   });
 
   test("resumes observing after an outage of the engine, and wakes every sandbox", async ({ folder }) => {

@@ -140,7 +140,7 @@ function countKeys(value: unknown, known: ReadonlySet<string>, folded: ReadonlyS
 }
 
 /** Equal for keys that differ in letter case only. To upper case first, since Go takes the long s for an s. */
-function fold(key: string): string {
+export function fold(key: string): string {
   return key.toUpperCase().toLowerCase();
 }
 

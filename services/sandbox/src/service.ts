@@ -6,7 +6,7 @@ import { messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { counter, gauge, histogram, type Metrics } from "@sandgate/kit/base/metrics";
 import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
-import { dayMs, hourMs } from "@sandgate/kit/base/time";
+import { dayMs, hourMs, minuteMs } from "@sandgate/kit/base/time";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { openShards } from "@sandgate/kit/process/shards";
 import { asService } from "@sandgate/kit/rpc/context";
@@ -85,6 +85,8 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       readinessTimeoutMs: settings.readinessTimeoutSeconds * 1000,
       drainTimeoutMs: drainSeconds * 1000,
     },
+    diskMb: settings.diskMb,
+    findFreeBytes: diskSpace.measureFree,
     confirmOrphanRemoval: settings.confirmOrphanRemoval,
     logger,
     metrics: openMetrics(metrics, store),
@@ -116,6 +118,15 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       });
       await reconciler.start();
       return [
+        startPeriodicTask({
+          what: "find the engine's disk",
+          everyMs: minuteMs,
+          logger,
+          async work() {
+            const found = await runtime.findDataFolder();
+            if (found !== undefined) diskSpace.add(found);
+          },
+        }),
         {
           async stop() {
             await reconciler.stop();

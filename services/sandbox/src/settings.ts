@@ -34,7 +34,7 @@ export const sandboxSettings = defineSettings({
   diskMb: integer("SANDGATE_SANDBOX_DISK_MB", {
     default: 10_240,
     min: 16,
-    doc: "MB a sandbox may write to its own file system, where the engine's storage can limit it",
+    doc: "MB a sandbox may write to its own file system; where the engine's storage can't limit that, it is measured, and one with more fails",
   }),
   nameservers: list("SANDGATE_SANDBOX_NAMESERVERS", {
     default: ["1.1.1.1", "8.8.8.8"],

@@ -171,6 +171,7 @@ const failureHints: Record<string, string> = {
   pull_timeout: "The pull took too long. Try again, or use a smaller image.",
   start_failed: "The container could not be started. Check the command and the platform of the image.",
   out_of_memory: "The container ran out of memory. Increase `memory_mb` of the image.",
+  disk_full: "The container wrote more to its disk than it may. Write less, or delete what it no longer needs.",
   readiness_timeout: "The container ran but did not become ready. Check `readiness_port` and the logs.",
   exited: "The container exited. Read its logs with GET /sandbox/monitoring/{sandbox_id}.",
 };

@@ -19,6 +19,7 @@ test("names the disk with less free than the reserve, and how much is free", asy
     /^99 MB are free on the disk of \/images, .* 100 MB \(SANDGATE_DISK_RESERVE_MB\)$/,
   );
   expect(await space.measureRoom()).toBe(-1 * mebibyte);
+  expect(await space.measureFree()).toBe(599 * mebibyte);
   expect(await open({ "/data": 500, "/images": 100 }, 100).space.shortage()).toBeUndefined();
 });
 

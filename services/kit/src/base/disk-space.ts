@@ -24,6 +24,8 @@ export interface DiskSpace {
    * Throws the file system's error.
    */
   shortage(): Promise<string | undefined>;
+  /** Bytes free on all these disks together, measured now; one that has several of the folders counts as often. Throws the file system's error. */
+  measureFree(): Promise<number>;
   /** Bytes free besides the reserve, on the disk that has least, measured now; below 0 when that is short. Throws the file system's error. */
   measureRoom(): Promise<number>;
 }
@@ -72,6 +74,9 @@ export function openDiskSpace(o: {
       if (!short) return undefined;
       const freeMb = Math.floor(short.freeBytes / mebibyte);
       return `${freeMb} MB are free on the disk of ${short.folder}, less than the reserve of ${o.reserveMb} MB (${diskReserveSetting.name})`;
+    },
+    async measureFree() {
+      return (await measure()).reduce((sum, { freeBytes }) => sum + freeBytes, 0);
     },
     async measureRoom() {
       const disks = await measure();

@@ -1,6 +1,7 @@
 import type { ContainerCreateOptions } from "@sandgate/docker-engine/client";
 import { containerNameOf, labelsOf } from "@sandgate/docker-engine/containers";
 import type { RuntimeSpec } from "../reconcile/runtime.ts";
+import type { Volumes } from "./image-limits.ts";
 import { networkName } from "./network.ts";
 
 /**
@@ -26,13 +27,21 @@ export interface ContainerDefaults {
   nameservers: readonly string[];
   /** Undefined: the engine's default. */
   ociRuntime: string | undefined;
-  /** MiB of the container's writable layer. Undefined: no limit. */
-  diskMb: number | undefined;
+  /** MiB that the container may write, to its own layer where the storage can limit that, and to volumes of its image. */
+  diskMb: number;
+  limitsDisk: boolean;
 }
 
-/** How a sandbox's container is created. */
-export function containerOptionsOf(spec: RuntimeSpec, defaults: ContainerDefaults): ContainerCreateOptions {
-  const { installationId, nameservers, ociRuntime, diskMb } = defaults;
+/**
+ * How a sandbox's container is created. Instead of a volume, whose size nothing limits, each path in `volumes` gets a file system
+ * in the container's memory. Pulled images have none (`withoutVolumes`).
+ */
+export function containerOptionsOf(
+  spec: RuntimeSpec,
+  volumes: Volumes,
+  defaults: ContainerDefaults,
+): ContainerCreateOptions {
+  const { installationId, nameservers, ociRuntime, diskMb, limitsDisk } = defaults;
   return {
     name: containerNameOf(spec.sandboxId),
     Image: spec.reference,
@@ -67,8 +76,14 @@ export function containerOptionsOf(spec: RuntimeSpec, defaults: ContainerDefault
       // start, and it is as on Kubernetes. Zombies count against the process limit; what ignores SIGTERM is killed.
       Init: false,
       LogConfig: { Type: "json-file", Config: { "max-size": "64m", "max-file": "3" } },
-      ...(diskMb === undefined ? {} : { StorageOpt: { size: `${diskMb}m` } }),
+      ...(limitsDisk && { StorageOpt: { size: `${diskMb}m` } }),
+      ...(volumes.length > 0 && { Tmpfs: Object.fromEntries(volumes.map((path) => [path, tmpfsOf(spec, diskMb)])) }),
       ...(ociRuntime === undefined ? {} : { Runtime: ociRuntime }),
     },
   };
+}
+
+/** What it holds counts as memory, so at most half of that: a program gets ENOSPC before the container is killed. */
+function tmpfsOf({ memoryMb }: RuntimeSpec, diskMb: number): string {
+  return `rw,exec,nosuid,nodev,mode=1777,size=${Math.max(1, Math.floor(Math.min(diskMb, memoryMb / 2)))}m`;
 }

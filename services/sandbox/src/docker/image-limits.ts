@@ -1,3 +1,4 @@
+import { posix } from "node:path";
 import { callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { ignoreStatus } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
@@ -11,24 +12,28 @@ const maxPathBytes = 4_095;
  */
 const maxConfigBytes = 64 * 1024;
 
-/** Images remembered as checked. A pinned reference always means the same image. */
+/** Images remembered as checked, each with its volumes. A pinned reference always means the same image. */
 const maxRemembered = 1_000;
+
+/** Paths in an image's containers that it declares as volumes. */
+export type Volumes = readonly string[];
 
 /**
  * Checks images before their first container is created. It refuses one whose config is too large, and one whose command
  * or working directory is longer than a path can be: the OCI runtime's error repeats it, and one longer than a pipe's buffer
- * blocks the engine for ever, with the container locked. Throws PROVISIONING_FAILED.
+ * blocks the engine for ever, with the container locked. Answers its volumes. Throws PROVISIONING_FAILED.
  */
-export function createImageCheck(engine: Engine): (reference: string) => Promise<void> {
-  const checked = new Set<string>();
+export function createImageCheck(engine: Engine): (reference: string) => Promise<Volumes> {
+  const checked = new Map<string, Volumes>();
   return async (reference) => {
-    if (checked.has(reference)) return;
+    const known = checked.get(reference);
+    if (known) return known;
     const image = await ignoreStatus(
       [404],
       callEngine(() => engine.getImage(reference).inspect()),
     );
     // The creation of the container reports an image that is gone.
-    if (!image) return;
+    if (!image) return [];
     if (Buffer.byteLength(JSON.stringify(image.Config)) > maxConfigBytes) {
       throw refuse(`labels, environment and the rest of its config are larger than ${maxConfigBytes} bytes`);
     }
@@ -38,7 +43,9 @@ export function createImageCheck(engine: Engine): (reference: string) => Promise
       throw refuse(`command or working directory is longer than ${maxPathBytes} bytes`);
     }
     if (checked.size >= maxRemembered) checked.clear();
-    checked.add(reference);
+    const volumes = Object.keys(image.Config.Volumes ?? {}).map((path) => posix.resolve("/", path));
+    checked.set(reference, volumes);
+    return volumes;
   };
 }
 

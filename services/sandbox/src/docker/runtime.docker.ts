@@ -7,7 +7,8 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Observation, Runtime, RuntimeSpec } from "../reconcile/runtime.ts";
 import { containerOptionsOf } from "./container-options.ts";
-import { createImageCheck } from "./image-limits.ts";
+import { exists, measureDiskUse, storageProblem } from "./disk-use.ts";
+import { createImageCheck, type Volumes } from "./image-limits.ts";
 import { createIsolation, type NetworkPolicy } from "./isolation.ts";
 import { networkName } from "./network.ts";
 import { type InspectedContainer, inspectContainer, listedOf, observationOf } from "./observation.ts";
@@ -18,6 +19,8 @@ import { pullImage } from "./pull.ts";
 /** Attempts of one `ensure` to create the container. */
 const creationAttempts = 20;
 const creationRetryMs = 100;
+
+const mebibyte = 1024 * 1024;
 
 /** How the OCI runtime and the engine report a fault in the image's own configuration, as opposed to one of the engine. */
 const configurationFault =
@@ -43,7 +46,7 @@ export interface DockerRuntimeOptions {
   nameservers?: readonly string[] | undefined;
   /** What else sandboxes may do on the network: anything public but SMTP, without limits of connections, unless set. */
   network?: Partial<Omit<NetworkPolicy, "nameservers">>;
-  /** MiB that a container may write to its own layer, 10,240 unless set; ignored where the engine's storage has no quotas. */
+  /** MiB that a container may write, 10,240 unless set; `measureDisk` tells how many it has where the storage can't limit it. */
   diskMb?: number | undefined;
   logger: Logger;
 }
@@ -67,30 +70,40 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
   const isolation = createIsolation({ engine, enforce: options.isolation, ociRuntime, policy, logger });
   const checkImage = createImageCheck(engine);
   const ensuring = new Map<string, Promise<Observation>>();
-  // Until the engine refuses a limit: only overlay2 on xfs with pquota, btrfs, zfs and devicemapper have quotas.
+  // Until it is known not to: only overlay2 on xfs with pquota, btrfs, zfs and devicemapper have quotas.
   let limitsDisk = true;
 
   const containerOf = (sandboxId: string) => engine.getContainer(containerNameOf(sandboxId));
   const inspect = (sandboxId: string) => inspectContainer(engine, containerNameOf(sandboxId), { installationId });
 
+  /** Once: concurrent calls may be refused too. */
+  function warnOfMeasuring(reason: string): void {
+    if (limitsDisk) {
+      logger.warn(
+        { reason },
+        "the engine's storage can't limit what a sandbox writes: it is measured, and one that wrote more is ended some seconds later",
+      );
+    }
+    limitsDisk = false;
+  }
+
   /** Undefined when there is a container of that name already. */
-  async function create(spec: RuntimeSpec): Promise<Container | undefined> {
+  async function create(spec: RuntimeSpec, volumes: Volumes): Promise<Container | undefined> {
     const hasLimit = limitsDisk;
-    const description = containerOptionsOf(spec, {
+    const description = containerOptionsOf(spec, volumes, {
       installationId,
       nameservers,
       ociRuntime,
-      diskMb: hasLimit ? diskMb : undefined,
+      diskMb,
+      limitsDisk,
     });
     try {
       return await callEngine((abortSignal) => engine.createContainer({ ...description, abortSignal }));
     } catch (error) {
       const message = engineMessageOf(error);
       if (hasLimit && /storage-opt|storage driver.*(quota|size)/i.test(message)) {
-        // Concurrent calls may be refused too; one log line is enough.
-        if (limitsDisk) logger.warn({ reason: message }, "the engine's storage has no size limit for containers");
-        limitsDisk = false;
-        return create(spec);
+        warnOfMeasuring(message);
+        return create(spec, volumes);
       }
       // Created by an earlier attempt, or by another process meanwhile.
       if (statusOf(error) === 409) return undefined;
@@ -125,11 +138,13 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     await isolation.verifyRecent();
     try {
       let container = await inspect(spec.sandboxId);
-      if (!container || container.info.State.Status === "created") await checkImage(spec.reference);
+      const isNew = container === undefined;
+      const isStarted = container !== undefined && container.info.State.Status !== "created";
+      const volumes = isStarted ? [] : await checkImage(spec.reference);
       // A name can be taken before its container is visible: another process is creating it, or it is being removed.
       for (let attempt = 1; !container && attempt <= creationAttempts; attempt++) {
         if (attempt > 1) await delay(creationRetryMs);
-        const created = await create(spec);
+        const created = await create(spec, volumes);
         if (created) await start(created);
         container = await inspect(spec.sandboxId);
       }
@@ -139,6 +154,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
       }
       // Another installation's container has the name, or it was removed at once.
       if (!container) throw new DomainError("RUNTIME_UNAVAILABLE", "The container was gone after it was created.");
+      if (isNew) requireNoVolumes(container);
       return await observationOf(engine, container);
     } catch (error) {
       throw toRuntimeUnavailable(error);
@@ -157,8 +173,18 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     return address ? probeHttp(address, port, signal) : false;
   }
 
+  /** Says at the start what otherwise the first container would show. */
+  async function checkStorage(): Promise<void> {
+    if (!limitsDisk) return;
+    const reason = storageProblem(await callEngine(() => engine.info()));
+    if (reason !== undefined) warnOfMeasuring(reason);
+  }
+
   return {
-    check: () => isolation.verify(),
+    async check() {
+      await isolation.verify();
+      await checkStorage().catch(throwUnavailable);
+    },
 
     async findLocalImage(reference) {
       const image = engine.getImage(reference);
@@ -192,6 +218,15 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
         signal.throwIfAborted();
         const container = await inspect(sandboxId);
         return container?.info.State.Running ? await probe(container, readinessPort, signal) : false;
+      } catch (error) {
+        if (signal.aborted) throw signal.reason;
+        throw toRuntimeUnavailable(error);
+      }
+    },
+
+    async measureDisk(sandboxId, signal) {
+      try {
+        return await measureDiskUse(engine, sandboxId, diskMb * mebibyte, signal);
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         throw toRuntimeUnavailable(error);
@@ -234,6 +269,11 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
       }
     },
 
+    async findDataFolder() {
+      const { DockerRootDir: folder } = await callEngine(() => engine.info()).catch(throwUnavailable);
+      return (await exists(folder)) ? folder : undefined;
+    },
+
     observe: (signal) =>
       observeEngine({
         engine,
@@ -244,6 +284,16 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
         signal,
       }),
   };
+}
+
+/** None would have a limit. */
+function requireNoVolumes({ info: { Mounts: mounts } }: InspectedContainer): void {
+  const volume = mounts.find(({ Type: type }) => type === "volume");
+  if (!volume) return;
+  throw new DomainError(
+    "PROVISIONING_FAILED",
+    `The container could not be started: the image's volume ${volume.Destination} can't be limited in size.`,
+  );
 }
 
 function throwUnavailable(error: unknown): never {

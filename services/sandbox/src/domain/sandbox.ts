@@ -15,6 +15,7 @@ export type FailureReason =
   | "isolation_unavailable"
   | "runtime_unavailable"
   | "out_of_memory"
+  | "disk_full"
   | "readiness_timeout"
   | "exited"
   | "runtime_lost";

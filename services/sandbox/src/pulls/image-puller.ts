@@ -15,6 +15,7 @@ import { createFairLimit } from "../reconcile/fair-limit.ts";
 import type { Runtime } from "../reconcile/runtime.ts";
 import { downloadLayer, isDiskError, type Layer } from "./layer-download.ts";
 import type { PullEndpoint, ServedFile } from "./pull-endpoint.ts";
+import { withoutVolumes } from "./without-volumes.ts";
 
 export interface PullOrder {
   readonly workspaceId: string;
@@ -113,7 +114,11 @@ export function createImagePuller(o: ImagePullerOptions) {
     );
     const name = repositoryName(pull.registryHost, pull.repository);
     const manifestDigest = pull.pinnedReference.slice(pull.pinnedReference.lastIndexOf("@") + 1);
-    return { pull, layers, unverified, name, manifestDigest };
+    const served = withoutVolumes({
+      manifest: { digest: manifestDigest, content: pull.manifest },
+      config: { digest: pull.configDigest, content: pull.config },
+    });
+    return { pull, layers, unverified, name, served };
   }
   type Authorized = Awaited<ReturnType<typeof authorize>>;
 
@@ -129,12 +134,8 @@ export function createImagePuller(o: ImagePullerOptions) {
   }
 
   /** What the engine calls the image, and whether it has it by that name. */
-  async function findPulled({
-    name,
-    manifestDigest,
-    pull,
-  }: Authorized): Promise<{ local: string; found?: PulledImage }> {
-    const local = `${await listen(o.endpoint)}/${name}@${manifestDigest}`;
+  async function findPulled({ name, served, pull }: Authorized): Promise<{ local: string; found?: PulledImage }> {
+    const local = `${await listen(o.endpoint)}/${name}@${served.manifest.digest}`;
     const image = await o.runtime.findLocalImage(local);
     return { local, ...(image && { found: { pinnedReference: image.reference, digest: pull.digest } }) };
   }
@@ -184,7 +185,7 @@ export function createImagePuller(o: ImagePullerOptions) {
   }
 
   async function pullToEngine(authorized: Authorized, local: string, order: PullOrder, signal: AbortSignal) {
-    const { pull, layers, unverified, name, manifestDigest } = authorized;
+    const { pull, layers, unverified, name, served } = authorized;
     const { registryHost, registryScheme, repository, username, password } = pull;
     const scheme = registryScheme === "https" || registryScheme === "http" ? registryScheme : undefined;
     const credential = username === "" ? undefined : { username, password };
@@ -221,8 +222,8 @@ export function createImagePuller(o: ImagePullerOptions) {
       for (let round = 1; ; round++) {
         const open = o.endpoint.open({
           name,
-          manifest: { digest: manifestDigest, mediaType: pull.manifestType, content: pull.manifest },
-          config: { digest: pull.configDigest, content: pull.config },
+          manifest: { ...served.manifest, mediaType: pull.manifestType },
+          config: served.config,
           layers: new Map([...layers.keys()].map((digest) => [digest, files.get(digest)])),
         });
         try {
@@ -266,7 +267,7 @@ export function createImagePuller(o: ImagePullerOptions) {
       const { found } = await findPulled(first);
       if (found && first.unverified.length === 0) return found;
       // One at a time: those that wait find what the first has brought.
-      const key = `${order.workspaceId} ${first.manifestDigest}`;
+      const key = `${order.workspaceId} ${first.served.manifest.digest}`;
       return await limitOrders(
         key,
         async () => {

@@ -2,6 +2,7 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import type { Counter } from "prom-client";
 import { beginStop, completeStop, graceSeconds, hasExpired, type Sandbox, stopReasonOf } from "../domain/sandbox.ts";
 import type { SandboxStore } from "../store/store.ts";
+import type { DiskWatch } from "./disk-watch.ts";
 import { exitFailure } from "./failures.ts";
 import type { Records } from "./records.ts";
 import type { Retries } from "./retries.ts";
@@ -18,6 +19,7 @@ export interface LifecycleOptions {
    * can be asked.
    */
   awaitDrained(sandboxId: string, signal: AbortSignal): Promise<boolean>;
+  disk: Pick<DiskWatch, "failureOf">;
   limits: {
     /** How long it is asked again for when nobody answers. */
     drainTimeoutMs: number;
@@ -63,6 +65,11 @@ export function createLifecycle(o: LifecycleOptions): Lifecycle {
       const seen = await runtime.inspect(id);
       if (seen?.phase === "exited") {
         await records.saveFailure(sandbox, exitFailure(seen));
+        return "again";
+      }
+      const full = o.disk.failureOf(id);
+      if (full) {
+        await records.saveFailure(sandbox, full);
         return "again";
       }
       if (!seen) {

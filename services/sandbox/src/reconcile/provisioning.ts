@@ -166,6 +166,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       }
       return "again";
     }
+    o.disk.add(sandbox.id);
     // The first probe runs while the start is saved.
     const firstProbe = runtime.probe(sandbox.id, sandbox.image.readinessPort, pass.signal);
     firstProbe.catch(() => {});

@@ -1,5 +1,6 @@
 import type { Histogram } from "prom-client";
 import { becomeReady, beginStop, hasExpired, type Sandbox } from "../domain/sandbox.ts";
+import type { DiskWatch } from "./disk-watch.ts";
 import { containerLost, exitFailure } from "./failures.ts";
 import type { Records } from "./records.ts";
 import type { Retries } from "./retries.ts";
@@ -10,6 +11,7 @@ export interface ReadinessOptions {
   runtime: Runtime;
   records: Records;
   retries: Retries;
+  disk: DiskWatch;
   limits: { readinessTimeoutMs: number };
   metrics: { readySeconds: Histogram };
 }
@@ -18,7 +20,7 @@ export interface ReadinessOptions {
 const probeIntervalMs = { first: 20, growth: 1.4, longest: 250 };
 
 /** Makes the step that probes a started sandbox until it is ready, has ended, or has used up its time. */
-export function createReadinessWait({ runtime, records, retries, limits, metrics }: ReadinessOptions) {
+export function createReadinessWait({ runtime, records, retries, disk, limits, metrics }: ReadinessOptions) {
   return async (sandbox: Sandbox, { signal, sleep }: Pass, firstProbe: Promise<boolean>): Promise<Next> => {
     const port = sandbox.image.readinessPort;
     const deadline = (sandbox.startedAt ?? sandbox.createdAt).getTime() + limits.readinessTimeoutMs;
@@ -38,6 +40,11 @@ export function createReadinessWait({ runtime, records, retries, limits, metrics
       const seen = await runtime.inspect(sandbox.id);
       if (!seen || seen.phase === "exited") {
         await records.saveFailure(sandbox, seen ? exitFailure(seen) : containerLost);
+        return "again";
+      }
+      const full = disk.failureOf(sandbox.id);
+      if (full) {
+        await records.saveFailure(sandbox, full);
         return "again";
       }
       if (hasExpired(sandbox, new Date())) {

@@ -32,6 +32,8 @@ interface ScriptedEngine extends Runtime {
   holdPull: Promise<void> | undefined;
   /** Containers have ended by the time that their start is answered. */
   exitsAtOnce: boolean;
+  /** Bytes that containers have written. */
+  written: Map<string, number>;
   exit(id: string, end: Partial<Observation>): void;
 }
 
@@ -53,6 +55,7 @@ function createScriptedEngine(): ScriptedEngine {
     refusal: undefined,
     holdPull: undefined,
     exitsAtOnce: false,
+    written: new Map(),
     exit(id, end) {
       const object = engine.objects.get(id);
       if (!object) throw new Error("no such object");
@@ -116,6 +119,11 @@ function createScriptedEngine(): ScriptedEngine {
       up();
       return [...engine.objects.values()];
     },
+    async measureDisk(id) {
+      up();
+      return engine.objects.get(id)?.phase === "running" ? (engine.written.get(id) ?? 0) : undefined;
+    },
+    findDataFolder: async () => undefined,
     async *observe(signal) {
       const queue: string[] = [];
       let wake = () => {};
@@ -167,6 +175,8 @@ function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void> {
     },
     awaitDrained: async () => true,
     limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 },
+    diskMb: 16,
+    findFreeBytes: async () => 1_000_000_000,
     confirmOrphanRemoval: false,
     logger: createLogger({ service: "sandbox", level: "silent" }),
     metrics: {
@@ -448,6 +458,35 @@ test("distinguishes out of memory from an exit, before and after readiness", asy
   await reaches(late, "ready");
   engine.exit(late, { exitCode: 137, outOfMemory: true });
   await reaches(late, "failed", "out_of_memory");
+});
+
+test("a sandbox that wrote more than it may fails, before and after readiness, and is killed and removed", async () => {
+  await start();
+  const within = await provision();
+  engine.written.set(within, 16 * 1024 * 1024);
+  const late = await provision();
+  await reaches(late, "ready");
+  engine.written.set(late, 16 * 1024 * 1024 + 1);
+  engine.ready = false;
+  const early = await provision();
+  engine.written.set(early, 120 * 1024 * 1024);
+  for (const id of [late, early]) {
+    expect((await reaches(id, "failed", "disk_full")).message).toContain("16 MB");
+    await until(async () => expect((await read(id)).cleanedAt).toBeDefined());
+    expect(engine.stops).toContainEqual([id, 0]);
+  }
+  expect([...engine.objects.keys()]).toEqual([within]);
+  await reaches(within, "ready");
+});
+
+test("a sandbox that wrote more than it may while the platform was away fails", async () => {
+  await start();
+  const id = await provision();
+  await reaches(id, "ready");
+  await reconciler.stop();
+  engine.written.set(id, 120 * 1024 * 1024);
+  await start();
+  await reaches(id, "failed", "disk_full");
 });
 
 test("kills an expired sandbox at once, also one that expired while the reconciler was stopped", async () => {

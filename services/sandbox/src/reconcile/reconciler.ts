@@ -1,8 +1,10 @@
 import type { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import type { Shards } from "@sandgate/kit/process/shards";
 import type { SandboxStore } from "../store/store.ts";
 import type { Changes } from "./changes.ts";
+import { createDiskWatch, type DiskWatchOptions } from "./disk-watch.ts";
 import { createLifecycle, type LifecycleOptions } from "./lifecycle.ts";
 import { createProvisioning, type ProvisioningOptions } from "./provisioning.ts";
 import { createRecords } from "./records.ts";
@@ -11,6 +13,9 @@ import type { Runtime } from "./runtime.ts";
 import { createRuntimeHealth } from "./runtime-health.ts";
 import { createSweeps } from "./sweep.ts";
 import { createWorkQueue, type Next, type Pass } from "./work-queue.ts";
+
+/** How often the disk as a whole is looked at. */
+const diskCheckMs = 1_000;
 
 export interface ReconcilerOptions {
   store: SandboxStore;
@@ -21,6 +26,9 @@ export interface ReconcilerOptions {
   pullImage: ProvisioningOptions["pullImage"];
   awaitDrained: LifecycleOptions["awaitDrained"];
   limits: ProvisioningOptions["limits"] & LifecycleOptions["limits"];
+  /** MiB that a sandbox may have on the disk. */
+  diskMb: number;
+  findFreeBytes: DiskWatchOptions["findFreeBytes"];
   /** Remove containers without a record whatever their number. See `createOrphanRemoval`. */
   confirmOrphanRemoval: boolean;
   logger: Logger;
@@ -62,10 +70,12 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
       return retries.afterFailure(sandboxId);
     },
   });
-  const sweeps = createSweeps({ ...o, owns: (id) => shards.owns(id), health, records, queue });
-  const provision = createProvisioning({ ...o, health, records, retries });
-  const lifecycle = createLifecycle({ ...o, records, retries, requestSweep: sweeps.request });
+  const disk = createDiskWatch({ ...o, limitMb: o.diskMb, onFull: queue.wake });
+  const sweeps = createSweeps({ ...o, owns: (id) => shards.owns(id), health, records, queue, disk });
+  const provision = createProvisioning({ ...o, health, records, retries, disk });
+  const lifecycle = createLifecycle({ ...o, records, retries, disk, requestSweep: sweeps.request });
   let stopListening = () => {};
+  let diskChecks: PeriodicTask | undefined;
 
   async function reconcile(id: string, pass: Pass): Promise<Next> {
     const sandbox = await store.get(id);
@@ -118,11 +128,17 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
         }
       });
       sweeps.start();
+      diskChecks = startPeriodicTask({
+        what: "look at the free disk",
+        everyMs: diskCheckMs,
+        logger,
+        work: disk.checkFreeDisk,
+      });
     },
     async stop() {
       stopListening();
       stopping.abort();
-      await Promise.all([shards.stop(), queue.stop(), sweeps.stop()]);
+      await Promise.all([shards.stop(), queue.stop(), sweeps.stop(), diskChecks?.stop(), disk.stop()]);
     },
   };
 }

@@ -38,6 +38,9 @@ export interface Observation {
 /** What a list says about a container. `createdAt` may be to the second. */
 export type ListedSandbox = Pick<Observation, "sandboxId" | "workspaceId" | "phase" | "createdAt">;
 
+/** Bytes that a sandbox has written. "limited": the storage keeps it to its limit. Undefined: it isn't running. */
+export type DiskUse = number | "limited" | undefined;
+
 export interface PullRequest {
   /** `host[:port]/name@sha256:…`. */
   pinnedReference: string;
@@ -89,6 +92,12 @@ export interface Runtime {
   probe(sandboxId: string, readinessPort: number | undefined, signal: AbortSignal): Promise<boolean>;
 
   /**
+   * How much a running sandbox has on the disk besides its image. It takes the longer the more files there are, and throws
+   * RUNTIME_UNAVAILABLE when it takes more than two minutes. Throws the signal's reason when it aborts.
+   */
+  measureDisk(sandboxId: string, signal: AbortSignal): Promise<DiskUse>;
+
+  /**
    * Sends SIGTERM, and SIGKILL after `graceSeconds` (at once for 0), and resolves when the sandbox has ended. Nothing
    * happens to one that has ended or is gone.
    */
@@ -102,6 +111,9 @@ export interface Runtime {
    * and no container's own trouble ends it.
    */
   list(): Promise<ListedSandbox[]>;
+
+  /** The folder on this machine where containers and images are kept; undefined where it can't be seen from here. */
+  findDataFolder(): Promise<string | undefined>;
 
   /**
    * Tells which sandbox's container changed (start, end, out of memory, removal). Best effort; repeated changes are merged.

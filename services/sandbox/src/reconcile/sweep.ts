@@ -4,6 +4,7 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import { hasExpired, isLive, type Sandbox } from "../domain/sandbox.ts";
 import type { SandboxStore } from "../store/store.ts";
+import type { DiskWatch } from "./disk-watch.ts";
 import { containerLost } from "./failures.ts";
 import { createOrphanRemoval } from "./orphans.ts";
 import type { Records } from "./records.ts";
@@ -20,6 +21,7 @@ export interface SweepOptions {
   health: RuntimeHealth;
   records: Records;
   queue: WorkQueue;
+  disk: Pick<DiskWatch, "replace">;
   owns(sandboxId: string): boolean;
   /** Remove orphans whatever their number. See `createOrphanRemoval`. */
   confirmOrphanRemoval: boolean;
@@ -56,6 +58,7 @@ export function createSweeps(o: SweepOptions): Sweeps {
     const listed = await runtime.list();
     const orphans = new Map(listed.map((seen) => [seen.sandboxId, seen]));
     const missingNow = new Set<string>();
+    o.disk.replace(new Set(own.filter(({ phase }) => phase === "running").map(({ sandboxId }) => sandboxId)), listedAt);
     for await (const sandbox of unfinishedSandboxes()) {
       const seen = orphans.get(sandbox.id);
       orphans.delete(sandbox.id);

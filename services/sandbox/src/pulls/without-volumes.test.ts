@@ -1,0 +1,47 @@
+import { createHash } from "node:crypto";
+import { expect, test } from "vitest";
+import { type ImageDocuments, withoutVolumes } from "./without-volumes.ts";
+
+const digestOf = (content: Uint8Array) => `sha256:${createHash("sha256").update(content).digest("hex")}`;
+const read = ({ content }: { content: Uint8Array }) => JSON.parse(Buffer.from(content).toString());
+const layers = [{ mediaType: "application/vnd.oci.image.layer.v1.tar+gzip", digest: "sha256:aa", size: 10 }];
+const mediaType = "application/vnd.oci.image.config.v1+json";
+
+function imageOf(config: string): ImageDocuments {
+  const content = Buffer.from(config);
+  const data = content.toString("base64");
+  const described = { mediaType, digest: digestOf(content), size: content.length, data };
+  const manifest = Buffer.from(JSON.stringify({ schemaVersion: 2, config: described, layers }));
+  return {
+    manifest: { digest: digestOf(manifest), content: manifest },
+    config: { digest: digestOf(content), content },
+  };
+}
+
+test("an image's volumes go, however they are spelled, and all else stays", () => {
+  for (const name of ["Volumes", "volumes", "VOLUME\u017f"]) {
+    for (const key of ["config", "CONFIG"]) {
+      const image = imageOf(
+        `{"os":"linux","rootfs":{"diff_ids":["a"]},"${key}":{"Cmd":["run"],"${name}":{"/data":{}}}}`,
+      );
+      const { config, manifest } = withoutVolumes(image);
+      expect(read(config)).toEqual({ os: "linux", rootfs: { diff_ids: ["a"] }, [key]: { Cmd: ["run"] } });
+      expect(config.digest).toBe(digestOf(config.content));
+      expect(read(manifest)).toEqual({
+        schemaVersion: 2,
+        config: { mediaType, digest: config.digest, size: config.content.length },
+        layers,
+      });
+      expect(manifest.digest).toBe(digestOf(manifest.content));
+    }
+  }
+});
+
+test.each([
+  ["without volumes", '{"config":{"Cmd":["run"],"Labels":{"volumes":"2"}},"rootfs":{}}'],
+  ["without settings", '{"rootfs":{"volumes":[]},"config":null}'],
+  ["that is no object", "[1]"],
+])("an image's config %s is served as it came", (_how, config) => {
+  const image = imageOf(config);
+  expect(withoutVolumes(image)).toBe(image);
+});

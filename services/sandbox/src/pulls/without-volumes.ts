@@ -1,0 +1,51 @@
+import { createHash } from "node:crypto";
+import { fold } from "@sandgate/registry-client/manifest";
+
+/** An image's documents, as the engine is given them. */
+export interface ImageDocuments {
+  readonly manifest: Document;
+  readonly config: Document;
+}
+
+interface Document {
+  readonly digest: string;
+  readonly content: Uint8Array;
+}
+
+/**
+ * The image without its volumes: what is written there then goes where all else does, with a limit, and what the image has there
+ * stays. Without any it is returned as it is, else its manifest and its config have digests of their own.
+ */
+export function withoutVolumes(image: ImageDocuments): ImageDocuments {
+  const text = Buffer.from(image.config.content).toString();
+  // Engines read keys in any letter case.
+  let hasVolumes = false;
+  const drop = () => {
+    hasVolumes = true;
+  };
+  const config = mapKeys(JSON.parse(text), "config", (settings) => mapKeys(settings, "volumes", drop));
+  if (!hasVolumes) return image;
+  const changed = documentOf(config);
+  const manifest = JSON.parse(Buffer.from(image.manifest.content).toString());
+  const { mediaType } = manifest.config;
+  return {
+    config: changed,
+    manifest: documentOf({
+      ...manifest,
+      config: { mediaType, digest: changed.digest, size: changed.content.length },
+    }),
+  };
+}
+
+/** The object with another value, or none, for each key that is read as this one; anything else as it is. */
+function mapKeys(value: unknown, name: string, change: (value: unknown) => unknown): unknown {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, each]) => [key, fold(key) === name ? change(each) : each]),
+  );
+}
+
+function documentOf(value: unknown): Document {
+  const content = Buffer.from(JSON.stringify(value));
+  return { digest: `sha256:${createHash("sha256").update(content).digest("hex")}`, content };
+}
