@@ -58,7 +58,8 @@ export function createSweeps(o: SweepOptions): Sweeps {
     const listed = await runtime.list();
     const orphans = new Map(listed.map((seen) => [seen.sandboxId, seen]));
     const missingNow = new Set<string>();
-    o.disk.replace(new Set(own.filter(({ phase }) => phase === "running").map(({ sandboxId }) => sandboxId)), listedAt);
+    const running = listed.filter(({ sandboxId, phase }) => phase === "running" && o.owns(sandboxId));
+    o.disk.replace(new Set(running.map(({ sandboxId }) => sandboxId)), listedAt);
     for await (const sandbox of unfinishedSandboxes()) {
       const seen = orphans.get(sandbox.id);
       orphans.delete(sandbox.id);
