@@ -11,6 +11,7 @@ const projects = {
   /** These use the machine's container engine, and some change its firewall. */
   engine: [
     "services/telemetry/src/{service,replicas}.test.ts",
+    "services/telemetry/src/docker/samplers.test.ts",
     "test/{conformance,e2e}/*.test.ts",
     "test/fault/{engine,internal-error,upstream-error}.test.ts",
     "test/contract/runtime.docker.test.ts",

@@ -1,5 +1,6 @@
 import { IncomingMessage } from "node:http";
 import { untilAborted } from "@sandgate/kit/base/abort";
+import { counter, type Metrics } from "@sandgate/kit/base/metrics";
 import Docker from "dockerode";
 import { parseEngineAddress } from "./address.ts";
 
@@ -11,17 +12,46 @@ export type Engine = Docker;
 /** How long the engine may take for one call that does not wait for a container. */
 const callTimeoutMs = 30_000;
 
-/** A client for an address as `parseEngineAddress` takes it. DOCKER_HOST is not read, and nothing is connected yet. */
-export function openEngine(address: string): Engine {
+/**
+ * A client for an address as `parseEngineAddress` takes it. DOCKER_HOST is not read, and nothing is connected yet. Its calls
+ * are counted in `metrics`, when that is given.
+ */
+export function openEngine(address: string, metrics?: Metrics): Engine {
   const parsed = parseEngineAddress(address);
   if (!parsed) {
     throw new Error(
       `not the address of a container engine: ${address} (docker:///path, unix:///path, docker://host:port, tcp://host:port)`,
     );
   }
-  return "socketPath" in parsed
-    ? new Docker({ ...parsed, host: undefined })
-    : new Docker({ ...parsed, protocol: "http" });
+  const engine =
+    "socketPath" in parsed ? new Docker({ ...parsed, host: undefined }) : new Docker({ ...parsed, protocol: "http" });
+  if (metrics) countCalls(engine, metrics);
+  return engine;
+}
+
+/** Every call of dockerode goes through `dial`. */
+function countCalls({ modem }: Engine, metrics: Metrics): void {
+  const calls = counter(metrics, {
+    name: "sandgate_engine_calls_total",
+    help: "Calls of the container engine",
+    labelNames: ["call"],
+  });
+  const dial = modem.dial.bind(modem);
+  modem.dial = (request, callback) => {
+    calls.inc({ call: callNameOf(request.method ?? "GET", request.path) });
+    dial(request, callback);
+  };
+}
+
+/** What a call asks for, without the ids and names in it, such as `GET containers/json` or `DELETE containers/*`. */
+function callNameOf(method: string, path: string): string {
+  const [kind = "", ...rest] = path.split("?")[0]?.split("/").filter(Boolean) ?? [];
+  const last = rest.at(-1);
+  if (last === undefined) return `${method} ${kind}`;
+  // The name between may have slashes, as images' have.
+  if (rest.length > 1) return `${method} ${kind}/*/${last}`;
+  const isOfAll = method === "POST" || last === "json";
+  return `${method} ${kind}/${isOfAll ? last : "*"}`;
 }
 
 /** Makes one call, within 30 s unless given another deadline. Throws a TimeoutError, or the reason of the caller's signal. */

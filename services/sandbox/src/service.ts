@@ -50,7 +50,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   const draining = new AbortController();
 
   const diskSpace = openDiskSpace({ folders: [settings.data], reserveMb: settings.diskReserveMb, metrics });
-  const runtime = await openRuntime(settings, installationId, logger);
+  const runtime = await openRuntime(settings, installationId, logger, metrics);
   const endpoint = createPullEndpoint(settings.pullPort);
   const pullImage = createImagePuller({
     authorizePull: (order, signal) => images.authorizePull(order, asService({ signal, timeoutMs: 30_000 })),
@@ -185,7 +185,12 @@ function openMetrics(metrics: Metrics, store: SandboxStore) {
 }
 
 /** The adapter is imported here, so that whoever only reads the settings doesn't load a client of the engine. */
-async function openRuntime(settings: SandboxSettings, installationId: string, logger: Logger): Promise<Runtime> {
+async function openRuntime(
+  settings: SandboxSettings,
+  installationId: string,
+  logger: Logger,
+  metrics: Metrics,
+): Promise<Runtime> {
   const { createDockerRuntime } = await import("./docker/runtime.docker.ts");
   return createDockerRuntime({
     url: settings.runtime,
@@ -202,5 +207,6 @@ async function openRuntime(settings: SandboxSettings, installationId: string, lo
     },
     diskMb: settings.diskMb,
     logger,
+    metrics,
   });
 }

@@ -33,7 +33,7 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
 
   const collection = createCollection({
     openContainers: (installationId) =>
-      openDockerContainerSource({ address: settings.runtime, installationId, logger }),
+      openDockerContainerSource({ address: settings.runtime, installationId, logger, metrics }),
     sandboxes: createClient(SandboxService, context.transport("sandbox")),
     client: createClient(TelemetryService, context.transport("telemetry")),
     openShards: () => openShards(context),

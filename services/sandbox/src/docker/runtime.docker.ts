@@ -5,6 +5,7 @@ import { containerNameOf, labelFilter, ownerOf } from "@sandgate/docker-engine/c
 import { engineMessageOf, ignoreStatus, statusOf, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
+import type { Metrics } from "@sandgate/kit/base/metrics";
 import type { Observation, Runtime, RuntimeSpec } from "../reconcile/runtime.ts";
 import { containerOptionsOf } from "./container-options.ts";
 import { exists, measureDiskUse, storageProblem } from "./disk-use.ts";
@@ -49,6 +50,8 @@ export interface DockerRuntimeOptions {
   /** MiB that a container may write, 10,240 unless set; `measureDisk` tells how many it has where the storage can't limit it. */
   diskMb?: number | undefined;
   logger: Logger;
+  /** Where calls of the engine are counted, if anywhere. */
+  metrics?: Metrics;
 }
 
 /** Sandboxes as containers of a Docker-compatible engine (API 1.41 or later). Nothing is connected before the first call. */
@@ -57,7 +60,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
   const nameservers = options.nameservers ?? ["1.1.1.1", "8.8.8.8"];
   const unusable = nameservers.find((address) => !isIPv4(address) || address.startsWith("127."));
   if (unusable !== undefined) throw new Error(`not a resolver that sandboxes can use: ${unusable}`);
-  const engine = openEngine(options.url);
+  const engine = openEngine(options.url, options.metrics);
   const policy: NetworkPolicy = {
     maxConnections: 0,
     newConnectionsPerSecond: 0,

@@ -13,9 +13,8 @@ const sampleMs = 5_000;
 /** The listing finds what the engine's events did not report. */
 const listMs = 10_000;
 const restartMs = 1_000;
-/** Batches being stored at once, of all containers together. */
-const maxBatches = 2;
-const maxSamples = 4;
+/** Batches being stored at once, of all containers together: of lines few, since they may be big. */
+const maxBatches = { logs: 2, metrics: 64 };
 
 export interface Collector {
   /** Lists the sandbox's containers now, if the sandbox is this replica's. */
@@ -58,8 +57,7 @@ export function startCollector(o: {
   const readerOptions: ReaderOptions = {
     containers,
     client: o.client,
-    ingestLimit: pLimit(maxBatches),
-    sampleLimit: pLimit(maxSamples),
+    ingestLimits: { logs: pLimit(maxBatches.logs), metrics: pLimit(maxBatches.metrics) },
     sampleMs,
     isEngineReadable: () => state === "ok",
     onLines: (count) => lines.inc(count),

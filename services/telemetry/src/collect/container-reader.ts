@@ -11,6 +11,8 @@ import { CursorMoved, type IngestClient, openSourceWriter, SourceRefused, type S
 /** How long the engine may still deliver a log after its container has ended, before a complete read takes over. */
 const finalReadMs = 2_000;
 const retry: Backoff = { firstMs: 100, lastMs: 5_000 };
+/** Samples are taken at multiples of this. */
+const slotMs = 250;
 /** Failures in a row, over some 5 s, after which a log counts as stuck. */
 const stuckAfter = 7;
 
@@ -18,8 +20,8 @@ const stuckAfter = 7;
 export interface ReaderOptions {
   containers: ContainerSource;
   client: IngestClient;
-  ingestLimit: LimitFunction;
-  sampleLimit: LimitFunction;
+  /** Limits the batches of lines on their way to the store, and those of samples. */
+  ingestLimits: Record<ChunkKind, LimitFunction>;
   /** Milliseconds between two samples of a container. */
   sampleMs: number;
   /** Whether the engine as a whole can be read. The collector logs when it can't, so that no reader has to. */
@@ -50,7 +52,7 @@ interface Reading extends ReaderOptions {
 }
 
 export function startContainerReader(container: Container, options: ReaderOptions): ContainerReader {
-  const { client, ingestLimit, logger } = options;
+  const { client, ingestLimits, logger } = options;
   const ended = new AbortController();
   const left = new AbortController();
   const signal = AbortSignal.any([options.signal, left.signal]);
@@ -61,7 +63,7 @@ export function startContainerReader(container: Container, options: ReaderOption
     const { id: containerId, sandboxId, workspaceId } = container;
     try {
       const source = { sandboxId, workspaceId, containerId, kind };
-      await read(await openSourceWriter({ source, client, limit: ingestLimit, logger, signal }));
+      await read(await openSourceWriter({ source, client, limit: ingestLimits[kind], logger, signal }));
     } catch (error) {
       if (signal.aborted) return;
       const details = { err: error, sandboxId, containerId, kind };
@@ -145,23 +147,34 @@ async function readLogs(reading: Reading, writer: SourceWriter, follow: boolean)
 }
 
 async function collectMetrics(reading: Reading, writer: SourceWriter, wakeup: Wakeup): Promise<void> {
-  const { container, containers, ended, logger, sampleLimit, sampleMs, signal } = reading;
+  const { container, containers, ended, logger, sampleMs, signal } = reading;
   const over = AbortSignal.any([signal, ended]);
+  const sample = containers.openSampler(container.id);
+  const nextSampleMs = createSampleTimes(sampleMs);
   while (!ended.aborted) {
-    const nextMs = performance.now() + sampleMs;
     try {
-      const sample = await sampleLimit(() => containers.sample(container.id, signal));
-      if (sample) await writer.write({ metrics: [sample] }, String(sample.timeNs), false);
+      const row = await sample(signal);
+      if (row) await writer.write({ metrics: [row] }, String(row.timeNs), false);
     } catch (error) {
       if (signal.aborted || error instanceof SourceRefused) throw error;
       // The writer has the stored cursor now. A sample that could not be taken can't be made up for.
       if (!(error instanceof CursorMoved)) logger.debug({ err: error }, "no sample could be taken");
     }
-    await wakeup.wait(Math.max(0, nextMs - performance.now()), over);
+    const nowMs = performance.now();
+    await wakeup.wait(nextSampleMs(nowMs) - nowMs, over);
   }
   signal.throwIfAborted();
   // The engine has no counters of a container that has ended: the last sample is the one of its kill or of the timer.
   await writer.write({}, writer.cursor, true);
+}
+
+/**
+ * When a container's next sample is due, by the time of now: every `everyMs` at a moment of its own, so that those of many
+ * containers that were found at once are spread; but at whole quarters of a second, so that they are stored together.
+ */
+export function createSampleTimes(everyMs: number, random = Math.random): (nowMs: number) => number {
+  const phaseMs = Math.floor((random() * everyMs) / slotMs) * slotMs;
+  return (nowMs) => (Math.floor((nowMs - phaseMs) / everyMs) + 1) * everyMs + phaseMs;
 }
 
 class FinalReadTimeout extends Error {

@@ -35,6 +35,9 @@ export interface ContainerSource {
    * A slow reader holds the engine back. A container that is gone has no lines.
    */
   readLogs(container: Container, cursor: string, o: { follow: boolean; signal: AbortSignal }): AsyncIterable<LogBlock>;
-  /** The counters of a running container; undefined when it isn't running. */
-  sample(containerId: string, signal: AbortSignal): Promise<MetricRow | undefined>;
+  /** For a container's samples, which are to be taken by one sampler. Cheap: nothing is opened that has to be closed. */
+  openSampler(containerId: string): Sampler;
 }
+
+/** Reads the counters of a container; undefined when it isn't running. */
+export type Sampler = (signal: AbortSignal) => Promise<MetricRow | undefined>;

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type Engine, openLogStream } from "@sandgate/docker-engine/client";
 import { ignoreStatus } from "@sandgate/docker-engine/errors";
+import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import type { Container, ContainerSource, LogBlock } from "../collect/container-source.ts";
@@ -14,8 +15,11 @@ import { createLogPosition, type LogPosition } from "./log-position.ts";
  */
 const pollDelay = { minMs: 200, readFactor: 4 };
 
-/** The pause between two reads of a log that the engine reports nothing new of. */
-const idlePollMs = 10_000;
+/**
+ * The pause between two reads of a log that the engine reports nothing new of. A log is rotated when it is written, so a
+ * follower that lost it at that is found by the first such read; later ones are further and further apart.
+ */
+const idlePoll: Backoff = { firstMs: 10_000, lastMs: 120_000 };
 
 /**
  * How many of a log's last frames a read asks for: twice as many as came last time, between `min` and `first`, then 16 times
@@ -116,6 +120,7 @@ export function createLogReader(engine: Engine, logger: Logger): ContainerSource
       let newFrames = 0;
       // The first read needs no notification.
       let wasNotified = true;
+      let idlePolls = 1;
       for (;;) {
         const startedMs = performance.now();
         newFrames = yield* readOn(container, position, newFrames, signal);
@@ -124,7 +129,8 @@ export function createLogReader(engine: Engine, logger: Logger): ContainerSource
         await delay(Math.max(pollDelay.minMs, pollDelay.readFactor * readMs), undefined, { signal });
         // There were lines that the engine did not report: it follows a file that was rotated away.
         if (newFrames > 0 && !wasNotified && !notified) return;
-        await wakeup.wait(idlePollMs, followSignal);
+        await wakeup.wait(backoffMs(idlePolls, idlePoll), followSignal);
+        idlePolls = notified ? 1 : idlePolls + 1;
         wasNotified = notified;
         notified = false;
       }
