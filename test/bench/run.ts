@@ -4,6 +4,7 @@ import type { Figure } from "./figure.ts";
 import { measureProvision } from "./provision.ts";
 import { measureRequests } from "./requests.ts";
 import { measureStart } from "./start.ts";
+import { measureThousand } from "./thousand.ts";
 import { measureTransports } from "./transports.ts";
 
 const benches: Record<string, () => Promise<Figure[]>> = {
@@ -11,6 +12,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   requests: measureRequests,
   provision: measureProvision,
   transports: measureTransports,
+  thousand: measureThousand,
 };
 
 const wanted = process.argv.slice(2);

@@ -1,0 +1,289 @@
+import { readdir, readFile } from "node:fs/promises";
+import { env, stderr } from "node:process";
+import { setTimeout as delay } from "node:timers/promises";
+import { openTestEngine } from "@sandgate/test-support/images";
+import type { ContainerCreateOptions } from "dockerode";
+import { expectStatus } from "../conformance/client.ts";
+import type { TestPlatform } from "../platform/local.ts";
+import { listContainers, type Operator, openOperator } from "../platform/operator.ts";
+import { type Figure, median } from "./figure.ts";
+import { startBenchPlatform } from "./platform.ts";
+import { processorMs, residentMb } from "./process-figures.ts";
+
+/** How many sandboxes run at once: as many as this says, or the default. */
+const sandboxes = Number(env.SANDGATE_BENCH_SANDBOXES ?? 1_200);
+/** As many as a workspace may have. */
+const perWorkspace = 100;
+/** Requests of clients at once, and of what starts on the bare engine: as many as the platform starts at once. */
+const concurrency = 16;
+/** The first and the last so many are compared. */
+const sample = 100;
+const idleSeconds = 60;
+const idlePauseMs = 15_000;
+
+/**
+ * As many small sandboxes as one engine takes, of several workspaces, by one process: what each further one costs, the
+ * platform and the engine while nothing happens, a restart in the middle, and the end of all. The bare engine, whose own
+ * times grow with what runs on it, is measured before the first and with all of them running.
+ */
+export async function measureThousand(): Promise<Figure[]> {
+  const platform = await startBenchPlatform();
+  try {
+    const operator = await openOperator(platform);
+    const workspaces = await openWorkspaces(operator, Math.ceil(sandboxes / perWorkspace));
+    const options = await readOptions(operator);
+    const emptyMb = await residentMb(platform.process.child.pid);
+
+    const bareFirst = await timeBare(options);
+    const half = Math.floor(sandboxes / 2);
+    const first = await provision(operator, workspaces, half);
+    report(`${half} are ready`);
+    const restart = await measureRestart(platform, half);
+    report("restarted");
+    const rest = await provision(operator, workspaces, sandboxes - half, half);
+    report(`${sandboxes} are ready`);
+    const started = [...first.started, ...rest.started];
+    const bareLast = await timeBare(options);
+
+    await delay(idlePauseMs);
+    const idle = await measureIdle(platform);
+    const gaps = await readGaps(operator, started, idle.sinceMs);
+    report("idle measured");
+    const ending = await stopAll(operator, platform, started);
+
+    const count = Math.min(sample, half);
+    const [firstMs, lastMs] = [spanOf(first.readyMs.slice(0, count)), spanOf(rest.readyMs.slice(-count))];
+    const ratio = lastMs / firstMs;
+    const bareRatio = bareLast / bareFirst;
+    const seconds = (ms: number) => (ms / 1000).toFixed(1);
+    return [
+      {
+        what: `last ${count} of ${sandboxes} sandboxes, of the first ${count}'s time`,
+        value: ratio,
+        unit: "",
+        aim: "what the bare engine's own is, at most 1.2 times",
+        detail: `${seconds(lastMs)} s against ${seconds(firstMs)} s; the bare engine ${bareRatio.toFixed(2)} (${seconds(bareLast)} s against ${seconds(bareFirst)} s), so ${(ratio / bareRatio).toFixed(2)} times`,
+      },
+      {
+        what: `restart with ${half} sandboxes`,
+        value: restart.readySeconds,
+        unit: " s",
+        aim: "at most 5 s",
+        detail: `until readyz answers; all logs are read again after ${restart.followedSeconds.toFixed(1)} s, and all were still ready`,
+      },
+      {
+        what: `memory with ${sandboxes} sandboxes`,
+        value: idle.residentMb,
+        unit: " MB",
+        aim: "at most 500 MB",
+        detail: `resident set of the platform; ${emptyMb.toFixed(0)} MB without any`,
+      },
+      {
+        what: `CPU while ${sandboxes} sandboxes are idle`,
+        value: idle.platformCpu * 100,
+        unit: " % of a core",
+        aim: "at most 25 %",
+        detail: `the platform over ${idleSeconds} s; dockerd ${(idle.dockerdCpu * 100).toFixed(0)} %, containerd and its shims ${(idle.containerdCpu * 100).toFixed(0)} %`,
+      },
+      {
+        what: "engine calls a second for each idle sandbox",
+        value: idle.callsPerSecond / sandboxes,
+        unit: "",
+        aim: "at most 0.1",
+        detail: `${idle.callsPerSecond.toFixed(1)} a second in all: ${idle.calls}`,
+      },
+      {
+        what: "gap between two samples, 99th percentile",
+        value: percentile(gaps, 0.99),
+        unit: " s",
+        aim: "at most 7 s",
+        detail: `median ${median(gaps).toFixed(2)} s, longest ${Math.max(...gaps).toFixed(1)} s, of ${gaps.length} gaps`,
+      },
+      {
+        what: `${sandboxes} sandboxes stopped`,
+        value: ending.stoppedSeconds,
+        unit: " s",
+        aim: "at most 60 s",
+        detail: `until the last is stopped; ${ending.removedSeconds.toFixed(0)} s until the last container is removed`,
+      },
+    ];
+  } finally {
+    await platform.stop();
+  }
+}
+
+function report(what: string): void {
+  stderr.write(`${new Date().toISOString()} ${what}\n`);
+}
+
+/** Does the work for each of the items, so many at once. */
+async function forEach<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
+  const waiting = [...items];
+  const workers = Array.from({ length: concurrency }, async () => {
+    for (let item = waiting.shift(); item !== undefined; item = waiting.shift()) await work(item);
+  });
+  await Promise.all(workers);
+}
+
+async function openWorkspaces({ as, post }: Operator, count: number): Promise<string[]> {
+  const ids: string[] = [];
+  for (let i = 0; i < count; i++) ids.push(expectStatus(await post("/workspaces", { name: `bench ${i}` }, as), 201).id);
+  return ids;
+}
+
+interface Started {
+  id: string;
+  /** What requests about it carry. */
+  as: Operator["as"];
+}
+
+/** Provisions so many in turn of all workspaces, `from` the one after those that are there already. */
+async function provision(operator: Operator, workspaces: readonly string[], count: number, from = 0) {
+  const started: Started[] = [];
+  const readyMs: number[] = [performance.now()];
+  await forEach(
+    Array.from({ length: count }, (_, i) => workspaces[(from + i) % workspaces.length] ?? ""),
+    async (workspace) => {
+      const as = { ...operator.as, workspace };
+      const body = { image_id: operator.defaultImageId };
+      const { id } = expectStatus(await operator.post("/sandboxes/provision", body, as), 201);
+      expectStatus(await operator.wait(id, as), 200);
+      started.push({ id, as });
+      readyMs.push(performance.now());
+    },
+  );
+  return { started, readyMs };
+}
+
+/** From the first to the last of these times. */
+const spanOf = (times: readonly number[]): number => (times.at(-1) ?? Number.NaN) - (times[0] ?? Number.NaN);
+
+/** The options with which the platform creates a sandbox's container, without names and labels. */
+async function readOptions(operator: Operator): Promise<ContainerCreateOptions> {
+  const id = await operator.provisionReady(operator.defaultImageId);
+  const { Image, Config, HostConfig } = await openTestEngine().getContainer(`sandgate-${id}`).inspect();
+  expectStatus(await operator.delete(`/sandboxes/${id}`, operator.as), 204);
+  return { Image, Healthcheck: Config.Healthcheck, HostConfig };
+}
+
+/** How long the engine takes to create and start some containers, as many at once as the platform. They are removed again. */
+async function timeBare(options: ContainerCreateOptions): Promise<number> {
+  const engine = openTestEngine();
+  const ids: string[] = [];
+  const startedAt = performance.now();
+  try {
+    await forEach(Array.from({ length: sample }), async () => {
+      const container = await engine.createContainer(options);
+      ids.push(container.id);
+      await container.start();
+    });
+    return performance.now() - startedAt;
+  } finally {
+    await forEach(ids, (id) => engine.getContainer(id).remove({ force: true }));
+  }
+}
+
+/** The values of a metric of the platform by their labels, as Prometheus prints them. */
+async function readMetric({ adminUrl }: TestPlatform, name: string): Promise<Map<string, number>> {
+  const text = await (await fetch(`${adminUrl}/metrics`)).text();
+  const values = text.matchAll(new RegExp(`^${name}(?:\\{(.*)\\})? (\\S+)$`, "gm"));
+  return new Map([...values].map(([, labels = "", value]) => [labels, Number(value)]));
+}
+
+const sumOf = (values: ReadonlyMap<string, number>) => [...values.values()].reduce((sum, value) => sum + value, 0);
+
+async function measureRestart(platform: TestPlatform, running: number) {
+  await platform.terminate();
+  const startedAt = performance.now();
+  await platform.start();
+  const readySeconds = (performance.now() - startedAt) / 1000;
+  while (sumOf(await readMetric(platform, "sandgate_telemetry_followed_containers")) < running) await delay(100);
+  const followedSeconds = (performance.now() - startedAt) / 1000;
+  // Two sweeps, which would find what was lost.
+  await delay(12_000);
+  const states = await readMetric(platform, "sandgate_sandboxes");
+  const ready = states.get('state="ready"');
+  if (ready !== running) throw new Error(`${running} sandboxes were ready before the restart, ${ready} after it`);
+  return { readySeconds, followedSeconds };
+}
+
+/** The processor time in ms of all processes of a program. */
+async function processorMsOf(program: string): Promise<number> {
+  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
+  const used = pids.map(async (pid) => {
+    // A process may end meanwhile.
+    const name = await readFile(`/proc/${pid}/comm`, "utf8").catch(() => "");
+    return name.startsWith(program) ? processorMs(Number(pid)).catch(() => 0) : 0;
+  });
+  return (await Promise.all(used)).reduce((sum, ms) => sum + ms, 0);
+}
+
+async function measureIdle(platform: TestPlatform) {
+  const read = async () => ({
+    atMs: performance.now(),
+    platform: await processorMs(platform.process.child.pid),
+    dockerd: await processorMsOf("dockerd"),
+    containerd: await processorMsOf("containerd"),
+    calls: await readMetric(platform, "sandgate_engine_calls_total"),
+  });
+  const sinceMs = Date.now();
+  const before = await read();
+  await delay(idleSeconds * 1000);
+  const after = await read();
+  const ms = after.atMs - before.atMs;
+  const calls = [...after.calls].map(([labels, count]) => {
+    const perSecond = ((count - (before.calls.get(labels) ?? 0)) * 1000) / ms;
+    return { call: /call="([^"]*)"/.exec(labels)?.[1] ?? labels, perSecond };
+  });
+  return {
+    sinceMs,
+    residentMb: await residentMb(platform.process.child.pid),
+    platformCpu: (after.platform - before.platform) / ms,
+    dockerdCpu: (after.dockerd - before.dockerd) / ms,
+    containerdCpu: (after.containerd - before.containerd) / ms,
+    callsPerSecond: calls.reduce((sum, { perSecond }) => sum + perSecond, 0),
+    calls: calls
+      .filter(({ perSecond }) => perSecond > 0)
+      .sort((a, b) => b.perSecond - a.perSecond)
+      .map(({ call, perSecond }) => `${call} ${perSecond.toFixed(1)}`)
+      .join(", "),
+  };
+}
+
+/** The seconds between the samples of each sandbox since then. */
+async function readGaps(operator: Operator, started: readonly Started[], sinceMs: number): Promise<number[]> {
+  const gaps: number[] = [];
+  const since = new Date(sinceMs).toISOString();
+  const until = new Date(sinceMs + idleSeconds * 1000).toISOString();
+  await forEach(started, async ({ id, as }) => {
+    const path = `/sandbox/monitoring/${id}?include=metrics&since=${since}&until=${until}`;
+    const { metrics } = expectStatus(await operator.get(path, as), 200);
+    const times = metrics.map(({ timestamp }: { timestamp: string }) => Date.parse(timestamp) / 1000);
+    if (times.length < 2) throw new Error(`sandbox ${id} has ${times.length} samples in ${idleSeconds} s`);
+    for (let i = 1; i < times.length; i++) gaps.push(times[i] - times[i - 1]);
+  });
+  return gaps;
+}
+
+function percentile(values: readonly number[], share: number): number {
+  return [...values].sort((a, b) => a - b)[Math.floor(values.length * share)] ?? Number.NaN;
+}
+
+async function stopAll(operator: Operator, platform: TestPlatform, started: readonly Started[]) {
+  const startedAt = performance.now();
+  const secondsNow = () => (performance.now() - startedAt) / 1000;
+  const unfinished = ["provisioning", "ready", "stopping"];
+  let stoppedSeconds: number | undefined;
+  await forEach(started, async ({ id, as }) => {
+    expectStatus(await operator.delete(`/sandboxes/${id}`, as), 204);
+  });
+  for (;;) {
+    const states = await readMetric(platform, "sandgate_sandboxes");
+    const live = unfinished.reduce((sum, state) => sum + (states.get(`state="${state}"`) ?? 0), 0);
+    if (live === 0) stoppedSeconds ??= secondsNow();
+    if (stoppedSeconds !== undefined && (await listContainers(platform)).length === 0) {
+      return { stoppedSeconds, removedSeconds: secondsNow() };
+    }
+    await delay(250);
+  }
+}
