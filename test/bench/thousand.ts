@@ -31,16 +31,17 @@ export async function measureThousand(): Promise<Figure[]> {
   try {
     const operator = await openOperator(platform);
     const workspaces = await openWorkspaces(operator, Math.ceil(sandboxes / perWorkspace));
-    const options = await readOptions(operator);
+    const imageId = await registerSmallImage(operator);
+    const options = await readOptions(operator, imageId);
     const emptyMb = await residentMb(platform.process.child.pid);
 
     const bareFirst = await timeBare(options);
     const half = Math.floor(sandboxes / 2);
-    const first = await provision(operator, workspaces, half);
+    const first = await provision({ operator, workspaces, imageId, count: half });
     report(`${half} are ready`);
     const restart = await measureRestart(platform, half);
     report("restarted");
-    const rest = await provision(operator, workspaces, sandboxes - half, half);
+    const rest = await provision({ operator, workspaces, imageId, count: sandboxes - half, from: half });
     report(`${sandboxes} are ready`);
     const started = [...first.started, ...rest.started];
     const bareLast = await timeBare(options);
@@ -131,6 +132,13 @@ async function openWorkspaces({ as, post }: Operator, count: number): Promise<st
   return ids;
 }
 
+/** The default image with the least memory that an image may have. */
+async function registerSmallImage(operator: Operator): Promise<string> {
+  const { images } = expectStatus(await operator.get("/sandbox-images", operator.as), 200);
+  const { image, readiness_port } = images.find(({ id }: { id: string }) => id === operator.defaultImageId);
+  return operator.registerImage(image, { name: "small", readiness_port });
+}
+
 interface Started {
   id: string;
   /** What requests about it carry. */
@@ -138,15 +146,21 @@ interface Started {
 }
 
 /** Provisions so many in turn of all workspaces, `from` the one after those that are there already. */
-async function provision(operator: Operator, workspaces: readonly string[], count: number, from = 0) {
+async function provision(o: {
+  operator: Operator;
+  workspaces: readonly string[];
+  imageId: string;
+  count: number;
+  from?: number;
+}) {
+  const { operator, workspaces, imageId, count, from = 0 } = o;
   const started: Started[] = [];
   const readyMs: number[] = [performance.now()];
   await forEach(
     Array.from({ length: count }, (_, i) => workspaces[(from + i) % workspaces.length] ?? ""),
     async (workspace) => {
       const as = { ...operator.as, workspace };
-      const body = { image_id: operator.defaultImageId };
-      const { id } = expectStatus(await operator.post("/sandboxes/provision", body, as), 201);
+      const { id } = expectStatus(await operator.post("/sandboxes/provision", { image_id: imageId }, as), 201);
       expectStatus(await operator.wait(id, as), 200);
       started.push({ id, as });
       readyMs.push(performance.now());
@@ -159,8 +173,8 @@ async function provision(operator: Operator, workspaces: readonly string[], coun
 const spanOf = (times: readonly number[]): number => (times.at(-1) ?? Number.NaN) - (times[0] ?? Number.NaN);
 
 /** The options with which the platform creates a sandbox's container, without names and labels. */
-async function readOptions(operator: Operator): Promise<ContainerCreateOptions> {
-  const id = await operator.provisionReady(operator.defaultImageId);
+async function readOptions(operator: Operator, imageId: string): Promise<ContainerCreateOptions> {
+  const id = await operator.provisionReady(imageId);
   const { Image, Config, HostConfig } = await openTestEngine().getContainer(`sandgate-${id}`).inspect();
   expectStatus(await operator.delete(`/sandboxes/${id}`, operator.as), 204);
   return { Image, Healthcheck: Config.Healthcheck, HostConfig };
@@ -172,7 +186,7 @@ async function timeBare(options: ContainerCreateOptions): Promise<number> {
   const ids: string[] = [];
   const startedAt = performance.now();
   try {
-    await forEach(Array.from({ length: sample }), async () => {
+    await forEach([...Array(sample).keys()], async () => {
       const container = await engine.createContainer(options);
       ids.push(container.id);
       await container.start();

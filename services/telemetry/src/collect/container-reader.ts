@@ -6,6 +6,7 @@ import type { LimitFunction } from "p-limit";
 import type { ChunkKind } from "../store/chunks.ts";
 import { createBatcher } from "./batches.ts";
 import type { Container, ContainerSource } from "./container-source.ts";
+import { createSampleQueue } from "./sample-queue.ts";
 import { CursorMoved, type IngestClient, openSourceWriter, SourceRefused, type SourceWriter } from "./source-writer.ts";
 
 /** How long the engine may still deliver a log after its container has ended, before a complete read takes over. */
@@ -146,24 +147,35 @@ async function readLogs(reading: Reading, writer: SourceWriter, follow: boolean)
   }
 }
 
+/** Takes samples in time, however long those before take to be stored. */
 async function collectMetrics(reading: Reading, writer: SourceWriter, wakeup: Wakeup): Promise<void> {
   const { container, containers, ended, logger, sampleMs, signal } = reading;
   const over = AbortSignal.any([signal, ended]);
   const sample = containers.openSampler(container.id);
   const nextSampleMs = createSampleTimes(sampleMs);
+  const stored = createSampleQueue(async (rows, cursor) => {
+    try {
+      await writer.write({ metrics: rows }, cursor, false);
+    } catch (error) {
+      // The writer has the stored cursor now. These samples are another replica's too.
+      if (!(error instanceof CursorMoved)) throw error;
+    }
+  });
   while (!ended.aborted) {
+    stored.throwIfFailed();
     try {
       const row = await sample(signal);
-      if (row) await writer.write({ metrics: [row] }, String(row.timeNs), false);
+      if (row) stored.add(row);
     } catch (error) {
-      if (signal.aborted || error instanceof SourceRefused) throw error;
-      // The writer has the stored cursor now. A sample that could not be taken can't be made up for.
-      if (!(error instanceof CursorMoved)) logger.debug({ err: error }, "no sample could be taken");
+      if (signal.aborted) throw error;
+      // A sample that could not be taken can't be made up for.
+      logger.debug({ err: error }, "no sample could be taken");
     }
     const nowMs = performance.now();
     await wakeup.wait(nextSampleMs(nowMs) - nowMs, over);
   }
   signal.throwIfAborted();
+  await stored.flush();
   // The engine has no counters of a container that has ended: the last sample is the one of its kill or of the timer.
   await writer.write({}, writer.cursor, true);
 }

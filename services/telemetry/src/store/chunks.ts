@@ -24,19 +24,23 @@ const maxMerged = { rows: 1_000, textBytes: 64 * 1024 };
 /** What a line takes besides its text, as packed below: time, stream and length. Empty lines fill a disk too. */
 const lineBytes = 8 + 1 + 4;
 
+/** Up to this size rows are compressed at once. */
+const smallBytes = 4 * 1024;
+const minBufferBytes = 256;
+
 const compress = promisify(zstdCompress);
 const decompress = promisify(zstdDecompress);
 
-/** Encodes at least one line. Compression runs in the thread pool. */
+/** Encodes at least one line. */
 export async function encodeLogs(rows: readonly LogRow[]): Promise<Chunk> {
   const packed = packLogs(rows);
-  return { ...summarizeLogs(rows), body: await compress(packed) };
+  return { ...summarizeLogs(rows), body: await compressed(packed) };
 }
 
 /** Encodes at least one sample. */
 export async function encodeMetrics(rows: readonly MetricRow[]): Promise<Chunk> {
   const packed = packMetrics(rows);
-  return { ...summarizeMetrics(rows), body: await compress(packed) };
+  return { ...summarizeMetrics(rows), body: await compressed(packed) };
 }
 
 export async function decodeLogs(body: Uint8Array): Promise<LogRow[]> {
@@ -58,10 +62,20 @@ export function mergeChunks(kind: ChunkKind, last: Uint8Array, next: Uint8Array)
   const b = zstdDecompressSync(next);
   if (kind === "logs") {
     const rows = [...unpackLogs(a), ...unpackLogs(b)];
-    return { ...summarizeLogs(rows), body: zstdCompressSync(packLogs(rows)) };
+    return { ...summarizeLogs(rows), body: compressSync(packLogs(rows)) };
   }
   const rows = [...unpackMetrics(a), ...unpackMetrics(b)];
-  return { ...summarizeMetrics(rows), body: zstdCompressSync(packMetrics(rows)) };
+  return { ...summarizeMetrics(rows), body: compressSync(packMetrics(rows)) };
+}
+
+/** In the thread pool, unless it takes less time than asking a thread does. */
+function compressed(packed: Buffer): Uint8Array | Promise<Uint8Array> {
+  return packed.length <= smallBytes ? compressSync(packed) : compress(packed);
+}
+
+/** Node would give each call an output buffer of 64 KiB, which is most of the work for some dozens of bytes. */
+function compressSync(packed: Buffer): Buffer {
+  return zstdCompressSync(packed, { chunkSize: Math.max(minBufferBytes, packed.length) });
 }
 
 /** The size of a line in UTF-8. */

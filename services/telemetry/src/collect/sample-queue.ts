@@ -1,0 +1,51 @@
+import type { MetricRow } from "../store/rows.ts";
+
+/** The most samples of a container that wait, some ten minutes of them; the oldest go first. */
+const maxWaiting = 120;
+
+/** Samples of one container on their way to the store, in their order. */
+export interface SampleQueue {
+  /** Doesn't wait: what comes while others are being stored is stored with the next batch. */
+  add(row: MetricRow): void;
+  /** Throws what `store` threw, if it did. */
+  throwIfFailed(): void;
+  /** Waits until all are stored. Throws what `store` threw. */
+  flush(): Promise<void>;
+}
+
+/** `store` is called with one batch at a time and the cursor after it; when it throws, it isn't called again. */
+export function createSampleQueue(store: (rows: readonly MetricRow[], cursor: string) => Promise<void>): SampleQueue {
+  let waiting: MetricRow[] = [];
+  let storing: Promise<void> | undefined;
+  let failure: { error: unknown } | undefined;
+
+  async function storeAll(): Promise<void> {
+    try {
+      for (let last = waiting.at(-1); last; last = waiting.at(-1)) {
+        const batch = waiting;
+        waiting = [];
+        await store(batch, String(last.timeNs));
+      }
+    } catch (error) {
+      failure = { error };
+    } finally {
+      storing = undefined;
+    }
+  }
+  const throwIfFailed = () => {
+    if (failure) throw failure.error;
+  };
+
+  return {
+    add(row) {
+      waiting.push(row);
+      if (waiting.length > maxWaiting) waiting.shift();
+      if (!failure) storing ??= storeAll();
+    },
+    throwIfFailed,
+    async flush() {
+      await storing;
+      throwIfFailed();
+    },
+  };
+}
