@@ -3,6 +3,7 @@ import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { publicErrors } from "@sandgate/kit/base/reasons";
 import { callOf } from "@sandgate/kit/rpc/context";
 import { Role } from "@sandgate/proto/common/v1/access";
+import { SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import {
   apiToken,
@@ -18,6 +19,10 @@ import {
 let platform: TestPlatform;
 let session: string;
 const seen: { requestId: string; idempotencyKey: string | undefined; user: unknown }[] = [];
+
+/** How many rows each list was asked for. */
+const asked: number[] = [];
+const imageCount = 730;
 
 const revocationKeys: (string | undefined)[] = [];
 
@@ -67,12 +72,38 @@ beforeAll(async () => {
             },
           };
         },
-        listImages: ({ enabledOnly, page }) => ({ images: [], total: enabledOnly ? 1 : page ? 2 : 3 }),
+        listImages: ({ enabledOnly, page }) => {
+          const [from, limit] = [Number(page?.cursor), page?.limit ?? 0];
+          asked.push(limit);
+          const shown = Array.from({ length: Math.min(limit, imageCount - from) }, (_, index) => ({
+            id: `image-${from + index}`,
+            name: '"quoted"',
+            image: "busybox",
+            tag: "latest",
+            createdAt: at,
+            updatedAt: at,
+          }));
+          const end = from + shown.length;
+          return { images: shown, total: enabledOnly ? 1 : imageCount, nextCursor: end < imageCount ? `${end}` : "" };
+        },
         getImage: () => {
           throw new Error("secret of the database");
         },
         deleteImage: () => {
           throw new DomainError("WORKSPACE_NOT_FOUND", "gone");
+        },
+      },
+      sandbox: {
+        listSandboxes: ({ page }) => {
+          const [from, limit] = [Number(page?.cursor), page?.limit ?? 0];
+          asked.push(limit);
+          const sandboxes = Array.from({ length: limit }, (_, index) => ({
+            id: `sandbox-${from + index}`,
+            state: SandboxState.READY,
+            createdAt: at,
+            updatedAt: at,
+          }));
+          return { sandboxes, nextCursor: `${from + limit}` };
         },
       },
     },
@@ -354,12 +385,42 @@ describe("fields", () => {
   });
 
   test.each([
-    ["", 3],
-    ["?enabled_only=true", 1],
-    ["?enabled_only=false&limit=5", 2],
-  ])("coerces the query %j", async (query, total) => {
+    ["", { images: 730, total: 730, next_cursor: null }],
+    ["?enabled_only=true&limit=1", { images: 1, total: 1, next_cursor: "1" }],
+    ["?enabled_only=false&limit=5&cursor=727", { images: 3, total: 730, next_cursor: null }],
+    ["?cursor=5", { images: 100, total: 730, next_cursor: "105" }],
+    ["?limit=450&cursor=20", { images: 450, total: 730, next_cursor: "470" }],
+  ])("coerces the query %j, and asks for a bounded number of rows at once", async (query, expected) => {
+    asked.length = 0;
     const response = await platform.app.inject({ url: `/sandbox-images/${query}`, headers: authorized() });
-    expect(response.json()).toEqual({ images: [], total, next_cursor: null });
+    const { images, ...rest } = response.json();
+    expect({ ...rest, images: images.length }).toEqual(expected);
+    const first = Number(new URLSearchParams(query).get("cursor"));
+    expect(images.map(({ id }: { id: string }) => id)).toEqual(
+      Array.from({ length: expected.images }, (_, index) => `image-${first + index}`),
+    );
+    expect(images[0]).toMatchObject({ name: '"quoted"', description: null, created_at: "2026-05-28T20:26:40.123Z" });
+    expect(Math.max(...asked)).toBeLessThanOrEqual(100);
+  });
+
+  test("a list without rows, by HEAD too", async () => {
+    const url = "/sandbox-images?cursor=730";
+    const response = await platform.app.inject({ url, headers: authorized() });
+    expect(response.json()).toEqual({ images: [], total: imageCount, next_cursor: null });
+    const head = await platform.app.inject({ method: "HEAD", url, headers: authorized() });
+    expect(head.statusCode).toBe(200);
+    expect(head.headers["content-length"]).toBe(response.headers["content-length"]);
+    expect(head.body).toBe("");
+  });
+
+  test("sandboxes too are asked for in parts", async () => {
+    asked.length = 0;
+    const response = await platform.app.inject({ url: "/sandboxes?limit=250&state=ready", headers: authorized() });
+    const { sandboxes, next_cursor } = response.json();
+    expect(sandboxes.map(({ id }: { id: string }) => id)).toEqual(
+      Array.from({ length: 250 }, (_, index) => `sandbox-${index}`),
+    );
+    expect([asked, next_cursor]).toEqual([[100, 100, 50], "250"]);
   });
 
   test.each(["enabled_only=maybe", "enabled_only=", "limit=1.5", "limit=501", "limit=1&limit=2", "limit="])(

@@ -11,6 +11,7 @@ import { Role } from "@sandgate/proto/common/v1/access";
 import {
   CreateImageResponseSchema,
   CreateRegistryResponseSchema,
+  type Image,
   ImageRegistryService,
 } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
@@ -29,6 +30,8 @@ import { tryCredential } from "./upstream/credentials.ts";
 import { createPullAuthorizer, type PullRegistry } from "./upstream/pulls.ts";
 
 const { method } = ImageRegistryService;
+/** How many images of a whole list are read at once. */
+const wholeListPage = 100;
 
 /** Answers the service's calls. */
 export function createHandlers({
@@ -145,8 +148,14 @@ export function createHandlers({
     async listImages({ enabledOnly, page }, context) {
       const filter = { workspaceId: workspaceOf(callOf(context)), enabledOnly };
       if (page === undefined) {
-        const images = await store.listImages(filter, undefined, Number.MAX_SAFE_INTEGER);
-        return { images: images.map(toImage), total: images.length, nextCursor: "" };
+        const images: Image[] = [];
+        let last: ImageView | undefined;
+        do {
+          const read = await store.listImages(filter, last, wholeListPage);
+          for (const image of read) images.push(toImage(image));
+          last = read.length === wholeListPage ? read.at(-1) : undefined;
+        } while (last);
+        return { images, total: images.length, nextCursor: "" };
       }
       const after = decodeCursor(page.cursor);
       const limit = pageLimit(page.limit);

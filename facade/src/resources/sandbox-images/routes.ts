@@ -1,5 +1,9 @@
+import { Readable } from "node:stream";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
+import type { FastifyReply } from "fastify";
+import type { Static } from "typebox";
 import { present } from "../../pipeline/contract.ts";
+import { readParts } from "../../pipeline/pages.ts";
 import { callFor } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
 import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/schema-parts.ts";
@@ -9,8 +13,45 @@ import { CreateImageBody, Image, ImageList, ImageParams, ImageQuery, UpdateImage
 
 const { method: rpc } = ImageRegistryService;
 const tags = ["Sandbox images"];
+const defaultPageLimit = 100;
+/** As Fastify takes it. It compiles a schema once for each object. */
+const imageSchema = { ...Image };
 /** The fields that null unsets. */
 const clearable = ["description", "registry_id", "readiness_port", "ttl_seconds"] as const;
+
+interface ImagePart {
+  rows: Static<typeof Image>[];
+  /** Of the whole list. */
+  total: number;
+  nextCursor: string;
+}
+
+/** Sends an ImageList. There may be very many images, so it is serialized part by part. */
+async function sendImages(
+  reply: FastifyReply,
+  parts: AsyncIterable<ImagePart>,
+  isWhole: boolean,
+): Promise<FastifyReply> {
+  const serialize = reply.compileSerializationSchema(imageSchema);
+  const chunks: Buffer[] = [];
+  let count = 0;
+  let total = 0;
+  let nextCursor = "";
+  for await (const part of parts) {
+    const comma = count > 0 && part.rows.length > 0 ? "," : "";
+    chunks.push(Buffer.from(comma + part.rows.map((image) => serialize(image)).join(",")));
+    count += part.rows.length;
+    total = isWhole ? count : part.total;
+    nextCursor = part.nextCursor;
+  }
+  const end = `],"total":${total},"next_cursor":${JSON.stringify(nextCursor || null)}}`;
+  const body = [Buffer.from('{"images":['), ...chunks, Buffer.from(end)];
+  reply.header(
+    "content-length",
+    body.reduce((bytes, chunk) => bytes + chunk.byteLength, 0),
+  );
+  return reply.type("application/json; charset=utf-8").send(Readable.from(body));
+}
 
 export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: RouteContext): void {
   app.post(
@@ -64,14 +105,18 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
         response: { 200: ImageList },
       },
     },
-    async (request) => {
-      const { enabled_only, limit, cursor } = request.query;
-      const paged = limit !== undefined || cursor !== undefined;
-      const { images, total, nextCursor } = await imageRegistry.listImages(
-        { enabledOnly: enabled_only, ...(paged && { page: { limit: limit ?? 0, cursor: cursor ?? "" } }) },
-        callFor(request),
-      );
-      return { images: images.map(toImage), total, next_cursor: nextCursor || null };
+    async (request, reply) => {
+      const { enabled_only: enabledOnly, limit, cursor } = request.query;
+      const isWhole = limit === undefined && cursor === undefined;
+      const page = { limit: isWhole ? Number.POSITIVE_INFINITY : (limit ?? defaultPageLimit), cursor: cursor ?? "" };
+      const parts = readParts(page, async (part) => {
+        const { images, total, nextCursor } = await imageRegistry.listImages(
+          { enabledOnly, page: part },
+          callFor(request),
+        );
+        return { rows: images.map(toImage), total, nextCursor };
+      });
+      return sendImages(reply, parts, isWhole);
     },
   );
 

@@ -3,6 +3,7 @@ import { type Sandbox as SandboxMessage, SandboxService, SandboxState } from "@s
 import { watchAccess } from "../../pipeline/access-watch.ts";
 import { enterWorkspace } from "../../pipeline/admission.ts";
 import { present } from "../../pipeline/contract.ts";
+import { readPage } from "../../pipeline/pages.ts";
 import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
 import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/schema-parts.ts";
@@ -115,11 +116,12 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
       const { limit, cursor, state, label } = request.query;
       const labels = fromLabelPairs(label);
       if (!labels) return { sandboxes: [], next_cursor: null };
-      const { sandboxes, nextCursor } = await sandbox.listSandboxes(
-        { page: { limit, cursor: cursor ?? "" }, states: fromStateNames(state), labels },
-        callFor(request),
-      );
-      return { sandboxes: sandboxes.map(toSandbox), next_cursor: nextCursor || null };
+      const states = fromStateNames(state);
+      const { rows, nextCursor } = await readPage({ limit, cursor: cursor ?? "" }, async (page) => {
+        const part = await sandbox.listSandboxes({ page, states, labels }, callFor(request));
+        return { rows: part.sandboxes.map(toSandbox), nextCursor: part.nextCursor };
+      });
+      return { sandboxes: rows, next_cursor: nextCursor || null };
     },
   );
 

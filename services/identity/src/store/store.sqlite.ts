@@ -241,12 +241,14 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
     },
 
     async listApiTokens(userId, limit, before) {
-      // A row value compared with NULL is NULL, so the first page needs a condition of its own.
       const rows = read.all<ApiTokenRow>(
         `SELECT ${apiTokenColumns} FROM api_tokens t
-         WHERE t.user_id = :user AND (:before IS NULL OR (t.created_at, t.id) < (:before, :id))
-         ORDER BY t.created_at DESC, t.id DESC LIMIT :limit`,
-        { user: userId, before: before?.createdAt, id: before?.id, limit },
+         WHERE t.user_id = ? AND (t.created_at, t.id) < (?, ?)
+         ORDER BY t.created_at DESC, t.id DESC LIMIT ?`,
+        userId,
+        before?.createdAt ?? Number.MAX_SAFE_INTEGER,
+        before?.id ?? "",
+        limit,
       );
       return rows.map(toApiToken);
     },

@@ -38,13 +38,17 @@ interface VerifiedLayerDocument {
   verifiedAt: Date;
 }
 
+// Lists name their index: the server may try another that it has to sort for.
+const newest = "newest";
+const newestEnabled = "newest_enabled";
+
 const migrations: readonly MongoMigration[] = [
   {
     name: "image-registry 1: images, registries, guards, seeds",
     run: (db) =>
       createCollections(db, {
         images: [
-          { name: "newest", key: { workspaceId: 1, createdAt: -1, _id: -1 } },
+          { name: newest, key: { workspaceId: 1, createdAt: -1, _id: -1 } },
           { name: "by_registry", key: { registryId: 1 }, partialFilterExpression: { registryId: { $exists: true } } },
         ],
         registries: [
@@ -59,6 +63,20 @@ const migrations: readonly MongoMigration[] = [
     name: "image-registry 2: verified layers",
     expands: true,
     run: (db) => createCollections(db, { verifiedLayers: [{ name: "by_age", key: { verifiedAt: 1 } }] }),
+  },
+  {
+    name: "image-registry 3: newest of the enabled",
+    expands: true,
+    run: (db) =>
+      createCollections(db, {
+        images: [
+          {
+            name: newestEnabled,
+            key: { workspaceId: 1, enabled: 1, createdAt: -1, _id: -1 },
+            partialFilterExpression: { enabled: true },
+          },
+        ],
+      }),
   },
 ];
 
@@ -158,6 +176,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
       const last = after && { createdAt: after.createdAt, _id: after.id };
       const found = await images
         .find({ ...visibleTo(workspaceId, enabledOnly), ...afterPlace<ImageDocument>(last) })
+        .hint(enabledOnly ? newestEnabled : newest)
         .sort({ createdAt: -1, _id: -1 })
         .limit(limit)
         .toArray();

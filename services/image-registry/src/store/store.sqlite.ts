@@ -1,6 +1,7 @@
 import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import { createPurges } from "@sandgate/kit/workspaces/sqlite-guards";
+import { type ImageRow, type queries, type RegistryRow, selectImages } from "./store.sqlite.queries.ts";
 import type { transactions } from "./store.sqlite.transactions.ts";
 import type { ImageRegistryStore, ImageView, RegistryRecord } from "./store.ts";
 
@@ -66,37 +67,8 @@ const migrations: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX verified_layers_by_age ON verified_layers (verified_at);
   `,
+  "CREATE INDEX images_enabled ON images (workspace_id, created_at, id) WHERE enabled = 1;",
 ];
-
-type ImageRow = {
-  id: string;
-  workspace_id: string;
-  name: string;
-  image: string;
-  description: string | null;
-  tag: string;
-  enabled: number;
-  memory_mb: number;
-  readiness_port: number | null;
-  ttl_seconds: number | null;
-  registry_id: string | null;
-  registry_name: string | null;
-  created_at: number;
-  updated_at: number;
-  version: number;
-};
-type RegistryRow = {
-  id: string;
-  workspace_id: string;
-  name: string;
-  url: string;
-  host: string;
-  username: string;
-  sealed_password: Uint8Array;
-  created_at: number;
-  updated_at: number;
-  version: number;
-};
 
 type VerifiedLayerRow = { digest: string; diff_id: string };
 
@@ -135,17 +107,15 @@ function toRegistry(row: RegistryRow): RegistryRecord {
   };
 }
 
-const selectImages = `SELECT i.*, r.name AS registry_name FROM images i LEFT JOIN registries r ON r.id = i.registry_id`;
-const visible = `i.workspace_id IN (?, '')`;
-
 /** Opens the service's SQLite file, creating and migrating it as needed. */
 export async function openSqliteStore(options: SqliteStoreOptions): Promise<ImageRegistryStore> {
-  const database = await openSqlite<typeof transactions>({
+  const database = await openSqlite<typeof transactions, typeof queries>({
     ...options,
     migrations,
     transactions: new URL("./store.sqlite.transactions.ts", import.meta.url),
+    queries: new URL("./store.sqlite.queries.ts", import.meta.url),
   });
-  const { read, write } = database;
+  const { read, query, write } = database;
 
   return {
     ...serviceStoreOf(database),
@@ -162,32 +132,15 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Imag
     ...createPurges(read, write),
 
     async findImage(imageId, workspaceId) {
-      const row = read.get<ImageRow>(`${selectImages} WHERE i.id = ? AND ${visible}`, imageId, workspaceId);
+      const row = read.get<ImageRow>(`${selectImages} WHERE id = ? AND workspace_id IN (?, '')`, imageId, workspaceId);
       return row && toImage(row);
     },
 
-    async listImages({ workspaceId, enabledOnly }, after, limit) {
-      return read
-        .all<ImageRow>(
-          `${selectImages} WHERE ${visible} AND i.enabled >= ? AND (i.created_at, i.id) < (?, ?)
-           ORDER BY i.created_at DESC, i.id DESC LIMIT ?`,
-          workspaceId,
-          enabledOnly,
-          after?.createdAt ?? Number.MAX_SAFE_INTEGER,
-          after?.id ?? "",
-          limit,
-        )
-        .map(toImage);
+    async listImages(filter, after, limit) {
+      return (await query.listImages(filter, after, limit)).map(toImage);
     },
 
-    async countImages({ workspaceId, enabledOnly }) {
-      const row = read.get<{ total: number }>(
-        `SELECT count(*) AS total FROM images i WHERE ${visible} AND i.enabled >= ?`,
-        workspaceId,
-        enabledOnly,
-      );
-      return row?.total ?? 0;
-    },
+    countImages: (filter) => query.countImages(filter),
 
     async findRegistry(registryId, workspaceId) {
       const row = read.get<RegistryRow>(
@@ -210,16 +163,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Imag
     },
 
     async listRegistries(workspaceId, after, limit) {
-      return read
-        .all<RegistryRow>(
-          `SELECT * FROM registries WHERE workspace_id = ? AND (created_at, id) < (?, ?)
-           ORDER BY created_at DESC, id DESC LIMIT ?`,
-          workspaceId,
-          after?.createdAt ?? Number.MAX_SAFE_INTEGER,
-          after?.id ?? "",
-          limit,
-        )
-        .map(toRegistry);
+      return (await query.listRegistries(workspaceId, after, limit)).map(toRegistry);
     },
   };
 }

@@ -58,7 +58,7 @@ export interface VerifiedLayer {
   readonly diffId: string;
 }
 
-interface ImageFilter {
+export interface ImageFilter {
   readonly workspaceId: string;
   readonly enabledOnly: boolean;
 }

@@ -10,7 +10,7 @@ test("after a document come the older ones, and those of its time with a lower i
   const at = new Date(5);
   expect(afterPlace<Note>({ at, _id: "b" })).toEqual({
     at: { $lte: at },
-    $or: [{ at: { $lt: at } }, { _id: { $lt: "b" } }],
+    $nor: [{ at, _id: { $gte: "b" } }],
   });
   expect(afterPlace<Note>(undefined)).toEqual({});
 });

@@ -51,6 +51,11 @@ interface InstallationTurns {
   creates: number;
 }
 
+// Lists name their index: the server may try another that it has to sort for.
+const newest = "newest";
+const newestByState = "newest_by_state";
+const newestByLabel = "newest_by_label";
+
 const migrations: readonly MongoMigration[] = [
   {
     name: "sandbox 1: sandboxes, guards, installation",
@@ -64,7 +69,7 @@ const migrations: readonly MongoMigration[] = [
             partialFilterExpression: { live: true },
           },
           { name: "by_name", key: { workspaceId: 1, name: 1, live: -1, createdAt: -1, _id: -1 } },
-          { name: "newest", key: { workspaceId: 1, createdAt: -1, _id: -1 } },
+          { name: newest, key: { workspaceId: 1, createdAt: -1, _id: -1 } },
           { name: "unfinished", key: { uncleaned: 1, _id: 1 }, partialFilterExpression: { uncleaned: true } },
           { name: "uncleaned", key: { workspaceId: 1, uncleaned: 1 }, partialFilterExpression: { uncleaned: true } },
           {
@@ -98,8 +103,8 @@ const migrations: readonly MongoMigration[] = [
     run: (db) =>
       createCollections(db, {
         sandboxes: [
-          { name: "newest_by_state", key: { workspaceId: 1, state: 1, createdAt: -1, _id: -1 } },
-          { name: "newest_by_label", key: { workspaceId: 1, labels: 1, state: 1, createdAt: -1, _id: -1 } },
+          { name: newestByState, key: { workspaceId: 1, state: 1, createdAt: -1, _id: -1 } },
+          { name: newestByLabel, key: { workspaceId: 1, labels: 1, state: 1, createdAt: -1, _id: -1 } },
         ],
       }),
   },
@@ -248,6 +253,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
       // An index that has the states in it gives a list in its order only for states that are named.
       const among = states.length === 0 && Object.keys(labels).length > 0 ? sandboxStates : states;
       const wanted = await orderByRarity(workspaceId, among, labels);
+      const index = wanted.length > 0 ? newestByLabel : among.length > 0 ? newestByState : newest;
       const found = await sandboxes
         .find({
           workspaceId,
@@ -255,6 +261,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
           ...(among.length > 0 && { state: { $in: [...among] } }),
           ...(wanted.length > 0 && { labels: { $all: wanted } }),
         })
+        .hint(index)
         .sort({ createdAt: -1, _id: -1 })
         .limit(limit)
         .toArray();

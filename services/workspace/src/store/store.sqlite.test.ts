@@ -1,5 +1,48 @@
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { createLogger } from "@sandgate/kit/base/logging";
+import { planStatements } from "@sandgate/test/plans";
 import { describeOnSqlite } from "@sandgate/test/stores";
+import { test } from "@sandgate/test-support/test";
+import { expect } from "vitest";
 import { describeWorkspaceStore } from "./store.contract.ts";
 import { openSqliteStore } from "./store.sqlite.ts";
 
+const logger = createLogger({ service: "workspace", level: "silent" });
+
 describeOnSqlite("workspace", openSqliteStore, describeWorkspaceStore);
+
+test("workspaces of an earlier version are listed in their order", async ({ folder }) => {
+  const options = { file: join(folder, "workspace.sqlite"), logger };
+  const store = await openSqliteStore(options);
+  const caps = { maxOwned: 0, maxMembers: 0 };
+  for (const day of [2, 1, 3]) {
+    const at = new Date(Date.UTC(2026, 0, day));
+    const workspace = { id: `w${day}`, name: `of day ${day}`, createdAt: at, updatedAt: at, version: 1 };
+    expect(await store.createWorkspace(workspace, "u1", caps, [], undefined)).toBe("done");
+  }
+  await store.close();
+  const earlier = new DatabaseSync(options.file);
+  earlier.exec(`DROP INDEX members_newest; ALTER TABLE members DROP COLUMN workspace_created_at;
+    CREATE INDEX members_by_user ON members (user_id);
+    DELETE FROM kit_migrations WHERE scope = 'service' AND version > 2`);
+  earlier.close();
+  const migrated = await openSqliteStore(options);
+  const listed = await migrated.listWorkspaces("u1", undefined, 10);
+  expect(listed.map(({ id }) => id)).toEqual(["w3", "w2", "w1"]);
+  await migrated.close();
+});
+
+test("an index has each list in its order", async ({ folder }) => {
+  const file = join(folder, "workspace.sqlite");
+  const store = await openSqliteStore({ file, logger });
+  const after = { createdAt: new Date(), id: "w1" };
+  expect(await planStatements(file, () => store.listWorkspaces("u1", after, 10))).toEqual([
+    "SEARCH m USING INDEX members_newest (user_id=? AND (workspace_created_at,workspace_id)<(?,?))",
+    "SEARCH w USING INDEX sqlite_autoindex_workspaces_1 (id=?)",
+  ]);
+  expect(await planStatements(file, () => store.listMembers("w1", after, 10))).toEqual([
+    "SEARCH members USING INDEX members_by_joining (workspace_id=? AND (joined_at,user_id)<(?,?))",
+  ]);
+  await store.close();
+});

@@ -31,11 +31,9 @@ function hasTooManyMembers(tx: Transaction, workspaceId: string, { maxMembers }:
 
 function insertMember(tx: Transaction, workspaceId: string, { userId, role, joinedAt }: MemberRecord): void {
   tx.db.run(
-    "INSERT INTO members (workspace_id, user_id, role, joined_at) VALUES (?, ?, ?, ?)",
-    workspaceId,
-    userId,
-    role,
-    joinedAt,
+    `INSERT INTO members (workspace_id, user_id, role, joined_at, workspace_created_at)
+     VALUES (:workspaceId, :userId, :role, :joinedAt, (SELECT created_at FROM workspaces WHERE id = :workspaceId))`,
+    { workspaceId, userId, role, joinedAt },
   );
 }
 

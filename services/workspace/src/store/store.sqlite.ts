@@ -48,6 +48,13 @@ const migrations: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   `,
   "CREATE INDEX members_by_role ON members (user_id, role);",
+  `
+  -- When its workspace was created, so that an index gives a user's workspaces in their order.
+  ALTER TABLE members ADD COLUMN workspace_created_at INTEGER NOT NULL DEFAULT 0;
+  UPDATE members SET workspace_created_at = (SELECT created_at FROM workspaces WHERE id = workspace_id);
+  CREATE INDEX members_newest ON members (user_id, workspace_created_at, workspace_id);
+  DROP INDEX members_by_user;
+  `,
 ];
 
 type WorkspaceRow = {
@@ -168,8 +175,8 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Work
       return read
         .all<WorkspaceRow>(
           `SELECT ${viewColumns} FROM members m JOIN workspaces w ON w.id = m.workspace_id
-           WHERE m.user_id = ? AND (w.created_at, w.id) < (?, ?)
-           ORDER BY w.created_at DESC, w.id DESC LIMIT ?`,
+           WHERE m.user_id = ? AND (m.workspace_created_at, m.workspace_id) < (?, ?)
+           ORDER BY m.workspace_created_at DESC, m.workspace_id DESC LIMIT ?`,
           userId,
           after?.createdAt ?? Number.MAX_SAFE_INTEGER,
           after?.id ?? "",
