@@ -7,6 +7,7 @@ import {
   MemberRemovedSchema,
   WorkspaceCreatedSchema,
   WorkspaceDeletedSchema,
+  WorkspaceTakenOverSchema,
 } from "@sandgate/proto/workspace/v1/workspace_events";
 import type { MemberRecord } from "./store/store.ts";
 
@@ -31,6 +32,18 @@ export function workspaceCreated(
     call,
     schema: WorkspaceCreatedSchema,
     payload: { workspaceId: workspace.id, ownerId },
+  });
+}
+
+export function workspaceTakenOver(call: Call, workspaceId: string, version: number, userId: string): StagedEvent {
+  return stageEvent({
+    subject: "sandgate.workspace.workspace.taken_over.v1",
+    entityId: workspaceId,
+    entityVersion: version,
+    workspaceId,
+    call,
+    schema: WorkspaceTakenOverSchema,
+    payload: { workspaceId, userId },
   });
 }
 

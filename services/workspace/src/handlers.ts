@@ -15,7 +15,8 @@ import {
   CreateWorkspaceResponseSchema,
   WorkspaceService,
 } from "@sandgate/proto/workspace/v1/workspace";
-import { memberOwnsTooMany, ownsTooMany, tooManyMembers } from "./domain/caps.ts";
+import { ownsTooMany, tooManyMembers } from "./domain/caps.ts";
+import { takesOver } from "./domain/charges.ts";
 import { deleteWorkspace } from "./domain/deletions.ts";
 import {
   checkAdd,
@@ -25,10 +26,17 @@ import {
   type MembershipState,
   memberNotFound,
 } from "./domain/members.ts";
-import { memberAdded, memberRemoved, signalMembership, workspaceCreated } from "./events.ts";
-import { toMember, toWorkspace } from "./messages.ts";
+import { memberAdded, memberRemoved, signalMembership, workspaceCreated, workspaceTakenOver } from "./events.ts";
+import { toCharge, toMember, toWorkspace } from "./messages.ts";
 import type { WorkspaceSettings } from "./settings.ts";
-import type { MemberRecord, MemberView, WorkspaceRecord, WorkspaceStore, WorkspaceView } from "./store/store.ts";
+import type {
+  MemberRecord,
+  MemberView,
+  TakeOver,
+  WorkspaceRecord,
+  WorkspaceStore,
+  WorkspaceView,
+} from "./store/store.ts";
 
 const { method } = WorkspaceService;
 
@@ -74,6 +82,31 @@ export function createHandlers({
     if (await store.hadPersonalWorkspace(userId)) return;
     const workspace = newWorkspace("Personal");
     await store.createPersonalWorkspace(workspace, userId, [workspaceCreated(call, workspace, userId)]);
+  }
+
+  /** How the call's user takes the workspace over by giving this role to a member; undefined when they don't. */
+  function takeOverBy(call: Call, view: MemberView, targetId: string, role: Role): TakeOver | undefined {
+    const { workspace, charge } = view;
+    const { id: userId } = userOf(call);
+    const { actor, target } = membershipStateOf(view);
+    if (!takesOver({ charge, actor: { id: userId, role: actor }, target: { id: targetId, role: target }, role })) {
+      return undefined;
+    }
+    return { userId, caps, event: workspaceTakenOver(call, workspace.id, workspace.version + 1, userId) };
+  }
+
+  async function changeRole(call: Call, userId: string, role: Role): Promise<MemberRecord> {
+    return retryWhileStale(async () => {
+      const view = await findMember(call, userId);
+      checkRoleChange(membershipStateOf(view), role);
+      if (!view.member) throw memberNotFound();
+      const { id, version } = view.workspace;
+      const outcome = await store.changeRole(id, version, userId, role, takeOverBy(call, view, userId, role));
+      if (outcome === "stale") return outcome;
+      if (outcome === "owns_too_many") throw ownsTooMany(caps);
+      signalMembership(bus, id, userId);
+      return { ...view.member, role };
+    });
   }
 
   return {
@@ -160,7 +193,6 @@ export function createHandlers({
             if (outcome === "account_deleted") {
               throw new DomainError("MEMBER_NOT_FOUND", "This user's account has been deleted.");
             }
-            if (outcome === "owns_too_many") throw memberOwnsTooMany(caps);
             if (outcome === "too_many_members") throw tooManyMembers(caps);
             signalMembership(bus, id, user.id);
             return response;
@@ -191,17 +223,7 @@ export function createHandlers({
 
     async updateMember({ userId, role }, context) {
       const call = callOf(context);
-      const changed = await retryWhileStale(async () => {
-        const view = await findMember(call, userId);
-        checkRoleChange(membershipStateOf(view), role);
-        if (!view.member) throw memberNotFound();
-        const { id, version } = view.workspace;
-        const outcome = await store.changeRole(id, version, userId, role, caps);
-        if (outcome === "stale") return outcome;
-        if (outcome === "owns_too_many") throw memberOwnsTooMany(caps);
-        signalMembership(bus, id, userId);
-        return { ...view.member, role };
-      });
+      const changed = await changeRole(call, userId, role);
       const usernames = await findUsernames(call, [userId]);
       return { member: toMember(changed, usernames.get(userId) ?? "") };
     },
@@ -212,8 +234,11 @@ export function createHandlers({
         const view = await findMember(call, userId);
         checkRemoval(membershipStateOf(view), userId === userOf(call).id);
         const { id, version } = view.workspace;
-        const outcome = await store.removeMember(id, version, userId, [memberRemoved(call, id, version + 1, userId)]);
+        const events = [memberRemoved(call, id, version + 1, userId)];
+        const takeOver = takeOverBy(call, view, userId, Role.UNSPECIFIED);
+        const outcome = await store.removeMember(id, version, userId, events, takeOver);
         if (outcome === "stale") return outcome;
+        if (outcome === "owns_too_many") throw ownsTooMany(caps);
         signalMembership(bus, id, userId);
         return {};
       });
@@ -224,9 +249,18 @@ export function createHandlers({
       return { workspaceExists: workspace !== undefined, role: workspace?.role ?? Role.UNSPECIFIED };
     },
 
+    async takeOverWorkspace(_request, context) {
+      const call = callOf(context);
+      await changeRole(call, userOf(call).id, Role.OWNER);
+      return {};
+    },
+
     async batchGetWorkspaces({ workspaceIds }, context) {
-      const workspaces = await store.findWorkspaces(workspaceIds, callOf(context).user?.id ?? "");
-      return { workspaces: workspaces.map(toWorkspace) };
+      const [workspaces, charges] = await Promise.all([
+        store.findWorkspaces(workspaceIds, callOf(context).user?.id ?? ""),
+        store.findCharges(workspaceIds),
+      ]);
+      return { workspaces: workspaces.map(toWorkspace), charges: charges.map(toCharge) };
     },
   };
 }

@@ -6,7 +6,7 @@ import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { stageEvent } from "@sandgate/kit/events/outbox";
 import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
-import { asFacade, asService, type RoleName } from "@sandgate/kit/rpc/context";
+import { asFacade, asService, onBehalfOf, type RoleName } from "@sandgate/kit/rpc/context";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
@@ -126,23 +126,6 @@ test("a user owns 20 workspaces unless set, the personal one among them", async 
   });
   expect((await client().createWorkspace({ name: "Last" }, as(user, undefined, last))).workspace).toEqual(workspace);
   expect((await client().listWorkspaces({}, as(user))).workspaces).toHaveLength(20);
-});
-
-test("nobody is made the owner of more workspaces than a user may own", async () => {
-  while ((await client().listWorkspaces({}, as("bob"))).workspaces.length < 20) {
-    await client().createWorkspace({ name: "Lab" }, as("bob"));
-  }
-  const workspace = await createWorkspace();
-  const asAnn = as("ann", workspace);
-  const ownsAll = { reason: "CONFLICT", hint: expect.stringContaining("may own 20 workspaces") };
-  const bob = "bob@example.com";
-  await expect(client().addMember({ username: bob, role: Role.OWNER }, asAnn)).rejects.toMatchObject(ownsAll);
-  await client().addMember({ username: bob, role: Role.ADMIN }, asAnn);
-  await expect(client().updateMember({ userId: "bob", role: Role.OWNER }, asAnn)).rejects.toMatchObject(ownsAll);
-  for (const { id } of (await client().listWorkspaces({}, as("bob"))).workspaces) {
-    if (id !== workspace.id) await client().deleteWorkspace({}, as("bob", { id, role: "owner" }));
-  }
-  await client().updateMember({ userId: "bob", role: Role.OWNER }, asAnn);
 });
 
 test("a workspace has no more members than it may", async () => {
@@ -291,6 +274,74 @@ test("a deleted user leaves their workspaces, and those without another owner go
     client().addMember({ username: "dora@example.com", role: Role.MEMBER }, as("ann", shared)),
   ).rejects.toThrow(refused("MEMBER_NOT_FOUND"));
   await expect(client().createWorkspace({ name: "Again" }, as("dora"))).rejects.toThrow(refused("INVALID_TOKEN"));
+});
+
+test("a workspace counts for who created it, until another owner takes it over", async () => {
+  const ann = newId();
+  const workspace = await createWorkspace(ann);
+  const { member } = await client().addMember({ username: "bob@example.com", role: Role.OWNER }, as(ann, workspace));
+  expect(member).toMatchObject({ userId: "bob", role: Role.OWNER });
+  const chargeOf = async () => {
+    const { charges } = await client().batchGetWorkspaces({ workspaceIds: [workspace.id] }, as("bob"));
+    return charges[0];
+  };
+  expect(await chargeOf()).toMatchObject({ workspaceId: workspace.id, userId: ann, since: 1n, abandoned: false });
+  const takenOver: { workspaceId: string; entityVersion: bigint }[] = [];
+  const consumption = await running.bus.consume({
+    consumer: "taken-over",
+    subjects: ["sandgate.workspace.workspace.taken_over.v1"],
+    async handle({ workspaceId, entityVersion }) {
+      takenOver.push({ workspaceId, entityVersion });
+    },
+  });
+
+  await client().updateMember({ userId: "bob", role: Role.OWNER }, as("bob", workspace));
+  expect(await chargeOf()).toMatchObject({ userId: "bob", since: 3n });
+  await client().removeMember({ userId: "bob" }, as("bob", workspace));
+  expect(await chargeOf()).toMatchObject({ userId: "bob", since: 3n, abandoned: true });
+  const sandbox = createClient(WorkspaceService, running.network.transport("sandbox", "workspace"));
+  const onBehalfOfAnn = onBehalfOf({
+    requestId: newId(),
+    user: {
+      id: ann,
+      credential: "session",
+      credentialId: "s1",
+      operator: false,
+      workspaceId: workspace.id,
+      role: "owner",
+    },
+    signal: new AbortController().signal,
+    timeoutMs: () => undefined,
+  });
+  await sandbox.takeOverWorkspace({}, onBehalfOfAnn);
+  await sandbox.takeOverWorkspace({}, onBehalfOfAnn);
+  expect(await chargeOf()).toMatchObject({ userId: ann, since: 5n, abandoned: false });
+  await until(() =>
+    expect(takenOver).toEqual([3n, 5n].map((entityVersion) => ({ workspaceId: workspace.id, entityVersion }))),
+  );
+  await consumption.stop();
+});
+
+test("being made an owner takes no place of a user's, and taking a workspace over does", async () => {
+  users.push({ id: "fred", username: "fred@example.com", verified: true });
+  await client().listWorkspaces({}, as("fred"));
+  for (let owned = 1; owned < 20; owned += 1) await createWorkspace("fred");
+  const given = await createWorkspace("eve");
+  await client().addMember({ username: "fred@example.com", role: Role.OWNER }, as("eve", given));
+  const asFred = as("fred", given);
+  const ownsTooMany = { reason: "CONFLICT", hint: expect.stringContaining("may own 20 workspaces") };
+  for (const takeOver of [
+    () => client().updateMember({ userId: "fred", role: Role.OWNER }, asFred),
+    () => client().updateMember({ userId: "eve", role: Role.ADMIN }, asFred),
+    () => client().removeMember({ userId: "eve" }, asFred),
+  ]) {
+    await expect(takeOver()).rejects.toMatchObject(ownsTooMany);
+  }
+  const { workspaces } = await client().listWorkspaces({}, as("fred"));
+  const own = workspaces.find(({ id }) => id !== given.id)?.id ?? "";
+  await client().deleteWorkspace({}, as("fred", { id: own, role: "owner" }));
+  await client().removeMember({ userId: "eve" }, asFred);
+  await expect(createWorkspace("fred")).rejects.toMatchObject(ownsTooMany);
 });
 
 test("other services ask which workspaces exist, and nothing else", async () => {

@@ -24,7 +24,8 @@ async function endMembership({ store, bus }: { store: WorkspaceStore; bus: Event
   const { workspace, member, owners } = view;
   if (member.role === Role.OWNER && owners <= 1) return deleteWorkspace({ store, bus }, workspace);
   const events = [memberRemoved(undefined, id, workspace.version + 1, userId)];
-  const outcome = await store.removeMember(id, workspace.version, userId, events);
+  // Nobody takes the workspace over by this: an owner who is left does so by themselves.
+  const outcome = await store.removeMember(id, workspace.version, userId, events, undefined);
   if (outcome === "done") signalMembership(bus, id, userId);
   return outcome;
 }

@@ -81,8 +81,8 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
       const stale = [
         await store.renameWorkspace(id, 1, "Shed", at(5)),
         await store.addMember(id, 1, memberAt(5, "bob"), uncapped, [event("added")], undefined),
-        await store.changeRole(id, 1, "ann", Role.MEMBER, uncapped),
-        await store.removeMember(id, 1, "ann", [event("removed")]),
+        await store.changeRole(id, 1, "ann", Role.MEMBER, undefined),
+        await store.removeMember(id, 1, "ann", [event("removed")], undefined),
         await store.deleteWorkspace(id, 1, ["sandbox"], at(5), at(6), [event("deleted")]),
         await store.renameWorkspace(newId(), 1, "Nowhere", at(5)),
       ];
@@ -95,7 +95,9 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
     test("of two owners who leave at the same time one commits", async () => {
       const { id } = await createWorkspace();
       await store.addMember(id, 1, memberAt(1, "bob", Role.OWNER), uncapped, [], undefined);
-      const outcomes = await Promise.all([store.removeMember(id, 2, "ann", []), store.removeMember(id, 2, "bob", [])]);
+      const outcomes = await Promise.all(
+        ["ann", "bob"].map((userId) => store.removeMember(id, 2, userId, [], undefined)),
+      );
       expect(outcomes.sort()).toEqual(["done", "stale"]);
     });
 
@@ -107,9 +109,9 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
         member: memberAt(1, "bob"),
         owners: 1,
       });
-      await store.changeRole(id, 2, "bob", Role.OWNER, uncapped);
+      await store.changeRole(id, 2, "bob", Role.OWNER, undefined);
       expect(await store.findMember(id, "bob", "bob")).toMatchObject({ member: { role: Role.OWNER }, owners: 2 });
-      await store.removeMember(id, 3, "bob", [event("removed")]);
+      await store.removeMember(id, 3, "bob", [event("removed")], undefined);
       expect(await store.findMember(id, "bob", "ann")).toMatchObject({ member: undefined, owners: 1 });
       expect(await store.findMember(newId(), "bob", "ann")).toBeUndefined();
       expect(await subjects()).toEqual(["added", "removed"]);
@@ -179,6 +181,8 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
       const caps = { maxOwned: 2, maxMembers: 2 };
       const create = (ms: number, ownerId = "ann") =>
         store.createWorkspace(workspaceAt(ms), ownerId, caps, [], undefined);
+      const takeOver = (userId: string) => ({ userId, caps, event: event("taken over") });
+      const chargeOf = async (id: string) => (await store.findCharges([id, id]))[0];
 
       test("a user owns no more workspaces than they may, and a deletion frees a place at once", async () => {
         const first = await createWorkspace();
@@ -212,26 +216,60 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
         expect(await create(6)).toBe("owns_too_many");
       });
 
-      test("a user who owns all they may can't become the owner of another workspace", async () => {
+      test("what others make a user the owner of takes no place of theirs, until they take it over", async () => {
         const { id } = await createWorkspace(0, "bob");
         await create(1);
         const own = await createWorkspace(2);
-        expect(await store.addMember(id, 1, memberAt(3, "ann", Role.OWNER), caps, [], undefined)).toBe("owns_too_many");
-        expect(await store.addMember(id, 1, memberAt(3, "ann"), caps, [], undefined)).toBe("done");
-        expect(await store.changeRole(id, 2, "ann", Role.OWNER, caps)).toBe("owns_too_many");
-        expect(await store.changeRole(id, 2, "ann", Role.ADMIN, caps)).toBe("done");
-        expect(await store.changeRole(own.id, 1, "ann", Role.OWNER, caps)).toBe("done");
-        await store.deleteWorkspace(own.id, 2, [], at(4), at(5), []);
-        expect(await store.changeRole(id, 3, "ann", Role.OWNER, caps)).toBe("done");
+        expect(await store.addMember(id, 1, memberAt(3, "ann", Role.OWNER), caps, [], undefined)).toBe("done");
+        const other = await createWorkspace(0, "bob");
+        await store.addMember(other.id, 1, memberAt(3, "ann"), caps, [], undefined);
+        expect(await store.changeRole(other.id, 2, "ann", Role.OWNER, undefined)).toBe("done");
+        expect(await chargeOf(id)).toEqual({ workspaceId: id, userId: "bob", since: 1, abandoned: false });
+
+        expect(await store.changeRole(id, 2, "ann", Role.OWNER, takeOver("ann"))).toBe("owns_too_many");
+        expect(await store.removeMember(id, 2, "bob", [event("removed")], takeOver("ann"))).toBe("owns_too_many");
+        expect(await chargeOf(id)).toMatchObject({ userId: "bob" });
+        expect(await subjects()).toEqual([]);
+        await store.deleteWorkspace(own.id, 1, [], at(4), at(5), []);
+        expect(await store.changeRole(id, 2, "ann", Role.OWNER, takeOver("ann"))).toBe("done");
+        expect(await chargeOf(id)).toEqual({ workspaceId: id, userId: "ann", since: 3, abandoned: false });
+        expect(await subjects()).toEqual(["taken over"]);
         expect(await create(6)).toBe("owns_too_many");
+        expect(await create(6, "bob")).toBe("done");
       });
 
-      test("of a creation and becoming an owner elsewhere at the same time, one gets the last place", async () => {
+      test("a workspace that a user leaves keeps its place until another owner takes it over", async () => {
+        const { id } = await createWorkspace();
+        await create(1);
+        await store.addMember(id, 1, memberAt(2, "bob", Role.OWNER), caps, [], undefined);
+        await store.removeMember(id, 2, "ann", [], undefined);
+        expect(await chargeOf(id)).toEqual({ workspaceId: id, userId: "ann", since: 1, abandoned: true });
+        expect(await create(3)).toBe("owns_too_many");
+        await store.changeRole(id, 3, "bob", Role.OWNER, takeOver("bob"));
+        expect(await chargeOf(id)).toEqual({ workspaceId: id, userId: "bob", since: 4, abandoned: false });
+        expect(await create(4)).toBe("done");
+      });
+
+      test("of a creation and a taking over at the same time, one gets the last place", async () => {
         const { id } = await createWorkspace(0, "bob");
         await createWorkspace(1);
-        await store.addMember(id, 1, memberAt(2, "ann"), uncapped, [], undefined);
-        const outcomes = await Promise.all([create(3), store.changeRole(id, 2, "ann", Role.OWNER, caps)]);
+        await store.addMember(id, 1, memberAt(2, "ann", Role.OWNER), uncapped, [], undefined);
+        const outcomes = await Promise.all([create(3), store.changeRole(id, 2, "ann", Role.OWNER, takeOver("ann"))]);
         expect(outcomes.sort()).toEqual(["done", "owns_too_many"]);
+      });
+
+      test("a taking over commits on the version it was decided on, with the change it comes with", async () => {
+        const { id } = await createWorkspace();
+        await store.addMember(id, 1, memberAt(1, "bob", Role.OWNER), uncapped, [], undefined);
+        expect(await store.removeMember(id, 1, "ann", [event("removed")], takeOver("bob"))).toBe("stale");
+        expect(await chargeOf(id)).toMatchObject({ userId: "ann" });
+        expect(await store.removeMember(id, 2, "ann", [event("removed")], takeOver("bob"))).toBe("done");
+        expect(await store.findMember(id, "ann", "bob")).toMatchObject({
+          member: undefined,
+          charge: { userId: "bob", since: 3 },
+        });
+        expect((await subjects()).sort()).toEqual(["removed", "taken over"]);
+        expect(await store.findCharges([newId()])).toEqual([]);
       });
 
       test("a workspace has no more members than it may, also when several are added at once", async () => {
@@ -244,7 +282,7 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
         expect(members).toHaveLength(2);
         expect(await add("eve", 2)).toBe("too_many_members");
         const joined = members.find(({ userId }) => userId !== "ann")?.userId ?? "";
-        await store.removeMember(id, 2, joined, []);
+        await store.removeMember(id, 2, joined, [], undefined);
         expect(await add("eve", 3)).toBe("done");
       });
     });

@@ -2,17 +2,30 @@ import {
   afterPlace,
   createCollections,
   type Db,
+  type MongoDatabase,
   type MongoMigration,
   type MongoTransaction,
   openMongo,
 } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
+import type { Stale } from "@sandgate/kit/storage/optimistic";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { Caps } from "../domain/caps.ts";
-import type { DeletionRecord, MemberRecord, WorkspaceRecord, WorkspaceStore, WorkspaceView } from "./store.ts";
+import type { Charge } from "../domain/charges.ts";
+import type {
+  DeletionRecord,
+  MemberRecord,
+  TakeOver,
+  WorkspaceRecord,
+  WorkspaceStore,
+  WorkspaceView,
+} from "./store.ts";
 
 interface WorkspaceDocument extends Omit<WorkspaceRecord, "id"> {
   _id: string;
+  /** The charge. An earlier version doesn't set it. */
+  chargedTo?: string;
+  chargedSince?: number;
 }
 
 interface MemberDocument extends MemberRecord {
@@ -22,13 +35,13 @@ interface MemberDocument extends MemberRecord {
 }
 
 /**
- * One for every user who has been in a workspace. Whatever makes a user a member or an owner writes here too, and so takes
- * turns with the deletion of their account and with all else that lets them own more.
+ * One for every user who has been in a workspace. Whatever makes a user a member, or charges a workspace to them, writes here
+ * too, and so takes turns with the deletion of their account and with all else that is charged to them.
  */
 interface AccountDocument {
   /** The user. */
   _id: string;
-  /** How often the user was made a member or an owner. */
+  /** How often the user joined or took over a workspace. */
   joins?: number;
   hadPersonalWorkspace?: true;
   /** When the account was deleted. */
@@ -45,7 +58,7 @@ interface DeletionDocument extends Omit<DeletionRecord, "workspaceId"> {
   purges: { service: string; purgedAt?: Date }[];
 }
 
-const migrations: readonly MongoMigration[] = [
+export const migrations: readonly MongoMigration[] = [
   {
     name: "workspace 1: workspaces, members, accounts, deletions",
     run: (db) =>
@@ -67,6 +80,14 @@ const migrations: readonly MongoMigration[] = [
     name: "workspace 2: workspaces by owner",
     expands: true,
     run: (db) => createCollections(db, { members: [{ name: "by_role", key: { userId: 1, role: 1 } }] }),
+  },
+  {
+    name: "workspace 3: whom workspaces are charged to",
+    expands: true,
+    async run(db) {
+      await createCollections(db, { workspaces: [{ name: "by_charge", key: { chargedTo: 1 } }] });
+      await chargeFirstOwners(db);
+    },
   },
 ];
 
@@ -92,9 +113,52 @@ function toDeletion({ _id, deletedAt, announcements, version }: DeletionDocument
   return { workspaceId: _id, deletedAt, announcements, version };
 }
 
+function toCharge({ chargedTo, chargedSince = 1 }: WorkspaceDocument): Charge | undefined {
+  return chargedTo === undefined ? undefined : { userId: chargedTo, since: chargedSince };
+}
+
+/** In one statement, since a database that is migrated may have many; whatever is charged in the meantime stays so. */
+async function chargeFirstOwners(db: Db): Promise<void> {
+  const { workspaces, members } = collectionsOf(db);
+  const isFirstOwner = { $expr: { $eq: ["$workspaceId", "$$id"] }, role: Role.OWNER };
+  await workspaces
+    .aggregate([
+      { $match: { chargedTo: null } },
+      {
+        $lookup: {
+          from: members.collectionName,
+          let: { id: "$_id" },
+          pipeline: [{ $match: isFirstOwner }, { $sort: { joinedAt: 1, userId: 1 } }, { $limit: 1 }],
+          as: "owner",
+        },
+      },
+      { $unwind: "$owner" },
+      { $project: { owner: "$owner.userId" } },
+      {
+        $merge: {
+          into: workspaces.collectionName,
+          whenMatched: [
+            {
+              $set: {
+                chargedTo: { $ifNull: ["$chargedTo", "$$new.owner"] },
+                chargedSince: { $ifNull: ["$chargedSince", "$version"] },
+              },
+            },
+          ],
+          whenNotMatched: "discard",
+        },
+      },
+    ])
+    .toArray();
+}
+
 /** Opens the service's database on a replica set, creating and migrating it as needed. */
 export async function openMongoStore(options: MongoStoreOptions): Promise<WorkspaceStore> {
-  const database = await openMongo({ ...options, migrations });
+  return createMongoStore(await openMongo({ ...options, migrations }));
+}
+
+/** The store on a database that has had its migrations. */
+export function createMongoStore(database: MongoDatabase): WorkspaceStore {
   const { write } = database;
   const { workspaces, members, accounts, deletions } = collectionsOf(database.db);
 
@@ -118,16 +182,33 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
     return account?.departedAt === undefined;
   }
 
-  /** Whether the user, who has just been written by `join`, owns as many workspaces as the caps allow, apart from this one. */
-  async function ownsTooMany(
-    { session }: MongoTransaction,
-    userId: string,
-    workspaceId: string,
-    { maxOwned }: Caps,
-  ): Promise<boolean> {
+  /** Whether as many workspaces are charged to the user, who has just been written by `join`, as the caps allow. */
+  async function ownsTooMany({ session }: MongoTransaction, userId: string, { maxOwned }: Caps): Promise<boolean> {
     if (maxOwned === 0) return false;
-    const elsewhere = { userId, role: Role.OWNER, workspaceId: { $ne: workspaceId } };
-    return (await members.countDocuments(elsewhere, { session, limit: maxOwned })) === maxOwned;
+    return (await workspaces.countDocuments({ chargedTo: userId }, { session, limit: maxOwned })) === maxOwned;
+  }
+
+  /**
+   * `advance` for a change of a member, with which its caller may take the workspace over, unless they own too many. Nothing
+   * has changed unless it answers `done`.
+   */
+  async function advanceWith(
+    tx: MongoTransaction,
+    workspaceId: string,
+    version: number,
+    takeOver: TakeOver | undefined,
+  ): Promise<"done" | Stale | "owns_too_many"> {
+    if (takeOver) {
+      await join(tx, takeOver.userId);
+      if (await ownsTooMany(tx, takeOver.userId, takeOver.caps)) return "owns_too_many";
+    }
+    if (!(await advance(tx, workspaceId, version))) return "stale";
+    if (takeOver) {
+      const charge = { chargedTo: takeOver.userId, chargedSince: version + 1 };
+      await workspaces.updateOne({ _id: workspaceId }, { $set: charge }, { session: tx.session });
+      await tx.publish([takeOver.event]);
+    }
+    return "done";
   }
 
   /** Only a transaction that also advances the workspace may trust this. */
@@ -143,7 +224,8 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
   async function insertWorkspace(tx: MongoTransaction, workspace: WorkspaceRecord, ownerId: string): Promise<void> {
     const { id, name, createdAt, updatedAt, version } = workspace;
     const { session } = tx;
-    await workspaces.insertOne({ _id: id, name, createdAt, updatedAt, version }, { session });
+    const charge = { chargedTo: ownerId, chargedSince: version };
+    await workspaces.insertOne({ _id: id, name, createdAt, updatedAt, version, ...charge }, { session });
     await members.insertOne(
       { workspaceId: id, userId: ownerId, role: Role.OWNER, joinedAt: createdAt, workspaceCreatedAt: createdAt },
       { session },
@@ -163,13 +245,20 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
     findWorkspace,
 
     async findMember(workspaceId, userId, actorId) {
-      const workspace = await findWorkspace(workspaceId, actorId);
+      // First, for its version: see findWorkspace.
+      const workspace = await workspaces.findOne({ _id: workspaceId });
       if (!workspace) return undefined;
-      const [member, owners] = await Promise.all([
+      const [actor, member, owners] = await Promise.all([
+        members.findOne({ workspaceId, userId: actorId }),
         members.findOne({ workspaceId, userId }),
         members.countDocuments({ workspaceId, role: Role.OWNER }),
       ]);
-      return { workspace, member: member ? toMember(member) : undefined, owners };
+      return {
+        workspace: toView(workspace, actor?.role),
+        member: member ? toMember(member) : undefined,
+        owners,
+        charge: toCharge(workspace),
+      };
     },
 
     async findWorkspaces(workspaceIds, userId) {
@@ -178,6 +267,23 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
       const own = await members.find({ userId, workspaceId: { $in: ids } }).toArray();
       const roles = new Map(own.map(({ workspaceId, role }) => [workspaceId, role]));
       return found.map((workspace) => toView(workspace, roles.get(workspace._id)));
+    },
+
+    async findCharges(workspaceIds) {
+      const found = await workspaces.find({ _id: { $in: [...new Set(workspaceIds)] } }).toArray();
+      const charges = found.flatMap((workspace) => {
+        const charge = toCharge(workspace);
+        return charge ? [{ workspaceId: workspace._id, ...charge }] : [];
+      });
+      const owners = await members
+        .find({
+          workspaceId: { $in: charges.map(({ workspaceId }) => workspaceId) },
+          userId: { $in: [...new Set(charges.map(({ userId }) => userId))] },
+          role: Role.OWNER,
+        })
+        .toArray();
+      const owned = new Set(owners.map(({ workspaceId, userId }) => `${workspaceId} ${userId}`));
+      return charges.map((charge) => ({ ...charge, abandoned: !owned.has(`${charge.workspaceId} ${charge.userId}`) }));
     },
 
     async listWorkspaces(userId, after, limit) {
@@ -218,7 +324,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
     createWorkspace: (workspace, ownerId, caps, events, record) =>
       write(async (tx) => {
         if (!(await join(tx, ownerId))) return "account_deleted";
-        if (await ownsTooMany(tx, ownerId, workspace.id, caps)) return "owns_too_many";
+        if (await ownsTooMany(tx, ownerId, caps)) return "owns_too_many";
         await tx.keepIdempotencyRecord(record);
         await insertWorkspace(tx, workspace, ownerId);
         await tx.publish(events);
@@ -271,9 +377,6 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
       write(async (tx) => {
         if (!(await join(tx, member.userId))) return "account_deleted";
         if (await hasTooManyMembers(tx, workspaceId, caps)) return "too_many_members";
-        if (member.role === Role.OWNER && (await ownsTooMany(tx, member.userId, workspaceId, caps))) {
-          return "owns_too_many";
-        }
         const workspace = await advance(tx, workspaceId, version);
         if (!workspace) return "stale";
         await tx.keepIdempotencyRecord(record);
@@ -286,24 +389,26 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<Worksp
         return "done";
       }),
 
-    changeRole: (workspaceId, version, userId, role, caps) =>
+    changeRole: (workspaceId, version, userId, role, takeOver) =>
       write(async (tx) => {
-        if (role === Role.OWNER) {
-          await join(tx, userId);
-          if (await ownsTooMany(tx, userId, workspaceId, caps)) return "owns_too_many";
+        const outcome = await advanceWith(tx, workspaceId, version, takeOver);
+        if (outcome === "done") {
+          await members.updateOne({ workspaceId, userId }, { $set: { role } }, { session: tx.session });
         }
-        if (!(await advance(tx, workspaceId, version))) return "stale";
-        await members.updateOne({ workspaceId, userId }, { $set: { role } }, { session: tx.session });
-        return "done";
+        return outcome;
       }),
 
-    removeMember: (workspaceId, version, userId, events) =>
+    removeMember: (workspaceId, version, userId, events, takeOver) =>
       write(async (tx) => {
-        if (!(await advance(tx, workspaceId, version))) return "stale";
-        await members.deleteOne({ workspaceId, userId }, { session: tx.session });
-        await tx.publish(events);
-        return "done";
+        const outcome = await advanceWith(tx, workspaceId, version, takeOver);
+        if (outcome === "done") {
+          await members.deleteOne({ workspaceId, userId }, { session: tx.session });
+          await tx.publish(events);
+        }
+        return outcome;
       }),
+
+    chargeFirstOwners: () => chargeFirstOwners(database.db),
 
     async markAccountDeleted(userId, at) {
       await accounts.updateOne({ _id: userId }, [{ $set: { departedAt: { $ifNull: ["$departedAt", at] } } }], {

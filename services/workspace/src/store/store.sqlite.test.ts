@@ -1,12 +1,13 @@
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { createLogger } from "@sandgate/kit/base/logging";
+import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import { planStatements } from "@sandgate/test/plans";
 import { describeOnSqlite } from "@sandgate/test/stores";
 import { test } from "@sandgate/test-support/test";
 import { expect } from "vitest";
 import { describeWorkspaceStore } from "./store.contract.ts";
-import { openSqliteStore } from "./store.sqlite.ts";
+import { migrations, openSqliteStore } from "./store.sqlite.ts";
 
 const logger = createLogger({ service: "workspace", level: "silent" });
 
@@ -25,6 +26,8 @@ test("workspaces of an earlier version are listed in their order", async ({ fold
   const earlier = new DatabaseSync(options.file);
   earlier.exec(`DROP INDEX members_newest; ALTER TABLE members DROP COLUMN workspace_created_at;
     CREATE INDEX members_by_user ON members (user_id);
+    DROP INDEX workspaces_by_charge; ALTER TABLE workspaces DROP COLUMN charged_to;
+    ALTER TABLE workspaces DROP COLUMN charged_since;
     DELETE FROM kit_migrations WHERE scope = 'service' AND version > 2`);
   earlier.close();
   const migrated = await openSqliteStore(options);
@@ -44,5 +47,21 @@ test("an index has each list in its order", async ({ folder }) => {
   expect(await planStatements(file, () => store.listMembers("w1", after, 10))).toEqual([
     "SEARCH members USING INDEX members_by_joining (workspace_id=? AND (joined_at,user_id)<(?,?))",
   ]);
+  await store.close();
+});
+
+test("the workspaces of an earlier version are charged to the owner who joined first", async ({ folder }) => {
+  const file = join(folder, "workspace.sqlite");
+  const transactions = new URL("./store.sqlite.transactions.ts", import.meta.url);
+  const earlier = await openSqlite({ file, migrations: migrations.slice(0, 2), transactions, logger });
+  await earlier.close();
+  const database = new DatabaseSync(file);
+  database.exec(`
+    INSERT INTO workspaces (id, name, created_at, updated_at, version) VALUES ('w', 'Old', 1, 1, 7);
+    INSERT INTO members (workspace_id, user_id, role, joined_at) VALUES ('w', 'ann', 1, 1), ('w', 'bob', 3, 3), ('w', 'carl', 3, 2);
+  `);
+  database.close();
+  const store = await openSqliteStore({ file, logger });
+  expect(await store.findCharges(["w"])).toEqual([{ workspaceId: "w", userId: "carl", since: 7, abandoned: false }]);
   await store.close();
 });

@@ -2,25 +2,18 @@ import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { Stale } from "@sandgate/kit/storage/optimistic";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
-import { Role } from "@sandgate/proto/common/v1/access";
+import type { Role } from "@sandgate/proto/common/v1/access";
 import type { Caps } from "../domain/caps.ts";
-import type { MemberRecord, WorkspaceRecord } from "./store.ts";
+import type { MemberRecord, TakeOver, WorkspaceRecord } from "./store.ts";
 
 function isAccountDeleted(tx: Transaction, userId: string): boolean {
   return tx.db.get("SELECT 1 FROM departed_users WHERE user_id = ?", userId) !== undefined;
 }
 
-/** Whether the user owns as many workspaces as the caps allow, apart from this one. */
-function ownsTooMany(tx: Transaction, userId: string, workspaceId: string, { maxOwned }: Caps): boolean {
+/** Whether as many workspaces are charged to the user as the caps allow. */
+function ownsTooMany(tx: Transaction, userId: string, { maxOwned }: Caps): boolean {
   if (maxOwned === 0) return false;
-  const owned = tx.db.all(
-    "SELECT 1 FROM members WHERE user_id = ? AND role = ? AND workspace_id <> ? LIMIT ?",
-    userId,
-    Role.OWNER,
-    workspaceId,
-    maxOwned,
-  );
-  return owned.length === maxOwned;
+  return tx.db.all("SELECT 1 FROM workspaces WHERE charged_to = ? LIMIT ?", userId, maxOwned).length === maxOwned;
 }
 
 function hasTooManyMembers(tx: Transaction, workspaceId: string, { maxMembers }: Caps): boolean {
@@ -40,11 +33,14 @@ function insertMember(tx: Transaction, workspaceId: string, { userId, role, join
 function insertWorkspace(tx: Transaction, workspace: WorkspaceRecord, owner: MemberRecord): void {
   const { id, name, createdAt, updatedAt, version } = workspace;
   tx.db.run(
-    "INSERT INTO workspaces (id, name, created_at, updated_at, version) VALUES (?, ?, ?, ?, ?)",
+    `INSERT INTO workspaces (id, name, created_at, updated_at, version, charged_to, charged_since)
+     VALUES (?, ?, ?, ?, ?, ?, ?)`,
     id,
     name,
     createdAt,
     updatedAt,
+    version,
+    owner.userId,
     version,
   );
   insertMember(tx, id, owner);
@@ -55,6 +51,29 @@ function advance(tx: Transaction, workspaceId: string, version: number): boolean
   return (
     tx.db.run("UPDATE workspaces SET version = version + 1 WHERE id = ? AND version = ?", workspaceId, version) === 1
   );
+}
+
+/**
+ * The same for a change of a member, with which its caller may take the workspace over, unless they own too many. Nothing has
+ * changed unless it answers `done`.
+ */
+function advanceWith(
+  tx: Transaction,
+  workspaceId: string,
+  version: number,
+  takeOver: TakeOver | undefined,
+): "done" | Stale | "owns_too_many" {
+  if (takeOver && ownsTooMany(tx, takeOver.userId, takeOver.caps)) return "owns_too_many";
+  if (!advance(tx, workspaceId, version)) return "stale";
+  if (takeOver) {
+    tx.db.run(
+      "UPDATE workspaces SET charged_to = ?, charged_since = version WHERE id = ?",
+      takeOver.userId,
+      workspaceId,
+    );
+    tx.publish([takeOver.event]);
+  }
+  return "done";
 }
 
 export const transactions = {
@@ -69,7 +88,7 @@ export const transactions = {
     if (isAccountDeleted(tx, owner.userId)) {
       return "account_deleted";
     }
-    if (ownsTooMany(tx, owner.userId, workspace.id, caps)) {
+    if (ownsTooMany(tx, owner.userId, caps)) {
       return "owns_too_many";
     }
     tx.keepIdempotencyRecord(record);
@@ -135,15 +154,12 @@ export const transactions = {
     caps: Caps,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
-  ): "done" | Stale | "account_deleted" | "owns_too_many" | "too_many_members" {
+  ): "done" | Stale | "account_deleted" | "too_many_members" {
     if (isAccountDeleted(tx, member.userId)) {
       return "account_deleted";
     }
     if (hasTooManyMembers(tx, workspaceId, caps)) {
       return "too_many_members";
-    }
-    if (member.role === Role.OWNER && ownsTooMany(tx, member.userId, workspaceId, caps)) {
-      return "owns_too_many";
     }
     if (!advance(tx, workspaceId, version)) {
       return "stale";
@@ -160,16 +176,13 @@ export const transactions = {
     version: number,
     userId: string,
     role: Role,
-    caps: Caps,
+    takeOver: TakeOver | undefined,
   ): "done" | Stale | "owns_too_many" {
-    if (role === Role.OWNER && ownsTooMany(tx, userId, workspaceId, caps)) {
-      return "owns_too_many";
+    const outcome = advanceWith(tx, workspaceId, version, takeOver);
+    if (outcome === "done") {
+      tx.db.run("UPDATE members SET role = ? WHERE workspace_id = ? AND user_id = ?", role, workspaceId, userId);
     }
-    if (!advance(tx, workspaceId, version)) {
-      return "stale";
-    }
-    tx.db.run("UPDATE members SET role = ? WHERE workspace_id = ? AND user_id = ?", role, workspaceId, userId);
-    return "done";
+    return outcome;
   },
 
   removeMember(
@@ -178,13 +191,14 @@ export const transactions = {
     version: number,
     userId: string,
     events: readonly StagedEvent[],
-  ): "done" | Stale {
-    if (!advance(tx, workspaceId, version)) {
-      return "stale";
+    takeOver: TakeOver | undefined,
+  ): "done" | Stale | "owns_too_many" {
+    const outcome = advanceWith(tx, workspaceId, version, takeOver);
+    if (outcome === "done") {
+      tx.db.run("DELETE FROM members WHERE workspace_id = ? AND user_id = ?", workspaceId, userId);
+      tx.publish(events);
     }
-    tx.db.run("DELETE FROM members WHERE workspace_id = ? AND user_id = ?", workspaceId, userId);
-    tx.publish(events);
-    return "done";
+    return outcome;
   },
 
   markAccountDeleted(tx: Transaction, userId: string, at: Date): void {

@@ -2,10 +2,17 @@ import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/o
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { transactions } from "./store.sqlite.transactions.ts";
-import type { DeletionRecord, MemberRecord, WorkspaceRecord, WorkspaceStore, WorkspaceView } from "./store.ts";
+import type {
+  DeletionRecord,
+  MemberRecord,
+  WorkspaceCharge,
+  WorkspaceRecord,
+  WorkspaceStore,
+  WorkspaceView,
+} from "./store.ts";
 
 /** Times are epoch milliseconds; roles are the numbers of sandgate.common.v1.Role. */
-const migrations: readonly string[] = [
+export const migrations: readonly string[] = [
   `
   CREATE TABLE workspaces (
     id TEXT PRIMARY KEY,
@@ -55,6 +62,14 @@ const migrations: readonly string[] = [
   CREATE INDEX members_newest ON members (user_id, workspace_created_at, workspace_id);
   DROP INDEX members_by_user;
   `,
+  `
+  ALTER TABLE workspaces ADD COLUMN charged_to TEXT;
+  ALTER TABLE workspaces ADD COLUMN charged_since INTEGER NOT NULL DEFAULT 1;
+  UPDATE workspaces SET charged_since = version, charged_to = (
+    SELECT user_id FROM members m WHERE m.workspace_id = workspaces.id AND m.role = 3 ORDER BY joined_at, user_id LIMIT 1
+  );
+  CREATE INDEX workspaces_by_charge ON workspaces (charged_to);
+  `,
 ];
 
 type WorkspaceRow = {
@@ -65,6 +80,7 @@ type WorkspaceRow = {
   version: number;
   role: Role | null;
 };
+type ChargeRow = { id: string; charged_to: string | null; charged_since: number; abandoned: 0 | 1 };
 type MemberRow = { user_id: string; role: Role; joined_at: number };
 type DeletionRow = {
   workspace_id: string;
@@ -122,6 +138,21 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Work
     return row && toView(row);
   }
 
+  function findCharges(workspaceIds: readonly string[]): WorkspaceCharge[] {
+    const rows = read.all<ChargeRow>(
+      `SELECT w.id, w.charged_to, w.charged_since, m.role IS NOT ? AS abandoned
+       FROM json_each(?) asked JOIN workspaces w ON w.id = asked.value
+       LEFT JOIN members m ON m.workspace_id = w.id AND m.user_id = w.charged_to`,
+      Role.OWNER,
+      JSON.stringify([...new Set(workspaceIds)]),
+    );
+    return rows.flatMap(({ id, charged_to, charged_since, abandoned }) =>
+      charged_to === null
+        ? []
+        : [{ workspaceId: id, userId: charged_to, since: charged_since, abandoned: abandoned === 1 }],
+    );
+  }
+
   return {
     ...serviceStoreOf(database),
     createWorkspace: (workspace, ownerId, caps, events, record) =>
@@ -157,7 +188,8 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Work
         workspaceId,
         Role.OWNER,
       );
-      return { workspace, member: member && toMember(member), owners: owners?.owners ?? 0 };
+      const [charge] = findCharges([workspaceId]);
+      return { workspace, member: member && toMember(member), owners: owners?.owners ?? 0, charge };
     },
 
     async findWorkspaces(workspaceIds, userId) {
@@ -170,6 +202,13 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Work
         )
         .map(toView);
     },
+
+    async findCharges(workspaceIds) {
+      return findCharges(workspaceIds);
+    },
+
+    // No other version has written to this file since its migration.
+    async chargeFirstOwners() {},
 
     async listWorkspaces(userId, after, limit) {
       return read

@@ -5,6 +5,7 @@ import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { Stale } from "@sandgate/kit/storage/optimistic";
 import type { Role } from "@sandgate/proto/common/v1/access";
 import type { Caps } from "../domain/caps.ts";
+import type { Charge } from "../domain/charges.ts";
 
 export interface WorkspaceRecord {
   readonly id: string;
@@ -32,6 +33,22 @@ export interface MemberView {
   readonly workspace: WorkspaceView;
   readonly member: MemberRecord | undefined;
   readonly owners: number;
+  /** Undefined only for a workspace of an older version, until `chargeFirstOwners`. */
+  readonly charge: Charge | undefined;
+}
+
+/** The charge of a workspace, as the services that count what it holds ask for it. */
+export interface WorkspaceCharge extends Charge {
+  readonly workspaceId: string;
+  /** The user is no owner any more, and nobody else has taken the workspace over. */
+  readonly abandoned: boolean;
+}
+
+/** A change of a member with which its caller takes the workspace over. */
+export interface TakeOver {
+  readonly userId: string;
+  readonly caps: Caps;
+  readonly event: StagedEvent;
 }
 
 /** A deletion that a service has still to purge. */
@@ -48,7 +65,7 @@ export interface DeletionRecord {
 type Outcome = "done" | Stale;
 /** The user's account has been deleted. */
 type AccountDeleted = "account_deleted";
-/** The user owns as many workspaces as the caps allow. */
+/** As many workspaces are charged to the user as the caps allow. */
 type OwnsTooMany = "owns_too_many";
 
 /**
@@ -63,6 +80,8 @@ export interface WorkspaceStore extends ServiceStore {
   findMember(workspaceId: string, userId: string, actorId: string): Promise<MemberView | undefined>;
   /** What is not found is left out. */
   findWorkspaces(workspaceIds: readonly string[], userId: string): Promise<WorkspaceView[]>;
+  /** What is not found is left out. */
+  findCharges(workspaceIds: readonly string[]): Promise<WorkspaceCharge[]>;
   /** Newest first, by creation. */
   listWorkspaces(userId: string, after: Cursor | undefined, limit: number): Promise<WorkspaceView[]>;
   /** Newest first, by joining. */
@@ -70,6 +89,7 @@ export interface WorkspaceStore extends ServiceStore {
   /** Whether the personal workspace has ever been created; it may have been deleted since. */
   hadPersonalWorkspace(userId: string): Promise<boolean>;
 
+  /** The new workspace is charged to its owner. */
   createWorkspace(
     workspace: WorkspaceRecord,
     ownerId: string,
@@ -96,15 +116,23 @@ export interface WorkspaceStore extends ServiceStore {
     caps: Caps,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
-  ): Promise<Outcome | AccountDeleted | OwnsTooMany | "too_many_members">;
+  ): Promise<Outcome | AccountDeleted | "too_many_members">;
   changeRole(
     workspaceId: string,
     version: number,
     userId: string,
     role: Role,
-    caps: Caps,
+    takeOver: TakeOver | undefined,
   ): Promise<Outcome | OwnsTooMany>;
-  removeMember(workspaceId: string, version: number, userId: string, events: readonly StagedEvent[]): Promise<Outcome>;
+  removeMember(
+    workspaceId: string,
+    version: number,
+    userId: string,
+    events: readonly StagedEvent[],
+    takeOver: TakeOver | undefined,
+  ): Promise<Outcome | OwnsTooMany>;
+  /** Charges each workspace that an older version made, which knew of no charges, to the owner who joined first. */
+  chargeFirstOwners(): Promise<void>;
 
   /** From now on the user can neither create nor join a workspace. */
   markAccountDeleted(userId: string, at: Date): Promise<void>;

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/workspace/v1/workspace_events.proto.
  */
 export const file_sandgate_workspace_v1_workspace_events: GenFile = /*@__PURE__*/
-  fileDesc("CixzYW5kZ2F0ZS93b3Jrc3BhY2UvdjEvd29ya3NwYWNlX2V2ZW50cy5wcm90bxIVc2FuZGdhdGUud29ya3NwYWNlLnYxIjoKEFdvcmtzcGFjZUNyZWF0ZWQSFAoMd29ya3NwYWNlX2lkGAEgASgJEhAKCG93bmVyX2lkGAIgASgJIlgKEFdvcmtzcGFjZURlbGV0ZWQSFAoMd29ya3NwYWNlX2lkGAEgASgJEi4KCmRlbGV0ZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIlwKC01lbWJlckFkZGVkEhQKDHdvcmtzcGFjZV9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEiYKBHJvbGUYAyABKA4yGC5zYW5kZ2F0ZS5jb21tb24udjEuUm9sZSI2Cg1NZW1iZXJSZW1vdmVkEhQKDHdvcmtzcGFjZV9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJYgZwcm90bzM", [file_google_protobuf_timestamp, file_sandgate_common_v1_access]);
+  fileDesc("CixzYW5kZ2F0ZS93b3Jrc3BhY2UvdjEvd29ya3NwYWNlX2V2ZW50cy5wcm90bxIVc2FuZGdhdGUud29ya3NwYWNlLnYxIjoKEFdvcmtzcGFjZUNyZWF0ZWQSFAoMd29ya3NwYWNlX2lkGAEgASgJEhAKCG93bmVyX2lkGAIgASgJIlgKEFdvcmtzcGFjZURlbGV0ZWQSFAoMd29ya3NwYWNlX2lkGAEgASgJEi4KCmRlbGV0ZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjsKEldvcmtzcGFjZVRha2VuT3ZlchIUCgx3b3Jrc3BhY2VfaWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCSJcCgtNZW1iZXJBZGRlZBIUCgx3b3Jrc3BhY2VfaWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRImCgRyb2xlGAMgASgOMhguc2FuZGdhdGUuY29tbW9uLnYxLlJvbGUiNgoNTWVtYmVyUmVtb3ZlZBIUCgx3b3Jrc3BhY2VfaWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCWIGcHJvdG8z", [file_google_protobuf_timestamp, file_sandgate_common_v1_access]);
 
 /**
  * sandgate.workspace.workspace.created.v1
@@ -65,6 +65,30 @@ export const WorkspaceDeletedSchema: GenMessage<WorkspaceDeleted> = /*@__PURE__*
   messageDesc(file_sandgate_workspace_v1_workspace_events, 1);
 
 /**
+ * sandgate.workspace.workspace.taken_over.v1. The workspace counts towards the limits of another of its owners.
+ *
+ * @generated from message sandgate.workspace.v1.WorkspaceTakenOver
+ */
+export type WorkspaceTakenOver = Message<"sandgate.workspace.v1.WorkspaceTakenOver"> & {
+  /**
+   * @generated from field: string workspace_id = 1;
+   */
+  workspaceId: string;
+
+  /**
+   * @generated from field: string user_id = 2;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.workspace.v1.WorkspaceTakenOver.
+ * Use `create(WorkspaceTakenOverSchema)` to create a new message.
+ */
+export const WorkspaceTakenOverSchema: GenMessage<WorkspaceTakenOver> = /*@__PURE__*/
+  messageDesc(file_sandgate_workspace_v1_workspace_events, 2);
+
+/**
  * sandgate.workspace.member.added.v1
  *
  * @generated from message sandgate.workspace.v1.MemberAdded
@@ -91,7 +115,7 @@ export type MemberAdded = Message<"sandgate.workspace.v1.MemberAdded"> & {
  * Use `create(MemberAddedSchema)` to create a new message.
  */
 export const MemberAddedSchema: GenMessage<MemberAdded> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace_events, 2);
+  messageDesc(file_sandgate_workspace_v1_workspace_events, 3);
 
 /**
  * sandgate.workspace.member.removed.v1
@@ -115,5 +139,5 @@ export type MemberRemoved = Message<"sandgate.workspace.v1.MemberRemoved"> & {
  * Use `create(MemberRemovedSchema)` to create a new message.
  */
 export const MemberRemovedSchema: GenMessage<MemberRemoved> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace_events, 3);
+  messageDesc(file_sandgate_workspace_v1_workspace_events, 4);
 
