@@ -164,6 +164,7 @@ test.runIf(hasSettings)("what a user, a workspace and the installation may have 
     SANDGATE_USER_MAX_API_TOKENS: "2",
     SANDGATE_WORKSPACE_MAX_IMAGES: "2",
     SANDGATE_WORKSPACE_MAX_MEMBERS: "1",
+    SANDGATE_USER_MAX_MEMORY_MB: "256",
     SANDGATE_MAX_MEMORY_MB: "1",
   });
   try {
@@ -172,7 +173,7 @@ test.runIf(hasSettings)("what a user, a workspace and the installation may have 
     const creations: [string, object, number, RegExp][] = [
       ["/workspaces", { name: "lab" }, 1, /may own 2 workspaces/],
       ["/api-tokens", { description: "ci" }, 2, /may have 2 API tokens/],
-      ["/sandbox-images", { name: "tool", image: "alpine" }, 2, /may have 2 images/],
+      ["/sandbox-images", { name: "tool", image: "alpine", memory_mb: 256 }, 2, /may have 2 images/],
       [`/workspaces/${one.workspace}/members`, { username: two.username, role: "member" }, 0, /may have 1 member/],
     ];
     for (const [path, body, free, hint] of creations) {
@@ -183,9 +184,16 @@ test.runIf(hasSettings)("what a user, a workspace and the installation may have 
         expect(answer.body.error.hint).toMatch(hint);
       }
     }
-    const refused = await capped.post("/sandboxes/provision", { image_id: capped.defaultImageId }, as);
-    expectError(refused, "provisioning_failed");
-    expect(refused.body.error.hint).toMatch(/installation is full/);
+    const { images } = expectStatus(await capped.get("/sandbox-images", as), 200);
+    const small = images.find((image: { name: string }) => image.name === "tool").id;
+    for (const [image_id, hint] of [
+      [small, /installation is full/],
+      [capped.defaultImageId, /A user's workspaces may hold 256 MB/],
+    ] as const) {
+      const refused = await capped.post("/sandboxes/provision", { image_id }, as);
+      expectError(refused, "provisioning_failed");
+      expect(refused.body.error.hint).toMatch(hint);
+    }
   } finally {
     await capped.close();
   }

@@ -256,6 +256,27 @@ describe.runIf(hasEngine)(
         await greedy.remove();
       });
 
+      test("a workspace that its creator left is taken over by an owner who provisions there", async () => {
+        const [creator, heir, member] = [await target.newTenant(), await target.newTenant(), await target.newTenant()];
+        const inTeam = (tenant: Tenant) => ({ token: tenant.token, workspace: creator.workspace });
+        const members = `/workspaces/${creator.workspace}/members`;
+        for (const [{ username }, role] of [
+          [heir, "owner"],
+          [member, "member"],
+        ] as const) {
+          expectStatus(await target.post(members, { username, role }, as(creator)), 201);
+        }
+        const { members: all } = expectStatus(await target.get(members, as(creator)), 200);
+        const { user_id } = all.find(({ username }: { username: string }) => username === creator.username);
+        expectStatus(await target.delete(`${members}/${user_id}`, as(creator)), 204);
+        const body = { image_id: target.defaultImageId };
+        expectError(await target.post("/sandboxes/provision", body, inTeam(member)), "provisioning_failed");
+        for (const tenant of [heir, member]) {
+          const { id } = expectStatus(await target.post("/sandboxes/provision", body, inTeam(tenant)), 201);
+          expectStatus(await target.delete(`/sandboxes/${id}`, inTeam(tenant)), 204);
+        }
+      });
+
       test("a workspace's quota is enforced", async () => {
         const tenant = await target.newTenant();
         const answers = await Promise.all(

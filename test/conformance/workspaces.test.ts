@@ -186,6 +186,18 @@ describe("members", () => {
     expectStatus(await target.put(`${path()}/${idOf(admin)}`, { role: "admin" }, as(owner)), 200);
   });
 
+  test("an owner may leave when there is another, who may take the workspace over", async () => {
+    const [creator, heir] = [await target.newTenant(), await target.newTenant()];
+    const { id } = expectStatus(await target.post("/workspaces", { name: "handed over" }, as(creator)), 201);
+    const { members } = expectStatus(await target.get(`/workspaces/${id}/members`, as(creator)), 200);
+    const body = { username: heir.username, role: "owner" };
+    const added = expectStatus(await target.post(`/workspaces/${id}/members`, body, as(creator)), 201);
+    expectStatus(await target.delete(`/workspaces/${id}/members/${members[0].user_id}`, as(creator)), 204);
+    const path = `/workspaces/${id}/members/${added.user_id}`;
+    expect(expectStatus(await target.put(path, { role: "owner" }, as(heir)), 200)).toEqual(added);
+    expectStatus(await target.delete(`/workspaces/${id}`, as(heir)), 204);
+  });
+
   test("every member may leave", async () => {
     const joiner = await target.newTenant();
     const { user_id } = expectStatus(

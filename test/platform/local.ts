@@ -58,6 +58,8 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
     // Most suites act as one user, the operator.
     SANDGATE_USER_MAX_API_TOKENS: "0",
     SANDGATE_USER_MAX_WORKSPACES: "0",
+    SANDGATE_USER_MAX_SANDBOXES: "0",
+    SANDGATE_USER_MAX_MEMORY_MB: "0",
     SANDGATE_WORKSPACE_MAX_IMAGES: "0",
     SANDGATE_LOG_LEVEL: "info",
     ...o.settings,

@@ -7,6 +7,7 @@ import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import type { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { type ProvisionSandboxResponse, SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import type { Charges } from "./charges.ts";
 import { checkName } from "./domain/names.ts";
 import type { Quotas } from "./domain/quota.ts";
 import { acceptSandbox, beginStop, isLive, type Sandbox } from "./domain/sandbox.ts";
@@ -20,6 +21,7 @@ import type { SandboxStore } from "./store/store.ts";
 export function createHandlers(o: {
   store: SandboxStore;
   changes: Changes;
+  charges: Charges;
   images: Client<typeof ImageRegistryService>;
   keyring: Keyring;
   quotas: Quotas;
@@ -31,7 +33,7 @@ export function createHandlers(o: {
   /** Ends long polls, so that their callers ask another replica. */
   draining: AbortSignal;
 }): ServiceImpl<typeof SandboxService> {
-  const { store, changes, images, keyring, quotas, installationId } = o;
+  const { store, changes, charges, images, keyring, quotas, installationId } = o;
 
   async function findSandbox(context: HandlerContext, idOrName: string): Promise<Sandbox> {
     const sandbox = await store.find(workspaceOf(callOf(context)), idOrName);
@@ -79,7 +81,10 @@ export function createHandlers(o: {
               hint: `Try again later, or ask the operator for more: ${shortage}.`,
             });
           }
-          const { image } = await images.resolveImage({ imageId: request.imageId }, onBehalfOf(call));
+          const [{ image }, charge] = await Promise.all([
+            images.resolveImage({ imageId: request.imageId }, onBehalfOf(call)),
+            charges.find(call),
+          ]);
           if (!image) {
             throw new DomainError("IMAGE_NOT_FOUND", "There is no such image.");
           }
@@ -95,7 +100,7 @@ export function createHandlers(o: {
             $typeName: "sandgate.sandbox.v1.ProvisionSandboxResponse",
             sandbox: toMessage(sandbox),
           };
-          await store.create(sandbox, quotas, [stageProvisioned(sandbox, call)], await recordFor(answer));
+          await store.create(sandbox, charge, quotas, [stageProvisioned(sandbox, call)], await recordFor(answer));
           sandboxId = sandbox.id;
           return answer;
         },

@@ -1,14 +1,16 @@
 import { join } from "node:path";
-import { createClient } from "@connectrpc/connect";
+import { createClient, type ServiceImpl } from "@connectrpc/connect";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
-import { asFacade } from "@sandgate/kit/rpc/context";
+import { asFacade, callOf, type RoleName, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { test } from "@sandgate/test-support/test";
 import { expect } from "vitest";
 import { sandboxService } from "./service.ts";
@@ -21,7 +23,11 @@ const asMember = asFacade({
 });
 
 /** The service without an engine; it isn't started, so sandboxes stay as they were accepted. */
-async function open(folder: string, settings: Record<string, string>) {
+async function open(
+  folder: string,
+  settings: Record<string, string>,
+  workspace: Partial<ServiceImpl<typeof WorkspaceService>> = { batchGetWorkspaces: () => ({}) },
+) {
   const metrics = createMetrics();
   const network = await createInMemoryNetwork();
   const bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics });
@@ -32,6 +38,11 @@ async function open(folder: string, settings: Record<string, string>) {
       router.service(ImageRegistryService, {
         resolveImage: ({ imageId }) => ({ image: { id: imageId, reference: "alpine:3", memoryMb: 256 } }),
       }),
+  });
+  network.serve("workspace", {
+    logger,
+    metrics: createMetrics(),
+    routes: (router) => router.service(WorkspaceService, workspace),
   });
   const service = await sandboxService.open(
     {
@@ -71,5 +82,60 @@ test("below the reserve of free disk nothing is provisioned, and the rest goes o
   const { sandboxes } = await client.listSandboxes({}, asMember);
   expect(sandboxes.map(({ id }) => id)).toEqual([sandbox?.id]);
   await client.stopSandbox({ idOrName: sandbox?.id ?? "" }, asMember);
+  await close();
+});
+
+test("a user's quota counts the workspaces that are charged to them, whoever provisions there", async ({ folder }) => {
+  const [home, lab, shared] = [newId(), newId(), newId()];
+  const charges = new Map([
+    [home, { userId: "ann", since: 1n, abandoned: false }],
+    [lab, { userId: "ann", since: 1n, abandoned: false }],
+    [shared, { userId: "bob", since: 4n, abandoned: true }],
+  ]);
+  let isFull = true;
+  const { client, close } = await open(
+    folder,
+    { SANDGATE_USER_MAX_SANDBOXES: "2" },
+    {
+      batchGetWorkspaces: ({ workspaceIds }) => ({
+        charges: workspaceIds.flatMap((workspaceId) => {
+          const charge = charges.get(workspaceId);
+          return charge ? [{ workspaceId, ...charge }] : [];
+        }),
+      }),
+      takeOverWorkspace(_, context) {
+        if (isFull) throw new DomainError("CONFLICT", "Too many.", { hint: "You own 20." });
+        const user = userOf(callOf(context));
+        charges.set(workspaceOf(callOf(context)), { userId: user.id, since: 5n, abandoned: false });
+        return {};
+      },
+    },
+  );
+  const provision = (userId: string, workspaceId: string, role: RoleName = "member") =>
+    client.provisionSandbox(
+      { imageId: newId() },
+      asFacade({
+        requestId: newId(),
+        user: { id: userId, credential: "session", credentialId: "s1", operator: false, workspaceId, role },
+      }),
+    );
+  const refused = (hint: string) => ({ reason: "PROVISIONING_FAILED", hint: expect.stringContaining(hint) });
+  await provision("ann", home);
+  await provision("carl", lab);
+  await expect(provision("carl", lab)).rejects.toMatchObject(refused("may hold 2 sandboxes"));
+
+  // Its account has left: a member can't provision there, an owner does by taking it over.
+  await expect(provision("carl", shared)).rejects.toMatchObject(refused("takes it over"));
+  await expect(provision("dora", shared, "owner")).rejects.toMatchObject(refused("You own 20."));
+  isFull = false;
+  await provision("dora", shared, "owner");
+  await provision("carl", shared);
+  await expect(provision("carl", shared)).rejects.toMatchObject(refused("may hold 2 sandboxes"));
+
+  // Taken over since, by somebody who holds nothing yet.
+  charges.set(lab, { userId: "eve", since: 9n, abandoned: false });
+  await provision("carl", lab);
+  await provision("ann", home);
+  await expect(provision("ann", home)).rejects.toMatchObject(refused("may hold 2 sandboxes"));
   await close();
 });

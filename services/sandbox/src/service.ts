@@ -13,8 +13,10 @@ import { asService } from "@sandgate/kit/rpc/context";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
+import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
 import { createRegistryClient } from "@sandgate/registry-client/registry-client";
+import { createCharges } from "./charges.ts";
 import { stagePurged } from "./events.ts";
 import { createHandlers } from "./handlers.ts";
 import { createImagePuller } from "./pulls/image-puller.ts";
@@ -45,7 +47,9 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   const installationId = await store.installationId();
   const images = createClient(ImageRegistryService, context.transport("image-registry"));
   const telemetry = createClient(TelemetryService, context.transport("telemetry"));
+  const workspaces = createClient(WorkspaceService, context.transport("workspace"));
   const changes = createChanges(bus);
+  const charges = createCharges({ workspaces, store, bus, logger });
   const shards = openShards(context);
   const draining = new AbortController();
 
@@ -99,10 +103,12 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         createHandlers({
           store,
           changes,
+          charges,
           images,
           keyring,
           quotas: {
             workspace: { maxSandboxes: settings.maxSandboxes, maxMemoryMb: settings.maxMemoryMb },
+            user: { maxSandboxes: settings.maxSandboxesOfUser, maxMemoryMb: settings.maxMemoryMbOfUser },
             installation: { maxSandboxes: settings.maxSandboxesInAll, maxMemoryMb: settings.maxMemoryMbInAll },
           },
           installationId,
@@ -127,6 +133,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
             if (found !== undefined) diskSpace.add(found);
           },
         }),
+        await charges.start(),
         {
           async stop() {
             await reconciler.stop();

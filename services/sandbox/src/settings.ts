@@ -74,6 +74,16 @@ export const sandboxSettings = defineSettings({
     min: 0,
     doc: "Memory in MB that a workspace's sandboxes may hold together; 0 for no limit",
   }),
+  maxSandboxesOfUser: integer("SANDGATE_USER_MAX_SANDBOXES", {
+    default: 200,
+    min: 0,
+    doc: "Sandboxes that the workspaces a user created or took over may hold together at once; 0 for no limit",
+  }),
+  maxMemoryMbOfUser: integer("SANDGATE_USER_MAX_MEMORY_MB", {
+    default: 131_072,
+    min: 0,
+    doc: "Memory in MB that the sandboxes of these workspaces may hold together; 0 for no limit",
+  }),
   allowedHosts: list("SANDGATE_REGISTRY_ALLOW", {
     default: [],
     doc: "Registries that may be at private addresses or without TLS: a comma-separated list of host[:port] or CIDR",

@@ -46,6 +46,8 @@ export async function commonSettings(o: {
     // Most suites act as one user, the operator.
     SANDGATE_USER_MAX_API_TOKENS: "0",
     SANDGATE_USER_MAX_WORKSPACES: "0",
+    SANDGATE_USER_MAX_SANDBOXES: "0",
+    SANDGATE_USER_MAX_MEMORY_MB: "0",
     SANDGATE_WORKSPACE_MAX_IMAGES: "0",
   };
 }

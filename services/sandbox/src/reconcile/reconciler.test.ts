@@ -206,7 +206,7 @@ async function provision(o: { isDefault?: boolean; ttlSeconds?: number } = {}): 
     createdBy: "u1",
     now: new Date(),
   });
-  await store.create(sandbox, { workspace: noQuota, installation: noQuota }, [], undefined);
+  await store.create(sandbox, undefined, { workspace: noQuota, user: noQuota, installation: noQuota }, [], undefined);
   reconciler.wake(id);
   return id;
 }

@@ -17,7 +17,7 @@ import type { SandboxFilter, SandboxStore } from "./store.ts";
 
 const logger = createLogger({ service: "sandbox", level: "silent" });
 const noQuota = { maxSandboxes: 0, maxMemoryMb: 0 };
-const quotas = { workspace: noQuota, installation: noQuota };
+const quotas = { workspace: noQuota, user: noQuota, installation: noQuota };
 const workspaceId = newId();
 const startMs = Date.UTC(2026, 0, 1);
 
@@ -35,7 +35,7 @@ function sandboxOf(number: number, labels: Record<string, string>, name = `n-${n
 
 /** Among the sandboxes of these states and labels there are none, or few, of each of the lists below. */
 async function addSandboxes(store: SandboxStore): Promise<void> {
-  const add = (sandbox: Sandbox) => store.create(sandbox, quotas, [], undefined);
+  const add = (sandbox: Sandbox) => store.create(sandbox, undefined, quotas, [], undefined);
   await add(sandboxOf(1, { purpose: "build", run: "1" }));
   await add(sandboxOf(2, { purpose: "build", run: "2" }, "web"));
   await add(sandboxOf(3, { purpose: "test", run: "3" }));
@@ -108,14 +108,14 @@ describe("lists on SQLite", () => {
     const all = Array.from({ length: 2 * half }, (_, number) =>
       sandboxOf(number, { side: number < half ? "old" : "new", [number < half ? "left" : "right"]: "yes", all: "yes" }),
     );
-    await Promise.all(all.map((sandbox) => store.create(sandbox, quotas, [], undefined)));
+    await Promise.all(all.map((sandbox) => store.create(sandbox, undefined, quotas, [], undefined)));
     const list = (labels: Record<string, string>) =>
       store.list(workspaceId, { states: [], labels }, { limit: 5 }).then((found) => found.map(({ id }) => id));
     const newest = (sandboxes: Sandbox[]) => sandboxes.map(({ id }) => id).reverse();
     expect(await list({ all: "yes", side: "old" })).toEqual(newest(all.slice(half - 5, half)));
     expect(await list({ right: "yes", side: "old" })).toEqual([]);
     const rare = sandboxOf(half + 0.5, { all: "yes", rare: "yes" });
-    await store.create(rare, quotas, [], undefined);
+    await store.create(rare, undefined, quotas, [], undefined);
     expect(await list({ all: "yes", rare: "yes" })).toEqual([rare.id]);
     await store.close();
 
@@ -135,10 +135,11 @@ describe("lists on SQLite", () => {
     const all = Array.from({ length: 2_500 }, (_, number) =>
       sandboxOf(number, number % 3 === 0 ? {} : { parity: number % 2 ? "odd" : "even", number: `${number}` }),
     );
-    await Promise.all(all.map((sandbox) => store.create(sandbox, quotas, [], undefined)));
+    await Promise.all(all.map((sandbox) => store.create(sandbox, undefined, quotas, [], undefined)));
     await store.close();
     const earlier = new DatabaseSync(file);
-    earlier.exec(`DROP TABLE labels; DROP INDEX sandboxes_by_state;
+    earlier.exec(`DROP TABLE labels; DROP INDEX sandboxes_by_state; DROP INDEX guards_charged;
+      ALTER TABLE guards DROP COLUMN charged_to; ALTER TABLE guards DROP COLUMN charged_since;
       DELETE FROM kit_migrations WHERE scope = 'service' AND version > 2`);
     earlier.close();
 
@@ -166,7 +167,7 @@ describe.runIf(await requireServer("mongo", probeMongo))("lists on MongoDB", () 
     try {
       await addSandboxes(store);
       const model = sandboxOf(0, { kind: "ended" });
-      await store.create(model, quotas, [], undefined);
+      await store.create(model, undefined, quotas, [], undefined);
       await store.update(fail(model, { reason: "exited", message: "over", exitCode: 1 }, model.createdAt), []);
       await store.markCleaned(model.id, model.createdAt);
 

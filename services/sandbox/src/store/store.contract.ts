@@ -14,7 +14,7 @@ import { stageProvisioned, stagePurged } from "../events.ts";
 import type { SandboxStore } from "./store.ts";
 
 const noQuota = { maxSandboxes: 0, maxMemoryMb: 0 };
-const unlimited = { workspace: noQuota, installation: noQuota };
+const unlimited = { workspace: noQuota, user: noQuota, installation: noQuota };
 const call = { requestId: "r1", service: "facade", signal: new AbortController().signal, timeoutMs: () => undefined };
 let clock = Date.UTC(2026, 0, 1);
 
@@ -58,7 +58,8 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
     let workspaceId: string;
     const now = () => new Date(clock);
     const create = async (sandbox: Sandbox, workspace = noQuota, installation = noQuota) => {
-      await store.create(sandbox, { workspace, installation }, [stageProvisioned(sandbox, call)], undefined);
+      const quotas = { ...unlimited, workspace, installation };
+      await store.create(sandbox, undefined, quotas, [stageProvisioned(sandbox, call)], undefined);
       return sandbox;
     };
     const end = async (sandbox: Sandbox) => {
@@ -159,6 +160,82 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       );
       expect(outcomes.filter(({ status }) => status === "fulfilled")).toHaveLength(2);
       expect(await store.countByState()).toEqual({ provisioning: 3 });
+    });
+
+    describe("a user's quota", () => {
+      const quota = { maxSandboxes: 3, maxMemoryMb: 1000 };
+      const ann = { userId: "ann", since: 1 };
+      const bob = { userId: "bob", since: 5 };
+      const createFor = async (
+        charge: { userId: string; since: number } | undefined,
+        workspaceId: string,
+        memoryMb = 0,
+      ) => {
+        const sandbox = sandboxOf({ workspaceId, memoryMb });
+        await store.create(sandbox, charge, { ...unlimited, user: quota }, [], undefined);
+        return sandbox;
+      };
+      const refused = (...given: Parameters<typeof createFor>) =>
+        expect(createFor(...given)).rejects.toMatchObject({
+          reason: "PROVISIONING_FAILED",
+          hint: expect.stringContaining("A user's workspaces may hold"),
+        });
+
+      test("holds over all workspaces that are charged to them, and frees what has ended", async () => {
+        const [other, third] = [newId(), newId()];
+        const first = await createFor(ann, workspaceId, 300);
+        await createFor(ann, other, 300);
+        await refused(ann, other, 401);
+        await refused(ann, workspaceId, 401);
+        await createFor(bob, third, 1000);
+        await createFor(ann, other, 400);
+        await refused(ann, newId());
+        await end(first);
+        await refused(ann, other, 301);
+        await createFor(ann, newId(), 300);
+        await refused(ann, newId());
+      });
+
+      test("holds against concurrent creates in many workspaces", async () => {
+        await createFor(ann, workspaceId);
+        const workspaces = Array.from({ length: 10 }, newId);
+        await Promise.all(workspaces.map((id) => store.chargeWorkspace(id, ann)));
+        // Without a charge creates don't wait for each other in this process, as those of two replicas don't.
+        const outcomes = await Promise.allSettled(workspaces.map((id) => createFor(undefined, id)));
+        expect(outcomes.filter(({ status }) => status === "fulfilled")).toHaveLength(2);
+        expect(await store.countByState()).toEqual({ provisioning: 3 });
+      });
+
+      test("moves with a workspace and all that it holds, whatever order the changes come in", async () => {
+        for (const _ of [1, 2, 3]) await createFor(ann, workspaceId);
+        await refused(ann, newId());
+        await store.chargeWorkspace(workspaceId, bob);
+        await store.chargeWorkspace(workspaceId, bob);
+        // Heard of late, and asked for before it was taken over.
+        await store.chargeWorkspace(workspaceId, ann);
+        await refused(ann, workspaceId);
+        await refused(bob, newId());
+        for (const _ of [1, 2, 3]) await createFor(ann, newId());
+        await store.chargeWorkspace(workspaceId, { userId: "ann", since: 6 });
+        await createFor(bob, newId());
+        await refused({ userId: "ann", since: 6 }, workspaceId);
+      });
+
+      test("is charged with what a workspace held before anybody knew whose it is", async () => {
+        const old = newId();
+        for (const _ of [1, 2, 3, 4]) await createFor(undefined, workspaceId);
+        const ended = await createFor(undefined, newId());
+        await end(ended);
+        await createFor(ann, newId());
+        expect(await store.listUncharged({ limit: 10 })).toEqual([workspaceId]);
+        expect(await store.listUncharged({ limit: 10, afterId: workspaceId })).toEqual([]);
+        await store.chargeWorkspace(workspaceId, ann);
+        expect(await store.listUncharged({ limit: 10 })).toEqual([]);
+        await refused(ann, newId());
+        // Known before it holds anything.
+        await store.chargeWorkspace(old, bob);
+        await refused(undefined, old, 1001);
+      });
     });
 
     test("enforces the quota against concurrent creates", async () => {
@@ -281,9 +358,9 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
     test("refuses a second record of the same idempotency key", async () => {
       const record = { id: "c1", sealed: new Uint8Array([1, 2, 3]) };
       const first = sandboxOf({ workspaceId });
-      await store.create(first, unlimited, [], record);
+      await store.create(first, undefined, unlimited, [], record);
       const second = sandboxOf({ workspaceId });
-      await expect(store.create(second, unlimited, [], record)).rejects.toMatchObject({
+      await expect(store.create(second, undefined, unlimited, [], record)).rejects.toMatchObject({
         name: "IdempotencyRecordExists",
       });
       expect(await store.get(second.id)).toBeUndefined();

@@ -11,7 +11,14 @@ import {
 } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { createPurges, type GuardDocument, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
-import { checkInstallationQuota, checkQuota, type Held, isLimited } from "../domain/quota.ts";
+import {
+  type Charge,
+  checkInstallationQuota,
+  checkQuota,
+  checkUserQuota,
+  type Held,
+  isLimited,
+} from "../domain/quota.ts";
 import { hasEnded, isLive, type Sandbox, type SandboxState, sandboxStates } from "../domain/sandbox.ts";
 import type { SandboxStore } from "./store.ts";
 
@@ -33,6 +40,16 @@ interface SandboxDocument extends Omit<Sandbox, "id" | "labels"> {
 interface SandboxGuardDocument extends GuardDocument {
   liveCount?: number;
   liveMemoryMb?: number;
+  /** The charge. An earlier version doesn't set it. */
+  chargedTo?: string;
+  chargedSince?: number;
+}
+
+/** Where creates in the workspaces that are charged to one user take turns. */
+interface UserGuardDocument {
+  /** The user. */
+  _id: string;
+  creates: number;
 }
 
 interface InstallationDocument {
@@ -108,11 +125,27 @@ const migrations: readonly MongoMigration[] = [
         ],
       }),
   },
+  {
+    name: "sandbox 4: whom workspaces are charged to",
+    expands: true,
+    run: (db) =>
+      createCollections(db, {
+        guards: [
+          {
+            name: "charged",
+            key: { chargedTo: 1, _id: 1, liveCount: 1, liveMemoryMb: 1 },
+            partialFilterExpression: { liveCount: { $gt: 0 } },
+          },
+        ],
+        user_guards: [],
+      }),
+  },
 ];
 
 const collectionsOf = (db: Db) => ({
   sandboxes: db.collection<SandboxDocument>("sandboxes"),
   guards: db.collection<SandboxGuardDocument>("guards"),
+  userGuards: db.collection<UserGuardDocument>("user_guards"),
   installation: db.collection<InstallationDocument>("installation"),
   turns: db.collection<InstallationTurns>("installation"),
 });
@@ -131,19 +164,38 @@ function toSandbox({ _id, labels, live: _live, uncleaned: _uncleaned, ...record 
   return { id: _id, ...record, labels: Object.fromEntries(labels.map(({ name, value }) => [name, value])) };
 }
 
+/** The fields of a guard after this charge, in an aggregation: a later one stays. */
+function chargedWith({ userId, since }: Charge) {
+  const isLater = { $lt: [{ $ifNull: ["$chargedSince", 0] }, since] };
+  return {
+    chargedTo: { $cond: [isLater, { $literal: userId }, "$chargedTo"] },
+    chargedSince: { $cond: [isLater, since, "$chargedSince"] },
+  };
+}
+
 /** Opens the database of sandboxes on a replica set; creates or migrates it first. */
 export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore> {
   const database = await openMongo({ ...o, migrations });
   const { write } = database;
-  const { sandboxes, guards, installation, turns } = collectionsOf(database.db);
+  const { sandboxes, guards, userGuards, installation, turns } = collectionsOf(database.db);
 
   /** What all workspaces hold, this transaction's own included. Until it is over no other can add to that. */
-  async function holdAll({ session }: MongoTransaction): Promise<Held> {
-    await turns.updateOne({ _id: turnsId }, { $inc: { creates: 1 } }, { upsert: true, session });
+  async function holdAll(tx: MongoTransaction): Promise<Held> {
+    await turns.updateOne({ _id: turnsId }, { $inc: { creates: 1 } }, { upsert: true, session: tx.session });
+    return sumOf(tx, {});
+  }
+
+  /** The same for the workspaces that are charged to a user. */
+  async function holdAllOf(tx: MongoTransaction, userId: string): Promise<Held> {
+    await userGuards.updateOne({ _id: userId }, { $inc: { creates: 1 } }, { upsert: true, session: tx.session });
+    return sumOf(tx, { chargedTo: userId });
+  }
+
+  async function sumOf({ session }: MongoTransaction, which: Pick<SandboxGuardDocument, "chargedTo">): Promise<Held> {
     const [all] = await guards
       .aggregate<Held>(
         [
-          { $match: { liveCount: { $gt: 0 } } },
+          { $match: { ...which, liveCount: { $gt: 0 } } },
           { $group: { _id: null, sandboxes: { $sum: "$liveCount" }, memoryMb: { $sum: "$liveMemoryMb" } } },
         ],
         { session },
@@ -183,20 +235,30 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
       return found.installationId;
     },
 
-    create(sandbox, quotas, events, record) {
+    create(sandbox, charge, quotas, events, record) {
       const { workspaceId, name } = sandbox;
+      const isUserLimited = isLimited(quotas.user);
       const isInstallationLimited = isLimited(quotas.installation);
       const work = async (tx: MongoTransaction) => {
         const { session } = tx;
         // The guard is written first: concurrent creates in a workspace, and its deletion, conflict on it.
         const guard = await guards.findOneAndUpdate(
           { _id: workspaceId },
-          { $inc: { liveCount: 1, liveMemoryMb: sandbox.image.memoryMb } },
+          [
+            {
+              $set: {
+                liveCount: { $add: [{ $ifNull: ["$liveCount", 0] }, 1] },
+                liveMemoryMb: { $add: [{ $ifNull: ["$liveMemoryMb", 0] }, sandbox.image.memoryMb] },
+                ...(charge && chargedWith(charge)),
+              },
+            },
+          ],
           { upsert: true, returnDocument: "after", session },
         );
         await tx.keepIdempotencyRecord(record);
         if (guard?.deletedAt) throw new DomainError("WORKSPACE_FORBIDDEN", "The workspace was deleted.");
         checkQuota(quotas.workspace, { sandboxes: guard?.liveCount ?? 0, memoryMb: guard?.liveMemoryMb ?? 0 });
+        if (isUserLimited && guard?.chargedTo) checkUserQuota(quotas.user, await holdAllOf(tx, guard.chargedTo));
         if (isInstallationLimited) checkInstallationQuota(quotas.installation, await holdAll(tx));
         if (await sandboxes.findOne({ workspaceId, name, live: true }, { session, projection: { _id: 1 } })) {
           throw new DomainError("SANDBOX_NAME_CONFLICT", `A live sandbox has the name ${name}.`);
@@ -204,7 +266,24 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
         await sandboxes.insertOne(toDocument(sandbox), { session });
         await tx.publish(events);
       };
-      return write(work, isInstallationLimited ? turnsId : workspaceId);
+      const turn = charge && isUserLimited ? charge.userId : workspaceId;
+      return write(work, isInstallationLimited ? turnsId : turn);
+    },
+
+    async chargeWorkspace(workspaceId, charge) {
+      await guards.updateOne({ _id: workspaceId }, [{ $set: chargedWith(charge) }], { upsert: true });
+    },
+
+    async listUncharged({ limit, afterId = "" }) {
+      const found = await guards
+        .find(
+          { chargedTo: { $exists: false }, liveCount: { $gt: 0 }, _id: { $gt: afterId } },
+          { projection: { _id: 1 } },
+        )
+        .sort({ _id: 1 })
+        .limit(limit)
+        .toArray();
+      return found.map(({ _id }) => _id);
     },
 
     update: (sandbox, events) =>

@@ -4,7 +4,15 @@ import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { SqliteMigration, Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { passGuard, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
-import { checkInstallationQuota, checkQuota, isLimited, type Quotas } from "../domain/quota.ts";
+import {
+  type Charge,
+  checkInstallationQuota,
+  checkQuota,
+  checkUserQuota,
+  type Held,
+  isLimited,
+  type Quotas,
+} from "../domain/quota.ts";
 import { hasEnded, type Sandbox } from "../domain/sandbox.ts";
 
 export const migrations: readonly SqliteMigration[] = [
@@ -56,6 +64,9 @@ export const migrations: readonly SqliteMigration[] = [
         ORDER BY id LIMIT 1000
       ) AS s, json_each(s.record, '$.labels') AS label`,
   },
+  `ALTER TABLE guards ADD COLUMN charged_to TEXT;
+   ALTER TABLE guards ADD COLUMN charged_since INTEGER NOT NULL DEFAULT 0;
+   CREATE INDEX guards_charged ON guards (charged_to, workspace_id, live_count, live_memory_mb) WHERE live_count > 0;`,
 ];
 
 /** Dates as ISO text. */
@@ -73,11 +84,28 @@ function changeLiveCount(tx: Transaction, workspaceId: string, count: number, me
   );
 }
 
-function reserveQuotas(tx: Transaction, sandbox: Sandbox, { workspace, installation }: Quotas): void {
+function chargeWorkspace(tx: Transaction, workspaceId: string, { userId, since }: Charge): void {
+  tx.db.run(
+    `INSERT INTO guards (workspace_id, charged_to, charged_since) VALUES (?, ?, ?)
+     ON CONFLICT DO UPDATE SET charged_to = excluded.charged_to, charged_since = excluded.charged_since
+     WHERE excluded.charged_since > charged_since`,
+    workspaceId,
+    userId,
+    since,
+  );
+}
+
+function reserveQuotas(
+  tx: Transaction,
+  sandbox: Sandbox,
+  charge: Charge | undefined,
+  { workspace, user, installation }: Quotas,
+): void {
   const { workspaceId } = sandbox;
   if (!passGuard(tx, workspaceId)) throw new DomainError("WORKSPACE_FORBIDDEN", "The workspace was deleted.");
-  const live = tx.db.get<{ live_count: number; live_memory_mb: number }>(
-    "SELECT live_count, live_memory_mb FROM guards WHERE workspace_id = ?",
+  if (charge) chargeWorkspace(tx, workspaceId, charge);
+  const live = tx.db.get<{ live_count: number; live_memory_mb: number; charged_to: string | null }>(
+    "SELECT live_count, live_memory_mb, charged_to FROM guards WHERE workspace_id = ?",
     workspaceId,
   );
   checkQuota(workspace, {
@@ -85,8 +113,16 @@ function reserveQuotas(tx: Transaction, sandbox: Sandbox, { workspace, installat
     memoryMb: (live?.live_memory_mb ?? 0) + sandbox.image.memoryMb,
   });
   changeLiveCount(tx, workspaceId, 1, sandbox.image.memoryMb);
+  if (live?.charged_to && isLimited(user)) {
+    const all = tx.db.get<Held>(
+      `SELECT sum(live_count) AS sandboxes, sum(live_memory_mb) AS memoryMb FROM guards
+       WHERE charged_to = ? AND live_count > 0`,
+      live.charged_to,
+    );
+    if (all) checkUserQuota(user, all);
+  }
   if (!isLimited(installation)) return;
-  const all = tx.db.get<{ sandboxes: number; memoryMb: number }>(
+  const all = tx.db.get<Held>(
     "SELECT sum(live_count) AS sandboxes, sum(live_memory_mb) AS memoryMb FROM guards WHERE live_count > 0",
   );
   if (all) checkInstallationQuota(installation, all);
@@ -107,12 +143,13 @@ export const transactions = {
   create(
     tx: Transaction,
     sandbox: Sandbox,
+    charge: Charge | undefined,
     quotas: Quotas,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
   ): void {
     tx.keepIdempotencyRecord(record);
-    reserveQuotas(tx, sandbox, quotas);
+    reserveQuotas(tx, sandbox, charge, quotas);
     const taken = tx.db.get(
       "SELECT 1 FROM sandboxes WHERE workspace_id = ? AND name = ? AND state IN ('provisioning', 'ready')",
       sandbox.workspaceId,
@@ -144,6 +181,8 @@ export const transactions = {
     }
     tx.publish(events);
   },
+
+  chargeWorkspace,
 
   update(tx: Transaction, sandbox: Sandbox, events: readonly StagedEvent[]): boolean {
     const before = tx.db.get<{ state: Sandbox["state"] }>(

@@ -51,7 +51,17 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
     ...serviceStoreOf(database),
     ...createPurges(read, write),
     installationId: () => write.installationId(newId()),
-    create: (sandbox, quotas, events, record) => write.create(sandbox, quotas, events, record),
+    create: (sandbox, charge, quotas, events, record) => write.create(sandbox, charge, quotas, events, record),
+    chargeWorkspace: (workspaceId, charge) => write.chargeWorkspace(workspaceId, charge),
+    async listUncharged({ limit, afterId = "" }) {
+      const rows = read.all<{ workspace_id: string }>(
+        `SELECT workspace_id FROM guards WHERE charged_to IS NULL AND live_count > 0 AND workspace_id > ?
+         ORDER BY workspace_id LIMIT ?`,
+        afterId,
+        limit,
+      );
+      return rows.map((row) => row.workspace_id);
+    },
     update: (sandbox, events) => write.update(sandbox, events),
     markCleaned: (id, at) => write.markCleaned(id, at),
     async get(id) {

@@ -2,7 +2,7 @@ import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { PurgeStore } from "@sandgate/kit/workspaces/workspace-purges";
-import type { Quotas } from "../domain/quota.ts";
+import type { Charge, Quotas } from "../domain/quota.ts";
 import type { Sandbox, SandboxState } from "../domain/sandbox.ts";
 
 export interface SandboxFilter {
@@ -24,15 +24,22 @@ export interface SandboxStore extends ServiceStore, PurgeStore {
   installationId(): Promise<string>;
 
   /**
-   * Stores an accepted sandbox within the quotas of its workspace and of the installation.
+   * Stores an accepted sandbox within the quotas of its workspace, of the user whom that is charged to, and of the
+   * installation.
+   * @param charge the workspace's as far as the caller knows; a later one that is stored holds
    * @throws DomainError SANDBOX_NAME_CONFLICT, PROVISIONING_FAILED (quota), WORKSPACE_FORBIDDEN (the workspace was deleted)
    */
   create(
     sandbox: Sandbox,
+    charge: Charge | undefined,
     quotas: Quotas,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
   ): Promise<void>;
+  /** Charges a workspace with all its sandboxes to a user, unless a later charge is stored. */
+  chargeWorkspace(workspaceId: string, charge: Charge): Promise<void>;
+  /** Workspaces that hold live sandboxes and are charged to nobody, as an earlier version left them, by id. */
+  listUncharged(page: { limit: number; afterId?: string }): Promise<string[]>;
   /** Replaces the record if its version is still one below `sandbox`'s. False: it has been changed meanwhile. */
   update(sandbox: Sandbox, events: readonly StagedEvent[]): Promise<boolean>;
   /** Notes that the sandbox's container is gone. Only for ended sandboxes; the version stays. */

@@ -250,12 +250,16 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
         expect(await create(4)).toBe("done");
       });
 
-      test("of a creation and a taking over at the same time, one gets the last place", async () => {
-        const { id } = await createWorkspace(0, "bob");
-        await createWorkspace(1);
-        await store.addMember(id, 1, memberAt(2, "ann", Role.OWNER), uncapped, [], undefined);
-        const outcomes = await Promise.all([create(3), store.changeRole(id, 2, "ann", Role.OWNER, takeOver("ann"))]);
-        expect(outcomes.sort()).toEqual(["done", "owns_too_many"]);
+      test("of creations and takings over at the same time, one gets the last place", async () => {
+        await createWorkspace();
+        const given = await Promise.all([1, 2, 3, 4].map((ms) => createWorkspace(ms, "bob")));
+        for (const { id } of given)
+          await store.addMember(id, 1, memberAt(5, "ann", Role.OWNER), uncapped, [], undefined);
+        const outcomes = await Promise.all([
+          ...given.map(({ id }) => store.changeRole(id, 2, "ann", Role.OWNER, takeOver("ann"))),
+          create(6),
+        ]);
+        expect(outcomes.sort()).toEqual(["done", ...outcomes.slice(1).map(() => "owns_too_many")]);
       });
 
       test("a taking over commits on the version it was decided on, with the change it comes with", async () => {

@@ -1,5 +1,5 @@
 import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
-import { openSqlite } from "@sandgate/kit/storage/sqlite";
+import { openSqlite, type SqliteMigration } from "@sandgate/kit/storage/sqlite";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { transactions } from "./store.sqlite.transactions.ts";
 import type {
@@ -12,7 +12,7 @@ import type {
 } from "./store.ts";
 
 /** Times are epoch milliseconds; roles are the numbers of sandgate.common.v1.Role. */
-export const migrations: readonly string[] = [
+export const migrations: readonly SqliteMigration[] = [
   `
   CREATE TABLE workspaces (
     id TEXT PRIMARY KEY,
@@ -65,11 +65,18 @@ export const migrations: readonly string[] = [
   `
   ALTER TABLE workspaces ADD COLUMN charged_to TEXT;
   ALTER TABLE workspaces ADD COLUMN charged_since INTEGER NOT NULL DEFAULT 1;
-  UPDATE workspaces SET charged_since = version, charged_to = (
-    SELECT user_id FROM members m WHERE m.workspace_id = workspaces.id AND m.role = 3 ORDER BY joined_at, user_id LIMIT 1
-  );
   CREATE INDEX workspaces_by_charge ON workspaces (charged_to);
   `,
+  {
+    batches: `
+      UPDATE workspaces SET charged_since = version, charged_to = (
+        SELECT user_id FROM members m WHERE m.workspace_id = workspaces.id AND m.role = 3 ORDER BY joined_at, user_id LIMIT 1
+      )
+      WHERE id IN (
+        SELECT id FROM workspaces w WHERE charged_to IS NULL
+          AND EXISTS (SELECT 1 FROM members m WHERE m.workspace_id = w.id AND m.role = 3) LIMIT 1000
+      )`,
+  },
 ];
 
 type WorkspaceRow = {
