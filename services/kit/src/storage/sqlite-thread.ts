@@ -29,6 +29,21 @@ export function startReader(data: ReaderData, logger: Logger): Promise<SqliteThr
   return startThread("reader", data, logger);
 }
 
+/** What waits for a turn of the event loop of its own, over all databases. */
+const waiting: (() => void)[] = [];
+
+/** Runs this in a turn of its own, after what was given before: a page of rows may take its reader some milliseconds. */
+function runInTurn(work: () => void): void {
+  waiting.push(work);
+  if (waiting.length === 1) setImmediate(runNext);
+}
+
+function runNext(): void {
+  waiting[0]?.();
+  waiting.shift();
+  if (waiting.length > 0) setImmediate(runNext);
+}
+
 async function startThread<C extends Call>(
   role: "writer" | "reader",
   data: { file: string },
@@ -70,7 +85,10 @@ async function startThread<C extends Call>(
   worker.on("message", (message: ThreadAnswer) => {
     if ("ready" in message) return setReady();
     if ("refused" in message) return stop(toError(message.refused));
-    for (const answer of message.answers) settle(answer);
+    for (const answer of message.answers) {
+      if (role === "reader") runInTurn(() => settle(answer));
+      else settle(answer);
+    }
     if (message.staged) notifyStaged();
   });
   /** Nothing can be stored or listed without its thread, so the process ends and its supervisor starts it again. */
@@ -85,8 +103,11 @@ async function startThread<C extends Call>(
   });
   worker.on("exit", () => {
     if (isServing && !over) endProcess();
-    stop(new Error(`The database ${data.file} is closed`));
-    setEnded();
+    // After the answers that wait for their turn.
+    runInTurn(() => {
+      stop(new Error(`The database ${data.file} is closed`));
+      setEnded();
+    });
   });
   await ready;
   isServing = true;

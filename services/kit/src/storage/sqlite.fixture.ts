@@ -69,6 +69,11 @@ export const queries = {
     waitAt(gate);
     return [before, listNotes(db)];
   },
+  /** Counts itself. */
+  countUp(_: QueryConnection, count: Int32Array<SharedArrayBuffer>): void {
+    Atomics.add(count, 0, 1);
+    Atomics.notify(count, 0);
+  },
   refuse(): never {
     throw new DomainError("CONFLICT", "refused", { hint: "ask another" });
   },

@@ -91,6 +91,25 @@ test("reads and writes go on while a query runs, all of which sees the same stat
   expect(await database.query.listNotes()).toEqual(["a", "b"]);
 });
 
+test("however many queries are answered at once, the event loop goes round between any two", async () => {
+  const database = await open();
+  const count = new Int32Array(new SharedArrayBuffer(4));
+  const queries = 6;
+  const order: string[] = [];
+  const answered = Promise.all(
+    Array.from({ length: queries }, () => database.query.countUp(count).then(() => order.push("answer"))),
+  );
+  // Nothing else happens on this thread until they have run.
+  for (let seen = Atomics.load(count, 0); seen < queries; seen = Atomics.load(count, 0)) Atomics.wait(count, 0, seen);
+  const turn = () => {
+    order.push("turn");
+    if (order.filter((what) => what === "answer").length < queries) setImmediate(turn);
+  };
+  setImmediate(turn);
+  await answered;
+  expect(order.join(" ")).not.toContain("answer answer");
+});
+
 test("a query that fails says why, and the next is fine", async () => {
   const database = await open();
   await database.write.addNote("a");
