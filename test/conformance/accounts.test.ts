@@ -161,6 +161,42 @@ describe("refreshing", () => {
   });
 });
 
+describe("sessions", () => {
+  test("are listed, and end one by one or all others at once", async () => {
+    const tenant = await target.newTenant();
+    const own = { token: tenant.token };
+    const others: { access_token: string; refresh_token: string }[] = [];
+    for (let i = 0; i < 3; i++) others.push(expectStatus(await signIn(tenant), 200).tokens);
+    const { sessions, next_cursor } = expectStatus(await target.get("/auth/sessions", own), 200);
+    expect(next_cursor).toBeNull();
+    expect(sessions).toHaveLength(4);
+    expect(sessions[3]).toEqual({
+      id: expect.any(String),
+      created_at: isoMilliseconds,
+      last_seen_at: isoMilliseconds,
+      address: expect.any(String),
+      user_agent: expect.any(String),
+      current: true,
+    });
+    const page = expectStatus(await target.get("/auth/sessions?limit=3", own), 200);
+    expect(page.sessions).toEqual(sessions.slice(0, 3));
+    const path = `/auth/sessions/${sessions[0].id}`;
+    expectError(await target.delete(path, { token: (await target.newTenant()).token }), "not_found");
+    expectStatus(await target.delete(path, own), 204);
+    expectError(await target.delete(path, own), "not_found");
+    expectError(await target.post("/auth/refresh", { refresh_token: others[2]?.refresh_token }), "invalid_token");
+    expectStatus(await target.get("/workspaces", { token: others[1]?.access_token }), 200);
+    expectStatus(await target.delete("/auth/sessions", own), 204);
+    await expect
+      .poll(async () => (await target.get("/workspaces", { token: others[1]?.access_token })).body?.error?.code)
+      .toBe("invalid_token");
+    expect(expectStatus(await target.get("/auth/sessions", own), 200).sessions).toHaveLength(1);
+    const { token } = expectStatus(await target.post("/api-tokens/", { description: "ci" }, own), 201);
+    expectError(await target.get("/auth/sessions", { token }), "forbidden");
+    expectError(await target.delete("/auth/sessions", { token }), "forbidden");
+  });
+});
+
 describe("passwords", () => {
   const next = "another long passphrase";
 

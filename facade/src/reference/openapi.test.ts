@@ -44,6 +44,8 @@ test("has every route of the app, and no other", () => {
   );
   expect(documented.toSorted()).toEqual([
     "DELETE /api-tokens/{token}",
+    "DELETE /auth/sessions",
+    "DELETE /auth/sessions/{session_id}",
     "DELETE /registries/{registry_id}",
     "DELETE /sandbox-images/{image_id}",
     "DELETE /sandboxes/{sandbox_id}",
@@ -51,6 +53,7 @@ test("has every route of the app, and no other", () => {
     "DELETE /workspaces/{workspace_id}/members/{user_id}",
     "GET /api-tokens",
     "GET /auth/password/reset",
+    "GET /auth/sessions",
     "GET /auth/verify-email",
     "GET /docs",
     "GET /docs/errors",
@@ -106,7 +109,8 @@ test("describes every operation with its errors and its security", () => {
         Object.keys(responses).some((status) => status.startsWith("2")),
         name,
       ).toBe(true);
-      const sessionOnly = path.startsWith("/api-tokens") || name === "post /auth/password";
+      const sessionOnly =
+        path.startsWith("/api-tokens") || path.startsWith("/auth/sessions") || name === "post /auth/password";
       const open =
         !sessionOnly &&
         (path.startsWith("/auth/") || ["/docs", "/docs/errors", "/openapi.json", "/healthz", "/readyz"].includes(path));

@@ -29,7 +29,7 @@ import type { SigningKeys } from "./domain/signing-keys.ts";
 import { hashSecret } from "./domain/tokens.ts";
 import { usernameKey } from "./domain/users.ts";
 import { apiTokenRevoked, signalApiTokenRevoked } from "./events.ts";
-import { toApiToken, toUser, toVerifiedApiToken } from "./messages.ts";
+import { toApiToken, toClientInfo, toSession, toUser, toVerifiedApiToken } from "./messages.ts";
 import type { IdentityStore } from "./store/store.ts";
 
 /** Answers the service's calls. */
@@ -84,12 +84,30 @@ export function createHandlers(o: {
       return {};
     },
 
-    async signIn({ username, password }) {
-      return { tokens: await sessions.signIn(username, password) };
+    async signIn({ username, password, client }) {
+      return { tokens: await sessions.signIn(username, password, toClientInfo(client)) };
     },
 
-    async refreshSession({ refreshToken }) {
-      return { tokens: await sessions.refresh(refreshToken) };
+    async refreshSession({ refreshToken, client }) {
+      return { tokens: await sessions.refresh(refreshToken, toClientInfo(client)) };
+    },
+
+    async listSessions({ page }, context) {
+      const { id, credentialId } = userOf(callOf(context));
+      const limit = pageLimit(page?.limit);
+      const found = await store.listSessions(id, limit + 1, decodeCursor(page?.cursor ?? ""), now());
+      const { rows, nextCursor } = toPage(found, limit, (session) => session);
+      return { sessions: rows.map((session) => toSession(session, credentialId)), nextCursor };
+    },
+
+    async endSession({ sessionId }, context) {
+      await sessions.end(userOf(callOf(context)).id, sessionId);
+      return {};
+    },
+
+    async endOtherSessions(_request, context) {
+      await sessions.endOthers(userOf(callOf(context)));
+      return {};
     },
 
     async signOut({ refreshToken }) {

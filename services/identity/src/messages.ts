@@ -2,6 +2,9 @@ import { createMessage } from "@sandgate/kit/rpc/messages";
 import {
   type ApiToken as ApiTokenMessage,
   ApiTokenSchema,
+  type ClientInfo as ClientInfoMessage,
+  type Session as SessionMessage,
+  SessionSchema,
   type User as UserMessage,
   UserSchema,
   type VerifyApiTokenResponse,
@@ -9,9 +12,19 @@ import {
 } from "@sandgate/proto/identity/v1/identity";
 import type { ApiToken } from "./domain/api-tokens.ts";
 import type { User } from "./domain/users.ts";
+import type { ClientInfo, Session } from "./store/store.ts";
 
 export function toUser(user: User): UserMessage {
   return createMessage(UserSchema, user);
+}
+
+/** Where a request came from; empty for a caller that doesn't say. */
+export function toClientInfo(client: ClientInfoMessage | undefined): ClientInfo {
+  return { address: client?.address ?? "", userAgent: client?.userAgent ?? "" };
+}
+
+export function toSession({ client, ...session }: Session, currentId: string): SessionMessage {
+  return createMessage(SessionSchema, { ...session, ...client, current: session.id === currentId });
 }
 
 export function toApiToken(token: ApiToken): ApiTokenMessage {

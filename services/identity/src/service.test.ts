@@ -366,6 +366,37 @@ describe("sessions", () => {
     expect((await identity.getSigningKeys({}, nobody())).endedSessionIds).toEqual([]);
   });
 
+  test("a user sees and ends the own sessions, and the facades are notified", async () => {
+    await open();
+    const id = await createUser();
+    const started = [];
+    for (const userAgent of ["curl", "Firefox", "Safari"]) {
+      const client = { address: "192.0.2.7", userAgent };
+      const { tokens } = await identity.signIn({ username, password, client }, nobody());
+      started.push(String((await verifyAccessToken(tokens?.accessToken ?? "")).sid));
+      now += 1000;
+    }
+    const [first = "", second = "", current = ""] = started;
+    const mine = () => {
+      const user = { id, credential: "session" as const, credentialId: current, operator: false };
+      return asFacade({ requestId: newId(), user });
+    };
+    const { sessions } = await identity.listSessions({}, mine());
+    expect(sessions).toMatchObject([
+      { id: current, current: true, address: "192.0.2.7", userAgent: "Safari" },
+      { id: second, current: false, userAgent: "Firefox" },
+      { id: first, current: false, userAgent: "curl" },
+    ]);
+    const heard: string[] = [];
+    bus.watch("identity.sessions.ended", (body) => heard.push(body));
+    await expect(identity.endSession({ sessionId: first }, as(newId()))).rejects.toMatchObject({ reason: "NOT_FOUND" });
+    await identity.endSession({ sessionId: first }, mine());
+    await expect(identity.endSession({ sessionId: first }, mine())).rejects.toMatchObject({ reason: "NOT_FOUND" });
+    await identity.endOtherSessions({}, mine());
+    expect(heard).toEqual([first, second]);
+    expect((await identity.listSessions({}, mine())).sessions.map((session) => session.id)).toEqual([current]);
+  });
+
   test("signing out ends the session; an unknown token gets the same answer", async () => {
     await open();
     await createUser();

@@ -1,7 +1,10 @@
-import type { SessionTokens } from "@sandgate/proto/identity/v1/identity";
+import { SessionSchema, type SessionTokens } from "@sandgate/proto/identity/v1/identity";
 import type { Static } from "typebox";
 import { present } from "../../pipeline/contract.ts";
-import type * as schemas from "./schemas.ts";
+import { createMapper } from "../../pipeline/mapper.ts";
+import * as schemas from "./schemas.ts";
+
+export const toSession = createMapper(SessionSchema, schemas.Session, {});
 
 export function toSessionTokens(tokens: SessionTokens | undefined): Static<typeof schemas.SessionTokens> {
   const { accessToken, refreshToken, expiresInSeconds, refreshExpiresInSeconds } = present(tokens);

@@ -1,15 +1,18 @@
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
+import type { FastifyRequest } from "fastify";
 import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
-import { NoContent, Success } from "../../pipeline/schema-parts.ts";
+import { NoContent, PageQuery, Success } from "../../pipeline/schema-parts.ts";
 import { type MailPage, mailPagePolicy, passwordResetPage, verificationPage } from "./mail-pages.ts";
-import { toSessionTokens } from "./mapping.ts";
+import { toSession, toSessionTokens } from "./mapping.ts";
 import {
   ChangePasswordBody,
   LoginBody,
   RefreshBody,
   RegisterBody,
   ResetPasswordBody,
+  SessionList,
+  SessionParams,
   SessionTokens,
   UsernameBody,
   VerifyEmailBody,
@@ -17,6 +20,9 @@ import {
 
 const { method: rpc } = IdentityService;
 const tags = ["Accounts"];
+/** The longest that the contract accepts; a proxy may forward an address that is none. */
+const maxAddressLength = 64;
+const maxUserAgentLength = 256;
 /** Responses with a credential must not be cached (RFC 6749, 5.1). */
 const noStore = { "cache-control": "no-store" };
 
@@ -156,7 +162,7 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
       const { username, password, recaptchaToken } = request.body;
       await limits.countAccount("sign-in", username, reply);
       const { tokens } = await identity.signIn(
-        { username, password, recaptchaToken: recaptchaToken ?? "" },
+        { username, password, recaptchaToken: recaptchaToken ?? "", client: clientOf(request) },
         callFor(request),
       );
       return reply.headers(noStore).send(toSessionTokens(tokens));
@@ -176,7 +182,10 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
       },
     },
     async (request, reply) => {
-      const { tokens } = await identity.refreshSession({ refreshToken: request.body.refresh_token }, callFor(request));
+      const { tokens } = await identity.refreshSession(
+        { refreshToken: request.body.refresh_token, client: clientOf(request) },
+        callFor(request),
+      );
       return reply.headers(noStore).send(toSessionTokens(tokens));
     },
   );
@@ -198,6 +207,62 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
       return reply.code(204).send(null);
     },
   );
+
+  app.get(
+    "/auth/sessions",
+    {
+      config: { rules: { rpc: rpc.listSessions } },
+      schema: {
+        tags,
+        summary: "List your sessions",
+        description: "Those that have not ended, newest first.",
+        querystring: PageQuery,
+        response: { 200: SessionList },
+      },
+    },
+    async (request) => {
+      const { sessions, nextCursor } = await identity.listSessions({ page: request.query }, callFor(request));
+      return { sessions: sessions.map(toSession), next_cursor: nextCursor || null };
+    },
+  );
+
+  app.delete(
+    "/auth/sessions/:session_id",
+    {
+      config: { rules: { rpc: rpc.endSession, errors: ["NOT_FOUND"] } },
+      schema: {
+        tags,
+        summary: "End one of your sessions",
+        description: "Its access tokens are refused within a second.",
+        params: SessionParams,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      await identity.endSession({ sessionId: request.params.session_id }, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+
+  app.delete(
+    "/auth/sessions",
+    {
+      config: { rules: { rpc: rpc.endOtherSessions } },
+      schema: { tags, summary: "End all of your other sessions", response: { 204: NoContent } },
+    },
+    async (request, reply) => {
+      await identity.endOtherSessions({}, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+}
+
+/** Where a request came from, as the list of sessions shows it. */
+function clientOf(request: FastifyRequest): { address: string; userAgent: string } {
+  return {
+    address: request.ip.slice(0, maxAddressLength),
+    userAgent: (request.headers["user-agent"] ?? "").slice(0, maxUserAgentLength),
+  };
 }
 
 /** Serves the page that a mail's link opens, at the path to which its form sends the token. */

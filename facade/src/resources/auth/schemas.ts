@@ -1,4 +1,5 @@
 import { Type } from "typebox";
+import { Id, Moment, NextCursor, NullableText, nullable } from "../../pipeline/schema-parts.ts";
 
 const username = Type.String({ maxLength: 254 });
 const recaptchaToken = Type.Optional(
@@ -37,3 +38,13 @@ export const SessionTokens = Type.Object({
     refresh_expires_in: Type.Integer({ description: "Seconds" }),
   }),
 });
+export const SessionParams = Type.Object({ session_id: Type.String({ maxLength: 64 }) });
+export const Session = Type.Object({
+  id: Id,
+  created_at: Moment,
+  last_seen_at: Type.String({ format: "date-time", description: "When it was signed in or refreshed last." }),
+  address: nullable(Type.String({ description: "The client's address then." })),
+  user_agent: NullableText,
+  current: Type.Boolean({ description: "Whether the request was made with it." }),
+});
+export const SessionList = Type.Object({ sessions: Type.Array(Session), next_cursor: NextCursor });

@@ -2,8 +2,9 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
+import type { UserCaller } from "@sandgate/kit/rpc/context";
 import { signalSessionEnded } from "../events.ts";
-import type { IdentityStore } from "../store/store.ts";
+import type { ClientInfo, IdentityStore } from "../store/store.ts";
 import type { PasswordHasher } from "./passwords.ts";
 import {
   accessTokenSeconds,
@@ -27,10 +28,14 @@ interface SessionTokens {
 /** How sessions begin, continue and end. */
 export interface Sessions {
   /** Throws INVALID_CREDENTIALS, EMAIL_NOT_VERIFIED (only for the right password) or RATE_LIMITED. */
-  signIn(username: string, password: string): Promise<SessionTokens>;
+  signIn(username: string, password: string, client: ClientInfo): Promise<SessionTokens>;
   /** Throws INVALID_TOKEN. */
-  refresh(refreshToken: string): Promise<SessionTokens>;
+  refresh(refreshToken: string, client: ClientInfo): Promise<SessionTokens>;
   signOut(refreshToken: string): Promise<void>;
+  /** Throws NOT_FOUND when the user has no such live session. */
+  end(userId: string, sessionId: string): Promise<void>;
+  /** Ends all sessions of the caller but the one of the call. */
+  endOthers(caller: UserCaller): Promise<void>;
   /** The ended sessions whose access tokens may not have expired yet. */
   listEnded(): Promise<string[]>;
 }
@@ -45,7 +50,7 @@ export function createSessions(o: {
   const { store, hasher, keys, bus, now } = o;
 
   return {
-    async signIn(username, password) {
+    async signIn(username, password, client) {
       const found = await store.findSignIn({ usernameKey: usernameKey(username) });
       const right = await hasher.verify(password, found?.passwordHash);
       if (!found || found.passwordHash === undefined || !right) throw wrongCredentials();
@@ -63,6 +68,7 @@ export function createSessions(o: {
         id,
         userId: user.id,
         passwordHash,
+        client,
         createdAt,
         expiresAt,
         refreshTokenHash: hashSecret(refreshToken),
@@ -77,13 +83,13 @@ export function createSessions(o: {
       };
     },
 
-    async refresh(presented) {
+    async refresh(presented, client) {
       const presentedHash = hashSecret(presented);
       const sessionId = await store.findSessionOf(presentedHash);
       if (sessionId === undefined) throw badRefreshToken();
       const successor = successorOf(presented, sessionId, keys.refreshKey());
       const presentedAt = now();
-      const refreshed = await store.rotateRefreshToken(presentedHash, hashSecret(successor), presentedAt);
+      const refreshed = await store.rotateRefreshToken(presentedHash, hashSecret(successor), client, presentedAt);
       switch (refreshed.outcome) {
         case "reused":
           signalSessionEnded(bus, refreshed.sessionId);
@@ -103,6 +109,19 @@ export function createSessions(o: {
     async signOut(refreshToken) {
       const ended = await store.endSessionOf(hashSecret(refreshToken), now());
       if (ended !== undefined) signalSessionEnded(bus, ended);
+    },
+
+    async end(userId, sessionId) {
+      if (!(await store.endSession(userId, sessionId, now()))) {
+        throw new DomainError("NOT_FOUND", "You have no such session.", {
+          hint: "Check its id against GET /auth/sessions; it may have ended.",
+        });
+      }
+      signalSessionEnded(bus, sessionId);
+    },
+
+    async endOthers({ id, credentialId }) {
+      for (const ended of await store.endOtherSessions(id, credentialId, now())) signalSessionEnded(bus, ended);
     },
 
     listEnded: () => store.listSessionsEndedSince(addMs(now(), -endedSessionMs)),

@@ -14,6 +14,7 @@ const dayMs = 24 * hourMs;
 
 const event = (subject: string) => ({ id: newId(), subject, bytes: new Uint8Array([1]) });
 const mail = (text: string) => ({ id: newId(), sealed: new Uint8Array(Buffer.from(text)) });
+const otherClient = { address: "2001:db8::1", userAgent: "Firefox" };
 const textOf = (bytes: Uint8Array) => Buffer.from(bytes).toString();
 
 /** What every store of identity does, whatever the database. `open` answers an empty one. */
@@ -57,6 +58,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         id: newId(),
         userId,
         passwordHash: "hash",
+        client: { address: "192.0.2.1", userAgent: "curl" },
         createdAt: at(0),
         expiresAt: at(sessionSeconds * 1000),
         refreshTokenHash: hashSecret(token),
@@ -80,7 +82,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
     }
 
     const rotate = (token: string, successor: string, now: Date) =>
-      store.rotateRefreshToken(hashSecret(token), hashSecret(successor), now);
+      store.rotateRefreshToken(hashSecret(token), hashSecret(successor), otherClient, now);
 
     async function takeMails(now: Date): Promise<string[]> {
       return (await store.takeDueMails(now, addMs(now, 60_000), 100)).map(({ sealed }) => textOf(sealed));
@@ -190,6 +192,39 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         const bob = await createUser("bob@example.com");
         const found = await store.findUsers([ann, newId()], ["ann@example.com", "bob@example.com", "eve@example.com"]);
         expect(found.map(({ id }) => id).toSorted()).toEqual([ann, bob].toSorted());
+      });
+    });
+
+    describe("a user's sessions", () => {
+      const idsOf = async (userId: string, now = at(0)) =>
+        (await store.listSessions(userId, 10, undefined, now)).map(({ id }) => id);
+
+      test("are listed with when and where they were last used, newest first, in pages", async () => {
+        const [ann, bob] = [await createUser("ann@example.com"), await createUser("bob@example.com")];
+        const made = ["one", "two", "three"].map((token, i) => session(ann, token, { createdAt: at(i) }));
+        for (const each of [...made, session(bob, "bob's")]) await store.createSession(each);
+        await rotate("one", "one again", at(5000));
+        const all = await store.listSessions(ann, 10, undefined, at(0));
+        expect(all.map(({ id }) => id)).toEqual(made.map(({ id }) => id).toReversed());
+        expect(all.at(-1)).toEqual({ id: made[0]?.id, createdAt: at(0), lastSeenAt: at(5000), client: otherClient });
+        expect(all[0]).toMatchObject({ lastSeenAt: at(2), client: { address: "192.0.2.1", userAgent: "curl" } });
+        const first = await store.listSessions(ann, 2, undefined, at(0));
+        expect([...first, ...(await store.listSessions(ann, 2, first[1], at(0)))]).toEqual(all);
+        expect(await idsOf(ann, at(sessionSeconds * 1000))).toEqual([]);
+      });
+
+      test("end one by one, or all but one, and are then listed no more", async () => {
+        const [ann, bob] = [await createUser("ann@example.com"), await createUser("bob@example.com")];
+        const [one, two, three] = [session(ann, "one"), session(ann, "two"), session(ann, "three")];
+        for (const each of [one, two, three]) await store.createSession(each);
+        expect(await store.endSession(bob, one.id, at(0))).toBe(false);
+        expect(await store.endSession(ann, newId(), at(0))).toBe(false);
+        expect(await store.endSession(ann, one.id, at(0))).toBe(true);
+        expect(await store.endSession(ann, one.id, at(0))).toBe(false);
+        expect(await rotate("one", "next", at(0))).toEqual({ outcome: "bad" });
+        expect(await store.endOtherSessions(ann, two.id, at(0))).toEqual([three.id]);
+        expect(await idsOf(ann)).toEqual([two.id]);
+        expect((await store.listSessionsEndedSince(new Date(0))).toSorted()).toEqual([one.id, three.id].toSorted());
       });
     });
 

@@ -51,6 +51,7 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     const at = (ms: number) => [addMs(now, ms)];
     const hash = (byte: number) => new Uint8Array(32).fill(byte);
     const mail = { id: newId(), sealed: new Uint8Array([1]) };
+    const client = { address: "192.0.2.1", userAgent: "curl" };
     const userId = newId();
     await store.registerUser({
       id: userId,
@@ -71,6 +72,7 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
       id: newId(),
       userId,
       passwordHash: "hash",
+      client,
       createdAt: now,
       expiresAt: addMs(now, 30 * dayMs),
       refreshTokenHash: hash(2),
@@ -78,7 +80,7 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     });
     expect(await endsIn("sessions")).toEqual(at(hourMs + dayMs));
     expect(await endsIn("refresh_tokens")).toEqual(at(hourMs + dayMs));
-    await store.rotateRefreshToken(hash(2), hash(3), addMs(now, 1000));
+    await store.rotateRefreshToken(hash(2), hash(3), client, addMs(now, 1000));
     expect(await endsIn("sessions")).toEqual(at(1000 + 1_800_000 + dayMs));
     await store.endSessionOf(hash(3), addMs(now, 2000));
     expect(await endsIn("sessions")).toEqual(at(2000 + dayMs));

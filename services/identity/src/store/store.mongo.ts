@@ -68,6 +68,10 @@ interface SessionDocument extends Expiring {
   idleAt: number;
   /** Grows with every refresh, so that a refresh conflicts with the end of the session. */
   refreshes?: number;
+  /** Its sign-in or last refresh, and the client then. */
+  seenAt?: number;
+  address?: string;
+  userAgent?: string;
   endedAt?: number;
 }
 
@@ -155,7 +159,7 @@ export const migrations: readonly MongoMigration[] = [
   },
   { name: "identity 2: removal of what has expired", expands: true, run: letExpire },
   {
-    name: "identity 3: password_resets, sessions by user",
+    name: "identity 3: password_resets, sessions of a user",
     expands: true,
     run: (db) =>
       createCollections(db, {
@@ -163,7 +167,7 @@ export const migrations: readonly MongoMigration[] = [
           { name: "by_user", key: { userId: 1 } },
           { name: "removal", key: { removeAt: 1 }, expireAfterSeconds: 0 },
         ],
-        sessions: [{ name: "by_user", key: { userId: 1 } }],
+        sessions: [{ name: "newest", key: { userId: 1, createdAt: -1, _id: -1 } }],
       }),
   },
 ];
@@ -297,15 +301,26 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
 
   /** Sets a password and ends all links and sessions of the user but one, and answers the ids of those that it ended. */
   async function setPassword(
-    { session }: MongoTransaction,
+    tx: MongoTransaction,
     userId: string,
     passwordHash: string,
     now: Date,
     keptSession?: string,
   ): Promise<string[]> {
+    const { session } = tx;
     await users.updateOne({ _id: userId }, { $set: { passwordHash } }, { session });
     await verifications.deleteMany({ userId }, { session });
     await passwordResets.deleteMany({ userId }, { session });
+    return endOtherSessions(tx, userId, keptSession, now);
+  }
+
+  /** Ends the user's sessions but one, and answers the ids of those that it ended. */
+  async function endOtherSessions(
+    { session }: MongoTransaction,
+    userId: string,
+    keptSession: string | undefined,
+    now: Date,
+  ): Promise<string[]> {
     const live = {
       userId,
       endedAt: { $exists: false },
@@ -468,9 +483,10 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       return found.map(toUser);
     },
 
-    createSession: ({ id, userId, passwordHash, createdAt, expiresAt, refreshTokenHash, refreshTokenExpiresAt }) =>
+    createSession: ({ id, userId, passwordHash, client, createdAt, expiresAt, ...refresh }) =>
       write(async (tx) => {
         const { session } = tx;
+        const { refreshTokenHash, refreshTokenExpiresAt } = refresh;
         const user = await users.updateOne({ _id: userId, passwordHash }, { $inc: { signIns: 1 } }, { session });
         if (user.matchedCount === 0) return false;
         const idleAt = refreshTokenExpiresAt;
@@ -481,6 +497,8 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
             createdAt: createdAt.getTime(),
             expiresAt: expiresAt.getTime(),
             idleAt: idleAt.getTime(),
+            seenAt: createdAt.getTime(),
+            ...client,
             removeAt: removeAt("sessions", idleAt),
           },
           { session },
@@ -493,7 +511,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       return (await refreshTokens.findOne({ _id: refreshTokenHash }))?.sessionId;
     },
 
-    rotateRefreshToken: (presentedHash, successorHash, now) =>
+    rotateRefreshToken: (presentedHash, successorHash, client, now) =>
       write(async (tx) => {
         const { session } = tx;
         const presented = await refreshTokens.findOne({ _id: presentedHash }, { session });
@@ -526,7 +544,12 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
             await sessions.updateOne(
               { _id: sessionId },
               {
-                $set: { idleAt: expiresAt.getTime(), removeAt: removeAt("sessions", expiresAt) },
+                $set: {
+                  idleAt: expiresAt.getTime(),
+                  seenAt: now.getTime(),
+                  ...client,
+                  removeAt: removeAt("sessions", expiresAt),
+                },
                 $inc: { refreshes: 1 },
               },
               { session },
@@ -545,6 +568,33 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       );
       return ended?._id;
     },
+
+    async listSessions(userId, limit, before, now) {
+      const last = before && { createdAt: before.createdAt.getTime(), _id: before.id };
+      const found = await sessions
+        .find({
+          userId,
+          endedAt: { $exists: false },
+          idleAt: { $gt: now.getTime() },
+          ...afterPlace<SessionDocument>(last),
+        })
+        .sort({ createdAt: -1, _id: -1 })
+        .limit(limit)
+        .toArray();
+      return found.map(({ _id, createdAt, seenAt, address = "", userAgent = "" }) => ({
+        id: _id,
+        createdAt: new Date(createdAt),
+        lastSeenAt: new Date(seenAt ?? createdAt),
+        client: { address, userAgent },
+      }));
+    },
+
+    async endSession(userId, sessionId, now) {
+      const live = { _id: sessionId, userId, endedAt: { $exists: false }, idleAt: { $gt: now.getTime() } };
+      return (await sessions.updateOne(live, { $set: endAt(now) })).modifiedCount > 0;
+    },
+
+    endOtherSessions: (userId, keptSessionId, now) => write((tx) => endOtherSessions(tx, userId, keptSessionId, now)),
 
     async listSessionsEndedSince(since) {
       const ended = await sessions.find({ endedAt: { $gt: since.getTime() } }, { projection: { _id: 1 } }).toArray();

@@ -6,6 +6,7 @@ import { keptMs } from "../domain/retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
 import { mailsPerHour } from "../domain/users.ts";
 import {
+  type ClientInfo,
   type DrawnRequests,
   type DueMail,
   type FirstOperator,
@@ -142,12 +143,16 @@ function createSession(tx: Transaction, session: NewSession): boolean {
   const { userId, passwordHash } = session;
   if (!tx.db.get("SELECT 1 FROM users WHERE id = ? AND password_hash = ?", userId, passwordHash)) return false;
   tx.db.run(
-    "INSERT INTO sessions (id, user_id, created_at, expires_at, idle_at) VALUES (?, ?, ?, ?, ?)",
+    `INSERT INTO sessions (id, user_id, created_at, expires_at, idle_at, seen_at, address, user_agent)
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
     session.id,
     session.userId,
     session.createdAt,
     session.expiresAt,
     session.refreshTokenExpiresAt,
+    session.createdAt,
+    session.client.address,
+    session.client.userAgent,
   );
   addRefreshToken(tx, session.refreshTokenHash, session.id, session.refreshTokenExpiresAt);
   return true;
@@ -157,6 +162,7 @@ function rotateRefreshToken(
   tx: Transaction,
   presentedHash: Uint8Array,
   successorHash: Uint8Array,
+  client: ClientInfo,
   now: Date,
 ): Refreshed {
   const row = tx.db.get<{
@@ -199,7 +205,14 @@ function rotateRefreshToken(
       const expiresAt = refreshTokenExpiry(session, now);
       tx.db.run("UPDATE refresh_tokens SET used_at = ? WHERE token_hash = ?", now, presentedHash);
       addRefreshToken(tx, successorHash, sessionId, expiresAt);
-      tx.db.run("UPDATE sessions SET idle_at = ? WHERE id = ?", expiresAt, sessionId);
+      tx.db.run(
+        "UPDATE sessions SET idle_at = ?, seen_at = ?, address = ?, user_agent = ? WHERE id = ?",
+        expiresAt,
+        now,
+        client.address,
+        client.userAgent,
+        sessionId,
+      );
       return { ...refreshed, refreshTokenExpiresAt: expiresAt };
     }
   }
@@ -213,6 +226,31 @@ function endSessionOf(tx: Transaction, refreshTokenHash: Uint8Array, now: Date):
     now,
     refreshTokenHash,
   )?.id;
+}
+
+function endSession(tx: Transaction, userId: string, sessionId: string, now: Date): boolean {
+  const live = "ended_at IS NULL AND idle_at > ?";
+  return (
+    tx.db.run(
+      `UPDATE sessions SET ended_at = ? WHERE id = ? AND user_id = ? AND ${live}`,
+      now,
+      sessionId,
+      userId,
+      now,
+    ) > 0
+  );
+}
+
+/** Ends the user's sessions but one, and answers the ids of those that it ended. */
+function endOtherSessions(tx: Transaction, userId: string, keptSessionId: string | undefined, now: Date): string[] {
+  return tx.db
+    .all<{ id: string }>(
+      "UPDATE sessions SET ended_at = ? WHERE user_id = ? AND ended_at IS NULL AND id IS NOT ? RETURNING id",
+      now,
+      userId,
+      keptSessionId,
+    )
+    .map(({ id }) => id);
 }
 
 function createApiToken(
@@ -347,14 +385,7 @@ function setPassword(tx: Transaction, userId: string, passwordHash: string, now:
   tx.db.run("UPDATE users SET password_hash = ? WHERE id = ?", passwordHash, userId);
   tx.db.run("DELETE FROM verifications WHERE user_id = ?", userId);
   tx.db.run("DELETE FROM password_resets WHERE user_id = ?", userId);
-  return tx.db
-    .all<{ id: string }>(
-      "UPDATE sessions SET ended_at = ? WHERE user_id = ? AND ended_at IS NULL AND id IS NOT ? RETURNING id",
-      now,
-      userId,
-      keptSession,
-    )
-    .map(({ id }) => id);
+  return endOtherSessions(tx, userId, keptSession, now);
 }
 
 function addRefreshToken(tx: Transaction, tokenHash: Uint8Array, sessionId: string, expiresAt: Date): void {
@@ -415,6 +446,8 @@ export const transactions = {
   createSession,
   rotateRefreshToken,
   endSessionOf,
+  endSession,
+  endOtherSessions,
   createApiToken,
   revokeApiToken,
   noteApiTokenUses,

@@ -96,7 +96,13 @@ const migrations = [
      expires_at INTEGER NOT NULL
    ) STRICT;
    CREATE INDEX password_resets_user ON password_resets (user_id);
-   CREATE INDEX password_resets_expiry ON password_resets (expires_at);`,
+   CREATE INDEX password_resets_expiry ON password_resets (expires_at);
+
+   ALTER TABLE sessions ADD COLUMN seen_at INTEGER;
+   ALTER TABLE sessions ADD COLUMN address TEXT NOT NULL DEFAULT '';
+   ALTER TABLE sessions ADD COLUMN user_agent TEXT NOT NULL DEFAULT '';
+   DROP INDEX sessions_user;
+   CREATE INDEX sessions_page ON sessions (user_id, created_at DESC, id DESC);`,
 ];
 
 const userColumns = "id, username, verified_at, operator, created_at";
@@ -167,6 +173,8 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
     createSession: write.createSession,
     rotateRefreshToken: write.rotateRefreshToken,
     endSessionOf: write.endSessionOf,
+    endSession: write.endSession,
+    endOtherSessions: write.endOtherSessions,
     createApiToken: write.createApiToken,
     revokeApiToken: write.revokeApiToken,
     noteApiTokenUses: write.noteApiTokenUses,
@@ -225,6 +233,28 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
         "SELECT session_id FROM refresh_tokens WHERE token_hash = ?",
         refreshTokenHash,
       )?.session_id;
+    },
+
+    async listSessions(userId, limit, before, now) {
+      const rows = read.all<{
+        id: string;
+        created_at: number;
+        seen_at: number | null;
+        address: string;
+        user_agent: string;
+      }>(
+        `SELECT id, created_at, seen_at, address, user_agent FROM sessions
+         WHERE user_id = :user AND ended_at IS NULL AND idle_at > :now
+           AND (:before IS NULL OR (created_at, id) < (:before, :id))
+         ORDER BY created_at DESC, id DESC LIMIT :limit`,
+        { user: userId, now, before: before?.createdAt, id: before?.id, limit },
+      );
+      return rows.map(({ id, created_at, seen_at, address, user_agent }) => ({
+        id,
+        createdAt: new Date(created_at),
+        lastSeenAt: new Date(seen_at ?? created_at),
+        client: { address, userAgent: user_agent },
+      }));
     },
 
     async listSessionsEndedSince(since) {

@@ -54,8 +54,25 @@ export interface FirstOperator {
   events: readonly StagedEvent[];
 }
 
+/** Where a request came from. */
+export interface ClientInfo {
+  address: string;
+  userAgent: string;
+}
+
+/** A live session as its user sees it. */
+export interface Session {
+  id: string;
+  createdAt: Date;
+  /** Its sign-in or last refresh. */
+  lastSeenAt: Date;
+  /** The client then. */
+  client: ClientInfo;
+}
+
 export interface NewSession {
   id: string;
+  client: ClientInfo;
   userId: string;
   /** The hash that the sign-in's password was compared with. */
   passwordHash: string;
@@ -163,9 +180,20 @@ export interface IdentityStore extends ServiceStore {
   /** The session that a refresh token belongs to, whether or not the token is valid. */
   findSessionOf(refreshTokenHash: Uint8Array): Promise<string | undefined>;
   /** Replaces a valid refresh token with its successor, or with the same successor again for a retry (`judgeRefresh`). */
-  rotateRefreshToken(presentedHash: Uint8Array, successorHash: Uint8Array, now: Date): Promise<Refreshed>;
+  rotateRefreshToken(
+    presentedHash: Uint8Array,
+    successorHash: Uint8Array,
+    client: ClientInfo,
+    now: Date,
+  ): Promise<Refreshed>;
   /** Ends the token's session and answers its id; undefined for an unknown token or a session that had ended. */
   endSessionOf(refreshTokenHash: Uint8Array, now: Date): Promise<string | undefined>;
+  /** Up to `limit` live sessions of the user after `before`, newest first. */
+  listSessions(userId: string, limit: number, before: Cursor | undefined, now: Date): Promise<Session[]>;
+  /** False when the user has no such live session. */
+  endSession(userId: string, sessionId: string, now: Date): Promise<boolean>;
+  /** Ends the user's sessions but one, and answers the ids of those that it ended. */
+  endOtherSessions(userId: string, keptSessionId: string, now: Date): Promise<string[]>;
   /** Ids of sessions that ended after this time. */
   listSessionsEndedSince(since: Date): Promise<string[]>;
 

@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/identity/v1/identity.proto.
  */
 export const file_sandgate_identity_v1_identity: GenFile = /*@__PURE__*/
-  fileDesc("CiNzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eS5wcm90bxIUc2FuZGdhdGUuaWRlbnRpdHkudjEieAoEVXNlchIKCgJpZBgBIAEoCRIQCgh1c2VybmFtZRgCIAEoCRIQCgh2ZXJpZmllZBgDIAEoCBIQCghvcGVyYXRvchgEIAEoCBIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJ8Cg1TZXNzaW9uVG9rZW5zEhQKDGFjY2Vzc190b2tlbhgBIAEoCRIVCg1yZWZyZXNoX3Rva2VuGAIgASgJEhoKEmV4cGlyZXNfaW5fc2Vjb25kcxgDIAEoBRIiChpyZWZyZXNoX2V4cGlyZXNfaW5fc2Vjb25kcxgEIAEoBSJwCg9SZWdpc3RlclJlcXVlc3QSHAoIdXNlcm5hbWUYASABKAlCCrpIB3IFGP4BYAESHAoIcGFzc3dvcmQYAiABKAlCCrpIB3IFEAoYgAISIQoPcmVjYXB0Y2hhX3Rva2VuGAMgASgJQgi6SAVyAxiAICISChBSZWdpc3RlclJlc3BvbnNlIl8KElZlcmlmeUVtYWlsUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARiABBIhCghwYXNzd29yZBgCIAEoCUIKukgHcgUQChiAAkgAiAEBQgsKCV9wYXNzd29yZCIVChNWZXJpZnlFbWFpbFJlc3BvbnNlIjkKGVJlc2VuZFZlcmlmaWNhdGlvblJlcXVlc3QSHAoIdXNlcm5hbWUYASABKAlCCrpIB3IFEAEY/gEiHAoaUmVzZW5kVmVyaWZpY2F0aW9uUmVzcG9uc2UiagoNU2lnbkluUmVxdWVzdBIaCgh1c2VybmFtZRgBIAEoCUIIukgFcgMY/gESGgoIcGFzc3dvcmQYAiABKAlCCLpIBXIDGIACEiEKD3JlY2FwdGNoYV90b2tlbhgDIAEoCUIIukgFcgMYgCAiRQoOU2lnbkluUmVzcG9uc2USMwoGdG9rZW5zGAEgASgLMiMuc2FuZGdhdGUuaWRlbnRpdHkudjEuU2Vzc2lvblRva2VucyI4ChVSZWZyZXNoU2Vzc2lvblJlcXVlc3QSHwoNcmVmcmVzaF90b2tlbhgBIAEoCUIIukgFcgMYgAQiTQoWUmVmcmVzaFNlc3Npb25SZXNwb25zZRIzCgZ0b2tlbnMYASABKAsyIy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TZXNzaW9uVG9rZW5zIjEKDlNpZ25PdXRSZXF1ZXN0Eh8KDXJlZnJlc2hfdG9rZW4YASABKAlCCLpIBXIDGIAEIhEKD1NpZ25PdXRSZXNwb25zZSJZChVDaGFuZ2VQYXNzd29yZFJlcXVlc3QSIgoQY3VycmVudF9wYXNzd29yZBgBIAEoCUIIukgFcgMYgAISHAoIcGFzc3dvcmQYAiABKAlCCrpIB3IFEAoYgAIiGAoWQ2hhbmdlUGFzc3dvcmRSZXNwb25zZSI7ChtSZXF1ZXN0UGFzc3dvcmRSZXNldFJlcXVlc3QSHAoIdXNlcm5hbWUYASABKAlCCrpIB3IFEAEY/gEiHgocUmVxdWVzdFBhc3N3b3JkUmVzZXRSZXNwb25zZSJPChRSZXNldFBhc3N3b3JkUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARiABBIcCghwYXNzd29yZBgCIAEoCUIKukgHcgUQChiAAiIXChVSZXNldFBhc3N3b3JkUmVzcG9uc2Ui5wEKCEFwaVRva2VuEgoKAmlkGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEhIKCnRva2VuX2hpbnQYAyABKAkSFAoMd29ya3NwYWNlX2lkGAQgASgJEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmNyZWF0ZWRfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGxhc3RfdXNlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAihwEKFUNyZWF0ZUFwaVRva2VuUmVxdWVzdBIfCgtkZXNjcmlwdGlvbhgBIAEoCUIKukgHcgUQARj/ARIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgx3b3Jrc3BhY2VfaWQYAyABKAlCB7pIBHICGEAiWgoWQ3JlYXRlQXBpVG9rZW5SZXNwb25zZRIxCglhcGlfdG9rZW4YASABKAsyHi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5BcGlUb2tlbhINCgV0b2tlbhgCIAEoCSJFChRMaXN0QXBpVG9rZW5zUmVxdWVzdBItCgRwYWdlGAEgASgLMh8uc2FuZGdhdGUuY29tbW9uLnYxLlBhZ2VSZXF1ZXN0ImAKFUxpc3RBcGlUb2tlbnNSZXNwb25zZRIyCgphcGlfdG9rZW5zGAEgAygLMh4uc2FuZGdhdGUuaWRlbnRpdHkudjEuQXBpVG9rZW4SEwoLbmV4dF9jdXJzb3IYAiABKAkiOQoVUmV2b2tlQXBpVG9rZW5SZXF1ZXN0EiAKC3Rva2VuX29yX2lkGAEgASgJQguAAQG6SAVyAxiABCIYChZSZXZva2VBcGlUb2tlblJlc3BvbnNlIjMKFVZlcmlmeUFwaVRva2VuUmVxdWVzdBIaCgV0b2tlbhgBIAEoCUILgAEBukgFcgMYgAQikwEKFlZlcmlmeUFwaVRva2VuUmVzcG9uc2USEAoIdG9rZW5faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIQCghvcGVyYXRvchgDIAEoCBIUCgx3b3Jrc3BhY2VfaWQYBCABKAkSLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiUQoUQmF0Y2hHZXRVc2Vyc1JlcXVlc3QSGwoIdXNlcl9pZHMYASADKAlCCbpIBpIBAxD0AxIcCgl1c2VybmFtZXMYAiADKAlCCbpIBpIBAxD0AyJCChVCYXRjaEdldFVzZXJzUmVzcG9uc2USKQoFdXNlcnMYASADKAsyGi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5Vc2VyIhcKFUdldFNpZ25pbmdLZXlzUmVxdWVzdCJjChZHZXRTaWduaW5nS2V5c1Jlc3BvbnNlEgwKBGp3a3MYASABKAkSGQoRZW5kZWRfc2Vzc2lvbl9pZHMYAiADKAkSDgoGaXNzdWVyGAMgASgJEhAKCGF1ZGllbmNlGAQgASgJIlwKE0RyYXdSZXF1ZXN0c1JlcXVlc3QSFAoDa2V5GAEgASgMQge6SAR6AmggEhYKBWxpbWl0GAIgASgFQge6SAQaAigBEhcKBndhbnRlZBgDIAEoBUIHukgEGgIoASJMChREcmF3UmVxdWVzdHNSZXNwb25zZRIPCgdncmFudGVkGAEgASgFEhEKCXJlbWFpbmluZxgCIAEoBRIQCghyZXNldF9tcxgDIAEoBTK2DwoPSWRlbnRpdHlTZXJ2aWNlEmcKCFJlZ2lzdGVyEiUuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVnaXN0ZXJSZXF1ZXN0GiYuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVnaXN0ZXJSZXNwb25zZSIMirUYCAoGZmFjYWRlEnAKC1ZlcmlmeUVtYWlsEiguc2FuZGdhdGUuaWRlbnRpdHkudjEuVmVyaWZ5RW1haWxSZXF1ZXN0Gikuc2FuZGdhdGUuaWRlbnRpdHkudjEuVmVyaWZ5RW1haWxSZXNwb25zZSIMirUYCAoGZmFjYWRlEoUBChJSZXNlbmRWZXJpZmljYXRpb24SLy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXNlbmRWZXJpZmljYXRpb25SZXF1ZXN0GjAuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVzZW5kVmVyaWZpY2F0aW9uUmVzcG9uc2UiDIq1GAgKBmZhY2FkZRJhCgZTaWduSW4SIy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TaWduSW5SZXF1ZXN0GiQuc2FuZGdhdGUuaWRlbnRpdHkudjEuU2lnbkluUmVzcG9uc2UiDIq1GAgKBmZhY2FkZRJ5Cg5SZWZyZXNoU2Vzc2lvbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlZnJlc2hTZXNzaW9uUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlZnJlc2hTZXNzaW9uUmVzcG9uc2UiDIq1GAgKBmZhY2FkZRJkCgdTaWduT3V0EiQuc2FuZGdhdGUuaWRlbnRpdHkudjEuU2lnbk91dFJlcXVlc3QaJS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TaWduT3V0UmVzcG9uc2UiDIq1GAgKBmZhY2FkZRJ7Cg5DaGFuZ2VQYXNzd29yZBIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNoYW5nZVBhc3N3b3JkUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNoYW5nZVBhc3N3b3JkUmVzcG9uc2UiDoq1GAoKBmZhY2FkZSABEosBChRSZXF1ZXN0UGFzc3dvcmRSZXNldBIxLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlcXVlc3RQYXNzd29yZFJlc2V0UmVxdWVzdBoyLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlcXVlc3RQYXNzd29yZFJlc2V0UmVzcG9uc2UiDIq1GAgKBmZhY2FkZRJ2Cg1SZXNldFBhc3N3b3JkEiouc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVzZXRQYXNzd29yZFJlcXVlc3QaKy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXNldFBhc3N3b3JkUmVzcG9uc2UiDIq1GAgKBmZhY2FkZRJ/Cg5DcmVhdGVBcGlUb2tlbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNyZWF0ZUFwaVRva2VuUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNyZWF0ZUFwaVRva2VuUmVzcG9uc2UiEoq1GAoKBmZhY2FkZSABkLUYARJ7Cg1MaXN0QXBpVG9rZW5zEiouc2FuZGdhdGUuaWRlbnRpdHkudjEuTGlzdEFwaVRva2Vuc1JlcXVlc3QaKy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5MaXN0QXBpVG9rZW5zUmVzcG9uc2UiEZACAYq1GAoKBmZhY2FkZSABEoIBCg5SZXZva2VBcGlUb2tlbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJldm9rZUFwaVRva2VuUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJldm9rZUFwaVRva2VuUmVzcG9uc2UiFZACAoq1GAoKBmZhY2FkZSABkLUYARJ8Cg5WZXJpZnlBcGlUb2tlbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLlZlcmlmeUFwaVRva2VuUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLlZlcmlmeUFwaVRva2VuUmVzcG9uc2UiD5ACAYq1GAgKBmZhY2FkZRKEAQoNQmF0Y2hHZXRVc2VycxIqLnNhbmRnYXRlLmlkZW50aXR5LnYxLkJhdGNoR2V0VXNlcnNSZXF1ZXN0Gisuc2FuZGdhdGUuaWRlbnRpdHkudjEuQmF0Y2hHZXRVc2Vyc1Jlc3BvbnNlIhqQAgGKtRgTCgZmYWNhZGUKCXdvcmtzcGFjZRJzCgxEcmF3UmVxdWVzdHMSKS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5EcmF3UmVxdWVzdHNSZXF1ZXN0Giouc2FuZGdhdGUuaWRlbnRpdHkudjEuRHJhd1JlcXVlc3RzUmVzcG9uc2UiDIq1GAgKBmZhY2FkZRJ8Cg5HZXRTaWduaW5nS2V5cxIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLkdldFNpZ25pbmdLZXlzUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLkdldFNpZ25pbmdLZXlzUmVzcG9uc2UiD5ACAYq1GAgKBmZhY2FkZWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_common_v1_page]);
+  fileDesc("CiNzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eS5wcm90bxIUc2FuZGdhdGUuaWRlbnRpdHkudjEieAoEVXNlchIKCgJpZBgBIAEoCRIQCgh1c2VybmFtZRgCIAEoCRIQCgh2ZXJpZmllZBgDIAEoCBIQCghvcGVyYXRvchgEIAEoCBIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJ8Cg1TZXNzaW9uVG9rZW5zEhQKDGFjY2Vzc190b2tlbhgBIAEoCRIVCg1yZWZyZXNoX3Rva2VuGAIgASgJEhoKEmV4cGlyZXNfaW5fc2Vjb25kcxgDIAEoBRIiChpyZWZyZXNoX2V4cGlyZXNfaW5fc2Vjb25kcxgEIAEoBSJwCg9SZWdpc3RlclJlcXVlc3QSHAoIdXNlcm5hbWUYASABKAlCCrpIB3IFGP4BYAESHAoIcGFzc3dvcmQYAiABKAlCCrpIB3IFEAoYgAISIQoPcmVjYXB0Y2hhX3Rva2VuGAMgASgJQgi6SAVyAxiAICISChBSZWdpc3RlclJlc3BvbnNlIl8KElZlcmlmeUVtYWlsUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARiABBIhCghwYXNzd29yZBgCIAEoCUIKukgHcgUQChiAAkgAiAEBQgsKCV9wYXNzd29yZCIVChNWZXJpZnlFbWFpbFJlc3BvbnNlIjkKGVJlc2VuZFZlcmlmaWNhdGlvblJlcXVlc3QSHAoIdXNlcm5hbWUYASABKAlCCrpIB3IFEAEY/gEiHAoaUmVzZW5kVmVyaWZpY2F0aW9uUmVzcG9uc2UinAEKDVNpZ25JblJlcXVlc3QSGgoIdXNlcm5hbWUYASABKAlCCLpIBXIDGP4BEhoKCHBhc3N3b3JkGAIgASgJQgi6SAVyAxiAAhIhCg9yZWNhcHRjaGFfdG9rZW4YAyABKAlCCLpIBXIDGIAgEjAKBmNsaWVudBgEIAEoCzIgLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNsaWVudEluZm8iRQoOU2lnbkluUmVzcG9uc2USMwoGdG9rZW5zGAEgASgLMiMuc2FuZGdhdGUuaWRlbnRpdHkudjEuU2Vzc2lvblRva2VucyJqChVSZWZyZXNoU2Vzc2lvblJlcXVlc3QSHwoNcmVmcmVzaF90b2tlbhgBIAEoCUIIukgFcgMYgAQSMAoGY2xpZW50GAIgASgLMiAuc2FuZGdhdGUuaWRlbnRpdHkudjEuQ2xpZW50SW5mbyJNChZSZWZyZXNoU2Vzc2lvblJlc3BvbnNlEjMKBnRva2VucxgBIAEoCzIjLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNlc3Npb25Ub2tlbnMiMQoOU2lnbk91dFJlcXVlc3QSHwoNcmVmcmVzaF90b2tlbhgBIAEoCUIIukgFcgMYgAQiEQoPU2lnbk91dFJlc3BvbnNlIkQKCkNsaWVudEluZm8SGAoHYWRkcmVzcxgBIAEoCUIHukgEcgIYQBIcCgp1c2VyX2FnZW50GAIgASgJQgi6SAVyAxiAAiKtAQoHU2Vzc2lvbhIKCgJpZBgBIAEoCRIuCgpjcmVhdGVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxsYXN0X3NlZW5fYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB2FkZHJlc3MYBCABKAkSEgoKdXNlcl9hZ2VudBgFIAEoCRIPCgdjdXJyZW50GAYgASgIIkQKE0xpc3RTZXNzaW9uc1JlcXVlc3QSLQoEcGFnZRgBIAEoCzIfLnNhbmRnYXRlLmNvbW1vbi52MS5QYWdlUmVxdWVzdCJcChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIvCghzZXNzaW9ucxgBIAMoCzIdLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNlc3Npb24SEwoLbmV4dF9jdXJzb3IYAiABKAkiMAoRRW5kU2Vzc2lvblJlcXVlc3QSGwoKc2Vzc2lvbl9pZBgBIAEoCUIHukgEcgIYQCIUChJFbmRTZXNzaW9uUmVzcG9uc2UiGQoXRW5kT3RoZXJTZXNzaW9uc1JlcXVlc3QiGgoYRW5kT3RoZXJTZXNzaW9uc1Jlc3BvbnNlIlkKFUNoYW5nZVBhc3N3b3JkUmVxdWVzdBIiChBjdXJyZW50X3Bhc3N3b3JkGAEgASgJQgi6SAVyAxiAAhIcCghwYXNzd29yZBgCIAEoCUIKukgHcgUQChiAAiIYChZDaGFuZ2VQYXNzd29yZFJlc3BvbnNlIjsKG1JlcXVlc3RQYXNzd29yZFJlc2V0UmVxdWVzdBIcCgh1c2VybmFtZRgBIAEoCUIKukgHcgUQARj+ASIeChxSZXF1ZXN0UGFzc3dvcmRSZXNldFJlc3BvbnNlIk8KFFJlc2V0UGFzc3dvcmRSZXF1ZXN0EhkKBXRva2VuGAEgASgJQgq6SAdyBRABGIAEEhwKCHBhc3N3b3JkGAIgASgJQgq6SAdyBRAKGIACIhcKFVJlc2V0UGFzc3dvcmRSZXNwb25zZSLnAQoIQXBpVG9rZW4SCgoCaWQYASABKAkSEwoLZGVzY3JpcHRpb24YAiABKAkSEgoKdG9rZW5faGludBgDIAEoCRIUCgx3b3Jrc3BhY2VfaWQYBCABKAkSLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKY3JlYXRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMAoMbGFzdF91c2VkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKHAQoVQ3JlYXRlQXBpVG9rZW5SZXF1ZXN0Eh8KC2Rlc2NyaXB0aW9uGAEgASgJQgq6SAdyBRABGP8BEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KDHdvcmtzcGFjZV9pZBgDIAEoCUIHukgEcgIYQCJaChZDcmVhdGVBcGlUb2tlblJlc3BvbnNlEjEKCWFwaV90b2tlbhgBIAEoCzIeLnNhbmRnYXRlLmlkZW50aXR5LnYxLkFwaVRva2VuEg0KBXRva2VuGAIgASgJIkUKFExpc3RBcGlUb2tlbnNSZXF1ZXN0Ei0KBHBhZ2UYASABKAsyHy5zYW5kZ2F0ZS5jb21tb24udjEuUGFnZVJlcXVlc3QiYAoVTGlzdEFwaVRva2Vuc1Jlc3BvbnNlEjIKCmFwaV90b2tlbnMYASADKAsyHi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5BcGlUb2tlbhITCgtuZXh0X2N1cnNvchgCIAEoCSI5ChVSZXZva2VBcGlUb2tlblJlcXVlc3QSIAoLdG9rZW5fb3JfaWQYASABKAlCC4ABAbpIBXIDGIAEIhgKFlJldm9rZUFwaVRva2VuUmVzcG9uc2UiMwoVVmVyaWZ5QXBpVG9rZW5SZXF1ZXN0EhoKBXRva2VuGAEgASgJQguAAQG6SAVyAxiABCKTAQoWVmVyaWZ5QXBpVG9rZW5SZXNwb25zZRIQCgh0b2tlbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEhAKCG9wZXJhdG9yGAMgASgIEhQKDHdvcmtzcGFjZV9pZBgEIAEoCRIuCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJRChRCYXRjaEdldFVzZXJzUmVxdWVzdBIbCgh1c2VyX2lkcxgBIAMoCUIJukgGkgEDEPQDEhwKCXVzZXJuYW1lcxgCIAMoCUIJukgGkgEDEPQDIkIKFUJhdGNoR2V0VXNlcnNSZXNwb25zZRIpCgV1c2VycxgBIAMoCzIaLnNhbmRnYXRlLmlkZW50aXR5LnYxLlVzZXIiFwoVR2V0U2lnbmluZ0tleXNSZXF1ZXN0ImMKFkdldFNpZ25pbmdLZXlzUmVzcG9uc2USDAoEandrcxgBIAEoCRIZChFlbmRlZF9zZXNzaW9uX2lkcxgCIAMoCRIOCgZpc3N1ZXIYAyABKAkSEAoIYXVkaWVuY2UYBCABKAkiXAoTRHJhd1JlcXVlc3RzUmVxdWVzdBIUCgNrZXkYASABKAxCB7pIBHoCaCASFgoFbGltaXQYAiABKAVCB7pIBBoCKAESFwoGd2FudGVkGAMgASgFQge6SAQaAigBIkwKFERyYXdSZXF1ZXN0c1Jlc3BvbnNlEg8KB2dyYW50ZWQYASABKAUSEQoJcmVtYWluaW5nGAIgASgFEhAKCHJlc2V0X21zGAMgASgFMqUSCg9JZGVudGl0eVNlcnZpY2USZwoIUmVnaXN0ZXISJS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZWdpc3RlclJlcXVlc3QaJi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZWdpc3RlclJlc3BvbnNlIgyKtRgICgZmYWNhZGUScAoLVmVyaWZ5RW1haWwSKC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5WZXJpZnlFbWFpbFJlcXVlc3QaKS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5WZXJpZnlFbWFpbFJlc3BvbnNlIgyKtRgICgZmYWNhZGUShQEKElJlc2VuZFZlcmlmaWNhdGlvbhIvLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlc2VuZFZlcmlmaWNhdGlvblJlcXVlc3QaMC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXNlbmRWZXJpZmljYXRpb25SZXNwb25zZSIMirUYCAoGZmFjYWRlEmEKBlNpZ25JbhIjLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNpZ25JblJlcXVlc3QaJC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TaWduSW5SZXNwb25zZSIMirUYCAoGZmFjYWRlEnkKDlJlZnJlc2hTZXNzaW9uEisuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVmcmVzaFNlc3Npb25SZXF1ZXN0Giwuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVmcmVzaFNlc3Npb25SZXNwb25zZSIMirUYCAoGZmFjYWRlEmQKB1NpZ25PdXQSJC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TaWduT3V0UmVxdWVzdBolLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNpZ25PdXRSZXNwb25zZSIMirUYCAoGZmFjYWRlEnsKDkNoYW5nZVBhc3N3b3JkEisuc2FuZGdhdGUuaWRlbnRpdHkudjEuQ2hhbmdlUGFzc3dvcmRSZXF1ZXN0Giwuc2FuZGdhdGUuaWRlbnRpdHkudjEuQ2hhbmdlUGFzc3dvcmRSZXNwb25zZSIOirUYCgoGZmFjYWRlIAESiwEKFFJlcXVlc3RQYXNzd29yZFJlc2V0EjEuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVxdWVzdFBhc3N3b3JkUmVzZXRSZXF1ZXN0GjIuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVxdWVzdFBhc3N3b3JkUmVzZXRSZXNwb25zZSIMirUYCAoGZmFjYWRlEnYKDVJlc2V0UGFzc3dvcmQSKi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXNldFBhc3N3b3JkUmVxdWVzdBorLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlc2V0UGFzc3dvcmRSZXNwb25zZSIMirUYCAoGZmFjYWRlEngKDExpc3RTZXNzaW9ucxIpLnNhbmRnYXRlLmlkZW50aXR5LnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaKi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZSIRkAIBirUYCgoGZmFjYWRlIAESbwoKRW5kU2Vzc2lvbhInLnNhbmRnYXRlLmlkZW50aXR5LnYxLkVuZFNlc3Npb25SZXF1ZXN0Giguc2FuZGdhdGUuaWRlbnRpdHkudjEuRW5kU2Vzc2lvblJlc3BvbnNlIg6KtRgKCgZmYWNhZGUgARKBAQoQRW5kT3RoZXJTZXNzaW9ucxItLnNhbmRnYXRlLmlkZW50aXR5LnYxLkVuZE90aGVyU2Vzc2lvbnNSZXF1ZXN0Gi4uc2FuZGdhdGUuaWRlbnRpdHkudjEuRW5kT3RoZXJTZXNzaW9uc1Jlc3BvbnNlIg6KtRgKCgZmYWNhZGUgARJ/Cg5DcmVhdGVBcGlUb2tlbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNyZWF0ZUFwaVRva2VuUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNyZWF0ZUFwaVRva2VuUmVzcG9uc2UiEoq1GAoKBmZhY2FkZSABkLUYARJ7Cg1MaXN0QXBpVG9rZW5zEiouc2FuZGdhdGUuaWRlbnRpdHkudjEuTGlzdEFwaVRva2Vuc1JlcXVlc3QaKy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5MaXN0QXBpVG9rZW5zUmVzcG9uc2UiEZACAYq1GAoKBmZhY2FkZSABEoIBCg5SZXZva2VBcGlUb2tlbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJldm9rZUFwaVRva2VuUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJldm9rZUFwaVRva2VuUmVzcG9uc2UiFZACAoq1GAoKBmZhY2FkZSABkLUYARJ8Cg5WZXJpZnlBcGlUb2tlbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLlZlcmlmeUFwaVRva2VuUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLlZlcmlmeUFwaVRva2VuUmVzcG9uc2UiD5ACAYq1GAgKBmZhY2FkZRKEAQoNQmF0Y2hHZXRVc2VycxIqLnNhbmRnYXRlLmlkZW50aXR5LnYxLkJhdGNoR2V0VXNlcnNSZXF1ZXN0Gisuc2FuZGdhdGUuaWRlbnRpdHkudjEuQmF0Y2hHZXRVc2Vyc1Jlc3BvbnNlIhqQAgGKtRgTCgZmYWNhZGUKCXdvcmtzcGFjZRJzCgxEcmF3UmVxdWVzdHMSKS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5EcmF3UmVxdWVzdHNSZXF1ZXN0Giouc2FuZGdhdGUuaWRlbnRpdHkudjEuRHJhd1JlcXVlc3RzUmVzcG9uc2UiDIq1GAgKBmZhY2FkZRJ8Cg5HZXRTaWduaW5nS2V5cxIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLkdldFNpZ25pbmdLZXlzUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLkdldFNpZ25pbmdLZXlzUmVzcG9uc2UiD5ACAYq1GAgKBmZhY2FkZWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_common_v1_page]);
 
 /**
  * @generated from message sandgate.identity.v1.User
@@ -217,6 +217,11 @@ export type SignInRequest = Message<"sandgate.identity.v1.SignInRequest"> & {
    * @generated from field: string recaptcha_token = 3;
    */
   recaptchaToken: string;
+
+  /**
+   * @generated from field: sandgate.identity.v1.ClientInfo client = 4;
+   */
+  client?: ClientInfo | undefined;
 };
 
 /**
@@ -251,6 +256,11 @@ export type RefreshSessionRequest = Message<"sandgate.identity.v1.RefreshSession
    * @generated from field: string refresh_token = 1;
    */
   refreshToken: string;
+
+  /**
+   * @generated from field: sandgate.identity.v1.ClientInfo client = 2;
+   */
+  client?: ClientInfo | undefined;
 };
 
 /**
@@ -308,6 +318,173 @@ export const SignOutResponseSchema: GenMessage<SignOutResponse> = /*@__PURE__*/
   messageDesc(file_sandgate_identity_v1_identity, 13);
 
 /**
+ * Where a request of a session came from; empty where it isn't known.
+ *
+ * @generated from message sandgate.identity.v1.ClientInfo
+ */
+export type ClientInfo = Message<"sandgate.identity.v1.ClientInfo"> & {
+  /**
+   * @generated from field: string address = 1;
+   */
+  address: string;
+
+  /**
+   * @generated from field: string user_agent = 2;
+   */
+  userAgent: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.ClientInfo.
+ * Use `create(ClientInfoSchema)` to create a new message.
+ */
+export const ClientInfoSchema: GenMessage<ClientInfo> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 14);
+
+/**
+ * @generated from message sandgate.identity.v1.Session
+ */
+export type Session = Message<"sandgate.identity.v1.Session"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp created_at = 2;
+   */
+  createdAt?: Timestamp | undefined;
+
+  /**
+   * Its sign-in or last refresh.
+   *
+   * @generated from field: google.protobuf.Timestamp last_seen_at = 3;
+   */
+  lastSeenAt?: Timestamp | undefined;
+
+  /**
+   * The client then; empty where it isn't known.
+   *
+   * @generated from field: string address = 4;
+   */
+  address: string;
+
+  /**
+   * @generated from field: string user_agent = 5;
+   */
+  userAgent: string;
+
+  /**
+   * Whether it is the one of the call.
+   *
+   * @generated from field: bool current = 6;
+   */
+  current: boolean;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.Session.
+ * Use `create(SessionSchema)` to create a new message.
+ */
+export const SessionSchema: GenMessage<Session> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 15);
+
+/**
+ * @generated from message sandgate.identity.v1.ListSessionsRequest
+ */
+export type ListSessionsRequest = Message<"sandgate.identity.v1.ListSessionsRequest"> & {
+  /**
+   * @generated from field: sandgate.common.v1.PageRequest page = 1;
+   */
+  page?: PageRequest | undefined;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.ListSessionsRequest.
+ * Use `create(ListSessionsRequestSchema)` to create a new message.
+ */
+export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 16);
+
+/**
+ * @generated from message sandgate.identity.v1.ListSessionsResponse
+ */
+export type ListSessionsResponse = Message<"sandgate.identity.v1.ListSessionsResponse"> & {
+  /**
+   * @generated from field: repeated sandgate.identity.v1.Session sessions = 1;
+   */
+  sessions: Session[];
+
+  /**
+   * @generated from field: string next_cursor = 2;
+   */
+  nextCursor: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.ListSessionsResponse.
+ * Use `create(ListSessionsResponseSchema)` to create a new message.
+ */
+export const ListSessionsResponseSchema: GenMessage<ListSessionsResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 17);
+
+/**
+ * @generated from message sandgate.identity.v1.EndSessionRequest
+ */
+export type EndSessionRequest = Message<"sandgate.identity.v1.EndSessionRequest"> & {
+  /**
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.EndSessionRequest.
+ * Use `create(EndSessionRequestSchema)` to create a new message.
+ */
+export const EndSessionRequestSchema: GenMessage<EndSessionRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 18);
+
+/**
+ * @generated from message sandgate.identity.v1.EndSessionResponse
+ */
+export type EndSessionResponse = Message<"sandgate.identity.v1.EndSessionResponse"> & {
+};
+
+/**
+ * Describes the message sandgate.identity.v1.EndSessionResponse.
+ * Use `create(EndSessionResponseSchema)` to create a new message.
+ */
+export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 19);
+
+/**
+ * @generated from message sandgate.identity.v1.EndOtherSessionsRequest
+ */
+export type EndOtherSessionsRequest = Message<"sandgate.identity.v1.EndOtherSessionsRequest"> & {
+};
+
+/**
+ * Describes the message sandgate.identity.v1.EndOtherSessionsRequest.
+ * Use `create(EndOtherSessionsRequestSchema)` to create a new message.
+ */
+export const EndOtherSessionsRequestSchema: GenMessage<EndOtherSessionsRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 20);
+
+/**
+ * @generated from message sandgate.identity.v1.EndOtherSessionsResponse
+ */
+export type EndOtherSessionsResponse = Message<"sandgate.identity.v1.EndOtherSessionsResponse"> & {
+};
+
+/**
+ * Describes the message sandgate.identity.v1.EndOtherSessionsResponse.
+ * Use `create(EndOtherSessionsResponseSchema)` to create a new message.
+ */
+export const EndOtherSessionsResponseSchema: GenMessage<EndOtherSessionsResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 21);
+
+/**
  * @generated from message sandgate.identity.v1.ChangePasswordRequest
  */
 export type ChangePasswordRequest = Message<"sandgate.identity.v1.ChangePasswordRequest"> & {
@@ -327,7 +504,7 @@ export type ChangePasswordRequest = Message<"sandgate.identity.v1.ChangePassword
  * Use `create(ChangePasswordRequestSchema)` to create a new message.
  */
 export const ChangePasswordRequestSchema: GenMessage<ChangePasswordRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 14);
+  messageDesc(file_sandgate_identity_v1_identity, 22);
 
 /**
  * @generated from message sandgate.identity.v1.ChangePasswordResponse
@@ -340,7 +517,7 @@ export type ChangePasswordResponse = Message<"sandgate.identity.v1.ChangePasswor
  * Use `create(ChangePasswordResponseSchema)` to create a new message.
  */
 export const ChangePasswordResponseSchema: GenMessage<ChangePasswordResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 15);
+  messageDesc(file_sandgate_identity_v1_identity, 23);
 
 /**
  * @generated from message sandgate.identity.v1.RequestPasswordResetRequest
@@ -357,7 +534,7 @@ export type RequestPasswordResetRequest = Message<"sandgate.identity.v1.RequestP
  * Use `create(RequestPasswordResetRequestSchema)` to create a new message.
  */
 export const RequestPasswordResetRequestSchema: GenMessage<RequestPasswordResetRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 16);
+  messageDesc(file_sandgate_identity_v1_identity, 24);
 
 /**
  * @generated from message sandgate.identity.v1.RequestPasswordResetResponse
@@ -370,7 +547,7 @@ export type RequestPasswordResetResponse = Message<"sandgate.identity.v1.Request
  * Use `create(RequestPasswordResetResponseSchema)` to create a new message.
  */
 export const RequestPasswordResetResponseSchema: GenMessage<RequestPasswordResetResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 17);
+  messageDesc(file_sandgate_identity_v1_identity, 25);
 
 /**
  * @generated from message sandgate.identity.v1.ResetPasswordRequest
@@ -392,7 +569,7 @@ export type ResetPasswordRequest = Message<"sandgate.identity.v1.ResetPasswordRe
  * Use `create(ResetPasswordRequestSchema)` to create a new message.
  */
 export const ResetPasswordRequestSchema: GenMessage<ResetPasswordRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 18);
+  messageDesc(file_sandgate_identity_v1_identity, 26);
 
 /**
  * @generated from message sandgate.identity.v1.ResetPasswordResponse
@@ -405,7 +582,7 @@ export type ResetPasswordResponse = Message<"sandgate.identity.v1.ResetPasswordR
  * Use `create(ResetPasswordResponseSchema)` to create a new message.
  */
 export const ResetPasswordResponseSchema: GenMessage<ResetPasswordResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 19);
+  messageDesc(file_sandgate_identity_v1_identity, 27);
 
 /**
  * @generated from message sandgate.identity.v1.ApiToken
@@ -460,7 +637,7 @@ export type ApiToken = Message<"sandgate.identity.v1.ApiToken"> & {
  * Use `create(ApiTokenSchema)` to create a new message.
  */
 export const ApiTokenSchema: GenMessage<ApiToken> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 20);
+  messageDesc(file_sandgate_identity_v1_identity, 28);
 
 /**
  * @generated from message sandgate.identity.v1.CreateApiTokenRequest
@@ -487,7 +664,7 @@ export type CreateApiTokenRequest = Message<"sandgate.identity.v1.CreateApiToken
  * Use `create(CreateApiTokenRequestSchema)` to create a new message.
  */
 export const CreateApiTokenRequestSchema: GenMessage<CreateApiTokenRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 21);
+  messageDesc(file_sandgate_identity_v1_identity, 29);
 
 /**
  * @generated from message sandgate.identity.v1.CreateApiTokenResponse
@@ -511,7 +688,7 @@ export type CreateApiTokenResponse = Message<"sandgate.identity.v1.CreateApiToke
  * Use `create(CreateApiTokenResponseSchema)` to create a new message.
  */
 export const CreateApiTokenResponseSchema: GenMessage<CreateApiTokenResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 22);
+  messageDesc(file_sandgate_identity_v1_identity, 30);
 
 /**
  * @generated from message sandgate.identity.v1.ListApiTokensRequest
@@ -528,7 +705,7 @@ export type ListApiTokensRequest = Message<"sandgate.identity.v1.ListApiTokensRe
  * Use `create(ListApiTokensRequestSchema)` to create a new message.
  */
 export const ListApiTokensRequestSchema: GenMessage<ListApiTokensRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 23);
+  messageDesc(file_sandgate_identity_v1_identity, 31);
 
 /**
  * @generated from message sandgate.identity.v1.ListApiTokensResponse
@@ -550,7 +727,7 @@ export type ListApiTokensResponse = Message<"sandgate.identity.v1.ListApiTokensR
  * Use `create(ListApiTokensResponseSchema)` to create a new message.
  */
 export const ListApiTokensResponseSchema: GenMessage<ListApiTokensResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 24);
+  messageDesc(file_sandgate_identity_v1_identity, 32);
 
 /**
  * @generated from message sandgate.identity.v1.RevokeApiTokenRequest
@@ -569,7 +746,7 @@ export type RevokeApiTokenRequest = Message<"sandgate.identity.v1.RevokeApiToken
  * Use `create(RevokeApiTokenRequestSchema)` to create a new message.
  */
 export const RevokeApiTokenRequestSchema: GenMessage<RevokeApiTokenRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 25);
+  messageDesc(file_sandgate_identity_v1_identity, 33);
 
 /**
  * @generated from message sandgate.identity.v1.RevokeApiTokenResponse
@@ -582,7 +759,7 @@ export type RevokeApiTokenResponse = Message<"sandgate.identity.v1.RevokeApiToke
  * Use `create(RevokeApiTokenResponseSchema)` to create a new message.
  */
 export const RevokeApiTokenResponseSchema: GenMessage<RevokeApiTokenResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 26);
+  messageDesc(file_sandgate_identity_v1_identity, 34);
 
 /**
  * @generated from message sandgate.identity.v1.VerifyApiTokenRequest
@@ -599,7 +776,7 @@ export type VerifyApiTokenRequest = Message<"sandgate.identity.v1.VerifyApiToken
  * Use `create(VerifyApiTokenRequestSchema)` to create a new message.
  */
 export const VerifyApiTokenRequestSchema: GenMessage<VerifyApiTokenRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 27);
+  messageDesc(file_sandgate_identity_v1_identity, 35);
 
 /**
  * @generated from message sandgate.identity.v1.VerifyApiTokenResponse
@@ -638,7 +815,7 @@ export type VerifyApiTokenResponse = Message<"sandgate.identity.v1.VerifyApiToke
  * Use `create(VerifyApiTokenResponseSchema)` to create a new message.
  */
 export const VerifyApiTokenResponseSchema: GenMessage<VerifyApiTokenResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 28);
+  messageDesc(file_sandgate_identity_v1_identity, 36);
 
 /**
  * @generated from message sandgate.identity.v1.BatchGetUsersRequest
@@ -660,7 +837,7 @@ export type BatchGetUsersRequest = Message<"sandgate.identity.v1.BatchGetUsersRe
  * Use `create(BatchGetUsersRequestSchema)` to create a new message.
  */
 export const BatchGetUsersRequestSchema: GenMessage<BatchGetUsersRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 29);
+  messageDesc(file_sandgate_identity_v1_identity, 37);
 
 /**
  * @generated from message sandgate.identity.v1.BatchGetUsersResponse
@@ -677,7 +854,7 @@ export type BatchGetUsersResponse = Message<"sandgate.identity.v1.BatchGetUsersR
  * Use `create(BatchGetUsersResponseSchema)` to create a new message.
  */
 export const BatchGetUsersResponseSchema: GenMessage<BatchGetUsersResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 30);
+  messageDesc(file_sandgate_identity_v1_identity, 38);
 
 /**
  * @generated from message sandgate.identity.v1.GetSigningKeysRequest
@@ -690,7 +867,7 @@ export type GetSigningKeysRequest = Message<"sandgate.identity.v1.GetSigningKeys
  * Use `create(GetSigningKeysRequestSchema)` to create a new message.
  */
 export const GetSigningKeysRequestSchema: GenMessage<GetSigningKeysRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 31);
+  messageDesc(file_sandgate_identity_v1_identity, 39);
 
 /**
  * @generated from message sandgate.identity.v1.GetSigningKeysResponse
@@ -728,7 +905,7 @@ export type GetSigningKeysResponse = Message<"sandgate.identity.v1.GetSigningKey
  * Use `create(GetSigningKeysResponseSchema)` to create a new message.
  */
 export const GetSigningKeysResponseSchema: GenMessage<GetSigningKeysResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 32);
+  messageDesc(file_sandgate_identity_v1_identity, 40);
 
 /**
  * @generated from message sandgate.identity.v1.DrawRequestsRequest
@@ -759,7 +936,7 @@ export type DrawRequestsRequest = Message<"sandgate.identity.v1.DrawRequestsRequ
  * Use `create(DrawRequestsRequestSchema)` to create a new message.
  */
 export const DrawRequestsRequestSchema: GenMessage<DrawRequestsRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 33);
+  messageDesc(file_sandgate_identity_v1_identity, 41);
 
 /**
  * @generated from message sandgate.identity.v1.DrawRequestsResponse
@@ -790,7 +967,7 @@ export type DrawRequestsResponse = Message<"sandgate.identity.v1.DrawRequestsRes
  * Use `create(DrawRequestsResponseSchema)` to create a new message.
  */
 export const DrawRequestsResponseSchema: GenMessage<DrawRequestsResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 34);
+  messageDesc(file_sandgate_identity_v1_identity, 42);
 
 /**
  * Users, passwords, sessions, API tokens and the keys that sign session tokens.
@@ -885,6 +1062,34 @@ export const IdentityService: GenService<{
     methodKind: "unary";
     input: typeof ResetPasswordRequestSchema;
     output: typeof ResetPasswordResponseSchema;
+  },
+  /**
+   * The caller's live sessions, newest first.
+   *
+   * @generated from rpc sandgate.identity.v1.IdentityService.ListSessions
+   */
+  listSessions: {
+    methodKind: "unary";
+    input: typeof ListSessionsRequestSchema;
+    output: typeof ListSessionsResponseSchema;
+  },
+  /**
+   * @generated from rpc sandgate.identity.v1.IdentityService.EndSession
+   */
+  endSession: {
+    methodKind: "unary";
+    input: typeof EndSessionRequestSchema;
+    output: typeof EndSessionResponseSchema;
+  },
+  /**
+   * Ends all of the caller's sessions but the one of the call.
+   *
+   * @generated from rpc sandgate.identity.v1.IdentityService.EndOtherSessions
+   */
+  endOtherSessions: {
+    methodKind: "unary";
+    input: typeof EndOtherSessionsRequestSchema;
+    output: typeof EndOtherSessionsResponseSchema;
   },
   /**
    * @generated from rpc sandgate.identity.v1.IdentityService.CreateApiToken
