@@ -1,6 +1,14 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { decodeLogs, decodeMetrics, encodeLogs, encodeMetrics, fitsInto, mergeChunks } from "./chunks.ts";
+import {
+  decodeLogs,
+  decodeMetrics,
+  encodeLogs,
+  encodeMetrics,
+  fitsInto,
+  mergeChunks,
+  takePurgeBatch,
+} from "./chunks.ts";
 import { type LogRow, type MetricRow, streamNames, toMicros } from "./rows.ts";
 
 const time = fc.bigInt({ min: 0n, max: 4_000_000_000_000_000_000n });
@@ -64,4 +72,13 @@ describe("chunks", () => {
     const empty = { ...row, log: "" };
     expect(fitsInto(await encodeLogs(Array(1_000).fill(empty)), one)).toBe(false);
   });
+});
+
+test("a purge takes 32 MiB of lines at once, and at least one chunk", () => {
+  const chunksOf = (mb: number, count: number) =>
+    Array.from({ length: count }, () => ({ textBytes: mb * 1024 * 1024 }));
+  expect(takePurgeBatch(chunksOf(1, 40))).toHaveLength(32);
+  expect(takePurgeBatch(chunksOf(0.01, 500))).toHaveLength(500);
+  expect(takePurgeBatch(chunksOf(64, 2))).toHaveLength(1);
+  expect(takePurgeBatch([])).toEqual([]);
 });

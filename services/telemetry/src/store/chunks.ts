@@ -176,3 +176,19 @@ function unpackTimes(packed: Buffer): bigint[] {
     return before;
   });
 }
+
+/**
+ * What a purge removes in one transaction at most: of small chunks many, of chunks with a mebibyte of lines few, so that none
+ * holds up other writes for long.
+ */
+export const purgeLimits = { sandboxes: 100, chunks: 500, textBytes: 32 * 1024 * 1024 };
+
+/** The first of these chunks that one transaction may remove; at least one, if there is any. */
+export function takePurgeBatch<C extends { textBytes: number }>(chunks: readonly C[]): readonly C[] {
+  let textBytes = 0;
+  const end = chunks.findIndex((chunk) => {
+    textBytes += chunk.textBytes;
+    return textBytes > purgeLimits.textBytes;
+  });
+  return end === -1 ? chunks : chunks.slice(0, Math.max(1, end));
+}

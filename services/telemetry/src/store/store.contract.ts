@@ -240,6 +240,19 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       expect(await store.listOpenPurges()).toEqual([workspaceId]);
     });
 
+    test("a purge removes the small chunks of many sandboxes in one transaction", async () => {
+      const sandboxes = Array.from({ length: 6 }, () => newId());
+      for (const sandboxId of sandboxes) {
+        await append("", "a", [lineAt(0, "line")], { source: { ...source, sandboxId } });
+      }
+      await store.beginPurge(source.workspaceId, new Date());
+      expect(await store.purgeBatch(source.workspaceId)).toBe(false);
+      for (const sandboxId of sandboxes) {
+        expect(await store.findSandbox(sandboxId)).toBeUndefined();
+        expect(await linesOf(sandboxId)).toEqual([]);
+      }
+    });
+
     test("an unknown workspace can be purged too", async () => {
       await store.beginPurge(source.workspaceId, new Date());
       expect(await store.purgeBatch(source.workspaceId)).toBe(false);

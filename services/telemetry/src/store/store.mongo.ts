@@ -8,7 +8,7 @@ import {
 } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { createPurges, type GuardDocument, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
-import { type Chunk, type ChunkKind, fitsInto, mergeChunks } from "./chunks.ts";
+import { type Chunk, type ChunkKind, fitsInto, mergeChunks, purgeLimits, takePurgeBatch } from "./chunks.ts";
 import type { Source, StoredChunk, TelemetryStore } from "./store.ts";
 
 interface TelemetryGuardDocument extends GuardDocument {
@@ -267,11 +267,23 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
     purgeBatch: (workspaceId) =>
       write(async (tx) => {
         const { session } = tx;
-        const sandbox = await sandboxes.findOne({ workspaceId }, { session, projection: { _id: 1 } });
-        if (!sandbox) return false;
-        const removed = await removeChunks(tx, { sandboxId: sandbox._id });
-        if (removed < batchChunks) await sandboxes.deleteOne({ _id: sandbox._id }, { session });
-        return true;
+        const projection = { _id: 1 };
+        const known = await sandboxes
+          .find({ workspaceId }, { session, projection })
+          .limit(purgeLimits.sandboxes)
+          .toArray();
+        if (known.length === 0) return false;
+        const sandboxIds = known.map(({ _id }) => _id);
+        const found = await chunks
+          .find({ sandboxId: { $in: sandboxIds } }, { session, projection: { textBytes: 1 } })
+          .limit(purgeLimits.chunks)
+          .toArray();
+        const removed = takePurgeBatch(found).map(({ _id }) => _id);
+        // What their sandboxes have counted stays: these go with the last of their chunks.
+        if (removed.length > 0) await chunks.deleteMany({ _id: { $in: removed } }, { session });
+        if (removed.length < found.length || removed.length === purgeLimits.chunks) return true;
+        await sandboxes.deleteMany({ _id: { $in: sandboxIds } }, { session });
+        return sandboxIds.length === purgeLimits.sandboxes;
       }),
   };
 }
