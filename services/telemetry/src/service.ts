@@ -11,6 +11,7 @@ import { createCollection } from "./collect/collection.ts";
 import { stagePurged } from "./events.ts";
 import { createHandlers } from "./handlers.ts";
 import { type TelemetrySettings, telemetrySettings } from "./settings.ts";
+import { purgeLimits } from "./store/chunks.ts";
 import type { TelemetryStore } from "./store/store.ts";
 
 export { telemetrySettings };
@@ -74,7 +75,7 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
       store,
       stagePurged,
       async purge(workspaceId, signal) {
-        while (await store.purgeBatch(workspaceId)) if (signal.aborted) return false;
+        while (await store.purgeBatch(workspaceId, purgeLimits)) if (signal.aborted) return false;
         return true;
       },
     },

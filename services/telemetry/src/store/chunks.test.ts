@@ -74,11 +74,12 @@ describe("chunks", () => {
   });
 });
 
-test("a purge takes 32 MiB of lines at once, and at least one chunk", () => {
+test("a purge takes so many bytes of lines at once, and at least one chunk", () => {
+  const max = 32 * 1024 * 1024;
   const chunksOf = (mb: number, count: number) =>
     Array.from({ length: count }, () => ({ textBytes: mb * 1024 * 1024 }));
-  expect(takePurgeBatch(chunksOf(1, 40))).toHaveLength(32);
-  expect(takePurgeBatch(chunksOf(0.01, 500))).toHaveLength(500);
-  expect(takePurgeBatch(chunksOf(64, 2))).toHaveLength(1);
-  expect(takePurgeBatch([])).toEqual([]);
+  expect(takePurgeBatch(chunksOf(1, 40), max)).toHaveLength(32);
+  expect(takePurgeBatch(chunksOf(0.01, 500), max)).toHaveLength(500);
+  expect(takePurgeBatch(chunksOf(64, 2), max)).toHaveLength(1);
+  expect(takePurgeBatch([], max)).toEqual([]);
 });

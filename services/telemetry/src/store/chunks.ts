@@ -177,18 +177,26 @@ function unpackTimes(packed: Buffer): bigint[] {
   });
 }
 
-/**
- * What a purge removes in one transaction at most: of small chunks many, of chunks with a mebibyte of lines few, so that none
- * holds up other writes for long.
- */
-export const purgeLimits = { sandboxes: 100, chunks: 500, textBytes: 32 * 1024 * 1024 };
+/** What a purge removes in one transaction at most. */
+export interface PurgeLimits {
+  sandboxes: number;
+  chunks: number;
+  /** Of lines, before they were compressed. */
+  textBytes: number;
+}
 
-/** The first of these chunks that one transaction may remove; at least one, if there is any. */
-export function takePurgeBatch<C extends { textBytes: number }>(chunks: readonly C[]): readonly C[] {
+/** Of small chunks many, of chunks with a mebibyte of lines few, so that no transaction holds up other writes for long. */
+export const purgeLimits: PurgeLimits = { sandboxes: 100, chunks: 500, textBytes: 32 * 1024 * 1024 };
+
+/** The first of these chunks, up to so many bytes of lines; at least one, if there is any. */
+export function takePurgeBatch<C extends { textBytes: number }>(
+  chunks: readonly C[],
+  maxTextBytes: number,
+): readonly C[] {
   let textBytes = 0;
   const end = chunks.findIndex((chunk) => {
     textBytes += chunk.textBytes;
-    return textBytes > purgeLimits.textBytes;
+    return textBytes > maxTextBytes;
   });
   return end === -1 ? chunks : chunks.slice(0, Math.max(1, end));
 }

@@ -6,7 +6,7 @@ import { WorkspacePurgedSchema } from "@sandgate/proto/telemetry/v1/telemetry_ev
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { stagePurged } from "../events.ts";
 import { decodeLogChunk, queryLogs, queryMetrics } from "../query/queries.ts";
-import { encodeLogs, encodeMetrics } from "./chunks.ts";
+import { encodeLogs, encodeMetrics, purgeLimits } from "./chunks.ts";
 import { fromMillis, type LogRow, toMicros } from "./rows.ts";
 import type { Source, TelemetryStore } from "./store.ts";
 
@@ -220,8 +220,12 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       await expect(append("", "a", [lineAt(0, "late")])).rejects.toMatchObject({ reason: "WORKSPACE_NOT_FOUND" });
       expect(await store.listOpenPurges()).toEqual([workspaceId]);
       expect(await store.listWorkspaces({ limit: 10 })).toEqual([other.workspaceId]);
-      while (await store.purgeBatch(workspaceId));
-      expect(await store.purgeBatch(workspaceId)).toBe(false);
+      // So small that no sandbox's chunks are a single batch.
+      const limits = { sandboxes: 2, chunks: 30, textBytes: 1024 * 1024 };
+      let batches = 1;
+      while (await store.purgeBatch(workspaceId, limits)) batches += 1;
+      expect(batches).toBeGreaterThan(7);
+      expect(await store.purgeBatch(workspaceId, limits)).toBe(false);
       const at = new Date(startMs + 1);
       await store.completePurge(workspaceId, at, [stagePurged(workspaceId, at)]);
       expect(await store.listOpenPurges()).toEqual([]);
@@ -246,7 +250,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
         await append("", "a", [lineAt(0, "line")], { source: { ...source, sandboxId } });
       }
       await store.beginPurge(source.workspaceId, new Date());
-      expect(await store.purgeBatch(source.workspaceId)).toBe(false);
+      expect(await store.purgeBatch(source.workspaceId, purgeLimits)).toBe(false);
       for (const sandboxId of sandboxes) {
         expect(await store.findSandbox(sandboxId)).toBeUndefined();
         expect(await linesOf(sandboxId)).toEqual([]);
@@ -255,7 +259,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
 
     test("an unknown workspace can be purged too", async () => {
       await store.beginPurge(source.workspaceId, new Date());
-      expect(await store.purgeBatch(source.workspaceId)).toBe(false);
+      expect(await store.purgeBatch(source.workspaceId, purgeLimits)).toBe(false);
       await expect(append("", "a", [])).rejects.toMatchObject({ reason: "WORKSPACE_NOT_FOUND" });
     });
   });

@@ -8,7 +8,7 @@ import {
 } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { createPurges, type GuardDocument, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
-import { type Chunk, type ChunkKind, fitsInto, mergeChunks, purgeLimits, takePurgeBatch } from "./chunks.ts";
+import { type Chunk, type ChunkKind, fitsInto, mergeChunks, takePurgeBatch } from "./chunks.ts";
 import type { Source, StoredChunk, TelemetryStore } from "./store.ts";
 
 interface TelemetryGuardDocument extends GuardDocument {
@@ -264,26 +264,23 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
         return ended.length === batchChunks;
       }),
 
-    purgeBatch: (workspaceId) =>
+    purgeBatch: (workspaceId, limits) =>
       write(async (tx) => {
         const { session } = tx;
         const projection = { _id: 1 };
-        const known = await sandboxes
-          .find({ workspaceId }, { session, projection })
-          .limit(purgeLimits.sandboxes)
-          .toArray();
+        const known = await sandboxes.find({ workspaceId }, { session, projection }).limit(limits.sandboxes).toArray();
         if (known.length === 0) return false;
         const sandboxIds = known.map(({ _id }) => _id);
         const found = await chunks
           .find({ sandboxId: { $in: sandboxIds } }, { session, projection: { textBytes: 1 } })
-          .limit(purgeLimits.chunks)
+          .limit(limits.chunks)
           .toArray();
-        const removed = takePurgeBatch(found).map(({ _id }) => _id);
+        const removed = takePurgeBatch(found, limits.textBytes).map(({ _id }) => _id);
         // What their sandboxes have counted stays: these go with the last of their chunks.
         if (removed.length > 0) await chunks.deleteMany({ _id: { $in: removed } }, { session });
-        if (removed.length < found.length || removed.length === purgeLimits.chunks) return true;
+        if (removed.length < found.length || removed.length === limits.chunks) return true;
         await sandboxes.deleteMany({ _id: { $in: sandboxIds } }, { session });
-        return sandboxIds.length === purgeLimits.sandboxes;
+        return sandboxIds.length === limits.sandboxes;
       }),
   };
 }

@@ -1,7 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { passGuard, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
-import { type Chunk, type ChunkKind, fitsInto, mergeChunks, purgeLimits, takePurgeBatch } from "./chunks.ts";
+import { type Chunk, type ChunkKind, fitsInto, mergeChunks, type PurgeLimits, takePurgeBatch } from "./chunks.ts";
 import type { Batch } from "./store.ts";
 
 export const migrations: readonly string[] = [
@@ -115,28 +115,28 @@ export const transactions = {
     return ended.length === batchChunks;
   },
 
-  purgeBatch(tx: Transaction, workspaceId: string): boolean {
+  purgeBatch(tx: Transaction, workspaceId: string, limits: PurgeLimits): boolean {
     const sandboxIds = tx.db
       .all<{ sandbox_id: string }>(
         "SELECT sandbox_id FROM sandboxes WHERE workspace_id = ? LIMIT ?",
         workspaceId,
-        purgeLimits.sandboxes,
+        limits.sandboxes,
       )
       .map(({ sandbox_id }) => sandbox_id);
     const sandboxes = JSON.stringify(sandboxIds);
     const found = tx.db.all<{ id: number; textBytes: number }>(
       `SELECT id, text_bytes AS textBytes FROM chunks WHERE sandbox_id IN (SELECT value FROM json_each(?)) LIMIT ?`,
       sandboxes,
-      purgeLimits.chunks,
+      limits.chunks,
     );
-    const removed = takePurgeBatch(found).map(({ id }) => id);
+    const removed = takePurgeBatch(found, limits.textBytes).map(({ id }) => id);
     // What their sandboxes have counted stays: these go with the last of their chunks.
     tx.db.run("DELETE FROM chunks WHERE id IN (SELECT value FROM json_each(?))", JSON.stringify(removed));
-    if (removed.length < found.length || removed.length === purgeLimits.chunks) return true;
+    if (removed.length < found.length || removed.length === limits.chunks) return true;
     for (const table of ["sources", "sandboxes"]) {
       tx.db.run(`DELETE FROM ${table} WHERE sandbox_id IN (SELECT value FROM json_each(?))`, sandboxes);
     }
-    return sandboxIds.length === purgeLimits.sandboxes;
+    return sandboxIds.length === limits.sandboxes;
   },
 } satisfies Transactions;
 

@@ -76,6 +76,6 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryS
       );
     },
     sweepExpired: (before) => write.sweepExpired(before),
-    purgeBatch: (workspaceId) => write.purgeBatch(workspaceId),
+    purgeBatch: (workspaceId, limits) => write.purgeBatch(workspaceId, limits),
   };
 }

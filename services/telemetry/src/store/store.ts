@@ -1,6 +1,6 @@
 import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { PurgeStore } from "@sandgate/kit/workspaces/workspace-purges";
-import type { Chunk, ChunkKind } from "./chunks.ts";
+import type { Chunk, ChunkKind, PurgeLimits } from "./chunks.ts";
 import type { StreamName } from "./rows.ts";
 
 /** One stream of rows of one container. */
@@ -72,6 +72,6 @@ export interface TelemetryStore extends ServiceStore, PurgeStore {
   listChunksAfter(o: { sandboxId: string; kind: ChunkKind; sequence: number; limit: number }): Promise<StoredChunk[]>;
   /** Removes some of what is older than `before`. True when there may be more. */
   sweepExpired(before: Date): Promise<boolean>;
-  /** Removes some of what the workspace has. True when there may be more. */
-  purgeBatch(workspaceId: string): Promise<boolean>;
+  /** Removes some of what the workspace has, no more than these limits. True when there may be more. */
+  purgeBatch(workspaceId: string, limits: PurgeLimits): Promise<boolean>;
 }
