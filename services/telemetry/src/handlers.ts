@@ -9,8 +9,10 @@ import type { ContainerSource } from "./collect/container-source.ts";
 import { awaitDrained } from "./collect/log-drain.ts";
 import { toBatch, toLogEntry, toMetricPoint, toStreamName, toTailResponse, toWindow } from "./messages.ts";
 import { findOwn } from "./query/ownership.ts";
-import { queryLogs, queryMetrics } from "./query/queries.ts";
+import { readPage } from "./query/pages.ts";
 import { tailRows } from "./query/tails.ts";
+import { countRemovedLines } from "./retention.ts";
+import type { LogQuotas } from "./store/quotas.ts";
 import type { TelemetryStore } from "./store/store.ts";
 import { signalStored } from "./store/stored-signal.ts";
 
@@ -21,27 +23,37 @@ export function createHandlers(o: {
   store: TelemetryStore;
   bus: EventBus;
   metrics: Metrics;
-  /** 0: no quota. */
-  logQuotaBytes: number;
+  quotas: LogQuotas;
+  /** Why new rows can't be stored now, in one line; undefined: they can. */
+  shortage(): Promise<string | undefined>;
   /** Resolves when the collector starts. */
   containers: Promise<ContainerSource>;
   /** Ends tails and waits, so that their callers ask another replica. */
   draining: AbortSignal;
 }): ServiceImpl<typeof TelemetryService> {
-  const { store, bus, draining, logQuotaBytes } = o;
+  const { store, bus, draining, quotas } = o;
   const storedBatches = counter(o.metrics, {
     name: "sandgate_telemetry_stored_batches_total",
     help: "Batches of logs and samples, by what became of them",
     labelNames: ["outcome"],
   });
+  const removedLines = countRemovedLines(o.metrics);
 
   return {
     async ingestTelemetry(request) {
       const batch = await toBatch(request);
-      const answer = await store.appendBatch(batch, { logQuotaBytes, now: new Date() });
+      // A cursor alone takes no room, and lets containers go that have nothing to store.
+      const shortage = batch.chunk && (await o.shortage());
+      if (shortage !== undefined) {
+        storedBatches.inc({ outcome: "no_room" });
+        throw new DomainError("STORAGE_FULL", `No logs or samples are taken: ${shortage}.`);
+      }
+      const answer = await store.appendBatch(batch, { quotas, now: new Date() });
       storedBatches.inc({ outcome: answer.accepted ? "accepted" : "refused" });
+      removedLines.inc({ limit: "sandbox" }, answer.removedLines.sandbox);
+      removedLines.inc({ limit: "workspace" }, answer.removedLines.workspace);
       if (answer.accepted) signalStored(bus, batch.source.sandboxId);
-      return answer;
+      return { accepted: answer.accepted, storedCursor: answer.storedCursor };
     },
 
     async queryTelemetry(request, context) {
@@ -49,12 +61,17 @@ export function createHandlers(o: {
       const window = toWindow(request, Date.now());
       // The facade has asked the sandbox service before; this service doesn't rely on it.
       await findOwn(store, { sandboxId, workspaceId: workspaceOf(callOf(context)) });
-      const query = { sandboxId, window, limit: request.limit || defaultLimit, signal: context.signal };
-      const [logs, metrics] = await Promise.all([
-        request.includeLogs ? queryLogs(store, { ...query, stream: toStreamName(request.stream) }) : [],
-        request.includeMetrics ? queryMetrics(store, query) : [],
-      ]);
-      return { logs: logs.map(toLogEntry), metrics: metrics.map(toMetricPoint) };
+      const { logs, metrics, nextPageToken } = await readPage(store, {
+        sandboxId,
+        window,
+        limit: request.limit || defaultLimit,
+        stream: toStreamName(request.stream),
+        include: { logs: request.includeLogs, metrics: request.includeMetrics },
+        pageBytes: request.pageBytes,
+        pageToken: request.pageToken,
+        signal: context.signal,
+      });
+      return { logs: logs.map(toLogEntry), metrics: metrics.map(toMetricPoint), nextPageToken };
     },
 
     async *tailTelemetry(request, context) {

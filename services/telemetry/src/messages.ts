@@ -16,7 +16,16 @@ import {
 import type { TailRow } from "./query/tails.ts";
 import type { Window } from "./query/windows.ts";
 import { type Chunk, encodeLogs, encodeMetrics } from "./store/chunks.ts";
-import { fromMillis, fromTimestamp, type LogRow, type MetricRow, type StreamName, toTimestamp } from "./store/rows.ts";
+import {
+  fromMillis,
+  fromTimestamp,
+  type LogRow,
+  type MetricRow,
+  maxBatchBytes,
+  maxLineBytes,
+  type StreamName,
+  toTimestamp,
+} from "./store/rows.ts";
 import type { Batch } from "./store/store.ts";
 
 /** Undefined: both. */
@@ -64,7 +73,10 @@ function timestampOf(timeNs: bigint) {
   return { $typeName: "google.protobuf.Timestamp" as const, ...toTimestamp(timeNs) };
 }
 
-/** The request's batch, its rows encoded. Throws VALIDATION_ERROR for rows of another kind than the source's. */
+/**
+ * The request's batch, its rows encoded. Throws VALIDATION_ERROR for rows of another kind than the source's, and for lines that
+ * are longer or more than our own collectors send.
+ */
 export async function toBatch(request: IngestTelemetryRequest): Promise<Batch> {
   const { source, fromCursor, toCursor, final } = request;
   if (!source) throw invalid("source", "is missing");
@@ -78,9 +90,14 @@ export async function toBatch(request: IngestTelemetryRequest): Promise<Batch> {
 
 async function toLogChunk(entries: readonly LogEntry[]): Promise<Chunk | undefined> {
   if (entries.length === 0) return undefined;
+  let bytes = 0;
   const rows = entries.map(({ timestamp, stream, log }, i): LogRow => {
     const name = toStreamName(stream);
     if (!timestamp || !name) throw invalid(`logs[${i}]`, "has no timestamp or no stream");
+    const lineBytes = Buffer.byteLength(log);
+    if (lineBytes > maxLineBytes) throw invalid(`logs[${i}]`, `is longer than ${maxLineBytes} bytes`);
+    bytes += lineBytes;
+    if (bytes > maxBatchBytes) throw invalid("logs", `are more than ${maxBatchBytes} bytes together`);
     return { timeNs: fromTimestamp(timestamp), stream: name, log };
   });
   return encodeLogs(rows);

@@ -27,6 +27,8 @@ export async function openTestService(o: {
   bus: EventBus;
   keysFile: string;
   logger: Logger;
+  /** Environment variables besides the runtime. */
+  settings?: Record<string, string>;
 }): Promise<TestService> {
   const { bus, logger } = o;
   const metrics = createMetrics();
@@ -54,7 +56,7 @@ export async function openTestService(o: {
       logger,
       metrics,
     },
-    telemetryService.readSettings({ SANDGATE_RUNTIME: o.runtime }),
+    telemetryService.readSettings({ SANDGATE_RUNTIME: o.runtime, ...o.settings }),
   );
   network.serve("telemetry", { routes: service.routes, logger, metrics });
   await service.start();

@@ -1,8 +1,6 @@
 import { createClient } from "@connectrpc/connect";
 import { stateOf } from "@sandgate/kit/base/dependencies";
-import { DomainError } from "@sandgate/kit/base/domain-error";
-import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
-import { dayMs, hourMs } from "@sandgate/kit/base/time";
+import { DomainError, messageOf } from "@sandgate/kit/base/domain-error";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { openShards } from "@sandgate/kit/process/shards";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
@@ -10,6 +8,8 @@ import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { createCollection } from "./collect/collection.ts";
 import { stagePurged } from "./events.ts";
 import { createHandlers } from "./handlers.ts";
+import { startRetention } from "./retention.ts";
+import { openRoom } from "./room.ts";
 import { type TelemetrySettings, telemetrySettings } from "./settings.ts";
 import { purgeLimits } from "./store/chunks.ts";
 import type { TelemetryStore } from "./store/store.ts";
@@ -31,6 +31,7 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
   // Imported here, so that whoever only reads the settings doesn't load a client of the engine.
   const { openDockerContainerSource } = await import("./docker/container-source.docker.ts");
   const draining = new AbortController();
+  const room = openRoom({ ...context, reserveMb: settings.diskReserveMb });
 
   const collection = createCollection({
     openContainers: (installationId) =>
@@ -51,7 +52,11 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
           store,
           bus,
           metrics,
-          logQuotaBytes: settings.logQuotaMb * bytesPerMb,
+          quotas: {
+            sandboxBytes: settings.logQuotaMb * bytesPerMb,
+            workspaceBytes: settings.workspaceLogQuotaMb * bytesPerMb,
+          },
+          shortage: room.shortage,
           containers: collection.containers,
           draining: draining.signal,
         }),
@@ -60,14 +65,12 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
     async start() {
       return [
         collection.start(),
-        startPeriodicTask({
-          what: "sweep expired logs and samples",
-          everyMs: hourMs,
+        ...startRetention({
+          store,
+          retentionDays: settings.retentionDays,
+          logTotalBytes: settings.logTotalMb * bytesPerMb,
           logger,
-          async work(signal) {
-            const before = new Date(Date.now() - settings.retentionDays * dayMs);
-            while (!signal.aborted && (await store.sweepExpired(before)));
-          },
+          metrics,
         }),
       ];
     },
@@ -80,7 +83,12 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
       },
     },
     async dependencies() {
-      return { database: await stateOf(store.listOpenPurges()), runtime: collection.state() };
+      const [database, shortage] = await Promise.all([
+        stateOf(store.listOpenPurges()),
+        room.shortage().catch(messageOf),
+      ]);
+      const disk = context.database.kind === "sqlite" && { disk: shortage ?? "ok" };
+      return { database, runtime: collection.state(), ...disk };
     },
     endWaits: () => draining.abort(new DomainError("DRAINING", "telemetry is shutting down.")),
   };

@@ -1,6 +1,7 @@
+import { Readable } from "node:stream";
 import { DomainError, type Violation } from "@sandgate/kit/base/domain-error";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
-import type { FastifyRequest } from "fastify";
+import type { FastifyReply, FastifyRequest } from "fastify";
 import { watchAccess } from "../../pipeline/access-watch.ts";
 import { enterWorkspace } from "../../pipeline/admission.ts";
 import { present } from "../../pipeline/contract.ts";
@@ -10,17 +11,22 @@ import { WorkspaceHeaders } from "../../pipeline/schema-parts.ts";
 import { parseMoment, toTimestamp } from "../../pipeline/times.ts";
 import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
+import { createMonitoringAnswer } from "./answer.ts";
 import { eventStreamHeaders, sendRows } from "./event-stream.ts";
-import { fromStreamName, toLogEntry, toMetricPoint } from "./mapping.ts";
+import { createLargeReads } from "./large-reads.ts";
+import { fromStreamName } from "./mapping.ts";
 import { Monitoring, MonitoringQuery, ResumingHeaders, StreamQuery } from "./schemas.ts";
 
 const { method: rpc } = TelemetryService;
 const tags = ["Monitoring"];
 const hourMicros = 3_600_000_000n;
+/** Bytes of lines of a page: a few milliseconds' work for this process and for telemetry. */
+const pageBytes = 512 * 1024;
 
 export function addMonitoringRoutes(app: App, context: RouteContext): void {
   const { authenticator, scope } = context;
   const { sandbox, telemetry } = context.clients;
+  const largeReads = createLargeReads();
 
   app.get(
     "/sandbox/monitoring/:sandbox_id",
@@ -38,26 +44,33 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
         response: { 200: Monitoring },
       },
     },
-    async (request) => {
+    async (request, reply) => {
       const { query } = request;
-      const { id, name } = await findSandbox(request, request.params.sandbox_id);
-      const { since, until } = windowOf(query);
-      const { logs, metrics } = await telemetry.queryTelemetry(
-        {
-          sandboxId: id,
-          since: toTimestamp(since),
-          until: toTimestamp(until),
-          limit: query.limit,
-          ...readSelection(query),
-        },
-        callFor(request),
-      );
-      return {
-        sandbox_id: id,
-        sandbox_name: name,
-        logs: logs.map(toLogEntry),
-        metrics: metrics.map(toMetricPoint),
-      };
+      const { signal, stop } = watchDisconnect(reply);
+      try {
+        const { id, name } = await findSandbox(request, request.params.sandbox_id);
+        const { since, until } = windowOf(query);
+        const answer = createMonitoringAnswer({ id, name });
+        /** Returns the next page's token, empty after the last. */
+        const readPage = async (pageToken: string): Promise<string> => {
+          const asked = { since: toTimestamp(since), until: toTimestamp(until), limit: query.limit };
+          const page = await telemetry.queryTelemetry(
+            { sandboxId: id, ...asked, ...readSelection(query), pageBytes, pageToken },
+            callFor(request, { signal }),
+          );
+          answer.add(page);
+          return page.nextPageToken;
+        };
+        const second = await readPage("");
+        const readRest = async () => {
+          for (let token = second; token !== ""; ) token = await readPage(token);
+        };
+        const { user } = signedInOf(request);
+        if (second !== "") await largeReads.run({ userId: user.id, response: reply.raw, signal, read: readRest });
+        return sendJson(reply, answer.toJson());
+      } finally {
+        stop();
+      }
     },
   );
 
@@ -115,6 +128,24 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
     const { sandbox: found } = await sandbox.getSandbox({ idOrName: sandboxIdOf(idOrName) }, callFor(request));
     return present(found);
   }
+}
+
+/** A signal that aborts when the client disconnects, until it is stopped. */
+function watchDisconnect({ raw }: FastifyReply): { signal: AbortSignal; stop(): void } {
+  const gone = new AbortController();
+  const onClose = () => gone.abort();
+  raw.once("close", onClose);
+  if (raw.destroyed) onClose();
+  return { signal: gone.signal, stop: () => void raw.off("close", onClose) };
+}
+
+/** Sends the parts one after another: as one, a large answer would be copied as a whole. */
+function sendJson(reply: FastifyReply, json: readonly Buffer[]): FastifyReply {
+  const length = json.reduce((sum, part) => sum + part.length, 0);
+  return reply
+    .type("application/json; charset=utf-8")
+    .header("content-length", length)
+    .send(Readable.from(json, { objectMode: false }));
 }
 
 interface Selection {

@@ -208,6 +208,7 @@ export const internalErrors = {
   ISOLATION_UNAVAILABLE: { connect: "FailedPrecondition", shownAs: "PROVISIONING_FAILED" },
   REGISTRY_UNREACHABLE: { connect: "Unavailable", shownAs: "UPSTREAM_ERROR" },
   RUNTIME_UNAVAILABLE: { connect: "Unavailable", shownAs: "UPSTREAM_ERROR" },
+  STORAGE_FULL: { connect: "Unavailable", shownAs: "UPSTREAM_ERROR" },
   DRAINING: { connect: "Unavailable", shownAs: "UPSTREAM_ERROR" },
   CALLER_NOT_ALLOWED: { connect: "PermissionDenied", shownAs: "INTERNAL_ERROR" },
 } satisfies Record<string, InternalError>;

@@ -20,7 +20,7 @@ import {
 import { createCollections, type MongoMigration, migrate } from "./mongo-migrations.ts";
 import type { OutboxStore } from "./outbox-store.ts";
 
-export type { Db } from "mongodb";
+export type { Db, ObjectId } from "mongodb";
 export { isDuplicateKey, type MongoTransaction } from "./mongo-kit.ts";
 export { createCollections, type MongoMigration } from "./mongo-migrations.ts";
 

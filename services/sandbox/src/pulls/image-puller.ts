@@ -3,6 +3,7 @@ import { mkdir, mkdtemp, readdir, rm, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { DomainError, hasReason } from "@sandgate/kit/base/domain-error";
+import { createFairLimit } from "@sandgate/kit/base/fair-limit";
 import type { AuthorizePullResponse } from "@sandgate/proto/imageregistry/v1/image_registry";
 import {
   type BlobSource,
@@ -11,7 +12,6 @@ import {
   RegistryError,
 } from "@sandgate/registry-client/registry-client";
 import pLimit from "p-limit";
-import { createFairLimit } from "../reconcile/fair-limit.ts";
 import type { Runtime } from "../reconcile/runtime.ts";
 import { downloadLayer, isDiskError, type Layer } from "./layer-download.ts";
 import type { PullEndpoint, ServedFile } from "./pull-endpoint.ts";

@@ -1,7 +1,7 @@
 import { hasReason } from "@sandgate/kit/base/domain-error";
+import { createFairLimit } from "@sandgate/kit/base/fair-limit";
 import { recordPulled, type Sandbox } from "../domain/sandbox.ts";
 import { exitFailure, type Failure, failureOf } from "./failures.ts";
-import { createFairLimit } from "./fair-limit.ts";
 import { createReadinessWait, type ReadinessOptions } from "./readiness.ts";
 import type { Observation } from "./runtime.ts";
 import type { RuntimeHealth } from "./runtime-health.ts";

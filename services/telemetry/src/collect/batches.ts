@@ -1,9 +1,9 @@
 import { textBytesOf } from "../store/chunks.ts";
-import type { LogRow } from "../store/rows.ts";
+import { type LogRow, maxBatchBytes } from "../store/rows.ts";
 import type { LogBlock } from "./container-source.ts";
 
 /** What one batch holds at most, and how long its first row waits for more. */
-export const batchLimits = { rows: 5_000, textBytes: 1024 * 1024, waitMs: 250 };
+export const batchLimits = { rows: 5_000, textBytes: maxBatchBytes, waitMs: 250 };
 
 /** Collects blocks of lines into batches. One is sent while the next fills; `add` waits when that is full. */
 export interface Batcher {

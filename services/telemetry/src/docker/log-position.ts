@@ -1,4 +1,4 @@
-import { type LogRow, type StreamName, streamNames } from "../store/rows.ts";
+import { type LogRow, maxLineBytes, type StreamName, streamNames } from "../store/rows.ts";
 import type { LogFrame } from "./log-frames.ts";
 
 /** What identifies a frame, since the engine doesn't number them: the `ordinal`th (from 1) of its stream with that time. */
@@ -18,8 +18,7 @@ interface OpenLine {
   cut: boolean;
 }
 
-/** The most bytes of a line in UTF-8, the mark of a cut one included. */
-export const maxLineBytes = 64 * 1024;
+/** The end of a line that was cut to `maxLineBytes`, in which it counts. */
 export const cutMark = " …[cut]";
 
 /**

@@ -7,9 +7,10 @@ import { queryLogs, queryMetrics } from "./queries.ts";
 
 const lastUs = Date.UTC(2026, 0, 1) * 1000;
 const timeNs = fromMillis(lastUs / 1000);
+const size = { rows: 10_000, bytes: 1_000_000, chunks: 1_000 };
 const window = { sinceNs: 0n, untilNs: timeNs * 2n };
-/** As many as one list of the store. */
-const pageSize = 8;
+/** As many as the first list of the store. */
+const firstList = 2;
 
 const kinds = {
   logs: { encode: () => encodeLogs([{ timeNs, stream: "stdout", log: "x" }]), query: queryLogs },
@@ -26,7 +27,9 @@ describe.each(["logs", "metrics"] as const)("a query of %s", (kind) => {
         calls.listed += 1;
         return Array.from({ length: calls.listed > 50 ? 0 : limit }, () => ({
           firstSequence: 1,
+          lastSequence: 1,
           lastUs,
+          textBytes: 1,
           get body() {
             onRead(++calls.read);
             return body;
@@ -34,16 +37,16 @@ describe.each(["logs", "metrics"] as const)("a query of %s", (kind) => {
         }));
       },
     };
-    const query = { sandboxId: "s1", window, limit: 10_000, stream: undefined, signal };
+    const query = { sandboxId: "s1", window, size, stream: undefined, signal };
     const end = await kinds[kind].query(store, query).catch((error: unknown) => error);
     expect(end).toBe(signal.reason);
     return calls;
   }
 
   test.each([
-    { aborted: 3, listed: 1 },
-    { aborted: pageSize, listed: 1 },
-    { aborted: pageSize + 1, listed: 2 },
+    { aborted: 1, listed: 1 },
+    { aborted: firstList, listed: 1 },
+    { aborted: firstList + 1, listed: 2 },
   ])("aborted at chunk $aborted reads no further one", async ({ aborted, listed }) => {
     const caller = new AbortController();
     const reason = new Error("The caller has gone");

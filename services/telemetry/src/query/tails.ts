@@ -1,11 +1,10 @@
 import { invalid } from "@sandgate/kit/base/domain-error";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import type { ChunkKind } from "../store/chunks.ts";
-import type { LogRow, MetricRow, Numbered, StreamName } from "../store/rows.ts";
+import { type ChunkKind, type OpenChunk, openLogs, openMetrics } from "../store/chunks.ts";
+import type { LogRow, MetricRow, StreamName } from "../store/rows.ts";
 import type { StoredChunk, TelemetryStore } from "../store/store.ts";
 import { watchStored } from "../store/stored-signal.ts";
 import { findOwn } from "./ownership.ts";
-import { decodeLogChunk, decodeMetricChunk } from "./queries.ts";
 
 /** Chunks read from the store at once. */
 const pageSize = 8;
@@ -40,16 +39,18 @@ export async function* tailRows(o: {
     while (!signal.aborted) {
       sandbox = await findOwn(store, o);
       if (o.include.logs) {
-        for await (const { sequence, ...log } of rowsAfter(o, "logs", position.logs, decodeLogChunk)) {
+        for await (const { chunk, index, sequence } of placesAfter(o, "logs", position.logs, openLogs)) {
           position.logs = sequence;
-          if (o.stream === undefined || log.stream === o.stream) yield { position: formatPosition(position), log };
+          if (o.stream === undefined || chunk.streamAt(index) === o.stream) {
+            yield { position: formatPosition(position), log: chunk.rowAt(index) };
+          }
           if (signal.aborted) return;
         }
       }
       if (o.include.metrics) {
-        for await (const { sequence, ...metric } of rowsAfter(o, "metrics", position.metrics, decodeMetricChunk)) {
+        for await (const { chunk, index, sequence } of placesAfter(o, "metrics", position.metrics, openMetrics)) {
           position.metrics = sequence;
-          yield { position: formatPosition(position), metric };
+          yield { position: formatPosition(position), metric: chunk.rowAt(index) };
           if (signal.aborted) return;
         }
       }
@@ -62,19 +63,21 @@ export async function* tailRows(o: {
   }
 }
 
-async function* rowsAfter<R>(
+/** Where the rows after a sequence are, in the order they were stored. */
+async function* placesAfter<O extends OpenChunk<unknown>>(
   { store, sandboxId }: { store: TelemetryStore; sandboxId: string },
   kind: ChunkKind,
   from: number,
-  decode: (chunk: StoredChunk) => Promise<Numbered<R>[]>,
-): AsyncGenerator<Numbered<R>> {
-  for (let sequence = from; ; ) {
-    const chunks = await store.listChunksAfter({ sandboxId, kind, sequence, limit: pageSize });
-    for (const chunk of chunks) {
-      for (const row of await decode(chunk)) {
-        if (row.sequence <= sequence) continue;
-        sequence = row.sequence;
-        yield row;
+  open: (chunk: StoredChunk) => Promise<O>,
+): AsyncGenerator<{ chunk: O; index: number; sequence: number }> {
+  for (let after = from; ; ) {
+    const chunks = await store.listChunksAfter({ sandboxId, kind, sequence: after, limit: pageSize });
+    for (const stored of chunks) {
+      const { firstSequence } = stored;
+      const chunk = await open(stored);
+      for (let index = Math.max(0, after + 1 - firstSequence); index < chunk.timesNs.length; index++) {
+        after = firstSequence + index;
+        yield { chunk, index, sequence: after };
       }
     }
     if (chunks.length < pageSize) return;

@@ -1,4 +1,6 @@
+import type { OpenChunk } from "../store/chunks.ts";
 import { type Numbered, toMicros } from "../store/rows.ts";
+import type { StoredChunk } from "../store/store.ts";
 
 /** Rows with sinceNs <= time < untilNs. */
 export interface Window {
@@ -6,57 +8,120 @@ export interface Window {
   untilNs: bigint;
 }
 
+/** A row's place in its sandbox: by time, rows of equal times in the source's order. */
+export interface Place {
+  timeNs: bigint;
+  sequence: number;
+}
+
+/** Rows of a window, oldest first. */
+export interface Page<R> {
+  rows: Numbered<R>[];
+  /** What they count for, as `rowBytes` and their text. */
+  bytes: number;
+  /** The window's other rows are before this place; undefined when none is left. */
+  before: Place | undefined;
+}
+
+/** What a row counts for besides its text, as it is encoded: its time, its stream and their tags. */
+export const rowBytes = 24;
+
+/** A row that may be on the page. */
+interface Candidate<R> extends Place {
+  bytes: number;
+  chunk: OpenChunk<R>;
+  index: number;
+}
+
 /**
- * The newest `limit` rows of a window, oldest first; rows of equal times stay in the source's order. Fewer when these would
- * exceed `maxBytes`, as `bytesOf` counts them, since an answer has to fit in memory.
- * `chunks` are sorted by their latest time, newest first, and read only as long as one can still hold one of these rows.
+ * The newest rows of a window before a place: up to `limit`, fewer when they would come to more than `maxBytes`, at least one
+ * if there is one, unless `maxChunks` were opened and hold none.
+ * `chunks` are sorted by their latest time, newest first, and opened only as long as one can hold a row of the page. Rows are
+ * decoded once it is known that they are on it.
  */
-export async function newestRows<C extends { lastUs: number }, R extends { timeNs: bigint }>(o: {
+export async function newestRows<R, O extends OpenChunk<R>>(o: {
   window: Window;
+  before?: Place | undefined;
   limit: number;
-  chunks: AsyncIterable<C>;
-  decode(chunk: C): Promise<Numbered<R>[]>;
-  /** Filters rows. */
-  keeps(row: R): boolean;
   maxBytes: number;
-  bytesOf(row: R): number;
-}): Promise<Numbered<R>[]> {
-  const { sinceNs, untilNs } = o.window;
-  let newest: Numbered<R>[] = [];
-  /** The newest row that did not fit. No older one may fill the gap. */
-  let dropped: Numbered<R> | undefined;
-  for await (const chunk of o.chunks) {
-    const oldest = newest.length === o.limit ? newest[0] : dropped;
-    if (oldest && toMicros(oldest.timeNs) > chunk.lastUs) break;
-    const rows = (await o.decode(chunk)).filter(
-      (row) =>
-        row.timeNs >= sinceNs &&
-        row.timeNs < untilNs &&
-        o.keeps(row) &&
-        (dropped === undefined || bySourceTime(row, dropped) > 0),
-    );
-    const sorted = [...rows, ...newest].sort(bySourceTime);
-    const kept = countFitting(sorted, o);
-    dropped = sorted[sorted.length - kept - 1] ?? dropped;
-    newest = sorted.slice(sorted.length - kept);
-  }
-  return newest;
-}
-
-/** How many of the last rows are within the limit and the bytes; at least one. */
-function countFitting<R>(
-  rows: readonly R[],
-  { limit, maxBytes, bytesOf }: { limit: number; maxBytes: number; bytesOf(row: R): number },
-): number {
+  maxChunks: number;
+  chunks: AsyncIterable<StoredChunk>;
+  open(chunk: StoredChunk): Promise<O>;
+  /** Filters rows. */
+  keeps(chunk: O, index: number): boolean;
+}): Promise<Page<R>> {
+  const { limit, maxBytes, window } = o;
+  const untilUs = toMicros(o.before?.timeNs ?? window.untilNs);
+  /** The page's rows, newest first. */
+  const taken: Candidate<R>[] = [];
   let bytes = 0;
-  const tooMany = rows.findLastIndex((row, i) => {
-    bytes += bytesOf(row);
-    return i < rows.length - 1 && (bytes > maxBytes || rows.length - i > limit);
+  /** Rows that one of a later chunk may still come after, oldest first. */
+  let waiting: Candidate<R>[] = [];
+  let opened = 0;
+
+  /** Takes the rows that are later than `us`. False once the page is full. */
+  const takeAfter = (us: number): boolean => {
+    for (let row = waiting.at(-1); row && toMicros(row.timeNs) > us; row = waiting.at(-1)) {
+      if (taken.length > 0 && (taken.length >= limit || bytes + row.bytes > maxBytes)) return false;
+      taken.push(row);
+      bytes += row.bytes;
+      waiting.pop();
+    }
+    return taken.length < limit;
+  };
+  const endAt = (before: Place | undefined): Page<R> => ({
+    rows: taken.reverse().map(({ chunk, index, sequence }) => ({ ...chunk.rowAt(index), sequence })),
+    bytes,
+    before,
   });
-  return rows.length - 1 - tooMany;
+
+  for await (const chunk of o.chunks) {
+    if (!takeAfter(chunk.lastUs)) return endAt(taken.at(-1));
+    // Ends only where that leaves less to do, for there may be any number of chunks of one time.
+    if (opened >= o.maxChunks && chunk.lastUs + 1 < untilUs) {
+      return endAt({ timeNs: BigInt(chunk.lastUs + 1) * 1000n, sequence: 0 });
+    }
+    opened += 1;
+    const open = await o.open(chunk);
+    // One more than the page takes, which tells that there are more.
+    const rows = candidatesOf<R, O>(open, chunk.firstSequence, o).slice(-(limit + 1));
+    waiting = merge(waiting, rows).slice(-(limit + 1));
+  }
+  const isFull = !takeAfter(Number.NEGATIVE_INFINITY);
+  return endAt(isFull && waiting.length > 0 ? taken.at(-1) : undefined);
 }
 
-function bySourceTime(a: Numbered<{ timeNs: bigint }>, b: Numbered<{ timeNs: bigint }>): number {
+/** The chunk's rows that are asked for, oldest first. */
+function candidatesOf<R, O extends OpenChunk<R>>(
+  chunk: O,
+  firstSequence: number,
+  o: { window: Window; before?: Place | undefined; keeps(chunk: O, index: number): boolean },
+): Candidate<R>[] {
+  const { window, before } = o;
+  const rows: Candidate<R>[] = [];
+  let isSorted = true;
+  chunk.timesNs.forEach((timeNs, index) => {
+    if (timeNs < window.sinceNs || timeNs >= window.untilNs) return;
+    const place = { timeNs, sequence: firstSequence + index };
+    if ((before && compare(place, before) >= 0) || !o.keeps(chunk, index)) return;
+    const last = rows.at(-1);
+    if (last && last.timeNs > timeNs) isSorted = false;
+    rows.push({ ...place, bytes: rowBytes + chunk.textBytesAt(index), chunk, index });
+  });
+  return isSorted ? rows : rows.sort(compare);
+}
+
+/** Merges two sorted lists. */
+function merge<P extends Place>(a: readonly P[], b: readonly P[]): P[] {
+  const [lastOfA, firstOfB] = [a.at(-1), b[0]];
+  if (!lastOfA || !firstOfB || compare(lastOfA, firstOfB) < 0) return [...a, ...b];
+  const [lastOfB, firstOfA] = [b.at(-1), a[0]];
+  if (lastOfB && firstOfA && compare(lastOfB, firstOfA) < 0) return [...b, ...a];
+  // V8's sort merges two sorted runs in one pass.
+  return [...a, ...b].sort(compare);
+}
+
+function compare(a: Place, b: Place): number {
   if (a.timeNs === b.timeNs) return a.sequence - b.sequence;
   return a.timeNs < b.timeNs ? -1 : 1;
 }

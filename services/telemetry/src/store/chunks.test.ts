@@ -1,12 +1,14 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import {
-  decodeLogs,
-  decodeMetrics,
+  type Chunk,
   encodeLogs,
   encodeMetrics,
   fitsInto,
   mergeChunks,
+  openLogs,
+  openMetrics,
+  rowsOf,
   takePurgeBatch,
 } from "./chunks.ts";
 import { type LogRow, type MetricRow, streamNames, toMicros } from "./rows.ts";
@@ -22,6 +24,7 @@ const metricRow: fc.Arbitrary<MetricRow> = fc.record({
   cpuSeconds: fc.double({ min: 0, noNaN: true }),
   memoryBytes: fc.double({ min: 0, noNaN: true }),
 });
+const stored = ({ rows, textBytes, body }: Chunk) => ({ firstSequence: 1, lastSequence: rows, textBytes, body });
 const some = { minLength: 1, maxLength: 50 };
 
 describe("chunks", () => {
@@ -29,7 +32,11 @@ describe("chunks", () => {
     await fc.assert(
       fc.asyncProperty(fc.array(logRow, some), async (rows) => {
         const chunk = await encodeLogs(rows);
-        expect(await decodeLogs(chunk.body)).toEqual(rows);
+        const opened = await openLogs(stored(chunk));
+        expect(rowsOf(opened)).toEqual(rows);
+        rows.forEach(({ log, stream }, i) => {
+          expect([opened.textBytesAt(i), opened.streamAt(i)]).toEqual([Buffer.byteLength(log), stream]);
+        });
         const times = rows.map((row) => toMicros(row.timeNs));
         expect(chunk).toMatchObject({
           kind: "logs",
@@ -47,7 +54,7 @@ describe("chunks", () => {
   test("give samples back as they were", async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(metricRow, some), async (rows) => {
-        expect(await decodeMetrics((await encodeMetrics(rows)).body)).toEqual(rows);
+        expect(rowsOf(await openMetrics(stored(await encodeMetrics(rows))))).toEqual(rows);
       }),
     );
   });
@@ -57,7 +64,7 @@ describe("chunks", () => {
       fc.asyncProperty(fc.array(logRow, some), fc.array(logRow, some), async (first, second) => {
         const [a, b] = [await encodeLogs(first), await encodeLogs(second)];
         const { body, ...summary } = mergeChunks("logs", a.body, b.body);
-        expect(await decodeLogs(body)).toEqual([...first, ...second]);
+        expect(rowsOf(await openLogs(stored({ ...summary, body })))).toEqual([...first, ...second]);
         expect(await encodeLogs([...first, ...second])).toMatchObject(summary);
       }),
       { numRuns: 30 },

@@ -1,6 +1,7 @@
 import { promisify } from "node:util";
 import { zstdCompress, zstdCompressSync, zstdDecompress, zstdDecompressSync } from "node:zlib";
 import { type LogRow, type MetricRow, type StreamName, toMicros } from "./rows.ts";
+import type { StoredChunk } from "./store.ts";
 
 export type ChunkKind = "logs" | "metrics";
 
@@ -28,6 +29,9 @@ const lineBytes = 8 + 1 + 4;
 const smallBytes = 4 * 1024;
 const minBufferBytes = 256;
 
+/** A sample as packed below: time, CPU seconds and memory bytes. */
+const sampleBytes = 8 + 8 + 8;
+
 const compress = promisify(zstdCompress);
 const decompress = promisify(zstdDecompress);
 
@@ -43,12 +47,39 @@ export async function encodeMetrics(rows: readonly MetricRow[]): Promise<Chunk> 
   return { ...summarizeMetrics(rows), body: await compressed(packed) };
 }
 
-export async function decodeLogs(body: Uint8Array): Promise<LogRow[]> {
-  return unpackLogs(await decompress(body));
+/** A decompressed chunk, in the source's order. A row is only decoded when it is asked for: of many a chunk few are needed. */
+export interface OpenChunk<R> {
+  readonly timesNs: readonly bigint[];
+  /** The size of a row's text in UTF-8; 0 for a sample. */
+  textBytesAt(index: number): number;
+  rowAt(index: number): R;
 }
 
-export async function decodeMetrics(body: Uint8Array): Promise<MetricRow[]> {
-  return unpackMetrics(await decompress(body));
+export interface OpenLogChunk extends OpenChunk<LogRow> {
+  streamAt(index: number): StreamName;
+}
+
+/** What a chunk's body is decompressed by; the numbers tell how large it becomes. */
+export type PackedChunk = Pick<StoredChunk, "firstSequence" | "lastSequence" | "textBytes" | "body">;
+
+/** Decompresses in the thread pool. */
+export async function openLogs({ body, textBytes }: PackedChunk): Promise<OpenLogChunk> {
+  return openPackedLogs(await decompressTo(body, textBytes));
+}
+
+/** Decompresses in the thread pool. */
+export async function openMetrics({ body, firstSequence, lastSequence }: PackedChunk): Promise<OpenChunk<MetricRow>> {
+  return openPackedMetrics(await decompressTo(body, (lastSequence - firstSequence + 1) * sampleBytes));
+}
+
+/** In one piece: zlib's pieces of 16 KiB, and their copies, keep the garbage collector busy. It may become more, or less. */
+function decompressTo(body: Uint8Array, bytes: number): Promise<Buffer> {
+  return decompress(body, { chunkSize: Math.max(1024, bytes + 64) });
+}
+
+/** All rows of a chunk. */
+export function rowsOf<R>(chunk: OpenChunk<R>): R[] {
+  return chunk.timesNs.map((_, index) => chunk.rowAt(index));
 }
 
 /** Whether `next` may be merged into `last`, the chunk before it. */
@@ -61,10 +92,10 @@ export function mergeChunks(kind: ChunkKind, last: Uint8Array, next: Uint8Array)
   const a = zstdDecompressSync(last);
   const b = zstdDecompressSync(next);
   if (kind === "logs") {
-    const rows = [...unpackLogs(a), ...unpackLogs(b)];
+    const rows = [...rowsOf(openPackedLogs(a)), ...rowsOf(openPackedLogs(b))];
     return { ...summarizeLogs(rows), body: compressSync(packLogs(rows)) };
   }
-  const rows = [...unpackMetrics(a), ...unpackMetrics(b)];
+  const rows = [...rowsOf(openPackedMetrics(a)), ...rowsOf(openPackedMetrics(b))];
   return { ...summarizeMetrics(rows), body: compressSync(packMetrics(rows)) };
 }
 
@@ -125,37 +156,56 @@ function packLogs(rows: readonly LogRow[]): Buffer {
   return Buffer.concat([header, ...lines]);
 }
 
-function unpackLogs(packed: Buffer): LogRow[] {
-  const times = unpackTimes(packed);
-  const streams = 4 + times.length * 8;
-  const lengths = streams + times.length;
-  let at = lengths + times.length * 4;
-  return times.map((timeNs, i) => {
-    const stream: StreamName = packed.readUInt8(streams + i) === 1 ? "stdout" : "stderr";
-    const end = at + packed.readUInt32LE(lengths + i * 4);
-    const log = packed.toString("utf8", at, end);
-    at = end;
-    return { timeNs, stream, log };
-  });
+function openPackedLogs(packed: Buffer): OpenLogChunk {
+  const timesNs = unpackTimes(packed);
+  const streams = 4 + timesNs.length * 8;
+  const lengths = streams + timesNs.length;
+  /** Where each line ends. */
+  const ends = new Uint32Array(timesNs.length);
+  let end = lengths + timesNs.length * 4;
+  for (let index = 0; index < timesNs.length; index++) {
+    end += packed.readUInt32LE(lengths + index * 4);
+    ends[index] = end;
+  }
+  const textBytesAt = (index: number) => packed.readUInt32LE(lengths + index * 4);
+  const streamAt = (index: number) => (packed.readUInt8(streams + index) === 1 ? "stdout" : "stderr");
+  return {
+    timesNs,
+    textBytesAt,
+    streamAt,
+    rowAt(index) {
+      const [timeNs, end] = [timesNs[index], ends[index]];
+      if (timeNs === undefined || end === undefined) throw new RangeError(`the chunk has no row ${index}`);
+      return { timeNs, stream: streamAt(index), log: packed.toString("utf8", end - textBytesAt(index), end) };
+    },
+  };
 }
 
 function packMetrics(rows: readonly MetricRow[]): Buffer {
-  const packed = Buffer.allocUnsafe(4 + rows.length * 24);
+  const packed = Buffer.allocUnsafe(4 + rows.length * sampleBytes);
   let at = packTimes(packed, rows);
   for (const row of rows) at = packed.writeDoubleLE(row.cpuSeconds, at);
   for (const row of rows) at = packed.writeDoubleLE(row.memoryBytes, at);
   return packed;
 }
 
-function unpackMetrics(packed: Buffer): MetricRow[] {
-  const times = unpackTimes(packed);
-  const cpu = 4 + times.length * 8;
-  const memory = cpu + times.length * 8;
-  return times.map((timeNs, i) => ({
-    timeNs,
-    cpuSeconds: packed.readDoubleLE(cpu + i * 8),
-    memoryBytes: packed.readDoubleLE(memory + i * 8),
-  }));
+function openPackedMetrics(packed: Buffer): OpenChunk<MetricRow> {
+  const timesNs = unpackTimes(packed);
+  const cpu = 4 + timesNs.length * 8;
+  const memory = cpu + timesNs.length * 8;
+  return {
+    timesNs,
+    textBytesAt: () => 0,
+    rowAt(index) {
+      const timeNs = timesNs[index];
+      if (timeNs === undefined) throw new RangeError(`the chunk has no row ${index}`);
+      return {
+        timeNs,
+        cpuSeconds: packed.readDoubleLE(cpu + index * 8),
+        memoryBytes: packed.readDoubleLE(memory + index * 8),
+      };
+    },
+  };
 }
 
 /** Returns where the times end. */

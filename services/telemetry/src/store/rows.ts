@@ -12,6 +12,11 @@ export interface LogRow {
   log: string;
 }
 
+/** The most bytes of a line in UTF-8. */
+export const maxLineBytes = 64 * 1024;
+/** The most bytes of the lines that are stored at once. */
+export const maxBatchBytes = 1024 * 1024;
+
 /** One sample of a container's counters. */
 export interface MetricRow {
   timeNs: bigint;

@@ -1,25 +1,36 @@
 import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import { createPurges } from "@sandgate/kit/workspaces/sqlite-guards";
-import { migrations, type transactions } from "./store.sqlite.transactions.ts";
-import type { StoredChunk, TelemetryStore } from "./store.ts";
-
-const chunkColumns = "first_sequence AS firstSequence, last_us AS lastUs, body";
+import type { queries } from "./store.sqlite.queries.ts";
+import { migrations, totalLogBytes, type transactions } from "./store.sqlite.transactions.ts";
+import type { TelemetryStore } from "./store.ts";
 
 /** Opens the SQLite file of logs and samples, after creating or migrating it. */
 export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryStore> {
-  const database = await openSqlite<typeof transactions>({
+  const database = await openSqlite<typeof transactions, typeof queries>({
     file: o.file,
     migrations,
     transactions: new URL("./store.sqlite.transactions.ts", import.meta.url),
+    queries: new URL("./store.sqlite.queries.ts", import.meta.url),
     logger: o.logger,
   });
-  const { read, write } = database;
+  const { read, query, write } = database;
 
   return {
     ...serviceStoreOf(database),
     ...createPurges(read, write),
     appendBatch: (batch, options) => write.appendBatch(batch, options),
+    async trimTotal(totalBytes) {
+      // Asked here first, so that the file is written only when there is something to do.
+      const isOver = totalLogBytes(read) > totalBytes;
+      return isOver ? write.trimTotal(totalBytes) : { lines: 0, more: false };
+    },
+    // Only this program writes the file, so what is counted is right.
+    recountLogs: async () => undefined,
+    reusableBytes() {
+      const pages = read.get<{ freelist_count: number }>("PRAGMA freelist_count")?.freelist_count ?? 0;
+      return pages * (read.get<{ page_size: number }>("PRAGMA page_size")?.page_size ?? 0);
+    },
     async findSandbox(sandboxId) {
       const row = read.get<{
         workspace_id: string;
@@ -50,31 +61,8 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryS
       );
       return found !== undefined;
     },
-    async listChunks({ sandboxId, kind, sinceUs, untilUs, stream, after, limit }) {
-      return read.all<StoredChunk>(
-        `SELECT ${chunkColumns} FROM chunks
-         WHERE sandbox_id = ? AND kind = ? AND last_us >= ? AND first_us <= ?
-           AND (last_us, first_sequence) < (?, ?) ${stream ? `AND ${stream}_rows > 0` : ""}
-         ORDER BY last_us DESC, first_sequence DESC LIMIT ?`,
-        sandboxId,
-        kind,
-        sinceUs,
-        untilUs,
-        after?.lastUs ?? Number.MAX_SAFE_INTEGER,
-        after?.firstSequence ?? Number.MAX_SAFE_INTEGER,
-        limit,
-      );
-    },
-    async listChunksAfter({ sandboxId, kind, sequence, limit }) {
-      return read.all<StoredChunk>(
-        `SELECT ${chunkColumns} FROM chunks WHERE sandbox_id = ? AND kind = ? AND last_sequence > ?
-         ORDER BY last_sequence LIMIT ?`,
-        sandboxId,
-        kind,
-        sequence,
-        limit,
-      );
-    },
+    listChunks: (chunks) => query.listChunks(chunks),
+    listChunksAfter: (chunks) => query.listChunksAfter(chunks),
     sweepExpired: (before) => write.sweepExpired(before),
     purgeBatch: (workspaceId, limits) => write.purgeBatch(workspaceId, limits),
   };
