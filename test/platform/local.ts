@@ -9,7 +9,7 @@ import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import type { ContainerInfo } from "dockerode";
 
 const root = join(import.meta.dirname, "../..");
-const startTimeoutMs = 30_000;
+const startTimeoutMs = 60_000;
 /** As in deploy/local/start.sh. */
 const nodeOptions = ["--max-semi-space-size=4"];
 
