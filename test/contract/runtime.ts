@@ -414,6 +414,23 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await runtime.findLocalImage(id)).toEqual({ reference: id, digest: expect.stringMatching(/^sha256:/) });
         expect(await runtime.findLocalImage("sandgate-test/none:1")).toBeUndefined();
       });
+
+      test("lists images with their names, and removes one that no container uses", async () => {
+        const name = await harness.registry.publish();
+        await pull(name);
+        const find = async () => (await runtime.listImages()).find(({ names }) => names.includes(name));
+        const { reference: id } = (await runtime.findLocalImage(name)) ?? {};
+        expect(await find()).toMatchObject({ id, names: [name], isUsed: false });
+        expect((await find())?.sizeBytes).toBeGreaterThan(100_000);
+        const spec = specOf(id ?? "");
+        await runtime.ensure(spec);
+        expect(await find()).toMatchObject({ isUsed: true });
+        expect(await runtime.removeImage(name)).toBe(false);
+        await runtime.remove(spec.sandboxId);
+        expect(await runtime.removeImage(name)).toBe(true);
+        expect(await find()).toBeUndefined();
+        expect(await runtime.removeImage(name)).toBe(false);
+      });
     });
   });
 }

@@ -19,6 +19,7 @@ import { createRegistryClient } from "@sandgate/registry-client/registry-client"
 import { createCharges } from "./charges.ts";
 import { stagePurged } from "./events.ts";
 import { createHandlers } from "./handlers.ts";
+import { createImageCache } from "./pulls/image-cache.ts";
 import { createImagePuller } from "./pulls/image-puller.ts";
 import { createPullEndpoint } from "./pulls/pull-endpoint.ts";
 import { createChanges } from "./reconcile/changes.ts";
@@ -56,7 +57,16 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   const diskSpace = openDiskSpace({ folders: [settings.data], reserveMb: settings.diskReserveMb, metrics });
   const runtime = await openRuntime(settings, installationId, logger, metrics);
   const endpoint = createPullEndpoint(settings.pullPort);
+  const imageCache = createImageCache({
+    runtime,
+    uses: store,
+    findWanted: () => findPinned(store),
+    registryHost: endpoint.listen,
+    maxMb: settings.imageCacheMb,
+    logger,
+  });
   const pullImage = createImagePuller({
+    images: imageCache,
     authorizePull: (order, signal) => images.authorizePull(order, asService({ signal, timeoutMs: 30_000 })),
     async recordVerified(registryHost, layers, signal) {
       await images.recordVerifiedLayers({ registryHost, layers: [...layers] }, asService({ signal }));
@@ -124,6 +134,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       });
       await reconciler.start();
       return [
+        imageCache.start(),
         startPeriodicTask({
           what: "find the engine's disk",
           everyMs: minuteMs,
@@ -164,6 +175,18 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     },
     endWaits: () => draining.abort(),
   };
+}
+
+/** Ids of the images of sandboxes that have not ended, or whose containers are not removed yet. */
+async function findPinned(store: SandboxStore): Promise<Set<string>> {
+  const ids = new Set<string>();
+  for (let afterId = ""; ; ) {
+    const page = await store.listUnfinished({ limit: 200, afterId });
+    for (const { pinnedReference } of page) if (pinnedReference !== undefined) ids.add(pinnedReference);
+    const last = page.at(-1);
+    if (!last) return ids;
+    afterId = last.id;
+  }
 }
 
 function openMetrics(metrics: Metrics, store: SandboxStore) {

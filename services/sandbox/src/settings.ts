@@ -104,6 +104,11 @@ export const sandboxSettings = defineSettings({
     min: 1,
     doc: "MB that the layers of an image may have together, as they are downloaded",
   }),
+  imageCacheMb: integer("SANDGATE_IMAGE_CACHE_MB", {
+    default: 20_480,
+    min: 0,
+    doc: "MB that pulled images may take on the engine, each counted whole; above that, those not used for longest go. 0 for no limit",
+  }),
   maxSandboxesInAll: integer("SANDGATE_MAX_SANDBOXES", {
     default: 0,
     min: 0,

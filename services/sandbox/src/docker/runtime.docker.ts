@@ -200,6 +200,28 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
 
     pull: (request) => pullImage(engine, request),
 
+    async listImages() {
+      try {
+        const images = await callEngine((abortSignal) => engine.listImages({ abortSignal }));
+        const containers = await callEngine((abortSignal) => engine.listContainers({ all: true, abortSignal }));
+        const used = new Set(containers.map(({ ImageID: id }) => id));
+        return images.map(({ Id: id, RepoDigests: names, Size: sizeBytes }) => ({
+          id,
+          names: names ?? [],
+          sizeBytes,
+          isUsed: used.has(id),
+        }));
+      } catch (error) {
+        throw toRuntimeUnavailable(error);
+      }
+    },
+
+    async removeImage(name) {
+      const removing = callEngine((abortSignal) => engine.getImage(name).remove({ abortSignal }));
+      const removed = await ignoreStatus([404, 409], removing).catch(throwUnavailable);
+      return removed !== undefined;
+    },
+
     ensure(spec) {
       // One at a time for each sandbox: a second start after a quick exit would run it again.
       const running = ensuring.get(spec.sandboxId) ?? ensureOnce(spec).finally(() => ensuring.delete(spec.sandboxId));

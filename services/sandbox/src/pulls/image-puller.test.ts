@@ -88,6 +88,12 @@ function open(
       }),
     },
     endpoint,
+    images: {
+      using: (_name, work) => work(),
+      requestTrim() {
+        events.push("trim");
+      },
+    },
     runtime: {
       findLocalImage: async (reference) => (images.has(reference) ? { reference: "sha256:id", digest: "" } : undefined),
       async pull(request) {
@@ -109,7 +115,7 @@ const refused = (reason: string, message = "") =>
 test("a layer is downloaded, verified and recorded before the engine pulls, and its file goes", async () => {
   const { events, images, pull } = open();
   expect(await pull()).toEqual({ pinnedReference: "sha256:id", digest: manifestDigest });
-  expect(events).toEqual([`download ${digest}`, "record 1 of ghcr.io", "pull"]);
+  expect(events).toEqual([`download ${digest}`, "record 1 of ghcr.io", "pull", "trim"]);
   expect([...images]).toEqual([`${await endpoint.listen()}/ghcr.io/team/tool@${manifestDigest}`]);
   const [own] = await readdir(folder);
   expect(await readdir(join(folder, own ?? ""))).toEqual([]);
@@ -127,7 +133,7 @@ test("an image whose layers are verified is pulled once", async () => {
   const { events, pull } = open({ answer: authorized({ verified: true }) });
   await pull();
   await pull();
-  expect(events).toEqual(["pull"]);
+  expect(events).toEqual(["pull", "trim"]);
 });
 
 test("what the engine asks for in vain is downloaded, and the pull made again", async () => {
@@ -146,7 +152,7 @@ test("what the engine asks for in vain is downloaded, and the pull made again", 
   });
   await pull();
   expect(asked).toBe(2);
-  expect(events).toEqual(["pull", `download ${digest}`, "record 1 of ghcr.io", "pull"]);
+  expect(events).toEqual(["pull", `download ${digest}`, "record 1 of ghcr.io", "pull", "trim"]);
 });
 
 test.each([
@@ -226,7 +232,7 @@ test("a pull that failed because another one lacked a layer is made again, witho
     },
   });
   await pull();
-  expect(events).toEqual([`download ${digest}`, "record 1 of ghcr.io", "pull", "pull", "pull"]);
+  expect(events).toEqual([`download ${digest}`, "record 1 of ghcr.io", "pull", "pull", "pull", "trim"]);
 });
 
 test("what a process that has ended left is removed", async () => {

@@ -13,6 +13,7 @@ import {
 } from "@sandgate/registry-client/registry-client";
 import pLimit from "p-limit";
 import type { Runtime } from "../reconcile/runtime.ts";
+import type { ImageCache } from "./image-cache.ts";
 import { downloadLayer, isDiskError, type Layer } from "./layer-download.ts";
 import type { PullEndpoint, ServedFile } from "./pull-endpoint.ts";
 import { withoutVolumes } from "./without-volumes.ts";
@@ -40,6 +41,7 @@ export interface ImagePullerOptions {
   client: Pick<RegistryClient, "openBlobs">;
   endpoint: PullEndpoint;
   runtime: Pick<Runtime, "findLocalImage" | "pull">;
+  images: Pick<ImageCache, "using" | "requestTrim">;
   /** Layers are kept here while their image is pulled, in a folder of this process. */
   folder: string;
   /** MB that the layers of an image may have together. */
@@ -133,11 +135,37 @@ export function createImagePuller(o: ImagePullerOptions) {
     }
   }
 
-  /** What the engine calls the image, and whether it has it by that name. */
-  async function findPulled({ name, served, pull }: Authorized): Promise<{ local: string; found?: PulledImage }> {
-    const local = `${await listen(o.endpoint)}/${name}@${served.manifest.digest}`;
+  /** What the engine calls the image. */
+  async function localNameOf({ name, served }: Authorized): Promise<string> {
+    return `${await listen(o.endpoint)}/${name}@${served.manifest.digest}`;
+  }
+
+  /** Undefined: the engine doesn't have it by that name. */
+  async function findPulled(local: string, { pull }: Authorized): Promise<PulledImage | undefined> {
     const image = await o.runtime.findLocalImage(local);
-    return { local, ...(image && { found: { pinnedReference: image.reference, digest: pull.digest } }) };
+    return image && { pinnedReference: image.reference, digest: pull.digest };
+  }
+
+  /** Finds the image on the engine, or brings it there. */
+  async function findOrPull(order: PullOrder, local: string, first: Authorized, signal: AbortSignal) {
+    const known = await findPulled(local, first);
+    if (known && first.unverified.length === 0) return known;
+    // One at a time: those that wait find what the first has brought.
+    return limitOrders(
+      `${order.workspaceId} ${local}`,
+      async () => {
+        const authorized = await authorize(order, signal);
+        const localNow = await localNameOf(authorized);
+        const before = await findPulled(localNow, authorized);
+        if (before && authorized.unverified.length === 0) return before;
+        await pullToEngine(authorized, localNow, order, signal);
+        o.images.requestTrim();
+        const after = await findPulled(localNow, authorized);
+        if (!after) throw new DomainError("RUNTIME_UNAVAILABLE", "The image was not there after it was pulled.");
+        return after;
+      },
+      signal,
+    );
   }
 
   /** Downloads layers into the folder, and answers with their files. The first failure ends all. */
@@ -263,25 +291,9 @@ export function createImagePuller(o: ImagePullerOptions) {
    */
   return async function pullImage(order: PullOrder, signal: AbortSignal): Promise<PulledImage> {
     try {
-      const first = await authorize(order, signal);
-      const { found } = await findPulled(first);
-      if (found && first.unverified.length === 0) return found;
-      // One at a time: those that wait find what the first has brought.
-      const key = `${order.workspaceId} ${first.served.manifest.digest}`;
-      return await limitOrders(
-        key,
-        async () => {
-          const authorized = await authorize(order, signal);
-          const before = await findPulled(authorized);
-          if (before.found && authorized.unverified.length === 0) return before.found;
-          await pullToEngine(authorized, before.local, order, signal);
-          const after = await findPulled(authorized);
-          if (!after.found)
-            throw new DomainError("RUNTIME_UNAVAILABLE", "The image was not there after it was pulled.");
-          return after.found;
-        },
-        signal,
-      );
+      const authorized = await authorize(order, signal);
+      const local = await localNameOf(authorized);
+      return await o.images.using(local, () => findOrPull(order, local, authorized, signal));
     } catch (error) {
       signal.throwIfAborted();
       throw toDomainError(error);

@@ -123,6 +123,8 @@ function createScriptedEngine(): ScriptedEngine {
       up();
       return engine.objects.get(id)?.phase === "running" ? (engine.written.get(id) ?? 0) : undefined;
     },
+    listImages: async () => [],
+    removeImage: async () => false,
     findDataFolder: async () => undefined,
     async *observe(signal) {
       const queue: string[] = [];

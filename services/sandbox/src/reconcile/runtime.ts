@@ -53,6 +53,17 @@ export interface PullRequest {
   signal: AbortSignal;
 }
 
+export interface ImageOnEngine {
+  /** As in `PulledImage.pinnedReference`. */
+  id: string;
+  /** `host/repository@digest`, for each place that it was pulled from. */
+  names: readonly string[];
+  /** With all its layers, also those that it shares with others. */
+  sizeBytes: number;
+  /** By a container, whatever its state and whosever it is. */
+  isUsed: boolean;
+}
+
 export interface Runtime {
   /**
    * Checks that sandboxes can be run: the engine answers, and the isolation rules are in place; rules that are missing are
@@ -73,6 +84,14 @@ export interface Runtime {
    * that this engine can't run, such as one for another architecture).
    */
   pull(request: PullRequest): Promise<void>;
+
+  /** All images of the engine that have a name, also those that it has for others. */
+  listImages(): Promise<ImageOnEngine[]>;
+
+  /**
+   * Takes a name from an image; with its last one it goes. False: a container uses it, or the engine doesn't have that name.
+   */
+  removeImage(name: string): Promise<boolean>;
 
   /**
    * Creates and starts the sandbox's container. One that exists is left as it is, and one that has exited is not started

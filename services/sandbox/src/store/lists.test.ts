@@ -138,7 +138,7 @@ describe("lists on SQLite", () => {
     await Promise.all(all.map((sandbox) => store.create(sandbox, undefined, quotas, [], undefined)));
     await store.close();
     const earlier = new DatabaseSync(file);
-    earlier.exec(`DROP TABLE labels; DROP INDEX sandboxes_by_state; DROP INDEX guards_charged;
+    earlier.exec(`DROP TABLE labels; DROP TABLE image_uses; DROP INDEX sandboxes_by_state; DROP INDEX guards_charged;
       ALTER TABLE guards DROP COLUMN charged_to; ALTER TABLE guards DROP COLUMN charged_since;
       DELETE FROM kit_migrations WHERE scope = 'service' AND version > 2`);
     earlier.close();

@@ -355,6 +355,26 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       expect(await store.get(live.id)).toBeDefined();
     });
 
+    test("keeps the last use of each image until it is forgotten", async () => {
+      const names = ["127.0.0.1:5080/a@sha256:aa", "127.0.0.1:5080/b@sha256:bb"];
+      for (const [name, seconds] of [
+        [names[0], 10],
+        [names[1], 20],
+        [names[0], 30],
+        [names[0], 5],
+      ] as const) {
+        await store.recordImageUse({ name: name ?? "", at: new Date(seconds * 1000) });
+      }
+      const uses = () =>
+        store.listImageUses().then((all) => all.toSorted((one, other) => one.name.localeCompare(other.name)));
+      expect(await uses()).toEqual([
+        { name: names[0], at: new Date(30_000) },
+        { name: names[1], at: new Date(20_000) },
+      ]);
+      await store.forgetImageUses([names[0] ?? "", "other"]);
+      expect(await uses()).toEqual([{ name: names[1], at: new Date(20_000) }]);
+    });
+
     test("refuses a second record of the same idempotency key", async () => {
       const record = { id: "c1", sealed: new Uint8Array([1, 2, 3]) };
       const first = sandboxOf({ workspaceId });

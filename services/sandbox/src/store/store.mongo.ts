@@ -60,6 +60,12 @@ interface InstallationDocument {
 /** Labels of more sandboxes are not counted further. */
 const mostCounted = 1000;
 
+interface ImageUseDocument {
+  /** A name that it has on the engine. */
+  _id: string;
+  usedAt: Date;
+}
+
 const turnsId = "turns";
 
 /** Where creates take turns over all workspaces, while the installation has a quota. */
@@ -140,6 +146,11 @@ const migrations: readonly MongoMigration[] = [
         user_guards: [],
       }),
   },
+  {
+    name: "sandbox 5: uses of images",
+    expands: true,
+    run: (db) => createCollections(db, { image_uses: [] }),
+  },
 ];
 
 const collectionsOf = (db: Db) => ({
@@ -148,6 +159,7 @@ const collectionsOf = (db: Db) => ({
   userGuards: db.collection<UserGuardDocument>("user_guards"),
   installation: db.collection<InstallationDocument>("installation"),
   turns: db.collection<InstallationTurns>("installation"),
+  imageUses: db.collection<ImageUseDocument>("image_uses"),
 });
 
 function toDocument({ id, labels, cleanedAt: _, ...record }: Sandbox): SandboxDocument {
@@ -177,7 +189,7 @@ function chargedWith({ userId, since }: Charge) {
 export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore> {
   const database = await openMongo({ ...o, migrations });
   const { write } = database;
-  const { sandboxes, guards, userGuards, installation, turns } = collectionsOf(database.db);
+  const { sandboxes, guards, userGuards, installation, turns, imageUses } = collectionsOf(database.db);
 
   /** What all workspaces hold, this transaction's own included. Until it is over no other can add to that. */
   async function holdAll(tx: MongoTransaction): Promise<Held> {
@@ -377,6 +389,19 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
     },
 
     deleteCleaned: (workspaceId, limit) => deleteBatch(sandboxes, { workspaceId, cleanedAt: { $exists: true } }, limit),
+
+    async recordImageUse({ name, at }) {
+      await imageUses.updateOne({ _id: name }, { $max: { usedAt: at } }, { upsert: true });
+    },
+
+    async listImageUses() {
+      const found = await imageUses.find().sort({ _id: 1 }).toArray();
+      return found.map(({ _id, usedAt }) => ({ name: _id, at: usedAt }));
+    },
+
+    async forgetImageUses(names) {
+      await imageUses.deleteMany({ _id: { $in: [...names] } });
+    },
 
     deleteEndedBefore: (before, limit) =>
       deleteBatch(sandboxes, { cleanedAt: { $exists: true }, stoppedAt: { $lt: before } }, limit),

@@ -14,6 +14,7 @@ import {
   type Quotas,
 } from "../domain/quota.ts";
 import { hasEnded, type Sandbox } from "../domain/sandbox.ts";
+import type { ImageUse } from "./store.ts";
 
 export const migrations: readonly SqliteMigration[] = [
   `CREATE TABLE installation (id TEXT NOT NULL);
@@ -67,6 +68,7 @@ export const migrations: readonly SqliteMigration[] = [
   `ALTER TABLE guards ADD COLUMN charged_to TEXT;
    ALTER TABLE guards ADD COLUMN charged_since INTEGER NOT NULL DEFAULT 0;
    CREATE INDEX guards_charged ON guards (charged_to, workspace_id, live_count, live_memory_mb) WHERE live_count > 0;`,
+  "CREATE TABLE image_uses (name TEXT PRIMARY KEY, used_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
 ];
 
 /** Dates as ISO text. */
@@ -226,6 +228,19 @@ export const transactions = {
       workspaceId,
       limit,
     );
+  },
+
+  recordImageUse(tx: Transaction, { name, at }: ImageUse): void {
+    tx.db.run(
+      `INSERT INTO image_uses (name, used_at) VALUES (?, ?)
+       ON CONFLICT (name) DO UPDATE SET used_at = max(used_at, excluded.used_at)`,
+      name,
+      at.getTime(),
+    );
+  },
+
+  forgetImageUses(tx: Transaction, names: readonly string[]): void {
+    tx.db.run("DELETE FROM image_uses WHERE name IN (SELECT value FROM json_each(?))", JSON.stringify(names));
   },
 
   deleteEndedBefore(tx: Transaction, before: Date, limit: number): number {

@@ -125,6 +125,12 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
       );
     },
     deleteCleaned: (workspaceId, limit) => write.deleteCleaned(workspaceId, limit),
+    recordImageUse: (use) => write.recordImageUse(use),
+    async listImageUses() {
+      const rows = read.all<{ name: string; used_at: number }>("SELECT name, used_at FROM image_uses");
+      return rows.map((row) => ({ name: row.name, at: new Date(row.used_at) }));
+    },
+    forgetImageUses: (names) => write.forgetImageUses(names),
     deleteEndedBefore: (before, limit) => write.deleteEndedBefore(before, limit),
   };
 }

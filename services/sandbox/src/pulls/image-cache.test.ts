@@ -1,0 +1,144 @@
+import { createLogger } from "@sandgate/kit/base/logging";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import type { ImageOnEngine } from "../reconcile/runtime.ts";
+import { createImageCache } from "./image-cache.ts";
+
+const host = "127.0.0.1:5080";
+const hourMs = 3_600_000;
+let engine: Map<string, ImageOnEngine>;
+/** As a database keeps them, so longer than a cache lives. */
+let stored: Map<string, Date>;
+let removals: string[];
+let wanted: Set<string>;
+
+const nameOf = (id: string) => `${host}/${id}@sha256:${id}`;
+
+function bring(id: string, o: Partial<ImageOnEngine> = {}): void {
+  engine.set(id, { id, names: [nameOf(id)], sizeBytes: 40 * 1024 * 1024, isUsed: false, ...o });
+}
+
+function open(o: { maxMb?: number; onRemove?: () => Promise<void> } = {}) {
+  return createImageCache({
+    runtime: {
+      listImages: async () => [...engine.values()],
+      async removeImage(name) {
+        await o.onRemove?.();
+        removals.push(name);
+        return [...engine].some(([id, { names }]) => names.includes(name) && engine.delete(id));
+      },
+    },
+    uses: {
+      async recordImageUse({ name, at }) {
+        stored.set(name, at);
+      },
+      listImageUses: async () => [...stored].map(([name, at]) => ({ name, at })),
+      async forgetImageUses(names) {
+        for (const name of names) stored.delete(name);
+      },
+    },
+    findWanted: async () => wanted,
+    registryHost: async () => host,
+    maxMb: o.maxMb ?? 100,
+    logger: createLogger({ service: "sandbox", level: "silent" }),
+  });
+}
+
+async function use(id: string, cache: ReturnType<typeof open>): Promise<void> {
+  await cache.using(nameOf(id), async () => bring(id));
+  vi.advanceTimersByTime(hourMs);
+}
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ["Date"] });
+  [engine, stored, removals, wanted] = [new Map(), new Map(), [], new Set()];
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+test("the image that was not used for longest goes, also when that was before a restart", async () => {
+  const before = open();
+  for (const id of ["a", "b", "c"]) await use(id, before);
+  await use("a", before);
+  const cache = open();
+  await cache.trim();
+  expect(removals).toEqual([nameOf("b")]);
+  await cache.trim();
+  expect(removals).toEqual([nameOf("b")]);
+  expect([...stored.keys()].toSorted()).toEqual([nameOf("a"), nameOf("c")]);
+});
+
+test("nothing goes below the limit, or without one", async () => {
+  for (const maxMb of [120, 0]) {
+    const cache = open({ maxMb });
+    for (const id of ["a", "b", "c"]) await use(id, cache);
+    await cache.trim();
+  }
+  expect(removals).toEqual([]);
+});
+
+test("images that are used, wanted, being pulled or just pulled stay, and all that we didn't pull", async () => {
+  const cache = open({ maxMb: 1 });
+  for (const id of ["used", "wanted", "pulling", "idle"]) await use(id, cache);
+  bring("used", { isUsed: true });
+  bring("tagged", { names: [] });
+  bring("operators", { names: ["docker.io/library/redis@sha256:rr", "127.0.0.1:5000/team/app@sha256:tt"] });
+  wanted.add("wanted");
+  const pulling = Promise.withResolvers<void>();
+  const held = cache.using(nameOf("pulling"), () => pulling.promise);
+  await cache.using(nameOf("new"), async () => bring("new"));
+  await cache.trim();
+  expect(removals).toEqual([nameOf("idle")]);
+  pulling.resolve();
+  await held;
+});
+
+test("an image that was pulled through another port, or whose use was never stored, is known from then on", async () => {
+  const earlier = "127.0.0.1:6000/a@sha256:a";
+  stored.set(earlier, new Date());
+  bring("a", { names: [earlier] });
+  bring("b");
+  vi.advanceTimersByTime(hourMs);
+  const cache = open({ maxMb: 50 });
+  await cache.trim();
+  expect(removals).toEqual([earlier]);
+  vi.advanceTimersByTime(hourMs);
+  await open({ maxMb: 1 }).trim();
+  expect(removals).toEqual([earlier, nameOf("b")]);
+});
+
+test("a container's image counts as used until the container is gone", async () => {
+  const cache = open({ maxMb: 50 });
+  for (const id of ["long", "short"]) await use(id, cache);
+  bring("long", { isUsed: true });
+  await cache.trim();
+  expect(removals).toEqual([nameOf("short")]);
+  bring("long");
+  await use("short", cache);
+  await cache.trim();
+  expect(removals).toEqual([nameOf("short"), nameOf("long")]);
+});
+
+test("who wants an image that is being removed waits, and brings it again", async () => {
+  const removing = Promise.withResolvers<void>();
+  const asked = Promise.withResolvers<void>();
+  const cache = open({
+    maxMb: 50,
+    async onRemove() {
+      asked.resolve();
+      await removing.promise;
+    },
+  });
+  for (const id of ["a", "b"]) await use(id, cache);
+  const trimming = cache.trim();
+  await asked.promise;
+  let isThere: boolean | undefined;
+  const using = cache.using(nameOf("a"), async () => {
+    isThere = engine.has("a");
+  });
+  await Promise.resolve();
+  expect(isThere).toBeUndefined();
+  removing.resolve();
+  await Promise.all([trimming, using]);
+  expect(isThere).toBe(false);
+});

@@ -1,0 +1,137 @@
+import type { Logger } from "@sandgate/kit/base/logging";
+import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { hourMs, minuteMs } from "@sandgate/kit/base/time";
+import { createWakeup } from "@sandgate/kit/base/wakeup";
+import type { Runtime } from "../reconcile/runtime.ts";
+
+/** A use is stored at most this often for each image. */
+const resolutionMs = minuteMs;
+/** An image that was used so lately stays: its container may be about to be made. */
+const restMs = 10 * minuteMs;
+
+export interface ImageCacheOptions {
+  runtime: Pick<Runtime, "listImages" | "removeImage">;
+  /** When images were used, by their names on the engine. */
+  uses: {
+    recordImageUse(use: { name: string; at: Date }): Promise<void>;
+    listImageUses(): Promise<{ name: string; at: Date }[]>;
+    forgetImageUses(names: readonly string[]): Promise<void>;
+  };
+  /** Ids of images that sandboxes are going to be made from. */
+  findWanted(): Promise<ReadonlySet<string>>;
+  /** The host in the names of images that are pulled now. Those of images that were pulled before are known by their uses. */
+  registryHost(): Promise<string>;
+  /** MB that pulled images may take; 0: no limit. */
+  maxMb: number;
+  logger: Logger;
+}
+
+/** The pulled images on the engine. Those that were not used for longest go, while all together take more than they may. */
+export interface ImageCache {
+  /** Runs work that brings or uses an image: it stays meanwhile, and this counts as its last use. */
+  using<T>(name: string, work: () => Promise<T>): Promise<T>;
+  /** Looks soon whether images have to go. */
+  requestTrim(): void;
+  trim(): Promise<void>;
+  /** Trims now, every hour, and when requested. */
+  start(): PeriodicTask;
+}
+
+/** Images that nobody pulled through us are never touched, nor those that a container or an unfinished sandbox uses. */
+export function createImageCache(o: ImageCacheOptions): ImageCache {
+  const known = new Map<string, { usedAt: number; storedAt: number; holders: number }>();
+  const removing = new Map<string, Promise<boolean>>();
+  const wakeup = createWakeup();
+
+  function useOf(name: string) {
+    const use = known.get(name) ?? { usedAt: 0, storedAt: 0, holders: 0 };
+    known.set(name, use);
+    return use;
+  }
+
+  async function record(name: string): Promise<void> {
+    const use = useOf(name);
+    use.usedAt = Date.now();
+    if (use.usedAt - use.storedAt < resolutionMs) return;
+    await o.uses.recordImageUse({ name, at: new Date(use.usedAt) });
+    use.storedAt = use.usedAt;
+  }
+
+  async function forget(names: readonly string[]): Promise<void> {
+    for (const name of names) if (known.get(name)?.holders === 0) known.delete(name);
+    await o.uses.forgetImageUses(names);
+  }
+
+  /** Unless it has been used meanwhile. Whoever wants it now waits, and finds it gone. */
+  async function remove(name: string): Promise<boolean> {
+    const { holders, usedAt } = useOf(name);
+    if (holders > 0 || Date.now() - usedAt < restMs) return false;
+    const work = o.runtime.removeImage(name).finally(() => removing.delete(name));
+    removing.set(name, work);
+    return work;
+  }
+
+  /** Our images, the one that was not used for longest first. */
+  async function listOurs() {
+    const host = await o.registryHost();
+    const uses = new Map((await o.uses.listImageUses()).map(({ name, at }) => [name, at.getTime()]));
+    const ours = (await o.runtime.listImages()).flatMap((image) => {
+      const names = image.names.filter((name) => uses.has(name) || name.startsWith(`${host}/`));
+      return names.length === 0 ? [] : [{ ...image, names }];
+    });
+    for (const { names, isUsed } of ours) {
+      for (const name of names) if (isUsed || !uses.has(name)) await record(name);
+    }
+    const present = new Set(ours.flatMap(({ names }) => names));
+    const gone = [...uses.keys()].filter((name) => !present.has(name) && !known.get(name)?.holders);
+    if (gone.length > 0) await forget(gone);
+    const now = Date.now();
+    return ours
+      .map((image) => ({ ...image, usedAt: Math.max(...image.names.map((name) => uses.get(name) ?? now)) }))
+      .sort((one, other) => one.usedAt - other.usedAt);
+  }
+
+  async function trim(): Promise<void> {
+    const images = await listOurs();
+    const maxBytes = o.maxMb * 1024 * 1024;
+    let bytes = images.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+    if (o.maxMb === 0 || bytes <= maxBytes) return;
+    const wanted = await o.findWanted();
+    for (const { id, names, sizeBytes, isUsed, usedAt } of images) {
+      if (bytes <= maxBytes) return;
+      if (isUsed || wanted.has(id) || Date.now() - usedAt < restMs) continue;
+      const removed = await Promise.all(names.map(remove));
+      if (removed.includes(false)) continue;
+      bytes -= sizeBytes;
+      o.logger.info({ names, sizeBytes }, "an image that was not used for long was removed");
+      await forget(names);
+    }
+  }
+
+  return {
+    async using(name, work) {
+      const use = useOf(name);
+      use.holders += 1;
+      try {
+        await removing.get(name);
+        const result = await work();
+        await record(name);
+        return result;
+      } finally {
+        use.holders -= 1;
+      }
+    },
+    requestTrim: wakeup.wake,
+    trim,
+    start: () =>
+      startPeriodicTask({
+        what: "remove images that were not used for long",
+        everyMs: 1_000,
+        logger: o.logger,
+        async work(signal) {
+          await trim();
+          await wakeup.wait(hourMs, signal);
+        },
+      }),
+  };
+}
