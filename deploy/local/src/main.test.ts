@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { createServer as createHttpServer } from "node:http";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
@@ -170,6 +171,31 @@ test("start.sh refuses an engine that was named and doesn't answer", async () =>
   const started = startProcess("sh", [join(root, "deploy/local/start.sh")], { cwd: folder, env });
   running.push(started);
   await expectRefusal(started, `no container engine answers at docker://${folder}/none.sock (ENOENT)`);
+});
+
+test("an engine that shares its kernel with sandboxes as root is warned of while anybody may register", async () => {
+  const socket = join(folder, "engine.sock");
+  const engine = createHttpServer((request, response) => {
+    response.writeHead(request.url?.endsWith("/info") ? 200 : 500, { "content-type": "application/json" });
+    response.end(JSON.stringify({ DefaultRuntime: "runc", SecurityOptions: [], message: "not scripted" }));
+  });
+  await new Promise<void>((resolve) => engine.listen(socket, resolve));
+  try {
+    const launchWith = async (registration: string) =>
+      launchUntilReady({
+        SANDGATE_PORT: String(await findFreePort()),
+        SANDGATE_RUNTIME: `docker://${socket}`,
+        SANDGATE_REGISTRATION: registration,
+      });
+    const open = await launchWith("open");
+    await until(() => expect(open.output()).toContain("neither user namespaces nor gVisor"));
+    await open.stop();
+    const closed = await launchWith("closed");
+    await closed.stop();
+    expect(closed.output()).not.toContain("neither user namespaces nor gVisor");
+  } finally {
+    engine.close();
+  }
 });
 
 describe.runIf(await requireServer("nats", findNatsServer))("with NATS as its bus", () => {

@@ -133,8 +133,12 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         logger.error({ err: error, port: settings.pullPort }, "the engine can't pull images until this port is free");
       });
       await reconciler.start();
+      // Imported here, as the runtime is.
+      const { startKernelWarning } = await import("./docker/shared-kernel.ts");
+      const { runtime: url, ociRuntime } = settings;
       return [
         imageCache.start(),
+        ...(settings.registration === "open" ? [startKernelWarning({ url, ociRuntime, logger })] : []),
         startPeriodicTask({
           what: "find the engine's disk",
           everyMs: minuteMs,

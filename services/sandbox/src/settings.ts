@@ -24,6 +24,10 @@ export const sandboxSettings = defineSettings({
     optional: true,
     doc: "The engine's OCI runtime for sandboxes, such as runsc (gVisor); the engine's own default unless set",
   }),
+  registration: choice("SANDGATE_REGISTRATION", ["open", "closed"], {
+    default: "open",
+    doc: "As identity's: while anybody may register, an engine that shares its kernel with sandboxes as root is warned of",
+  }),
   cpus: integer("SANDGATE_SANDBOX_CPUS", { default: 1, min: 1, max: 256, doc: "CPU cores a sandbox may use" }),
   pids: integer("SANDGATE_SANDBOX_PIDS", {
     default: 512,

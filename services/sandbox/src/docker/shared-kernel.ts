@@ -1,0 +1,44 @@
+import { callEngine, openEngine } from "@sandgate/docker-engine/client";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { minuteMs } from "@sandgate/kit/base/time";
+
+/** What of an engine's `info` says how far a sandbox is from its host's kernel. */
+interface EngineInfo {
+  DefaultRuntime?: string;
+  Runtimes?: Record<string, unknown>;
+  SecurityOptions?: readonly string[];
+}
+
+/** OCI runtimes with a kernel of their own for each container, or a user namespace, by their names, programs or types. */
+const separating = /runsc|gvisor|kata|sysbox/i;
+
+/**
+ * Whether root in a container is root on the engine's host to the kernel that both share: the engine uses no user namespaces,
+ * isn't rootless, and its OCI runtime for sandboxes is neither gVisor, Kata nor Sysbox.
+ */
+export function sharesKernelAsRoot(info: EngineInfo, ociRuntime: string | undefined): boolean {
+  const hasNamespaces = info.SecurityOptions?.some((option) => /^name=(userns|rootless)\b/.test(option)) ?? false;
+  const runtime = ociRuntime ?? info.DefaultRuntime ?? "";
+  return !hasNamespaces && !separating.test(`${runtime} ${JSON.stringify(info.Runtimes?.[runtime] ?? "")}`);
+}
+
+/** Warns once, when the engine first answers and shares its kernel so. An engine that is away is asked again each minute. */
+export function startKernelWarning(o: { url: string; ociRuntime: string | undefined; logger: Logger }): PeriodicTask {
+  const engine = openEngine(o.url);
+  let isKnown = false;
+  return startPeriodicTask({
+    what: "ask the engine how it separates sandboxes from its host",
+    everyMs: minuteMs,
+    logger: o.logger,
+    async work() {
+      if (isKnown) return;
+      const info: EngineInfo = await callEngine(() => engine.info());
+      isKnown = true;
+      if (!sharesKernelAsRoot(info, o.ociRuntime)) return;
+      o.logger.warn(
+        "Anybody may register, and the engine has neither user namespaces nor gVisor: whoever breaks out of a sandbox through the kernel is root on this host. Set userns-remap on the engine, SANDGATE_OCI_RUNTIME=runsc, or SANDGATE_REGISTRATION=closed.",
+      );
+    },
+  });
+}
