@@ -4,6 +4,7 @@ import type { Figure } from "./figure.ts";
 import { measureProvision } from "./provision.ts";
 import { measureRequests } from "./requests.ts";
 import { measureStart } from "./start.ts";
+import { measureTelemetry } from "./telemetry.ts";
 import { measureThousand } from "./thousand.ts";
 import { measureTransports } from "./transports.ts";
 
@@ -12,6 +13,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   requests: measureRequests,
   provision: measureProvision,
   transports: measureTransports,
+  telemetry: measureTelemetry,
   thousand: measureThousand,
 };
 

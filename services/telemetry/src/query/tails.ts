@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { invalid } from "@sandgate/kit/base/domain-error";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { type ChunkKind, type OpenChunk, openLogs, openMetrics } from "../store/chunks.ts";
@@ -8,6 +9,12 @@ import { findOwn } from "./ownership.ts";
 
 /** Chunks read from the store at once. */
 const pageSize = 8;
+/**
+ * After so many bytes of rows the process gets to do something else: rows that are stored already come without a wait between
+ * them, and sending one costs what `rowBytes` and its text do.
+ */
+const turnBytes = 64 * 1024;
+const rowBytes = 512;
 
 export type TailRow = { position: string } & ({ log: LogRow } | { metric: MetricRow });
 
@@ -70,6 +77,7 @@ async function* placesAfter<O extends OpenChunk<unknown>>(
   from: number,
   open: (chunk: StoredChunk) => Promise<O>,
 ): AsyncGenerator<{ chunk: O; index: number; sequence: number }> {
+  let bytes = 0;
   for (let after = from; ; ) {
     const chunks = await store.listChunksAfter({ sandboxId, kind, sequence: after, limit: pageSize });
     for (const stored of chunks) {
@@ -77,6 +85,11 @@ async function* placesAfter<O extends OpenChunk<unknown>>(
       const chunk = await open(stored);
       for (let index = Math.max(0, after + 1 - firstSequence); index < chunk.timesNs.length; index++) {
         after = firstSequence + index;
+        bytes += rowBytes + chunk.textBytesAt(index);
+        if (bytes > turnBytes) {
+          bytes = 0;
+          await nextTurn();
+        }
         yield { chunk, index, sequence: after };
       }
     }

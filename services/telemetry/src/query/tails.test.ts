@@ -1,0 +1,59 @@
+import { setImmediate as turn } from "node:timers/promises";
+import { createLogger } from "@sandgate/kit/base/logging";
+import { createMetrics } from "@sandgate/kit/base/metrics";
+import { openLocalBus } from "@sandgate/kit/events/bus.local";
+import { test } from "@sandgate/test-support/test";
+import { expect } from "vitest";
+import { encodeLogs } from "../store/chunks.ts";
+import { openSqliteStore } from "../store/store.sqlite.ts";
+import { tailRows } from "./tails.ts";
+
+const logger = createLogger({ service: "telemetry", level: "silent" });
+
+test("lines that are stored already are sent a few at a time, so that the process does other things between them", async ({
+  folder,
+}) => {
+  const store = await openSqliteStore({ file: `${folder}/telemetry.sqlite`, logger });
+  const bus = await openLocalBus({ file: `${folder}/events.sqlite`, logger, metrics: createMetrics() });
+  const lines = Array.from({ length: 5_000 }, (_, i) => ({
+    timeNs: BigInt(i),
+    stream: "stdout" as const,
+    log: `${i}`,
+  }));
+  const source = { sandboxId: "s1", workspaceId: "w1", containerId: "c1", kind: "logs" } as const;
+  await store.appendBatch(
+    { source, fromCursor: "", toCursor: "a", chunk: await encodeLogs(lines), final: true },
+    { quotas: { sandboxBytes: 0, workspaceBytes: 0 }, now: new Date() },
+  );
+
+  /** Rows that came since the last turn of the event loop. */
+  let inTurn = 0;
+  let most = 0;
+  let isOver = false;
+  const watch = async () => {
+    for (; !isOver; await turn()) inTurn = 0;
+  };
+  const watching = watch();
+  const sent: string[] = [];
+  const rows = tailRows({
+    ...source,
+    store,
+    bus,
+    position: "0.0",
+    stream: undefined,
+    include: { logs: true, metrics: true },
+    signal: new AbortController().signal,
+  });
+  for await (const row of rows) {
+    if ("log" in row) sent.push(row.log.log);
+    inTurn += 1;
+    most = Math.max(most, inTurn);
+  }
+  isOver = true;
+  await watching;
+  expect(sent).toEqual(lines.map(({ log }) => log));
+  // A turn of the loop may come between two of the watch's.
+  expect(most).toBeLessThan(500);
+  await store.close();
+  await bus.close();
+});
