@@ -67,6 +67,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   });
   const pullImage = createImagePuller({
     images: imageCache,
+    measureRoom: diskSpace.measureRoom,
     authorizePull: (order, signal) => images.authorizePull(order, asService({ signal, timeoutMs: 30_000 })),
     async recordVerified(registryHost, layers, signal) {
       await images.recordVerifiedLayers({ registryHost, layers: [...layers] }, asService({ signal }));

@@ -1,5 +1,5 @@
-import { createHash } from "node:crypto";
-import { mkdir, mkdtemp, readdir, rm } from "node:fs/promises";
+import { createHash, randomBytes } from "node:crypto";
+import { mkdir, mkdtemp, readdir, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
@@ -62,7 +62,9 @@ function open(
     answer?: AuthorizePullResponse;
     pull?: ImagePullerOptions["runtime"]["pull"];
     blobs?: readonly Buffer[];
-    freeBytes?: number;
+    measureRoom?: () => Promise<number>;
+    /** Given out in pieces, after this. */
+    onPiece?: () => Promise<void>;
   } = {},
 ) {
   const blobs = new Map((o.blobs ?? [content]).map((blob) => [digestOf(blob), blob]));
@@ -80,7 +82,7 @@ function open(
           return {
             status: 200,
             headers: {},
-            body: Readable.from([blobs.get(asked)]),
+            body: Readable.from(piecesOf(blobs.get(asked) ?? Buffer.alloc(0), o.onPiece)),
             url: new URL("https://ghcr.io/"),
           };
         },
@@ -104,9 +106,16 @@ function open(
     },
     folder,
     maxImageMb: 1,
-    ...(o.freeBytes !== undefined && { findFreeBytes: async () => o.freeBytes ?? 0 }),
+    measureRoom: o.measureRoom ?? (async () => 1_000_000_000),
   });
   return { events, images, pull: (workspaceId = order.workspaceId) => pull({ ...order, workspaceId }, signal) };
+}
+
+async function* piecesOf(blob: Buffer, onPiece: () => Promise<void> = async () => {}) {
+  for (let from = 0; from < blob.length; from += 64_000) {
+    await onPiece();
+    yield blob.subarray(from, from + 64_000);
+  }
 }
 
 const refused = (reason: string, message = "") =>
@@ -193,7 +202,7 @@ test("the disk has room for what the engine makes of an image, besides the image
   const { events, pull } = open({
     blobs: [blob],
     answer: { ...authorized(), layers },
-    freeBytes: 5_000_000,
+    measureRoom: async () => 5_000_000,
     async pull() {
       pulling.resolve();
       await held.promise;
@@ -206,6 +215,42 @@ test("the disk has room for what the engine makes of an image, besides the image
   await other;
   await pull("w2");
   expect(events.filter((event) => event === "pull")).toHaveLength(2);
+});
+
+test("downloads at once never take more of the disk than there is room", async () => {
+  const layer = randomBytes(1_000_000);
+  const [first] = authorized().layers;
+  if (!first) throw new Error("no layer");
+  const layers = [{ ...first, digest: digestOf(layer), sizeBytes: BigInt(layer.length), diffId: digestOf(layer) }];
+  const totalBytes = 4_500_000;
+  let leastFree = totalBytes;
+  const measureRoom = async () => {
+    const files = await readdir(folder, { recursive: true, withFileTypes: true });
+    const sizes = await Promise.all(
+      files.filter((each) => each.isFile()).map(({ parentPath, name }) => stat(join(parentPath, name))),
+    );
+    return totalBytes - sizes.reduce((sum, { size }) => sum + size, 0);
+  };
+  const { pull } = open({
+    blobs: [layer],
+    answer: { ...authorized(), layers },
+    measureRoom,
+    async onPiece() {
+      leastFree = Math.min(leastFree, await measureRoom());
+    },
+    // What the engine makes of it takes as much again, twice.
+    async pull() {
+      leastFree = Math.min(leastFree, (await measureRoom()) - 2 * layer.length);
+    },
+  });
+  const outcomes = await Promise.allSettled(Array.from({ length: 8 }, (_, index) => pull(`w${index}`)));
+  const pulled = outcomes.filter(({ status }) => status === "fulfilled");
+  for (const outcome of outcomes) {
+    if (outcome.status === "rejected") expect(outcome.reason).toEqual(refused("RUNTIME_UNAVAILABLE", "disk space"));
+  }
+  expect(pulled.length).toBeLessThan(8);
+  expect(leastFree).toBeGreaterThanOrEqual(0);
+  await pull();
 });
 
 test("an engine's error about the endpoint is not taken for the registry's", async () => {

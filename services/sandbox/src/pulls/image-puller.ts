@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { mkdir, mkdtemp, readdir, rm, statfs } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { DomainError, hasReason } from "@sandgate/kit/base/domain-error";
@@ -13,6 +13,7 @@ import {
 } from "@sandgate/registry-client/registry-client";
 import pLimit from "p-limit";
 import type { Runtime } from "../reconcile/runtime.ts";
+import { createDiskRoom, type RoomOfPull } from "./disk-room.ts";
 import type { ImageCache } from "./image-cache.ts";
 import { downloadLayer, isDiskError, type Layer } from "./layer-download.ts";
 import type { PullEndpoint, ServedFile } from "./pull-endpoint.ts";
@@ -46,8 +47,8 @@ export interface ImagePullerOptions {
   folder: string;
   /** MB that the layers of an image may have together. */
   maxImageMb: number;
-  /** Room on the folder's disk; the file system's own answer unless given. */
-  findFreeBytes?: (folder: string) => Promise<number>;
+  /** Bytes that are free for images on the disks of the folder and of the engine, besides what is kept for others. */
+  measureRoom: () => Promise<number>;
 }
 
 const mebibyte = 1024 * 1024;
@@ -80,16 +81,7 @@ export function createImagePuller(o: ImagePullerOptions) {
   const limitDownloads = createFairLimit({ perKey: perWorkspace });
   const limitUnpacking = createFairLimit(unpacking);
   let ownFolder: Promise<string> | undefined;
-  const findFreeBytes = o.findFreeBytes ?? freeBytesOf;
-  /** What the engine is going to write for the pulls that it makes, of layers that were downloaded and unpacked to verify them. */
-  let plannedBytes = 0;
-
-  async function checkRoom(folder: string, bytes: number, plan: (bytes: number) => void = () => {}): Promise<void> {
-    if ((await findFreeBytes(folder)) - plannedBytes < bytes) {
-      throw new DomainError("RUNTIME_UNAVAILABLE", "There isn't enough disk space for the image.");
-    }
-    plan(bytes);
-  }
+  const openRoom = createDiskRoom(o.measureRoom);
 
   function openOwnFolder(): Promise<string> {
     ownFolder ??= makeOwnFolder(o.folder);
@@ -174,7 +166,8 @@ export function createImagePuller(o: ImagePullerOptions) {
     source: BlobSource,
     layers: readonly Layer[],
     folder: string,
-    onUnpacked: (bytes: number) => void,
+    room: RoomOfPull,
+    onUnpacked: (bytes: number) => Promise<void>,
     order: PullOrder,
     signal: AbortSignal,
   ): Promise<[digest: string, file: ServedFile][]> {
@@ -193,6 +186,8 @@ export function createImagePuller(o: ImagePullerOptions) {
               layer,
               file: path,
               unpackInTurn: (work) => limitUnpacking(order.workspaceId, work, either),
+              // The engine stores what we have verified, as it came and unpacked.
+              onDownload: (bytes) => room.take(bytes, bytes),
               onUnpacked,
               signal: either,
             });
@@ -221,27 +216,20 @@ export function createImagePuller(o: ImagePullerOptions) {
     const folder = await mkdtemp(join(await openOwnFolder(), "image-"));
     const files = new Map<string, ServedFile>();
     let unpackedBytes = 0;
-    let ownPlannedBytes = 0;
-    const onUnpacked = (bytes: number) => {
+    const room = openRoom();
+    const onUnpacked = async (bytes: number) => {
       unpackedBytes += bytes;
       const mostMb = o.maxImageMb * maxUnpackedRatio;
-      if (unpackedBytes <= mostMb * mebibyte) return;
-      throw new DomainError("PROVISIONING_FAILED", `The image's layers have more than ${mostMb} MB when unpacked.`);
+      if (unpackedBytes > mostMb * mebibyte) {
+        throw new DomainError("PROVISIONING_FAILED", `The image's layers have more than ${mostMb} MB when unpacked.`);
+      }
+      await room.take(0, bytes);
     };
     const download = async (wanted: readonly Layer[]) => {
-      const before = unpackedBytes;
-      const packedBytes = sizeOf(wanted);
-      // The engine is going to need at least as much again, often on the same disk. Nothing is planned by a size that nobody
-      // has shown yet: a registry that gives out nothing could keep all others from the disk.
-      await checkRoom(folder, 2 * packedBytes);
-      for (const [digest, file] of await downloadAll(authorized, source, wanted, folder, onUnpacked, order, signal)) {
-        files.set(digest, file);
-      }
-      // It stores layers as they come, and unpacks them.
-      await checkRoom(folder, packedBytes + unpackedBytes - before, (bytes) => {
-        plannedBytes += bytes;
-        ownPlannedBytes += bytes;
-      });
+      // Before anything is downloaded in vain.
+      await room.check(2 * sizeOf(wanted));
+      const got = await downloadAll(authorized, source, wanted, folder, room, onUnpacked, order, signal);
+      for (const [digest, file] of got) files.set(digest, file);
       await o.recordVerified(registryHost, wanted, signal);
     };
     try {
@@ -279,7 +267,7 @@ export function createImagePuller(o: ImagePullerOptions) {
         }
       }
     } finally {
-      plannedBytes -= ownPlannedBytes;
+      room.end();
       source.close();
       await rm(folder, { recursive: true, force: true });
     }
@@ -299,11 +287,6 @@ export function createImagePuller(o: ImagePullerOptions) {
       throw toDomainError(error);
     }
   };
-}
-
-async function freeBytesOf(folder: string): Promise<number> {
-  const { bavail, bsize } = await statfs(folder);
-  return bavail * bsize;
 }
 
 function sizeOf(layers: readonly Layer[]): number {

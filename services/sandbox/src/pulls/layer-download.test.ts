@@ -48,7 +48,7 @@ async function download(
   const file = join(folder, "layer");
   const { bytes = packed, diffId = digestOf(content), maxUnpackedBytes = 1_000_000 } = o;
   let unpackedBytes = 0;
-  const onUnpacked = (more: number) => {
+  const onUnpacked = async (more: number) => {
     unpackedBytes += more;
     if (unpackedBytes > maxUnpackedBytes) throw new Error("too much");
   };
@@ -60,6 +60,7 @@ async function download(
       layer,
       file,
       unpackInTurn: (work) => work(),
+      onDownload: async () => {},
       onUnpacked,
       signal,
     });

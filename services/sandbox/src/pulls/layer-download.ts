@@ -5,6 +5,7 @@ import { PassThrough, type Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { createGunzip, createZstdDecompress } from "node:zlib";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type BlobSource, RegistryError } from "@sandgate/registry-client/registry-client";
 
 export interface Layer {
@@ -30,6 +31,7 @@ const tarBlockBytes = 512;
  * unpacked. A failure may leave a part of it in the file.
  *
  * @param unpackInTurn runs the work of unpacking when its turn has come
+ * @param onDownload is told how many bytes more are going to be written to the file; what it throws ends the download
  * @param onUnpacked is told how many bytes more it has when unpacked, before they go; what it throws ends the download
  * @throws RegistryError, `not_found` where the registry answers with something else
  */
@@ -39,7 +41,8 @@ export async function downloadLayer(o: {
   layer: Layer;
   file: string;
   unpackInTurn: <T>(work: () => Promise<T>) => Promise<T>;
-  onUnpacked: (bytes: number) => void;
+  onDownload: (bytes: number) => Promise<void>;
+  onUnpacked: (bytes: number) => Promise<void>;
   signal: AbortSignal;
 }): Promise<void> {
   const { layer, registryHost } = o;
@@ -58,6 +61,7 @@ async function downloadBytes(o: {
   registryHost: string;
   layer: Layer;
   file: string;
+  onDownload: (bytes: number) => Promise<void>;
   signal: AbortSignal;
 }): Promise<boolean> {
   const { source, registryHost, layer, signal } = o;
@@ -75,6 +79,7 @@ async function downloadBytes(o: {
       try {
         for await (const part of response.body) {
           if (received + part.length > layer.sizeBytes) return false;
+          await o.onDownload(part.length);
           await writeAt(target, part, received);
           hash.update(part);
           received += part.length;
@@ -82,7 +87,7 @@ async function downloadBytes(o: {
         if (received === layer.sizeBytes) return hash.digest("hex") === expected;
       } catch (error) {
         signal.throwIfAborted();
-        if (isDiskError(error)) throw error;
+        if (isDiskError(error) || error instanceof DomainError) throw error;
         if (attempt === attempts) throw unreachable(registryHost, error);
       }
       if (attempt === attempts) return false;
@@ -104,7 +109,7 @@ async function writeAt(target: FileHandle, part: Buffer, position: number): Prom
 async function unpackedDigest(o: {
   layer: Layer;
   file: string;
-  onUnpacked: (bytes: number) => void;
+  onUnpacked: (bytes: number) => Promise<void>;
   signal: AbortSignal;
 }): Promise<string | undefined> {
   const [algorithm = ""] = o.layer.diffId.split(":");
@@ -121,7 +126,7 @@ async function unpackedDigest(o: {
         for await (const part of parts) {
           bytes += part.length;
           try {
-            o.onUnpacked(part.length);
+            await o.onUnpacked(part.length);
           } catch (error) {
             refusal = error;
             throw error;

@@ -1,4 +1,4 @@
-import { hasReason } from "@sandgate/kit/base/domain-error";
+import { hasReason, messageOf } from "@sandgate/kit/base/domain-error";
 import { createFairLimit } from "@sandgate/kit/base/fair-limit";
 import { recordPulled, type Sandbox } from "../domain/sandbox.ts";
 import { exitFailure, type Failure, failureOf } from "./failures.ts";
@@ -141,7 +141,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
         : undefined;
     }
     return retries.isDownTooLong(id, "runtime", limits.pullTimeoutMs)
-      ? { reason: "runtime_unavailable", message: "The container engine was unavailable for too long." }
+      ? { reason: "runtime_unavailable", message: messageOf(error) }
       : undefined;
   }
 
