@@ -89,6 +89,9 @@ test("images that are used, wanted, being pulled or just pulled stay, and all th
   await cache.using(nameOf("new"), async () => bring("new"));
   await cache.trim();
   expect(removals).toEqual([nameOf("idle")]);
+  vi.advanceTimersByTime(hourMs);
+  await cache.trim();
+  expect(removals).toEqual([nameOf("idle"), nameOf("new")]);
   pulling.resolve();
   await held;
 });

@@ -71,7 +71,7 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
     return work;
   }
 
-  /** Our images, the one that was not used for longest first. */
+  /** Our images, the one that was not used for longest first. One that a container uses counts as used now. */
   async function listOurs() {
     const host = await o.registryHost();
     const uses = new Map((await o.uses.listImageUses()).map(({ name, at }) => [name, at.getTime()]));
@@ -82,12 +82,15 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
     for (const { names, isUsed } of ours) {
       for (const name of names) if (isUsed || !uses.has(name)) await record(name);
     }
+    const now = Date.now();
     const present = new Set(ours.flatMap(({ names }) => names));
     const gone = [...uses.keys()].filter((name) => !present.has(name) && !known.get(name)?.holders);
     if (gone.length > 0) await forget(gone);
-    const now = Date.now();
     return ours
-      .map((image) => ({ ...image, usedAt: Math.max(...image.names.map((name) => uses.get(name) ?? now)) }))
+      .map((image) => ({
+        ...image,
+        usedAt: image.isUsed ? now : Math.max(...image.names.map((name) => uses.get(name) ?? now)),
+      }))
       .sort((one, other) => one.usedAt - other.usedAt);
   }
 
@@ -97,9 +100,9 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
     let bytes = images.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
     if (o.maxMb === 0 || bytes <= maxBytes) return;
     const wanted = await o.findWanted();
-    for (const { id, names, sizeBytes, isUsed, usedAt } of images) {
+    for (const { id, names, sizeBytes, usedAt } of images) {
       if (bytes <= maxBytes) return;
-      if (isUsed || wanted.has(id) || Date.now() - usedAt < restMs) continue;
+      if (wanted.has(id) || Date.now() - usedAt < restMs) continue;
       const removed = await Promise.all(names.map(remove));
       if (removed.includes(false)) continue;
       bytes -= sizeBytes;
