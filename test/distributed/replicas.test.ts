@@ -250,7 +250,14 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
     const names = [
       "events",
       ...serviceNames.flatMap((service) => [service, `${service}.database`]),
-      ...["identity.mail", "sandbox.containers", "sandbox.pulls", "sandbox.runtime", "telemetry.runtime"],
+      ...[
+        "identity.mail",
+        "sandbox.containers",
+        "sandbox.disk",
+        "sandbox.pulls",
+        "sandbox.runtime",
+        "telemetry.runtime",
+      ],
     ];
     const expected = Object.fromEntries(names.map((name) => [name, "ok"]));
     await expect.poll(async () => expectStatus(await someFacade().get("/readyz"), 200).dependencies).toEqual(expected);
