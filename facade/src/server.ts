@@ -22,6 +22,8 @@ import { createLocalRateLimiter, type RateLimiter } from "./pipeline/rate-limit.
 import { createRateLimits } from "./pipeline/rate-limits.ts";
 import { requestIdOf } from "./pipeline/request-context.ts";
 import type { App, RouteContext } from "./pipeline/route.ts";
+import { createSharedSlots } from "./pipeline/slots.shared.ts";
+import { createLocalSlots, type Slots } from "./pipeline/slots.ts";
 import { createWorkspaceScope } from "./pipeline/workspace-scope.ts";
 import { documentRoutes } from "./reference/openapi.ts";
 import { addReferenceRoutes } from "./reference/routes.ts";
@@ -47,7 +49,7 @@ export interface FacadeEnvironment {
   bus: EventBus;
   logger: Logger;
   metrics: Metrics;
-  /** Rate limits count the requests of all facades, not only of this one. Default: false. */
+  /** Limits count the requests, waits and streams of all facades, not only of this one. Default: false. */
   sharedLimits?: boolean;
   /** The state of each dependency of the process ("ok", or what is wrong), for /readyz. */
   dependencies?(): Promise<Record<string, string>>;
@@ -73,7 +75,8 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const clients = createClients(environment.transport);
   const authenticator = createAuthenticator({ clients, bus });
   const scope = createWorkspaceScope({ clients, bus });
-  const longLivedRequests = createLongLivedRequests();
+  const slots = environment.sharedLimits ? shareSlots(clients, logger) : createLocalSlots();
+  const longLivedRequests = createLongLivedRequests(slots);
   const limits = createRateLimits({
     limiter: environment.sharedLimits ? shareLimits(clients, logger) : createLocalRateLimiter(),
     perMinute: settings.rateLimit,
@@ -140,10 +143,21 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     async close() {
       longLivedRequests.drain();
       await shutDown();
+      await slots.close();
       authenticator.close();
       scope.close();
     },
   };
+}
+
+/** Slots that are counted in identity, which all facades call. */
+function shareSlots({ identity }: Clients, logger: Logger): Slots {
+  const holder = newId();
+  return createSharedSlots({
+    hold: (holds) =>
+      identity.holdSlots({ holder, holds: [...holds] }, asFacade({ requestId: newId(), timeoutMs: 2_000 })),
+    logger,
+  });
 }
 
 /** A limiter that counts in identity, which all facades call. */

@@ -36,7 +36,9 @@ export const boundApiToken = "sgt_bound";
  * The facade in front of small services: identity knows one user, who signs in with any password, and the tokens above;
  * workspace knows two workspaces, the first of which has the user as a member with `role`.
  */
-export async function openTestPlatform(o: { env?: NodeJS.ProcessEnv; handlers?: Handlers } = {}) {
+export async function openTestPlatform(
+  o: { env?: NodeJS.ProcessEnv; handlers?: Handlers; sharedLimits?: boolean } = {},
+) {
   const defaults = { SANDGATE_PORT: "0", SANDGATE_HOST: "127.0.0.1", SANDGATE_PUBLIC_URL: "https://api.test/v" };
   const settings = readFacadeSettings({ ...defaults, ...o.env });
   const { path: folder, remove: removeFolder } = await createTempFolder();
@@ -123,7 +125,13 @@ export async function openTestPlatform(o: { env?: NodeJS.ProcessEnv; handlers?: 
     await removeFolder();
   };
   const facade = await openFacade(
-    { transport: (service) => recordCalls(network.transport("facade", service), state.called), bus, logger, metrics },
+    {
+      transport: (service) => recordCalls(network.transport("facade", service), state.called),
+      bus,
+      logger,
+      metrics,
+      sharedLimits: o.sharedLimits ?? false,
+    },
     settings,
   ).catch(async (error: unknown) => {
     await closeBus();

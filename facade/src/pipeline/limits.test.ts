@@ -1,5 +1,5 @@
 import { afterEach, expect, test } from "vitest";
-import { apiToken, openTestPlatform, type TestPlatform } from "../test-platform.ts";
+import { apiToken, openTestPlatform, sandboxMessage, type TestPlatform, workspaceId } from "../test-platform.ts";
 import { createLocalRateLimiter, networkOf } from "./rate-limit.ts";
 
 let platform: TestPlatform | undefined;
@@ -82,6 +82,44 @@ test("limits a user over all tokens, but not for what one of them was refused", 
   expect(await read("sgt_3")).toEqual([422, "0 of 4"]);
   expect(await read("sgt_3")).toEqual([429, "0 of 4"]);
   expect(await read("sgt_2")).toEqual([429, "0 of 4"]);
+});
+
+test("counts requests and waits of several facades in identity", async () => {
+  const asked: { limit: number; used: number; wanted: number }[] = [];
+  let free = 1;
+  platform = await openTestPlatform({
+    env: { SANDGATE_RATE_LIMIT: "60" },
+    sharedLimits: true,
+    handlers: {
+      identity: {
+        drawRequests: ({ wanted }) => ({ granted: wanted, remaining: 40, resetMs: 30_000 }),
+        holdSlots({ holds }) {
+          asked.push(...holds);
+          return { held: holds.map(({ used, wanted }) => Math.max(used, Math.min(wanted, free))), leaseMs: 30_000 };
+        },
+      },
+      sandbox: { waitSandboxes: () => ({ sandboxes: [sandboxMessage()] }) },
+    },
+  });
+  const { app, signAccessToken } = platform;
+  const wait = async (sid: string) =>
+    app.inject({
+      method: "POST",
+      url: "/sandboxes/wait",
+      headers: { authorization: `Bearer ${await signAccessToken({ sid })}`, "x-workspace-id": workspaceId },
+      payload: { sandbox_id: "box" },
+    });
+  const answered = await wait("s1");
+  expect(answered.statusCode).toBe(200);
+  expect(answered.headers["ratelimit-remaining"]).toBe("41");
+  expect(asked).toMatchObject([
+    { limit: 100, used: 0, wanted: 3 },
+    { limit: 200, used: 0, wanted: 5 },
+  ]);
+  free = 0;
+  const refused = await wait("s2");
+  expect(refused.statusCode).toBe(429);
+  expect(refused.json().error.message).toBe("This credential has 100 waits and streams open.");
 });
 
 test("counts a request for all its keys or for none", async () => {

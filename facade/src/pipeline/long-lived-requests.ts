@@ -1,8 +1,9 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { FastifyReply } from "fastify";
 import type { SignedIn } from "./signed-in.ts";
+import type { Slots } from "./slots.ts";
 
-/** How many waits and streams each session or API token may have open in this process. */
+/** How many waits and streams each session or API token may have open. */
 const maxPerCredential = 100;
 /** How many a user may have open with all of them together. */
 const maxPerUser = 200;
@@ -19,14 +20,12 @@ export interface LongLivedRequests {
   /** True once the server drains. */
   readonly draining: boolean;
   /** Throws RATE_LIMITED when the credential or its user has too many open. */
-  open(signedIn: SignedIn, reply: FastifyReply): LongLivedRequest;
+  open(signedIn: SignedIn, reply: FastifyReply): Promise<LongLivedRequest>;
   /** Ends those that are open, and those opened from now on. */
   drain(): void;
 }
 
-export function createLongLivedRequests(): LongLivedRequests {
-  const ofCredentials = new Map<string, number>();
-  const ofUsers = new Map<string, number>();
+export function createLongLivedRequests(slots: Slots): LongLivedRequests {
   const open = new Set<AbortController>();
   let draining = false;
 
@@ -34,12 +33,16 @@ export function createLongLivedRequests(): LongLivedRequests {
     get draining() {
       return draining;
     },
-    open({ user }, reply) {
-      const key = `${user.credential} ${user.credentialId}`;
-      if ((ofCredentials.get(key) ?? 0) >= maxPerCredential) throw tooManyOpen("This credential has", maxPerCredential);
-      if ((ofUsers.get(user.id) ?? 0) >= maxPerUser) throw tooManyOpen("Your credentials together have", maxPerUser);
-      add(ofCredentials, key, 1);
-      add(ofUsers, user.id, 1);
+    async open({ user }, reply) {
+      const ofCredential = { key: `waits of ${user.credential} ${user.credentialId}`, limit: maxPerCredential };
+      const ofUser = { key: `waits of user ${user.id}`, limit: maxPerUser };
+      const exceeded = await slots.take([ofCredential, ofUser]);
+      if (exceeded) {
+        throw tooManyOpen(
+          exceeded === ofUser ? "Your credentials together have" : "This credential has",
+          exceeded.limit,
+        );
+      }
       const controller = new AbortController();
       open.add(controller);
       // The client may have disconnected before the request got here.
@@ -53,8 +56,7 @@ export function createLongLivedRequests(): LongLivedRequests {
           if (!open.delete(controller)) return;
           reply.raw.off("close", onDisconnect);
           controller.abort();
-          add(ofCredentials, key, -1);
-          add(ofUsers, user.id, -1);
+          slots.release([ofCredential, ofUser]);
         },
       };
     },
@@ -63,12 +65,6 @@ export function createLongLivedRequests(): LongLivedRequests {
       for (const controller of open) controller.abort();
     },
   };
-}
-
-function add(counts: Map<string, number>, key: string, change: number): void {
-  const count = (counts.get(key) ?? 0) + change;
-  if (count > 0) counts.set(key, count);
-  else counts.delete(key);
 }
 
 function tooManyOpen(who: string, max: number): DomainError {

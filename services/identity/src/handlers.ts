@@ -30,7 +30,7 @@ import { hashSecret } from "./domain/tokens.ts";
 import { usernameKey } from "./domain/users.ts";
 import { apiTokenRevoked, signalApiTokenRevoked } from "./events.ts";
 import { toApiToken, toClientInfo, toSession, toUser, toVerifiedApiToken } from "./messages.ts";
-import type { IdentityStore } from "./store/store.ts";
+import { type IdentityStore, slotLeaseMs } from "./store/store.ts";
 
 /** Answers the service's calls. */
 export function createHandlers(o: {
@@ -196,6 +196,10 @@ export function createHandlers(o: {
     async drawRequests(request) {
       const { granted, remaining, endsAt } = await store.drawRequests(request, now());
       return { granted, remaining, resetMs: Math.max(0, endsAt.getTime() - now().getTime()) };
+    },
+
+    async holdSlots({ holder, holds }) {
+      return { held: await store.holdSlots(holder, holds, now()), leaseMs: slotLeaseMs };
     },
 
     async getSigningKeys() {

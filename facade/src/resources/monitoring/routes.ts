@@ -95,7 +95,7 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
       const { id } = await findSandbox(request, request.params.sandbox_id);
       if (request.method === "HEAD") return reply.headers(eventStreamHeaders).send("");
       const position = request.headers["last-event-id"] ?? "";
-      const call = context.longLivedRequests.open(signedInOf(request), reply);
+      const call = await context.longLivedRequests.open(signedInOf(request), reply);
       const checkAccess = async () => {
         request.signedIn = await authenticator.authenticate(request.headers.authorization, request.id);
         await enterWorkspace(scope, request);

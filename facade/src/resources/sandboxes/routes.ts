@@ -66,7 +66,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
     },
     async (request, reply) => {
       const { sandbox_id, timeout_seconds: timeoutSeconds = defaultWaitSeconds } = request.body;
-      const wait = longLivedRequests.open(signedInOf(request), reply);
+      const wait = await longLivedRequests.open(signedInOf(request), reply);
       const checkAccess = async () => {
         await authenticator.confirm(signedInOf(request), request.headers.authorization, request.id);
         await enterWorkspace(scope, request);

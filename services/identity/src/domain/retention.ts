@@ -18,4 +18,6 @@ export const keptMs = {
   apiTokens: 30 * dayMs,
   /** After their end. */
   requestWindows: 0,
+  /** After the end of their lease. */
+  heldSlots: 0,
 } as const;

@@ -545,6 +545,54 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       });
     });
 
+    describe("slots of a limit that facades share", () => {
+      const key = new Uint8Array(32).fill(7);
+      const other = new Uint8Array(32).fill(8);
+      const hold = async (holder: string, used: number, wanted: number, ms = 0) =>
+        (await store.holdSlots(holder, [{ key, limit: 10, used, wanted }], at(ms)))[0];
+
+      test("are held up to the limit, and free for others once they are given back", async () => {
+        expect(await hold("a", 0, 4)).toBe(4);
+        expect(await hold("b", 0, 8)).toBe(6);
+        expect(await hold("c", 0, 1)).toBe(0);
+        expect(await hold("a", 1, 2)).toBe(2);
+        expect(await hold("c", 0, 5)).toBe(2);
+        expect(await hold("b", 0, 0)).toBe(0);
+        expect(await hold("c", 0, 20)).toBe(8);
+      });
+
+      test("in use are held whatever the limit, and then nobody gets another", async () => {
+        expect(await hold("a", 0, 10)).toBe(10);
+        expect(await hold("b", 3, 5)).toBe(3);
+        expect(await hold("a", 8, 12)).toBe(8);
+        expect(await hold("c", 0, 1)).toBe(0);
+      });
+
+      test("are free again when their holder has not been heard of for 30 s", async () => {
+        await hold("a", 10, 10);
+        await hold("b", 0, 5, 29_999);
+        expect(await hold("b", 0, 5, 29_999)).toBe(0);
+        await hold("a", 4, 4, 29_999);
+        expect(await hold("b", 0, 10, 30_000)).toBe(6);
+        expect(await hold("b", 0, 10, 60_000)).toBe(10);
+      });
+
+      test("of many keys are held at once, each apart", async () => {
+        const holds = [
+          { key, limit: 2, used: 0, wanted: 3 },
+          { key: other, limit: 5, used: 1, wanted: 4 },
+        ];
+        expect(await store.holdSlots("a", holds, at(0))).toEqual([2, 4]);
+        expect(await store.holdSlots("b", holds.toReversed(), at(0))).toEqual([1, 0]);
+        expect(await store.holdSlots("a", [], at(0))).toEqual([]);
+      });
+
+      test("never exceed it when many hold at once", async () => {
+        const held = await Promise.all(Array.from({ length: 20 }, (_, index) => hold(`facade ${index}`, 0, 3)));
+        expect(held.reduce<number>((sum, each = 0) => sum + each, 0)).toBe(10);
+      });
+    });
+
     test("what has been kept long enough goes, the rest stays", { timeout: 200_000 }, async () => {
       const now = new Date();
       const userId = await createUser();

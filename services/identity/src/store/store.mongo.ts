@@ -20,7 +20,9 @@ import {
   type NewMail,
   type NewVerification,
   requestWindowMs,
+  type SlotHold,
   type StoredKey,
+  slotLeaseMs,
 } from "./store.ts";
 
 /** Fields of documents that are kept for a limited time. Times are stored as epoch milliseconds, but for this one. */
@@ -118,6 +120,14 @@ interface RequestWindowDocument extends Expiring {
   endsAt: number;
 }
 
+interface HeldSlotsDocument extends Expiring {
+  /** The key. */
+  _id: Uint8Array;
+  holders: { id: string; held: number; endsAt: number }[];
+  /** By who wrote last. */
+  held: number;
+}
+
 /** Transactions of which only one may succeed conflict on the document of their name. */
 interface TurnDocument {
   _id: string;
@@ -170,6 +180,12 @@ export const migrations: readonly MongoMigration[] = [
         sessions: [{ name: "newest", key: { userId: 1, createdAt: -1, _id: -1 } }],
       }),
   },
+  {
+    name: "identity 4: slots that facades hold",
+    expands: true,
+    run: (db) =>
+      createCollections(db, { held_slots: [{ name: "removal", key: { removeAt: 1 }, expireAfterSeconds: 0 }] }),
+  },
 ];
 
 /** When a document of this kind is removed. */
@@ -214,6 +230,7 @@ const collectionsOf = (db: Db) => ({
   keys: db.collection<KeyDocument>("keys"),
   mails: db.collection<MailDocument>("mails"),
   requestWindows: db.collection<RequestWindowDocument>("request_windows"),
+  heldSlots: db.collection<HeldSlotsDocument>("held_slots"),
   turns: db.collection<TurnDocument>("turns"),
 });
 
@@ -236,6 +253,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     keys,
     mails,
     requestWindows,
+    heldSlots,
     turns,
   } = collectionsOf(db);
 
@@ -265,6 +283,27 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       },
       { session },
     );
+  }
+
+  async function holdSlots(holder: string, { key, limit, used, wanted }: SlotHold, now: Date): Promise<number> {
+    const isAnothers = { $and: [{ $ne: ["$$this.id", holder] }, { $gt: ["$$this.endsAt", now.getTime()] }] };
+    const others = { $filter: { input: { $ifNull: ["$holders", []] }, as: "this", cond: isAnothers } };
+    const left = { $subtract: [limit, { $sum: "$holders.held" }] };
+    const own = { id: holder, held: "$held", endsAt: now.getTime() + slotLeaseMs };
+    const hold = () =>
+      heldSlots.findOneAndUpdate(
+        { _id: key },
+        [
+          { $set: { holders: others, removeAt: removeAt("heldSlots", addMs(now, slotLeaseMs)) } },
+          { $set: { held: { $max: [used, { $min: [wanted, left] }] } } },
+          { $set: { holders: { $concatArrays: ["$holders", { $cond: [{ $gt: ["$held", 0] }, [own], []] }] } } },
+        ],
+        { upsert: true, returnDocument: "after" },
+      );
+    // Of two first holds of a key at once, the later one finds the document when it is tried again.
+    const found = await hold().catch((error: unknown) => (isDuplicateKey(error) ? hold() : Promise.reject(error)));
+    if (!found) throw new Error("an upsert returned no document");
+    return found.held;
   }
 
   async function addVerification(
@@ -732,6 +771,8 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       if (!drawn) throw new Error("an upsert returned no document");
       return { granted: drawn.granted, remaining: Math.max(0, limit - drawn.used), endsAt: new Date(drawn.endsAt) };
     },
+
+    holdSlots: (holder, holds, now) => Promise.all(holds.map((hold) => holdSlots(holder, hold, now))),
 
     /**
      * MongoDB removes what has expired by itself, going by `removeAt`. A version from before that, which runs beside this one

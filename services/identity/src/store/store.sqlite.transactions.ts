@@ -20,7 +20,9 @@ import {
   type Registration,
   type RequestDraw,
   requestWindowMs,
+  type SlotHold,
   type StoredKey,
+  slotLeaseMs,
 } from "./store.ts";
 
 function registerUser(tx: Transaction, registration: Registration): "created" | "renewed" | "taken" {
@@ -359,6 +361,30 @@ function drawRequests(tx: Transaction, { key, limit, wanted }: RequestDraw, now:
   return { granted, remaining: Math.max(0, limit - used - granted), endsAt };
 }
 
+function holdSlots(tx: Transaction, holder: string, holds: readonly SlotHold[], now: Date): number[] {
+  return holds.map(({ key, limit, used, wanted }) => {
+    const others = tx.db.get<{ held: number | null }>(
+      "SELECT sum(held) AS held FROM held_slots WHERE key = ? AND holder <> ? AND ends_at > ?",
+      key,
+      holder,
+      now,
+    );
+    const held = Math.max(used, Math.min(wanted, limit - (others?.held ?? 0)));
+    if (held === 0) tx.db.run("DELETE FROM held_slots WHERE key = ? AND holder = ?", key, holder);
+    else {
+      tx.db.run(
+        `INSERT INTO held_slots (key, holder, held, ends_at) VALUES (?, ?, ?, ?)
+         ON CONFLICT DO UPDATE SET held = excluded.held, ends_at = excluded.ends_at`,
+        key,
+        holder,
+        held,
+        addMs(now, slotLeaseMs),
+      );
+    }
+    return held;
+  });
+}
+
 function sweep(tx: Transaction, now: Date, limit: number): number {
   /** Deletes what has been kept long enough; the condition compares a time with `?`. */
   const remove = (table: string, condition: string, kind: keyof typeof keptMs): number =>
@@ -376,7 +402,8 @@ function sweep(tx: Transaction, now: Date, limit: number): number {
     remove("sessions", "ended_at < ?", "sessions") +
     remove("sessions", "idle_at < ?", "sessions") +
     remove("api_tokens", "expires_at < ?", "apiTokens") +
-    remove("request_windows", "ends_at <= ?", "requestWindows")
+    remove("request_windows", "ends_at <= ?", "requestWindows") +
+    remove("held_slots", "ends_at <= ?", "heldSlots")
   );
 }
 
@@ -457,5 +484,6 @@ export const transactions = {
   finishMail,
   postponeMail,
   drawRequests,
+  holdSlots,
   sweep,
 } satisfies Transactions;

@@ -103,6 +103,14 @@ const migrations = [
    ALTER TABLE sessions ADD COLUMN user_agent TEXT NOT NULL DEFAULT '';
    DROP INDEX sessions_user;
    CREATE INDEX sessions_page ON sessions (user_id, created_at DESC, id DESC);`,
+  `CREATE TABLE held_slots (
+     key BLOB NOT NULL,
+     holder TEXT NOT NULL,
+     held INTEGER NOT NULL,
+     ends_at INTEGER NOT NULL,
+     PRIMARY KEY (key, holder)
+   ) STRICT;
+   CREATE INDEX held_slots_end ON held_slots (ends_at);`,
 ];
 
 const userColumns = "id, username, verified_at, operator, created_at";
@@ -184,6 +192,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
     finishMail: write.finishMail,
     postponeMail: write.postponeMail,
     drawRequests: write.drawRequests,
+    holdSlots: write.holdSlots,
     sweep: write.sweep,
 
     async hasOperator() {

@@ -127,6 +127,21 @@ export interface DrawnRequests {
   endsAt: Date;
 }
 
+/** What a facade holds of a limit on what may be open at once. */
+export interface SlotHold {
+  /** A SHA-256 hash of what is limited. */
+  key: Uint8Array;
+  /** Slots there are for all facades. */
+  limit: number;
+  /** In use, and so held whatever the limit. */
+  used: number;
+  /** Wanted in all; 0 gives everything back. */
+  wanted: number;
+}
+
+/** How long a facade holds slots after it last said so. */
+export const slotLeaseMs = 30_000;
+
 /** How long a window of requests is. */
 export const requestWindowMs = 60_000;
 
@@ -233,6 +248,11 @@ export interface IdentityStore extends ServiceStore {
 
   /** Draws up to `wanted` requests of the key's window, which begins with its first and is a minute long. */
   drawRequests(draw: RequestDraw, now: Date): Promise<DrawnRequests>;
+  /**
+   * Sets what `holder` holds of each key, for `slotLeaseMs`: as many slots as it wants and the others leave. No key twice.
+   * Answers how many for each.
+   */
+  holdSlots(holder: string, holds: readonly SlotHold[], now: Date): Promise<number[]>;
 
   /** Deletes up to `limit` rows of each kind that have been kept long enough, and answers how many; none where the database does that. */
   sweep(now: Date, limit: number): Promise<number>;
