@@ -89,7 +89,7 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
     return ours
       .map((image) => ({
         ...image,
-        usedAt: image.isUsed ? now : Math.max(...image.names.map((name) => uses.get(name) ?? now)),
+        usedAt: Math.max(...image.names.map((name) => uses.get(name) ?? now)),
       }))
       .sort((one, other) => one.usedAt - other.usedAt);
   }
