@@ -14,6 +14,8 @@ export { imageRegistrySettings };
 const batchSize = 200;
 /** They are downloaded and verified again after that. It bounds what those rows can come to. */
 const verifiedKeptDays = 90;
+/** Those verified last, of all workspaces and registries: some 200 MB, whatever a registry of a tenant's own gives out. */
+const verifiedKept = 1_000_000;
 
 /** The service that owns sandbox images, the global defaults among them, and the credentials of registries. */
 export const imageRegistryService = defineService({
@@ -38,7 +40,9 @@ export const imageRegistryService = defineService({
             everyMs: hourMs,
             logger,
             async work(signal) {
-              const before = new Date(Date.now() - verifiedKeptDays * dayMs);
+              const old = new Date(Date.now() - verifiedKeptDays * dayMs);
+              const beyond = await store.findVerifiedBeyond(verifiedKept);
+              const before = beyond && beyond > old ? beyond : old;
               while (!signal.aborted && (await store.deleteVerifiedBefore(before, batchSize)) === batchSize);
             },
           }),

@@ -240,6 +240,9 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
       expect(await store.findVerifiedLayers("quay.io", [one.digest, two.digest])).toEqual([one]);
       expect(await store.findVerifiedLayers("docker.io", [one.digest])).toEqual([]);
       expect(await store.findVerifiedLayers("ghcr.io", [])).toEqual([]);
+      expect(await store.findVerifiedBeyond(0)).toEqual(at(2));
+      expect(await store.findVerifiedBeyond(1)).toEqual(at(0));
+      expect(await store.findVerifiedBeyond(3)).toBeUndefined();
       expect(await store.deleteVerifiedBefore(at(1), 1)).toBe(1);
       expect(await store.deleteVerifiedBefore(at(1), 10)).toBe(1);
       expect(await store.findVerifiedLayers("ghcr.io", [one.digest, two.digest])).toEqual([two]);

@@ -303,6 +303,11 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
       );
     },
 
+    async findVerifiedBeyond(count) {
+      const found = await verifiedLayers.find().sort({ verifiedAt: -1 }).skip(count).limit(1).toArray();
+      return found[0]?.verifiedAt;
+    },
+
     deleteVerifiedBefore: (before, limit) => deleteBatch(verifiedLayers, { verifiedAt: { $lt: before } }, limit),
 
     ...createPurges(guards, write),

@@ -149,6 +149,14 @@ export const transactions = {
     }
   },
 
+  findVerifiedBeyond(tx: Transaction, count: number): number | undefined {
+    const row = tx.db.get<{ verified_at: number }>(
+      "SELECT verified_at FROM verified_layers ORDER BY verified_at DESC LIMIT 1 OFFSET ?",
+      count,
+    );
+    return row?.verified_at;
+  },
+
   deleteVerifiedBefore(tx: Transaction, before: Date, limit: number): number {
     return tx.db.run(
       `DELETE FROM verified_layers WHERE (host, digest) IN

@@ -1,3 +1,4 @@
+import { toOptionalDate } from "@sandgate/kit/base/time";
 import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import { createPurges } from "@sandgate/kit/workspaces/sqlite-guards";
@@ -127,6 +128,8 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Imag
     updateRegistry: write.updateRegistry,
     deleteRegistry: write.deleteRegistry,
     putVerifiedLayers: write.putVerifiedLayers,
+    // By the writer thread, as it goes through as many rows.
+    findVerifiedBeyond: async (count) => toOptionalDate(await write.findVerifiedBeyond(count)),
     deleteVerifiedBefore: write.deleteVerifiedBefore,
     purgeBatch: write.purgeBatch,
     ...createPurges(read, write),

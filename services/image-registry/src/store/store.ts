@@ -115,6 +115,8 @@ export interface ImageRegistryStore extends ServiceStore, PurgeStore {
   findVerifiedLayers(host: string, digests: readonly string[]): Promise<VerifiedLayer[]>;
   /** Stores layers that were verified at this registry; those that are there already are verified anew. */
   putVerifiedLayers(host: string, layers: readonly VerifiedLayer[], at: Date): Promise<void>;
+  /** When the newest layer was verified that has so many newer ones; undefined: there aren't as many. */
+  findVerifiedBeyond(count: number): Promise<Date | undefined>;
   /** Forgets up to `limit` layers that were verified before this, and answers how many. */
   deleteVerifiedBefore(before: Date, limit: number): Promise<number>;
 
