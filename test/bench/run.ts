@@ -3,6 +3,7 @@ import { stdout } from "node:process";
 import type { Figure } from "./figure.ts";
 import { measureProvision } from "./provision.ts";
 import { measureRequests } from "./requests.ts";
+import { measureStalls } from "./stalls.ts";
 import { measureStart } from "./start.ts";
 import { measureTelemetry } from "./telemetry.ts";
 import { measureThousand } from "./thousand.ts";
@@ -14,6 +15,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   provision: measureProvision,
   transports: measureTransports,
   telemetry: measureTelemetry,
+  stalls: measureStalls,
   thousand: measureThousand,
 };
 

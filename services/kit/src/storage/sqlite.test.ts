@@ -93,14 +93,20 @@ test("reads and writes go on while a query runs, all of which sees the same stat
 
 test("however many queries are answered at once, the event loop goes round between any two", async () => {
   const database = await open();
+  // Starts the thread.
+  await database.query.listNotes();
   const count = new Int32Array(new SharedArrayBuffer(4));
   const queries = 6;
   const order: string[] = [];
   const answered = Promise.all(
     Array.from({ length: queries }, () => database.query.countUp(count).then(() => order.push("answer"))),
   );
+  // Posts them, but leaves the event loop no turn.
+  for (let step = 0; step < 10; step++) await undefined;
   // Nothing else happens on this thread until they have run.
-  for (let seen = Atomics.load(count, 0); seen < queries; seen = Atomics.load(count, 0)) Atomics.wait(count, 0, seen);
+  for (let seen = 0; seen < queries; seen = Atomics.load(count, 0)) {
+    if (Atomics.wait(count, 0, seen, 10_000) === "timed-out") throw new Error(`${queries - seen} queries did not run`);
+  }
   const turn = () => {
     order.push("turn");
     if (order.filter((what) => what === "answer").length < queries) setImmediate(turn);

@@ -10,7 +10,7 @@ import type { Queries } from "./queries.ts";
 import { createConnection, type SqliteConnection } from "./sqlite-connection.ts";
 import type { kitTransactions } from "./sqlite-kit.ts";
 import type { Call, SqliteMigration } from "./sqlite-messages.ts";
-import { startReader, startWriter } from "./sqlite-thread.ts";
+import { type SqliteThread, startReader, startWriter } from "./sqlite-thread.ts";
 import type { Transactions } from "./transaction.ts";
 
 export type { Queries, QueryConnection } from "./queries.ts";
@@ -49,8 +49,8 @@ const sweepBatchSize = 200;
 
 /**
  * Opens or creates a SQLite database with one writer thread: WAL, synchronous FULL, foreign keys. Writes that wait together
- * are committed together, each under a savepoint of its own. With `queries` there is a reader thread too, which runs one
- * query after another. A thread that ends by itself ends the process.
+ * are committed together, each under a savepoint of its own. With `queries` there is a reader thread too, from the
+ * first query on, which runs one after another. A thread that ends by itself ends the process.
  *
  * `migrations` are run in their order, each once, after the file was copied beside itself; a database of a newer program is
  * refused. `transactions` is the module that exports `const transactions`, whose types are given as T, and `queries` the one
@@ -77,7 +77,16 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
   const connection = new DatabaseSync(file, { readOnly: true, timeout: busyTimeoutMs });
   const read = createConnection(connection);
   const kit = callsOf<typeof kitTransactions>((call) => writer.call({ owner: "kit", ...call }));
-  const reader = options.queries && (await startReader({ file, queries: options.queries.href }, logger));
+  let reader: Promise<SqliteThread<Call>> | undefined;
+  /** A thread takes some 12 MB and a part of a second, so it starts with the first query. */
+  const openReader = (queries: URL) => {
+    reader ??= startReader({ file, queries: queries.href }, logger).catch((error: unknown) => {
+      reader = undefined;
+      throw error;
+    });
+    return reader;
+  };
+  let isClosed = false;
 
   const sweeping = startPeriodicTask({
     what: `sweep ${file}`,
@@ -92,8 +101,9 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
   return {
     read,
     query: callsOf<Q>(async (call) => {
-      if (!reader) throw new Error(`${file} was opened without queries`);
-      return reader.call(call);
+      if (isClosed) throw new Error(`The database ${file} is closed`);
+      if (!options.queries) throw new Error(`${file} was opened without queries`);
+      return (await openReader(options.queries)).call(call);
     }),
     write: callsOf<T>((call) => writer.call({ owner: "service", ...call })),
     outbox: {
@@ -149,8 +159,9 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
         ),
     },
     close: async () => {
+      isClosed = true;
       await sweeping.stop();
-      await Promise.all([writer.close(), reader?.close()]);
+      await Promise.all([writer.close(), reader?.then((thread) => thread.close())]);
       if (connection.isOpen) connection.close();
     },
   };
