@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { randomInt, randomUUID } from "node:crypto";
-import { writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
@@ -9,6 +9,8 @@ import { promisify } from "node:util";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { storageProblem } from "@sandgate/sandbox/docker-disk-use";
 import { hasMemoryEvent } from "@sandgate/sandbox/docker-memory";
+import { hostNamesOf } from "@sandgate/sandbox/docker-names";
+import { parseSubnetRanges } from "@sandgate/sandbox/docker-subnets";
 import { createDockerRuntime, type DockerRuntimeOptions } from "@sandgate/sandbox/runtime.docker";
 import { openFaultProxy } from "@sandgate/test-support/fault-proxy";
 import {
@@ -27,6 +29,7 @@ import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { test } from "@sandgate/test-support/test";
 import type { Container } from "dockerode";
 import { afterAll, afterEach, beforeAll, describe, expect, vi } from "vitest";
+import { removeHostObjects } from "../platform/host-objects.ts";
 import { describeRuntime, type RuntimeHarness } from "./runtime.ts";
 
 const execute = promisify(execFile);
@@ -65,6 +68,7 @@ async function openPeers(): Promise<{
   };
   const { path: folder, remove: removeFolder } = await createTempFolder();
   await writeFile(join(folder, "index.html"), "peer\n");
+  await writeFile(join(folder, "big"), Buffer.alloc(32_000_000));
   const servers: ReturnType<typeof startProcess>[] = [];
   try {
     await ip("netns", "add", namespace);
@@ -137,6 +141,7 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
   const credential = { username: "alice", password: "correct horse" };
   const registry = closing.adopt(await startRegistry({ users: [credential] }), (each) => each.stop());
   const peers = closing.adopt(await openPeers(), (each) => each.close());
+  closing.defer(() => removeHostObjects(installationId));
   await runtime.check();
   const containerOf = (sandboxId: string) => engine.getContainer(`sandgate-${sandboxId}`);
   const makeImage = async (command: readonly string[], programs?: readonly string[]) => {
@@ -164,7 +169,7 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
     },
     async addressOf(sandboxId) {
       const info = await containerOf(sandboxId).inspect();
-      return info.NetworkSettings.Networks.sandgate?.IPAddress ?? "";
+      return Object.values(info.NetworkSettings.Networks)[0]?.IPAddress ?? "";
     },
     async runUnprotected(command) {
       const labels = { "sandgate.io/test": installationId };
@@ -219,9 +224,18 @@ describeRuntime("docker", isAvailable, openHarness);
 describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () => {
   const engine = openTestEngine();
   const installationId = `test-${randomUUID()}`;
+  const names = hostNamesOf(installationId);
   const runtime = createDockerRuntime({ url, installationId, isolation: true, logger });
   const images: TestImage[] = [];
   const made: string[] = [];
+
+  const execIn = (sandboxId: string) => async (script: string) => {
+    const container = engine.getContainer(`sandgate-${sandboxId}`);
+    const exec = await container.exec({ Cmd: ["sh", "-c", script], AttachStdout: true, AttachStderr: true });
+    return (await collect(await exec.start({}))).trim();
+  };
+  const networkOf = async (sandboxId: string) =>
+    (await engine.getContainer(`sandgate-${sandboxId}`).inspect()).HostConfig.NetworkMode ?? "";
 
   async function prepare(
     contents: Parameters<typeof buildImage>[1] = { command: ["sleep", "3600"], changes: ["VOLUME /data"] },
@@ -237,20 +251,25 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
   afterAll(async () => {
     await Promise.all(made.map((sandboxId) => runtime.remove(sandboxId)));
     await Promise.all(images.map((image) => image.remove()));
+    await removeHostObjects(installationId);
   });
 
-  test("starts a container that a crash left created", async () => {
-    const spec = await prepare();
-    await runtime.check();
-    await engine.createContainer({
-      name: `sandgate-${spec.sandboxId}`,
-      Image: spec.reference,
-      Labels: sandboxLabels({ ...spec, installationId }),
-      HostConfig: { NetworkMode: "sandgate" },
-    });
-    expect(await runtime.inspect(spec.sandboxId)).toMatchObject({ phase: "created" });
-    expect(await runtime.ensure(spec)).toMatchObject({ phase: "running" });
-  });
+  test.each(["bridge", "sandgate-gone"])(
+    "starts a container that a crash left created on network %s",
+    async (network) => {
+      const spec = await prepare();
+      await runtime.check();
+      await engine.createContainer({
+        name: `sandgate-${spec.sandboxId}`,
+        Image: spec.reference,
+        Labels: sandboxLabels({ ...spec, installationId }),
+        HostConfig: { NetworkMode: network },
+      });
+      expect(await runtime.inspect(spec.sandboxId)).toMatchObject({ phase: "created" });
+      expect(await runtime.ensure(spec)).toMatchObject({ phase: "running" });
+      if (network === "sandgate-gone") expect(await networkOf(spec.sandboxId)).toMatch(/^sandgate-\w{5}-/);
+    },
+  );
 
   test("creates its first containers concurrently, whether the engine's storage has size limits or not", async () => {
     const specs = await Promise.all(Array.from({ length: 4 }, () => prepare()));
@@ -291,7 +310,8 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       MemorySwap: 64 * 1024 * 1024,
       NanoCpus: 5e8,
       PidsLimit: 64,
-      NetworkMode: "sandgate",
+      NetworkMode: expect.stringMatching(/^sandgate-\w{5}-\w{7}$/),
+      CgroupParent: `/${names.controlGroup}`,
       Privileged: false,
       PublishAllPorts: false,
       RestartPolicy: { Name: "no" },
@@ -362,28 +382,84 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     await proxy.close();
   });
 
+  async function listRules(pattern: RegExp): Promise<string[]> {
+    const { stdout } = await execute("iptables", ["-S"]);
+    return stdout.split("\n").filter((line) => pattern.test(line));
+  }
+  const ours = new RegExp(`${names.chainPrefix}|${names.bridgePrefix}`);
+
   test("restores firewall rules that someone removed, and leaves those of others alone", async () => {
+    const { bridgePrefix, chainPrefix } = names;
     await runtime.check();
-    // Each once: another platform on this machine may put the same one back at the same moment.
-    const listRules = async () => {
-      const { stdout } = await execute("iptables", ["-S"]);
-      return [...new Set(stdout.split("\n").filter((line) => /sandgate|SANDGATE/.test(line)))];
-    };
-    const before = await listRules();
-    await execute("iptables", ["-D", "INPUT", "-i", "sandgate0", "-j", "SANDGATE-INPUT"]);
-    await execute("iptables", ["-F", "SANDGATE-FORWARD"]);
-    await execute("iptables", ["-I", "DOCKER-USER", "1", "-i", "sandgate-none0", "-j", "RETURN"]);
+    const before = await listRules(ours);
+    await execute("iptables", ["-D", "INPUT", "-i", `${bridgePrefix}+`, "-j", `${chainPrefix}-INPUT`]);
+    await execute("iptables", ["-F", `${chainPrefix}-FORWARD`]);
+    await execute("iptables", ["-I", "DOCKER-USER", "1", "-i", "sgtest-none0", "-j", "RETURN"]);
     try {
       await runtime.check();
-      const rules = await listRules();
-      expect(rules.filter((line) => line.startsWith("-A DOCKER-USER"))).toEqual([
-        "-A DOCKER-USER -i sandgate0 -j SANDGATE-FORWARD",
-        "-A DOCKER-USER -i sandgate-none0 -j RETURN",
-      ]);
+      expect(await listRules(/^-A DOCKER-USER .*sgtest-none0|^-A DOCKER-USER .*SANDGATE-/)).toEqual(
+        expect.arrayContaining([
+          `-A DOCKER-USER -i ${bridgePrefix}+ -j ${chainPrefix}-FORWARD`,
+          "-A DOCKER-USER -i sgtest-none0 -j RETURN",
+        ]),
+      );
+      const jumps = await listRules(/^-A DOCKER-USER /);
+      const placeOf = (bridge: string) => jumps.findIndex((line) => line.includes(`-i ${bridge} `));
+      expect(placeOf(`${bridgePrefix}+`)).toBeLessThan(placeOf("sgtest-none0"));
     } finally {
-      await execute("iptables", ["-D", "DOCKER-USER", "-i", "sandgate-none0", "-j", "RETURN"]);
+      await execute("iptables", ["-D", "DOCKER-USER", "-i", "sgtest-none0", "-j", "RETURN"]);
     }
-    expect(await listRules()).toEqual(before);
+    expect((await listRules(ours)).toSorted()).toEqual(before.toSorted());
+  });
+
+  test("leaves the rules of another installation on the engine alone, whichever checks", async () => {
+    const otherId = `test-${randomUUID()}`;
+    const policy = { deny: [{ network: "203.0.113.7/32", port: undefined }] };
+    const other = createDockerRuntime({ url, installationId: otherId, isolation: true, logger, network: policy });
+    const others = hostNamesOf(otherId);
+    try {
+      await runtime.check();
+      await other.check();
+      const both = new RegExp(`${ours.source}|${others.chainPrefix}|${others.bridgePrefix}`);
+      const rules = await listRules(both);
+      expect(rules).toContain(`-A ${others.chainPrefix}-FORWARD -d 203.0.113.7/32 -j DROP`);
+      expect(rules).not.toContain(`-A ${names.chainPrefix}-FORWARD -d 203.0.113.7/32 -j DROP`);
+      await runtime.check();
+      await other.check();
+      expect(await listRules(both)).toEqual(rules);
+    } finally {
+      await removeHostObjects(otherId);
+    }
+  });
+
+  test("takes the rules of version 0.1 away once nothing runs on its network", async () => {
+    const earlier = engine.getNetwork("sandgate");
+    const options = { "com.docker.network.bridge.name": "sandgate0", "com.docker.network.bridge.enable_icc": "false" };
+    await engine
+      .createNetwork({ Name: "sandgate", CheckDuplicate: true, Driver: "bridge", Options: options })
+      .catch(async () => earlier.inspect());
+    const rules = ["-N SANDGATE-INPUT", "-A SANDGATE-INPUT -j DROP", "-I INPUT 1 -i sandgate0 -j SANDGATE-INPUT"];
+    for (const rule of rules) await execute("iptables", rule.split(" "));
+    const spec = await prepare();
+    const running = await engine.createContainer({ Image: spec.reference, HostConfig: { NetworkMode: "sandgate" } });
+    const check = () => createDockerRuntime({ url, installationId, isolation: true, logger }).check();
+    try {
+      await running.start();
+      await check();
+      expect(await listRules(/-i sandgate0/)).toEqual(
+        expect.arrayContaining([
+          `-A INPUT -i sandgate0 -j ${names.chainPrefix}-INPUT`,
+          `-A DOCKER-USER -i sandgate0 -j ${names.chainPrefix}-FORWARD`,
+          "-A INPUT -i sandgate0 -j SANDGATE-INPUT",
+        ]),
+      );
+      await running.remove({ force: true });
+      await check();
+      await expect(earlier.inspect()).rejects.toMatchObject({ statusCode: 404 });
+      expect(await listRules(/sandgate0|SANDGATE-INPUT/)).toEqual([]);
+    } finally {
+      await running.remove({ force: true }).catch(() => {});
+    }
   });
 
   test("finds the engine's event of a sandbox that ran out of memory, and none of one that was killed", async () => {
@@ -461,11 +537,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       const governed = createDockerRuntime({ url, installationId, isolation: true, logger, network, nameservers });
       await governed.check();
       await governed.ensure({ ...spec, pids: 256 });
-      const run = async (script: string) => {
-        const container = engine.getContainer(`sandgate-${spec.sandboxId}`);
-        const exec = await container.exec({ Cmd: ["sh", "-c", script], AttachStdout: true, AttachStderr: true });
-        return (await collect(await exec.start({}))).trim();
-      };
+      const run = execIn(spec.sandboxId);
       const reaches = async (address: string, port: number) =>
         (await run(`timeout 2 wget -q -O /dev/null http://${address}:${port}/ && echo reached`)) === "reached";
       /** Opens as many connections at once; answers how many there were together, of all that the sandbox has. */
@@ -499,17 +571,18 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       const neighbour = await prepare();
       await runtime.ensure(neighbour);
       const { Config, NetworkSettings, Id } = await engine.getContainer(`sandgate-${neighbour.sandboxId}`).inspect();
-      const address = NetworkSettings.Networks.sandgate?.IPAddress ?? "";
+      const network = await networkOf(neighbour.sandboxId);
+      const address = NetworkSettings.Networks[network]?.IPAddress ?? "";
       const names = [`sandgate-${neighbour.sandboxId}`, Config.Hostname, Id.slice(0, 12)];
-      const lookups = [address, ...names.flatMap((name) => [name, `${name}.sandgate`])];
+      const lookups = [address, ...names.flatMap((name) => [name, `${name}.${network}`])];
       const ask = ["", " 127.0.0.11"].flatMap((resolver) =>
         lookups.map((name) => `timeout 3 nslookup ${name}${resolver}`),
       );
-      const script = [...ask, "cat /etc/resolv.conf", "netstat -lnu", "true"].join("; ");
+      const script = [...ask, "true"].join("; ");
       const control = await engine.createContainer({
         Image: neighbour.reference,
         Cmd: ["sh", "-c", script],
-        HostConfig: { NetworkMode: "sandgate" },
+        HostConfig: { NetworkMode: network },
       });
       try {
         await control.start();
@@ -526,7 +599,6 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
         const said = await run(script);
         expect(said).not.toMatch(/name = /);
         expect(said).not.toMatch(new RegExp(`Address: *${address}`));
-        expect(said).not.toContain("127.0.0.11:");
         expect(await run("nslookup app.example")).toContain(known.join("."));
       }
       await server.stop();
@@ -547,6 +619,25 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       const opened = await open(40);
       expect(opened).toBeGreaterThanOrEqual(10);
       expect(opened).toBeLessThan(30);
+    });
+
+    test("keeps a sandbox to its bandwidth, in both directions", async () => {
+      const { run } = await start({ bandwidthMbit: 8 });
+      const file = "/tmp/file";
+      const [open, port] = [peers.addresses.public, 8000];
+      // Twice a second's worth goes at once, at most four times as much in another second: 4 MB take longer than that.
+      const get = `timeout 1 wget -q -O ${file} http://${open}:${port}/big; wc -c < ${file}`;
+      const got = Number((await run(get)).split("\n").at(-1));
+      expect(got).toBeGreaterThan(0);
+      expect(got).toBeLessThan(4_000_000);
+      const sink = startProcess("ip", ["netns", "exec", peers.namespace, "sh", "-c", "busybox nc -l -p 7000 | wc -c"], {
+        env: { PATH: process.env.PATH },
+      });
+      await run(`sleep 0.2; timeout 1 sh -c 'cat /dev/zero | nc ${open} 7000'`);
+      await sink.exited;
+      const sent = Number(sink.output().trim());
+      expect(sent).toBeGreaterThan(0);
+      expect(sent).toBeLessThan(4_000_000);
     });
 
     test("closes port 25 unless it is opened", async () => {
@@ -596,33 +687,173 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       expect(warn.mock.calls).toEqual([
         [{ reason: expect.stringContaining("connlimit") }, expect.stringContaining("not limited")],
       ]);
-      const { stdout: rules } = await execute("iptables", ["-S", "SANDGATE-FORWARD"]);
+      const { stdout: rules } = await execute("iptables", ["-S", `${names.chainPrefix}-FORWARD`]);
       expect(rules).toContain("-d 10.0.0.0/8 -j DROP");
       expect(rules).not.toContain("connlimit");
     });
   });
 
-  test("refuses a sandbox for which the host's network has no room, and names the cause", async ({ folder }) => {
-    const spec = await prepare();
-    await runtime.check();
-    // Each pair takes two of the bridge's 1,023 ports; those of a group go in one call.
-    const group = String(randomInt(1_000, 1_000_000));
-    const pairs = Array.from({ length: 512 }, (_, index) => [`sgfull${index}a`, `sgfull${index}b`]);
-    const commands = pairs.flatMap(([a, b]) => [
-      `link add ${a} type veth peer name ${b}`,
-      ...[a, b].map((name) => `link set ${name} group ${group} master sandgate0`),
-    ]);
-    await writeFile(join(folder, "links"), `${commands.join("\n")}\n`);
-    try {
-      await expect(execute("ip", ["-force", "-batch", join(folder, "links")])).rejects.toThrow("Exchange full");
-      await expect(runtime.ensure(spec)).rejects.toMatchObject({
+  describe("networks", () => {
+    const addressesOf = async (specs: readonly { sandboxId: string }[]) =>
+      Promise.all(
+        specs.map(async ({ sandboxId }) => {
+          const { NetworkSettings: network } = await engine.getContainer(`sandgate-${sandboxId}`).inspect();
+          return Object.values(network.Networks)[0]?.IPAddress ?? "";
+        }),
+      );
+    /** Two subnets of one sandbox each, which nobody else on this machine has. */
+    const place = randomInt(128, 256);
+    const subnets = parseSubnetRanges([0, 4].map((offset) => `198.19.${place}.${offset}/30`));
+    const open = (o: Partial<DockerRuntimeOptions> = {}) =>
+      createDockerRuntime({
+        url,
+        installationId: smallId,
+        isolation: true,
+        logger,
+        subnets,
+        networkPerWorkspace: false,
+        ...o,
+      });
+    const smallId = `test-${randomUUID()}`;
+    const remove = (specs: readonly { sandboxId: string }[]) =>
+      Promise.all(specs.map(({ sandboxId }) => runtime.remove(sandboxId)));
+    const listNetworks = async () =>
+      (await engine.listNetworks({ filters: { label: [`sandgate.io/installation=${smallId}`] } })).map(
+        ({ Name }) => Name,
+      );
+    afterAll(() => removeHostObjects(smallId));
+
+    test("follow each other when they are full, and the cause is named when all are", async () => {
+      const specs = [await prepare(), await prepare()] as const;
+      const late = await prepare();
+      const small = open();
+      await small.ensure(specs[0]);
+      // One that knows nothing of the first container, and is refused by the engine.
+      await open().ensure(specs[1]);
+      expect(new Set([await networkOf(specs[0].sandboxId), await networkOf(specs[1].sandboxId)]).size).toBe(2);
+      await expect(small.ensure(late)).rejects.toMatchObject({
         reason: "PROVISIONING_FAILED",
         message: expect.stringContaining("host is full"),
       });
+      await runtime.remove(specs[0].sandboxId);
+      await small.list();
+      expect(await small.ensure(late)).toMatchObject({ phase: "running" });
+      await remove([...specs, late]);
+    });
+
+    test("are made once, whoever races for them", async () => {
+      const specs = await Promise.all(Array.from({ length: 6 }, () => prepare()));
+      const workspaceId = randomUUID();
+      const range = parseSubnetRanges([`198.18.${randomInt(128, 256)}.0/24`, `198.19.${randomInt(1, 64)}.0/24`]);
+      const racing = [1, 2, 3].map(() => open({ subnets: range, networkPerWorkspace: true }));
+      await Promise.all(specs.map((spec, index) => racing[index % 3]?.ensure({ ...spec, workspaceId })));
+      const used = new Set(await Promise.all(specs.map(({ sandboxId }) => networkOf(sandboxId))));
+      expect(used.size).toBe(1);
+      await remove(specs);
+    });
+
+    test("of each workspace tell nothing of another's sandboxes, on any engine", async () => {
+      const [mine, same, foreign] = [await prepare(), await prepare(), await prepare()];
+      const apart = createDockerRuntime({ url, installationId, isolation: true, logger, networkPerWorkspace: true });
+      await apart.ensure(mine);
+      await apart.ensure({ ...same, workspaceId: mine.workspaceId });
+      await apart.ensure(foreign);
+      const [, sameAddress = "", foreignAddress = ""] = await addressesOf([mine, same, foreign]);
+      // The engine's resolver runs in this one, as it does in all of later engines.
+      const ask = (address: string) => `timeout 3 nslookup ${address} 127.0.0.11`;
+      const asker = await engine.createContainer({
+        Image: mine.reference,
+        Cmd: ["sh", "-c", `${ask(sameAddress)}; echo; ${ask(foreignAddress)}; ${ask(`sandgate-${foreign.sandboxId}`)}`],
+        HostConfig: { NetworkMode: await networkOf(mine.sandboxId) },
+      });
+      try {
+        await asker.start();
+        await asker.wait();
+        const said = (await asker.logs({ stdout: true, stderr: true, follow: false })).toString("latin1");
+        expect(said).toContain(`name = sandgate-${same.sandboxId}`);
+        expect(said).not.toContain(`name = sandgate-${foreign.sandboxId}`);
+        expect(said).not.toMatch(new RegExp(`Address: *${foreignAddress}\\n`));
+      } finally {
+        await asker.remove({ force: true, v: true });
+      }
+      const reached = `timeout 2 wget -q -O /dev/null http://${foreignAddress}:8000/ && echo reached`;
+      await execIn(foreign.sandboxId)("httpd -p 8000 -h /www");
+      while (!(await fetch(`http://${foreignAddress}:8000/`).catch(() => undefined))) await delay(50);
+      expect(await execIn(mine.sandboxId)(reached)).not.toContain("reached");
+    });
+
+    test("are removed ten minutes after their last sandbox, and no earlier", async () => {
+      const spec = await prepare();
+      const small = open();
+      await small.ensure(spec);
+      const network = await networkOf(spec.sandboxId);
+      vi.useFakeTimers({ toFake: ["performance"] });
+      try {
+        const pass = async () => {
+          vi.advanceTimersByTime(601_000);
+          await small.list();
+        };
+        await small.list();
+        await pass();
+        expect(await listNetworks()).toContain(network);
+        await runtime.remove(spec.sandboxId);
+        await small.list();
+        expect(await listNetworks()).toContain(network);
+        await pass();
+        expect(await listNetworks()).not.toContain(network);
+      } finally {
+        vi.useRealTimers();
+      }
+      const next = await prepare();
+      expect(await small.ensure(next)).toMatchObject({ phase: "running" });
+      await remove([next]);
+    });
+
+    test("that somebody removed meanwhile are made again", async () => {
+      const [first, second] = [await prepare(), await prepare()];
+      const small = open();
+      await small.ensure(first);
+      const network = await networkOf(first.sandboxId);
+      await runtime.remove(first.sandboxId);
+      await small.list();
+      await engine.getNetwork(network).remove();
+      expect(await small.ensure(second)).toMatchObject({ phase: "running" });
+      await remove([second]);
+    });
+  });
+
+  test("limits all sandboxes together, however many there are", async () => {
+    const crowdId = `test-${randomUUID()}`;
+    const limited = createDockerRuntime({
+      url,
+      installationId: crowdId,
+      isolation: true,
+      logger,
+      totals: { pids: 50, memoryMb: 512, cpuWeight: 50 },
+    });
+    const specs = [
+      await prepare(),
+      // The inner shell ends when it can't fork.
+      await prepare({ command: ["sh", "-c", "(while true; do sleep 600 & done) 2>/dev/null; exec sleep 600"] }),
+    ];
+    try {
+      for (const spec of specs) await limited.ensure(spec);
+      const group = hostNamesOf(crowdId).controlGroup;
+      const read = async (controller: string, file: string) => {
+        const [unified, split] = [`/sys/fs/cgroup/${group}/${file}`, `/sys/fs/cgroup/${controller}/${group}/${file}`];
+        return Number(await readFile(split, "utf8").catch(() => readFile(unified, "utf8")));
+      };
+      // Less than the 64 of the one that forks.
+      await expect.poll(() => read("pids", "pids.current")).toBeGreaterThan(45);
+      expect(await read("pids", "pids.current")).toBeLessThanOrEqual(50);
+      expect(await read("pids", "pids.max")).toBe(50);
+      expect(await read("memory", "memory.limit_in_bytes").catch(() => read("memory", "memory.max"))).toBe(
+        512 * 2 ** 20,
+      );
     } finally {
-      await execute("ip", ["link", "del", "group", group]);
+      await Promise.all(specs.map(({ sandboxId }) => runtime.remove(sandboxId)));
+      await removeHostObjects(crowdId);
     }
-    expect(await runtime.ensure(spec)).toMatchObject({ phase: "running" });
   });
 
   test("reports an engine that is not there", async () => {

@@ -7,6 +7,7 @@ import { openTestEngine } from "@sandgate/test-support/images";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import type { ContainerInfo } from "dockerode";
+import { removeHostObjects } from "./host-objects.ts";
 
 const root = join(import.meta.dirname, "../..");
 const startTimeoutMs = 60_000;
@@ -152,12 +153,13 @@ async function removeSandboxes(dataFolder: string): Promise<void> {
   for (const { id } of installations) await removeContainers(String(id));
 }
 
-/** Removes the containers of an installation, if there is an engine. */
+/** Removes the containers of an installation and what it made on the host for them, if there is an engine. */
 export async function removeContainers(installationId: string): Promise<void> {
   const engine = openTestEngine();
   if (!(await engine.ping().catch(() => undefined))) return;
   const containers = await listInstallation(installationId);
   await Promise.all(containers.map((container) => engine.getContainer(container.Id).remove({ force: true, v: true })));
+  await removeHostObjects(installationId);
 }
 
 /** The containers of an installation's sandboxes, in whatever state; of one sandbox when it is named. */

@@ -1,4 +1,4 @@
-/** The labels on each sandbox's container. */
+/** The labels on each sandbox's container, and on networks. */
 const labels = {
   sandbox: "sandgate.io/sandbox-id",
   workspace: "sandgate.io/workspace-id",
@@ -34,7 +34,17 @@ export function ownerOf(given: Readonly<Record<string, string>>): ContainerOwner
   return sandboxId && workspaceId && installationId ? { sandboxId, workspaceId, installationId } : undefined;
 }
 
-/** For the `label` filter of lists and events: the containers of an installation, or of one of its sandboxes. */
+/** The labels of a network of an installation's sandboxes; of all workspaces when `workspaceId` is "". */
+export function networkLabelsOf(installationId: string, workspaceId: string): Record<string, string> {
+  return { [labels.installation]: installationId, ...(workspaceId && { [labels.workspace]: workspaceId }) };
+}
+
+/** The workspace that a network is for; "" for all. */
+export function workspaceOfNetwork(given: Readonly<Record<string, string>>): string {
+  return given[labels.workspace] ?? "";
+}
+
+/** For the `label` filter of lists and events: what belongs to an installation, or to one of its sandboxes. */
 export function labelFilter(installationId: string, sandboxId?: string): string[] {
   const ours = `${labels.installation}=${installationId}`;
   return sandboxId === undefined ? [ours] : [ours, `${labels.sandbox}=${sandboxId}`];

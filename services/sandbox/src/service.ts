@@ -236,9 +236,16 @@ async function openRuntime(
     network: {
       maxConnections: settings.maxConnections,
       newConnectionsPerSecond: settings.newConnectionsPerSecond,
+      bandwidthMbit: settings.bandwidthMbit,
       smtp: settings.allowSmtp,
       deny: settings.egressDeny,
       allow: settings.egressAllow,
+    },
+    subnets: settings.subnets,
+    totals: {
+      pids: settings.allPids || undefined,
+      memoryMb: settings.allMemoryMb || undefined,
+      cpuWeight: settings.allCpuWeight,
     },
     diskMb: settings.diskMb,
     logger,

@@ -13,6 +13,7 @@ import {
 } from "@sandgate/kit/base/settings";
 import { type AllowedHosts, readAllowedHosts } from "@sandgate/registry-client/allowed-hosts";
 import { type Destination, parseAllowedDestination, parseDestination } from "./docker/egress.ts";
+import { defaultSubnetRange, parseSubnetRanges, type Subnet } from "./docker/subnets.ts";
 
 export const sandboxSettings = defineSettings({
   runtime: runtimeSetting,
@@ -63,6 +64,32 @@ export const sandboxSettings = defineSettings({
   egressDeny: list("SANDGATE_SANDBOX_EGRESS_DENY", {
     default: [],
     doc: "IPv4 addresses or networks, each with an optional :port, that sandboxes don't reach, besides all private ones; counts before those allowed",
+  }),
+  bandwidthMbit: integer("SANDGATE_SANDBOX_BANDWIDTH_MBIT", {
+    default: 0,
+    min: 0,
+    max: 10_000,
+    doc: "Megabits a second that a sandbox may send to the outside, and as many that it may get, after a pause two seconds' worth at once; 0 for no limit",
+  }),
+  subnets: list("SANDGATE_SANDBOX_SUBNETS", {
+    default: [defaultSubnetRange],
+    doc: "Private IPv4 networks that the addresses of sandboxes are taken from, 256 at a time; what this host routes elsewhere is left out",
+  }),
+  allPids: integer("SANDGATE_SANDBOXES_PIDS", {
+    default: 0,
+    min: 0,
+    doc: "Processes and threads that all sandboxes together may have; 0 for three quarters of what the host can have",
+  }),
+  allMemoryMb: integer("SANDGATE_SANDBOXES_MEMORY_MB", {
+    default: 0,
+    min: 0,
+    doc: "MB of memory that all sandboxes together may use; 0 for nine tenths of the host's",
+  }),
+  allCpuWeight: integer("SANDGATE_SANDBOXES_CPU_WEIGHT", {
+    default: 100,
+    min: 1,
+    max: 10_000,
+    doc: "The share of the CPU that all sandboxes together get while it is short, against 100 of everything else beside them",
   }),
   egressAllow: list("SANDGATE_SANDBOX_EGRESS_ALLOW", {
     default: [],
@@ -149,14 +176,15 @@ export const sandboxSettings = defineSettings({
 
 export type SandboxSettings = Omit<
   SettingValues<typeof sandboxSettings>,
-  "allowedHosts" | "egressDeny" | "egressAllow"
+  "allowedHosts" | "egressDeny" | "egressAllow" | "subnets"
 > & {
   readonly allowedHosts: AllowedHosts;
   readonly egressDeny: readonly Destination[];
   readonly egressAllow: readonly Destination[];
+  readonly subnets: readonly Subnet[];
 };
 
-/** Throws a SettingsError for registries and destinations that can't be read, and for an engine that can't pull from this process. */
+/** Throws a SettingsError for registries, destinations and subnets that can't be read, and for an engine that can't pull from this process. */
 export function parseSandboxSettings(settings: SettingValues<typeof sandboxSettings>): SandboxSettings {
   const engine = parseEngineAddress(settings.runtime);
   if (engine && "host" in engine && !/^(localhost|127(\.\d+){3}|\[?::1\]?)$/.test(engine.host)) {
@@ -178,6 +206,7 @@ export function parseSandboxSettings(settings: SettingValues<typeof sandboxSetti
   const egressAllow = read(sandboxSettings.egressAllow.name, settings.egressAllow, (each) =>
     each.map(parseAllowedDestination),
   );
-  if (!allowedHosts || !egressDeny || !egressAllow) throw new SettingsError(problems);
-  return { ...settings, allowedHosts, egressDeny, egressAllow };
+  const subnets = read(sandboxSettings.subnets.name, settings.subnets, parseSubnetRanges);
+  if (!allowedHosts || !egressDeny || !egressAllow || !subnets) throw new SettingsError(problems);
+  return { ...settings, allowedHosts, egressDeny, egressAllow, subnets };
 }

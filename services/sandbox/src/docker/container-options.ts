@@ -2,7 +2,6 @@ import type { ContainerCreateOptions } from "@sandgate/docker-engine/client";
 import { containerNameOf, labelsOf } from "@sandgate/docker-engine/containers";
 import type { RuntimeSpec } from "../reconcile/runtime.ts";
 import type { Volumes } from "./image-limits.ts";
-import { networkName } from "./network.ts";
 
 /**
  * What root inside a container keeps: owning and reading its own files (package managers), dropping to another user
@@ -14,7 +13,7 @@ const capabilities = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVI
 
 /**
  * Keeps the engine's embedded resolver (127.0.0.11) out of the container, which would tell it the names and addresses of all
- * others on the network. Engines 20.10 to 25 start none when they can't read `ndots` as a number, and leave the nameservers
+ * others on the network. Where that can't be done, each workspace has networks of its own (`resolverReason`). Engines 20.10 to 25 start none when they can't read `ndots` as a number, and leave the nameservers
  * in resolv.conf; libraries read the default of 1, the second colon ending the number.
  */
 const withoutEmbeddedResolver = "ndots:1:";
@@ -32,13 +31,21 @@ export interface ContainerDefaults {
   limitsDisk: boolean;
 }
 
+/** What a container gets besides. */
+export interface ContainerPlace {
+  networkName: string;
+  /** The control group that the container's is made in. Undefined: the engine's default. */
+  cgroupParent: string | undefined;
+  volumes: Volumes;
+}
+
 /**
  * How a sandbox's container is created. Instead of a volume, whose size nothing limits, each path in `volumes` gets a file system
  * in the container's memory. Pulled images have none (`withoutVolumes`).
  */
 export function containerOptionsOf(
   spec: RuntimeSpec,
-  volumes: Volumes,
+  { networkName, cgroupParent, volumes }: ContainerPlace,
   defaults: ContainerDefaults,
 ): ContainerCreateOptions {
   const { installationId, nameservers, ociRuntime, diskMb, limitsDisk } = defaults;
@@ -79,6 +86,7 @@ export function containerOptionsOf(
       ...(limitsDisk && { StorageOpt: { size: `${diskMb}m` } }),
       ...(volumes.length > 0 && { Tmpfs: Object.fromEntries(volumes.map((path) => [path, tmpfsOf(spec, diskMb)])) }),
       ...(ociRuntime === undefined ? {} : { Runtime: ociRuntime }),
+      ...(cgroupParent === undefined ? {} : { CgroupParent: cgroupParent }),
     },
   };
 }

@@ -7,15 +7,19 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Metrics } from "@sandgate/kit/base/metrics";
 import type { Observation, Runtime, RuntimeSpec } from "../reconcile/runtime.ts";
-import { containerOptionsOf } from "./container-options.ts";
+import { type ContainerPlace, containerOptionsOf } from "./container-options.ts";
+import type { TotalLimits } from "./control-group.ts";
 import { exists, measureDiskUse, storageProblem } from "./disk-use.ts";
-import { createImageCheck, type Volumes } from "./image-limits.ts";
-import { createIsolation, type NetworkPolicy } from "./isolation.ts";
-import { networkName } from "./network.ts";
+import type { NetworkPolicy } from "./firewall.ts";
+import { createImageCheck } from "./image-limits.ts";
+import { createIsolation } from "./isolation.ts";
+import { hostNamesOf } from "./names.ts";
+import { createNetworks } from "./networks.ts";
 import { type InspectedContainer, inspectContainer, listedOf, observationOf } from "./observation.ts";
 import { observeEngine } from "./observe.ts";
 import { probeExec, probeHttp } from "./probe.ts";
 import { pullImage } from "./pull.ts";
+import { defaultSubnetRange, parseSubnetRange, type Subnet } from "./subnets.ts";
 
 /** Attempts of one `ensure` to create the container. */
 const creationAttempts = 20;
@@ -27,8 +31,9 @@ const mebibyte = 1024 * 1024;
 const configurationFault =
   /OCI runtime create failed|unable to find (?:user|group)|no matching entries in (?:passwd|group)|cannot mkdir: .* is not a directory/i;
 
-/** How the engine reports a bridge with all its 1,023 ports taken (EXFULL), and one without a free address. */
-const networkFull = /exchange full|no available IPv4 addresses/i;
+/** How the engine reports a network without a free address, and one that was removed. */
+const networkFull = /no available IPv4 addresses/i;
+const networkGone = /network \S+ not found/i;
 
 export interface DockerRuntimeOptions {
   /** `docker:///var/run/docker.sock`, `docker://host:port`, `unix://…` or `tcp://…`. */
@@ -47,6 +52,12 @@ export interface DockerRuntimeOptions {
   nameservers?: readonly string[] | undefined;
   /** What else sandboxes may do on the network: anything public but SMTP, without limits of connections, unless set. */
   network?: Partial<Omit<NetworkPolicy, "nameservers">>;
+  /** What networks of sandboxes are cut from, 198.18.0.0/15 unless set. */
+  subnets?: readonly Subnet[] | undefined;
+  /** Networks of its own for each workspace. Unless set, only where the engine tells containers of others on their network. */
+  networkPerWorkspace?: boolean | undefined;
+  /** What all sandboxes together may take of the host. */
+  totals?: TotalLimits | undefined;
   /** MiB that a container may write, 10,240 unless set; `measureDisk` tells how many it has where the storage can't limit it. */
   diskMb?: number | undefined;
   logger: Logger;
@@ -61,16 +72,34 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
   const unusable = nameservers.find((address) => !isIPv4(address) || address.startsWith("127."));
   if (unusable !== undefined) throw new Error(`not a resolver that sandboxes can use: ${unusable}`);
   const engine = openEngine(options.url, options.metrics);
+  const names = hostNamesOf(installationId);
   const policy: NetworkPolicy = {
     maxConnections: 0,
     newConnectionsPerSecond: 0,
+    bandwidthMbit: 0,
     smtp: false,
     deny: [],
     allow: [],
     ...options.network,
     nameservers,
   };
-  const isolation = createIsolation({ engine, enforce: options.isolation, ociRuntime, policy, logger });
+  const isolation = createIsolation({
+    engine,
+    names,
+    enforce: options.isolation,
+    ociRuntime,
+    policy,
+    totals: options.totals ?? {},
+    logger,
+  });
+  const networks = createNetworks({
+    engine,
+    installationId,
+    names,
+    subnets: options.subnets ?? parseSubnetRange(defaultSubnetRange),
+    verifyBridge: isolation.verifyBridge,
+    logger,
+  });
   const checkImage = createImageCheck(engine);
   const ensuring = new Map<string, Promise<Observation>>();
   // Until it is known not to: only overlay2 on xfs with pquota, btrfs, zfs and devicemapper have quotas.
@@ -90,10 +119,10 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     limitsDisk = false;
   }
 
-  /** Undefined when there is a container of that name already. */
-  async function create(spec: RuntimeSpec, volumes: Volumes): Promise<Container | undefined> {
+  /** Undefined when there is a container of that name already, or its network is gone. */
+  async function create(spec: RuntimeSpec, place: ContainerPlace): Promise<Container | undefined> {
     const hasLimit = limitsDisk;
-    const description = containerOptionsOf(spec, volumes, {
+    const description = containerOptionsOf(spec, place, {
       installationId,
       nameservers,
       ociRuntime,
@@ -106,19 +135,24 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
       const message = engineMessageOf(error);
       if (hasLimit && /storage-opt|storage driver.*(quota|size)/i.test(message)) {
         warnOfMeasuring(message);
-        return create(spec, volumes);
+        return create(spec, place);
       }
       // Created by an earlier attempt, or by another process meanwhile.
       if (statusOf(error) === 409) return undefined;
       if (statusOf(error) === 404 && /no such image/i.test(message)) {
         throw new DomainError("PROVISIONING_FAILED", "The image is no longer on the engine.", { cause: error });
       }
+      if (statusOf(error) === 404 && networkGone.test(message)) {
+        networks.refused(place.networkName, "gone");
+        return undefined;
+      }
       if (statusOf(error) === 400) throw toProvisioningFailed(error);
       throw error;
     }
   }
 
-  async function start(container: Container): Promise<void> {
+  /** Starts a container. One whose network is full or gone is removed instead, to be made on another. */
+  async function start(container: Container, networkName: string): Promise<void> {
     try {
       await ignoreStatus(
         [304],
@@ -126,38 +160,49 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
       );
     } catch (error) {
       const status = statusOf(error);
-      if (networkFull.test(engineMessageOf(error))) {
-        logger.error({ reason: engineMessageOf(error) }, "no more sandboxes fit on this host's network");
-        throw new DomainError("PROVISIONING_FAILED", "The host is full: its network can't take any more sandboxes.", {
-          cause: error,
-        });
+      const message = engineMessageOf(error);
+      const why = networkFull.test(message) ? "full" : networkGone.test(message) ? "gone" : undefined;
+      if (status !== undefined && why !== undefined) {
+        networks.refused(networkName, why);
+        // Without force: somebody else may have started it meanwhile.
+        await ignoreStatus(
+          [404, 409],
+          callEngine((abortSignal) => container.remove({ v: true, abortSignal })),
+        );
+        return;
       }
-      const isConfiguration = status === 400 || (status === 500 && configurationFault.test(engineMessageOf(error)));
+      const isConfiguration = status === 400 || (status === 500 && configurationFault.test(message));
       throw isConfiguration ? toProvisioningFailed(error) : error;
     }
   }
 
   async function ensureOnce(spec: RuntimeSpec): Promise<Observation> {
-    await isolation.verifyRecent();
+    const host = await isolation.verifyRecent();
+    const perWorkspace = options.networkPerWorkspace ?? host.tellsNeighbours;
     try {
       let container = await inspect(spec.sandboxId);
       const isNew = container === undefined;
       const isStarted = container !== undefined && container.info.State.Status !== "created";
       const volumes = isStarted ? [] : await checkImage(spec.reference);
       // A name can be taken before its container is visible: another process is creating it, or it is being removed.
-      for (let attempt = 1; !container && attempt <= creationAttempts; attempt++) {
-        if (attempt > 1) await delay(creationRetryMs);
-        const created = await create(spec, volumes);
-        if (created) await start(created);
-        container = await inspect(spec.sandboxId);
-      }
-      if (container?.info.State.Status === "created") {
-        await start(engine.getContainer(container.info.Id));
+      for (let attempt = 1; attempt <= creationAttempts; attempt++) {
+        if (container && container.info.State.Status !== "created") break;
+        if (container) {
+          await start(engine.getContainer(container.info.Id), container.info.HostConfig.NetworkMode ?? "");
+        } else {
+          if (attempt > 1) await delay(creationRetryMs);
+          const networkName = await networks.choose(spec.workspaceId, { perWorkspace });
+          const created = await create(spec, { networkName, cgroupParent: host.cgroupParent, volumes });
+          if (created) await start(created, networkName);
+        }
         container = await inspect(spec.sandboxId);
       }
       // Another installation's container has the name, or it was removed at once.
-      if (!container) throw new DomainError("RUNTIME_UNAVAILABLE", "The container was gone after it was created.");
+      if (!container || container.info.State.Status === "created") {
+        throw new DomainError("RUNTIME_UNAVAILABLE", "The container was gone after it was created.");
+      }
       if (isNew) requireNoVolumes(container);
+      await isolation.verifyTotals();
       return await observationOf(engine, container);
     } catch (error) {
       throw toRuntimeUnavailable(error);
@@ -172,7 +217,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
   async function probe(container: InspectedContainer, port: number | undefined, signal: AbortSignal): Promise<boolean> {
     const { Id: id, NetworkSettings: network, State: state } = container.info;
     if (port === undefined) return probeExec(engine.getContainer(id), new Date(state.StartedAt), signal);
-    const address = network.Networks[networkName]?.IPAddress;
+    const address = Object.values(network.Networks)[0]?.IPAddress;
     return address ? probeHttp(address, port, signal) : false;
   }
 
@@ -288,7 +333,9 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
 
     async list() {
       try {
-        return (await listContainers()).flatMap((container) => listedOf(container) ?? []);
+        const containers = await listContainers();
+        await networks.update(containers);
+        return containers.flatMap((container) => listedOf(container) ?? []);
       } catch (error) {
         throw toRuntimeUnavailable(error);
       }
@@ -304,7 +351,9 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
         engine,
         installationId,
         listSandboxIds: async () => (await listContainers()).flatMap(({ Labels }) => ownerOf(Labels)?.sandboxId ?? []),
-        verifyIsolation: isolation.verify,
+        verifyIsolation: async () => {
+          await isolation.verify();
+        },
         logger,
         signal,
       }),

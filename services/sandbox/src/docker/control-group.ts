@@ -1,0 +1,135 @@
+import { access, mkdir, readFile, writeFile } from "node:fs/promises";
+import { totalmem } from "node:os";
+import { dirname, join } from "node:path";
+import { messageOf } from "@sandgate/kit/base/domain-error";
+import type { Logger } from "@sandgate/kit/base/logging";
+import type { HostNames } from "./names.ts";
+
+/** What all sandboxes together may take of the engine's host. */
+export interface TotalLimits {
+  /** Processes and threads. Unless set, three quarters of what the kernel has. */
+  pids?: number | undefined;
+  /** MiB, without swap's. Unless set, nine tenths of the host's. */
+  memoryMb?: number | undefined;
+  /** From 1 to 10,000, against the 100 that other groups beside it have. */
+  cpuWeight?: number | undefined;
+}
+
+/** What the engine says of its control groups. */
+export interface CgroupInfo {
+  CgroupDriver: string;
+  CgroupVersion?: string | undefined;
+}
+
+/** The parent of the control groups of all sandboxes. */
+export interface ControlGroup {
+  /** How the engine is to be told of it; undefined where it has no control groups. */
+  parentOf(info: CgroupInfo): string | undefined;
+  /** Sets the limits where they differ, and warns where that can't be done. Never rejects. */
+  apply(): Promise<void>;
+  /** Like `apply`, unless that has succeeded or failed already. */
+  applyOnce(): Promise<void>;
+}
+
+const mebibyte = 1024 * 1024;
+const defaultCpuWeight = 100;
+
+/** `root` is where control groups are mounted. */
+export function createControlGroup(o: {
+  names: HostNames;
+  totals: TotalLimits;
+  logger: Logger;
+  root?: string;
+}): ControlGroup {
+  const { root = "/sys/fs/cgroup" } = o;
+  let info: CgroupInfo | undefined;
+  let isPending = true;
+  let told: string | undefined;
+
+  async function apply(): Promise<void> {
+    if (info === undefined || nameOf(info, o.names) === undefined) return;
+    try {
+      isPending = !(await setLimits(root, info, o.names, o.totals));
+      told = undefined;
+    } catch (error) {
+      isPending = false;
+      const reason = messageOf(error);
+      if (reason !== told) {
+        o.logger.warn(
+          { reason, controlGroup: nameOf(info, o.names) },
+          "sandboxes together may take all processes and memory of the host: the limits of their control group can't be set from here",
+        );
+      }
+      told = reason;
+    }
+  }
+
+  return {
+    parentOf(given) {
+      info = given;
+      const name = nameOf(given, o.names);
+      return name !== undefined && given.CgroupDriver === "cgroupfs" ? `/${name}` : name;
+    },
+    apply,
+    async applyOnce() {
+      if (isPending) await apply();
+    },
+  };
+}
+
+function nameOf({ CgroupDriver: driver }: CgroupInfo, names: HostNames): string | undefined {
+  if (driver === "systemd") return `${names.controlGroup}.slice`;
+  return driver === "cgroupfs" ? names.controlGroup : undefined;
+}
+
+/** False when systemd hasn't made the group yet, which it does for the first container. */
+async function setLimits(root: string, info: CgroupInfo, names: HostNames, totals: TotalLimits): Promise<boolean> {
+  const name = nameOf(info, names) ?? "";
+  const files = await (info.CgroupVersion === "2" ? unifiedFiles : splitFiles)(join(root), name, totals);
+  for (const [file, value] of Object.entries(files)) {
+    const isThere = await access(dirname(file)).then(
+      () => true,
+      () => false,
+    );
+    if (!isThere && info.CgroupDriver === "systemd") return false;
+    if (!isThere) {
+      if (info.CgroupVersion === "2") await writeFile(join(root, "cgroup.subtree_control"), "+cpu +memory +pids");
+      await mkdir(dirname(file));
+    }
+    if ((await readFile(file, "utf8")).trim() !== value) await writeFile(file, value);
+  }
+  return true;
+}
+
+/** Control groups v2: one folder for all controllers. */
+async function unifiedFiles(root: string, name: string, totals: TotalLimits): Promise<Record<string, string>> {
+  const { pids, memoryBytes, cpuWeight } = await valuesOf(totals);
+  return {
+    [join(root, name, "pids.max")]: String(pids),
+    [join(root, name, "memory.max")]: String(memoryBytes),
+    [join(root, name, "cpu.weight")]: String(cpuWeight),
+  };
+}
+
+/** Control groups v1: a folder for each controller. A share of 1,024 is a weight of 100. */
+async function splitFiles(root: string, name: string, totals: TotalLimits): Promise<Record<string, string>> {
+  const { pids, memoryBytes, cpuWeight } = await valuesOf(totals);
+  return {
+    [join(root, "pids", name, "pids.max")]: String(pids),
+    [join(root, "memory", name, "memory.limit_in_bytes")]: String(memoryBytes),
+    [join(root, "cpu", name, "cpu.shares")]: String(Math.max(2, Math.round(cpuWeight * 10.24))),
+  };
+}
+
+async function valuesOf(totals: TotalLimits): Promise<{ pids: number; memoryBytes: number; cpuWeight: number }> {
+  const { pids = await defaultPids(), cpuWeight = defaultCpuWeight } = totals;
+  const memoryMb = totals.memoryMb ?? Math.floor((totalmem() / mebibyte) * 0.9);
+  return { pids, memoryBytes: memoryMb * mebibyte, cpuWeight };
+}
+
+async function defaultPids(): Promise<number> {
+  const [maxIds, maxThreads] = await Promise.all(
+    ["pid_max", "threads-max"].map(async (name) => Number(await readFile(`/proc/sys/kernel/${name}`, "utf8"))),
+  );
+  return Math.floor(Math.min(maxIds ?? 0, maxThreads ?? 0) * 0.75);
+}

@@ -1,0 +1,276 @@
+import { access } from "node:fs/promises";
+import { DomainError, messageOf } from "@sandgate/kit/base/domain-error";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { earlier } from "./earlier-network.ts";
+import type { Destination } from "./egress.ts";
+import { runIptables } from "./iptables.ts";
+import type { HostNames } from "./names.ts";
+import { deniedRanges, isDenied } from "./subnets.ts";
+
+const commitAttempts = 3;
+
+/** New connections beyond the rate that a sandbox that was quiet may open at once, in seconds of the rate. */
+const burstSeconds = 5;
+
+/** The same of the bandwidth. iptables takes no less than one, and rounds the rate up. */
+const bandwidthBurstSeconds = 2;
+const bytesPerMegabit = 125_000;
+
+/** After how long a kernel that refused the limits is asked again. */
+const limitsRetryMs = 600_000;
+
+/** The jumps of all installations of this version and of the one before it: any of them may be first. */
+const jumpOfInstallation = /^-A \S+ -[io] (sg[0-9a-z]{5}-\+|sandgate0) -j (SANDGATE-\S+|DROP)$/;
+
+/** What sandboxes may do on the network. */
+export interface NetworkPolicy {
+  /**
+   * Resolvers of sandboxes (IPv4): one in a denied range is allowed on port 53 only.
+   */
+  nameservers: readonly string[];
+  /** Connections and UDP flows that a sandbox may have at once, and open in a second. 0: no limit. */
+  maxConnections: number;
+  newConnectionsPerSecond: number;
+  /** Megabits a second of a sandbox, in each direction. 0: no limit. */
+  bandwidthMbit: number;
+  /** Whether TCP port 25 is open. */
+  smtp: boolean;
+  /** Closed besides the private ranges; counts before `allow`. */
+  deny: readonly Destination[];
+  /** Open although it is private. */
+  allow: readonly Destination[];
+}
+
+/** The rules of one address family: chains of our own, replaced as a whole, and the jumps to them, before all but the like. */
+interface Firewall {
+  command: "iptables" | "ip6tables";
+  chains: Record<string, readonly string[]>;
+  jumps: readonly Jump[];
+  /** Removed where they are. */
+  obsolete: { jumps: readonly Jump[]; chains: readonly string[] };
+}
+
+interface Jump {
+  chain: string;
+  rule: string;
+}
+
+/**
+ * The firewall of the engine's host for an installation's bridges, which all begin alike.
+ *
+ * INPUT: a sandbox reaches nothing on the host, whatever the address; it may only answer connections that the host opened,
+ * which is how readiness is probed. DOCKER-USER, the chain that Docker reserves for others and evaluates before its own,
+ * drops the denied ranges and what would go to another sandbox; enable_icc=false keeps neighbours apart a second time. IPv6
+ * is off in the networks, and dropped as well. Other containers never match, since every rule names our bridges. A kernel
+ * without the matches that limit connections and bandwidth is warned of, and the other rules are set.
+ */
+export interface FirewallRules {
+  /** Sets the rules of both address families where they differ from what it set before. Throws ISOLATION_UNAVAILABLE. */
+  apply(): Promise<void>;
+}
+
+export function createFirewallRules(o: { policy: NetworkPolicy; names: HostNames; logger: Logger }): FirewallRules {
+  const { policy, names } = o;
+  const unlimited = { ...policy, maxConnections: 0, newConnectionsPerSecond: 0, bandwidthMbit: 0 };
+  const isLimited = policy.maxConnections + policy.newConnectionsPerSecond + policy.bandwidthMbit > 0;
+  const applyIpv4 = createRuleSetter();
+  const applyIpv6 = createRuleSetter();
+  let limitsRefusedAt = Number.NEGATIVE_INFINITY;
+
+  async function applyLimited(bridges: readonly string[]): Promise<void> {
+    const withoutLimits = ipv4Firewall(unlimited, names, bridges);
+    if (!isLimited || performance.now() - limitsRefusedAt < limitsRetryMs) return applyIpv4(withoutLimits);
+    try {
+      await applyIpv4(ipv4Firewall(policy, names, bridges));
+    } catch (error) {
+      // Where the other rules can't be set either, the limits weren't what failed, and this throws.
+      await applyIpv4(withoutLimits);
+      limitsRefusedAt = performance.now();
+      o.logger.warn(
+        { reason: messageOf(error) },
+        "connections and bandwidth of sandboxes are not limited: the kernel or iptables lacks the connlimit or hashlimit match",
+      );
+    }
+  }
+
+  return {
+    async apply() {
+      const hasEarlier = await exists(`/sys/class/net/${earlier.bridge}`);
+      const bridges = [`${names.bridgePrefix}+`, ...(hasEarlier ? [earlier.bridge] : [])];
+      await applyLimited(bridges);
+      if (await exists("/proc/net/if_inet6")) await applyIpv6(ipv6Firewall(bridges));
+    },
+  };
+}
+
+/** `bridges`: patterns of the names of interfaces. */
+function ipv4Firewall(policy: NetworkPolicy, names: HostNames, bridges: readonly string[]): Firewall {
+  const resolvers = policy.nameservers.filter(isDenied).map((address) => ({ network: `${address}/32`, port: 53 }));
+  const input = `${names.chainPrefix}-INPUT`;
+  const forward = `${names.chainPrefix}-FORWARD`;
+  const answer = `${names.chainPrefix}-ANSWER`;
+  const jumpsOf = (bridge: string) => [
+    { chain: "INPUT", rule: `-i ${bridge} -j ${input}` },
+    { chain: "DOCKER-USER", rule: `-i ${bridge} -j ${forward}` },
+    { chain: "DOCKER-USER", rule: `-o ${bridge} -j ${answer}` },
+  ];
+  return {
+    command: "iptables",
+    chains: {
+      [input]: ["-m conntrack --ctstate RELATED,ESTABLISHED --ctdir REPLY -j ACCEPT", "-j DROP"],
+      [forward]: [
+        ...bandwidthRules(policy, names, "src"),
+        ...connectionRules(policy, names),
+        ...bridges.map((bridge) => `-o ${bridge} -j DROP`),
+        ...rulesFor(resolvers, "RETURN"),
+        ...rulesFor(policy.deny, "DROP"),
+        ...rulesFor(policy.allow, "RETURN"),
+        ...(policy.smtp ? [] : ["-p tcp -m tcp --dport 25 -j DROP"]),
+        ...deniedRanges.map((range) => `-d ${range} -j DROP`),
+      ],
+      [answer]: bandwidthRules(policy, names, "dst"),
+    },
+    jumps: bridges.flatMap(jumpsOf),
+    obsolete: bridges.includes(earlier.bridge)
+      ? { jumps: [], chains: [] }
+      : { jumps: [...earlier.jumps, ...jumpsOf(earlier.bridge)], chains: earlier.chains },
+  };
+}
+
+function ipv6Firewall(bridges: readonly string[]): Firewall {
+  const jumpsOf = (bridge: string) => ["INPUT", "FORWARD"].map((chain) => ({ chain, rule: `-i ${bridge} -j DROP` }));
+  return {
+    command: "ip6tables",
+    chains: {},
+    jumps: bridges.flatMap(jumpsOf),
+    obsolete: { jumps: bridges.includes(earlier.bridge) ? [] : jumpsOf(earlier.bridge), chains: [] },
+  };
+}
+
+/** Rates are in the tables' names, since the kernel keeps a table of the same name as it was. */
+function connectionRules({ maxConnections, newConnectionsPerSecond: rate }: NetworkPolicy, names: HostNames): string[] {
+  const rules: string[] = [];
+  if (rate > 0) {
+    const limit = `--hashlimit-above ${rate}/sec --hashlimit-burst ${rate * burstSeconds}`;
+    rules.push(`-m hashlimit ${limit} --hashlimit-mode srcip --hashlimit-name ${names.tablePrefix}-n${rate}`);
+  }
+  if (maxConnections > 0) {
+    rules.push(`-m connlimit --connlimit-above ${maxConnections} --connlimit-mask 32 --connlimit-saddr`);
+  }
+  return rules.map((rule) => `-m conntrack --ctstate NEW ${rule} -j DROP`);
+}
+
+/** Of what sandboxes send (`src`) or get (`dst`). What is dropped makes TCP slow down to the rate. */
+function bandwidthRules({ bandwidthMbit: rate }: NetworkPolicy, names: HostNames, side: "src" | "dst"): string[] {
+  if (rate === 0) return [];
+  const bytes = rate * bytesPerMegabit;
+  const limit = `--hashlimit-above ${bytes}b/s --hashlimit-burst ${bytes * bandwidthBurstSeconds}b`;
+  const table = `${names.tablePrefix}-${side[0]}${rate}`;
+  return [`-m hashlimit ${limit} --hashlimit-mode ${side}ip --hashlimit-name ${table} -j DROP`];
+}
+
+function rulesFor(destinations: readonly Destination[], verdict: "RETURN" | "DROP"): string[] {
+  return destinations.flatMap(({ network, port }) =>
+    port === undefined
+      ? [`-d ${network} -j ${verdict}`]
+      : ["udp", "tcp"].map((protocol) => `-d ${network} -p ${protocol} -m ${protocol} --dport ${port} -j ${verdict}`),
+  );
+}
+
+/**
+ * Replaces our chains and moves our jumps to the front, all in one commit, so that there is no moment without rules. A
+ * chain that still is as this process set it stays: a rule that counts connections forgets them when it is replaced.
+ */
+function createRuleSetter(): (firewall: Firewall) => Promise<void> {
+  let known: { wanted: string; listed: string } | undefined;
+
+  /** How the tool lists our chains; undefined unless they are there with as many rules as wanted. */
+  function listingOf(firewall: Firewall, current: readonly string[]): string | undefined {
+    const parts = Object.entries(firewall.chains).map(([name, rules]) => {
+      const listed = current.filter((line) => line.startsWith(`-A ${name} `));
+      return current.includes(`-N ${name}`) && listed.length === rules.length ? listed.join("\n") : undefined;
+    });
+    return parts.includes(undefined) ? undefined : parts.join("\n");
+  }
+
+  async function list({ command }: Firewall): Promise<string[]> {
+    return (await runIptables(command, ["-S"])).split("\n");
+  }
+
+  return async (firewall) => {
+    for (let attempt = 1; ; attempt++) {
+      const current = await list(firewall);
+      requireEngineChains(firewall, current);
+      const wanted = JSON.stringify(firewall.chains);
+      const isKept = known?.wanted === wanted && known.listed === listingOf(firewall, current);
+      const lines = [
+        ...(isKept ? [] : replacementOf(firewall)),
+        ...jumpsToMove(firewall, current),
+        ...removalsOf(firewall, current),
+      ];
+      if (lines.length === 0) return;
+      try {
+        const input = ["*filter", ...lines, "COMMIT", ""].join("\n");
+        await runIptables(`${firewall.command}-restore`, ["--noflush"], input);
+      } catch (error) {
+        // Another process may have moved the jumps between the listing and the commit.
+        if (attempt === commitAttempts) throw error;
+        continue;
+      }
+      if (isKept) return;
+      const listed = listingOf(firewall, await list(firewall));
+      known = listed === undefined ? undefined : { wanted, listed };
+      return;
+    }
+  };
+}
+
+function replacementOf({ chains }: Firewall): string[] {
+  return [
+    ...Object.keys(chains).map((name) => `:${name} - [0:0]`),
+    ...Object.entries(chains).flatMap(([name, rules]) => rules.map((rule) => `-A ${name} ${rule}`)),
+  ];
+}
+
+/** Each of our jumps once, and no rule of others before it but such jumps of another installation. */
+function jumpsToMove({ jumps }: Firewall, current: readonly string[]): string[] {
+  return jumps.flatMap(({ chain, rule }) => {
+    const inChain = current.filter((line) => line.startsWith(`-A ${chain} `));
+    const firstOther = inChain.findIndex((line) => !jumpOfInstallation.test(line));
+    const places = inChain.flatMap((line, place) => (line === `-A ${chain} ${rule}` ? [place] : []));
+    const [place = Number.POSITIVE_INFINITY] = places;
+    if (places.length === 1 && (firstOther === -1 || place < firstOther)) return [];
+    return [...places.map(() => `-D ${chain} ${rule}`), `-I ${chain} 1 ${rule}`];
+  });
+}
+
+function removalsOf({ obsolete }: Firewall, current: readonly string[]): string[] {
+  const jumps = obsolete.jumps.flatMap(({ chain, rule }) =>
+    current.filter((line) => line === `-A ${chain} ${rule}`).map(() => `-D ${chain} ${rule}`),
+  );
+  const isJump = (line: string) => obsolete.jumps.some(({ chain, rule }) => line === `-A ${chain} ${rule}`);
+  const chains = obsolete.chains.filter(
+    (chain) =>
+      current.includes(`-N ${chain}`) && current.every((line) => !line.endsWith(`-j ${chain}`) || isJump(line)),
+  );
+  return [...jumps, ...chains.flatMap((chain) => [`-F ${chain}`, `-X ${chain}`])];
+}
+
+function requireEngineChains(firewall: Firewall, current: readonly string[]): void {
+  if (!firewall.jumps.some(({ chain }) => chain === "DOCKER-USER")) return;
+  if (current.includes("-A FORWARD -j DOCKER-USER")) return;
+  throw new DomainError(
+    "ISOLATION_UNAVAILABLE",
+    `${firewall.command} shows no DOCKER-USER chain in use, so the engine's traffic can't be filtered from here.`,
+    {
+      hint: "Run Sandgate on the engine's host, in a container with the host's network; the engine with its iptables option on and the same iptables backend; and restart the engine if its rules were flushed.",
+    },
+  );
+}
+
+async function exists(file: string): Promise<boolean> {
+  return access(file).then(
+    () => true,
+    () => false,
+  );
+}

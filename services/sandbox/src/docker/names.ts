@@ -1,0 +1,47 @@
+import { createHash } from "node:crypto";
+import type { Subnet } from "./subnets.ts";
+
+/** Names on the engine's host, which several installations may share. */
+export interface HostNames {
+  /** What the bridges of all networks of the installation begin with. An interface's name has 15 characters at most. */
+  bridgePrefix: string;
+  /** Chains of the firewall begin so. */
+  chainPrefix: string;
+  /** The kernel's tables of flows begin so. */
+  tablePrefix: string;
+  /** The parent of the control groups of all sandboxes, without what a driver adds. */
+  controlGroup: string;
+  networkOf(subnet: Subnet): string;
+  bridgeOf(subnet: Subnet): string;
+}
+
+/** The names of an installation. They follow from its id, so that all its processes find what one made. */
+export function hostNamesOf(installationId: string): HostNames {
+  const id = shortHash(installationId);
+  const bridgePrefix = `sg${id}-`;
+  return {
+    bridgePrefix,
+    chainPrefix: `SANDGATE-${id}`,
+    tablePrefix: `sg${id}`,
+    controlGroup: `sandgate${id}`,
+    networkOf: (subnet) => `sandgate-${id}-${placeOf(subnet)}`,
+    bridgeOf: (subnet) => `${bridgePrefix}${placeOf(subnet)}`,
+  };
+}
+
+/** Which of `count` places comes first for a name. */
+export function placeFor(name: string, count: number): number {
+  return createHash("sha256").update(name).digest().readUInt32BE() % count;
+}
+
+/** Five of 36 characters. */
+function shortHash(text: string): string {
+  return placeFor(text, 36 ** 5)
+    .toString(36)
+    .padStart(5, "0");
+}
+
+/** A subnet's first address, in seven of 36 characters. */
+function placeOf({ first }: Subnet): string {
+  return first.toString(36).padStart(7, "0");
+}

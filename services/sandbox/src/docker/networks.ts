@@ -1,0 +1,216 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { type ContainerInfo, callEngine, type Engine } from "@sandgate/docker-engine/client";
+import { labelFilter, networkLabelsOf, workspaceOfNetwork } from "@sandgate/docker-engine/containers";
+import { engineMessageOf, ignoreStatus, statusOf } from "@sandgate/docker-engine/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { type HostNames, placeFor } from "./names.ts";
+import { capacityOf, formatSubnet, overlaps, parseSubnetRange, readRoutes, type Subnet } from "./subnets.ts";
+
+/** How long a network without containers is kept, so that a workspace that starts one after the other creates one only. */
+export const keepUnusedMs = 600_000;
+
+/** How often the engine is asked for networks that other processes made. */
+const refreshMs = 60_000;
+
+/** Subnets tried in a row that somebody else had. */
+const maxTaken = 32;
+
+/** For how long a network that another process is making may take until it is listed. */
+const listAttempts = 10;
+const listRetryMs = 100;
+
+/** How the engine refuses a network whose name, bridge or subnet another has. */
+const takenByAnother = /already exists|overlaps|conflicts with network/i;
+
+/** The networks of an installation's sandboxes, on any number of processes. */
+export interface Networks {
+  /**
+   * A network for a sandbox of the workspace, with room as far as is known; made when there is none. Of one engine, workspaces
+   * share networks, unless `perWorkspace`. Throws PROVISIONING_FAILED when no subnet is free.
+   */
+  choose(workspaceId: string, o: { perWorkspace: boolean }): Promise<string>;
+  /** The engine couldn't start a container on it: it has no room, or somebody removed it. */
+  refused(name: string, why: "full" | "gone"): void;
+  /** Takes in all containers of the installation, and removes networks that none has used for ten minutes. Never rejects. */
+  update(containers: readonly ContainerInfo[]): Promise<void>;
+}
+
+interface KnownNetwork {
+  name: string;
+  bridge: string;
+  /** "" for all workspaces. */
+  workspaceId: string;
+  subnet: Subnet;
+  /** At the last list, and those that were sent here since. */
+  containers: number;
+  /** By performance.now(). Undefined: it is used. */
+  unusedSince: number | undefined;
+  isVerified: boolean;
+}
+
+export function createNetworks(o: {
+  engine: Engine;
+  installationId: string;
+  names: HostNames;
+  subnets: readonly Subnet[];
+  /** Throws ISOLATION_UNAVAILABLE unless the firewall of this machine covers the bridge. */
+  verifyBridge(bridge: string): Promise<void>;
+  logger: Logger;
+}): Networks {
+  const { engine, names, logger } = o;
+  const known = new Map<string, KnownNetwork>();
+  const making = new Map<string, Promise<void>>();
+  let refreshedAt = performance.now();
+
+  const hasRoom = ({ containers, subnet }: KnownNetwork) => containers < capacityOf(subnet);
+  const find = (workspaceId: string) =>
+    [...known.values()].find((network) => network.workspaceId === workspaceId && hasRoom(network));
+
+  function remember(name: string, subnet: Subnet, workspaceId: string): void {
+    known.set(name, {
+      name,
+      bridge: names.bridgeOf(subnet),
+      workspaceId,
+      subnet,
+      containers: 0,
+      unusedSince: undefined,
+      isVerified: false,
+    });
+  }
+
+  /** Learns of networks that other processes made or removed. */
+  async function refresh(): Promise<void> {
+    const filters = { label: labelFilter(o.installationId) };
+    const listed = await callEngine((abortSignal) => engine.listNetworks({ filters, abortSignal }));
+    const present = new Set(listed.map(({ Name }) => Name));
+    for (const name of known.keys()) {
+      if (!present.has(name)) known.delete(name);
+    }
+    for (const { Name: name, Labels: labels, IPAM: ipam } of listed) {
+      const [subnet] = parseSubnetRange(ipam?.Config?.[0]?.Subnet ?? "");
+      if (subnet && !known.has(name)) remember(name, subnet, workspaceOfNetwork(labels ?? {}));
+    }
+    refreshedAt = performance.now();
+  }
+
+  /** Sees to it that there is a network with room. */
+  async function make(workspaceId: string): Promise<void> {
+    await refresh();
+    if (find(workspaceId)) return;
+    const routes = await readRoutes();
+    // All processes begin at the same place, so that two that make a workspace's first one at once meet there.
+    const start = placeFor(`${o.installationId} ${workspaceId}`, o.subnets.length);
+    let taken = 0;
+    for (const subnet of [...o.subnets.slice(start), ...o.subnets.slice(0, start)]) {
+      if (known.has(names.networkOf(subnet))) continue;
+      const route = routes.find((each) => overlaps(each, subnet));
+      if (route && route.device !== names.bridgeOf(subnet)) continue;
+      if (!route && (await create(subnet, workspaceId))) return;
+      if (await awaitAnothers(subnet, workspaceId)) return;
+      taken += 1;
+      if (taken === maxTaken) break;
+    }
+    logger.error(
+      { networks: known.size, subnets: o.subnets.length },
+      "no more sandboxes fit on this host's network: all of SANDGATE_SANDBOX_SUBNETS is used",
+    );
+    throw new DomainError("PROVISIONING_FAILED", "The host is full: its network can't take any more sandboxes.");
+  }
+
+  /** Whether the network that another process is making of a subnet is one for this workspace. It is listed once it is whole. */
+  async function awaitAnothers(subnet: Subnet, workspaceId: string): Promise<boolean> {
+    for (let attempt = 1; ; attempt++) {
+      await refresh();
+      if (find(workspaceId)) return true;
+      if (attempt === listAttempts || known.has(names.networkOf(subnet))) return false;
+      await delay(listRetryMs);
+    }
+  }
+
+  /** False when somebody has its name or subnet. */
+  async function create(subnet: Subnet, workspaceId: string): Promise<boolean> {
+    const name = names.networkOf(subnet);
+    try {
+      await callEngine((abortSignal) =>
+        engine.createNetwork({
+          Name: name,
+          CheckDuplicate: true,
+          Driver: "bridge",
+          EnableIPv6: false,
+          IPAM: { Driver: "default", Config: [{ Subnet: formatSubnet(subnet) }] },
+          Labels: networkLabelsOf(o.installationId, workspaceId),
+          Options: {
+            "com.docker.network.bridge.name": names.bridgeOf(subnet),
+            "com.docker.network.bridge.enable_icc": "false",
+            "com.docker.network.bridge.enable_ip_masquerade": "true",
+          },
+          abortSignal,
+        }),
+      );
+    } catch (error) {
+      if (statusOf(error) !== undefined && takenByAnother.test(engineMessageOf(error))) return false;
+      throw error;
+    }
+    remember(name, subnet, workspaceId);
+    return true;
+  }
+
+  async function removeUnused(network: KnownNetwork): Promise<void> {
+    try {
+      await ignoreStatus(
+        [404],
+        callEngine((abortSignal) => engine.getNetwork(network.name).remove({ abortSignal })),
+      );
+      known.delete(network.name);
+    } catch (error) {
+      // 403: a container has been started on it meanwhile.
+      if (statusOf(error) !== 403) throw error;
+      network.unusedSince = undefined;
+    }
+  }
+
+  return {
+    async choose(workspaceId, { perWorkspace }) {
+      const owner = perWorkspace ? workspaceId : "";
+      for (;;) {
+        const network = find(owner);
+        if (network) {
+          network.containers += 1;
+          network.unusedSince = undefined;
+          if (!network.isVerified) await o.verifyBridge(network.bridge);
+          network.isVerified = true;
+          return network.name;
+        }
+        const running = making.get(owner) ?? make(owner).finally(() => making.delete(owner));
+        making.set(owner, running);
+        await running;
+      }
+    },
+
+    refused(name, why) {
+      const network = known.get(name);
+      if (!network) return;
+      if (why === "gone") known.delete(name);
+      else network.containers = capacityOf(network.subnet);
+    },
+
+    async update(containers) {
+      try {
+        if (performance.now() - refreshedAt > refreshMs) await refresh();
+        const counts = new Map<string, number>();
+        for (const name of containers.flatMap((each) => Object.keys(each.NetworkSettings?.Networks ?? {}))) {
+          counts.set(name, (counts.get(name) ?? 0) + 1);
+        }
+        for (const network of [...known.values()]) {
+          network.containers = counts.get(network.name) ?? 0;
+          network.unusedSince = network.containers > 0 ? undefined : (network.unusedSince ?? performance.now());
+          const unusedMs = performance.now() - (network.unusedSince ?? Number.POSITIVE_INFINITY);
+          if (unusedMs > keepUnusedMs) await removeUnused(network);
+        }
+      } catch (error) {
+        logger.warn({ err: error }, "unused networks of sandboxes could not be removed; will retry");
+      }
+    },
+  };
+}
