@@ -8,7 +8,7 @@ import { type HostNames, placeFor } from "./names.ts";
 import { capacityOf, formatSubnet, overlaps, parseSubnetRange, readRoutes, type Subnet } from "./subnets.ts";
 
 /** How long a network without containers is kept, so that a workspace that starts one after the other creates one only. */
-export const keepUnusedMs = 600_000;
+const keepUnusedMs = 600_000;
 
 /** How often the engine is asked for networks that other processes made. */
 const refreshMs = 60_000;
