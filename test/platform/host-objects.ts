@@ -1,19 +1,21 @@
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
+import { readdir, rmdir } from "node:fs/promises";
+import { join } from "node:path";
 import { promisify } from "node:util";
 import { hostNamesOf } from "@sandgate/sandbox/docker-names";
 import { openTestEngine } from "@sandgate/test-support/images";
 
 const execute = promisify(execFile);
 
-/** Removes the networks and firewall rules of an installation that has no containers left. A platform leaves them. */
+/** Removes the networks, firewall rules and control groups of an installation without containers. A platform leaves them. */
 export async function removeHostObjects(installationId: string): Promise<void> {
   const engine = openTestEngine();
   const networks = await engine.listNetworks({
     filters: { label: [`sandgate.io/installation=${installationId}`] },
   });
   await Promise.all(networks.map(({ Id }) => engine.getNetwork(Id).remove()));
-  const { chainPrefix, bridgePrefix } = hostNamesOf(installationId);
+  const { chainPrefix, bridgePrefix, controlGroup } = hostNamesOf(installationId);
   for (const command of ["iptables", "ip6tables"]) {
     const { stdout } = await execute(command, ["-w", "10", "-S"]);
     const lines = stdout.split("\n");
@@ -27,5 +29,9 @@ export async function removeHostObjects(installationId: string): Promise<void> {
     const child = spawn(`${command}-restore`, ["-w", "10", "--noflush"], { stdio: ["pipe", "ignore", "inherit"] });
     child.stdin.end(["*filter", ...removals, "COMMIT", ""].join("\n"));
     await once(child, "exit");
+  } // With control groups v1 there is one of each controller.
+  const folders = [".", ...(await readdir("/sys/fs/cgroup").catch(() => []))];
+  for (const folder of folders) {
+    await rmdir(join("/sys/fs/cgroup", folder, controlGroup)).catch(() => {});
   }
 }
