@@ -17,7 +17,8 @@ export async function removeHostObjects(installationId: string): Promise<void> {
   await Promise.all(networks.map(({ Id }) => engine.getNetwork(Id).remove()));
   const { chainPrefix, bridgePrefix, controlGroup } = hostNamesOf(installationId);
   for (const command of ["iptables", "ip6tables"]) {
-    const { stdout } = await execute(command, ["-w", "10", "-S"]);
+    // Who can't run it hasn't set rules either.
+    const { stdout } = await execute(command, ["-w", "10", "-S"]).catch(() => ({ stdout: "" }));
     const lines = stdout.split("\n");
     const jumps = lines.filter(
       (line) => / -j /.test(line) && (line.includes(` ${bridgePrefix}+ `) || line.includes(`-j ${chainPrefix}-`)),
