@@ -61,19 +61,26 @@ export const queries = {
     limit: number,
   ): { rows: Row[]; next: ListPosition | undefined } {
     const others = list.labels.slice(1);
-    const size = others.length === 0 ? limit : stepSize;
-    const places = listPlaces(db, list, after, size);
     const rows: Row[] = [];
-    for (const { id } of places) {
-      const hasOthers = others.every(({ name, value }) =>
-        db.get("SELECT 1 FROM labels WHERE sandbox_id = ? AND name = ? AND value = ?", id, name, value),
-      );
-      if (!hasOthers) continue;
-      const row = db.get<Row>("SELECT record, cleaned_at FROM sandboxes WHERE id = ?", id);
-      if (row) rows.push(row);
-      if (rows.length === limit) return { rows, next: undefined };
+    let place = after;
+    let seen = 0;
+    // Most lists end with the first part. It grows while others are looked for in vain.
+    for (let size = limit; size > 0; size = Math.min(2 * size, stepSize - seen)) {
+      const places = listPlaces(db, list, place, size);
+      for (const { id } of places) {
+        const hasOthers = others.every(({ name, value }) =>
+          db.get("SELECT 1 FROM labels WHERE sandbox_id = ? AND name = ? AND value = ?", id, name, value),
+        );
+        if (!hasOthers) continue;
+        const row = db.get<Row>("SELECT record, cleaned_at FROM sandboxes WHERE id = ?", id);
+        if (row) rows.push(row);
+        if (rows.length === limit) return { rows, next: undefined };
+      }
+      if (places.length < size) return { rows, next: undefined };
+      seen += places.length;
+      place = places.at(-1);
     }
-    return { rows, next: places.length === size ? places.at(-1) : undefined };
+    return { rows, next: place };
   },
 
   /** The labels, those of the fewest sandboxes first. */

@@ -19,7 +19,7 @@ test("workspaces of an earlier version are listed in their order", async ({ fold
   const caps = { maxOwned: 0, maxMembers: 0 };
   for (const day of [2, 1, 3]) {
     const at = new Date(Date.UTC(2026, 0, day));
-    const workspace = { id: `w${day}`, name: `of day ${day}`, createdAt: at, updatedAt: at, version: 1 };
+    const workspace = { id: `w${9 - day}`, name: `of day ${day}`, createdAt: at, updatedAt: at, version: 1 };
     expect(await store.createWorkspace(workspace, "u1", caps, [], undefined)).toBe("done");
   }
   await store.close();
@@ -32,7 +32,7 @@ test("workspaces of an earlier version are listed in their order", async ({ fold
   earlier.close();
   const migrated = await openSqliteStore(options);
   const listed = await migrated.listWorkspaces("u1", undefined, 10);
-  expect(listed.map(({ id }) => id)).toEqual(["w3", "w2", "w1"]);
+  expect(listed.map(({ id }) => id)).toEqual(["w6", "w7", "w8"]);
   await migrated.close();
 });
 
