@@ -21,7 +21,7 @@ const { method: rpc } = TelemetryService;
 const tags = ["Monitoring"];
 const hourMicros = 3_600_000_000n;
 /** Bytes of lines of a page: a few milliseconds' work for this process and for telemetry. */
-const pageBytes = 512 * 1024;
+const pageBytes = 256 * 1024;
 
 export function addMonitoringRoutes(app: App, context: RouteContext): void {
   const { authenticator, scope } = context;
