@@ -1,0 +1,65 @@
+import { createServer, type Server } from "node:http";
+import { join } from "node:path";
+import { openEngine } from "@sandgate/docker-engine/client";
+import { createLogger } from "@sandgate/kit/base/logging";
+import { test } from "@sandgate/test-support/test";
+import { until } from "@sandgate/test-support/until";
+import { afterEach, expect, vi } from "vitest";
+import { createLogReader } from "./log-reader.ts";
+
+let server: Server;
+
+afterEach(() => {
+  vi.useRealTimers();
+  server.closeAllConnections();
+  server.close();
+});
+
+test("a log that nothing is written to costs fewer and fewer calls of the engine", async ({ folder }) => {
+  const socket = join(folder, "engine.sock");
+  let follows = 0;
+  let reads = 0;
+  server = createServer((request, response) => {
+    if (new URL(request.url ?? "", "http://engine").searchParams.has("follow")) {
+      follows += 1;
+      response.writeHead(200).flushHeaders();
+    } else {
+      reads += 1;
+      response.writeHead(200).end();
+    }
+  });
+  await new Promise<void>((resolve) => server.listen(socket, resolve));
+
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  const readLogs = createLogReader(
+    openEngine(`docker://${socket}`),
+    createLogger({ service: "telemetry", level: "silent" }),
+  );
+  const container = { id: "c1", sandboxId: "s1", workspaceId: "w1", state: "running" } as const;
+  const stopping = new AbortController();
+  const reading = readLogs(container, "", { follow: true, signal: stopping.signal }).next();
+  reading.catch(() => undefined);
+  await until(() => expect([follows, reads]).toEqual([1, 1]));
+
+  const isWaiting = (waits: boolean) => until(() => expect(vi.getTimerCount() > 0).toBe(waits), { intervalMs: 5 });
+  /** The seconds until the next read, by the clock of its timer. */
+  const secondsToNextRead = async (): Promise<number> => {
+    const before = reads;
+    // The last read is over, and the pause after it, which is in real time.
+    await isWaiting(false);
+    await isWaiting(true);
+    let seconds = 0;
+    for (; vi.getTimerCount() > 0; seconds++) vi.advanceTimersByTime(1_000);
+    await until(() => expect(reads).toBe(before + 1));
+    return seconds;
+  };
+  const waits = [];
+  for (let read = 0; read < 6; read++) waits.push(await secondsToNextRead());
+  expect(waits[0]).toBeLessThanOrEqual(15);
+  expect(waits.at(-1)).toBeGreaterThanOrEqual(60);
+  expect(waits.at(-1)).toBeLessThanOrEqual(125);
+  expect(follows).toBe(1);
+
+  stopping.abort();
+  await expect(reading).rejects.toThrow();
+});
