@@ -39,18 +39,22 @@ export async function measureThousand(): Promise<Figure[]> {
     const bareFirst = await timeBare(options);
     const half = Math.floor(sandboxes / 2);
     const first = await provision({ operator, workspaces, imageId, count: half });
-    report(`${half} are ready`);
+    report(`${half} are ready, the first ${sample} within ${secondsOf(spanOf(first.readyMs.slice(0, sample)))} s`);
     const restart = await measureRestart(platform, half);
-    report("restarted");
+    report(`ready again after ${restart.readySeconds.toFixed(1)} s, ${emptySeconds.toFixed(1)} s without sandboxes`);
     const rest = await provision({ operator, workspaces, imageId, count: sandboxes - half, from: half });
-    report(`${sandboxes} are ready`);
+    report(`${sandboxes} are ready, the last ${sample} within ${secondsOf(spanOf(rest.readyMs.slice(-sample)))} s`);
     const started = [...first.started, ...rest.started];
     const bareLast = await timeBare(options);
+    report(`the bare engine: ${sample} in ${secondsOf(bareFirst.startMs)} s, then in ${secondsOf(bareLast.startMs)} s`);
 
     await delay(idlePauseMs);
     const idle = await measureIdle(platform);
     const gaps = await readGaps(operator, started, idle.sinceMs);
-    report("idle measured");
+    report(
+      `idle: ${(idle.platformCpu * 100).toFixed(1)} % of a core, ${idle.residentMb.toFixed(0)} MB, ${idle.calls} a second`,
+    );
+    report(`samples: median ${median(gaps).toFixed(2)} s, 99th percentile ${percentile(gaps, 0.99).toFixed(2)} s`);
     const ending = await stopAll(operator, platform, started);
 
     const count = Math.min(sample, half);
@@ -58,14 +62,13 @@ export async function measureThousand(): Promise<Figure[]> {
     const ratio = lastMs / firstMs;
     const bareRatio = bareLast.startMs / bareFirst.startMs;
     const bareStopSeconds = ((bareLast.stopMs / 1000) * sandboxes) / sample;
-    const seconds = (ms: number) => (ms / 1000).toFixed(1);
     return [
       {
         what: `last ${count} of ${sandboxes} sandboxes, of the first ${count}'s time`,
         value: ratio,
         unit: "",
         aim: "what the bare engine's own is, at most 1.2 times",
-        detail: `${seconds(lastMs)} s against ${seconds(firstMs)} s; the bare engine ${bareRatio.toFixed(2)} (${seconds(bareLast.startMs)} s against ${seconds(bareFirst.startMs)} s), so ${(ratio / bareRatio).toFixed(2)} times`,
+        detail: `${secondsOf(lastMs)} s against ${secondsOf(firstMs)} s; the bare engine ${bareRatio.toFixed(2)} (${secondsOf(bareLast.startMs)} s against ${secondsOf(bareFirst.startMs)} s), so ${(ratio / bareRatio).toFixed(2)} times`,
       },
       {
         what: `restart with ${half} sandboxes`,
@@ -115,6 +118,9 @@ export async function measureThousand(): Promise<Figure[]> {
   }
 }
 
+const secondsOf = (ms: number) => (ms / 1000).toFixed(1);
+
+/** The run takes a while, and may end early. */
 function report(what: string): void {
   stderr.write(`${new Date().toISOString()} ${what}\n`);
 }

@@ -9,6 +9,8 @@ import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import type { ContainerInfo } from "dockerode";
 import { removeHostObjects } from "./host-objects.ts";
 
+const removalsAtOnce = 16;
+
 const root = join(import.meta.dirname, "../..");
 const startTimeoutMs = 60_000;
 /** As in deploy/local/start.sh. */
@@ -158,7 +160,13 @@ export async function removeContainers(installationId: string): Promise<void> {
   const engine = openTestEngine();
   if (!(await engine.ping().catch(() => undefined))) return;
   const containers = await listInstallation(installationId);
-  await Promise.all(containers.map((container) => engine.getContainer(container.Id).remove({ force: true, v: true })));
+  // Of many at once the engine gives some up.
+  const removals = Array.from({ length: removalsAtOnce }, async () => {
+    for (let next = containers.pop(); next; next = containers.pop()) {
+      await engine.getContainer(next.Id).remove({ force: true, v: true });
+    }
+  });
+  await Promise.all(removals);
   await removeHostObjects(installationId);
 }
 

@@ -157,7 +157,12 @@ interface SandboxOwner {
   installationId: string;
 }
 
-/** The labels by which the platform knows a sandbox's container. */
+/** The name and the labels by which the platform knows a sandbox's container. */
+export function sandboxIdentity(owner: SandboxOwner): { name: string; Labels: Record<string, string> } {
+  return { name: `sandgate-${owner.sandboxId}`, Labels: sandboxLabels(owner) };
+}
+
+/** The labels alone. */
 export function sandboxLabels(owner: SandboxOwner): Record<string, string> {
   return {
     "sandgate.io/sandbox-id": owner.sandboxId,
@@ -179,7 +184,7 @@ export async function runSandboxContainer(
   const container = await engine.createContainer({
     Image: o.image.id,
     Cmd: ["sh", "-c", o.script],
-    Labels: sandboxLabels(o),
+    ...sandboxIdentity(o),
     HostConfig: { NetworkMode: "none", ...(o.logConfig && { LogConfig: o.logConfig }) },
   });
   await container.start();

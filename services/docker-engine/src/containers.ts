@@ -44,8 +44,7 @@ export function workspaceOfNetwork(given: Readonly<Record<string, string>>): str
   return given[labels.workspace] ?? "";
 }
 
-/** For the `label` filter of lists and events: what belongs to an installation, or to one of its sandboxes. */
-export function labelFilter(installationId: string, sandboxId?: string): string[] {
-  const ours = `${labels.installation}=${installationId}`;
-  return sandboxId === undefined ? [ours] : [ours, `${labels.sandbox}=${sandboxId}`];
+/** For the `label` filter of lists and events: what belongs to an installation. */
+export function labelFilter(installationId: string): string[] {
+  return [`${labels.installation}=${installationId}`];
 }

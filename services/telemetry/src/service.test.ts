@@ -19,7 +19,7 @@ import {
   openTestEngine,
   probeEngine,
   runSandboxContainer,
-  sandboxLabels,
+  sandboxIdentity,
   type TestImage,
 } from "@sandgate/test-support/images";
 import { findFreePort } from "@sandgate/test-support/process";
@@ -392,7 +392,7 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
     const sandboxId = newId();
     await engine.createContainer({
       Image: image.id,
-      Labels: sandboxLabels({ sandboxId, workspaceId, installationId }),
+      ...sandboxIdentity({ sandboxId, workspaceId, installationId }),
     });
     expect(await awaitDrained(sandboxId)).toBe(true);
   });

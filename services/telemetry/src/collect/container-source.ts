@@ -23,7 +23,7 @@ export interface LogBlock {
 
 /** Where the collector finds containers and reads their logs and counters; an adapter for each kind of engine. */
 export interface ContainerSource {
-  /** All containers of the installation, or those of one sandbox; complete, or it throws. */
+  /** All containers of the installation, or the one of a sandbox; complete, or it throws. */
   list(o: { sandboxId?: string | undefined; signal: AbortSignal }): Promise<Container[]>;
   /** Undefined when there is no such container. */
   inspect(containerId: string, signal: AbortSignal): Promise<Container | undefined>;

@@ -1,5 +1,5 @@
 import { callEngine, openEngine } from "@sandgate/docker-engine/client";
-import { labelFilter, ownerOf } from "@sandgate/docker-engine/containers";
+import { containerNameOf, labelFilter, ownerOf } from "@sandgate/docker-engine/containers";
 import { ignoreStatus } from "@sandgate/docker-engine/errors";
 import { openContainerEvents } from "@sandgate/docker-engine/events";
 import type { Logger } from "@sandgate/kit/base/logging";
@@ -20,22 +20,31 @@ export function openDockerContainerSource(o: {
   const engine = openEngine(o.address, metrics);
   const readLogs = createLogReader(engine, logger);
 
+  /** By id or name; nothing when there is none, or it is another installation's. */
+  async function inspect(name: string, signal: AbortSignal): Promise<Container | undefined> {
+    const container = engine.getContainer(name);
+    const found = await ignoreStatus(
+      [404],
+      callEngine((abortSignal) => container.inspect({ abortSignal }), { signal }),
+    );
+    if (!found || ownerOf(found.Config.Labels)?.installationId !== installationId) return undefined;
+    return toContainer(found.Id, found.Config.Labels, found.State.Status);
+  }
+
   return {
     async list({ sandboxId, signal }) {
-      const filters = { label: labelFilter(installationId, sandboxId) };
+      if (sandboxId !== undefined) {
+        // Its only one, by its name: for a list the engine goes through all that it has.
+        const container = await inspect(containerNameOf(sandboxId), signal);
+        return container ? [container] : [];
+      }
+      const filters = { label: labelFilter(installationId) };
       const found = await callEngine((abortSignal) => engine.listContainers({ all: true, filters, abortSignal }), {
         signal,
       });
       return found.flatMap(({ Id, Labels, State }) => toContainer(Id, Labels, State) ?? []);
     },
-    async inspect(containerId, signal) {
-      const container = engine.getContainer(containerId);
-      const found = await ignoreStatus(
-        [404],
-        callEngine((abortSignal) => container.inspect({ abortSignal }), { signal }),
-      );
-      return found && toContainer(found.Id, found.Config.Labels, found.State.Status);
-    },
+    inspect,
     async *watch(signal) {
       const actions = ["start", "kill", "die", "destroy"] as const;
       yield* await openContainerEvents(engine, { installationId, actions, signal });

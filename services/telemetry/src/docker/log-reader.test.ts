@@ -37,7 +37,7 @@ test("a log that nothing is written to costs fewer and fewer calls of the engine
   );
   const container = { id: "c1", sandboxId: "s1", workspaceId: "w1", state: "running" } as const;
   const stopping = new AbortController();
-  const reading = readLogs(container, "", { follow: true, signal: stopping.signal }).next();
+  const reading = readLogs(container, "", { follow: true, signal: stopping.signal })[Symbol.asyncIterator]().next();
   reading.catch(() => undefined);
   await until(() => expect([follows, reads]).toEqual([1, 1]));
 
