@@ -39,11 +39,14 @@ export async function measureThousand(): Promise<Figure[]> {
     const bareFirst = await timeBare(options);
     const half = Math.floor(sandboxes / 2);
     const first = await provision({ operator, workspaces, imageId, count: half });
-    report(`${half} are ready, the first ${sample} within ${secondsOf(spanOf(first.readyMs.slice(0, sample)))} s`);
+    const count = Math.min(sample, half);
+    const firstMs = spanOf(first.readyMs.slice(0, count));
+    report(`${half} are ready, the first ${count} within ${secondsOf(firstMs)} s`);
     const restart = await measureRestart(platform, half);
     report(`ready again after ${restart.readySeconds.toFixed(1)} s, ${emptySeconds.toFixed(1)} s without sandboxes`);
     const rest = await provision({ operator, workspaces, imageId, count: sandboxes - half, from: half });
-    report(`${sandboxes} are ready, the last ${sample} within ${secondsOf(spanOf(rest.readyMs.slice(-sample)))} s`);
+    const lastMs = spanOf(rest.readyMs.slice(-count));
+    report(`${sandboxes} are ready, the last ${count} within ${secondsOf(lastMs)} s`);
     const started = [...first.started, ...rest.started];
     const bareLast = await timeBare(options);
     report(`the bare engine: ${sample} in ${secondsOf(bareFirst.startMs)} s, then in ${secondsOf(bareLast.startMs)} s`);
@@ -57,8 +60,6 @@ export async function measureThousand(): Promise<Figure[]> {
     report(`samples: median ${median(gaps).toFixed(2)} s, 99th percentile ${percentile(gaps, 0.99).toFixed(2)} s`);
     const ending = await stopAll(operator, platform, started);
 
-    const count = Math.min(sample, half);
-    const [firstMs, lastMs] = [spanOf(first.readyMs.slice(0, count)), spanOf(rest.readyMs.slice(-count))];
     const ratio = lastMs / firstMs;
     const bareRatio = bareLast.startMs / bareFirst.startMs;
     const bareStopSeconds = ((bareLast.stopMs / 1000) * sandboxes) / sample;
