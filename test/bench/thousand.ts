@@ -10,8 +10,8 @@ import { type Figure, median } from "./figure.ts";
 import { startBenchPlatform } from "./platform.ts";
 import { processorMs, residentMb } from "./process-figures.ts";
 
-/** How many run at once; with what the bare engine runs beside them, as many as a bridge has ports for. */
-const sandboxes = Number(env.SANDGATE_BENCH_SANDBOXES ?? 900);
+/** How many run at once. */
+const sandboxes = Number(env.SANDGATE_BENCH_SANDBOXES ?? 1_200);
 /** As many as a workspace may have. */
 const perWorkspace = 100;
 /** Requests of clients at once, and of what starts on the bare engine: as many as the platform starts at once. */
@@ -181,12 +181,13 @@ async function provision(o: {
 /** From the first to the last of these times. */
 const spanOf = (times: readonly number[]): number => (times.at(-1) ?? Number.NaN) - (times[0] ?? Number.NaN);
 
-/** The options with which the platform creates a sandbox's container, without names and labels. */
+/** The options with which the platform creates a sandbox's container, without names and labels, on the engine's own network. */
 async function readOptions(operator: Operator, imageId: string): Promise<ContainerCreateOptions> {
   const id = await operator.provisionReady(imageId);
   const { Image, Config, HostConfig } = await openTestEngine().getContainer(`sandgate-${id}`).inspect();
   expectStatus(await operator.delete(`/sandboxes/${id}`, operator.as), 204);
-  return { Image, Healthcheck: Config.Healthcheck, HostConfig };
+  // The sandboxes' networks may be full.
+  return { Image, Healthcheck: Config.Healthcheck, HostConfig: { ...HostConfig, NetworkMode: "bridge" } };
 }
 
 /** How long the engine takes to create and start some containers, and to stop and remove them, as many at once as the platform. */
