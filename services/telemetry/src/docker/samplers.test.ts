@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { openEngine } from "@sandgate/docker-engine/client";
+import { type Container, openEngine } from "@sandgate/docker-engine/client";
 import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
@@ -15,7 +15,7 @@ import {
 import { requireServer } from "@sandgate/test-support/require";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
-import type { Container } from "dockerode";
+
 import { afterAll, beforeAll, describe, expect, vi } from "vitest";
 import { createSamplers } from "./samplers.ts";
 
