@@ -45,6 +45,27 @@ test("one key never uses up the slots of another, and all together keep the comm
   );
 });
 
+test("one key takes all slots while no other waits, and gives them up as others come, each in turn", async () => {
+  const limit = createFairLimit({ perKey: 4, total: 4 });
+  const begun: string[] = [];
+  const ends: (() => void)[] = [];
+  const add = (key: string) =>
+    limit(key, () => {
+      begun.push(key);
+      return new Promise<void>((resolve) => ends.push(resolve));
+    });
+  const results = [..."aaaaaa"].map(add);
+  await new Promise(setImmediate);
+  expect(begun.join("")).toBe("aaaa");
+  results.push(...[..."bbbccc"].map(add));
+  for (let end = ends.shift(); end; end = ends.shift()) {
+    end();
+    await new Promise(setImmediate);
+  }
+  expect(begun.join("")).toBe("aaaabcabcabc");
+  await Promise.all(results);
+});
+
 test("work that fails returns its slot", async () => {
   const limit = createFairLimit({ perKey: 1 });
   await expect(limit("a", () => Promise.reject(new Error("no")))).rejects.toThrow("no");

@@ -60,7 +60,7 @@ const maxUnpackedRatio = 4;
 const perPull = 3;
 const perWorkspace = 6;
 /** Layers unpacked at once, to verify them: Zstandard takes up to 128 MiB for each, and the process has four threads for it. */
-const unpacking = { perKey: 2, together: 6 };
+const unpacking = { perKey: 2, total: 6 };
 /** After that many pulls by the engine that ended for want of a layer, all layers are downloaded. */
 const roundsForMissing = 3;
 /**

@@ -34,9 +34,12 @@ export interface ProvisioningOptions extends ReadinessOptions {
   };
 }
 
-/** So that no tenant can hold up the others: a start may hang in the engine for 30 s, a pull for minutes. */
+/**
+ * So that no tenant can hold up the others: a start may hang in the engine for 30 s, a pull for minutes. A workspace may have most
+ * starts to itself while no other wants one; the rest are there at once for whoever comes.
+ */
 const pullLimits = { perKey: 4 };
-const startLimits = { perKey: 4, total: 16 };
+const startLimits = { perKey: 12, total: 16 };
 
 /** Makes the step that takes an accepted sandbox to a ready one: pull, start, and the wait for readiness. */
 export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, pass: Pass) => Promise<Next> {
