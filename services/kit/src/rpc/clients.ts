@@ -40,19 +40,27 @@ const readMaxBytes = 32 * 1024 * 1024;
  * does no harm.
  */
 export function createCallingTransport(o: { inner: Transport; signer: TokenSigner; audience: ServiceName }): Transport {
-  async function sign(given: GivenHeaders, call: Outgoing, key: string | undefined): Promise<Headers> {
+  async function sign(
+    given: GivenHeaders,
+    { requestId, traceparent, ...call }: Outgoing,
+    key: string | undefined,
+  ): Promise<GivenHeaders> {
+    const own = {
+      authorization: `Bearer ${await o.signer.mint(o.audience, call)}`,
+      [requestIdHeader]: requestId,
+      ...(traceparent && { [traceparentHeader]: traceparent }),
+      ...(key && { [idempotencyKeyHeader]: key }),
+    };
+    if (given === undefined) return own;
     const header = new Headers(given);
-    header.set("authorization", `Bearer ${await o.signer.mint(o.audience, call)}`);
-    header.set(requestIdHeader, call.requestId);
-    if (call.traceparent) header.set(traceparentHeader, call.traceparent);
-    if (key) header.set(idempotencyKeyHeader, key);
+    for (const [name, value] of Object.entries(own)) header.set(name, value);
     return header;
   }
 
   /** Retries the call while that is allowed. Each attempt is signed anew: a token may expire before the call does. */
   async function callWithRetry<T>(
     { method, signal, timeoutMs, given, values }: Attempted,
-    attempt: (header: Headers, timeoutMs: number) => Promise<T>,
+    attempt: (header: GivenHeaders, timeoutMs: number) => Promise<T>,
   ): Promise<T> {
     const call = values?.get(outgoingKey) ?? { passedOn: false, requestId: newId() };
     const key = call.idempotencyKey && getOption(method, honoursKey) ? call.idempotencyKey : undefined;

@@ -93,7 +93,9 @@ export function callOf(context: HandlerContext): Call {
     ...(caller.user && { user: caller.user }),
     ...(idempotencyKey && { idempotencyKey }),
     ...(traceparent && { traceparent }),
-    signal: context.signal,
+    get signal() {
+      return context.signal;
+    },
     timeoutMs: () => context.timeoutMs(),
   };
 }

@@ -38,14 +38,28 @@ export function createMessage(schema: DescMessage, record: object): Message {
 
 function toInit(desc: DescMessage, record: object): Record<string, unknown> {
   const init: Record<string, unknown> = { ...record };
-  for (const { fieldKind, localName, message } of desc.fields) {
-    if (!message || fieldKind === "map") continue;
-    const value = init[localName];
-    init[localName] = Array.isArray(value)
+  for (const { name, message } of messageFieldsOf(desc)) {
+    const value = init[name];
+    if (value === undefined) continue;
+    init[name] = Array.isArray(value)
       ? value.map((item) => toMessageInit(message, item))
       : toMessageInit(message, value);
   }
   return init;
+}
+
+const known = new WeakMap<DescMessage, { name: string; message: DescMessage }[]>();
+
+/** The few fields of a message that hold messages, or lists of them. */
+function messageFieldsOf(desc: DescMessage): { name: string; message: DescMessage }[] {
+  let fields = known.get(desc);
+  if (!fields) {
+    fields = desc.fields.flatMap(({ fieldKind, localName: name, message }) =>
+      message && fieldKind !== "map" ? [{ name, message }] : [],
+    );
+    known.set(desc, fields);
+  }
+  return fields;
 }
 
 function toMessageInit(desc: DescMessage, value: unknown): unknown {

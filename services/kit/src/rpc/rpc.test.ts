@@ -344,6 +344,40 @@ test("without a token, or with a made up one, the body is not even read", async 
   }
 });
 
+test("within one process caller and handler can't change what the other has", async () => {
+  const network = await createInMemoryNetwork();
+  const kept = { id: "w", name: "kept" };
+  let given: object | undefined;
+  network.serve("workspace", {
+    routes: (router) =>
+      router.service(WorkspaceService, {
+        createWorkspace(request) {
+          given = request;
+          return { workspace: kept };
+        },
+      }),
+    logger,
+    metrics: createMetrics(),
+  });
+  const client = createClient(WorkspaceService, network.transport("facade", "workspace"));
+  const request = { name: "n" };
+  const { workspace } = await client.createWorkspace(request, asFacade({ requestId: "r", user }));
+  expect(given).not.toBe(request);
+  expect(() => Object.assign(workspace ?? {}, { name: "changed" })).toThrow(TypeError);
+  expect(kept.name).toBe("kept");
+});
+
+test("within one process a signal that is read after the call's end is aborted", async () => {
+  const network = await openInMemory();
+  const client = createClient(WorkspaceService, network.transport("facade", "workspace"));
+  let seen: Call | undefined;
+  handle = async (call) => {
+    seen = call;
+  };
+  await client.getWorkspace({}, asFacade({ requestId: "r", user }));
+  expect(seen?.signal.aborted).toBe(true);
+});
+
 test("a body over the limit and a deadline over the limit are refused", async () => {
   const network = await openInMemory();
   const client = createClient(WorkspaceService, network.transport("facade", "workspace"));
