@@ -62,7 +62,7 @@ export function admitRequests(app: FastifyInstance, admission: Admission): void 
     if (access.credential === "none") return;
     route.preHandler = async (request: FastifyRequest) => {
       if (access.credential === "session") requireSession(signedInOf(request).user);
-      await enterWorkspace(admission.scope, request);
+      await enterWorkspace(admission.scope, request, access);
     };
   });
 }
@@ -94,8 +94,11 @@ async function identify(
 }
 
 /** Checks the role in the workspace that the request names, if its route needs one. Repeated while a wait or stream is open. */
-export async function enterWorkspace(scope: WorkspaceScope, request: FastifyRequest): Promise<void> {
-  const { workspace } = accessOfRequest(request);
+export async function enterWorkspace(
+  scope: WorkspaceScope,
+  request: FastifyRequest,
+  { workspace }: RouteAccess = accessOfRequest(request),
+): Promise<void> {
   if (!workspace) return;
   const inPath = workspace.in === "path";
   const named = inPath ? readPathWorkspace(request.params) : request.headers["x-workspace-id"];

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { asFacade } from "@sandgate/kit/rpc/context";
@@ -52,7 +52,7 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
     }
     if (token.length > maxApiTokenLength) throw new DomainError("INVALID_TOKEN", "The API token is not valid.");
     // A hash, so that no token is kept in memory.
-    const key = createHash("sha256").update(token).digest("base64");
+    const key = hash("sha256", token, "base64");
     return apiTokens.get(key, () => verifyApiToken(token, requestId));
   }
 

@@ -34,8 +34,9 @@ export function createGracefulShutdown(app: App, limits = { firstRequestMs, last
   app.server.closeIdleConnections = () => {
     for (const [socket, requests] of openRequests) if (requests === 0) socket.destroy();
   };
-  app.addHook("onSend", async (_request, reply) => {
+  app.addHook("onSend", (_request, reply, _payload, done) => {
     if (closing) reply.header("connection", "close");
+    done();
   });
 
   return async () => {

@@ -1,3 +1,4 @@
+import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { parseMoment, toIsoMicros, toIsoMillis, toTimestamp } from "./times.ts";
 
@@ -43,4 +44,12 @@ describe("parseMoment", () => {
 
 test("answers milliseconds by cutting", () => {
   expect(toIsoMillis(timestamp(1_780_000_000_123_999n))).toBe("2026-05-28T20:26:40.123Z");
+});
+
+test("times of any day are written as Date writes them", () => {
+  fc.assert(
+    fc.property(fc.integer({ min: new Date("0001-01-01T00:00:00Z").getTime(), max: Date.UTC(9999, 11, 31) }), (ms) => {
+      expect(toIsoMillis(timestamp(BigInt(ms) * 1000n))).toBe(new Date(ms).toISOString());
+    }),
+  );
 });

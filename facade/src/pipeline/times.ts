@@ -34,12 +34,34 @@ export function toTimestamp(micros: bigint): { seconds: bigint; nanos: number } 
 }
 
 /** ISO 8601 in UTC with milliseconds. */
-export function toIsoMillis(at: Timestamp): string {
-  return new Date(Number(at.seconds) * 1000 + Math.floor(at.nanos / 1_000_000)).toISOString();
+export function toIsoMillis({ seconds, nanos }: Timestamp): string {
+  return `${toIsoSecond(Number(seconds))}.${pad(Math.floor(nanos / 1_000_000), 3)}Z`;
 }
 
 /** ISO 8601 in UTC with microseconds. */
-export function toIsoMicros(at: Timestamp): string {
-  const second = new Date(Number(at.seconds) * 1000).toISOString().slice(0, 19);
-  return `${second}.${String(Math.floor(at.nanos / 1000)).padStart(6, "0")}Z`;
+export function toIsoMicros({ seconds, nanos }: Timestamp): string {
+  return `${toIsoSecond(Number(seconds))}.${pad(Math.floor(nanos / 1000), 6)}Z`;
+}
+
+const secondsPerDay = 86_400;
+let lastDay = 0;
+let lastDate = "1970-01-01";
+
+/**
+ * ISO 8601 without a fraction and the zone. A page of log lines has thousands of times of one day, so the date is only
+ * computed when it changes.
+ */
+function toIsoSecond(seconds: number): string {
+  const day = Math.floor(seconds / secondsPerDay);
+  if (day !== lastDay) {
+    lastDate = new Date(day * secondsPerDay * 1000).toISOString().slice(0, -"T00:00:00.000Z".length);
+    lastDay = day;
+  }
+  const rest = seconds - day * secondsPerDay;
+  const minutes = Math.floor(rest / 60);
+  return `${lastDate}T${pad(Math.floor(minutes / 60), 2)}:${pad(minutes % 60, 2)}:${pad(rest % 60, 2)}`;
+}
+
+function pad(number: number, digits: number): string {
+  return String(number).padStart(digits, "0");
 }
