@@ -1,3 +1,4 @@
+import { deepFreeze } from "@sandgate/kit/base/freeze";
 import { newId } from "@sandgate/kit/base/ids";
 import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
@@ -30,6 +31,26 @@ function decodeRow(row: Row): Sandbox {
   };
 }
 
+/** Records remembered in decoded form, of a few KB each. */
+const maxRemembered = 1_000;
+
+/**
+ * `decodeRow` for records that are read one at a time, often the same again: clients ask until a sandbox is ready, and a pass of
+ * the reconciler reads several times. Decoding costs more than reading. The text of the record is the key, so what is
+ * remembered is never old.
+ */
+function createDecoder(): (row: Row) => Sandbox {
+  const remembered = new Map<string, { cleanedAt: number | null; sandbox: Sandbox }>();
+  return (row) => {
+    const known = remembered.get(row.record);
+    if (known && known.cleanedAt === row.cleaned_at) return known.sandbox;
+    const sandbox = deepFreeze(decodeRow(row));
+    if (remembered.size >= maxRemembered) remembered.clear();
+    remembered.set(row.record, { cleanedAt: row.cleaned_at, sandbox });
+    return sandbox;
+  };
+}
+
 /** Opens the SQLite file of sandboxes; creates or migrates it first. */
 export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxStore> {
   const database = await openSqlite<typeof transactions, typeof queries>({
@@ -40,9 +61,10 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
     logger: o.logger,
   });
   const { read, query, write } = database;
+  const decode = createDecoder();
   const one = (sql: string, ...parameters: (string | number)[]): Sandbox | undefined => {
     const row = read.get<Row>(sql, ...parameters);
-    return row && decodeRow(row);
+    return row && decode(row);
   };
   const many = (sql: string, ...parameters: (string | number)[]): Sandbox[] =>
     read.all<Row>(sql, ...parameters).map(decodeRow);
