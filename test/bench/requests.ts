@@ -1,64 +1,70 @@
-import { spawn } from "node:child_process";
-import { once } from "node:events";
-import { fileURLToPath } from "node:url";
 import { openOperator } from "../platform/operator.ts";
 import { type Figure, median } from "./figure.ts";
 import { connections, load } from "./load.ts";
 import { startBenchPlatform } from "./platform.ts";
-import { processorMs } from "./process-figures.ts";
+import { processorMs, residentMb } from "./process-figures.ts";
 
-const rounds = 7;
+const rounds = 9;
 const seconds = 3;
-/** Until then V8 still compiles what a request runs through, of which the platform has more than a bare route. */
+/** Until then V8 still compiles what a request runs through, of which a sandbox's has more. */
 const warmUpRequests = 30_000;
+const requestsForMemory = 100_000;
 
 interface Load {
   perSecond: number;
-  /** Processor time of the server for each request. */
+  /** Processor time of the platform for each request. */
   micros: number;
 }
 
-/** GET of a small resource through authentication, limits, membership and one service, against a bare route of the same bytes. */
+/**
+ * GET of a sandbox by an API token, through authentication, membership and one service, against `/healthz` of the same process,
+ * which passes the same hooks and serializer; and the memory of the whole process after very many of them.
+ */
 export async function measureRequests(): Promise<Figure[]> {
   const platform = await startBenchPlatform();
   try {
     const operator = await openOperator(platform);
-    const token = await operator.openSession();
-    const path = `/workspaces/${operator.as.workspace}`;
-    const { text } = await operator.get(path, { token });
-    const bare = spawn(process.execPath, [fileURLToPath(new URL("./bare-server.ts", import.meta.url)), text]);
-    try {
-      const [line] = await once(bare.stdout, "data");
-      const targets = [
-        { url: platform.url + path, pid: platform.process.child.pid, loads: [] as Load[] },
-        { url: `${String(line).trim()}${path}`, pid: bare.pid, loads: [] as Load[] },
-      ] as const;
-      for (const { url } of targets) await load(url, token, { amount: warmUpRequests });
-      for (let round = 0; round < rounds; round++) {
-        for (const { url, pid, loads } of targets) {
-          const before = await processorMs(pid);
-          const { requests } = await load(url, token, { duration: seconds });
-          const micros = ((await processorMs(pid)) - before) * 1000;
-          loads.push({ perSecond: requests.average, micros: micros / requests.total });
-        }
+    const { pid } = platform.process.child;
+    const id = await operator.provision(operator.defaultImageId);
+    await operator.wait(id);
+    const sandbox = { url: `${platform.url}/sandboxes/${id}`, loads: [] as Load[] };
+    const health = { url: `${platform.url}/healthz`, loads: [] as Load[] };
+
+    for (const { url } of [sandbox, health]) await load(url, operator.as, { amount: warmUpRequests });
+    let read = warmUpRequests;
+    for (let round = 0; round < rounds; round++) {
+      for (const { url, loads } of [sandbox, health]) {
+        const before = await processorMs(pid);
+        const { requests } = await load(url, operator.as, { duration: seconds });
+        const micros = ((await processorMs(pid)) - before) * 1000;
+        loads.push({ perSecond: requests.average, micros: micros / requests.total });
+        if (url === sandbox.url) read += requests.total;
       }
-      const [ours, theirs] = [targets[0].loads, targets[1].loads];
-      const ratios = (of: (ours: Load, theirs: Load) => number) =>
-        median(ours.map((load, round) => of(load, theirs[round] ?? { perSecond: Number.NaN, micros: Number.NaN })));
-      const medians = (of: (load: Load) => number) =>
-        [ours, theirs].map((loads) => median(loads.map(of)).toFixed(0)).join(" against ");
-      return [
-        {
-          what: "GET of a small resource, of a bare Fastify route's rate",
-          value: ratios((platform, route) => platform.perSecond / route.perSecond),
-          unit: "",
-          aim: "at least 0.45",
-          detail: `${medians(({ perSecond }) => perSecond)} requests/s, ${medians(({ micros }) => micros)} us of processor time each; ${connections} connections, median of ${rounds} rounds of ${seconds} s`,
-        },
-      ];
-    } finally {
-      bare.kill();
     }
+    if (read < requestsForMemory) await load(sandbox.url, operator.as, { amount: requestsForMemory - read });
+
+    const ratios = sandbox.loads.map(
+      ({ perSecond }, round) => perSecond / (health.loads[round]?.perSecond ?? Number.NaN),
+    );
+    const [least, most] = [Math.min(...ratios).toFixed(2), Math.max(...ratios).toFixed(2)];
+    const medians = (of: (load: Load) => number) =>
+      [sandbox, health].map(({ loads }) => median(loads.map(of)).toFixed(0)).join(" against ");
+    return [
+      {
+        what: "GET of a sandbox, of the rate of /healthz",
+        value: median(ratios),
+        unit: "",
+        aim: "at least 0.3",
+        detail: `${medians(({ perSecond }) => perSecond)} requests/s, ${medians(({ micros }) => micros)} us of processor time each; ${connections} connections, ${least} to ${most} in ${rounds} rounds of ${seconds} s`,
+      },
+      {
+        what: "memory after requests",
+        value: await residentMb(pid),
+        unit: " MB",
+        aim: "at most 300 MB",
+        detail: `resident set of the whole process after ${Math.max(read, requestsForMemory)} GETs of a sandbox and as many seconds of /healthz`,
+      },
+    ];
   } finally {
     await platform.stop();
   }

@@ -65,7 +65,7 @@ export async function measureTransports(): Promise<Figure[]> {
     const caller = await start("caller", transport, services.message);
     const service = transport === "in-process" ? undefined : services.child;
     const { url, token } = await openWorkspace(facade.message.url);
-    const request = (amount: number) => load(url, token, { amount });
+    const request = (amount: number) => load(url, { token }, { amount });
     const call = (amount: number) => callMany(caller.child, amount);
     await request(warmUp);
     await call(warmUp);
