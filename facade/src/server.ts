@@ -27,6 +27,7 @@ import { createLocalSlots, type Slots } from "./pipeline/slots.ts";
 import { createWorkspaceScope } from "./pipeline/workspace-scope.ts";
 import { documentRoutes } from "./reference/openapi.ts";
 import { addReferenceRoutes } from "./reference/routes.ts";
+import { addAdminRoutes } from "./resources/admin/routes.ts";
 import { addApiTokenRoutes } from "./resources/api-tokens/routes.ts";
 import { addAuthRoutes } from "./resources/auth/routes.ts";
 import { addMemberRoutes } from "./resources/members/routes.ts";
@@ -117,6 +118,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
 
   const context: RouteContext = { clients, authenticator, scope, limits, longLivedRequests, logger };
   addAuthRoutes(app, context);
+  addAdminRoutes(app, context);
   addApiTokenRoutes(app, context);
   addWorkspaceRoutes(app, context);
   addMemberRoutes(app, context);

@@ -60,10 +60,18 @@ export async function openTestPlatform(
   };
 
   async function signAccessToken(
-    claims: { sid?: string; sub?: string; iss?: string; aud?: string; typ?: string; expiresInSeconds?: number } = {},
+    claims: {
+      sid?: string;
+      sub?: string;
+      iss?: string;
+      aud?: string;
+      typ?: string;
+      expiresInSeconds?: number;
+      op?: boolean;
+    } = {},
   ): Promise<string> {
     const now = Math.floor(Date.now() / 1000);
-    return new SignJWT({ sid: claims.sid ?? "s1", op: false })
+    return new SignJWT({ sid: claims.sid ?? "s1", op: claims.op ?? false })
       .setProtectedHeader({ alg: "EdDSA", kid: "k1", typ: claims.typ ?? "at+jwt" })
       .setIssuer(claims.iss ?? "https://issuer.test")
       .setAudience(claims.aud ?? "sandgate")

@@ -197,6 +197,78 @@ describe("sessions", () => {
   });
 });
 
+describe("operators", () => {
+  const code = async (path: string, token: string) => (await target.get(path, { token })).body?.error?.code;
+
+  test("disable, enable, sign out and delete users; others may not", async () => {
+    const operator = { token: target.operator.token };
+    const tenant = await target.newTenant();
+    const { users } = expectStatus(
+      await target.get(`/admin/users?username=${encodeURIComponent(tenant.username.toUpperCase())}`, operator),
+      200,
+    );
+    expect(users).toEqual([
+      {
+        id: uuid,
+        username: tenant.username,
+        verified: true,
+        operator: false,
+        enabled: true,
+        created_at: isoMilliseconds,
+      },
+    ]);
+    const path = `/admin/users/${users[0].id}`;
+    const { token } = expectStatus(
+      await target.post("/api-tokens/", { description: "ci" }, { token: tenant.token }),
+      201,
+    );
+    for (const request of [
+      target.get("/admin/users", { token: tenant.token }),
+      target.put(path, { enabled: false }, { token: tenant.token }),
+      target.delete(path, { token: tenant.token }),
+      target.get("/admin/users", { token }),
+    ]) {
+      expectError(await request, "forbidden");
+    }
+    expectError(await target.get("/admin/users"), "unauthenticated");
+
+    expect(expectStatus(await target.put(path, { enabled: false }, operator), 200)).toMatchObject({ enabled: false });
+    await expect.poll(() => code("/workspaces", tenant.token)).toBe("invalid_token");
+    await expect.poll(() => code("/workspaces", token)).toBe("invalid_token");
+    expectError(await signIn(tenant), "forbidden");
+    expectStatus(await target.put(path, { enabled: true }, operator), 200);
+    const { tokens } = expectStatus(await signIn(tenant), 200);
+    await expect.poll(() => code("/workspaces", token)).toBeUndefined();
+
+    expectStatus(await target.delete(`${path}/sessions`, operator), 204);
+    await expect.poll(() => code("/workspaces", tokens.access_token)).toBe("invalid_token");
+    expectStatus(await target.delete(`${path}/api-tokens`, operator), 204);
+    await expect.poll(() => code("/workspaces", token)).toBe("invalid_token");
+
+    expectStatus(await target.delete(path, operator), 204);
+    expectError(await target.delete(path, operator), "not_found");
+    expectError(await signIn(tenant), "invalid_credentials");
+  });
+});
+
+describe("deleting an account", () => {
+  test("needs the password, and ends sessions, memberships and the personal workspace", async () => {
+    const [tenant, other] = [await target.newTenant(), await target.newTenant()];
+    const own = { token: tenant.token };
+    const shared = expectStatus(await target.post("/workspaces", { name: "shared" }, own), 201);
+    const members = `/workspaces/${shared.id}/members`;
+    const member = expectStatus(await target.post(members, { username: other.username, role: "member" }, own), 201);
+    const remove = (password: string) => target.send("DELETE", "/auth/account", { ...own, body: { password } });
+    expectError(await remove("wrong password"), "conflict");
+    expectStatus(await target.put(`${members}/${member.user_id}`, { role: "owner" }, own), 200);
+    expectError(await remove("wrong password"), "invalid_credentials");
+    expectStatus(await remove(tenant.password), 204);
+    await expect.poll(async () => (await target.get("/workspaces", own)).body?.error?.code).toBe("invalid_token");
+    expectError(await signIn(tenant), "invalid_credentials");
+    await expect.poll(async () => (await target.get(members, { token: other.token })).body?.members?.length).toBe(1);
+  });
+});
+
 describe("passwords", () => {
   const next = "another long passphrase";
 

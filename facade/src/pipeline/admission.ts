@@ -1,6 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { toPublicReason } from "@sandgate/kit/base/reasons";
-import { requireSession } from "@sandgate/kit/rpc/access";
+import { requireOperator, requireSession } from "@sandgate/kit/rpc/access";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { Authenticator } from "./authentication.ts";
@@ -62,6 +62,7 @@ export function admitRequests(app: FastifyInstance, admission: Admission): void 
     if (access.credential === "none") return;
     route.preHandler = async (request: FastifyRequest) => {
       if (access.credential === "session") requireSession(signedInOf(request).user);
+      if (access.operator) requireOperator(signedInOf(request).user);
       await enterWorkspace(admission.scope, request, access);
     };
   });

@@ -1,7 +1,7 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import type { FastifyInstance, RouteOptions } from "fastify";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { openTestPlatform, sandboxMessage, type TestPlatform, workspaceId } from "../test-platform.ts";
+import { apiToken, openTestPlatform, sandboxMessage, type TestPlatform, workspaceId } from "../test-platform.ts";
 
 const routes: RouteOptions[] = [];
 let platform: TestPlatform;
@@ -15,7 +15,10 @@ beforeAll(async () => {
   subscribe("fastify.initialization", watch);
   platform = await openTestPlatform({
     env: { SANDGATE_RATE_LIMIT: "0", SANDGATE_SIGNIN_RATE_LIMIT: "0" },
-    handlers: { sandbox: { getSandbox: () => ({ sandbox: sandboxMessage() }) } },
+    handlers: {
+      sandbox: { getSandbox: () => ({ sandbox: sandboxMessage() }) },
+      workspace: { checkAccountDeletion: () => ({}) },
+    },
   });
   unsubscribe("fastify.initialization", watch);
 });
@@ -23,6 +26,7 @@ afterAll(() => platform.close());
 
 /** A body that every route accepts, since fields that a route doesn't know are ignored. */
 const payload = {
+  enabled: true,
   current_password: "correct horse",
   description: "for tests",
   image: "app",
@@ -38,7 +42,10 @@ const payload = {
 };
 
 test("the last RPC that a route calls is the one that it names", async () => {
-  const headers = { authorization: `Bearer ${await platform.signAccessToken()}`, "x-workspace-id": workspaceId };
+  const headers = {
+    authorization: `Bearer ${await platform.signAccessToken({ op: true })}`,
+    "x-workspace-id": workspaceId,
+  };
   const named: Record<string, string> = {};
   const reached: Record<string, string> = {};
   for (const { method, url, config } of routes) {
@@ -48,10 +55,33 @@ test("the last RPC that a route calls is the one that it names", async () => {
     named[name] = String(rpc);
     platform.state.called.length = 0;
     const path = url.replace(":workspace_id", workspaceId).replace(/:\w+/, "box");
-    const body = method === "POST" || method === "PUT" ? { payload } : {};
+    const body = method === "POST" || method === "PUT" || url === "/auth/account" ? { payload } : {};
     const response = await platform.app.inject({ method: String(method), url: path, headers, ...body });
     reached[name] = String(platform.state.called.at(-1) ?? response.body);
   }
   expect(reached).toEqual(named);
   expect(Object.keys(named).length).toBeGreaterThan(30);
+});
+
+test("an operator's routes are forbidden to others and to API tokens, and call no RPC for them", async () => {
+  const operatorRoutes = routes.filter(({ url }) => url.startsWith("/admin/"));
+  expect(operatorRoutes.length).toBeGreaterThan(4);
+  for (const token of [await platform.signAccessToken(), apiToken]) {
+    for (const { method, url } of operatorRoutes) {
+      platform.state.called.length = 0;
+      const response = await platform.app.inject({
+        method: String(method),
+        url: url.replace(/:\w+/, "u"),
+        headers: { authorization: `Bearer ${token}` },
+        ...(method === "PUT" && { payload }),
+      });
+      expect(response.statusCode, `${method} ${url}`).toBe(403);
+      if (method !== "HEAD") expect(response.json().error.code).toBe("forbidden");
+      expect(
+        platform.state.called.filter(
+          ({ parent, name }) => parent.typeName.includes("identity") && !/SigningKeys|VerifyApiToken/.test(name),
+        ),
+      ).toEqual([]);
+    }
+  }
 });

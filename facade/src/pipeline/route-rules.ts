@@ -26,18 +26,21 @@ export interface RouteRules {
 export interface RouteAccess {
   /** session: an API token is not enough. */
   credential: "none" | "any" | "session";
+  /** The caller must be an operator. */
+  operator: boolean;
   /** The role that the caller needs in a workspace, and where the request names it. */
   workspace?: { in: "path" | "header"; least: Role };
 }
 
 /** Who may call the route with this URL pattern, from the contract of its RPC. Throws for an RPC that the facade may not call. */
 export function accessOfRoute({ rpc }: RouteRules, url: string): RouteAccess {
-  if (rpc === "none") return { credential: "none" };
+  if (rpc === "none") return { credential: "none", operator: false };
   const access = accessOf(rpc);
   if (!access?.callers.includes("facade")) throw new Error(`${url}: the facade may not call ${rpc.name}.`);
   const needsRole = access.leastRole !== Role.UNSPECIFIED;
   return {
-    credential: access.sessionOnly ? "session" : access.user || needsRole ? "any" : "none",
+    credential: access.sessionOnly ? "session" : access.user || access.operator || needsRole ? "any" : "none",
+    operator: access.operator,
     ...(needsRole && {
       workspace: { in: url.includes("/:workspace_id") ? "path" : "header", least: access.leastRole },
     }),
@@ -46,18 +49,18 @@ export function accessOfRoute({ rpc }: RouteRules, url: string): RouteAccess {
 
 /** Who may call the route that a request matched. */
 export function accessOfRequest({ routeOptions: { config, url = "" } }: FastifyRequest): RouteAccess {
-  return config.rules ? accessOfRoute(config.rules, url) : { credential: "none" };
+  return config.rules ? accessOfRoute(config.rules, url) : { credential: "none", operator: false };
 }
 
 /** Every error that a route can answer with. */
 export function errorsOf(
   rules: RouteRules,
-  { credential, workspace }: RouteAccess,
+  { credential, operator, workspace }: RouteAccess,
   hasFields: boolean,
 ): Set<PublicReason> {
   const errors = new Set<PublicReason>(rules.errors);
   if (credential !== "none") errors.add("UNAUTHENTICATED").add("INVALID_TOKEN");
-  if (credential === "session") errors.add("FORBIDDEN");
+  if (credential === "session" || operator) errors.add("FORBIDDEN");
   if (workspace) errors.add("WORKSPACE_FORBIDDEN");
   if (workspace?.in === "header") errors.add("WORKSPACE_REQUIRED");
   if (workspace?.in === "path") errors.add("WORKSPACE_NOT_FOUND");

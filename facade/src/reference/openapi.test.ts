@@ -43,7 +43,11 @@ test("has every route of the app, and no other", () => {
     Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
   );
   expect(documented.toSorted()).toEqual([
+    "DELETE /admin/users/{user_id}",
+    "DELETE /admin/users/{user_id}/api-tokens",
+    "DELETE /admin/users/{user_id}/sessions",
     "DELETE /api-tokens/{token}",
+    "DELETE /auth/account",
     "DELETE /auth/sessions",
     "DELETE /auth/sessions/{session_id}",
     "DELETE /registries/{registry_id}",
@@ -51,6 +55,7 @@ test("has every route of the app, and no other", () => {
     "DELETE /sandboxes/{sandbox_id}",
     "DELETE /workspaces/{workspace_id}",
     "DELETE /workspaces/{workspace_id}/members/{user_id}",
+    "GET /admin/users",
     "GET /api-tokens",
     "GET /auth/password/reset",
     "GET /auth/sessions",
@@ -87,6 +92,7 @@ test("has every route of the app, and no other", () => {
     "POST /sandboxes/wait",
     "POST /workspaces",
     "POST /workspaces/{workspace_id}/members",
+    "PUT /admin/users/{user_id}",
     "PUT /registries/{registry_id}",
     "PUT /sandbox-images/{image_id}",
     "PUT /workspaces/{workspace_id}",
@@ -110,7 +116,8 @@ test("describes every operation with its errors and its security", () => {
         name,
       ).toBe(true);
       const sessionOnly =
-        path.startsWith("/api-tokens") || path.startsWith("/auth/sessions") || name === "post /auth/password";
+        ["/api-tokens", "/auth/sessions", "/auth/account", "/admin/"].some((start) => path.startsWith(start)) ||
+        name === "post /auth/password";
       const open =
         !sessionOnly &&
         (path.startsWith("/auth/") || ["/docs", "/docs/errors", "/openapi.json", "/healthz", "/readyz"].includes(path));

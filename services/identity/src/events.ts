@@ -1,7 +1,11 @@
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
 import type { Call } from "@sandgate/kit/rpc/context";
-import { ApiTokenRevokedSchema, UserCreatedSchema } from "@sandgate/proto/identity/v1/identity_events";
+import {
+  ApiTokenRevokedSchema,
+  UserCreatedSchema,
+  UserDeletedSchema,
+} from "@sandgate/proto/identity/v1/identity_events";
 
 export function userCreated(userId: string, call: Call | undefined): StagedEvent {
   return stageEvent({
@@ -10,6 +14,18 @@ export function userCreated(userId: string, call: Call | undefined): StagedEvent
     entityVersion: 1,
     call,
     schema: UserCreatedSchema,
+    payload: { userId },
+  });
+}
+
+/** The user's changes in between have no events, so that any later version does. */
+export function userDeleted(userId: string, call: Call | undefined): StagedEvent {
+  return stageEvent({
+    subject: "sandgate.identity.user.deleted.v1",
+    entityId: userId,
+    entityVersion: 2,
+    call,
+    schema: UserDeletedSchema,
     payload: { userId },
   });
 }
@@ -31,7 +47,10 @@ export function signalSessionEnded(bus: EventBus, sessionId: string): void {
   bus.signal("identity.sessions.ended", sessionId);
 }
 
-/** Tells every facade at once to forget the token; one that misses it keeps it for a second at most. */
-export function signalApiTokenRevoked(bus: EventBus, tokenId: string): void {
-  bus.signal("identity.api_tokens.revoked", tokenId);
+/**
+ * Tells every facade at once to forget a token, or with a user's id all of that user; one that misses it keeps them for a
+ * second at most.
+ */
+export function signalApiTokenRevoked(bus: EventBus, id: string): void {
+  bus.signal("identity.api_tokens.revoked", id);
 }

@@ -27,6 +27,7 @@ import type { PasswordChanges } from "./domain/password-changes.ts";
 import type { Sessions } from "./domain/sign-in.ts";
 import type { SigningKeys } from "./domain/signing-keys.ts";
 import { hashSecret } from "./domain/tokens.ts";
+import type { UserAdministration } from "./domain/user-administration.ts";
 import { usernameKey } from "./domain/users.ts";
 import { apiTokenRevoked, signalApiTokenRevoked } from "./events.ts";
 import { toApiToken, toClientInfo, toSession, toUser, toVerifiedApiToken } from "./messages.ts";
@@ -36,6 +37,7 @@ import { type IdentityStore, slotLeaseMs } from "./store/store.ts";
 export function createHandlers(o: {
   accounts: Accounts;
   passwords: PasswordChanges;
+  administration: UserAdministration;
   sessions: Sessions;
   keys: SigningKeys;
   store: IdentityStore;
@@ -50,7 +52,7 @@ export function createHandlers(o: {
   maxApiTokens: number;
   now: () => Date;
 }): ServiceImpl<typeof IdentityService> {
-  const { accounts, passwords, sessions, keys, store, uses, bus, keyring, now } = o;
+  const { accounts, passwords, administration, sessions, keys, store, uses, bus, keyring, now } = o;
 
   return {
     async register(request, context) {
@@ -112,6 +114,38 @@ export function createHandlers(o: {
 
     async signOut({ refreshToken }) {
       await sessions.signOut(refreshToken);
+      return {};
+    },
+
+    async deleteAccount({ password }, context) {
+      await administration.deleteOwn(callOf(context), password);
+      return {};
+    },
+
+    async listUsers({ page, username }) {
+      const limit = pageLimit(page?.limit);
+      const name = username === "" ? undefined : usernameKey(username);
+      const users = await store.listUsers(name, limit + 1, decodeCursor(page?.cursor ?? ""));
+      const { rows, nextCursor } = toPage(users, limit, (user) => user);
+      return { users: rows.map(toUser), nextCursor };
+    },
+
+    async setUserDisabled({ userId, disabled }, context) {
+      return { user: toUser(await administration.setDisabled(callOf(context), userId, disabled)) };
+    },
+
+    async deleteUser({ userId }, context) {
+      await administration.delete(callOf(context), userId);
+      return {};
+    },
+
+    async endUserSessions({ userId }) {
+      await administration.endSessions(userId);
+      return {};
+    },
+
+    async revokeUserApiTokens({ userId }, context) {
+      await administration.revokeApiTokens(callOf(context), userId);
       return {};
     },
 

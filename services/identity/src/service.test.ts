@@ -314,6 +314,100 @@ describe("the operator", () => {
   });
 });
 
+describe("administration", () => {
+  async function operator() {
+    await open({ SANDGATE_ADMIN_PASSWORD: "an operator's secret" });
+    const { users } = await identity.batchGetUsers({ usernames: ["admin@localhost"] }, nobody());
+    const id = users[0]?.id ?? "";
+    const user = { id, credential: "session" as const, credentialId: newId(), operator: true };
+    return { id, call: () => asFacade({ requestId: newId(), user }) };
+  }
+
+  test("is an operator's alone", async () => {
+    await open();
+    const id = await createUser();
+    for (const calling of [
+      () => identity.listUsers({}, as(id)),
+      () => identity.setUserDisabled({ userId: id, disabled: true }, as(id)),
+      () => identity.deleteUser({ userId: id }, as(id)),
+      () => identity.endUserSessions({ userId: id }, as(id)),
+      () => identity.revokeUserApiTokens({ userId: id }, as(id)),
+    ]) {
+      await expect(calling()).rejects.toMatchObject({ reason: "FORBIDDEN" });
+    }
+  });
+
+  test("a disabled user is signed out, can't sign in, and is told so only for the right password", async () => {
+    const { id: own, call } = await operator();
+    const id = await createUser();
+    const { sid } = await verifyAccessToken((await signedIn()).accessToken);
+    const { token } = await identity.createApiToken({ description: "ci" }, as(id));
+    const heard: string[] = [];
+    bus.watch("identity.sessions.ended", (body) => heard.push(body));
+    const { user } = await identity.setUserDisabled({ userId: id, disabled: true }, call());
+    expect(user).toMatchObject({ id, disabled: true });
+    expect(heard).toEqual([sid]);
+    await expect(identity.verifyApiToken({ token }, nobody())).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+    await expect(signIn()).rejects.toMatchObject({ reason: "FORBIDDEN" });
+    await expect(identity.signIn({ username, password: "wrong password" }, nobody())).rejects.toMatchObject({
+      reason: "INVALID_CREDENTIALS",
+    });
+    await identity.setUserDisabled({ userId: id, disabled: false }, call());
+    await signedIn();
+    await identity.verifyApiToken({ token }, nobody());
+    await expect(identity.setUserDisabled({ userId: own, disabled: true }, call())).rejects.toMatchObject({
+      reason: "CONFLICT",
+    });
+    await expect(identity.setUserDisabled({ userId: newId(), disabled: true }, call())).rejects.toMatchObject({
+      reason: "NOT_FOUND",
+    });
+  });
+
+  test("ends sessions and revokes tokens of a user", async () => {
+    const { call } = await operator();
+    const id = await createUser();
+    const { refreshToken } = await signedIn();
+    const made = await Promise.all([1, 2].map(() => identity.createApiToken({ description: "ci" }, as(id))));
+    await identity.endUserSessions({ userId: id }, call());
+    await expect(identity.refreshSession({ refreshToken }, nobody())).rejects.toMatchObject({
+      reason: "INVALID_TOKEN",
+    });
+    await identity.revokeUserApiTokens({ userId: id }, call());
+    for (const { token } of made) {
+      await expect(identity.verifyApiToken({ token }, nobody())).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+    }
+    await signedIn();
+  });
+
+  test("deletes a user, who is announced; the last operator stays", async () => {
+    const { id: own, call } = await operator();
+    const id = await createUser();
+    const deleted: string[] = [];
+    const consumption = await bus.consume({
+      consumer: "test",
+      subjects: ["sandgate.identity.user.deleted.v1"],
+      handle: async (event) => void deleted.push(event.entityId),
+    });
+    await identity.deleteUser({ userId: id }, call());
+    await until(() => expect(deleted).toEqual([id]));
+    await consumption.stop();
+    await expect(identity.deleteUser({ userId: id }, call())).rejects.toMatchObject({ reason: "NOT_FOUND" });
+    await expect(identity.deleteUser({ userId: own }, call())).rejects.toMatchObject({ reason: "CONFLICT" });
+    const { users } = await identity.listUsers({}, call());
+    expect(users).toMatchObject([{ id: own, operator: true }]);
+  });
+
+  test("a user deletes the own account with the password", async () => {
+    await open();
+    const id = await createUser();
+    await expect(identity.deleteAccount({ password: "wrong password" }, as(id))).rejects.toMatchObject({
+      reason: "INVALID_CREDENTIALS",
+    });
+    await identity.deleteAccount({ password }, as(id));
+    await expect(signIn()).rejects.toMatchObject({ reason: "INVALID_CREDENTIALS" });
+  });
+});
+
 describe("sessions", () => {
   test("an access token names the user, the session and its expiry", async () => {
     await open();

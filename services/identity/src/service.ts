@@ -10,6 +10,7 @@ import { createPasswordStrength } from "./domain/password-strength.ts";
 import { createPasswordHasher } from "./domain/passwords.ts";
 import { createSessions } from "./domain/sign-in.ts";
 import { openSigningKeys } from "./domain/signing-keys.ts";
+import { createUserAdministration } from "./domain/user-administration.ts";
 import { createHandlers } from "./handlers.ts";
 import { createMailQueue } from "./mail/queue.ts";
 import { createFileTransport, createSmtpTransport } from "./mail/transports.ts";
@@ -61,6 +62,7 @@ async function openIdentityService(
   const strength = createPasswordStrength();
   const accounts = createAccounts({ store, hasher, strength, bus, mails, publicUrl, registration, now });
   const passwords = createPasswordChanges({ store, hasher, strength, mails, bus, publicUrl, now });
+  const administration = createUserAdministration({ store, hasher, bus, now });
   const sessions = createSessions({ store, hasher, keys, bus, now });
   const uses = createUseLog();
   const inBackground = new Set<Promise<void>>();
@@ -72,6 +74,7 @@ async function openIdentityService(
 
   async function sweep(signal: AbortSignal): Promise<void> {
     while (!signal.aborted && (await store.sweep(now(), sweepBatchSize)) >= sweepBatchSize);
+    await administration.deleteUnverified(signal);
   }
 
   function runInBackground(what: string, task: () => Promise<void>): void {
@@ -92,6 +95,7 @@ async function openIdentityService(
         createHandlers({
           accounts,
           passwords,
+          administration,
           sessions,
           keys,
           store,

@@ -17,6 +17,7 @@ import {
 } from "@sandgate/proto/workspace/v1/workspace";
 import { ownsTooMany, tooManyMembers } from "./domain/caps.ts";
 import { takesOver } from "./domain/charges.ts";
+import { requireNoSharedWorkspaceOf } from "./domain/deleted-accounts.ts";
 import { deleteWorkspace } from "./domain/deletions.ts";
 import {
   checkAdd,
@@ -252,6 +253,11 @@ export function createHandlers({
     async takeOverWorkspace(_request, context) {
       const call = callOf(context);
       await changeRole(call, userOf(call).id, Role.OWNER);
+      return {};
+    },
+
+    async checkAccountDeletion(_request, context) {
+      await requireNoSharedWorkspaceOf(store, userOf(callOf(context)).id);
       return {};
     },
 

@@ -276,6 +276,21 @@ test("a deleted user leaves their workspaces, and those without another owner go
   await expect(client().createWorkspace({ name: "Again" }, as("dora"))).rejects.toThrow(refused("INVALID_TOKEN"));
 });
 
+test("the account of the last owner of a workspace with other members may not be deleted", async () => {
+  const ann = newId();
+  await client().listWorkspaces({}, as(ann));
+  const workspace = await createWorkspace(ann);
+  await client().checkAccountDeletion({}, as(ann));
+  await client().addMember({ username: "bob@example.com", role: Role.ADMIN }, as(ann, workspace));
+  await expect(client().checkAccountDeletion({}, as(ann))).rejects.toMatchObject({
+    reason: "CONFLICT",
+    message: expect.stringContaining("Lab"),
+  });
+  await client().checkAccountDeletion({}, as("bob"));
+  await client().updateMember({ userId: "bob", role: Role.OWNER }, as(ann, workspace));
+  await client().checkAccountDeletion({}, as(ann));
+});
+
 test("a workspace counts for who created it, until another owner takes it over", async () => {
   const ann = newId();
   const workspace = await createWorkspace(ann);

@@ -7,6 +7,7 @@ import { type MailPage, mailPagePolicy, passwordResetPage, verificationPage } fr
 import { toSession, toSessionTokens } from "./mapping.ts";
 import {
   ChangePasswordBody,
+  DeleteAccountBody,
   LoginBody,
   RefreshBody,
   RegisterBody,
@@ -26,7 +27,7 @@ const maxUserAgentLength = 256;
 /** Responses with a credential must not be cached (RFC 6749, 5.1). */
 const noStore = { "cache-control": "no-store" };
 
-export function addAuthRoutes(app: App, { clients: { identity }, limits }: RouteContext): void {
+export function addAuthRoutes(app: App, { clients: { identity, workspace }, limits }: RouteContext): void {
   app.post(
     "/auth/register",
     {
@@ -148,7 +149,11 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
     "/auth/login",
     {
       config: {
-        rules: { rpc: rpc.signIn, limit: "sign-in", errors: ["INVALID_CREDENTIALS", "EMAIL_NOT_VERIFIED"] },
+        rules: {
+          rpc: rpc.signIn,
+          limit: "sign-in",
+          errors: ["INVALID_CREDENTIALS", "EMAIL_NOT_VERIFIED", "FORBIDDEN"],
+        },
       },
       schema: {
         tags,
@@ -204,6 +209,27 @@ export function addAuthRoutes(app: App, { clients: { identity }, limits }: Route
     },
     async (request, reply) => {
       await identity.signOut({ refreshToken: request.body.refresh_token }, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+
+  app.delete(
+    "/auth/account",
+    {
+      config: { rules: { rpc: rpc.deleteAccount, errors: ["INVALID_CREDENTIALS", "CONFLICT"] } },
+      schema: {
+        tags,
+        summary: "Delete your account",
+        description:
+          "Ends your sessions, tokens and memberships, and deletes the workspaces of which you are the only member. Refused while you are the last owner of a workspace with other members.",
+        body: DeleteAccountBody,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      await limits.countAccount("sign-in", signedInOf(request).user.id, reply);
+      await workspace.checkAccountDeletion({}, callFor(request));
+      await identity.deleteAccount({ password: request.body.password }, callFor(request));
       return reply.code(204).send(null);
     },
   );

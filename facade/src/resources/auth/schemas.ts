@@ -25,6 +25,7 @@ export const VerifyEmailBody = Type.Object({
   }),
 });
 export const ChangePasswordBody = Type.Object({ current_password: CurrentPassword, password: NewPassword });
+export const DeleteAccountBody = Type.Object({ password: CurrentPassword });
 export const ResetPasswordBody = Type.Object({ token: MailedToken, password: NewPassword });
 export const UsernameBody = Type.Object({ username: Type.String({ minLength: 1, maxLength: 254 }) });
 export const LoginBody = Type.Object({ username, password: CurrentPassword, recaptchaToken });

@@ -27,7 +27,7 @@ interface SessionTokens {
 
 /** How sessions begin, continue and end. */
 export interface Sessions {
-  /** Throws INVALID_CREDENTIALS, EMAIL_NOT_VERIFIED (only for the right password) or RATE_LIMITED. */
+  /** Throws INVALID_CREDENTIALS, RATE_LIMITED, and only for the right password EMAIL_NOT_VERIFIED or FORBIDDEN (disabled). */
   signIn(username: string, password: string, client: ClientInfo): Promise<SessionTokens>;
   /** Throws INVALID_TOKEN. */
   refresh(refreshToken: string, client: ClientInfo): Promise<SessionTokens>;
@@ -55,6 +55,11 @@ export function createSessions(o: {
       const right = await hasher.verify(password, found?.passwordHash);
       if (!found || found.passwordHash === undefined || !right) throw wrongCredentials();
       const { user, passwordHash } = found;
+      if (user.disabled) {
+        throw new DomainError("FORBIDDEN", "This account has been disabled.", {
+          hint: "Ask an operator of this server to enable it.",
+        });
+      }
       if (!user.verified) {
         throw new DomainError("EMAIL_NOT_VERIFIED", "The e-mail address has not been verified yet.", {
           hint: "Follow the link in the mail, or request another with POST /auth/resend-verification.",

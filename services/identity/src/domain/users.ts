@@ -4,10 +4,15 @@ export interface User {
   /** An e-mail address in the case it was registered with. */
   username: string;
   verified: boolean;
-  /** May create global default images. */
+  /** May create global default images and manage users. */
   operator: boolean;
+  /** An operator has closed the account: it can't sign in, and its tokens are refused. */
+  disabled: boolean;
   createdAt: Date;
 }
+
+/** An account that was never verified is deleted this long after its registration, or when its last link has expired. */
+export const unverifiedDays = 7;
 
 /** How long the link in a verification mail works. */
 export const verificationSeconds = 24 * 3600;

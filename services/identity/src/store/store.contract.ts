@@ -92,7 +92,14 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       test("a new user is unverified, and has a mail to be sent and an event in the outbox", async () => {
         const ann = registration("Ann@Example.com");
         expect(await store.registerUser(ann)).toBe("created");
-        const user = { id: ann.id, username: "Ann@Example.com", verified: false, operator: false, createdAt: at(0) };
+        const user = {
+          id: ann.id,
+          username: "Ann@Example.com",
+          verified: false,
+          operator: false,
+          disabled: false,
+          createdAt: at(0),
+        };
         expect(await store.findSignIn({ usernameKey: "ann@example.com" })).toEqual({ user, passwordHash: "hash" });
         expect(await subjects()).toEqual(["created"]);
         expect(await takeMails(at(0))).toEqual(["verify"]);
@@ -225,6 +232,111 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         expect(await store.endOtherSessions(ann, two.id, at(0))).toEqual([three.id]);
         expect(await idsOf(ann)).toEqual([two.id]);
         expect((await store.listSessionsEndedSince(new Date(0))).toSorted()).toEqual([one.id, three.id].toSorted());
+      });
+    });
+
+    describe("administration", () => {
+      const operatorOf = (username: string) => ({
+        id: newId(),
+        username,
+        usernameKey: usernameKey(username),
+        passwordHash: "hash",
+        createdAt: at(0),
+        events: [],
+      });
+
+      test("users are listed newest first, in pages, or by name", async () => {
+        const ids: string[] = [];
+        for (const [i, name] of ["ann", "bob", "eve"].entries()) {
+          const user = registration(`${name}@example.com`, { createdAt: at(i) });
+          await store.registerUser(user);
+          ids.unshift(user.id);
+        }
+        const all = await store.listUsers(undefined, 10, undefined);
+        expect(all.map(({ id }) => id)).toEqual(ids);
+        const first = await store.listUsers(undefined, 2, undefined);
+        expect([...first, ...(await store.listUsers(undefined, 2, first[1]))]).toEqual(all);
+        expect(await store.listUsers("bob@example.com", 10, undefined)).toEqual([all[1]]);
+        expect(await store.listUsers("nobody@example.com", 10, undefined)).toEqual([]);
+      });
+
+      test("a disabled user's sessions end and tokens are unknown, until the user is enabled", async () => {
+        const [ann, bob] = [await createUser("ann@example.com"), await createUser("bob@example.com")];
+        const [anns, bobs] = [session(ann, "ann's"), session(bob, "bob's")];
+        for (const each of [anns, bobs]) await store.createSession(each);
+        await store.createApiToken(apiToken(ann, "token"), 0, undefined);
+        const changed = await store.setUserDisabled(ann, true, at(0));
+        expect(changed).toMatchObject({ user: { id: ann, disabled: true }, endedSessionIds: [anns.id] });
+        expect((await store.setUserDisabled(ann, true, at(1)))?.endedSessionIds).toEqual([]);
+        expect(await store.createSession(session(ann, "another"))).toBe(false);
+        expect(await rotate("ann's", "next", at(0))).toEqual({ outcome: "bad" });
+        expect(await rotate("bob's", "next", at(0))).toMatchObject({ outcome: "refreshed" });
+        expect(await store.findApiToken(hashSecret("token"))).toBeUndefined();
+        expect((await store.findSignIn({ id: ann }))?.user.disabled).toBe(true);
+        expect((await store.setUserDisabled(ann, false, at(2)))?.user.disabled).toBe(false);
+        expect(await store.findApiToken(hashSecret("token"))).toBeDefined();
+        expect(await store.createSession(session(ann, "another"))).toBe(true);
+        expect(await store.setUserDisabled(newId(), true, at(0))).toBeUndefined();
+      });
+
+      test("no session outlives a user who is disabled while signing in", async () => {
+        const ann = await createUser();
+        const started: string[] = [];
+        const starting = Array.from({ length: 10 }, async (_, i) => {
+          const next = session(ann, `token ${i}`);
+          if (await store.createSession(next)) started.push(next.id);
+        });
+        const [changed] = await Promise.all([store.setUserDisabled(ann, true, at(0)), ...starting]);
+        expect(changed?.endedSessionIds.toSorted()).toEqual(started.toSorted());
+      });
+
+      test("a deleted user is gone with sessions, tokens, links and mails, and the name is free", async () => {
+        const [ann, bob] = [await createUser("ann@example.com"), await createUser("bob@example.com")];
+        await takeMails(at(0));
+        const [anns, bobs] = [session(ann, "ann's"), session(bob, "bob's")];
+        for (const each of [anns, bobs]) await store.createSession(each);
+        await store.createApiToken(apiToken(ann, "ann's token"), 0, undefined);
+        await store.createApiToken(apiToken(bob, "bob's token"), 0, undefined);
+        const reset = { tokenHash: hashSecret("link"), expiresAt: at(hourMs), mail: mail("reset") };
+        await store.addPasswordReset(ann, reset, at(0));
+        expect(await store.deleteUser(ann, [event("deleted")], at(0))).toEqual([anns.id]);
+        expect(await store.deleteUser(ann, [event("deleted again")], at(0))).toBeUndefined();
+        expect((await subjects()).filter((subject) => subject.startsWith("deleted"))).toEqual(["deleted"]);
+        expect(await store.findSignIn({ id: ann })).toBeUndefined();
+        expect(await store.findApiToken(hashSecret("ann's token"))).toBeUndefined();
+        expect(await store.findApiToken(hashSecret("bob's token"))).toBeDefined();
+        expect(await store.findPasswordReset(hashSecret("link"), at(0))).toBeUndefined();
+        // Bob's, which nobody has said to be sent.
+        expect(await takeMails(at(hourMs))).toEqual(["verify"]);
+        expect(await store.listSessionsEndedSince(new Date(0))).toEqual([anns.id]);
+        expect(await rotate("bob's", "next", at(0))).toMatchObject({ outcome: "refreshed" });
+        expect(await store.registerUser(registration("ann@example.com"))).toBe("created");
+      });
+
+      test("the last operator stays", async () => {
+        const operator = operatorOf("admin@localhost");
+        await store.createFirstOperator(operator);
+        expect(await store.deleteUser(operator.id, [], at(0))).toBe("last_operator");
+        expect(await store.hasOperator()).toBe(true);
+      });
+
+      test("an account that was never verified is deleted once it is old and has no link that works", async () => {
+        const old = registration("old@example.com");
+        const renewed = registration("renewed@example.com");
+        const young = registration("young@example.com", { createdAt: at(5 * dayMs) });
+        for (const each of [old, renewed, young]) await store.registerUser(each);
+        await createUser("verified@example.com");
+        const link = { tokenHash: hashSecret("again"), expiresAt: at(6 * dayMs), mail: mail("again") };
+        await store.renewVerification(renewed.id, link, at(5 * dayMs));
+        const [before, now] = [at(4 * dayMs), at(5 * dayMs)];
+        expect(await store.listUnverified(before, now, 10)).toEqual([old.id]);
+        expect(await store.listUnverified(before, at(6 * dayMs), 10)).toHaveLength(2);
+        for (const each of [renewed, young]) expect(await store.deleteUnverified(each.id, [], now)).toBe(false);
+        expect(await store.deleteUnverified(old.id, [event("deleted")], now)).toBe(true);
+        expect(await store.deleteUnverified(old.id, [event("deleted")], now)).toBe(false);
+        expect(await store.findSignIn({ id: old.id })).toBeUndefined();
+        expect((await subjects()).filter((subject) => subject === "deleted")).toHaveLength(1);
+        expect(await store.verifyEmail(hashSecret("again"), "hash", now)).toEqual([]);
       });
     });
 

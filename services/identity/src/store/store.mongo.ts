@@ -1,4 +1,5 @@
 import { addMs, hourMs, toOptionalDate } from "@sandgate/kit/base/time";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import {
   afterPlace,
   createCollections,
@@ -38,6 +39,7 @@ interface UserDocument {
   passwordHash?: string;
   verifiedAt?: number;
   operator: boolean;
+  disabledAt?: number;
   version: number;
   createdAt: number;
   /** Grows with every mail to the user: transactions that add one conflict on it, so that their number is right. */
@@ -169,7 +171,7 @@ export const migrations: readonly MongoMigration[] = [
   },
   { name: "identity 2: removal of what has expired", expands: true, run: letExpire },
   {
-    name: "identity 3: password_resets, sessions of a user",
+    name: "identity 3: password_resets, sessions of a user, lists of users",
     expands: true,
     run: (db) =>
       createCollections(db, {
@@ -178,6 +180,10 @@ export const migrations: readonly MongoMigration[] = [
           { name: "removal", key: { removeAt: 1 }, expireAfterSeconds: 0 },
         ],
         sessions: [{ name: "newest", key: { userId: 1, createdAt: -1, _id: -1 } }],
+        users: [
+          { name: "newest", key: { createdAt: -1, _id: -1 } },
+          { name: "unverified", key: { verifiedAt: 1, createdAt: 1 } },
+        ],
       }),
   },
   {
@@ -371,6 +377,23 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     return ids;
   }
 
+  /** Deletes a user with all that belongs to it, and answers the ids of the sessions that it ended. */
+  async function deleteUser(
+    tx: MongoTransaction,
+    userId: string,
+    events: readonly StagedEvent[],
+    now: Date,
+  ): Promise<string[]> {
+    const { session } = tx;
+    await verifications.deleteMany({ userId }, { session });
+    await passwordResets.deleteMany({ userId }, { session });
+    await apiTokens.deleteMany({ userId }, { session });
+    await mails.deleteMany({ userId }, { session });
+    await users.deleteOne({ _id: userId }, { session });
+    await tx.publish(events);
+    return endOtherSessions(tx, userId, undefined, now);
+  }
+
   const endAt = (now: Date) => ({ endedAt: now.getTime(), removeAt: removeAt("sessions", now) });
 
   return {
@@ -526,7 +549,11 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       write(async (tx) => {
         const { session } = tx;
         const { refreshTokenHash, refreshTokenExpiresAt } = refresh;
-        const user = await users.updateOne({ _id: userId, passwordHash }, { $inc: { signIns: 1 } }, { session });
+        const user = await users.updateOne(
+          { _id: userId, passwordHash, disabledAt: { $exists: false } },
+          { $inc: { signIns: 1 } },
+          { session },
+        );
         if (user.matchedCount === 0) return false;
         const idleAt = refreshTokenExpiresAt;
         await sessions.insertOne(
@@ -608,6 +635,78 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       return ended?._id;
     },
 
+    async listUsers(usernameKey, limit, before) {
+      const last = before && { createdAt: before.createdAt.getTime(), _id: before.id };
+      const found = await users
+        .find({ ...(usernameKey !== undefined && { usernameKey }), ...afterPlace<UserDocument>(last) })
+        .sort({ createdAt: -1, _id: -1 })
+        .limit(limit)
+        .toArray();
+      return found.map(toUser);
+    },
+
+    setUserDisabled: (userId, disabled, now) =>
+      write(async (tx) => {
+        const disabledAt = { $ifNull: ["$disabledAt", now.getTime()] };
+        const found = await users.findOneAndUpdate(
+          { _id: userId },
+          [
+            { $set: { version: { $add: ["$version", 1] }, ...(disabled && { disabledAt }) } },
+            ...(disabled ? [] : [{ $unset: "disabledAt" }]),
+          ],
+          { session: tx.session, returnDocument: "after" },
+        );
+        if (!found) return undefined;
+        const endedSessionIds = disabled ? await endOtherSessions(tx, userId, undefined, now) : [];
+        return { user: toUser(found), endedSessionIds };
+      }),
+
+    deleteUser: (userId, events, now) =>
+      write(async (tx) => {
+        const user = await users.findOne({ _id: userId }, { session: tx.session });
+        if (!user) return undefined;
+        if (user.operator) {
+          await conflictAs(tx, "operators");
+          if ((await users.countDocuments({ operator: true }, { session: tx.session })) < 2) return "last_operator";
+        }
+        return deleteUser(tx, userId, events, now);
+      }),
+
+    async listUnverified(registeredBefore, now, limit) {
+      const found = await users
+        .aggregate<{ _id: string }>([
+          // As null also what was never set, which an index on $exists would not find.
+          { $match: { verifiedAt: null, createdAt: { $lt: registeredBefore.getTime() } } },
+          { $sort: { createdAt: 1 } },
+          {
+            $lookup: {
+              from: "verifications",
+              let: { user: "$_id" },
+              pipeline: [
+                { $match: { $expr: { $eq: ["$userId", "$$user"] }, expiresAt: { $gt: now.getTime() } } },
+                { $limit: 1 },
+              ],
+              as: "links",
+            },
+          },
+          { $match: { links: [] } },
+          { $limit: limit },
+          { $project: { _id: 1 } },
+        ])
+        .toArray();
+      return found.map(({ _id }) => _id);
+    },
+
+    deleteUnverified: (userId, events, now) =>
+      write(async (tx) => {
+        const { session } = tx;
+        const user = await users.findOne({ _id: userId, verifiedAt: { $exists: false } }, { session });
+        const link = await verifications.findOne({ userId, expiresAt: { $gt: now.getTime() } }, { session });
+        if (!user || link) return false;
+        await deleteUser(tx, userId, events, now);
+        return true;
+      }),
+
     async listSessions(userId, limit, before, now) {
       const last = before && { createdAt: before.createdAt.getTime(), _id: before.id };
       const found = await sessions
@@ -666,8 +765,11 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
 
     async findApiToken(tokenHash) {
       const token = await apiTokens.findOne({ tokenHash });
-      const user = token && (await users.findOne({ _id: token.userId }, { projection: { operator: 1 } }));
-      return token && user ? { ...toApiToken(token), operator: user.operator } : undefined;
+      const user =
+        token && (await users.findOne({ _id: token.userId }, { projection: { operator: 1, disabledAt: 1 } }));
+      return token && user && user.disabledAt === undefined
+        ? { ...toApiToken(token), operator: user.operator }
+        : undefined;
     },
 
     async listApiTokens(userId, limit, before) {
@@ -789,8 +891,15 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
   };
 }
 
-function toUser({ _id, username, verifiedAt, operator, createdAt }: UserDocument): User {
-  return { id: _id, username, verified: verifiedAt !== undefined, operator, createdAt: new Date(createdAt) };
+function toUser({ _id, username, verifiedAt, operator, disabledAt, createdAt }: UserDocument): User {
+  return {
+    id: _id,
+    username,
+    verified: verifiedAt !== undefined,
+    operator,
+    disabled: disabledAt !== undefined,
+    createdAt: new Date(createdAt),
+  };
 }
 
 function toApiToken(document: ApiTokenDocument): ApiToken {

@@ -141,9 +141,53 @@ function createFirstOperator(tx: Transaction, operator: FirstOperator): boolean 
   return true;
 }
 
+function setUserDisabled(tx: Transaction, userId: string, disabled: boolean, now: Date): string[] | undefined {
+  const known = tx.db.run(
+    "UPDATE users SET disabled_at = CASE WHEN ? THEN coalesce(disabled_at, ?) END, version = version + 1 WHERE id = ?",
+    disabled ? 1 : 0,
+    now,
+    userId,
+  );
+  if (known === 0) return undefined;
+  return disabled ? endOtherSessions(tx, userId, undefined, now) : [];
+}
+
+function deleteUser(
+  tx: Transaction,
+  userId: string,
+  events: readonly StagedEvent[],
+  now: Date,
+): string[] | "last_operator" | undefined {
+  const user = tx.db.get<{ operator: number }>("SELECT operator FROM users WHERE id = ?", userId);
+  if (!user) return undefined;
+  if (user.operator === 1 && tx.db.all("SELECT 1 FROM users WHERE operator = 1 LIMIT 2").length < 2) {
+    return "last_operator";
+  }
+  for (const table of ["verifications", "password_resets", "api_tokens", "mails"]) {
+    tx.db.run(`DELETE FROM ${table} WHERE user_id = ?`, userId);
+  }
+  tx.db.run("DELETE FROM users WHERE id = ?", userId);
+  tx.publish(events);
+  return endOtherSessions(tx, userId, undefined, now);
+}
+
+function deleteUnverified(tx: Transaction, userId: string, events: readonly StagedEvent[], now: Date): boolean {
+  const due = tx.db.get(
+    `SELECT 1 FROM users u WHERE id = ? AND verified_at IS NULL
+       AND NOT EXISTS (SELECT 1 FROM verifications WHERE user_id = u.id AND expires_at > ?)`,
+    userId,
+    now,
+  );
+  return due !== undefined && Array.isArray(deleteUser(tx, userId, events, now));
+}
+
 function createSession(tx: Transaction, session: NewSession): boolean {
   const { userId, passwordHash } = session;
-  if (!tx.db.get("SELECT 1 FROM users WHERE id = ? AND password_hash = ?", userId, passwordHash)) return false;
+  if (
+    !tx.db.get("SELECT 1 FROM users WHERE id = ? AND password_hash = ? AND disabled_at IS NULL", userId, passwordHash)
+  ) {
+    return false;
+  }
   tx.db.run(
     `INSERT INTO sessions (id, user_id, created_at, expires_at, idle_at, seen_at, address, user_agent)
      VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -472,6 +516,9 @@ export const transactions = {
   createFirstOperator,
   createSession,
   rotateRefreshToken,
+  setUserDisabled,
+  deleteUser,
+  deleteUnverified,
   endSessionOf,
   endSession,
   endOtherSessions,

@@ -101,6 +101,9 @@ const migrations = [
    ALTER TABLE sessions ADD COLUMN seen_at INTEGER;
    ALTER TABLE sessions ADD COLUMN address TEXT NOT NULL DEFAULT '';
    ALTER TABLE sessions ADD COLUMN user_agent TEXT NOT NULL DEFAULT '';
+   ALTER TABLE users ADD COLUMN disabled_at INTEGER;
+   CREATE INDEX users_newest ON users (created_at DESC, id DESC);
+   CREATE INDEX users_unverified ON users (created_at) WHERE verified_at IS NULL;
    DROP INDEX sessions_user;
    CREATE INDEX sessions_page ON sessions (user_id, created_at DESC, id DESC);`,
   `CREATE TABLE held_slots (
@@ -113,13 +116,14 @@ const migrations = [
    CREATE INDEX held_slots_end ON held_slots (ends_at);`,
 ];
 
-const userColumns = "id, username, verified_at, operator, created_at";
+const userColumns = "id, username, verified_at, operator, disabled_at, created_at";
 
 interface UserRow {
   id: string;
   username: string;
   verified_at: number | null;
   operator: number;
+  disabled_at: number | null;
   created_at: number;
 }
 
@@ -129,6 +133,7 @@ function toUser(row: UserRow): User {
     username: row.username,
     verified: row.verified_at !== null,
     operator: row.operator === 1,
+    disabled: row.disabled_at !== null,
     createdAt: new Date(row.created_at),
   };
 }
@@ -181,6 +186,8 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
     createSession: write.createSession,
     rotateRefreshToken: write.rotateRefreshToken,
     endSessionOf: write.endSessionOf,
+    deleteUser: write.deleteUser,
+    deleteUnverified: write.deleteUnverified,
     endSession: write.endSession,
     endOtherSessions: write.endOtherSessions,
     createApiToken: write.createApiToken,
@@ -237,6 +244,35 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
       return rows.map(toUser);
     },
 
+    async listUsers(usernameKey, limit, before) {
+      const rows = read.all<UserRow>(
+        `SELECT ${userColumns} FROM users
+         WHERE (:name IS NULL OR username_key = :name) AND (:before IS NULL OR (created_at, id) < (:before, :id))
+         ORDER BY created_at DESC, id DESC LIMIT :limit`,
+        { name: usernameKey, before: before?.createdAt, id: before?.id, limit },
+      );
+      return rows.map(toUser);
+    },
+
+    async setUserDisabled(userId, disabled, now) {
+      const endedSessionIds = await write.setUserDisabled(userId, disabled, now);
+      const user = read.get<UserRow>(`SELECT ${userColumns} FROM users WHERE id = ?`, userId);
+      return endedSessionIds && user && { user: toUser(user), endedSessionIds };
+    },
+
+    async listUnverified(registeredBefore, now, limit) {
+      return read
+        .all<{ id: string }>(
+          `SELECT id FROM users u WHERE verified_at IS NULL AND created_at < ?
+             AND NOT EXISTS (SELECT 1 FROM verifications WHERE user_id = u.id AND expires_at > ?)
+           ORDER BY created_at LIMIT ?`,
+          registeredBefore,
+          now,
+          limit,
+        )
+        .map(({ id }) => id);
+    },
+
     async findSessionOf(refreshTokenHash) {
       return read.get<{ session_id: string }>(
         "SELECT session_id FROM refresh_tokens WHERE token_hash = ?",
@@ -273,7 +309,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
     async findApiToken(tokenHash) {
       const row = read.get<ApiTokenRow & { operator: number }>(
         `SELECT ${apiTokenColumns}, u.operator FROM api_tokens t JOIN users u ON u.id = t.user_id
-         WHERE t.token_hash = ?`,
+         WHERE t.token_hash = ? AND u.disabled_at IS NULL`,
         tokenHash,
       );
       return row && { ...toApiToken(row), operator: row.operator === 1 };

@@ -187,10 +187,31 @@ export interface IdentityStore extends ServiceStore {
   hasOperator(): Promise<boolean>;
   /** A user without a password can't sign in with one. */
   findSignIn(who: { usernameKey: string } | { id: string }): Promise<SignIn | undefined>;
+  /** Up to `limit` users after `before`, newest first; with a name that user alone. */
+  listUsers(usernameKey: string | undefined, limit: number, before: Cursor | undefined): Promise<User[]>;
+  /** Disables the user and ends all sessions, whose ids it answers, or enables the user. Undefined: no such user. */
+  setUserDisabled(
+    userId: string,
+    disabled: boolean,
+    now: Date,
+  ): Promise<{ user: User; endedSessionIds: string[] } | undefined>;
+  /**
+   * Deletes the user with all tokens and links, and ends all sessions, whose ids it answers. Undefined: no such user. The last
+   * operator stays: without one the next start would create another.
+   */
+  deleteUser(
+    userId: string,
+    events: readonly StagedEvent[],
+    now: Date,
+  ): Promise<string[] | "last_operator" | undefined>;
+  /** Up to `limit` users who registered before that time, never verified their address and have no link that works. */
+  listUnverified(registeredBefore: Date, now: Date, limit: number): Promise<string[]>;
+  /** Deletes a user who is still unverified and has no link that works; false for any other. */
+  deleteUnverified(userId: string, events: readonly StagedEvent[], now: Date): Promise<boolean>;
   /** Users of these ids or these names, each once; what is not found is left out. */
   findUsers(ids: readonly string[], usernameKeys: readonly string[]): Promise<User[]>;
 
-  /** False, and nothing happens, when the user's password has changed since it was compared. */
+  /** False, and nothing happens, when the user's password has changed since it was compared, or the user is disabled. */
   createSession(session: NewSession): Promise<boolean>;
   /** The session that a refresh token belongs to, whether or not the token is valid. */
   findSessionOf(refreshTokenHash: Uint8Array): Promise<string | undefined>;
@@ -207,8 +228,8 @@ export interface IdentityStore extends ServiceStore {
   listSessions(userId: string, limit: number, before: Cursor | undefined, now: Date): Promise<Session[]>;
   /** False when the user has no such live session. */
   endSession(userId: string, sessionId: string, now: Date): Promise<boolean>;
-  /** Ends the user's sessions but one, and answers the ids of those that it ended. */
-  endOtherSessions(userId: string, keptSessionId: string, now: Date): Promise<string[]>;
+  /** Ends the user's sessions but one, or all, and answers the ids of those that it ended. */
+  endOtherSessions(userId: string, keptSessionId: string | undefined, now: Date): Promise<string[]>;
   /** Ids of sessions that ended after this time. */
   listSessionsEndedSince(since: Date): Promise<string[]>;
 
@@ -218,7 +239,7 @@ export interface IdentityStore extends ServiceStore {
     maxTokens: number,
     record: IdempotencyRecord | undefined,
   ): Promise<"done" | "too_many">;
-  /** Undefined for an unknown or revoked token; one that has expired is found. */
+  /** Undefined for an unknown or revoked token and for a disabled user's; one that has expired is found. */
   findApiToken(tokenHash: Uint8Array): Promise<(ApiToken & { operator: boolean }) | undefined>;
   /** Up to `limit` tokens of the user after `before`, newest first. */
   listApiTokens(userId: string, limit: number, before: Cursor | undefined): Promise<ApiToken[]>;

@@ -58,8 +58,8 @@ export function requireRoleFor(method: DescMethod, role: Role): RoleName {
 
 /**
  * Throws unless `caller` may call `method`: CALLER_NOT_ALLOWED for the calling service and for a method without a rule,
- * UNAUTHENTICATED without a user, FORBIDDEN for an API token where a session is needed, WORKSPACE_REQUIRED without a
- * workspace, and what `requireRole` throws.
+ * UNAUTHENTICATED without a user, FORBIDDEN for an API token where a session is needed and for others than operators where
+ * one is, WORKSPACE_REQUIRED without a workspace, and what `requireRole` throws.
  */
 export function authorize(method: DescMethod, caller: Caller): void {
   const access = accessOf(method);
@@ -70,12 +70,21 @@ export function authorize(method: DescMethod, caller: Caller): void {
     );
   }
   const needsRole = access.leastRole !== Role.UNSPECIFIED;
-  if (!access.user && !needsRole && !access.sessionOnly) return;
+  if (!access.user && !needsRole && !access.sessionOnly && !access.operator) return;
   if (!caller.user) throw new DomainError("UNAUTHENTICATED", "Sign in first.");
   if (access.sessionOnly) requireSession(caller.user);
+  if (access.operator) requireOperator(caller.user);
   if (!needsRole) return;
   if (!caller.user.workspaceId) throw new DomainError("WORKSPACE_REQUIRED", "Name a workspace.");
   requireRole(caller.user.role ? toRole(caller.user.role) : Role.UNSPECIFIED, access.leastRole);
+}
+
+/** Throws FORBIDDEN for others than operators. */
+export function requireOperator(user: UserCaller): void {
+  if (user.operator) return;
+  throw new DomainError("FORBIDDEN", "Only an operator of this server may do this.", {
+    hint: "Ask an operator of this server.",
+  });
 }
 
 /** Throws FORBIDDEN for an API token. */

@@ -1,3 +1,5 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { Cursor } from "@sandgate/kit/base/page";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
 import { Role } from "@sandgate/proto/common/v1/access";
@@ -7,6 +9,24 @@ import { deleteWorkspace } from "./deletions.ts";
 
 /** Workspaces of a user that are read at once. */
 const batchSize = 100;
+
+/** Throws CONFLICT while the user is the last owner of a workspace that has other members. */
+export async function requireNoSharedWorkspaceOf(store: WorkspaceStore, userId: string): Promise<void> {
+  let last: Cursor | undefined;
+  for (;;) {
+    const workspaces = await store.listWorkspaces(userId, last, batchSize);
+    for (const { id, name } of workspaces) {
+      const view = await store.findMember(id, userId, userId);
+      if (view?.member?.role !== Role.OWNER || view.owners > 1) continue;
+      if ((await store.listMembers(id, undefined, 2)).length < 2) continue;
+      throw new DomainError("CONFLICT", `You are the last owner of the workspace ${name}, which has other members.`, {
+        hint: "Make another member an owner with PUT /workspaces/{workspace_id}/members/{user_id}, or delete the workspace.",
+      });
+    }
+    if (workspaces.length < batchSize) return;
+    last = workspaces.at(-1);
+  }
+}
 
 /** Ends all memberships of a user whose account has been deleted; a workspace that loses its last owner is deleted. */
 export async function endMemberships(o: { store: WorkspaceStore; bus: EventBus }, userId: string): Promise<void> {

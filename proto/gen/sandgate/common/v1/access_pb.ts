@@ -12,7 +12,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file sandgate/common/v1/access.proto.
  */
 export const file_sandgate_common_v1_access: GenFile = /*@__PURE__*/
-  fileDesc("Ch9zYW5kZ2F0ZS9jb21tb24vdjEvYWNjZXNzLnByb3RvEhJzYW5kZ2F0ZS5jb21tb24udjEiawoGQWNjZXNzEg8KB2NhbGxlcnMYASADKAkSDAoEdXNlchgCIAEoCBIsCgpsZWFzdF9yb2xlGAMgASgOMhguc2FuZGdhdGUuY29tbW9uLnYxLlJvbGUSFAoMc2Vzc2lvbl9vbmx5GAQgASgIKk0KBFJvbGUSFAoQUk9MRV9VTlNQRUNJRklFRBAAEg8KC1JPTEVfTUVNQkVSEAESDgoKUk9MRV9BRE1JThACEg4KClJPTEVfT1dORVIQAypaCgpDcmVkZW50aWFsEhoKFkNSRURFTlRJQUxfVU5TUEVDSUZJRUQQABIWChJDUkVERU5USUFMX1NFU1NJT04QARIYChRDUkVERU5USUFMX0FQSV9UT0tFThACOlQKBmFjY2VzcxIeLmdvb2dsZS5wcm90b2J1Zi5NZXRob2RPcHRpb25zGNGGAyABKAsyGi5zYW5kZ2F0ZS5jb21tb24udjEuQWNjZXNzUgZhY2Nlc3NiBnByb3RvMw", [file_google_protobuf_descriptor]);
+  fileDesc("Ch9zYW5kZ2F0ZS9jb21tb24vdjEvYWNjZXNzLnByb3RvEhJzYW5kZ2F0ZS5jb21tb24udjEifQoGQWNjZXNzEg8KB2NhbGxlcnMYASADKAkSDAoEdXNlchgCIAEoCBIsCgpsZWFzdF9yb2xlGAMgASgOMhguc2FuZGdhdGUuY29tbW9uLnYxLlJvbGUSFAoMc2Vzc2lvbl9vbmx5GAQgASgIEhAKCG9wZXJhdG9yGAUgASgIKk0KBFJvbGUSFAoQUk9MRV9VTlNQRUNJRklFRBAAEg8KC1JPTEVfTUVNQkVSEAESDgoKUk9MRV9BRE1JThACEg4KClJPTEVfT1dORVIQAypaCgpDcmVkZW50aWFsEhoKFkNSRURFTlRJQUxfVU5TUEVDSUZJRUQQABIWChJDUkVERU5USUFMX1NFU1NJT04QARIYChRDUkVERU5USUFMX0FQSV9UT0tFThACOlQKBmFjY2VzcxIeLmdvb2dsZS5wcm90b2J1Zi5NZXRob2RPcHRpb25zGNGGAyABKAsyGi5zYW5kZ2F0ZS5jb21tb24udjEuQWNjZXNzUgZhY2Nlc3NiBnByb3RvMw", [file_google_protobuf_descriptor]);
 
 /**
  * Who may call a method. One interceptor in the kit reads it; a method without it can't be called at all.
@@ -47,6 +47,13 @@ export type Access = Message<"sandgate.common.v1.Access"> & {
    * @generated from field: bool session_only = 4;
    */
   sessionOnly: boolean;
+
+  /**
+   * Only an operator of the installation may. Implies `user`.
+   *
+   * @generated from field: bool operator = 5;
+   */
+  operator: boolean;
 };
 
 /**

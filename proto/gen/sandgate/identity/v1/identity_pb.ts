@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/identity/v1/identity.proto.
  */
 export const file_sandgate_identity_v1_identity: GenFile = /*@__PURE__*/
-  fileDesc("CiNzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eS5wcm90bxIUc2FuZGdhdGUuaWRlbnRpdHkudjEieAoEVXNlchIKCgJpZBgBIAEoCRIQCgh1c2VybmFtZRgCIAEoCRIQCgh2ZXJpZmllZBgDIAEoCBIQCghvcGVyYXRvchgEIAEoCBIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJ8Cg1TZXNzaW9uVG9rZW5zEhQKDGFjY2Vzc190b2tlbhgBIAEoCRIVCg1yZWZyZXNoX3Rva2VuGAIgASgJEhoKEmV4cGlyZXNfaW5fc2Vjb25kcxgDIAEoBRIiChpyZWZyZXNoX2V4cGlyZXNfaW5fc2Vjb25kcxgEIAEoBSJwCg9SZWdpc3RlclJlcXVlc3QSHAoIdXNlcm5hbWUYASABKAlCCrpIB3IFGP4BYAESHAoIcGFzc3dvcmQYAiABKAlCCrpIB3IFEAoYgAISIQoPcmVjYXB0Y2hhX3Rva2VuGAMgASgJQgi6SAVyAxiAICISChBSZWdpc3RlclJlc3BvbnNlIl8KElZlcmlmeUVtYWlsUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARiABBIhCghwYXNzd29yZBgCIAEoCUIKukgHcgUQChiAAkgAiAEBQgsKCV9wYXNzd29yZCIVChNWZXJpZnlFbWFpbFJlc3BvbnNlIjkKGVJlc2VuZFZlcmlmaWNhdGlvblJlcXVlc3QSHAoIdXNlcm5hbWUYASABKAlCCrpIB3IFEAEY/gEiHAoaUmVzZW5kVmVyaWZpY2F0aW9uUmVzcG9uc2UinAEKDVNpZ25JblJlcXVlc3QSGgoIdXNlcm5hbWUYASABKAlCCLpIBXIDGP4BEhoKCHBhc3N3b3JkGAIgASgJQgi6SAVyAxiAAhIhCg9yZWNhcHRjaGFfdG9rZW4YAyABKAlCCLpIBXIDGIAgEjAKBmNsaWVudBgEIAEoCzIgLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNsaWVudEluZm8iRQoOU2lnbkluUmVzcG9uc2USMwoGdG9rZW5zGAEgASgLMiMuc2FuZGdhdGUuaWRlbnRpdHkudjEuU2Vzc2lvblRva2VucyJqChVSZWZyZXNoU2Vzc2lvblJlcXVlc3QSHwoNcmVmcmVzaF90b2tlbhgBIAEoCUIIukgFcgMYgAQSMAoGY2xpZW50GAIgASgLMiAuc2FuZGdhdGUuaWRlbnRpdHkudjEuQ2xpZW50SW5mbyJNChZSZWZyZXNoU2Vzc2lvblJlc3BvbnNlEjMKBnRva2VucxgBIAEoCzIjLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNlc3Npb25Ub2tlbnMiMQoOU2lnbk91dFJlcXVlc3QSHwoNcmVmcmVzaF90b2tlbhgBIAEoCUIIukgFcgMYgAQiEQoPU2lnbk91dFJlc3BvbnNlIkQKCkNsaWVudEluZm8SGAoHYWRkcmVzcxgBIAEoCUIHukgEcgIYQBIcCgp1c2VyX2FnZW50GAIgASgJQgi6SAVyAxiAAiKtAQoHU2Vzc2lvbhIKCgJpZBgBIAEoCRIuCgpjcmVhdGVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxsYXN0X3NlZW5fYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB2FkZHJlc3MYBCABKAkSEgoKdXNlcl9hZ2VudBgFIAEoCRIPCgdjdXJyZW50GAYgASgIIkQKE0xpc3RTZXNzaW9uc1JlcXVlc3QSLQoEcGFnZRgBIAEoCzIfLnNhbmRnYXRlLmNvbW1vbi52MS5QYWdlUmVxdWVzdCJcChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIvCghzZXNzaW9ucxgBIAMoCzIdLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNlc3Npb24SEwoLbmV4dF9jdXJzb3IYAiABKAkiMAoRRW5kU2Vzc2lvblJlcXVlc3QSGwoKc2Vzc2lvbl9pZBgBIAEoCUIHukgEcgIYQCIUChJFbmRTZXNzaW9uUmVzcG9uc2UiGQoXRW5kT3RoZXJTZXNzaW9uc1JlcXVlc3QiGgoYRW5kT3RoZXJTZXNzaW9uc1Jlc3BvbnNlIlkKFUNoYW5nZVBhc3N3b3JkUmVxdWVzdBIiChBjdXJyZW50X3Bhc3N3b3JkGAEgASgJQgi6SAVyAxiAAhIcCghwYXNzd29yZBgCIAEoCUIKukgHcgUQChiAAiIYChZDaGFuZ2VQYXNzd29yZFJlc3BvbnNlIjsKG1JlcXVlc3RQYXNzd29yZFJlc2V0UmVxdWVzdBIcCgh1c2VybmFtZRgBIAEoCUIKukgHcgUQARj+ASIeChxSZXF1ZXN0UGFzc3dvcmRSZXNldFJlc3BvbnNlIk8KFFJlc2V0UGFzc3dvcmRSZXF1ZXN0EhkKBXRva2VuGAEgASgJQgq6SAdyBRABGIAEEhwKCHBhc3N3b3JkGAIgASgJQgq6SAdyBRAKGIACIhcKFVJlc2V0UGFzc3dvcmRSZXNwb25zZSLnAQoIQXBpVG9rZW4SCgoCaWQYASABKAkSEwoLZGVzY3JpcHRpb24YAiABKAkSEgoKdG9rZW5faGludBgDIAEoCRIUCgx3b3Jrc3BhY2VfaWQYBCABKAkSLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKY3JlYXRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMAoMbGFzdF91c2VkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKHAQoVQ3JlYXRlQXBpVG9rZW5SZXF1ZXN0Eh8KC2Rlc2NyaXB0aW9uGAEgASgJQgq6SAdyBRABGP8BEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KDHdvcmtzcGFjZV9pZBgDIAEoCUIHukgEcgIYQCJaChZDcmVhdGVBcGlUb2tlblJlc3BvbnNlEjEKCWFwaV90b2tlbhgBIAEoCzIeLnNhbmRnYXRlLmlkZW50aXR5LnYxLkFwaVRva2VuEg0KBXRva2VuGAIgASgJIkUKFExpc3RBcGlUb2tlbnNSZXF1ZXN0Ei0KBHBhZ2UYASABKAsyHy5zYW5kZ2F0ZS5jb21tb24udjEuUGFnZVJlcXVlc3QiYAoVTGlzdEFwaVRva2Vuc1Jlc3BvbnNlEjIKCmFwaV90b2tlbnMYASADKAsyHi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5BcGlUb2tlbhITCgtuZXh0X2N1cnNvchgCIAEoCSI5ChVSZXZva2VBcGlUb2tlblJlcXVlc3QSIAoLdG9rZW5fb3JfaWQYASABKAlCC4ABAbpIBXIDGIAEIhgKFlJldm9rZUFwaVRva2VuUmVzcG9uc2UiMwoVVmVyaWZ5QXBpVG9rZW5SZXF1ZXN0EhoKBXRva2VuGAEgASgJQguAAQG6SAVyAxiABCKTAQoWVmVyaWZ5QXBpVG9rZW5SZXNwb25zZRIQCgh0b2tlbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEhAKCG9wZXJhdG9yGAMgASgIEhQKDHdvcmtzcGFjZV9pZBgEIAEoCRIuCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJRChRCYXRjaEdldFVzZXJzUmVxdWVzdBIbCgh1c2VyX2lkcxgBIAMoCUIJukgGkgEDEPQDEhwKCXVzZXJuYW1lcxgCIAMoCUIJukgGkgEDEPQDIkIKFUJhdGNoR2V0VXNlcnNSZXNwb25zZRIpCgV1c2VycxgBIAMoCzIaLnNhbmRnYXRlLmlkZW50aXR5LnYxLlVzZXIiFwoVR2V0U2lnbmluZ0tleXNSZXF1ZXN0ImMKFkdldFNpZ25pbmdLZXlzUmVzcG9uc2USDAoEandrcxgBIAEoCRIZChFlbmRlZF9zZXNzaW9uX2lkcxgCIAMoCRIOCgZpc3N1ZXIYAyABKAkSEAoIYXVkaWVuY2UYBCABKAkiaAoIU2xvdEhvbGQSFAoDa2V5GAEgASgMQge6SAR6AmggEhYKBWxpbWl0GAIgASgFQge6SAQaAigBEhUKBHVzZWQYAyABKAVCB7pIBBoCKAASFwoGd2FudGVkGAQgASgFQge6SAQaAigAImcKEEhvbGRTbG90c1JlcXVlc3QSGQoGaG9sZGVyGAEgASgJQgm6SAZyBBABGEASOAoFaG9sZHMYAiADKAsyHi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TbG90SG9sZEIJukgGkgEDEPQDIjMKEUhvbGRTbG90c1Jlc3BvbnNlEgwKBGhlbGQYASADKAUSEAoIbGVhc2VfbXMYAiABKAUiXAoTRHJhd1JlcXVlc3RzUmVxdWVzdBIUCgNrZXkYASABKAxCB7pIBHoCaCASFgoFbGltaXQYAiABKAVCB7pIBBoCKAESFwoGd2FudGVkGAMgASgFQge6SAQaAigBIkwKFERyYXdSZXF1ZXN0c1Jlc3BvbnNlEg8KB2dyYW50ZWQYASABKAUSEQoJcmVtYWluaW5nGAIgASgFEhAKCHJlc2V0X21zGAMgASgFMpQTCg9JZGVudGl0eVNlcnZpY2USZwoIUmVnaXN0ZXISJS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZWdpc3RlclJlcXVlc3QaJi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZWdpc3RlclJlc3BvbnNlIgyKtRgICgZmYWNhZGUScAoLVmVyaWZ5RW1haWwSKC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5WZXJpZnlFbWFpbFJlcXVlc3QaKS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5WZXJpZnlFbWFpbFJlc3BvbnNlIgyKtRgICgZmYWNhZGUShQEKElJlc2VuZFZlcmlmaWNhdGlvbhIvLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlc2VuZFZlcmlmaWNhdGlvblJlcXVlc3QaMC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXNlbmRWZXJpZmljYXRpb25SZXNwb25zZSIMirUYCAoGZmFjYWRlEmEKBlNpZ25JbhIjLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNpZ25JblJlcXVlc3QaJC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TaWduSW5SZXNwb25zZSIMirUYCAoGZmFjYWRlEnkKDlJlZnJlc2hTZXNzaW9uEisuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVmcmVzaFNlc3Npb25SZXF1ZXN0Giwuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVmcmVzaFNlc3Npb25SZXNwb25zZSIMirUYCAoGZmFjYWRlEmQKB1NpZ25PdXQSJC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TaWduT3V0UmVxdWVzdBolLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNpZ25PdXRSZXNwb25zZSIMirUYCAoGZmFjYWRlEnsKDkNoYW5nZVBhc3N3b3JkEisuc2FuZGdhdGUuaWRlbnRpdHkudjEuQ2hhbmdlUGFzc3dvcmRSZXF1ZXN0Giwuc2FuZGdhdGUuaWRlbnRpdHkudjEuQ2hhbmdlUGFzc3dvcmRSZXNwb25zZSIOirUYCgoGZmFjYWRlIAESiwEKFFJlcXVlc3RQYXNzd29yZFJlc2V0EjEuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVxdWVzdFBhc3N3b3JkUmVzZXRSZXF1ZXN0GjIuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVxdWVzdFBhc3N3b3JkUmVzZXRSZXNwb25zZSIMirUYCAoGZmFjYWRlEnYKDVJlc2V0UGFzc3dvcmQSKi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXNldFBhc3N3b3JkUmVxdWVzdBorLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlc2V0UGFzc3dvcmRSZXNwb25zZSIMirUYCAoGZmFjYWRlEngKDExpc3RTZXNzaW9ucxIpLnNhbmRnYXRlLmlkZW50aXR5LnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaKi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZSIRkAIBirUYCgoGZmFjYWRlIAESbwoKRW5kU2Vzc2lvbhInLnNhbmRnYXRlLmlkZW50aXR5LnYxLkVuZFNlc3Npb25SZXF1ZXN0Giguc2FuZGdhdGUuaWRlbnRpdHkudjEuRW5kU2Vzc2lvblJlc3BvbnNlIg6KtRgKCgZmYWNhZGUgARKBAQoQRW5kT3RoZXJTZXNzaW9ucxItLnNhbmRnYXRlLmlkZW50aXR5LnYxLkVuZE90aGVyU2Vzc2lvbnNSZXF1ZXN0Gi4uc2FuZGdhdGUuaWRlbnRpdHkudjEuRW5kT3RoZXJTZXNzaW9uc1Jlc3BvbnNlIg6KtRgKCgZmYWNhZGUgARJ/Cg5DcmVhdGVBcGlUb2tlbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNyZWF0ZUFwaVRva2VuUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNyZWF0ZUFwaVRva2VuUmVzcG9uc2UiEoq1GAoKBmZhY2FkZSABkLUYARJ7Cg1MaXN0QXBpVG9rZW5zEiouc2FuZGdhdGUuaWRlbnRpdHkudjEuTGlzdEFwaVRva2Vuc1JlcXVlc3QaKy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5MaXN0QXBpVG9rZW5zUmVzcG9uc2UiEZACAYq1GAoKBmZhY2FkZSABEoIBCg5SZXZva2VBcGlUb2tlbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJldm9rZUFwaVRva2VuUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJldm9rZUFwaVRva2VuUmVzcG9uc2UiFZACAoq1GAoKBmZhY2FkZSABkLUYARJ8Cg5WZXJpZnlBcGlUb2tlbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLlZlcmlmeUFwaVRva2VuUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLlZlcmlmeUFwaVRva2VuUmVzcG9uc2UiD5ACAYq1GAgKBmZhY2FkZRKEAQoNQmF0Y2hHZXRVc2VycxIqLnNhbmRnYXRlLmlkZW50aXR5LnYxLkJhdGNoR2V0VXNlcnNSZXF1ZXN0Gisuc2FuZGdhdGUuaWRlbnRpdHkudjEuQmF0Y2hHZXRVc2Vyc1Jlc3BvbnNlIhqQAgGKtRgTCgZmYWNhZGUKCXdvcmtzcGFjZRJzCgxEcmF3UmVxdWVzdHMSKS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5EcmF3UmVxdWVzdHNSZXF1ZXN0Giouc2FuZGdhdGUuaWRlbnRpdHkudjEuRHJhd1JlcXVlc3RzUmVzcG9uc2UiDIq1GAgKBmZhY2FkZRJtCglIb2xkU2xvdHMSJi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5Ib2xkU2xvdHNSZXF1ZXN0Gicuc2FuZGdhdGUuaWRlbnRpdHkudjEuSG9sZFNsb3RzUmVzcG9uc2UiD5ACAoq1GAgKBmZhY2FkZRJ8Cg5HZXRTaWduaW5nS2V5cxIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLkdldFNpZ25pbmdLZXlzUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLkdldFNpZ25pbmdLZXlzUmVzcG9uc2UiD5ACAYq1GAgKBmZhY2FkZWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_common_v1_page]);
+  fileDesc("CiNzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eS5wcm90bxIUc2FuZGdhdGUuaWRlbnRpdHkudjEiigEKBFVzZXISCgoCaWQYASABKAkSEAoIdXNlcm5hbWUYAiABKAkSEAoIdmVyaWZpZWQYAyABKAgSEAoIb3BlcmF0b3IYBCABKAgSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIZGlzYWJsZWQYBiABKAgifAoNU2Vzc2lvblRva2VucxIUCgxhY2Nlc3NfdG9rZW4YASABKAkSFQoNcmVmcmVzaF90b2tlbhgCIAEoCRIaChJleHBpcmVzX2luX3NlY29uZHMYAyABKAUSIgoacmVmcmVzaF9leHBpcmVzX2luX3NlY29uZHMYBCABKAUicAoPUmVnaXN0ZXJSZXF1ZXN0EhwKCHVzZXJuYW1lGAEgASgJQgq6SAdyBRj+AWABEhwKCHBhc3N3b3JkGAIgASgJQgq6SAdyBRAKGIACEiEKD3JlY2FwdGNoYV90b2tlbhgDIAEoCUIIukgFcgMYgCAiEgoQUmVnaXN0ZXJSZXNwb25zZSJfChJWZXJpZnlFbWFpbFJlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYgAQSIQoIcGFzc3dvcmQYAiABKAlCCrpIB3IFEAoYgAJIAIgBAUILCglfcGFzc3dvcmQiFQoTVmVyaWZ5RW1haWxSZXNwb25zZSI5ChlSZXNlbmRWZXJpZmljYXRpb25SZXF1ZXN0EhwKCHVzZXJuYW1lGAEgASgJQgq6SAdyBRABGP4BIhwKGlJlc2VuZFZlcmlmaWNhdGlvblJlc3BvbnNlIpwBCg1TaWduSW5SZXF1ZXN0EhoKCHVzZXJuYW1lGAEgASgJQgi6SAVyAxj+ARIaCghwYXNzd29yZBgCIAEoCUIIukgFcgMYgAISIQoPcmVjYXB0Y2hhX3Rva2VuGAMgASgJQgi6SAVyAxiAIBIwCgZjbGllbnQYBCABKAsyIC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5DbGllbnRJbmZvIkUKDlNpZ25JblJlc3BvbnNlEjMKBnRva2VucxgBIAEoCzIjLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNlc3Npb25Ub2tlbnMiagoVUmVmcmVzaFNlc3Npb25SZXF1ZXN0Eh8KDXJlZnJlc2hfdG9rZW4YASABKAlCCLpIBXIDGIAEEjAKBmNsaWVudBgCIAEoCzIgLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNsaWVudEluZm8iTQoWUmVmcmVzaFNlc3Npb25SZXNwb25zZRIzCgZ0b2tlbnMYASABKAsyIy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TZXNzaW9uVG9rZW5zIjEKDlNpZ25PdXRSZXF1ZXN0Eh8KDXJlZnJlc2hfdG9rZW4YASABKAlCCLpIBXIDGIAEIhEKD1NpZ25PdXRSZXNwb25zZSJECgpDbGllbnRJbmZvEhgKB2FkZHJlc3MYASABKAlCB7pIBHICGEASHAoKdXNlcl9hZ2VudBgCIAEoCUIIukgFcgMYgAIirQEKB1Nlc3Npb24SCgoCaWQYASABKAkSLgoKY3JlYXRlZF9hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMAoMbGFzdF9zZWVuX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgdhZGRyZXNzGAQgASgJEhIKCnVzZXJfYWdlbnQYBSABKAkSDwoHY3VycmVudBgGIAEoCCJEChNMaXN0U2Vzc2lvbnNSZXF1ZXN0Ei0KBHBhZ2UYASABKAsyHy5zYW5kZ2F0ZS5jb21tb24udjEuUGFnZVJlcXVlc3QiXAoUTGlzdFNlc3Npb25zUmVzcG9uc2USLwoIc2Vzc2lvbnMYASADKAsyHS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TZXNzaW9uEhMKC25leHRfY3Vyc29yGAIgASgJIjAKEUVuZFNlc3Npb25SZXF1ZXN0EhsKCnNlc3Npb25faWQYASABKAlCB7pIBHICGEAiFAoSRW5kU2Vzc2lvblJlc3BvbnNlIhkKF0VuZE90aGVyU2Vzc2lvbnNSZXF1ZXN0IhoKGEVuZE90aGVyU2Vzc2lvbnNSZXNwb25zZSJZChVDaGFuZ2VQYXNzd29yZFJlcXVlc3QSIgoQY3VycmVudF9wYXNzd29yZBgBIAEoCUIIukgFcgMYgAISHAoIcGFzc3dvcmQYAiABKAlCCrpIB3IFEAoYgAIiGAoWQ2hhbmdlUGFzc3dvcmRSZXNwb25zZSI7ChtSZXF1ZXN0UGFzc3dvcmRSZXNldFJlcXVlc3QSHAoIdXNlcm5hbWUYASABKAlCCrpIB3IFEAEY/gEiHgocUmVxdWVzdFBhc3N3b3JkUmVzZXRSZXNwb25zZSJPChRSZXNldFBhc3N3b3JkUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARiABBIcCghwYXNzd29yZBgCIAEoCUIKukgHcgUQChiAAiIXChVSZXNldFBhc3N3b3JkUmVzcG9uc2UiMgoURGVsZXRlQWNjb3VudFJlcXVlc3QSGgoIcGFzc3dvcmQYASABKAlCCLpIBXIDGIACIhcKFURlbGV0ZUFjY291bnRSZXNwb25zZSJdChBMaXN0VXNlcnNSZXF1ZXN0Ei0KBHBhZ2UYASABKAsyHy5zYW5kZ2F0ZS5jb21tb24udjEuUGFnZVJlcXVlc3QSGgoIdXNlcm5hbWUYAiABKAlCCLpIBXIDGP4BIlMKEUxpc3RVc2Vyc1Jlc3BvbnNlEikKBXVzZXJzGAEgAygLMhouc2FuZGdhdGUuaWRlbnRpdHkudjEuVXNlchITCgtuZXh0X2N1cnNvchgCIAEoCSJEChZTZXRVc2VyRGlzYWJsZWRSZXF1ZXN0EhgKB3VzZXJfaWQYASABKAlCB7pIBHICGEASEAoIZGlzYWJsZWQYAiABKAgiQwoXU2V0VXNlckRpc2FibGVkUmVzcG9uc2USKAoEdXNlchgBIAEoCzIaLnNhbmRnYXRlLmlkZW50aXR5LnYxLlVzZXIiLQoRRGVsZXRlVXNlclJlcXVlc3QSGAoHdXNlcl9pZBgBIAEoCUIHukgEcgIYQCIUChJEZWxldGVVc2VyUmVzcG9uc2UiMgoWRW5kVXNlclNlc3Npb25zUmVxdWVzdBIYCgd1c2VyX2lkGAEgASgJQge6SARyAhhAIhkKF0VuZFVzZXJTZXNzaW9uc1Jlc3BvbnNlIjYKGlJldm9rZVVzZXJBcGlUb2tlbnNSZXF1ZXN0EhgKB3VzZXJfaWQYASABKAlCB7pIBHICGEAiHQobUmV2b2tlVXNlckFwaVRva2Vuc1Jlc3BvbnNlIucBCghBcGlUb2tlbhIKCgJpZBgBIAEoCRITCgtkZXNjcmlwdGlvbhgCIAEoCRISCgp0b2tlbl9oaW50GAMgASgJEhQKDHdvcmtzcGFjZV9pZBgEIAEoCRIuCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjcmVhdGVkX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxsYXN0X3VzZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIocBChVDcmVhdGVBcGlUb2tlblJlcXVlc3QSHwoLZGVzY3JpcHRpb24YASABKAlCCrpIB3IFEAEY/wESLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoMd29ya3NwYWNlX2lkGAMgASgJQge6SARyAhhAIloKFkNyZWF0ZUFwaVRva2VuUmVzcG9uc2USMQoJYXBpX3Rva2VuGAEgASgLMh4uc2FuZGdhdGUuaWRlbnRpdHkudjEuQXBpVG9rZW4SDQoFdG9rZW4YAiABKAkiRQoUTGlzdEFwaVRva2Vuc1JlcXVlc3QSLQoEcGFnZRgBIAEoCzIfLnNhbmRnYXRlLmNvbW1vbi52MS5QYWdlUmVxdWVzdCJgChVMaXN0QXBpVG9rZW5zUmVzcG9uc2USMgoKYXBpX3Rva2VucxgBIAMoCzIeLnNhbmRnYXRlLmlkZW50aXR5LnYxLkFwaVRva2VuEhMKC25leHRfY3Vyc29yGAIgASgJIjkKFVJldm9rZUFwaVRva2VuUmVxdWVzdBIgCgt0b2tlbl9vcl9pZBgBIAEoCUILgAEBukgFcgMYgAQiGAoWUmV2b2tlQXBpVG9rZW5SZXNwb25zZSIzChVWZXJpZnlBcGlUb2tlblJlcXVlc3QSGgoFdG9rZW4YASABKAlCC4ABAbpIBXIDGIAEIpMBChZWZXJpZnlBcGlUb2tlblJlc3BvbnNlEhAKCHRva2VuX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSEAoIb3BlcmF0b3IYAyABKAgSFAoMd29ya3NwYWNlX2lkGAQgASgJEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIlEKFEJhdGNoR2V0VXNlcnNSZXF1ZXN0EhsKCHVzZXJfaWRzGAEgAygJQgm6SAaSAQMQ9AMSHAoJdXNlcm5hbWVzGAIgAygJQgm6SAaSAQMQ9AMiQgoVQmF0Y2hHZXRVc2Vyc1Jlc3BvbnNlEikKBXVzZXJzGAEgAygLMhouc2FuZGdhdGUuaWRlbnRpdHkudjEuVXNlciIXChVHZXRTaWduaW5nS2V5c1JlcXVlc3QiYwoWR2V0U2lnbmluZ0tleXNSZXNwb25zZRIMCgRqd2tzGAEgASgJEhkKEWVuZGVkX3Nlc3Npb25faWRzGAIgAygJEg4KBmlzc3VlchgDIAEoCRIQCghhdWRpZW5jZRgEIAEoCSJoCghTbG90SG9sZBIUCgNrZXkYASABKAxCB7pIBHoCaCASFgoFbGltaXQYAiABKAVCB7pIBBoCKAESFQoEdXNlZBgDIAEoBUIHukgEGgIoABIXCgZ3YW50ZWQYBCABKAVCB7pIBBoCKAAiZwoQSG9sZFNsb3RzUmVxdWVzdBIZCgZob2xkZXIYASABKAlCCbpIBnIEEAEYQBI4CgVob2xkcxgCIAMoCzIeLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNsb3RIb2xkQgm6SAaSAQMQ9AMiMwoRSG9sZFNsb3RzUmVzcG9uc2USDAoEaGVsZBgBIAMoBRIQCghsZWFzZV9tcxgCIAEoBSJcChNEcmF3UmVxdWVzdHNSZXF1ZXN0EhQKA2tleRgBIAEoDEIHukgEegJoIBIWCgVsaW1pdBgCIAEoBUIHukgEGgIoARIXCgZ3YW50ZWQYAyABKAVCB7pIBBoCKAEiTAoURHJhd1JlcXVlc3RzUmVzcG9uc2USDwoHZ3JhbnRlZBgBIAEoBRIRCglyZW1haW5pbmcYAiABKAUSEAoIcmVzZXRfbXMYAyABKAUykhkKD0lkZW50aXR5U2VydmljZRJnCghSZWdpc3RlchIlLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlZ2lzdGVyUmVxdWVzdBomLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlZ2lzdGVyUmVzcG9uc2UiDIq1GAgKBmZhY2FkZRJwCgtWZXJpZnlFbWFpbBIoLnNhbmRnYXRlLmlkZW50aXR5LnYxLlZlcmlmeUVtYWlsUmVxdWVzdBopLnNhbmRnYXRlLmlkZW50aXR5LnYxLlZlcmlmeUVtYWlsUmVzcG9uc2UiDIq1GAgKBmZhY2FkZRKFAQoSUmVzZW5kVmVyaWZpY2F0aW9uEi8uc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVzZW5kVmVyaWZpY2F0aW9uUmVxdWVzdBowLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlc2VuZFZlcmlmaWNhdGlvblJlc3BvbnNlIgyKtRgICgZmYWNhZGUSYQoGU2lnbkluEiMuc2FuZGdhdGUuaWRlbnRpdHkudjEuU2lnbkluUmVxdWVzdBokLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNpZ25JblJlc3BvbnNlIgyKtRgICgZmYWNhZGUSeQoOUmVmcmVzaFNlc3Npb24SKy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZWZyZXNoU2Vzc2lvblJlcXVlc3QaLC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZWZyZXNoU2Vzc2lvblJlc3BvbnNlIgyKtRgICgZmYWNhZGUSZAoHU2lnbk91dBIkLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNpZ25PdXRSZXF1ZXN0GiUuc2FuZGdhdGUuaWRlbnRpdHkudjEuU2lnbk91dFJlc3BvbnNlIgyKtRgICgZmYWNhZGUSewoOQ2hhbmdlUGFzc3dvcmQSKy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5DaGFuZ2VQYXNzd29yZFJlcXVlc3QaLC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5DaGFuZ2VQYXNzd29yZFJlc3BvbnNlIg6KtRgKCgZmYWNhZGUgARKLAQoUUmVxdWVzdFBhc3N3b3JkUmVzZXQSMS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXF1ZXN0UGFzc3dvcmRSZXNldFJlcXVlc3QaMi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXF1ZXN0UGFzc3dvcmRSZXNldFJlc3BvbnNlIgyKtRgICgZmYWNhZGUSdgoNUmVzZXRQYXNzd29yZBIqLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlc2V0UGFzc3dvcmRSZXF1ZXN0Gisuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVzZXRQYXNzd29yZFJlc3BvbnNlIgyKtRgICgZmYWNhZGUSeAoMTGlzdFNlc3Npb25zEikuc2FuZGdhdGUuaWRlbnRpdHkudjEuTGlzdFNlc3Npb25zUmVxdWVzdBoqLnNhbmRnYXRlLmlkZW50aXR5LnYxLkxpc3RTZXNzaW9uc1Jlc3BvbnNlIhGQAgGKtRgKCgZmYWNhZGUgARJvCgpFbmRTZXNzaW9uEicuc2FuZGdhdGUuaWRlbnRpdHkudjEuRW5kU2Vzc2lvblJlcXVlc3QaKC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5FbmRTZXNzaW9uUmVzcG9uc2UiDoq1GAoKBmZhY2FkZSABEoEBChBFbmRPdGhlclNlc3Npb25zEi0uc2FuZGdhdGUuaWRlbnRpdHkudjEuRW5kT3RoZXJTZXNzaW9uc1JlcXVlc3QaLi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5FbmRPdGhlclNlc3Npb25zUmVzcG9uc2UiDoq1GAoKBmZhY2FkZSABEngKDURlbGV0ZUFjY291bnQSKi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5EZWxldGVBY2NvdW50UmVxdWVzdBorLnNhbmRnYXRlLmlkZW50aXR5LnYxLkRlbGV0ZUFjY291bnRSZXNwb25zZSIOirUYCgoGZmFjYWRlIAEScQoJTGlzdFVzZXJzEiYuc2FuZGdhdGUuaWRlbnRpdHkudjEuTGlzdFVzZXJzUmVxdWVzdBonLnNhbmRnYXRlLmlkZW50aXR5LnYxLkxpc3RVc2Vyc1Jlc3BvbnNlIhOQAgGKtRgMCgZmYWNhZGUgASgBEoMBCg9TZXRVc2VyRGlzYWJsZWQSLC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TZXRVc2VyRGlzYWJsZWRSZXF1ZXN0Gi0uc2FuZGdhdGUuaWRlbnRpdHkudjEuU2V0VXNlckRpc2FibGVkUmVzcG9uc2UiE5ACAoq1GAwKBmZhY2FkZSABKAEScQoKRGVsZXRlVXNlchInLnNhbmRnYXRlLmlkZW50aXR5LnYxLkRlbGV0ZVVzZXJSZXF1ZXN0Giguc2FuZGdhdGUuaWRlbnRpdHkudjEuRGVsZXRlVXNlclJlc3BvbnNlIhCKtRgMCgZmYWNhZGUgASgBEoMBCg9FbmRVc2VyU2Vzc2lvbnMSLC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5FbmRVc2VyU2Vzc2lvbnNSZXF1ZXN0Gi0uc2FuZGdhdGUuaWRlbnRpdHkudjEuRW5kVXNlclNlc3Npb25zUmVzcG9uc2UiE5ACAoq1GAwKBmZhY2FkZSABKAESjwEKE1Jldm9rZVVzZXJBcGlUb2tlbnMSMC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXZva2VVc2VyQXBpVG9rZW5zUmVxdWVzdBoxLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJldm9rZVVzZXJBcGlUb2tlbnNSZXNwb25zZSITkAICirUYDAoGZmFjYWRlIAEoARJ/Cg5DcmVhdGVBcGlUb2tlbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNyZWF0ZUFwaVRva2VuUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNyZWF0ZUFwaVRva2VuUmVzcG9uc2UiEoq1GAoKBmZhY2FkZSABkLUYARJ7Cg1MaXN0QXBpVG9rZW5zEiouc2FuZGdhdGUuaWRlbnRpdHkudjEuTGlzdEFwaVRva2Vuc1JlcXVlc3QaKy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5MaXN0QXBpVG9rZW5zUmVzcG9uc2UiEZACAYq1GAoKBmZhY2FkZSABEoIBCg5SZXZva2VBcGlUb2tlbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJldm9rZUFwaVRva2VuUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJldm9rZUFwaVRva2VuUmVzcG9uc2UiFZACAoq1GAoKBmZhY2FkZSABkLUYARJ8Cg5WZXJpZnlBcGlUb2tlbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLlZlcmlmeUFwaVRva2VuUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLlZlcmlmeUFwaVRva2VuUmVzcG9uc2UiD5ACAYq1GAgKBmZhY2FkZRKEAQoNQmF0Y2hHZXRVc2VycxIqLnNhbmRnYXRlLmlkZW50aXR5LnYxLkJhdGNoR2V0VXNlcnNSZXF1ZXN0Gisuc2FuZGdhdGUuaWRlbnRpdHkudjEuQmF0Y2hHZXRVc2Vyc1Jlc3BvbnNlIhqQAgGKtRgTCgZmYWNhZGUKCXdvcmtzcGFjZRJzCgxEcmF3UmVxdWVzdHMSKS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5EcmF3UmVxdWVzdHNSZXF1ZXN0Giouc2FuZGdhdGUuaWRlbnRpdHkudjEuRHJhd1JlcXVlc3RzUmVzcG9uc2UiDIq1GAgKBmZhY2FkZRJtCglIb2xkU2xvdHMSJi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5Ib2xkU2xvdHNSZXF1ZXN0Gicuc2FuZGdhdGUuaWRlbnRpdHkudjEuSG9sZFNsb3RzUmVzcG9uc2UiD5ACAoq1GAgKBmZhY2FkZRJ8Cg5HZXRTaWduaW5nS2V5cxIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLkdldFNpZ25pbmdLZXlzUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLkdldFNpZ25pbmdLZXlzUmVzcG9uc2UiD5ACAYq1GAgKBmZhY2FkZWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_common_v1_page]);
 
 /**
  * @generated from message sandgate.identity.v1.User
@@ -41,7 +41,7 @@ export type User = Message<"sandgate.identity.v1.User"> & {
   verified: boolean;
 
   /**
-   * May create global default images.
+   * May create global default images and manage users.
    *
    * @generated from field: bool operator = 4;
    */
@@ -51,6 +51,13 @@ export type User = Message<"sandgate.identity.v1.User"> & {
    * @generated from field: google.protobuf.Timestamp created_at = 5;
    */
   createdAt?: Timestamp | undefined;
+
+  /**
+   * An operator has closed the account: it can't sign in, and its tokens are refused.
+   *
+   * @generated from field: bool disabled = 6;
+   */
+  disabled: boolean;
 };
 
 /**
@@ -585,6 +592,211 @@ export const ResetPasswordResponseSchema: GenMessage<ResetPasswordResponse> = /*
   messageDesc(file_sandgate_identity_v1_identity, 27);
 
 /**
+ * @generated from message sandgate.identity.v1.DeleteAccountRequest
+ */
+export type DeleteAccountRequest = Message<"sandgate.identity.v1.DeleteAccountRequest"> & {
+  /**
+   * @generated from field: string password = 1;
+   */
+  password: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.DeleteAccountRequest.
+ * Use `create(DeleteAccountRequestSchema)` to create a new message.
+ */
+export const DeleteAccountRequestSchema: GenMessage<DeleteAccountRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 28);
+
+/**
+ * @generated from message sandgate.identity.v1.DeleteAccountResponse
+ */
+export type DeleteAccountResponse = Message<"sandgate.identity.v1.DeleteAccountResponse"> & {
+};
+
+/**
+ * Describes the message sandgate.identity.v1.DeleteAccountResponse.
+ * Use `create(DeleteAccountResponseSchema)` to create a new message.
+ */
+export const DeleteAccountResponseSchema: GenMessage<DeleteAccountResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 29);
+
+/**
+ * @generated from message sandgate.identity.v1.ListUsersRequest
+ */
+export type ListUsersRequest = Message<"sandgate.identity.v1.ListUsersRequest"> & {
+  /**
+   * @generated from field: sandgate.common.v1.PageRequest page = 1;
+   */
+  page?: PageRequest | undefined;
+
+  /**
+   * The user of this name alone; empty for all.
+   *
+   * @generated from field: string username = 2;
+   */
+  username: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.ListUsersRequest.
+ * Use `create(ListUsersRequestSchema)` to create a new message.
+ */
+export const ListUsersRequestSchema: GenMessage<ListUsersRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 30);
+
+/**
+ * @generated from message sandgate.identity.v1.ListUsersResponse
+ */
+export type ListUsersResponse = Message<"sandgate.identity.v1.ListUsersResponse"> & {
+  /**
+   * @generated from field: repeated sandgate.identity.v1.User users = 1;
+   */
+  users: User[];
+
+  /**
+   * @generated from field: string next_cursor = 2;
+   */
+  nextCursor: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.ListUsersResponse.
+ * Use `create(ListUsersResponseSchema)` to create a new message.
+ */
+export const ListUsersResponseSchema: GenMessage<ListUsersResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 31);
+
+/**
+ * @generated from message sandgate.identity.v1.SetUserDisabledRequest
+ */
+export type SetUserDisabledRequest = Message<"sandgate.identity.v1.SetUserDisabledRequest"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * @generated from field: bool disabled = 2;
+   */
+  disabled: boolean;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.SetUserDisabledRequest.
+ * Use `create(SetUserDisabledRequestSchema)` to create a new message.
+ */
+export const SetUserDisabledRequestSchema: GenMessage<SetUserDisabledRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 32);
+
+/**
+ * @generated from message sandgate.identity.v1.SetUserDisabledResponse
+ */
+export type SetUserDisabledResponse = Message<"sandgate.identity.v1.SetUserDisabledResponse"> & {
+  /**
+   * @generated from field: sandgate.identity.v1.User user = 1;
+   */
+  user?: User | undefined;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.SetUserDisabledResponse.
+ * Use `create(SetUserDisabledResponseSchema)` to create a new message.
+ */
+export const SetUserDisabledResponseSchema: GenMessage<SetUserDisabledResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 33);
+
+/**
+ * @generated from message sandgate.identity.v1.DeleteUserRequest
+ */
+export type DeleteUserRequest = Message<"sandgate.identity.v1.DeleteUserRequest"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.DeleteUserRequest.
+ * Use `create(DeleteUserRequestSchema)` to create a new message.
+ */
+export const DeleteUserRequestSchema: GenMessage<DeleteUserRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 34);
+
+/**
+ * @generated from message sandgate.identity.v1.DeleteUserResponse
+ */
+export type DeleteUserResponse = Message<"sandgate.identity.v1.DeleteUserResponse"> & {
+};
+
+/**
+ * Describes the message sandgate.identity.v1.DeleteUserResponse.
+ * Use `create(DeleteUserResponseSchema)` to create a new message.
+ */
+export const DeleteUserResponseSchema: GenMessage<DeleteUserResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 35);
+
+/**
+ * @generated from message sandgate.identity.v1.EndUserSessionsRequest
+ */
+export type EndUserSessionsRequest = Message<"sandgate.identity.v1.EndUserSessionsRequest"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.EndUserSessionsRequest.
+ * Use `create(EndUserSessionsRequestSchema)` to create a new message.
+ */
+export const EndUserSessionsRequestSchema: GenMessage<EndUserSessionsRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 36);
+
+/**
+ * @generated from message sandgate.identity.v1.EndUserSessionsResponse
+ */
+export type EndUserSessionsResponse = Message<"sandgate.identity.v1.EndUserSessionsResponse"> & {
+};
+
+/**
+ * Describes the message sandgate.identity.v1.EndUserSessionsResponse.
+ * Use `create(EndUserSessionsResponseSchema)` to create a new message.
+ */
+export const EndUserSessionsResponseSchema: GenMessage<EndUserSessionsResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 37);
+
+/**
+ * @generated from message sandgate.identity.v1.RevokeUserApiTokensRequest
+ */
+export type RevokeUserApiTokensRequest = Message<"sandgate.identity.v1.RevokeUserApiTokensRequest"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.RevokeUserApiTokensRequest.
+ * Use `create(RevokeUserApiTokensRequestSchema)` to create a new message.
+ */
+export const RevokeUserApiTokensRequestSchema: GenMessage<RevokeUserApiTokensRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 38);
+
+/**
+ * @generated from message sandgate.identity.v1.RevokeUserApiTokensResponse
+ */
+export type RevokeUserApiTokensResponse = Message<"sandgate.identity.v1.RevokeUserApiTokensResponse"> & {
+};
+
+/**
+ * Describes the message sandgate.identity.v1.RevokeUserApiTokensResponse.
+ * Use `create(RevokeUserApiTokensResponseSchema)` to create a new message.
+ */
+export const RevokeUserApiTokensResponseSchema: GenMessage<RevokeUserApiTokensResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 39);
+
+/**
  * @generated from message sandgate.identity.v1.ApiToken
  */
 export type ApiToken = Message<"sandgate.identity.v1.ApiToken"> & {
@@ -637,7 +849,7 @@ export type ApiToken = Message<"sandgate.identity.v1.ApiToken"> & {
  * Use `create(ApiTokenSchema)` to create a new message.
  */
 export const ApiTokenSchema: GenMessage<ApiToken> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 28);
+  messageDesc(file_sandgate_identity_v1_identity, 40);
 
 /**
  * @generated from message sandgate.identity.v1.CreateApiTokenRequest
@@ -664,7 +876,7 @@ export type CreateApiTokenRequest = Message<"sandgate.identity.v1.CreateApiToken
  * Use `create(CreateApiTokenRequestSchema)` to create a new message.
  */
 export const CreateApiTokenRequestSchema: GenMessage<CreateApiTokenRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 29);
+  messageDesc(file_sandgate_identity_v1_identity, 41);
 
 /**
  * @generated from message sandgate.identity.v1.CreateApiTokenResponse
@@ -688,7 +900,7 @@ export type CreateApiTokenResponse = Message<"sandgate.identity.v1.CreateApiToke
  * Use `create(CreateApiTokenResponseSchema)` to create a new message.
  */
 export const CreateApiTokenResponseSchema: GenMessage<CreateApiTokenResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 30);
+  messageDesc(file_sandgate_identity_v1_identity, 42);
 
 /**
  * @generated from message sandgate.identity.v1.ListApiTokensRequest
@@ -705,7 +917,7 @@ export type ListApiTokensRequest = Message<"sandgate.identity.v1.ListApiTokensRe
  * Use `create(ListApiTokensRequestSchema)` to create a new message.
  */
 export const ListApiTokensRequestSchema: GenMessage<ListApiTokensRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 31);
+  messageDesc(file_sandgate_identity_v1_identity, 43);
 
 /**
  * @generated from message sandgate.identity.v1.ListApiTokensResponse
@@ -727,7 +939,7 @@ export type ListApiTokensResponse = Message<"sandgate.identity.v1.ListApiTokensR
  * Use `create(ListApiTokensResponseSchema)` to create a new message.
  */
 export const ListApiTokensResponseSchema: GenMessage<ListApiTokensResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 32);
+  messageDesc(file_sandgate_identity_v1_identity, 44);
 
 /**
  * @generated from message sandgate.identity.v1.RevokeApiTokenRequest
@@ -746,7 +958,7 @@ export type RevokeApiTokenRequest = Message<"sandgate.identity.v1.RevokeApiToken
  * Use `create(RevokeApiTokenRequestSchema)` to create a new message.
  */
 export const RevokeApiTokenRequestSchema: GenMessage<RevokeApiTokenRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 33);
+  messageDesc(file_sandgate_identity_v1_identity, 45);
 
 /**
  * @generated from message sandgate.identity.v1.RevokeApiTokenResponse
@@ -759,7 +971,7 @@ export type RevokeApiTokenResponse = Message<"sandgate.identity.v1.RevokeApiToke
  * Use `create(RevokeApiTokenResponseSchema)` to create a new message.
  */
 export const RevokeApiTokenResponseSchema: GenMessage<RevokeApiTokenResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 34);
+  messageDesc(file_sandgate_identity_v1_identity, 46);
 
 /**
  * @generated from message sandgate.identity.v1.VerifyApiTokenRequest
@@ -776,7 +988,7 @@ export type VerifyApiTokenRequest = Message<"sandgate.identity.v1.VerifyApiToken
  * Use `create(VerifyApiTokenRequestSchema)` to create a new message.
  */
 export const VerifyApiTokenRequestSchema: GenMessage<VerifyApiTokenRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 35);
+  messageDesc(file_sandgate_identity_v1_identity, 47);
 
 /**
  * @generated from message sandgate.identity.v1.VerifyApiTokenResponse
@@ -815,7 +1027,7 @@ export type VerifyApiTokenResponse = Message<"sandgate.identity.v1.VerifyApiToke
  * Use `create(VerifyApiTokenResponseSchema)` to create a new message.
  */
 export const VerifyApiTokenResponseSchema: GenMessage<VerifyApiTokenResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 36);
+  messageDesc(file_sandgate_identity_v1_identity, 48);
 
 /**
  * @generated from message sandgate.identity.v1.BatchGetUsersRequest
@@ -837,7 +1049,7 @@ export type BatchGetUsersRequest = Message<"sandgate.identity.v1.BatchGetUsersRe
  * Use `create(BatchGetUsersRequestSchema)` to create a new message.
  */
 export const BatchGetUsersRequestSchema: GenMessage<BatchGetUsersRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 37);
+  messageDesc(file_sandgate_identity_v1_identity, 49);
 
 /**
  * @generated from message sandgate.identity.v1.BatchGetUsersResponse
@@ -854,7 +1066,7 @@ export type BatchGetUsersResponse = Message<"sandgate.identity.v1.BatchGetUsersR
  * Use `create(BatchGetUsersResponseSchema)` to create a new message.
  */
 export const BatchGetUsersResponseSchema: GenMessage<BatchGetUsersResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 38);
+  messageDesc(file_sandgate_identity_v1_identity, 50);
 
 /**
  * @generated from message sandgate.identity.v1.GetSigningKeysRequest
@@ -867,7 +1079,7 @@ export type GetSigningKeysRequest = Message<"sandgate.identity.v1.GetSigningKeys
  * Use `create(GetSigningKeysRequestSchema)` to create a new message.
  */
 export const GetSigningKeysRequestSchema: GenMessage<GetSigningKeysRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 39);
+  messageDesc(file_sandgate_identity_v1_identity, 51);
 
 /**
  * @generated from message sandgate.identity.v1.GetSigningKeysResponse
@@ -905,7 +1117,7 @@ export type GetSigningKeysResponse = Message<"sandgate.identity.v1.GetSigningKey
  * Use `create(GetSigningKeysResponseSchema)` to create a new message.
  */
 export const GetSigningKeysResponseSchema: GenMessage<GetSigningKeysResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 40);
+  messageDesc(file_sandgate_identity_v1_identity, 52);
 
 /**
  * @generated from message sandgate.identity.v1.SlotHold
@@ -945,7 +1157,7 @@ export type SlotHold = Message<"sandgate.identity.v1.SlotHold"> & {
  * Use `create(SlotHoldSchema)` to create a new message.
  */
 export const SlotHoldSchema: GenMessage<SlotHold> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 41);
+  messageDesc(file_sandgate_identity_v1_identity, 53);
 
 /**
  * @generated from message sandgate.identity.v1.HoldSlotsRequest
@@ -971,7 +1183,7 @@ export type HoldSlotsRequest = Message<"sandgate.identity.v1.HoldSlotsRequest"> 
  * Use `create(HoldSlotsRequestSchema)` to create a new message.
  */
 export const HoldSlotsRequestSchema: GenMessage<HoldSlotsRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 42);
+  messageDesc(file_sandgate_identity_v1_identity, 54);
 
 /**
  * @generated from message sandgate.identity.v1.HoldSlotsResponse
@@ -997,7 +1209,7 @@ export type HoldSlotsResponse = Message<"sandgate.identity.v1.HoldSlotsResponse"
  * Use `create(HoldSlotsResponseSchema)` to create a new message.
  */
 export const HoldSlotsResponseSchema: GenMessage<HoldSlotsResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 43);
+  messageDesc(file_sandgate_identity_v1_identity, 55);
 
 /**
  * @generated from message sandgate.identity.v1.DrawRequestsRequest
@@ -1028,7 +1240,7 @@ export type DrawRequestsRequest = Message<"sandgate.identity.v1.DrawRequestsRequ
  * Use `create(DrawRequestsRequestSchema)` to create a new message.
  */
 export const DrawRequestsRequestSchema: GenMessage<DrawRequestsRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 44);
+  messageDesc(file_sandgate_identity_v1_identity, 56);
 
 /**
  * @generated from message sandgate.identity.v1.DrawRequestsResponse
@@ -1059,7 +1271,7 @@ export type DrawRequestsResponse = Message<"sandgate.identity.v1.DrawRequestsRes
  * Use `create(DrawRequestsResponseSchema)` to create a new message.
  */
 export const DrawRequestsResponseSchema: GenMessage<DrawRequestsResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 45);
+  messageDesc(file_sandgate_identity_v1_identity, 57);
 
 /**
  * Users, passwords, sessions, API tokens and the keys that sign session tokens.
@@ -1182,6 +1394,64 @@ export const IdentityService: GenService<{
     methodKind: "unary";
     input: typeof EndOtherSessionsRequestSchema;
     output: typeof EndOtherSessionsResponseSchema;
+  },
+  /**
+   * Deletes the caller's account, once the password is confirmed. The workspace service must have been asked before.
+   *
+   * @generated from rpc sandgate.identity.v1.IdentityService.DeleteAccount
+   */
+  deleteAccount: {
+    methodKind: "unary";
+    input: typeof DeleteAccountRequestSchema;
+    output: typeof DeleteAccountResponseSchema;
+  },
+  /**
+   * All users, newest first.
+   *
+   * @generated from rpc sandgate.identity.v1.IdentityService.ListUsers
+   */
+  listUsers: {
+    methodKind: "unary";
+    input: typeof ListUsersRequestSchema;
+    output: typeof ListUsersResponseSchema;
+  },
+  /**
+   * Disabling ends the user's sessions; API tokens are refused while it lasts.
+   *
+   * @generated from rpc sandgate.identity.v1.IdentityService.SetUserDisabled
+   */
+  setUserDisabled: {
+    methodKind: "unary";
+    input: typeof SetUserDisabledRequestSchema;
+    output: typeof SetUserDisabledResponseSchema;
+  },
+  /**
+   * @generated from rpc sandgate.identity.v1.IdentityService.DeleteUser
+   */
+  deleteUser: {
+    methodKind: "unary";
+    input: typeof DeleteUserRequestSchema;
+    output: typeof DeleteUserResponseSchema;
+  },
+  /**
+   * Ends all sessions of a user.
+   *
+   * @generated from rpc sandgate.identity.v1.IdentityService.EndUserSessions
+   */
+  endUserSessions: {
+    methodKind: "unary";
+    input: typeof EndUserSessionsRequestSchema;
+    output: typeof EndUserSessionsResponseSchema;
+  },
+  /**
+   * Revokes all API tokens of a user.
+   *
+   * @generated from rpc sandgate.identity.v1.IdentityService.RevokeUserApiTokens
+   */
+  revokeUserApiTokens: {
+    methodKind: "unary";
+    input: typeof RevokeUserApiTokensRequestSchema;
+    output: typeof RevokeUserApiTokensResponseSchema;
   },
   /**
    * @generated from rpc sandgate.identity.v1.IdentityService.CreateApiToken

@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/workspace/v1/workspace.proto.
  */
 export const file_sandgate_workspace_v1_workspace: GenFile = /*@__PURE__*/
-  fileDesc("CiVzYW5kZ2F0ZS93b3Jrc3BhY2UvdjEvd29ya3NwYWNlLnByb3RvEhVzYW5kZ2F0ZS53b3Jrc3BhY2UudjEirQEKCVdvcmtzcGFjZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEiYKBHJvbGUYAyABKA4yGC5zYW5kZ2F0ZS5jb21tb24udjEuUm9sZRIuCgpjcmVhdGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKCAQoGTWVtYmVyEg8KB3VzZXJfaWQYASABKAkSEAoIdXNlcm5hbWUYAiABKAkSJgoEcm9sZRgDIAEoDjIYLnNhbmRnYXRlLmNvbW1vbi52MS5Sb2xlEi0KCWpvaW5lZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiUQoGQ2hhcmdlEhQKDHdvcmtzcGFjZV9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEg0KBXNpbmNlGAMgASgDEhEKCWFiYW5kb25lZBgEIAEoCCJLChZDcmVhdGVXb3Jrc3BhY2VSZXF1ZXN0EjEKBG5hbWUYASABKAlCI7pIIHIeEAEYZDIYXlteXHgwMC1ceDFmXHg3Zi1ceDlmXSokIk4KF0NyZWF0ZVdvcmtzcGFjZVJlc3BvbnNlEjMKCXdvcmtzcGFjZRgBIAEoCzIgLnNhbmRnYXRlLndvcmtzcGFjZS52MS5Xb3Jrc3BhY2UiRgoVTGlzdFdvcmtzcGFjZXNSZXF1ZXN0Ei0KBHBhZ2UYASABKAsyHy5zYW5kZ2F0ZS5jb21tb24udjEuUGFnZVJlcXVlc3QiYwoWTGlzdFdvcmtzcGFjZXNSZXNwb25zZRI0Cgp3b3Jrc3BhY2VzGAEgAygLMiAuc2FuZGdhdGUud29ya3NwYWNlLnYxLldvcmtzcGFjZRITCgtuZXh0X2N1cnNvchgCIAEoCSIVChNHZXRXb3Jrc3BhY2VSZXF1ZXN0IksKFEdldFdvcmtzcGFjZVJlc3BvbnNlEjMKCXdvcmtzcGFjZRgBIAEoCzIgLnNhbmRnYXRlLndvcmtzcGFjZS52MS5Xb3Jrc3BhY2UiSwoWVXBkYXRlV29ya3NwYWNlUmVxdWVzdBIxCgRuYW1lGAEgASgJQiO6SCByHhABGGQyGF5bXlx4MDAtXHgxZlx4N2YtXHg5Zl0qJCJOChdVcGRhdGVXb3Jrc3BhY2VSZXNwb25zZRIzCgl3b3Jrc3BhY2UYASABKAsyIC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuV29ya3NwYWNlIhgKFkRlbGV0ZVdvcmtzcGFjZVJlcXVlc3QiGQoXRGVsZXRlV29ya3NwYWNlUmVzcG9uc2UiKgoSR2V0RGVsZXRpb25SZXF1ZXN0EhQKDHdvcmtzcGFjZV9pZBgBIAEoCSKCAgoTR2V0RGVsZXRpb25SZXNwb25zZRIuCgpkZWxldGVkX2F0GAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBJACgZwdXJnZXMYAiADKAsyMC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuR2V0RGVsZXRpb25SZXNwb25zZS5QdXJnZRIwCgxjb21wbGV0ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wGkcKBVB1cmdlEg8KB3NlcnZpY2UYASABKAkSLQoJcHVyZ2VkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJkChBBZGRNZW1iZXJSZXF1ZXN0EhwKCHVzZXJuYW1lGAEgASgJQgq6SAdyBRABGP4BEjIKBHJvbGUYAiABKA4yGC5zYW5kZ2F0ZS5jb21tb24udjEuUm9sZUIKukgHggEEEAEgACJCChFBZGRNZW1iZXJSZXNwb25zZRItCgZtZW1iZXIYASABKAsyHS5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuTWVtYmVyIkMKEkxpc3RNZW1iZXJzUmVxdWVzdBItCgRwYWdlGAEgASgLMh8uc2FuZGdhdGUuY29tbW9uLnYxLlBhZ2VSZXF1ZXN0IloKE0xpc3RNZW1iZXJzUmVzcG9uc2USLgoHbWVtYmVycxgBIAMoCzIdLnNhbmRnYXRlLndvcmtzcGFjZS52MS5NZW1iZXISEwoLbmV4dF9jdXJzb3IYAiABKAkiZAoTVXBkYXRlTWVtYmVyUmVxdWVzdBIZCgd1c2VyX2lkGAEgASgJQgi6SAVyAxiAARIyCgRyb2xlGAIgASgOMhguc2FuZGdhdGUuY29tbW9uLnYxLlJvbGVCCrpIB4IBBBABIAAiRQoUVXBkYXRlTWVtYmVyUmVzcG9uc2USLQoGbWVtYmVyGAEgASgLMh0uc2FuZGdhdGUud29ya3NwYWNlLnYxLk1lbWJlciIwChNSZW1vdmVNZW1iZXJSZXF1ZXN0EhkKB3VzZXJfaWQYASABKAlCCLpIBXIDGIABIhYKFFJlbW92ZU1lbWJlclJlc3BvbnNlIj0KFEdldE1lbWJlcnNoaXBSZXF1ZXN0EhQKDHdvcmtzcGFjZV9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIlkKFUdldE1lbWJlcnNoaXBSZXNwb25zZRIYChB3b3Jrc3BhY2VfZXhpc3RzGAEgASgIEiYKBHJvbGUYAiABKA4yGC5zYW5kZ2F0ZS5jb21tb24udjEuUm9sZSIaChhUYWtlT3ZlcldvcmtzcGFjZVJlcXVlc3QiGwoZVGFrZU92ZXJXb3Jrc3BhY2VSZXNwb25zZSI9ChlCYXRjaEdldFdvcmtzcGFjZXNSZXF1ZXN0EiAKDXdvcmtzcGFjZV9pZHMYASADKAlCCbpIBpIBAxD0AyKCAQoaQmF0Y2hHZXRXb3Jrc3BhY2VzUmVzcG9uc2USNAoKd29ya3NwYWNlcxgBIAMoCzIgLnNhbmRnYXRlLndvcmtzcGFjZS52MS5Xb3Jrc3BhY2USLgoHY2hhcmdlcxgCIAMoCzIdLnNhbmRnYXRlLndvcmtzcGFjZS52MS5DaGFyZ2UyuA0KEFdvcmtzcGFjZVNlcnZpY2UShAEKD0NyZWF0ZVdvcmtzcGFjZRItLnNhbmRnYXRlLndvcmtzcGFjZS52MS5DcmVhdGVXb3Jrc3BhY2VSZXF1ZXN0Gi4uc2FuZGdhdGUud29ya3NwYWNlLnYxLkNyZWF0ZVdvcmtzcGFjZVJlc3BvbnNlIhKKtRgKCgZmYWNhZGUQAZC1GAESgAEKDkxpc3RXb3Jrc3BhY2VzEiwuc2FuZGdhdGUud29ya3NwYWNlLnYxLkxpc3RXb3Jrc3BhY2VzUmVxdWVzdBotLnNhbmRnYXRlLndvcmtzcGFjZS52MS5MaXN0V29ya3NwYWNlc1Jlc3BvbnNlIhGQAgKKtRgKCgZmYWNhZGUQARJ6CgxHZXRXb3Jrc3BhY2USKi5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuR2V0V29ya3NwYWNlUmVxdWVzdBorLnNhbmRnYXRlLndvcmtzcGFjZS52MS5HZXRXb3Jrc3BhY2VSZXNwb25zZSIRkAIBirUYCgoGZmFjYWRlGAESgwEKD1VwZGF0ZVdvcmtzcGFjZRItLnNhbmRnYXRlLndvcmtzcGFjZS52MS5VcGRhdGVXb3Jrc3BhY2VSZXF1ZXN0Gi4uc2FuZGdhdGUud29ya3NwYWNlLnYxLlVwZGF0ZVdvcmtzcGFjZVJlc3BvbnNlIhGQAgKKtRgKCgZmYWNhZGUYAhKAAQoPRGVsZXRlV29ya3NwYWNlEi0uc2FuZGdhdGUud29ya3NwYWNlLnYxLkRlbGV0ZVdvcmtzcGFjZVJlcXVlc3QaLi5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuRGVsZXRlV29ya3NwYWNlUmVzcG9uc2UiDoq1GAoKBmZhY2FkZRgDEngKC0dldERlbGV0aW9uEikuc2FuZGdhdGUud29ya3NwYWNlLnYxLkdldERlbGV0aW9uUmVxdWVzdBoqLnNhbmRnYXRlLndvcmtzcGFjZS52MS5HZXREZWxldGlvblJlc3BvbnNlIhKIAgGQAgGKtRgICgZmYWNhZGUScgoJQWRkTWVtYmVyEicuc2FuZGdhdGUud29ya3NwYWNlLnYxLkFkZE1lbWJlclJlcXVlc3QaKC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuQWRkTWVtYmVyUmVzcG9uc2UiEoq1GAoKBmZhY2FkZRgCkLUYARJ3CgtMaXN0TWVtYmVycxIpLnNhbmRnYXRlLndvcmtzcGFjZS52MS5MaXN0TWVtYmVyc1JlcXVlc3QaKi5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuTGlzdE1lbWJlcnNSZXNwb25zZSIRkAIBirUYCgoGZmFjYWRlGAESegoMVXBkYXRlTWVtYmVyEiouc2FuZGdhdGUud29ya3NwYWNlLnYxLlVwZGF0ZU1lbWJlclJlcXVlc3QaKy5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuVXBkYXRlTWVtYmVyUmVzcG9uc2UiEZACAoq1GAoKBmZhY2FkZRgCEncKDFJlbW92ZU1lbWJlchIqLnNhbmRnYXRlLndvcmtzcGFjZS52MS5SZW1vdmVNZW1iZXJSZXF1ZXN0Gisuc2FuZGdhdGUud29ya3NwYWNlLnYxLlJlbW92ZU1lbWJlclJlc3BvbnNlIg6KtRgKCgZmYWNhZGUYARJ7Cg1HZXRNZW1iZXJzaGlwEisuc2FuZGdhdGUud29ya3NwYWNlLnYxLkdldE1lbWJlcnNoaXBSZXF1ZXN0Giwuc2FuZGdhdGUud29ya3NwYWNlLnYxLkdldE1lbWJlcnNoaXBSZXNwb25zZSIPkAIBirUYCAoGZmFjYWRlEooBChFUYWtlT3ZlcldvcmtzcGFjZRIvLnNhbmRnYXRlLndvcmtzcGFjZS52MS5UYWtlT3ZlcldvcmtzcGFjZVJlcXVlc3QaMC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuVGFrZU92ZXJXb3Jrc3BhY2VSZXNwb25zZSISkAICirUYCwoHc2FuZGJveBgDEq4BChJCYXRjaEdldFdvcmtzcGFjZXMSMC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuQmF0Y2hHZXRXb3Jrc3BhY2VzUmVxdWVzdBoxLnNhbmRnYXRlLndvcmtzcGFjZS52MS5CYXRjaEdldFdvcmtzcGFjZXNSZXNwb25zZSIzkAIBirUYLAoGZmFjYWRlCg5pbWFnZS1yZWdpc3RyeQoHc2FuZGJveAoJdGVsZW1ldHJ5YgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_common_v1_page]);
+  fileDesc("CiVzYW5kZ2F0ZS93b3Jrc3BhY2UvdjEvd29ya3NwYWNlLnByb3RvEhVzYW5kZ2F0ZS53b3Jrc3BhY2UudjEirQEKCVdvcmtzcGFjZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEiYKBHJvbGUYAyABKA4yGC5zYW5kZ2F0ZS5jb21tb24udjEuUm9sZRIuCgpjcmVhdGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKCAQoGTWVtYmVyEg8KB3VzZXJfaWQYASABKAkSEAoIdXNlcm5hbWUYAiABKAkSJgoEcm9sZRgDIAEoDjIYLnNhbmRnYXRlLmNvbW1vbi52MS5Sb2xlEi0KCWpvaW5lZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiUQoGQ2hhcmdlEhQKDHdvcmtzcGFjZV9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEg0KBXNpbmNlGAMgASgDEhEKCWFiYW5kb25lZBgEIAEoCCIdChtDaGVja0FjY291bnREZWxldGlvblJlcXVlc3QiHgocQ2hlY2tBY2NvdW50RGVsZXRpb25SZXNwb25zZSJLChZDcmVhdGVXb3Jrc3BhY2VSZXF1ZXN0EjEKBG5hbWUYASABKAlCI7pIIHIeEAEYZDIYXlteXHgwMC1ceDFmXHg3Zi1ceDlmXSokIk4KF0NyZWF0ZVdvcmtzcGFjZVJlc3BvbnNlEjMKCXdvcmtzcGFjZRgBIAEoCzIgLnNhbmRnYXRlLndvcmtzcGFjZS52MS5Xb3Jrc3BhY2UiRgoVTGlzdFdvcmtzcGFjZXNSZXF1ZXN0Ei0KBHBhZ2UYASABKAsyHy5zYW5kZ2F0ZS5jb21tb24udjEuUGFnZVJlcXVlc3QiYwoWTGlzdFdvcmtzcGFjZXNSZXNwb25zZRI0Cgp3b3Jrc3BhY2VzGAEgAygLMiAuc2FuZGdhdGUud29ya3NwYWNlLnYxLldvcmtzcGFjZRITCgtuZXh0X2N1cnNvchgCIAEoCSIVChNHZXRXb3Jrc3BhY2VSZXF1ZXN0IksKFEdldFdvcmtzcGFjZVJlc3BvbnNlEjMKCXdvcmtzcGFjZRgBIAEoCzIgLnNhbmRnYXRlLndvcmtzcGFjZS52MS5Xb3Jrc3BhY2UiSwoWVXBkYXRlV29ya3NwYWNlUmVxdWVzdBIxCgRuYW1lGAEgASgJQiO6SCByHhABGGQyGF5bXlx4MDAtXHgxZlx4N2YtXHg5Zl0qJCJOChdVcGRhdGVXb3Jrc3BhY2VSZXNwb25zZRIzCgl3b3Jrc3BhY2UYASABKAsyIC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuV29ya3NwYWNlIhgKFkRlbGV0ZVdvcmtzcGFjZVJlcXVlc3QiGQoXRGVsZXRlV29ya3NwYWNlUmVzcG9uc2UiKgoSR2V0RGVsZXRpb25SZXF1ZXN0EhQKDHdvcmtzcGFjZV9pZBgBIAEoCSKCAgoTR2V0RGVsZXRpb25SZXNwb25zZRIuCgpkZWxldGVkX2F0GAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBJACgZwdXJnZXMYAiADKAsyMC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuR2V0RGVsZXRpb25SZXNwb25zZS5QdXJnZRIwCgxjb21wbGV0ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wGkcKBVB1cmdlEg8KB3NlcnZpY2UYASABKAkSLQoJcHVyZ2VkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJkChBBZGRNZW1iZXJSZXF1ZXN0EhwKCHVzZXJuYW1lGAEgASgJQgq6SAdyBRABGP4BEjIKBHJvbGUYAiABKA4yGC5zYW5kZ2F0ZS5jb21tb24udjEuUm9sZUIKukgHggEEEAEgACJCChFBZGRNZW1iZXJSZXNwb25zZRItCgZtZW1iZXIYASABKAsyHS5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuTWVtYmVyIkMKEkxpc3RNZW1iZXJzUmVxdWVzdBItCgRwYWdlGAEgASgLMh8uc2FuZGdhdGUuY29tbW9uLnYxLlBhZ2VSZXF1ZXN0IloKE0xpc3RNZW1iZXJzUmVzcG9uc2USLgoHbWVtYmVycxgBIAMoCzIdLnNhbmRnYXRlLndvcmtzcGFjZS52MS5NZW1iZXISEwoLbmV4dF9jdXJzb3IYAiABKAkiZAoTVXBkYXRlTWVtYmVyUmVxdWVzdBIZCgd1c2VyX2lkGAEgASgJQgi6SAVyAxiAARIyCgRyb2xlGAIgASgOMhguc2FuZGdhdGUuY29tbW9uLnYxLlJvbGVCCrpIB4IBBBABIAAiRQoUVXBkYXRlTWVtYmVyUmVzcG9uc2USLQoGbWVtYmVyGAEgASgLMh0uc2FuZGdhdGUud29ya3NwYWNlLnYxLk1lbWJlciIwChNSZW1vdmVNZW1iZXJSZXF1ZXN0EhkKB3VzZXJfaWQYASABKAlCCLpIBXIDGIABIhYKFFJlbW92ZU1lbWJlclJlc3BvbnNlIj0KFEdldE1lbWJlcnNoaXBSZXF1ZXN0EhQKDHdvcmtzcGFjZV9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIlkKFUdldE1lbWJlcnNoaXBSZXNwb25zZRIYChB3b3Jrc3BhY2VfZXhpc3RzGAEgASgIEiYKBHJvbGUYAiABKA4yGC5zYW5kZ2F0ZS5jb21tb24udjEuUm9sZSIaChhUYWtlT3ZlcldvcmtzcGFjZVJlcXVlc3QiGwoZVGFrZU92ZXJXb3Jrc3BhY2VSZXNwb25zZSI9ChlCYXRjaEdldFdvcmtzcGFjZXNSZXF1ZXN0EiAKDXdvcmtzcGFjZV9pZHMYASADKAlCCbpIBpIBAxD0AyKCAQoaQmF0Y2hHZXRXb3Jrc3BhY2VzUmVzcG9uc2USNAoKd29ya3NwYWNlcxgBIAMoCzIgLnNhbmRnYXRlLndvcmtzcGFjZS52MS5Xb3Jrc3BhY2USLgoHY2hhcmdlcxgCIAMoCzIdLnNhbmRnYXRlLndvcmtzcGFjZS52MS5DaGFyZ2UyzQ4KEFdvcmtzcGFjZVNlcnZpY2USkgEKFENoZWNrQWNjb3VudERlbGV0aW9uEjIuc2FuZGdhdGUud29ya3NwYWNlLnYxLkNoZWNrQWNjb3VudERlbGV0aW9uUmVxdWVzdBozLnNhbmRnYXRlLndvcmtzcGFjZS52MS5DaGVja0FjY291bnREZWxldGlvblJlc3BvbnNlIhGQAgGKtRgKCgZmYWNhZGUgARKEAQoPQ3JlYXRlV29ya3NwYWNlEi0uc2FuZGdhdGUud29ya3NwYWNlLnYxLkNyZWF0ZVdvcmtzcGFjZVJlcXVlc3QaLi5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuQ3JlYXRlV29ya3NwYWNlUmVzcG9uc2UiEoq1GAoKBmZhY2FkZRABkLUYARKAAQoOTGlzdFdvcmtzcGFjZXMSLC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuTGlzdFdvcmtzcGFjZXNSZXF1ZXN0Gi0uc2FuZGdhdGUud29ya3NwYWNlLnYxLkxpc3RXb3Jrc3BhY2VzUmVzcG9uc2UiEZACAoq1GAoKBmZhY2FkZRABEnoKDEdldFdvcmtzcGFjZRIqLnNhbmRnYXRlLndvcmtzcGFjZS52MS5HZXRXb3Jrc3BhY2VSZXF1ZXN0Gisuc2FuZGdhdGUud29ya3NwYWNlLnYxLkdldFdvcmtzcGFjZVJlc3BvbnNlIhGQAgGKtRgKCgZmYWNhZGUYARKDAQoPVXBkYXRlV29ya3NwYWNlEi0uc2FuZGdhdGUud29ya3NwYWNlLnYxLlVwZGF0ZVdvcmtzcGFjZVJlcXVlc3QaLi5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuVXBkYXRlV29ya3NwYWNlUmVzcG9uc2UiEZACAoq1GAoKBmZhY2FkZRgCEoABCg9EZWxldGVXb3Jrc3BhY2USLS5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuRGVsZXRlV29ya3NwYWNlUmVxdWVzdBouLnNhbmRnYXRlLndvcmtzcGFjZS52MS5EZWxldGVXb3Jrc3BhY2VSZXNwb25zZSIOirUYCgoGZmFjYWRlGAMSeAoLR2V0RGVsZXRpb24SKS5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuR2V0RGVsZXRpb25SZXF1ZXN0Giouc2FuZGdhdGUud29ya3NwYWNlLnYxLkdldERlbGV0aW9uUmVzcG9uc2UiEogCAZACAYq1GAgKBmZhY2FkZRJyCglBZGRNZW1iZXISJy5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuQWRkTWVtYmVyUmVxdWVzdBooLnNhbmRnYXRlLndvcmtzcGFjZS52MS5BZGRNZW1iZXJSZXNwb25zZSISirUYCgoGZmFjYWRlGAKQtRgBEncKC0xpc3RNZW1iZXJzEikuc2FuZGdhdGUud29ya3NwYWNlLnYxLkxpc3RNZW1iZXJzUmVxdWVzdBoqLnNhbmRnYXRlLndvcmtzcGFjZS52MS5MaXN0TWVtYmVyc1Jlc3BvbnNlIhGQAgGKtRgKCgZmYWNhZGUYARJ6CgxVcGRhdGVNZW1iZXISKi5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuVXBkYXRlTWVtYmVyUmVxdWVzdBorLnNhbmRnYXRlLndvcmtzcGFjZS52MS5VcGRhdGVNZW1iZXJSZXNwb25zZSIRkAICirUYCgoGZmFjYWRlGAISdwoMUmVtb3ZlTWVtYmVyEiouc2FuZGdhdGUud29ya3NwYWNlLnYxLlJlbW92ZU1lbWJlclJlcXVlc3QaKy5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuUmVtb3ZlTWVtYmVyUmVzcG9uc2UiDoq1GAoKBmZhY2FkZRgBEnsKDUdldE1lbWJlcnNoaXASKy5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuR2V0TWVtYmVyc2hpcFJlcXVlc3QaLC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuR2V0TWVtYmVyc2hpcFJlc3BvbnNlIg+QAgGKtRgICgZmYWNhZGUSigEKEVRha2VPdmVyV29ya3NwYWNlEi8uc2FuZGdhdGUud29ya3NwYWNlLnYxLlRha2VPdmVyV29ya3NwYWNlUmVxdWVzdBowLnNhbmRnYXRlLndvcmtzcGFjZS52MS5UYWtlT3ZlcldvcmtzcGFjZVJlc3BvbnNlIhKQAgKKtRgLCgdzYW5kYm94GAMSrgEKEkJhdGNoR2V0V29ya3NwYWNlcxIwLnNhbmRnYXRlLndvcmtzcGFjZS52MS5CYXRjaEdldFdvcmtzcGFjZXNSZXF1ZXN0GjEuc2FuZGdhdGUud29ya3NwYWNlLnYxLkJhdGNoR2V0V29ya3NwYWNlc1Jlc3BvbnNlIjOQAgGKtRgsCgZmYWNhZGUKDmltYWdlLXJlZ2lzdHJ5CgdzYW5kYm94Cgl0ZWxlbWV0cnliBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_timestamp, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_common_v1_page]);
 
 /**
  * @generated from message sandgate.workspace.v1.Workspace
@@ -130,6 +130,32 @@ export const ChargeSchema: GenMessage<Charge> = /*@__PURE__*/
   messageDesc(file_sandgate_workspace_v1_workspace, 2);
 
 /**
+ * @generated from message sandgate.workspace.v1.CheckAccountDeletionRequest
+ */
+export type CheckAccountDeletionRequest = Message<"sandgate.workspace.v1.CheckAccountDeletionRequest"> & {
+};
+
+/**
+ * Describes the message sandgate.workspace.v1.CheckAccountDeletionRequest.
+ * Use `create(CheckAccountDeletionRequestSchema)` to create a new message.
+ */
+export const CheckAccountDeletionRequestSchema: GenMessage<CheckAccountDeletionRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_workspace_v1_workspace, 3);
+
+/**
+ * @generated from message sandgate.workspace.v1.CheckAccountDeletionResponse
+ */
+export type CheckAccountDeletionResponse = Message<"sandgate.workspace.v1.CheckAccountDeletionResponse"> & {
+};
+
+/**
+ * Describes the message sandgate.workspace.v1.CheckAccountDeletionResponse.
+ * Use `create(CheckAccountDeletionResponseSchema)` to create a new message.
+ */
+export const CheckAccountDeletionResponseSchema: GenMessage<CheckAccountDeletionResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_workspace_v1_workspace, 4);
+
+/**
  * @generated from message sandgate.workspace.v1.CreateWorkspaceRequest
  */
 export type CreateWorkspaceRequest = Message<"sandgate.workspace.v1.CreateWorkspaceRequest"> & {
@@ -146,7 +172,7 @@ export type CreateWorkspaceRequest = Message<"sandgate.workspace.v1.CreateWorksp
  * Use `create(CreateWorkspaceRequestSchema)` to create a new message.
  */
 export const CreateWorkspaceRequestSchema: GenMessage<CreateWorkspaceRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 3);
+  messageDesc(file_sandgate_workspace_v1_workspace, 5);
 
 /**
  * @generated from message sandgate.workspace.v1.CreateWorkspaceResponse
@@ -163,7 +189,7 @@ export type CreateWorkspaceResponse = Message<"sandgate.workspace.v1.CreateWorks
  * Use `create(CreateWorkspaceResponseSchema)` to create a new message.
  */
 export const CreateWorkspaceResponseSchema: GenMessage<CreateWorkspaceResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 4);
+  messageDesc(file_sandgate_workspace_v1_workspace, 6);
 
 /**
  * @generated from message sandgate.workspace.v1.ListWorkspacesRequest
@@ -180,7 +206,7 @@ export type ListWorkspacesRequest = Message<"sandgate.workspace.v1.ListWorkspace
  * Use `create(ListWorkspacesRequestSchema)` to create a new message.
  */
 export const ListWorkspacesRequestSchema: GenMessage<ListWorkspacesRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 5);
+  messageDesc(file_sandgate_workspace_v1_workspace, 7);
 
 /**
  * @generated from message sandgate.workspace.v1.ListWorkspacesResponse
@@ -202,7 +228,7 @@ export type ListWorkspacesResponse = Message<"sandgate.workspace.v1.ListWorkspac
  * Use `create(ListWorkspacesResponseSchema)` to create a new message.
  */
 export const ListWorkspacesResponseSchema: GenMessage<ListWorkspacesResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 6);
+  messageDesc(file_sandgate_workspace_v1_workspace, 8);
 
 /**
  * @generated from message sandgate.workspace.v1.GetWorkspaceRequest
@@ -215,7 +241,7 @@ export type GetWorkspaceRequest = Message<"sandgate.workspace.v1.GetWorkspaceReq
  * Use `create(GetWorkspaceRequestSchema)` to create a new message.
  */
 export const GetWorkspaceRequestSchema: GenMessage<GetWorkspaceRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 7);
+  messageDesc(file_sandgate_workspace_v1_workspace, 9);
 
 /**
  * @generated from message sandgate.workspace.v1.GetWorkspaceResponse
@@ -232,7 +258,7 @@ export type GetWorkspaceResponse = Message<"sandgate.workspace.v1.GetWorkspaceRe
  * Use `create(GetWorkspaceResponseSchema)` to create a new message.
  */
 export const GetWorkspaceResponseSchema: GenMessage<GetWorkspaceResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 8);
+  messageDesc(file_sandgate_workspace_v1_workspace, 10);
 
 /**
  * @generated from message sandgate.workspace.v1.UpdateWorkspaceRequest
@@ -249,7 +275,7 @@ export type UpdateWorkspaceRequest = Message<"sandgate.workspace.v1.UpdateWorksp
  * Use `create(UpdateWorkspaceRequestSchema)` to create a new message.
  */
 export const UpdateWorkspaceRequestSchema: GenMessage<UpdateWorkspaceRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 9);
+  messageDesc(file_sandgate_workspace_v1_workspace, 11);
 
 /**
  * @generated from message sandgate.workspace.v1.UpdateWorkspaceResponse
@@ -266,7 +292,7 @@ export type UpdateWorkspaceResponse = Message<"sandgate.workspace.v1.UpdateWorks
  * Use `create(UpdateWorkspaceResponseSchema)` to create a new message.
  */
 export const UpdateWorkspaceResponseSchema: GenMessage<UpdateWorkspaceResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 10);
+  messageDesc(file_sandgate_workspace_v1_workspace, 12);
 
 /**
  * @generated from message sandgate.workspace.v1.DeleteWorkspaceRequest
@@ -279,7 +305,7 @@ export type DeleteWorkspaceRequest = Message<"sandgate.workspace.v1.DeleteWorksp
  * Use `create(DeleteWorkspaceRequestSchema)` to create a new message.
  */
 export const DeleteWorkspaceRequestSchema: GenMessage<DeleteWorkspaceRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 11);
+  messageDesc(file_sandgate_workspace_v1_workspace, 13);
 
 /**
  * @generated from message sandgate.workspace.v1.DeleteWorkspaceResponse
@@ -292,7 +318,7 @@ export type DeleteWorkspaceResponse = Message<"sandgate.workspace.v1.DeleteWorks
  * Use `create(DeleteWorkspaceResponseSchema)` to create a new message.
  */
 export const DeleteWorkspaceResponseSchema: GenMessage<DeleteWorkspaceResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 12);
+  messageDesc(file_sandgate_workspace_v1_workspace, 14);
 
 /**
  * @generated from message sandgate.workspace.v1.GetDeletionRequest
@@ -309,7 +335,7 @@ export type GetDeletionRequest = Message<"sandgate.workspace.v1.GetDeletionReque
  * Use `create(GetDeletionRequestSchema)` to create a new message.
  */
 export const GetDeletionRequestSchema: GenMessage<GetDeletionRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 13);
+  messageDesc(file_sandgate_workspace_v1_workspace, 15);
 
 /**
  * @generated from message sandgate.workspace.v1.GetDeletionResponse
@@ -338,7 +364,7 @@ export type GetDeletionResponse = Message<"sandgate.workspace.v1.GetDeletionResp
  * Use `create(GetDeletionResponseSchema)` to create a new message.
  */
 export const GetDeletionResponseSchema: GenMessage<GetDeletionResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 14);
+  messageDesc(file_sandgate_workspace_v1_workspace, 16);
 
 /**
  * @generated from message sandgate.workspace.v1.GetDeletionResponse.Purge
@@ -362,7 +388,7 @@ export type GetDeletionResponse_Purge = Message<"sandgate.workspace.v1.GetDeleti
  * Use `create(GetDeletionResponse_PurgeSchema)` to create a new message.
  */
 export const GetDeletionResponse_PurgeSchema: GenMessage<GetDeletionResponse_Purge> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 14, 0);
+  messageDesc(file_sandgate_workspace_v1_workspace, 16, 0);
 
 /**
  * @generated from message sandgate.workspace.v1.AddMemberRequest
@@ -384,7 +410,7 @@ export type AddMemberRequest = Message<"sandgate.workspace.v1.AddMemberRequest">
  * Use `create(AddMemberRequestSchema)` to create a new message.
  */
 export const AddMemberRequestSchema: GenMessage<AddMemberRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 15);
+  messageDesc(file_sandgate_workspace_v1_workspace, 17);
 
 /**
  * @generated from message sandgate.workspace.v1.AddMemberResponse
@@ -401,7 +427,7 @@ export type AddMemberResponse = Message<"sandgate.workspace.v1.AddMemberResponse
  * Use `create(AddMemberResponseSchema)` to create a new message.
  */
 export const AddMemberResponseSchema: GenMessage<AddMemberResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 16);
+  messageDesc(file_sandgate_workspace_v1_workspace, 18);
 
 /**
  * @generated from message sandgate.workspace.v1.ListMembersRequest
@@ -418,7 +444,7 @@ export type ListMembersRequest = Message<"sandgate.workspace.v1.ListMembersReque
  * Use `create(ListMembersRequestSchema)` to create a new message.
  */
 export const ListMembersRequestSchema: GenMessage<ListMembersRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 17);
+  messageDesc(file_sandgate_workspace_v1_workspace, 19);
 
 /**
  * @generated from message sandgate.workspace.v1.ListMembersResponse
@@ -440,7 +466,7 @@ export type ListMembersResponse = Message<"sandgate.workspace.v1.ListMembersResp
  * Use `create(ListMembersResponseSchema)` to create a new message.
  */
 export const ListMembersResponseSchema: GenMessage<ListMembersResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 18);
+  messageDesc(file_sandgate_workspace_v1_workspace, 20);
 
 /**
  * @generated from message sandgate.workspace.v1.UpdateMemberRequest
@@ -462,7 +488,7 @@ export type UpdateMemberRequest = Message<"sandgate.workspace.v1.UpdateMemberReq
  * Use `create(UpdateMemberRequestSchema)` to create a new message.
  */
 export const UpdateMemberRequestSchema: GenMessage<UpdateMemberRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 19);
+  messageDesc(file_sandgate_workspace_v1_workspace, 21);
 
 /**
  * @generated from message sandgate.workspace.v1.UpdateMemberResponse
@@ -479,7 +505,7 @@ export type UpdateMemberResponse = Message<"sandgate.workspace.v1.UpdateMemberRe
  * Use `create(UpdateMemberResponseSchema)` to create a new message.
  */
 export const UpdateMemberResponseSchema: GenMessage<UpdateMemberResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 20);
+  messageDesc(file_sandgate_workspace_v1_workspace, 22);
 
 /**
  * @generated from message sandgate.workspace.v1.RemoveMemberRequest
@@ -496,7 +522,7 @@ export type RemoveMemberRequest = Message<"sandgate.workspace.v1.RemoveMemberReq
  * Use `create(RemoveMemberRequestSchema)` to create a new message.
  */
 export const RemoveMemberRequestSchema: GenMessage<RemoveMemberRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 21);
+  messageDesc(file_sandgate_workspace_v1_workspace, 23);
 
 /**
  * @generated from message sandgate.workspace.v1.RemoveMemberResponse
@@ -509,7 +535,7 @@ export type RemoveMemberResponse = Message<"sandgate.workspace.v1.RemoveMemberRe
  * Use `create(RemoveMemberResponseSchema)` to create a new message.
  */
 export const RemoveMemberResponseSchema: GenMessage<RemoveMemberResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 22);
+  messageDesc(file_sandgate_workspace_v1_workspace, 24);
 
 /**
  * @generated from message sandgate.workspace.v1.GetMembershipRequest
@@ -531,7 +557,7 @@ export type GetMembershipRequest = Message<"sandgate.workspace.v1.GetMembershipR
  * Use `create(GetMembershipRequestSchema)` to create a new message.
  */
 export const GetMembershipRequestSchema: GenMessage<GetMembershipRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 23);
+  messageDesc(file_sandgate_workspace_v1_workspace, 25);
 
 /**
  * @generated from message sandgate.workspace.v1.GetMembershipResponse
@@ -557,7 +583,7 @@ export type GetMembershipResponse = Message<"sandgate.workspace.v1.GetMembership
  * Use `create(GetMembershipResponseSchema)` to create a new message.
  */
 export const GetMembershipResponseSchema: GenMessage<GetMembershipResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 24);
+  messageDesc(file_sandgate_workspace_v1_workspace, 26);
 
 /**
  * @generated from message sandgate.workspace.v1.TakeOverWorkspaceRequest
@@ -570,7 +596,7 @@ export type TakeOverWorkspaceRequest = Message<"sandgate.workspace.v1.TakeOverWo
  * Use `create(TakeOverWorkspaceRequestSchema)` to create a new message.
  */
 export const TakeOverWorkspaceRequestSchema: GenMessage<TakeOverWorkspaceRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 25);
+  messageDesc(file_sandgate_workspace_v1_workspace, 27);
 
 /**
  * @generated from message sandgate.workspace.v1.TakeOverWorkspaceResponse
@@ -583,7 +609,7 @@ export type TakeOverWorkspaceResponse = Message<"sandgate.workspace.v1.TakeOverW
  * Use `create(TakeOverWorkspaceResponseSchema)` to create a new message.
  */
 export const TakeOverWorkspaceResponseSchema: GenMessage<TakeOverWorkspaceResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 26);
+  messageDesc(file_sandgate_workspace_v1_workspace, 28);
 
 /**
  * @generated from message sandgate.workspace.v1.BatchGetWorkspacesRequest
@@ -600,7 +626,7 @@ export type BatchGetWorkspacesRequest = Message<"sandgate.workspace.v1.BatchGetW
  * Use `create(BatchGetWorkspacesRequestSchema)` to create a new message.
  */
 export const BatchGetWorkspacesRequestSchema: GenMessage<BatchGetWorkspacesRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 27);
+  messageDesc(file_sandgate_workspace_v1_workspace, 29);
 
 /**
  * @generated from message sandgate.workspace.v1.BatchGetWorkspacesResponse
@@ -624,7 +650,7 @@ export type BatchGetWorkspacesResponse = Message<"sandgate.workspace.v1.BatchGet
  * Use `create(BatchGetWorkspacesResponseSchema)` to create a new message.
  */
 export const BatchGetWorkspacesResponseSchema: GenMessage<BatchGetWorkspacesResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 28);
+  messageDesc(file_sandgate_workspace_v1_workspace, 30);
 
 /**
  * Workspaces, their members and roles. The workspace of a call is the one its signed caller names, never a field.
@@ -632,6 +658,16 @@ export const BatchGetWorkspacesResponseSchema: GenMessage<BatchGetWorkspacesResp
  * @generated from service sandgate.workspace.v1.WorkspaceService
  */
 export const WorkspaceService: GenService<{
+  /**
+   * Whether the caller's account may be deleted: CONFLICT while it is the last owner of a workspace with other members.
+   *
+   * @generated from rpc sandgate.workspace.v1.WorkspaceService.CheckAccountDeletion
+   */
+  checkAccountDeletion: {
+    methodKind: "unary";
+    input: typeof CheckAccountDeletionRequestSchema;
+    output: typeof CheckAccountDeletionResponseSchema;
+  },
   /**
    * @generated from rpc sandgate.workspace.v1.WorkspaceService.CreateWorkspace
    */

@@ -1,0 +1,87 @@
+import { IdentityService } from "@sandgate/proto/identity/v1/identity";
+import { present } from "../../pipeline/contract.ts";
+import { callFor } from "../../pipeline/request-context.ts";
+import type { App, RouteContext } from "../../pipeline/route.ts";
+import { NoContent } from "../../pipeline/schema-parts.ts";
+import { toUser } from "./mapping.ts";
+import { UpdateUserBody, User, UserList, UserParams, UserQuery } from "./schemas.ts";
+
+const { method: rpc } = IdentityService;
+const tags = ["Operators"];
+
+/** What operators of the installation may do; others get FORBIDDEN, by the contract of the RPCs. */
+export function addAdminRoutes(app: App, { clients: { identity } }: RouteContext): void {
+  app.get(
+    "/admin/users",
+    {
+      config: { rules: { rpc: rpc.listUsers } },
+      schema: { tags, summary: "List users", querystring: UserQuery, response: { 200: UserList } },
+    },
+    async (request) => {
+      const { username, ...page } = request.query;
+      const { users, nextCursor } = await identity.listUsers({ page, username: username ?? "" }, callFor(request));
+      return { users: users.map(toUser), next_cursor: nextCursor || null };
+    },
+  );
+
+  app.put(
+    "/admin/users/:user_id",
+    {
+      config: { rules: { rpc: rpc.setUserDisabled, errors: ["NOT_FOUND", "CONFLICT"] } },
+      schema: {
+        tags,
+        summary: "Enable or disable a user",
+        description: "Disabling ends the user's sessions. API tokens are refused while it lasts; sandboxes run on.",
+        params: UserParams,
+        body: UpdateUserBody,
+        response: { 200: User },
+      },
+    },
+    async (request) => {
+      const change = { userId: request.params.user_id, disabled: !request.body.enabled };
+      return toUser(present((await identity.setUserDisabled(change, callFor(request))).user));
+    },
+  );
+
+  app.delete(
+    "/admin/users/:user_id",
+    {
+      config: { rules: { rpc: rpc.deleteUser, errors: ["NOT_FOUND", "CONFLICT"] } },
+      schema: {
+        tags,
+        summary: "Delete a user",
+        description: "Workspaces that lose their last owner by this are deleted with all that they hold.",
+        params: UserParams,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      await identity.deleteUser({ userId: request.params.user_id }, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+
+  app.delete(
+    "/admin/users/:user_id/sessions",
+    {
+      config: { rules: { rpc: rpc.endUserSessions, errors: ["NOT_FOUND"] } },
+      schema: { tags, summary: "End all sessions of a user", params: UserParams, response: { 204: NoContent } },
+    },
+    async (request, reply) => {
+      await identity.endUserSessions({ userId: request.params.user_id }, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+
+  app.delete(
+    "/admin/users/:user_id/api-tokens",
+    {
+      config: { rules: { rpc: rpc.revokeUserApiTokens, errors: ["NOT_FOUND"] } },
+      schema: { tags, summary: "Revoke all API tokens of a user", params: UserParams, response: { 204: NoContent } },
+    },
+    async (request, reply) => {
+      await identity.revokeUserApiTokens({ userId: request.params.user_id }, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+}

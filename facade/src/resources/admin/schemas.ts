@@ -1,0 +1,18 @@
+import { Type } from "typebox";
+import { Id, Moment, NextCursor, Page } from "../../pipeline/schema-parts.ts";
+
+export const User = Type.Object({
+  id: Id,
+  username: Type.String(),
+  verified: Type.Boolean(),
+  operator: Type.Boolean(),
+  enabled: Type.Boolean({ description: "A user who is not can't sign in, and the user's tokens are refused." }),
+  created_at: Moment,
+});
+export const UserList = Type.Object({ users: Type.Array(User), next_cursor: NextCursor });
+export const UserQuery = Type.Object({
+  ...Page,
+  username: Type.Optional(Type.String({ maxLength: 254, description: "The user of this name alone." })),
+});
+export const UserParams = Type.Object({ user_id: Type.String({ maxLength: 64 }) });
+export const UpdateUserBody = Type.Object({ enabled: Type.Boolean() });

@@ -1,0 +1,115 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { addMs, dayMs } from "@sandgate/kit/base/time";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { type Call, userOf } from "@sandgate/kit/rpc/context";
+import { apiTokenRevoked, signalApiTokenRevoked, signalSessionEnded, userDeleted } from "../events.ts";
+import type { IdentityStore } from "../store/store.ts";
+import type { PasswordHasher } from "./passwords.ts";
+import { type User, unverifiedDays } from "./users.ts";
+
+/** API tokens of a user that are read at once. */
+const tokenBatchSize = 100;
+const unverifiedBatchSize = 100;
+
+/** How accounts are closed and deleted, by operators and by their users. All but the first three throw NOT_FOUND for no such user. */
+export interface UserAdministration {
+  /** Deletes the caller's own account. Throws INVALID_CREDENTIALS for a wrong password, CONFLICT for the last operator. */
+  deleteOwn(call: Call, password: string): Promise<void>;
+  /** Deletes the accounts that were never verified in time. */
+  deleteUnverified(signal: AbortSignal): Promise<void>;
+  /** Ends all sessions of a user. */
+  endSessions(userId: string): Promise<void>;
+  /** Throws CONFLICT for the operator who asks. */
+  setDisabled(call: Call, userId: string, disabled: boolean): Promise<User>;
+  /** Throws CONFLICT for the last operator. */
+  delete(call: Call, userId: string): Promise<void>;
+  /** Revokes all API tokens of a user. */
+  revokeApiTokens(call: Call, userId: string): Promise<void>;
+}
+
+export function createUserAdministration(o: {
+  store: IdentityStore;
+  hasher: PasswordHasher;
+  bus: EventBus;
+  now: () => Date;
+}): UserAdministration {
+  const { store, hasher, bus, now } = o;
+
+  function announceEnded(sessionIds: readonly string[]): void {
+    for (const id of sessionIds) signalSessionEnded(bus, id);
+  }
+
+  async function deleteUser(call: Call, userId: string): Promise<void> {
+    const ended = await store.deleteUser(userId, [userDeleted(userId, call)], now());
+    if (ended === undefined) throw userNotFound();
+    if (ended === "last_operator") {
+      throw new DomainError("CONFLICT", "This is the only operator's account.", {
+        hint: "It can be deleted once there is another operator.",
+      });
+    }
+    announceEnded(ended);
+    signalApiTokenRevoked(bus, userId);
+  }
+
+  async function requireUser(userId: string): Promise<void> {
+    if ((await store.findUsers([userId], [])).length === 0) throw userNotFound();
+  }
+
+  return {
+    async deleteOwn(call, password) {
+      const { id } = userOf(call);
+      const found = await store.findSignIn({ id });
+      if (!(await hasher.verify(password, found?.passwordHash))) {
+        throw new DomainError("INVALID_CREDENTIALS", "The password is wrong.");
+      }
+      await deleteUser(call, id);
+    },
+
+    async deleteUnverified(signal) {
+      for (;;) {
+        const at = now();
+        const due = await store.listUnverified(addMs(at, -unverifiedDays * dayMs), at, unverifiedBatchSize);
+        for (const id of due) {
+          if (signal.aborted) return;
+          await store.deleteUnverified(id, [userDeleted(id, undefined)], at);
+        }
+        if (due.length < unverifiedBatchSize) return;
+      }
+    },
+
+    async endSessions(userId) {
+      await requireUser(userId);
+      announceEnded(await store.endOtherSessions(userId, undefined, now()));
+    },
+
+    async setDisabled(call, userId, disabled) {
+      if (disabled && userOf(call).id === userId) {
+        throw new DomainError("CONFLICT", "This is your own account.", { hint: "Another operator can disable it." });
+      }
+      const changed = await store.setUserDisabled(userId, disabled, now());
+      if (!changed) throw userNotFound();
+      announceEnded(changed.endedSessionIds);
+      // The facades forget the tokens that they remember.
+      signalApiTokenRevoked(bus, userId);
+      return changed.user;
+    },
+
+    delete: deleteUser,
+
+    async revokeApiTokens(call, userId) {
+      await requireUser(userId);
+      for (;;) {
+        const tokens = await store.listApiTokens(userId, tokenBatchSize, undefined);
+        for (const { id } of tokens) {
+          await store.revokeApiToken(userId, id, [apiTokenRevoked(id, userId, call)], undefined);
+          signalApiTokenRevoked(bus, id);
+        }
+        if (tokens.length < tokenBatchSize) return;
+      }
+    },
+  };
+}
+
+function userNotFound(): DomainError {
+  return new DomainError("NOT_FOUND", "There is no such user.", { hint: "Check the id against GET /admin/users." });
+}
