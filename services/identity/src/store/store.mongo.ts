@@ -639,7 +639,8 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       const last = before && { createdAt: before.createdAt.getTime(), _id: before.id };
       const found = await users
         .find({ ...(usernameKey !== undefined && { usernameKey }), ...afterPlace<UserDocument>(last) })
-        .sort({ createdAt: -1, _id: -1 })
+        // A name is one user's, whom the index of names finds.
+        .sort(usernameKey === undefined ? { createdAt: -1, _id: -1 } : {})
         .limit(limit)
         .toArray();
       return found.map(toUser);
