@@ -6,9 +6,9 @@ import { fromConnectError, toConnectError } from "./errors.ts";
 
 const reasons = Object.keys({ ...publicErrors, ...internalErrors }).filter(isReason);
 
-test("there are 25 public reasons and 7 internal ones", () => {
+test("there are 25 public reasons and 8 internal ones", () => {
   expect(Object.keys(publicErrors)).toHaveLength(25);
-  expect(Object.keys(internalErrors)).toHaveLength(7);
+  expect(Object.keys(internalErrors)).toHaveLength(8);
 });
 
 test.each(reasons.filter((reason) => reason !== "INTERNAL_ERROR"))("%s crosses a call unchanged", (reason) => {
