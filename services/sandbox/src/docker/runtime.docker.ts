@@ -102,6 +102,8 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
   });
   const checkImage = createImageCheck(engine);
   const ensuring = new Map<string, Promise<Observation>>();
+  /** Where sandboxes run that are not ready yet. */
+  const addresses = new Map<string, string>();
   // Until it is known not to: only overlay2 on xfs with pquota, btrfs, zfs and devicemapper have quotas.
   let limitsDisk = true;
 
@@ -203,6 +205,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
       }
       if (isNew) requireNoVolumes(container);
       await isolation.verifyTotals();
+      noteAddress(spec.sandboxId, container);
       return await observationOf(engine, container);
     } catch (error) {
       throw toRuntimeUnavailable(error);
@@ -214,11 +217,31 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     return callEngine((abortSignal) => engine.listContainers({ all: true, filters, abortSignal }));
   }
 
-  async function probe(container: InspectedContainer, port: number | undefined, signal: AbortSignal): Promise<boolean> {
-    const { Id: id, NetworkSettings: network, State: state } = container.info;
-    if (port === undefined) return probeExec(engine.getContainer(id), new Date(state.StartedAt), signal);
-    const address = Object.values(network.Networks)[0]?.IPAddress;
-    return address ? probeHttp(address, port, signal) : false;
+  /** The address of a running container. */
+  function noteAddress(sandboxId: string, container: InspectedContainer | undefined): string | undefined {
+    const address = container?.info.State.Running
+      ? Object.values(container.info.NetworkSettings.Networks)[0]?.IPAddress
+      : undefined;
+    if (address) addresses.set(sandboxId, address);
+    else addresses.delete(sandboxId);
+    return address || undefined;
+  }
+
+  async function probeCommand(sandboxId: string, signal: AbortSignal): Promise<boolean> {
+    const container = await inspect(sandboxId);
+    if (!container?.info.State.Running) return false;
+    const { Id: id, State: state } = container.info;
+    return probeExec(engine.getContainer(id), new Date(state.StartedAt), signal);
+  }
+
+  /** A sandbox that doesn't answer yet is probed many times, so the engine is only asked whether it is the one that has answered. */
+  async function probePort(sandboxId: string, port: number, signal: AbortSignal): Promise<boolean> {
+    const known = addresses.get(sandboxId);
+    if (known !== undefined && !(await probeHttp(known, port, signal))) return false;
+    const address = noteAddress(sandboxId, await inspect(sandboxId));
+    const isReady = address !== undefined && (address === known || (await probeHttp(address, port, signal)));
+    if (isReady) addresses.delete(sandboxId);
+    return isReady;
   }
 
   /** Says at the start what otherwise the first container would show. */
@@ -286,8 +309,9 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     async probe(sandboxId, readinessPort, signal) {
       try {
         signal.throwIfAborted();
-        const container = await inspect(sandboxId);
-        return container?.info.State.Running ? await probe(container, readinessPort, signal) : false;
+        const probing =
+          readinessPort === undefined ? probeCommand(sandboxId, signal) : probePort(sandboxId, readinessPort, signal);
+        return await probing;
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         throw toRuntimeUnavailable(error);
@@ -325,6 +349,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     },
 
     async remove(sandboxId) {
+      addresses.delete(sandboxId);
       const container = containerOf(sandboxId);
       const removing = callEngine((abortSignal) => container.remove({ force: true, v: true, abortSignal }));
       // 409: its removal is in progress already.

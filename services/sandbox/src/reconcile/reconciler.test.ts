@@ -435,6 +435,15 @@ test("a container that is not ready in time fails, and is removed", async () => 
   await until(() => expect(engine.objects.size).toBe(0));
 });
 
+test("a container that ends before it is ready is noticed, though its event is lost", async () => {
+  await start();
+  engine.ready = false;
+  const id = await provision();
+  const running = await until(() => engine.objects.get(id) ?? expect.fail("there is no container yet"));
+  engine.objects.set(id, { ...running, phase: "exited", exitCode: 3 });
+  await reaches(id, "failed", "exited");
+});
+
 test("a probe that the machine slept through is not the last", async () => {
   await start({
     limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 200, drainTimeoutMs: 30_000 },
