@@ -1,26 +1,28 @@
 import { defineConfig } from "vitest/config";
 
-/** What runs file by file. test/run.sh runs these one after the other, as their platforms set the same firewall, and the rest meanwhile. */
+/** What runs with few files at once. test/run.sh runs these one after the other, and the rest meanwhile. */
 const projects = {
-  /** Whole platforms of a dozen processes. */
-  distributed: [
-    "test/distributed/*.test.ts",
-    "test/fault/{distributed,network}.test.ts",
-    "test/deploy/compose.test.ts",
-  ],
-  /** These use the machine's container engine, and some change its firewall. */
-  engine: [
-    "services/telemetry/src/{service,replicas}.test.ts",
-    "services/telemetry/src/docker/samplers.test.ts",
-    "test/{conformance,e2e}/*.test.ts",
-    "test/fault/{engine,internal-error,upstream-error}.test.ts",
-    "test/contract/runtime.docker.test.ts",
-  ],
+  /** Whole platforms of a dozen processes, file by file. */
+  distributed: {
+    maxWorkers: 1,
+    include: ["test/distributed/*.test.ts", "test/fault/{distributed,network}.test.ts", "test/deploy/compose.test.ts"],
+  },
+  /** These use the machine's container engine, and mostly wait for it. */
+  engine: {
+    maxWorkers: 2,
+    include: [
+      "services/telemetry/src/{service,replicas}.test.ts",
+      "services/telemetry/src/docker/samplers.test.ts",
+      "test/{conformance,e2e}/*.test.ts",
+      "test/fault/{engine,internal-error,upstream-error}.test.ts",
+      "test/contract/runtime.docker.test.ts",
+    ],
+  },
 };
 
-const sequential = Object.entries(projects).map(([name, include]) => ({
+const limited = Object.entries(projects).map(([name, project]) => ({
   extends: true as const,
-  test: { name, include, fileParallelism: false },
+  test: { name, ...project },
 }));
 
 export default defineConfig({
@@ -31,7 +33,7 @@ export default defineConfig({
     // The test's own limit ends it before, unless it names a longer one.
     expect: { poll: { timeout: 120_000 } },
     projects: [
-      ...sequential,
+      ...limited,
       {
         extends: true,
         test: {
@@ -42,7 +44,7 @@ export default defineConfig({
             "deploy/**/*.test.ts",
             "test/**/*.test.ts",
           ],
-          exclude: ["**/node_modules/**", ...Object.values(projects).flat()],
+          exclude: ["**/node_modules/**", ...Object.values(projects).flatMap(({ include }) => include)],
         },
       },
     ],

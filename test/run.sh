@@ -84,7 +84,7 @@ for attempt in 1 2 3; do
   if [ "$attempt" = 3 ]; then say "suites that need nats-server will be skipped"; else sleep 2; fi
 done
 
-# The projects of vitest.config.ts: the two whose platforms set the same firewall one after the other, and the third meanwhile.
+# The projects of vitest.config.ts: the two that start most processes one after the other, and the third meanwhile.
 results=$(mktemp -d)
 run_projects() {
   projects=$1
