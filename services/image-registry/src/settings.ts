@@ -1,15 +1,12 @@
 import { messageOf } from "@sandgate/kit/base/domain-error";
-import { defineSettings, integer, list, SettingsError, type SettingValues, text } from "@sandgate/kit/base/settings";
-import { type AllowedHosts, readAllowedHosts } from "@sandgate/registry-client/allowed-hosts";
+import { defineSettings, integer, SettingsError, type SettingValues, text } from "@sandgate/kit/base/settings";
+import { type AllowedHosts, readAllowedHosts, registryAllowSetting } from "@sandgate/registry-client/allowed-hosts";
 import type { Caps } from "./domain/caps.ts";
 import { readDefaultImage } from "./domain/default-image.ts";
 import type { ImageFields } from "./domain/images.ts";
 
 export const imageRegistrySettings = defineSettings({
-  allowedHosts: list("SANDGATE_REGISTRY_ALLOW", {
-    default: [],
-    doc: "Registries that may be at private addresses or without TLS: a comma-separated list of host[:port] or CIDR",
-  }),
+  allowedHosts: registryAllowSetting,
   defaultImage: text("SANDGATE_DEFAULT_IMAGE", {
     optional: true,
     doc: "A global default image to make at the first start, as name=reference, or name=reference,port with its readiness port",

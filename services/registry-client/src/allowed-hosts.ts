@@ -1,4 +1,11 @@
+import { list } from "@sandgate/kit/base/settings";
 import ipaddr from "ipaddr.js";
+
+/** The setting that every process which asks registries has. */
+export const registryAllowSetting = list("SANDGATE_REGISTRY_ALLOW", {
+  default: [],
+  doc: "Registries that may be at private addresses or without TLS: a comma-separated list of host[:port] or CIDR",
+});
 
 /** Which registries may be reached at private addresses, and without TLS: those an operator has named. */
 export interface AllowedHosts {

@@ -11,7 +11,7 @@ import {
   type SettingValues,
   text,
 } from "@sandgate/kit/base/settings";
-import { type AllowedHosts, readAllowedHosts } from "@sandgate/registry-client/allowed-hosts";
+import { type AllowedHosts, readAllowedHosts, registryAllowSetting } from "@sandgate/registry-client/allowed-hosts";
 import { type Destination, parseAllowedDestination, parseDestination } from "./docker/egress.ts";
 import { defaultSubnetRange, parseSubnetRanges, type Subnet } from "./docker/subnets.ts";
 
@@ -115,10 +115,7 @@ export const sandboxSettings = defineSettings({
     min: 0,
     doc: "Memory in MB that the sandboxes of these workspaces may hold together; 0 for no limit",
   }),
-  allowedHosts: list("SANDGATE_REGISTRY_ALLOW", {
-    default: [],
-    doc: "Registries that may be at private addresses or without TLS: a comma-separated list of host[:port] or CIDR",
-  }),
+  allowedHosts: registryAllowSetting,
   pullPort: integer("SANDGATE_PULL_PORT", {
     default: 5080,
     min: 0,

@@ -1,6 +1,7 @@
 import { createClient } from "@connectrpc/connect";
 import { stateOf } from "@sandgate/kit/base/dependencies";
 import { DomainError, messageOf } from "@sandgate/kit/base/domain-error";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { openShards } from "@sandgate/kit/process/shards";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
@@ -15,8 +16,6 @@ import { purgeLimits } from "./store/chunks.ts";
 import type { TelemetryStore } from "./store/store.ts";
 
 export { telemetrySettings };
-
-const bytesPerMb = 1024 * 1024;
 
 /** The service that collects, stores and answers what sandboxes log and use. */
 export const telemetryService = defineService({
@@ -53,8 +52,8 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
           bus,
           metrics,
           quotas: {
-            sandboxBytes: settings.logQuotaMb * bytesPerMb,
-            workspaceBytes: settings.workspaceLogQuotaMb * bytesPerMb,
+            sandboxBytes: settings.logQuotaMb * mebibyte,
+            workspaceBytes: settings.workspaceLogQuotaMb * mebibyte,
           },
           shortage: room.shortage,
           containers: collection.containers,
@@ -68,7 +67,7 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
         ...startRetention({
           store,
           retentionDays: settings.retentionDays,
-          logTotalBytes: settings.logTotalMb * bytesPerMb,
+          logTotalBytes: settings.logTotalMb * mebibyte,
           logger,
           metrics,
         }),

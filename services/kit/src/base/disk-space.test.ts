@@ -4,8 +4,7 @@ import { test } from "@sandgate/test-support/test";
 import { expect, vi } from "vitest";
 import { openDiskSpace } from "./disk-space.ts";
 import { createMetrics, printMetrics } from "./metrics.ts";
-
-const mebibyte = 1024 * 1024;
+import { mebibyte } from "./sizes.ts";
 
 function open(freeMb: Record<string, number>, reserveMb: number, folders = Object.keys(freeMb)) {
   const metrics = createMetrics();

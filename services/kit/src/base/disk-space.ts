@@ -2,8 +2,7 @@ import { statfs } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { gauge, type Metrics } from "./metrics.ts";
 import { integer } from "./settings.ts";
-
-const mebibyte = 1024 * 1024;
+import { mebibyte } from "./sizes.ts";
 
 /** How old the figures may be by which work is refused. */
 const maxAgeMs = 1_000;

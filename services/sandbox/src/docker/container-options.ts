@@ -1,5 +1,6 @@
 import type { ContainerCreateOptions } from "@sandgate/docker-engine/client";
 import { containerNameOf, labelsOf } from "@sandgate/docker-engine/containers";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { RuntimeSpec } from "../reconcile/runtime.ts";
 import type { Volumes } from "./image-limits.ts";
 
@@ -17,8 +18,6 @@ const capabilities = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVI
  * in resolv.conf; libraries read the default of 1, the second colon ending the number.
  */
 const withoutEmbeddedResolver = "ndots:1:";
-
-const mebibyte = 1024 * 1024;
 
 /** What the containers of one installation have in common. */
 export interface ContainerDefaults {

@@ -3,6 +3,7 @@ import { totalmem } from "node:os";
 import { dirname, join } from "node:path";
 import { messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { HostNames } from "./names.ts";
 
 /** What all sandboxes together may take of the engine's host. */
@@ -31,7 +32,6 @@ export interface ControlGroup {
   applyOnce(): Promise<void>;
 }
 
-const mebibyte = 1024 * 1024;
 const defaultCpuWeight = 100;
 
 /** `root` is where control groups are mounted. */

@@ -6,6 +6,7 @@ import { engineMessageOf, ignoreStatus, statusOf, toRuntimeUnavailable } from "@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Metrics } from "@sandgate/kit/base/metrics";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { Observation, Runtime, RuntimeSpec } from "../reconcile/runtime.ts";
 import { type ContainerPlace, containerOptionsOf } from "./container-options.ts";
 import type { TotalLimits } from "./control-group.ts";
@@ -24,8 +25,6 @@ import { defaultSubnetRange, parseSubnetRange, type Subnet } from "./subnets.ts"
 /** Attempts of one `ensure` to create the container. */
 const creationAttempts = 20;
 const creationRetryMs = 100;
-
-const mebibyte = 1024 * 1024;
 
 /** How the OCI runtime and the engine report a fault in the image's own configuration, as opposed to one of the engine. */
 const configurationFault =

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { DomainError, hasReason } from "@sandgate/kit/base/domain-error";
 import { createFairLimit } from "@sandgate/kit/base/fair-limit";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { AuthorizePullResponse } from "@sandgate/proto/imageregistry/v1/image_registry";
 import {
   type BlobSource,
@@ -51,7 +52,6 @@ export interface ImagePullerOptions {
   measureRoom: () => Promise<number>;
 }
 
-const mebibyte = 1024 * 1024;
 /** More than engines run. */
 const maxLayers = 127;
 /** How large an image's layers may be when unpacked, as a multiple of how large they may be packed. */

@@ -1,9 +1,9 @@
 import { createLogger } from "@sandgate/kit/base/logging";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { createDiskWatch, type DiskWatch } from "./disk-watch.ts";
 import type { DiskUse } from "./runtime.ts";
 
-const mebibyte = 1024 * 1024;
 const minuteMs = 60_000;
 const uses = new Map<string, DiskUse>();
 let freeBytes: number;
