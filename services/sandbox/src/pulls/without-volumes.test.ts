@@ -39,6 +39,7 @@ test("an image's volumes go, however they are spelled, and all else stays", () =
 
 test.each([
   ["without volumes", '{"config":{"Cmd":["run"],"Labels":{"volumes":"2"}},"rootfs":{}}'],
+  ["with null for volumes", '{"config":{"Cmd":["run"],"Volumes":null},"rootfs":{}}'],
   ["without settings", '{"rootfs":{"volumes":[]},"config":null}'],
   ["that is no object", "[1]"],
 ])("an image's config %s is served as it came", (_how, config) => {

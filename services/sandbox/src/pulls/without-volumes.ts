@@ -20,8 +20,11 @@ export function withoutVolumes(image: ImageDocuments): ImageDocuments {
   const text = Buffer.from(image.config.content).toString();
   // Engines read keys in any letter case.
   let hasVolumes = false;
-  const drop = () => {
+  const drop = (volumes: unknown) => {
+    // The engine's own builds write null for none.
+    if (volumes === null) return null;
     hasVolumes = true;
+    return undefined;
   };
   const config = mapKeys(JSON.parse(text), "config", (settings) => mapKeys(settings, "volumes", drop));
   if (!hasVolumes) return image;
