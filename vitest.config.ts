@@ -1,6 +1,6 @@
 import { defineConfig } from "vitest/config";
 
-/** What runs with few files at once. test/run.sh runs these one after the other, and the rest meanwhile. */
+/** What needs servers that take much of a machine. test/run.sh runs these one after the other, and the rest meanwhile. */
 const projects = {
   /** Whole platforms of a dozen processes, file by file. */
   distributed: {
@@ -38,6 +38,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: "unit",
+          maxWorkers: 2,
           include: [
             "services/*/src/**/*.test.ts",
             "facade/src/**/*.test.ts",

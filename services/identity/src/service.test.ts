@@ -225,23 +225,32 @@ describe("passwords", () => {
     (await readMails(count)).find(({ text }) => text.includes("/reset?"))?.token ?? "";
   const signInWith = (given: string) => identity.signIn({ username, password: given }, nobody());
 
-  test.for(["password123", "qwertyuiop", "Passw0rd!!", "aaaaaaaaaaaaaaaa", "Ann@Example.com", "sandgate123"])(
-    "%s is too easy to guess, wherever it is set",
-    async (weak) => {
-      await open();
-      const id = await createUser();
-      await identity.requestPasswordReset({ username }, nobody());
-      const token = await tokenOf(2);
+  test("one that is too easy to guess is refused, wherever it is set", async () => {
+    await open();
+    const id = await createUser();
+    await identity.requestPasswordReset({ username }, nobody());
+    const token = await tokenOf(2);
+    for (const weak of [
+      "password123",
+      "qwertyuiop",
+      "Passw0rd!!",
+      "aaaaaaaaaaaaaaaa",
+      "Ann@Example.com",
+      "sandgate123",
+    ]) {
       for (const set of [
         () => identity.register({ username: "ann@example.com", password: weak }, nobody()),
         () => identity.changePassword({ currentPassword: password, password: weak }, as(id)),
         () => identity.resetPassword({ token, password: weak }, nobody()),
       ]) {
-        await expect(set()).rejects.toMatchObject({ reason: "VALIDATION_ERROR", violations: [{ field: "password" }] });
+        await expect(set(), weak).rejects.toMatchObject({
+          reason: "VALIDATION_ERROR",
+          violations: [{ field: "password" }],
+        });
       }
-      await signInWith(password);
-    },
-  );
+    }
+    await signInWith(password);
+  });
 
   test("a change keeps the caller's session and ends all others; a mail tells", async () => {
     await open();
