@@ -14,6 +14,6 @@ engine has-image "$default_image" 2>/dev/null || {
 export SANDGATE_DEFAULT_IMAGE="${SANDGATE_DEFAULT_IMAGE-default=$default_image,8080}"
 # Spares every later start, and each database's writer thread, the stripping of types: half the time and memory of those threads.
 export NODE_COMPILE_CACHE="${NODE_COMPILE_CACHE-$PWD/node_modules/.cache/node}"
-# The young generation takes up to three times this (MiB). Under load 4 costs an eighth more processor time and saves some 20 MB; 16 saves
-# a fifth and costs some 30 MB, 32 over 100.
+# The young generation takes up to three times this (MiB). Under load 4 took an eighth more processor time for each request, 16 a fifth less
+# and 32 a quarter less, and 32 some 100 MB more; the rest of the memory differs more between runs (README, "Measured").
 exec "$node" --max-semi-space-size=8 deploy/local/src/main.ts
