@@ -139,6 +139,7 @@ describe.runIf(isAvailable)("network faults between the processes", { timeout: 6
         ["workspace", "identity"],
         ["image-registry", "workspace"],
         ["sandbox", "image-registry"],
+        ["sandbox", "workspace"],
       ],
       fails: ["monitor", "listMembers", "addRegistry", "provision"],
       spares: [
@@ -154,7 +155,6 @@ describe.runIf(isAvailable)("network faults between the processes", { timeout: 6
     {
       what: "the processes and what no request needs",
       connections: [
-        ["sandbox", "workspace"],
         ["sandbox", "telemetry"],
         ["telemetry", "workspace"],
         ["telemetry", "sandbox"],
