@@ -3,7 +3,7 @@ import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { ServiceImpl } from "@connectrpc/connect";
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { isUuid, newId } from "@sandgate/kit/base/ids";
-import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
+import { readPage } from "@sandgate/kit/base/page";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { callOf, userOf } from "@sandgate/kit/rpc/context";
 import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
@@ -96,9 +96,7 @@ export function createHandlers(o: {
 
     async listSessions({ page }, context) {
       const { id, credentialId } = userOf(callOf(context));
-      const limit = pageLimit(page?.limit);
-      const found = await store.listSessions(id, limit + 1, decodeCursor(page?.cursor ?? ""), now());
-      const { rows, nextCursor } = toPage(found, limit, (session) => session);
+      const { rows, nextCursor } = await readPage(page, (limit, after) => store.listSessions(id, limit, after, now()));
       return { sessions: rows.map((session) => toSession(session, credentialId)), nextCursor };
     },
 
@@ -123,10 +121,8 @@ export function createHandlers(o: {
     },
 
     async listUsers({ page, username }) {
-      const limit = pageLimit(page?.limit);
       const name = username === "" ? undefined : usernameKey(username);
-      const users = await store.listUsers(name, limit + 1, decodeCursor(page?.cursor ?? ""));
-      const { rows, nextCursor } = toPage(users, limit, (user) => user);
+      const { rows, nextCursor } = await readPage(page, (limit, after) => store.listUsers(name, limit, after));
       return { users: rows.map(toUser), nextCursor };
     },
 
@@ -184,9 +180,7 @@ export function createHandlers(o: {
     async listApiTokens({ page }, context) {
       const user = userOf(callOf(context));
       await o.storeUses();
-      const limit = pageLimit(page?.limit);
-      const tokens = await store.listApiTokens(user.id, limit + 1, decodeCursor(page?.cursor ?? ""));
-      const { rows, nextCursor } = toPage(tokens, limit, (token) => token);
+      const { rows, nextCursor } = await readPage(page, (limit, after) => store.listApiTokens(user.id, limit, after));
       return { apiTokens: rows.map(toApiToken), nextCursor };
     },
 

@@ -1,7 +1,7 @@
 import { create, type DescMethod } from "@bufbuild/protobuf";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
+import { readPage } from "@sandgate/kit/base/page";
 import type { ServiceContext } from "@sandgate/kit/process/service";
 import { requireRoleFor } from "@sandgate/kit/rpc/access";
 import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
@@ -157,9 +157,7 @@ export function createHandlers({
         } while (last);
         return { images, total: images.length, nextCursor: "" };
       }
-      const after = decodeCursor(page.cursor);
-      const limit = pageLimit(page.limit);
-      const { rows, nextCursor } = toPage(await store.listImages(filter, after, limit + 1), limit, (image) => image);
+      const { rows, nextCursor } = await readPage(page, (limit, after) => store.listImages(filter, after, limit));
       return { images: rows.map(toImage), total: await store.countImages(filter), nextCursor };
     },
 
@@ -217,10 +215,10 @@ export function createHandlers({
     },
 
     async listRegistries({ page }, context) {
-      const after = decodeCursor(page?.cursor ?? "");
-      const limit = pageLimit(page?.limit);
-      const read = await store.listRegistries(workspaceOf(callOf(context)), after, limit + 1);
-      const { rows, nextCursor } = toPage(read, limit, (registry) => registry);
+      const workspaceId = workspaceOf(callOf(context));
+      const { rows, nextCursor } = await readPage(page, (limit, after) =>
+        store.listRegistries(workspaceId, after, limit),
+      );
       return { registries: rows.map(toRegistry), nextCursor };
     },
 

@@ -35,6 +35,15 @@ export function toPage<R>(
   return { rows: page, nextCursor: last !== undefined && rows.length > limit ? encodeCursor(cursorOf(last)) : "" };
 }
 
+/** Reads a page of a store's list, in whose order rows come after `after`. Throws what `decodeCursor` throws. */
+export async function readPage<R extends Cursor>(
+  page: { limit: number; cursor: string } | undefined,
+  read: (limit: number, after: Cursor | undefined) => Promise<readonly R[]>,
+): Promise<{ rows: R[]; nextCursor: string }> {
+  const limit = pageLimit(page?.limit);
+  return toPage(await read(limit + 1, decodeCursor(page?.cursor ?? "")), limit, (row) => row);
+}
+
 function parse(text: string): Cursor | undefined {
   try {
     const value: unknown = JSON.parse(Buffer.from(text, "base64url").toString());
