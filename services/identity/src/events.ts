@@ -43,8 +43,8 @@ export function apiTokenRevoked(tokenId: string, userId: string, call: Call): St
 }
 
 /** Tells every facade at once; one that misses it reads the ended sessions again within a second. */
-export function signalSessionEnded(bus: EventBus, sessionId: string): void {
-  bus.signal("identity.sessions.ended", sessionId);
+export function signalSessionsEnded(bus: EventBus, sessionIds: readonly string[]): void {
+  for (const sessionId of sessionIds) bus.signal("identity.sessions.ended", sessionId);
 }
 
 /**

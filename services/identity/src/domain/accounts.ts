@@ -3,13 +3,13 @@ import { newId } from "@sandgate/kit/base/ids";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { Call } from "@sandgate/kit/rpc/context";
-import { signalSessionEnded, userCreated } from "../events.ts";
+import { signalSessionsEnded, userCreated } from "../events.ts";
 import type { MailQueue } from "../mail/queue.ts";
 import { composeNameTaken, composeVerification } from "../mail/texts.ts";
 import type { IdentityStore, NewVerification } from "../store/store.ts";
 import type { PasswordStrength } from "./password-strength.ts";
 import { newPassword, type PasswordHasher } from "./passwords.ts";
-import { hashSecret, newSecret } from "./tokens.ts";
+import { badLink, hashSecret, newSecret } from "./tokens.ts";
 import { usernameKey, verificationSeconds } from "./users.ts";
 
 /** How accounts are created and verified. */
@@ -82,12 +82,8 @@ export function createAccounts(o: {
       if (found && password !== undefined) await strength.require(password, found.username);
       const passwordHash = found && password !== undefined ? await hasher.hash(password) : undefined;
       const ended = found && (await store.verifyEmail(tokenHash, passwordHash, now()));
-      if (!ended) {
-        throw new DomainError("INVALID_TOKEN", "The link is invalid, has already been used or has expired.", {
-          hint: "Request another mail with POST /auth/resend-verification.",
-        });
-      }
-      for (const id of ended) signalSessionEnded(bus, id);
+      if (!ended) throw badLink("/auth/resend-verification");
+      signalSessionsEnded(bus, ended);
     },
 
     async resendVerification(username) {

@@ -2,13 +2,13 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { UserCaller } from "@sandgate/kit/rpc/context";
-import { signalSessionEnded } from "../events.ts";
+import { signalSessionsEnded } from "../events.ts";
 import type { MailQueue } from "../mail/queue.ts";
 import { composePasswordChanged, composePasswordReset } from "../mail/texts.ts";
 import type { IdentityStore, PasswordChange } from "../store/store.ts";
 import type { PasswordStrength } from "./password-strength.ts";
 import type { PasswordHasher } from "./passwords.ts";
-import { hashSecret, newSecret } from "./tokens.ts";
+import { badLink, hashSecret, newSecret } from "./tokens.ts";
 import { passwordResetSeconds, usernameKey } from "./users.ts";
 
 /** How a password is replaced. A new one ends the user's sessions, and a mail tells the user. */
@@ -42,7 +42,7 @@ export function createPasswordChanges(o: {
   }
 
   function finish(endedSessions: readonly string[]): void {
-    for (const id of endedSessions) signalSessionEnded(bus, id);
+    signalSessionsEnded(bus, endedSessions);
     mails.wake();
   }
 
@@ -78,11 +78,7 @@ export function createPasswordChanges(o: {
       const tokenHash = hashSecret(token);
       const found = await store.findPasswordReset(tokenHash, now());
       const ended = found && (await store.resetPassword(tokenHash, await prepare(password, found.username), now()));
-      if (!ended) {
-        throw new DomainError("INVALID_TOKEN", "The link is invalid, has already been used or has expired.", {
-          hint: "Request another mail with POST /auth/password/forgot.",
-        });
-      }
+      if (!ended) throw badLink("/auth/password/forgot");
       finish(ended);
     },
   };

@@ -3,7 +3,7 @@ import { newId } from "@sandgate/kit/base/ids";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { UserCaller } from "@sandgate/kit/rpc/context";
-import { signalSessionEnded } from "../events.ts";
+import { signalSessionsEnded } from "../events.ts";
 import type { ClientInfo, IdentityStore } from "../store/store.ts";
 import type { PasswordHasher } from "./passwords.ts";
 import {
@@ -97,7 +97,7 @@ export function createSessions(o: {
       const refreshed = await store.rotateRefreshToken(presentedHash, hashSecret(successor), client, presentedAt);
       switch (refreshed.outcome) {
         case "reused":
-          signalSessionEnded(bus, refreshed.sessionId);
+          signalSessionsEnded(bus, [refreshed.sessionId]);
           throw badRefreshToken();
         case "bad":
           throw badRefreshToken();
@@ -113,7 +113,7 @@ export function createSessions(o: {
 
     async signOut(refreshToken) {
       const ended = await store.endSessionOf(hashSecret(refreshToken), now());
-      if (ended !== undefined) signalSessionEnded(bus, ended);
+      if (ended !== undefined) signalSessionsEnded(bus, [ended]);
     },
 
     async end(userId, sessionId) {
@@ -122,11 +122,11 @@ export function createSessions(o: {
           hint: "Check its id against GET /auth/sessions; it may have ended.",
         });
       }
-      signalSessionEnded(bus, sessionId);
+      signalSessionsEnded(bus, [sessionId]);
     },
 
     async endOthers({ id, credentialId }) {
-      for (const ended of await store.endOtherSessions(id, credentialId, now())) signalSessionEnded(bus, ended);
+      signalSessionsEnded(bus, await store.endOtherSessions(id, credentialId, now()));
     },
 
     listEnded: () => store.listSessionsEndedSince(addMs(now(), -endedSessionMs)),

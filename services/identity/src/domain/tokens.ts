@@ -1,4 +1,5 @@
 import { createHash, randomBytes } from "node:crypto";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 
 /** A secret of 256 bits that fits into a URL. */
 export function newSecret(): string {
@@ -8,4 +9,11 @@ export function newSecret(): string {
 /** What is stored in place of a secret. The secrets are random and long, so a fast hash without a salt is enough. */
 export function hashSecret(secret: string): Uint8Array {
   return new Uint8Array(createHash("sha256").update(secret).digest());
+}
+
+/** For the token of a mailed link that is unknown, used or expired; another link comes from the route. */
+export function badLink(route: string): DomainError {
+  return new DomainError("INVALID_TOKEN", "The link is invalid, has already been used or has expired.", {
+    hint: `Request another mail with POST ${route}.`,
+  });
 }

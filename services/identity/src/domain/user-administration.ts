@@ -2,7 +2,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { addMs, dayMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { type Call, userOf } from "@sandgate/kit/rpc/context";
-import { apiTokenRevoked, signalApiTokenRevoked, signalSessionEnded, userDeleted } from "../events.ts";
+import { apiTokenRevoked, signalApiTokenRevoked, signalSessionsEnded, userDeleted } from "../events.ts";
 import type { IdentityStore } from "../store/store.ts";
 import type { PasswordHasher } from "./passwords.ts";
 import { type User, unverifiedDays } from "./users.ts";
@@ -35,10 +35,6 @@ export function createUserAdministration(o: {
 }): UserAdministration {
   const { store, hasher, bus, now } = o;
 
-  function announceEnded(sessionIds: readonly string[]): void {
-    for (const id of sessionIds) signalSessionEnded(bus, id);
-  }
-
   async function deleteUser(call: Call, userId: string): Promise<void> {
     const ended = await store.deleteUser(userId, [userDeleted(userId, call)], now());
     if (ended === undefined) throw userNotFound();
@@ -47,7 +43,7 @@ export function createUserAdministration(o: {
         hint: "It can be deleted once there is another operator.",
       });
     }
-    announceEnded(ended);
+    signalSessionsEnded(bus, ended);
     signalApiTokenRevoked(bus, userId);
   }
 
@@ -79,7 +75,7 @@ export function createUserAdministration(o: {
 
     async endSessions(userId) {
       await requireUser(userId);
-      announceEnded(await store.endOtherSessions(userId, undefined, now()));
+      signalSessionsEnded(bus, await store.endOtherSessions(userId, undefined, now()));
     },
 
     async setDisabled(call, userId, disabled) {
@@ -88,7 +84,7 @@ export function createUserAdministration(o: {
       }
       const changed = await store.setUserDisabled(userId, disabled, now());
       if (!changed) throw userNotFound();
-      announceEnded(changed.endedSessionIds);
+      signalSessionsEnded(bus, changed.endedSessionIds);
       // The facades forget the tokens that they remember.
       signalApiTokenRevoked(bus, userId);
       return changed.user;
