@@ -32,9 +32,11 @@ export interface RouteAccess {
   workspace?: { in: "path" | "header"; least: Role };
 }
 
+const open: RouteAccess = { credential: "none", operator: false };
+
 /** Who may call the route with this URL pattern, from the contract of its RPC. Throws for an RPC that the facade may not call. */
 export function accessOfRoute({ rpc }: RouteRules, url: string): RouteAccess {
-  if (rpc === "none") return { credential: "none", operator: false };
+  if (rpc === "none") return open;
   const access = accessOf(rpc);
   if (!access?.callers.includes("facade")) throw new Error(`${url}: the facade may not call ${rpc.name}.`);
   const needsRole = access.leastRole !== Role.UNSPECIFIED;
@@ -49,7 +51,7 @@ export function accessOfRoute({ rpc }: RouteRules, url: string): RouteAccess {
 
 /** Who may call the route that a request matched. */
 export function accessOfRequest({ routeOptions: { config, url = "" } }: FastifyRequest): RouteAccess {
-  return config.rules ? accessOfRoute(config.rules, url) : { credential: "none", operator: false };
+  return config.rules ? accessOfRoute(config.rules, url) : open;
 }
 
 /** Every error that a route can answer with. */

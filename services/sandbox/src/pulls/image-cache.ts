@@ -1,5 +1,6 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import { hourMs, minuteMs } from "@sandgate/kit/base/time";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import type { Runtime } from "../reconcile/runtime.ts";
@@ -96,7 +97,7 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
 
   async function trim(): Promise<void> {
     const images = await listOurs();
-    const maxBytes = o.maxMb * 1024 * 1024;
+    const maxBytes = o.maxMb * mebibyte;
     let bytes = images.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
     if (o.maxMb === 0 || bytes <= maxBytes) return;
     const wanted = await o.findWanted();

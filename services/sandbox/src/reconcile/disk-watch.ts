@@ -1,4 +1,5 @@
 import type { Logger } from "@sandgate/kit/base/logging";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import pLimit from "p-limit";
 import type { Failure } from "./failures.ts";
 import type { DiskUse, Runtime } from "./runtime.ts";
@@ -13,7 +14,7 @@ const longestNearLimitMs = 15_000;
 /** A measurement that took long is repeated after this many times as long. */
 const restFactor = 20;
 /** All sandboxes are measured when the disk has lost this much, or a part of the limit where that is more. */
-const leastLossBytes = 64 * 1024 * 1024;
+const leastLossBytes = 64 * mebibyte;
 const lossPart = 8;
 
 export interface DiskWatchOptions {
@@ -56,7 +57,7 @@ interface Watched {
  * near its limit, and all of them when the disk as a whole loses room quickly.
  */
 export function createDiskWatch(o: DiskWatchOptions): DiskWatch {
-  const limitBytes = o.limitMb * 1024 * 1024;
+  const limitBytes = o.limitMb * mebibyte;
   const limitCalls = pLimit(concurrency);
   const watched = new Map<string, Watched>();
   /** The storage limits them. */
