@@ -16,7 +16,7 @@ import {
 } from "./sessions.ts";
 import type { SigningKeys } from "./signing-keys.ts";
 import { hashSecret, newSecret } from "./tokens.ts";
-import { usernameKey } from "./users.ts";
+import { type User, usernameKey } from "./users.ts";
 
 interface SessionTokens {
   accessToken: string;
@@ -29,6 +29,8 @@ interface SessionTokens {
 export interface Sessions {
   /** Throws INVALID_CREDENTIALS, RATE_LIMITED, and only for the right password EMAIL_NOT_VERIFIED or FORBIDDEN (disabled). */
   signIn(username: string, password: string, client: ClientInfo): Promise<SessionTokens>;
+  /** Starts a session of a user whom a provider of single sign-on has identified. Throws FORBIDDEN (disabled). */
+  signInByProvider(user: User, client: ClientInfo): Promise<SessionTokens>;
   /** Throws INVALID_TOKEN. */
   refresh(refreshToken: string, client: ClientInfo): Promise<SessionTokens>;
   signOut(refreshToken: string): Promise<void>;
@@ -49,43 +51,56 @@ export function createSessions(o: {
 }): Sessions {
   const { store, hasher, keys, bus, now } = o;
 
+  /** Undefined when the user was disabled or deleted meanwhile, or got another password than the one compared. */
+  async function start(
+    user: User,
+    passwordHash: string | undefined,
+    client: ClientInfo,
+  ): Promise<SessionTokens | undefined> {
+    const createdAt = now();
+    const id = newId();
+    const expiresAt = addMs(createdAt, sessionSeconds * 1000);
+    const refreshToken = newSecret();
+    const started = await store.createSession({
+      id,
+      userId: user.id,
+      passwordHash,
+      client,
+      createdAt,
+      expiresAt,
+      refreshTokenHash: hashSecret(refreshToken),
+      refreshTokenExpiresAt: refreshTokenExpiry({ expiresAt }, createdAt),
+    });
+    if (!started) return undefined;
+    return {
+      accessToken: await keys.signAccessToken({ userId: user.id, sessionId: id, operator: user.operator }),
+      refreshToken,
+      expiresInSeconds: accessTokenSeconds,
+      refreshExpiresInSeconds: refreshTokenSeconds,
+    };
+  }
+
   return {
     async signIn(username, password, client) {
       const found = await store.findSignIn({ usernameKey: usernameKey(username) });
       const right = await hasher.verify(password, found?.passwordHash);
       if (!found || found.passwordHash === undefined || !right) throw wrongCredentials();
       const { user, passwordHash } = found;
-      if (user.disabled) {
-        throw new DomainError("FORBIDDEN", "This account has been disabled.", {
-          hint: "Ask an operator of this server to enable it.",
-        });
-      }
+      if (user.disabled) throw disabledAccount();
       if (!user.verified) {
         throw new DomainError("EMAIL_NOT_VERIFIED", "The e-mail address has not been verified yet.", {
           hint: "Follow the link in the mail, or request another with POST /auth/resend-verification.",
         });
       }
-      const createdAt = now();
-      const id = newId();
-      const expiresAt = addMs(createdAt, sessionSeconds * 1000);
-      const refreshToken = newSecret();
-      const started = await store.createSession({
-        id,
-        userId: user.id,
-        passwordHash,
-        client,
-        createdAt,
-        expiresAt,
-        refreshTokenHash: hashSecret(refreshToken),
-        refreshTokenExpiresAt: refreshTokenExpiry({ expiresAt }, createdAt),
-      });
-      if (!started) throw wrongCredentials();
-      return {
-        accessToken: await keys.signAccessToken({ userId: user.id, sessionId: id, operator: user.operator }),
-        refreshToken,
-        expiresInSeconds: accessTokenSeconds,
-        refreshExpiresInSeconds: refreshTokenSeconds,
-      };
+      const tokens = await start(user, passwordHash, client);
+      if (!tokens) throw wrongCredentials();
+      return tokens;
+    },
+
+    async signInByProvider(user, client) {
+      const tokens = user.disabled ? undefined : await start(user, undefined, client);
+      if (!tokens) throw disabledAccount();
+      return tokens;
     },
 
     async refresh(presented, client) {
@@ -139,6 +154,12 @@ function secondsBetween(from: Date, to: Date): number {
 
 function wrongCredentials(): DomainError {
   return new DomainError("INVALID_CREDENTIALS", "The user name or password is wrong.");
+}
+
+function disabledAccount(): DomainError {
+  return new DomainError("FORBIDDEN", "This account has been disabled.", {
+    hint: "Ask an operator of this server to enable it.",
+  });
 }
 
 function badRefreshToken(): DomainError {

@@ -268,7 +268,9 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         const changed = await store.setUserDisabled(ann, true, at(0));
         expect(changed).toMatchObject({ user: { id: ann, disabled: true }, endedSessionIds: [anns.id] });
         expect((await store.setUserDisabled(ann, true, at(1)))?.endedSessionIds).toEqual([]);
-        expect(await store.createSession(session(ann, "another"))).toBe(false);
+        for (const passwordHash of ["hash", undefined]) {
+          expect(await store.createSession(session(ann, "another", { passwordHash }))).toBe(false);
+        }
         expect(await rotate("ann's", "next", at(0))).toEqual({ outcome: "bad" });
         expect(await rotate("bob's", "next", at(0))).toMatchObject({ outcome: "refreshed" });
         expect(await store.findApiToken(hashSecret("token"))).toBeUndefined();
@@ -277,6 +279,14 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         expect(await store.findApiToken(hashSecret("token"))).toBeDefined();
         expect(await store.createSession(session(ann, "another"))).toBe(true);
         expect(await store.setUserDisabled(newId(), true, at(0))).toBeUndefined();
+      });
+
+      test("a session without a password needs its user alone", async () => {
+        const ann = await createUser();
+        expect(await store.createSession(session(ann, "of another password", { passwordHash: "other" }))).toBe(false);
+        expect(await store.createSession(session(ann, "without", { passwordHash: undefined }))).toBe(true);
+        await store.deleteUser(ann, [], at(0));
+        expect(await store.createSession(session(ann, "of nobody", { passwordHash: undefined }))).toBe(false);
       });
 
       test("no session outlives a user who is disabled while signing in", async () => {

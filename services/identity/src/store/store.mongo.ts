@@ -550,7 +550,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
         const { session } = tx;
         const { refreshTokenHash, refreshTokenExpiresAt } = refresh;
         const user = await users.updateOne(
-          { _id: userId, passwordHash, disabledAt: { $exists: false } },
+          { _id: userId, disabledAt: { $exists: false }, ...(passwordHash !== undefined && { passwordHash }) },
           { $inc: { signIns: 1 } },
           { session },
         );

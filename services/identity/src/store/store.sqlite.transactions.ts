@@ -183,11 +183,11 @@ function deleteUnverified(tx: Transaction, userId: string, events: readonly Stag
 
 function createSession(tx: Transaction, session: NewSession): boolean {
   const { userId, passwordHash } = session;
-  if (
-    !tx.db.get("SELECT 1 FROM users WHERE id = ? AND password_hash = ? AND disabled_at IS NULL", userId, passwordHash)
-  ) {
-    return false;
-  }
+  const user = tx.db.get<{ password_hash: string | null }>(
+    "SELECT password_hash FROM users WHERE id = ? AND disabled_at IS NULL",
+    userId,
+  );
+  if (!user || (passwordHash !== undefined && user.password_hash !== passwordHash)) return false;
   tx.db.run(
     `INSERT INTO sessions (id, user_id, created_at, expires_at, idle_at, seen_at, address, user_agent)
      VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,

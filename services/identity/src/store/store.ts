@@ -74,8 +74,8 @@ export interface NewSession {
   id: string;
   client: ClientInfo;
   userId: string;
-  /** The hash that the sign-in's password was compared with. */
-  passwordHash: string;
+  /** The hash that the sign-in's password was compared with; undefined for a sign-in without one, by a provider. */
+  passwordHash: string | undefined;
   createdAt: Date;
   expiresAt: Date;
   refreshTokenHash: Uint8Array;
@@ -211,7 +211,7 @@ export interface IdentityStore extends ServiceStore {
   /** Users of these ids or these names, each once; what is not found is left out. */
   findUsers(ids: readonly string[], usernameKeys: readonly string[]): Promise<User[]>;
 
-  /** False, and nothing happens, when the user's password has changed since it was compared, or the user is disabled. */
+  /** False, and nothing happens, when a password was compared and has changed since, or the user is disabled or gone. */
   createSession(session: NewSession): Promise<boolean>;
   /** The session that a refresh token belongs to, whether or not the token is valid. */
   findSessionOf(refreshTokenHash: Uint8Array): Promise<string | undefined>;
