@@ -101,6 +101,17 @@ function hostOf(subnet: string, host: number): string {
   return subnet.replace(/\d+$/, (last) => String(Number(last) + host));
 }
 
+/** Prints how many bytes the first connection to the port sends. Runs in a process of its own. */
+function countBytes(port: number): void {
+  let bytes = 0;
+  const server = process.getBuiltinModule("node:net").createServer((socket) => {
+    socket.on("data", (data) => (bytes += data.length));
+    socket.on("end", () => process.stdout.write(String(bytes)));
+    server.close();
+  });
+  server.listen(port);
+}
+
 /** A DNS server (RFC 1035, section 4.1) that knows the IPv4 address of app.example. Runs in a process of its own. */
 function answerQuestions(address: readonly number[]): void {
   const socket = process.getBuiltinModule("node:dgram").createSocket("udp4");
@@ -631,21 +642,22 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
 
     test("keeps a sandbox to its bandwidth, in both directions", async () => {
       const { run } = await start({ bandwidthMbit: 8 });
-      const file = "/tmp/file";
-      const [open, port] = [peers.addresses.public, 8000];
-      // Twice a second's worth goes at once, at most four times as much in another second: 4 MB take longer than that.
-      const get = `timeout 1 wget -q -O ${file} http://${open}:${port}/big; wc -c < ${file}`;
-      const got = Number((await run(get)).split("\n").at(-1));
-      expect(got).toBeGreaterThan(0);
-      expect(got).toBeLessThan(4_000_000);
-      const sink = startProcess("ip", ["netns", "exec", peers.namespace, "sh", "-c", "busybox nc -l -p 7000 | wc -c"], {
+      const [open, bytes] = [peers.addresses.public, 6_000_000];
+      // Twice a second's worth goes at once, then at most four times as much a second: 6 MB take more than a second.
+      const leastMs = 1000;
+      const began = performance.now();
+      const got = await run(`wget -q -O - http://${open}:8000/big | head -c ${bytes} | wc -c`);
+      expect(Number(got.split("\n").at(-1))).toBe(bytes);
+      const gotAt = performance.now();
+      expect(gotAt - began).toBeGreaterThan(leastMs);
+      const counter = ["--eval", `(${countBytes})(7000)`];
+      const sink = startProcess("ip", ["netns", "exec", peers.namespace, process.execPath, ...counter], {
         env: { PATH: process.env.PATH },
       });
-      await run(`sleep 0.2; timeout 1 sh -c 'cat /dev/zero | nc ${open} 7000'`);
+      await run(`until head -c ${bytes} /dev/zero | nc ${open} 7000; do sleep 0.1; done`);
       await sink.exited;
-      const sent = Number(sink.output().trim());
-      expect(sent).toBeGreaterThan(0);
-      expect(sent).toBeLessThan(4_000_000);
+      expect(Number(sink.output())).toBe(bytes);
+      expect(performance.now() - gotAt).toBeGreaterThan(leastMs);
     });
 
     test("closes port 25 unless it is opened", async () => {
