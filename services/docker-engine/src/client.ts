@@ -57,7 +57,7 @@ function callNameOf(method: string, path: string): string {
 /** Makes one call, within 30 s unless given another deadline. Throws a TimeoutError, or the reason of the caller's signal. */
 export async function callEngine<T>(
   call: (abortSignal: AbortSignal) => Promise<T>,
-  limits: { signal?: AbortSignal | undefined; timeoutMs?: number } = {},
+  limits: { signal?: AbortSignal | undefined; timeoutMs?: number | undefined } = {},
 ): Promise<T> {
   limits.signal?.throwIfAborted();
   const timeout = AbortSignal.timeout(limits.timeoutMs ?? callTimeoutMs);

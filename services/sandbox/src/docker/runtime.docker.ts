@@ -4,6 +4,7 @@ import { type Container, type ContainerInfo, callEngine, openEngine } from "@san
 import { containerNameOf, labelFilter, ownerOf } from "@sandgate/docker-engine/containers";
 import { engineMessageOf, ignoreStatus, statusOf, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { createFairLimit } from "@sandgate/kit/base/fair-limit";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Metrics } from "@sandgate/kit/base/metrics";
 import { mebibyte } from "@sandgate/kit/base/sizes";
@@ -25,6 +26,9 @@ import { defaultSubnetRange, parseSubnetRange, type Subnet } from "./subnets.ts"
 /** Attempts of one `ensure` to create the container. */
 const creationAttempts = 20;
 const creationRetryMs = 100;
+
+/** Containers that are signalled, killed or removed at once: with a thousand at once the engine answers nobody in time. */
+const endsAtOnce = 16;
 
 /** How the OCI runtime and the engine report a fault in the image's own configuration, as opposed to one of the engine. */
 const configurationFault =
@@ -101,6 +105,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
   });
   const checkImage = createImageCheck(engine);
   const ensuring = new Map<string, Promise<Observation>>();
+  const limitEnds = createFairLimit({ perKey: endsAtOnce });
   /** Where sandboxes run that are not ready yet. */
   const addresses = new Map<string, string>();
   // Until it is known not to: only overlay2 on xfs with pquota, btrfs, zfs and devicemapper have quotas.
@@ -328,20 +333,15 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
 
     async stop(sandboxId, graceSeconds) {
       const container = containerOf(sandboxId);
-      if (graceSeconds > 0) {
-        // The engine answers once the container has ended.
-        const limits = { timeoutMs: (graceSeconds + 30) * 1000 };
-        const stopping = callEngine((abortSignal) => container.stop({ t: graceSeconds, abortSignal }), limits);
-        await ignoreStatus([304, 404], stopping).catch(throwUnavailable);
-        return;
-      }
       try {
-        const killing = callEngine((abortSignal) => container.kill({ signal: "SIGKILL", abortSignal }));
-        await ignoreStatus([404, 409], killing);
-        await ignoreStatus(
-          [404],
-          callEngine((abortSignal) => container.wait({ abortSignal })),
-        );
+        if (graceSeconds > 0) {
+          const terminated = await limitEnds("", () => signalContainer(container, "SIGTERM"));
+          if (!terminated || (await hasEndedWithin(container, graceSeconds * 1000))) return;
+        }
+        await limitEnds("", async () => {
+          await signalContainer(container, "SIGKILL");
+          await awaitEnd(container);
+        });
       } catch (error) {
         throw toRuntimeUnavailable(error);
       }
@@ -350,9 +350,9 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
     async remove(sandboxId) {
       addresses.delete(sandboxId);
       const container = containerOf(sandboxId);
-      const removing = callEngine((abortSignal) => container.remove({ force: true, v: true, abortSignal }));
+      const remove = () => callEngine((abortSignal) => container.remove({ force: true, v: true, abortSignal }));
       // 409: its removal is in progress already.
-      await ignoreStatus([404, 409], removing).catch(throwUnavailable);
+      await ignoreStatus([404, 409], limitEnds("", remove)).catch(throwUnavailable);
     },
 
     async list() {
@@ -382,6 +382,27 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
         signal,
       }),
   };
+}
+
+/** False when it doesn't run. */
+async function signalContainer(container: Container, signal: "SIGTERM" | "SIGKILL"): Promise<boolean> {
+  const sending = callEngine((abortSignal) => container.kill({ signal, abortSignal })).then(() => true);
+  return (await ignoreStatus([404, 409], sending)) ?? false;
+}
+
+async function awaitEnd(container: Container, timeoutMs?: number): Promise<void> {
+  const waiting = callEngine((abortSignal) => container.wait({ abortSignal }), { timeoutMs });
+  await ignoreStatus([404], waiting);
+}
+
+async function hasEndedWithin(container: Container, timeoutMs: number): Promise<boolean> {
+  try {
+    await awaitEnd(container, timeoutMs);
+    return true;
+  } catch (error) {
+    if (error instanceof Error && error.name === "TimeoutError") return false;
+    throw error;
+  }
 }
 
 /** None would have a limit. */
