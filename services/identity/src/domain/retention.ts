@@ -6,6 +6,8 @@ export const keptMs = {
   verifications: 0,
   /** After their expiry. */
   passwordResets: 0,
+  /** After their expiry. */
+  ssoAttempts: 0,
   /** After their creation; they count towards an account's mails per hour. */
   sentMails: hourMs,
   /** Mails that could not be sent, after their creation: by then their link has expired. */

@@ -4,10 +4,12 @@ import { openMongo } from "@sandgate/kit/storage/mongo";
 import type { MongoStoreOptions } from "@sandgate/kit/storage/open-store";
 import { describeOnMongo } from "@sandgate/test/stores";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { describeSsoStore } from "./sso.contract.ts";
 import { describeIdentityStore } from "./store.contract.ts";
 import { createMongoStore, migrations, openMongoStore } from "./store.mongo.ts";
 
 await describeOnMongo("identity", openMongoStore, describeIdentityStore);
+await describeOnMongo("identity", openMongoStore, describeSsoStore);
 
 async function openWithDatabase(options: MongoStoreOptions) {
   const database = await openMongo({ ...options, migrations });
@@ -28,7 +30,7 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
   };
 
   test("the collections whose documents expire have a TTL index, and no others", async () => {
-    for (const name of [...kept, "held_slots"]) {
+    for (const name of [...kept, "held_slots", "sso_attempts"]) {
       const expiring = (await opened.db.collection(name).indexes()).filter(
         (index) => index.expireAfterSeconds !== undefined,
       );

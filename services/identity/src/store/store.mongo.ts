@@ -15,6 +15,7 @@ import type { ApiToken } from "../domain/api-tokens.ts";
 import { keptMs } from "../domain/retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
 import { mailsPerHour, type User } from "../domain/users.ts";
+import { createSsoCollections, createSsoStore } from "./sso.mongo.ts";
 import {
   type DueMail,
   type IdentityStore,
@@ -192,6 +193,7 @@ export const migrations: readonly MongoMigration[] = [
     run: (db) =>
       createCollections(db, { held_slots: [{ name: "removal", key: { removeAt: 1 }, expireAfterSeconds: 0 }] }),
   },
+  { name: "identity 5: sso_attempts, external_identities", expands: true, run: createSsoCollections },
 ];
 
 /** When a document of this kind is removed. */
@@ -344,16 +346,17 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     );
   }
 
-  /** Sets a password and ends all links and sessions of the user but one, and answers the ids of those that it ended. */
+  /** Sets a password, or none, and ends all links and sessions of the user but one, and answers the ids of those that it ended. */
   async function setPassword(
     tx: MongoTransaction,
     userId: string,
-    passwordHash: string,
+    passwordHash: string | undefined,
     now: Date,
     keptSession?: string,
   ): Promise<string[]> {
     const { session } = tx;
-    await users.updateOne({ _id: userId }, { $set: { passwordHash } }, { session });
+    const change = passwordHash === undefined ? { $unset: { passwordHash: 1 as const } } : { $set: { passwordHash } };
+    await users.updateOne({ _id: userId }, change, { session });
     await verifications.deleteMany({ userId }, { session });
     await passwordResets.deleteMany({ userId }, { session });
     return endOtherSessions(tx, userId, keptSession, now);
@@ -389,15 +392,21 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     await passwordResets.deleteMany({ userId }, { session });
     await apiTokens.deleteMany({ userId }, { session });
     await mails.deleteMany({ userId }, { session });
+    await unlinkUser(tx, userId);
     await users.deleteOne({ _id: userId }, { session });
     await tx.publish(events);
     return endOtherSessions(tx, userId, undefined, now);
   }
 
+  const { unlinkUser, ...sso } = createSsoStore(database, {
+    removePassword: (tx, userId, now) => setPassword(tx, userId, undefined, now),
+  });
+
   const endAt = (now: Date) => ({ endedAt: now.getTime(), removeAt: removeAt("sessions", now) });
 
   return {
     ...serviceStoreOf(database),
+    ...sso,
     registerUser: (registration) =>
       write(async (tx) => {
         const { session } = tx;

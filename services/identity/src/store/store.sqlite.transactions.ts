@@ -5,6 +5,8 @@ import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { keptMs } from "../domain/retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
 import { mailsPerHour } from "../domain/users.ts";
+import { endOtherSessions, setPassword } from "./passwords.sqlite.ts";
+import { ssoTransactions } from "./sso.sqlite.transactions.ts";
 import {
   type ClientInfo,
   type DrawnRequests,
@@ -163,7 +165,7 @@ function deleteUser(
   if (user.operator === 1 && tx.db.all("SELECT 1 FROM users WHERE operator = 1 LIMIT 2").length < 2) {
     return "last_operator";
   }
-  for (const table of ["verifications", "password_resets", "api_tokens", "mails"]) {
+  for (const table of ["verifications", "password_resets", "api_tokens", "mails", "external_identities"]) {
     tx.db.run(`DELETE FROM ${table} WHERE user_id = ?`, userId);
   }
   tx.db.run("DELETE FROM users WHERE id = ?", userId);
@@ -285,18 +287,6 @@ function endSession(tx: Transaction, userId: string, sessionId: string, now: Dat
       now,
     ) > 0
   );
-}
-
-/** Ends the user's sessions but one, and answers the ids of those that it ended. */
-function endOtherSessions(tx: Transaction, userId: string, keptSessionId: string | undefined, now: Date): string[] {
-  return tx.db
-    .all<{ id: string }>(
-      "UPDATE sessions SET ended_at = ? WHERE user_id = ? AND ended_at IS NULL AND id IS NOT ? RETURNING id",
-      now,
-      userId,
-      keptSessionId,
-    )
-    .map(({ id }) => id);
 }
 
 function createApiToken(
@@ -440,6 +430,7 @@ function sweep(tx: Transaction, now: Date, limit: number): number {
   return (
     remove("verifications", "expires_at <= ?", "verifications") +
     remove("password_resets", "expires_at <= ?", "passwordResets") +
+    remove("sso_attempts", "expires_at <= ?", "ssoAttempts") +
     remove("mails", "due_at IS NULL AND created_at < ?", "sentMails") +
     remove("mails", "due_at IS NOT NULL AND created_at < ?", "unsentMails") +
     remove("refresh_tokens", "expires_at < ?", "refreshTokens") +
@@ -449,14 +440,6 @@ function sweep(tx: Transaction, now: Date, limit: number): number {
     remove("request_windows", "ends_at <= ?", "requestWindows") +
     remove("held_slots", "ends_at <= ?", "heldSlots")
   );
-}
-
-/** Sets a password and ends all links and sessions of the user but one, and answers the ids of those that it ended. */
-function setPassword(tx: Transaction, userId: string, passwordHash: string, now: Date, keptSession?: string): string[] {
-  tx.db.run("UPDATE users SET password_hash = ? WHERE id = ?", passwordHash, userId);
-  tx.db.run("DELETE FROM verifications WHERE user_id = ?", userId);
-  tx.db.run("DELETE FROM password_resets WHERE user_id = ?", userId);
-  return endOtherSessions(tx, userId, keptSession, now);
 }
 
 function addRefreshToken(tx: Transaction, tokenHash: Uint8Array, sessionId: string, expiresAt: Date): void {
@@ -507,6 +490,7 @@ function mailsLastHour(tx: Transaction, userId: string, now: Date): number {
 
 /** What the writer thread runs; `IdentityStore` says what each one means. */
 export const transactions = {
+  ...ssoTransactions,
   registerUser,
   renewVerification,
   verifyEmail,

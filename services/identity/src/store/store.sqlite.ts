@@ -114,6 +114,23 @@ const migrations = [
      PRIMARY KEY (key, holder)
    ) STRICT;
    CREATE INDEX held_slots_end ON held_slots (ends_at);`,
+  `CREATE TABLE sso_attempts (
+     state_hash BLOB PRIMARY KEY,
+     browser_hash BLOB NOT NULL,
+     provider TEXT NOT NULL,
+     redirect_uri TEXT NOT NULL,
+     expires_at INTEGER NOT NULL
+   ) STRICT;
+   CREATE INDEX sso_attempts_expiry ON sso_attempts (expires_at);
+
+   CREATE TABLE external_identities (
+     issuer TEXT NOT NULL,
+     subject TEXT NOT NULL,
+     user_id TEXT NOT NULL,
+     created_at INTEGER NOT NULL,
+     PRIMARY KEY (issuer, subject)
+   ) STRICT;
+   CREATE INDEX external_identities_user ON external_identities (user_id);`,
 ];
 
 const userColumns = "id, username, verified_at, operator, disabled_at, created_at";
@@ -201,6 +218,9 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
     drawRequests: write.drawRequests,
     holdSlots: write.holdSlots,
     sweep: write.sweep,
+    addSsoAttempt: write.addSsoAttempt,
+    takeSsoAttempt: write.takeSsoAttempt,
+    resolveExternalUser: write.resolveExternalUser,
 
     async hasOperator() {
       return read.get("SELECT 1 FROM users WHERE operator = 1 LIMIT 1") !== undefined;

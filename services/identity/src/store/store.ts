@@ -4,6 +4,7 @@ import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record
 import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { ApiToken } from "../domain/api-tokens.ts";
 import type { User } from "../domain/users.ts";
+import type { SsoStore } from "./sso.ts";
 
 /** A mail that is committed with what it is about. `sealed` holds the recipient and the text, which may contain a secret. */
 export interface NewMail {
@@ -146,7 +147,7 @@ export const slotLeaseMs = 30_000;
 export const requestWindowMs = 60_000;
 
 /** What identity keeps. Every method that changes something is one transaction. Secrets come hashed or sealed. */
-export interface IdentityStore extends ServiceStore {
+export interface IdentityStore extends ServiceStore, SsoStore {
   /**
    * Creates an unverified user. A name that is taken but unverified gets another verification with the password of this
    * registration, and keeps its own; one that is verified gets the notice. Neither when the account has used up its mails

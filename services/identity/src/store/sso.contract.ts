@@ -1,0 +1,175 @@
+import { newId } from "@sandgate/kit/base/ids";
+import { addMs, dayMs, hourMs, minuteMs } from "@sandgate/kit/base/time";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { hashSecret } from "../domain/tokens.ts";
+import { usernameKey } from "../domain/users.ts";
+import type { ResolvedUser } from "./sso.ts";
+import type { IdentityStore } from "./store.ts";
+
+/** In the far future: MongoDB removes what has expired by its own clock. */
+const now = new Date(Date.UTC(2100, 0, 1));
+const later = addMs(now, 10 * minuteMs);
+const event = (subject: string) => ({ id: newId(), subject, bytes: new Uint8Array([1]) });
+const mail = () => ({ id: newId(), sealed: new Uint8Array([1]) });
+
+/** What single sign-on asks of every store of identity. `open` answers an empty one. */
+export function describeSsoStore(name: string, open: () => Promise<IdentityStore>): void {
+  describe(`single sign-on's store on ${name}`, () => {
+    let store: IdentityStore;
+    beforeEach(async () => {
+      store = await open();
+    });
+    afterEach(() => store.close());
+
+    const attempt = (state: string, browser = "browser") => ({
+      stateHash: hashSecret(state),
+      browserHash: hashSecret(browser),
+      provider: "google",
+      redirectUri: "https://app.test/done",
+      expiresAt: later,
+    });
+
+    test("an attempt is taken once, by its own browser, at its own provider, in time", async () => {
+      await store.addSsoAttempt(attempt("state"));
+      await store.addSsoAttempt(attempt("other state"));
+      expect(await store.takeSsoAttempt(attempt("state", "another browser"), now)).toBeUndefined();
+      expect(await store.takeSsoAttempt({ ...attempt("state"), provider: "github" }, now)).toBeUndefined();
+      expect(await store.takeSsoAttempt(attempt("unknown"), now)).toBeUndefined();
+      expect(await store.takeSsoAttempt(attempt("other state"), later)).toBeUndefined();
+      const taken = await Promise.all([1, 2, 3].map(() => store.takeSsoAttempt(attempt("state"), now)));
+      expect(taken.filter((each) => each !== undefined)).toEqual([{ redirectUri: "https://app.test/done" }]);
+    });
+
+    const username = "Ann@Example.com";
+    const byName = { username, usernameKey: usernameKey(username) };
+    const identity = (subject: string, more: { issuer?: string; name?: typeof byName | undefined } = {}) => ({
+      issuer: "https://issuer.test",
+      subject,
+      name: byName,
+      ...more,
+    });
+    const newUser = () => ({ id: newId(), events: [event("created")] });
+    const subjects = async () => (await store.outbox.unsent(100)).map(({ subject }) => subject);
+    const idOf = (resolved: ResolvedUser) => (typeof resolved === "string" ? resolved : resolved.userId);
+
+    async function register(link: string): Promise<string> {
+      const id = newId();
+      await store.registerUser({
+        ...byName,
+        id,
+        passwordHash: "hash",
+        createdAt: now,
+        verification: { tokenHash: hashSecret(link), expiresAt: addMs(now, dayMs), mail: mail() },
+        noticeMail: mail(),
+        events: [event("registered")],
+      });
+      return id;
+    }
+
+    const startSession = (userId: string) =>
+      store.createSession({
+        id: newId(),
+        userId,
+        passwordHash: undefined,
+        client: { address: "", userAgent: "" },
+        createdAt: now,
+        expiresAt: addMs(now, dayMs),
+        refreshTokenHash: hashSecret(newId()),
+        refreshTokenExpiresAt: addMs(now, hourMs),
+      });
+
+    test("a first sign-in creates a verified user without a password, whom the subject finds from then on", async () => {
+      const created = newUser();
+      const resolved = await store.resolveExternalUser(identity("1"), created, now);
+      expect(resolved).toEqual({ userId: created.id, endedSessionIds: [] });
+      expect(await subjects()).toEqual(["created"]);
+      expect(await store.findSignIn({ id: created.id })).toMatchObject({
+        user: { username, verified: true, operator: false },
+        passwordHash: undefined,
+      });
+      // The address may have changed at the provider, or be another's by now.
+      for (const name of [undefined, { username: "bob@example.com", usernameKey: "bob@example.com" }]) {
+        expect(await store.resolveExternalUser(identity("1", { name }), newUser(), now)).toEqual(resolved);
+      }
+      expect(await subjects()).toEqual(["created"]);
+    });
+
+    test("nobody is found or created without a verified address, nor created without a new user", async () => {
+      await register("link");
+      expect(await store.resolveExternalUser(identity("1", { name: undefined }), newUser(), now)).toBe(
+        "email_not_verified",
+      );
+      const name = { username: "bob@example.com", usernameKey: "bob@example.com" };
+      expect(await store.resolveExternalUser(identity("1", { name }), undefined, now)).toBe("unknown");
+      expect(await store.findUsers([], ["bob@example.com"])).toEqual([]);
+    });
+
+    test("a verified user keeps password, links and sessions", async () => {
+      const ann = await register("link");
+      await store.verifyEmail(hashSecret("link"), undefined, now);
+      const reset = { tokenHash: hashSecret("reset"), expiresAt: addMs(now, hourMs), mail: mail() };
+      await store.addPasswordReset(ann, reset, now);
+      await startSession(ann);
+      expect(await store.resolveExternalUser(identity("1"), newUser(), now)).toEqual({
+        userId: ann,
+        endedSessionIds: [],
+      });
+      expect((await store.findSignIn({ id: ann }))?.passwordHash).toBe("hash");
+      expect(await store.findPasswordReset(hashSecret("reset"), now)).toBeDefined();
+      expect(await store.listSessions(ann, 10, undefined, now)).toHaveLength(1);
+    });
+
+    test("a user who was never verified loses password, links and sessions", async () => {
+      const ann = await register("link");
+      await register("another link");
+      await startSession(ann);
+      const [started] = await store.listSessions(ann, 10, undefined, now);
+      expect(await store.resolveExternalUser(identity("1"), undefined, now)).toEqual({
+        userId: ann,
+        endedSessionIds: [started?.id],
+      });
+      expect(await store.findSignIn({ id: ann })).toMatchObject({ user: { verified: true }, passwordHash: undefined });
+      for (const link of ["link", "another link"]) {
+        expect(await store.findVerification(hashSecret(link), now)).toBeUndefined();
+        expect(await store.verifyEmail(hashSecret(link), "stranger's", now)).toBeUndefined();
+      }
+    });
+
+    test("the same subject of another issuer is another identity", async () => {
+      const [ann, bob] = [newUser(), newUser()];
+      await store.resolveExternalUser(identity("1"), ann, now);
+      const name = { username: "bob@example.com", usernameKey: "bob@example.com" };
+      const other = identity("1", { issuer: "https://other.test", name });
+      expect(idOf(await store.resolveExternalUser(other, bob, now))).toBe(bob.id);
+    });
+
+    test("first sign-ins at once, by one provider or several, make one user", async () => {
+      const issuers = ["https://a.test", "https://a.test", "https://b.test", "https://c.test"];
+      const resolved = await Promise.all(
+        issuers.map((issuer) => store.resolveExternalUser(identity("1", { issuer }), newUser(), now)),
+      );
+      expect(new Set(resolved.map(idOf)).size).toBe(1);
+      expect(await subjects()).toEqual(["created"]);
+    });
+
+    test("of a first sign-in and the mailed link at once, the first decides about the password", async () => {
+      const ann = await register("link");
+      const [, verified] = await Promise.all([
+        store.resolveExternalUser(identity("1"), undefined, now),
+        store.verifyEmail(hashSecret("link"), undefined, now),
+      ]);
+      const found = await store.findSignIn({ id: ann });
+      expect(found?.passwordHash).toBe(verified ? "hash" : undefined);
+    });
+
+    test("a deleted user's identity is free", async () => {
+      const ann = newUser();
+      await store.resolveExternalUser(identity("1"), ann, now);
+      await store.deleteUser(ann.id, [], now);
+      expect(await store.resolveExternalUser(identity("1"), undefined, now)).toBe("unknown");
+      const again = newUser();
+      expect(idOf(await store.resolveExternalUser(identity("1"), again, now))).toBe(again.id);
+      expect(idOf(await store.resolveExternalUser(identity("1"), newUser(), now))).toBe(again.id);
+    });
+  });
+}
