@@ -165,6 +165,45 @@ test("a second platform on the same data folder is refused, and a crash of the f
   await launchUntilReady({ SANDGATE_PORT: port });
 });
 
+test("an operator's command replaces the keys of tokens at once", async () => {
+  const [port, adminPort] = [String(await findFreePort()), String(await findFreePort())];
+  const password = "the operator's own passphrase";
+  const settings = { SANDGATE_PORT: port, SANDGATE_ADMIN_PORT: adminPort, SANDGATE_ADMIN_PASSWORD: password };
+  await launchUntilReady(settings);
+  const post = (path: string, body: object) =>
+    fetch(`http://127.0.0.1:${port}${path}`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+    });
+  const statusOf = async (token: string) => {
+    const answer = await fetch(`http://127.0.0.1:${port}/auth/sessions`, {
+      headers: { authorization: `Bearer ${token}` },
+    });
+    await answer.body?.cancel();
+    return answer.status;
+  };
+  const signIn = async () => {
+    const answer = await post("/auth/login", { username: "admin@localhost", password });
+    const { tokens } = (await answer.json()) as { tokens: { access_token: string; refresh_token: string } };
+    return tokens;
+  };
+  const before = await signIn();
+  const program = join(root, "services/identity/src/rotate-keys.ts");
+  const rotate = async (...options: string[]) => {
+    const env = { ...process.env, SANDGATE_ADMIN_PORT: adminPort };
+    const started = startProcess(process.execPath, [program, ...options], { cwd: folder, env });
+    return { code: await started.exited, output: started.output() };
+  };
+  expect(await rotate("--now")).toMatchObject({ code: 1, output: expect.stringContaining("--emergency") });
+  expect(await rotate()).toMatchObject({ code: 0, output: expect.stringContaining("go on") });
+  expect(await statusOf(before.access_token)).toBe(200);
+  expect(await rotate("--emergency")).toMatchObject({ code: 0, output: expect.stringContaining("ended") });
+  await until(async () => expect(await statusOf(before.access_token)).toBe(401));
+  expect((await post("/auth/refresh", { refresh_token: before.refresh_token })).status).toBe(401);
+  expect(await statusOf((await signIn()).access_token)).toBe(200);
+});
+
 test("start.sh refuses an engine that was named and doesn't answer", async () => {
   const { PATH, HOME } = process.env;
   const env = { PATH, HOME, DOCKER_HOST: `unix://${folder}/none.sock`, SANDGATE_DATA: join(folder, "data") };

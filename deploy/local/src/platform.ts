@@ -144,6 +144,7 @@ export async function openPlatform(
           ready: () => ready,
           dependencies: checkDependencies,
           deadLetters: () => bus.deadLetters,
+          commands: () => Object.assign({}, ...Object.values(services).map(({ commands }) => commands)),
         });
 
   return {

@@ -11,7 +11,7 @@ export interface Authenticator {
   /** Checks an Authorization header. Throws UNAUTHENTICATED or INVALID_TOKEN. */
   authenticate(authorization: string | undefined, requestId: string): Promise<SignedIn>;
   /**
-   * Checks the credential of an open request again: throws INVALID_TOKEN when it was revoked or its session has ended. An
+   * Checks the credential of an open request again: throws INVALID_TOKEN when it was revoked, its session has ended or its key was withdrawn. An
    * access token that has only expired since then stays valid for that request.
    */
   confirm(signedIn: SignedIn, authorization: string | undefined, requestId: string): Promise<void>;
@@ -59,8 +59,9 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
   return {
     authenticate,
     async confirm({ user }, authorization, requestId) {
-      if (user.credential === "session") await sessions.confirm(user.credentialId, requestId);
-      else await authenticate(authorization, requestId);
+      if (user.credential === "session") {
+        await sessions.confirm(readBearer(authorization), user.credentialId, requestId);
+      } else await authenticate(authorization, requestId);
     },
     close() {
       for (const stop of unwatch) stop();

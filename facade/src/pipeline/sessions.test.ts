@@ -89,3 +89,19 @@ test("verifies no token by keys and ended sessions that it can't read again", as
   answer.down = false;
   expect(await verifier.verify(token, "r")).toMatchObject({ user: { id: "u" } });
 });
+
+test("an open request of a token ends with its session, and with the key that signed it", async () => {
+  const token = await signWithNewKey("k1");
+  await verifier.verify(token, "r");
+  now += 300_000;
+  await verifier.confirm(token, "session-k1", "r");
+  await signWithNewKey("k2");
+  answer.keys.shift();
+  now += 1000;
+  await expect(verifier.confirm(token, "session-k1", "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+  const other = await signWithNewKey("k3");
+  now += 1000;
+  await verifier.confirm(other, "session-k3", "r");
+  verifier.end("session-k3");
+  await expect(verifier.confirm(other, "session-k3", "r")).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+});

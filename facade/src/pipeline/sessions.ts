@@ -1,6 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { GetSigningKeysResponse } from "@sandgate/proto/identity/v1/identity";
-import { createLocalJWKSet, errors, jwtVerify } from "jose";
+import { createLocalJWKSet, decodeProtectedHeader, errors, type JSONWebKeySet, jwtVerify } from "jose";
 import type { SignedIn } from "./signed-in.ts";
 
 /** What identity signs with; a token that names another algorithm is refused (RFC 8725, 3.1). */
@@ -16,6 +16,7 @@ interface IssuerState {
   readAt: number;
   jwks: string;
   keys: ReturnType<typeof createLocalJWKSet>;
+  keyIds: ReadonlySet<string | undefined>;
   ended: ReadonlySet<string>;
   issuer: string;
   audience: string;
@@ -31,8 +32,8 @@ interface Session {
 export interface SessionVerifier {
   /** Who the access token belongs to. Throws INVALID_TOKEN. */
   verify(token: string, requestId: string): Promise<SignedIn>;
-  /** Throws INVALID_TOKEN when the session has ended. */
-  confirm(sessionId: string, requestId: string): Promise<void>;
+  /** Checks a token that was verified before again. Throws INVALID_TOKEN when its session has ended or its key was withdrawn. */
+  confirm(token: string, sessionId: string, requestId: string): Promise<void>;
   /** Ends the session from now on, whatever identity's next answer says: that may be older. */
   end(sessionId: string): void;
 }
@@ -59,10 +60,12 @@ export function createSessionVerifier(o: {
     // A token is cached only while its key may be published.
     if (!known) sessions = new Map();
     for (const [id, at] of ended) if (at < readAt - keepEndedMs) ended.delete(id);
+    const jwks: JSONWebKeySet = JSON.parse(answer.jwks);
     state = {
       readAt,
       jwks: answer.jwks,
-      keys: known?.keys ?? createLocalJWKSet(JSON.parse(answer.jwks)),
+      keys: known?.keys ?? createLocalJWKSet(jwks),
+      keyIds: known?.keyIds ?? new Set(jwks.keys.map(({ kid }) => kid)),
       ended: new Set(answer.endedSessionIds),
       issuer: answer.issuer,
       audience: answer.audience,
@@ -124,8 +127,13 @@ export function createSessionVerifier(o: {
       requireOpen(session.sessionId, known);
       return session.signedIn;
     },
-    async confirm(sessionId, requestId) {
-      requireOpen(sessionId, await currentState(requestId));
+    async confirm(token, sessionId, requestId) {
+      const known = await currentState(requestId);
+      requireOpen(sessionId, known);
+      if (known.keyIds.has(decodeProtectedHeader(token).kid)) return;
+      throw new DomainError("INVALID_TOKEN", "The token is not valid any more.", {
+        hint: "Sign in again with POST /auth/login.",
+      });
     },
     end(sessionId) {
       ended.set(sessionId, now());

@@ -28,11 +28,11 @@ let network: Awaited<ReturnType<typeof createInMemoryNetwork>>;
 let service: Awaited<ReturnType<ReturnType<typeof defineIdentityService>["open"]>>;
 let identity: Client<typeof IdentityService>;
 
-async function open(env: NodeJS.ProcessEnv = {}): Promise<void> {
+async function open(env: NodeJS.ProcessEnv = {}, o: { operatorPassword?: "made" | "settings" } = {}): Promise<void> {
   const metrics = createMetrics();
   bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics });
   network = await createInMemoryNetwork();
-  const definition = defineIdentityService(() => new Date(now));
+  const definition = defineIdentityService(() => new Date(now), o);
   service = await definition.open(
     {
       database: { kind: "sqlite", file: join(folder, "identity.sqlite") },
@@ -302,6 +302,48 @@ describe("passwords", () => {
   });
 });
 
+describe("the keys of tokens, at an operator's command,", () => {
+  const command = (...options: string[]) => service.commands?.["rotate-keys"]?.(new Set(options));
+  const refused = { reason: "INVALID_TOKEN" };
+
+  test("change while sessions go on, also for a refresh that is tried again", async () => {
+    await open();
+    await createUser();
+    const tokens = await signedIn();
+    const { refreshToken } = tokens;
+    const first = (await identity.refreshSession({ refreshToken }, nobody())).tokens;
+    expect(await command()).toEqual({ signs_from: new Date(now + 600_000).toISOString(), sessions: "go on" });
+    const again = (await identity.refreshSession({ refreshToken }, nobody())).tokens;
+    expect(again?.refreshToken).toBe(first?.refreshToken);
+    const next = (await identity.refreshSession({ refreshToken: first?.refreshToken ?? "" }, nobody())).tokens;
+    now += 1_000;
+    const repeated = (await identity.refreshSession({ refreshToken: first?.refreshToken ?? "" }, nobody())).tokens;
+    expect(repeated?.refreshToken).toBe(next?.refreshToken);
+    await verifyAccessToken(tokens.accessToken);
+    // Used again after its successor was, it ends the session, whichever key derived that.
+    await expect(identity.refreshSession({ refreshToken }, nobody())).rejects.toMatchObject(refused);
+    const last = { refreshToken: next?.refreshToken ?? "" };
+    await expect(identity.refreshSession(last, nobody())).rejects.toMatchObject(refused);
+  });
+
+  test("are dropped at once in an emergency, and all sessions end", async () => {
+    await open();
+    await createUser();
+    const [idle, active] = [await signedIn(), await signedIn()];
+    const { tokens: refreshed } = await identity.refreshSession({ refreshToken: active.refreshToken }, nobody());
+    await command("emergency");
+    for (const { accessToken, refreshToken } of [idle, refreshed ?? active]) {
+      await expect(verifyAccessToken(accessToken)).rejects.toThrow("no applicable key");
+      await expect(identity.refreshSession({ refreshToken }, nobody())).rejects.toMatchObject(refused);
+    }
+    const { endedSessionIds } = await identity.getSigningKeys({}, nobody());
+    expect(endedSessionIds).toEqual([]);
+    const fresh = await signedIn();
+    await verifyAccessToken(fresh.accessToken);
+    await identity.refreshSession({ refreshToken: fresh.refreshToken }, nobody());
+  });
+});
+
 describe("the operator", () => {
   test("is created by the first start only, with a password shown once", async () => {
     await open();
@@ -320,6 +362,15 @@ describe("the operator", () => {
     await open({ SANDGATE_ADMIN_USERNAME: "root@example.com", SANDGATE_ADMIN_PASSWORD: password });
     expect(service.firstStart).toBeUndefined();
     await identity.signIn({ username: "root@example.com", password }, nobody());
+  });
+
+  test("is not given a password that would have to be shown, where a service is a process of its own", async () => {
+    const operatorPassword = "settings";
+    await expect(open({}, { operatorPassword })).rejects.toThrow("SANDGATE_ADMIN_PASSWORD is missing");
+    await open({ SANDGATE_ADMIN_PASSWORD: password }, { operatorPassword });
+    await close();
+    await open({}, { operatorPassword });
+    await identity.signIn({ username: "admin@localhost", password }, nobody());
   });
 });
 

@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import { stateOf } from "@sandgate/kit/base/dependencies";
 import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { SettingsError } from "@sandgate/kit/base/settings";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { createAccounts } from "./domain/accounts.ts";
@@ -33,24 +34,35 @@ interface IdentityParts extends ServiceParts {
   firstStart?: { username: string; password: string };
 }
 
-/** Defines the service that owns accounts; `now` is the clock of every time-dependent rule. */
-export function defineIdentityService(now: () => Date) {
+/**
+ * Defines the service that owns accounts; `now` is the clock of every time-dependent rule. The first operator's password is made
+ * when the settings have none, unless it has to be one of the `settings`.
+ */
+export function defineIdentityService(now: () => Date, o: { operatorPassword?: "made" | "settings" } = {}) {
   return defineService({
     name: "identity",
     settings: identitySettings,
     parseSettings: parseIdentitySettings,
     stores: { sqlite: () => import("./store/store.sqlite.ts"), mongodb: () => import("./store/store.mongo.ts") },
-    open: (context) => openIdentityService(context, now),
+    open: (context) => openIdentityService(context, now, o.operatorPassword ?? "made"),
   });
 }
 
 export const identityService = defineIdentityService(() => new Date());
 
+/** As a process of its own, whose output others than the operator read: it makes no password that it would have to show. */
+export const identityProcess = defineIdentityService(() => new Date(), { operatorPassword: "settings" });
+
 async function openIdentityService(
   context: ServiceContext<IdentitySettings, IdentityStore>,
   now: () => Date,
+  operatorPassword: "made" | "settings",
 ): Promise<IdentityParts> {
   const { bus, keyring, logger, settings, store } = context;
+  if (operatorPassword === "settings" && settings.adminPassword === undefined && !(await store.hasOperator())) {
+    const { name } = identitySettings.adminPassword;
+    throw new SettingsError([`${name} is missing (the first start makes the operator's account with it)`]);
+  }
   const { adminPassword, adminUsername, mailFrom, publicUrl, registration, smtpUrl } = settings;
   const hasher = createPasswordHasher();
   const keys = await openSigningKeys({ store, keyring, issuer: publicUrl, audience, now });
@@ -127,6 +139,23 @@ async function openIdentityService(
         }),
         mails,
       ];
+    },
+    commands: {
+      async "rotate-keys"(options) {
+        if (options.has("emergency")) {
+          await keys.replaceAll();
+          logger.warn(
+            "all keys of session and refresh tokens were replaced at an operator's command, and all sessions ended",
+          );
+          return { signs_from: now().toISOString(), sessions: "ended" };
+        }
+        const { signsFrom } = await keys.rotate();
+        logger.warn(
+          { signs_from: signsFrom },
+          "new keys for session and refresh tokens were made at an operator's command",
+        );
+        return { signs_from: signsFrom.toISOString(), sessions: "go on" };
+      },
     },
     async dependencies() {
       return { database: await stateOf(store.hasOperator()), mail: mails.state() };

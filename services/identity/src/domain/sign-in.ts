@@ -57,6 +57,7 @@ export function createSessions(o: {
     passwordHash: string | undefined,
     client: ClientInfo,
   ): Promise<SessionTokens | undefined> {
+    const { signAccessToken } = await keys.current();
     const createdAt = now();
     const id = newId();
     const expiresAt = addMs(createdAt, sessionSeconds * 1000);
@@ -73,7 +74,7 @@ export function createSessions(o: {
     });
     if (!started) return undefined;
     return {
-      accessToken: await keys.signAccessToken({ userId: user.id, sessionId: id, operator: user.operator }),
+      accessToken: await signAccessToken({ userId: user.id, sessionId: id, operator: user.operator }),
       refreshToken,
       expiresInSeconds: accessTokenSeconds,
       refreshExpiresInSeconds: refreshTokenSeconds,
@@ -107,23 +108,26 @@ export function createSessions(o: {
       const presentedHash = hashSecret(presented);
       const sessionId = await store.findSessionOf(presentedHash);
       if (sessionId === undefined) throw badRefreshToken();
-      const successor = successorOf(presented, sessionId, keys.refreshKey());
+      const { refreshKeys, signAccessToken } = await keys.current();
       const presentedAt = now();
-      const refreshed = await store.rotateRefreshToken(presentedHash, hashSecret(successor), client, presentedAt);
-      switch (refreshed.outcome) {
-        case "reused":
+      // A retry may ask for a successor that the key before derived: to the newest key such a token is a bad one.
+      for (const key of refreshKeys) {
+        const successor = successorOf(presented, sessionId, key);
+        const refreshed = await store.rotateRefreshToken(presentedHash, hashSecret(successor), client, presentedAt);
+        if (refreshed.outcome === "reused") {
           signalSessionsEnded(bus, [refreshed.sessionId]);
-          throw badRefreshToken();
-        case "bad":
-          throw badRefreshToken();
-        case "refreshed":
+          break;
+        }
+        if (refreshed.outcome === "refreshed") {
           return {
-            accessToken: await keys.signAccessToken(refreshed),
+            accessToken: await signAccessToken(refreshed),
             refreshToken: successor,
             expiresInSeconds: accessTokenSeconds,
             refreshExpiresInSeconds: secondsBetween(presentedAt, refreshed.refreshTokenExpiresAt),
           };
+        }
       }
+      throw badRefreshToken();
     },
 
     async signOut(refreshToken) {

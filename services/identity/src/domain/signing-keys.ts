@@ -4,7 +4,7 @@ import { addMs, dayMs } from "@sandgate/kit/base/time";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import { type CryptoKey, exportJWK, generateKeyPair, importJWK, type JWK, SignJWT } from "jose";
 import type { IdentityStore, StoredKey } from "../store/store.ts";
-import { accessTokenSeconds } from "./sessions.ts";
+import { accessTokenSeconds, endedSessionMs } from "./sessions.ts";
 
 const algorithm = "EdDSA";
 /** A key signs for this long before another is made. */
@@ -38,23 +38,36 @@ interface AccessClaims {
   operator: boolean;
 }
 
+/** The keys as they were at one moment. */
+interface CurrentKeys {
+  /** A JWT of RFC 9068's type with `sid` (session) and `op` (operator), valid for 300 seconds. */
+  signAccessToken(claims: AccessClaims): Promise<string>;
+  /** What derives the successors of refresh tokens: the newest does, an older one did until a day ago at most. */
+  readonly refreshKeys: readonly Uint8Array[];
+}
+
 export interface SigningKeys {
   /** What session tokens say in `iss` and `aud`. */
   readonly issuer: string;
   readonly audience: string;
-  /** A JWT of RFC 9068's type with `sid` (session) and `op` (operator), valid for 300 seconds. */
-  signAccessToken(claims: AccessClaims): Promise<string>;
-  /** The key that derives the successors of refresh tokens. */
-  refreshKey(): Uint8Array;
+  /**
+   * The keys that are stored now. They are asked for before the session is looked at: a token for one that an emergency
+   * ended meanwhile is signed with a key that was dropped with it.
+   */
+  current(): Promise<CurrentKeys>;
   /** A JWK Set (RFC 7517) of every public key that a valid token may be signed with. */
   publicJwks(): Promise<{ keys: JWK[] }>;
-  /** Takes over the keys that other replicas made, makes one when it is time, and removes outdated ones. */
+  /** Makes keys when it is time, and removes outdated ones. */
   maintain(): Promise<void>;
+  /** Makes a new key of each use. Tokens of the old ones stay valid. Answers from when on the new one signs session tokens. */
+  rotate(): Promise<{ signsFrom: Date }>;
+  /** Replaces all keys with new ones, which sign at once, and ends all sessions: for keys that were stolen. */
+  replaceAll(): Promise<void>;
 }
 
 /** Opens the service's keys and creates the first ones. Private parts leave the process only sealed. */
 export async function openSigningKeys(options: {
-  store: Pick<IdentityStore, "addKey" | "listKeys" | "removeKeys">;
+  store: Pick<IdentityStore, "addKey" | "listKeys" | "removeKeys" | "replaceKeys">;
   keyring: Keyring;
   issuer: string;
   audience: string;
@@ -62,8 +75,6 @@ export async function openSigningKeys(options: {
 }): Promise<SigningKeys> {
   const { store, keyring, issuer, audience, now } = options;
   const importedKeys = new Map<string, CryptoKey>();
-  let sessionKeys: StoredKey[] = [];
-  let refreshKey: Uint8Array | undefined;
 
   const place = (id: string) => ({ service: "identity", table: "keys", record: id });
 
@@ -91,18 +102,17 @@ export async function openSigningKeys(options: {
     };
   }
 
-  async function maintain(): Promise<void> {
-    const before = await store.listKeys();
-    if (!before.some((key) => key.use === "refresh")) await store.addKey(makeRefreshKey(), new Date(0));
-    const session = before.filter((key) => key.use === "session");
-    if (needsNewKey(session, now())) await store.addKey(await makeSessionKey(), addMs(now(), -keyLifeMs));
-    const outdated = findOutdatedKeys(session, now());
-    if (outdated.length > 0) await store.removeKeys(outdated.map((key) => key.id));
+  const makeKeys = async (): Promise<StoredKey[]> => [await makeSessionKey(), makeRefreshKey()];
+  const ofUse = (keys: readonly StoredKey[], use: StoredKey["use"]) => keys.filter((key) => key.use === use);
 
-    const keys = await store.listKeys();
-    sessionKeys = keys.filter((key) => key.use === "session");
-    const stored = keys.find((key) => key.use === "refresh");
-    if (stored && !refreshKey) refreshKey = keyring.open(stored.sealed, place(stored.id));
+  async function maintain(): Promise<void> {
+    const stored = await store.listKeys();
+    const refresh = ofUse(stored, "refresh");
+    const session = ofUse(stored, "session");
+    if (refresh.length === 0) await store.addKey(makeRefreshKey(), new Date(0));
+    if (needsNewKey(session, now())) await store.addKey(await makeSessionKey(), addMs(now(), -keyLifeMs));
+    const outdated = [session, refresh].flatMap((keys) => findOutdatedKeys(keys, now()));
+    if (outdated.length > 0) await store.removeKeys(outdated.map((key) => key.id));
   }
 
   async function openPrivateKey(key: StoredKey): Promise<CryptoKey> {
@@ -115,32 +125,47 @@ export async function openSigningKeys(options: {
     return imported;
   }
 
+  async function current(): Promise<CurrentKeys> {
+    const stored = await store.listKeys();
+    const key = pickSigningKey(ofUse(stored, "session"), now());
+    if (!key) throw new Error("There is no key to sign session tokens with.");
+    const refreshKeys = ofUse(stored, "refresh").map(({ id, sealed }) => keyring.open(sealed, place(id)));
+    if (refreshKeys.length === 0) throw new Error("There is no key to derive refresh tokens with.");
+    return { refreshKeys, signAccessToken: (claims) => sign(key, claims) };
+  }
+
+  async function sign(key: StoredKey, { userId, sessionId, operator }: AccessClaims): Promise<string> {
+    const issuedAt = Math.floor(now().getTime() / 1000);
+    return new SignJWT({ sid: sessionId, op: operator })
+      .setProtectedHeader({ alg: algorithm, kid: key.id, typ: "at+jwt" })
+      .setIssuer(issuer)
+      .setAudience(audience)
+      .setSubject(userId)
+      .setIssuedAt(issuedAt)
+      .setExpirationTime(issuedAt + accessTokenSeconds)
+      .sign(await openPrivateKey(key));
+  }
+
   await maintain();
+  // So that a key ring that lacks a key is found at the start.
+  await current();
 
   return {
     issuer,
     audience,
+    current,
     maintain,
-    async signAccessToken({ userId, sessionId, operator }) {
-      const key = pickSigningKey(sessionKeys, now());
-      if (!key) throw new Error("There is no key to sign session tokens with.");
-      const issuedAt = Math.floor(now().getTime() / 1000);
-      return new SignJWT({ sid: sessionId, op: operator })
-        .setProtectedHeader({ alg: algorithm, kid: key.id, typ: "at+jwt" })
-        .setIssuer(issuer)
-        .setAudience(audience)
-        .setSubject(userId)
-        .setIssuedAt(issuedAt)
-        .setExpirationTime(issuedAt + accessTokenSeconds)
-        .sign(await openPrivateKey(key));
-    },
-    refreshKey() {
-      if (!refreshKey) throw new Error("There is no key to derive refresh tokens with.");
-      return refreshKey;
-    },
     async publicJwks() {
-      const keys = await store.listKeys();
-      return { keys: keys.filter((key) => key.use === "session").map((key): JWK => JSON.parse(key.publicJwk)) };
+      return { keys: ofUse(await store.listKeys(), "session").map((key): JWK => JSON.parse(key.publicJwk)) };
+    },
+    async rotate() {
+      const keys = await makeKeys();
+      for (const key of keys) await store.addKey(key, key.createdAt);
+      return { signsFrom: addMs(now(), settlingMs) };
+    },
+    async replaceAll() {
+      // No facade has to be told of a session that ended so long ago, nor needs to be: no token of it verifies any more.
+      await store.replaceKeys(await makeKeys(), addMs(now(), -endedSessionMs));
     },
   };
 }

@@ -619,6 +619,19 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         await store.removeKeys([older.id]);
         expect(await store.listKeys()).toEqual([newer]);
       });
+
+      test("all keys are replaced together with the end of every session", async () => {
+        await store.addKey(key("session", at(0)), new Date(0));
+        await store.addKey(key("refresh", at(0)), new Date(0));
+        const userId = await createUser();
+        await store.createSession(session(userId, "a"));
+        const fresh = [key("session", at(1)), key("refresh", at(2))];
+        await store.replaceKeys(fresh, at(-dayMs));
+        expect(await store.listKeys()).toEqual(fresh.toReversed());
+        expect(await store.listSessions(userId, 10, undefined, at(0))).toEqual([]);
+        expect(await rotate("a", "b", at(1))).toEqual({ outcome: "bad" });
+        expect(await store.listSessionsEndedSince(at(-hourMs))).toEqual([]);
+      });
     });
 
     describe("mails", () => {

@@ -830,6 +830,22 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       }));
     },
 
+    async replaceKeys(fresh, endedAt) {
+      // Not in the transaction, which every refresh meanwhile would make run again. Before it, so that no session that is
+      // open gets a token of a new key; after it, for those that began in between.
+      const endAll = () =>
+        sessions.updateMany({ endedAt: { $exists: false } }, { $set: endAt(endedAt) }, { hint: { _id: 1 } });
+      await endAll();
+      await write(async ({ session }) => {
+        await keys.deleteMany({}, { session, hint: { _id: 1 } });
+        await keys.insertMany(
+          fresh.map(({ id, createdAt, ...key }) => ({ _id: id, ...key, createdAt: createdAt.getTime() })),
+          { session },
+        );
+      });
+      await endAll();
+    },
+
     async removeKeys(ids) {
       await keys.deleteMany({ _id: { $in: [...ids] } });
     },

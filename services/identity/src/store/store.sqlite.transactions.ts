@@ -341,6 +341,11 @@ function noteApiTokenUses(tx: Transaction, uses: readonly { id: string; usedAt: 
 
 function addKey(tx: Transaction, key: StoredKey, unlessAfter: Date): boolean {
   if (tx.db.get("SELECT 1 FROM keys WHERE use = ? AND created_at > ? LIMIT 1", key.use, unlessAfter)) return false;
+  insertKey(tx, key);
+  return true;
+}
+
+function insertKey(tx: Transaction, key: StoredKey): void {
   tx.db.run(
     "INSERT INTO keys (id, use, public_jwk, sealed, created_at) VALUES (?, ?, ?, ?, ?)",
     key.id,
@@ -349,7 +354,12 @@ function addKey(tx: Transaction, key: StoredKey, unlessAfter: Date): boolean {
     key.sealed,
     key.createdAt,
   );
-  return true;
+}
+
+function replaceKeys(tx: Transaction, keys: readonly StoredKey[], endedAt: Date): void {
+  tx.db.run("DELETE FROM keys");
+  for (const key of keys) insertKey(tx, key);
+  tx.db.run("UPDATE sessions SET ended_at = ? WHERE ended_at IS NULL", endedAt);
 }
 
 function removeKeys(tx: Transaction, ids: readonly string[]): void {
@@ -510,6 +520,7 @@ export const transactions = {
   revokeApiToken,
   noteApiTokenUses,
   addKey,
+  replaceKeys,
   removeKeys,
   takeDueMails,
   finishMail,

@@ -211,6 +211,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
     revokeApiToken: write.revokeApiToken,
     noteApiTokenUses: write.noteApiTokenUses,
     addKey: write.addKey,
+    replaceKeys: write.replaceKeys,
     removeKeys: write.removeKeys,
     takeDueMails: write.takeDueMails,
     finishMail: write.finishMail,

@@ -258,6 +258,8 @@ export interface IdentityStore extends ServiceStore, SsoStore {
   addKey(key: StoredKey, unlessAfter: Date): Promise<boolean>;
   /** Newest first. */
   listKeys(): Promise<StoredKey[]>;
+  /** Replaces all keys with these and ends every session, as of `endedAt`. */
+  replaceKeys(keys: readonly StoredKey[], endedAt: Date): Promise<void>;
   /** Ids that are unknown are ignored. */
   removeKeys(ids: readonly string[]): Promise<void>;
 

@@ -1,19 +1,15 @@
-import { isIP } from "node:net";
-import type { FastifyInstance, FastifyRequest } from "fastify";
+import type { FastifyInstance } from "fastify";
 import { messageOf } from "../base/domain-error.ts";
 import type { DeadLetter, DeadLetters } from "../events/bus.ts";
 import { eventToJson } from "../events/dead-letters.ts";
+import { requireLocalRequests } from "./admin.local.ts";
 
 const pageSize = 100;
 
-/**
- * Lists, shows, replays and drops dead letters. The port asks for no credentials and others than operators reach it for its
- * metrics, so these requests have to come from this machine (or container): whoever may run programs there may do more anyway.
- */
+/** Lists, shows, replays and drops dead letters, for requests from this machine. */
 export function addDeadLetterRoutes(app: FastifyInstance, find: () => DeadLetters | undefined): void {
-  app.addHook("onRequest", async (request, reply) => {
-    if (!isLocal(request)) return reply.code(403).send({ error: "only answered on the machine of the process itself" });
-    if (isFromWebPage(request)) return reply.code(403).send({ error: "not answered to web pages" });
+  requireLocalRequests(app);
+  app.addHook("onRequest", async (_request, reply) => {
     if (!find()) return reply.code(503).send({ error: "not connected to the event bus yet" });
   });
   app.setErrorHandler((error, _request, reply) => reply.code(500).send({ error: messageOf(error) }));
@@ -56,16 +52,4 @@ function toSummary({ id, consumer, attempts, error, failedAt, event }: DeadLette
     error,
     failed_at: failedAt.toISOString(),
   };
-}
-
-/** A connection that a machine makes to itself has one address at both ends, which no other can have. */
-function isLocal({ socket }: FastifyRequest): boolean {
-  return socket.remoteAddress !== undefined && socket.remoteAddress === socket.localAddress;
-}
-
-/** Whether a page in an operator's browser asks, of another site or under a name of its own that leads here (DNS rebinding). */
-function isFromWebPage({ headers, hostname }: FastifyRequest): boolean {
-  const site = headers["sec-fetch-site"];
-  const isNamed = hostname !== "localhost" && isIP(hostname.replace(/^\[|\]$/g, "")) === 0;
-  return headers.origin !== undefined || (site !== undefined && site !== "none") || isNamed;
 }

@@ -11,6 +11,7 @@ import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_e
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { counter, createMetrics } from "../base/metrics.ts";
 import type { DeadLetter, DeadLetters } from "../events/bus.ts";
+import type { Commands } from "./admin.commands.ts";
 import { type AdminServer, startAdminServer } from "./admin.ts";
 
 test("operators see health, readiness with every dependency's state, and metrics of all registries", async () => {
@@ -31,6 +32,7 @@ test("operators see health, readiness with every dependency's state, and metrics
       return { engine: "ok", database: "connection refused" };
     },
     deadLetters: () => undefined,
+    commands: () => undefined,
   });
   const get = async (path: string) => {
     const response = await fetch(`${admin.url}${path}`);
@@ -61,7 +63,7 @@ test("operators see health, readiness with every dependency's state, and metrics
   }
 });
 
-describe("dead letters", () => {
+describe("what is for operators on this machine:", () => {
   const letterOf = (id: string): DeadLetter => ({
     id,
     consumer: "sandbox-purges",
@@ -93,6 +95,12 @@ describe("dead letters", () => {
       },
       drop: async (id) => letters.delete(id),
     };
+    const commands: Commands = {
+      async count(options) {
+        if (options.has("fail")) throw new Error("can't count");
+        return { options: [...options] };
+      },
+    };
     admin = await startAdminServer({
       host: "127.0.0.1",
       port: 0,
@@ -100,13 +108,15 @@ describe("dead letters", () => {
       ready: () => true,
       dependencies: async () => ({}),
       deadLetters: () => (isConnected ? deadLetters : undefined),
+      commands: () => (isConnected ? commands : undefined),
     });
   });
   afterEach(() => admin.close());
 
-  const ask = async (o: { method?: string; path?: string; headers?: Record<string, string>; from?: string } = {}) => {
-    const { method = "GET", path = "", headers = {}, from } = o;
-    const asked = request(`${admin.url}/dead-letters${path}`, { method, headers, ...(from && { localAddress: from }) });
+  type Ask = { method?: string; at?: string; path?: string; headers?: Record<string, string>; from?: string };
+  const ask = async (o: Ask = {}) => {
+    const { method = "GET", at = "/dead-letters", path = "", headers = {}, from } = o;
+    const asked = request(`${admin.url}${at}${path}`, { method, headers, ...(from && { localAddress: from }) });
     asked.end();
     const [response] = await once(asked, "response");
     return { status: response.statusCode, body: response.statusCode === 204 ? undefined : await json(response) };
@@ -121,7 +131,7 @@ describe("dead letters", () => {
     failed_at: "1970-01-01T00:00:00.000Z",
   };
 
-  test("are listed, shown whole, replayed and dropped", async () => {
+  test("dead letters are listed, shown whole, replayed and dropped", async () => {
     expect(await ask()).toEqual({
       status: 200,
       body: { dead_letters: [...letters.keys()].map((id) => ({ id, ...summary })) },
@@ -161,7 +171,7 @@ describe("dead letters", () => {
     }
   });
 
-  test("a payload that can't be read is shown as its bytes", async () => {
+  test("a payload of a dead letter that can't be read is shown as its bytes", async () => {
     const broken = letterOf("sandbox-purges.c");
     broken.event.payload = {
       $typeName: "google.protobuf.Any",
@@ -175,7 +185,7 @@ describe("dead letters", () => {
     });
   });
 
-  test("are for requests of this machine that no web page made", async () => {
+  test("it answers requests of this machine that no web page made", async () => {
     const { host } = new URL(admin.url);
     const refused: { headers?: Record<string, string>; from?: string }[] = [
       { from: "127.0.0.2" },
@@ -192,6 +202,7 @@ describe("dead letters", () => {
       ] as const) {
         expect((await ask({ ...each, method, path })).status).toBe(403);
       }
+      expect((await ask({ ...each, method: "POST", at: "/commands", path: "/count" })).status).toBe(403);
     }
     expect(letters.size).toBe(2);
     for (const headers of [{ host }, { host: "localhost:9464" }, { host: "[::1]" }, { "sec-fetch-site": "none" }]) {
@@ -200,12 +211,22 @@ describe("dead letters", () => {
     expect((await fetch(`${admin.url}/metrics`, { headers: { origin: "http://evil.example" } })).status).toBe(200);
   });
 
-  test("wait for the event bus", async () => {
+  test("it waits for the event bus and the services", async () => {
     isConnected = false;
     expect(await ask()).toEqual({ status: 503, body: { error: "not connected to the event bus yet" } });
+    expect((await ask({ method: "POST", at: "/commands", path: "/count" })).status).toBe(503);
   });
 
-  test("a command shows, replays and drops them", async () => {
+  test("commands are run by their names, with options", async () => {
+    const run = (path: string) => ask({ method: "POST", at: "/commands", path });
+    expect(await run("/count")).toEqual({ status: 200, body: { options: [] } });
+    expect(await run("/count?option=a&option=b")).toEqual({ status: 200, body: { options: ["a", "b"] } });
+    expect(await run("/count?option=fail")).toEqual({ status: 500, body: { error: "can't count" } });
+    for (const unknown of ["/other", "/toString"]) expect((await run(unknown)).status).toBe(404);
+    expect((await ask({ at: "/commands", path: "/count" })).status).toBe(404);
+  });
+
+  test("a program shows, replays and drops dead letters", async () => {
     const { hostname, port } = new URL(admin.url);
     const run = (...args: string[]) =>
       promisify(execFile)(process.execPath, [join(import.meta.dirname, "dead-letters.ts"), ...args], {

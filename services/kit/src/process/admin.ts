@@ -2,6 +2,7 @@ import Fastify from "fastify";
 import { type Dependencies, statesOf } from "../base/dependencies.ts";
 import { gauge, type Metrics, printMetrics } from "../base/metrics.ts";
 import type { DeadLetters } from "../events/bus.ts";
+import { addCommandRoutes, type Commands } from "./admin.commands.ts";
 import { addDeadLetterRoutes } from "./admin.dead-letters.ts";
 
 export interface AdminServer {
@@ -22,11 +23,13 @@ export interface AdminOptions {
   dependencies(): Promise<Dependencies>;
   /** The dead letters of this process's consumers; undefined until it has its event bus. */
   deadLetters(): DeadLetters | undefined;
+  /** The commands of this process's services; undefined until they are open. */
+  commands(): Commands | undefined;
 }
 
 /**
  * Serves /metrics (Prometheus), /healthz (the process is alive) and /readyz (it can answer: 200, else 503, with every
- * dependency's state in the body) for operators, on a port of its own; and /dead-letters for those on this machine.
+ * dependency's state in the body) for operators, on a port of its own; and /dead-letters and /commands for those on this machine.
  */
 export async function startAdminServer(o: AdminOptions): Promise<AdminServer> {
   const app = Fastify({ logger: false, forceCloseConnections: true });
@@ -52,6 +55,7 @@ export async function startAdminServer(o: AdminOptions): Promise<AdminServer> {
     return reply.type("text/plain; version=0.0.4; charset=utf-8").send(await printMetrics(o.registries));
   });
   await app.register(async (routes) => addDeadLetterRoutes(routes, o.deadLetters), { prefix: "/dead-letters" });
+  await app.register(async (routes) => addCommandRoutes(routes, o.commands), { prefix: "/commands" });
 
   const url = await app.listen({ host: o.host, port: o.port });
   return { url, close: () => app.close() };

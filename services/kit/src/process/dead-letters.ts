@@ -1,5 +1,5 @@
 /** Shows, replays and drops the dead letters of the process on this machine or in this container: a client of its admin server. */
-import { messageOf } from "../base/domain-error.ts";
+import { askAdminServer } from "./admin-client.ts";
 
 const usage = `Dead letters: events that a consumer of the process on this machine failed to handle for good.
   list [<id>]     those after this one, or the first 100
@@ -9,23 +9,7 @@ const usage = `Dead letters: events that a consumer of the process on this machi
 SANDGATE_ADMIN_HOST and SANDGATE_ADMIN_PORT say where the process's admin server is (127.0.0.1:9464 unless set).
 `;
 
-const { SANDGATE_ADMIN_HOST: givenHost = "127.0.0.1", SANDGATE_ADMIN_PORT: port = "9464" } = process.env;
-const host = givenHost === "0.0.0.0" ? "127.0.0.1" : givenHost;
-
-/** Prints what the admin server answers, or what is wrong. */
-async function request(method: string, path: string): Promise<void> {
-  try {
-    const response = await fetch(`http://${host}:${port}/dead-letters${path}`, { method });
-    const body = await response.text();
-    process.stdout.write(
-      response.status === 204 ? `${method} ${path}: done\n` : `${JSON.stringify(JSON.parse(body), null, 2)}\n`,
-    );
-    if (!response.ok) process.exitCode = 1;
-  } catch (error) {
-    process.stderr.write(`The admin server at ${host}:${port} can't be asked: ${messageOf(error)}\n`);
-    process.exitCode = 1;
-  }
-}
+const request = (method: string, path: string) => askAdminServer(method, `/dead-letters${path}`);
 
 const [command, ...ids] = process.argv.slice(2);
 const paths = ids.map((id) => `/${encodeURIComponent(id)}`);

@@ -19,6 +19,7 @@ import type { TokenSigner } from "../rpc/internal-auth.ts";
 import { openTokenSigner, openTokenVerifier } from "../rpc/internal-keys.ts";
 import { createRouterOptions } from "../rpc/rpc.ts";
 import { openKeyring } from "../storage/sealing.ts";
+import type { Commands } from "./admin.commands.ts";
 import { startAdminServer } from "./admin.ts";
 import { startServiceHost, stopOnSignal } from "./host.ts";
 import { addressSettings, processSettings, readEach, readParts, serviceProcessSettings } from "./process-settings.ts";
@@ -47,6 +48,8 @@ export interface Program {
   start(): Promise<void>;
   /** The state of each thing of its own that it depends on. */
   dependencies(): Promise<Dependencies>;
+  /** What operators may have it do. */
+  commands?: Commands | undefined;
   /** Accepts nothing more, finishes what is running, ends waits, and closes everything that it opened. */
   stop(): Promise<void>;
 }
@@ -107,6 +110,7 @@ export async function runProcess<Settings>(o: {
         return { ...outside, ...own };
       },
       deadLetters: () => bus?.deadLetters,
+      commands: () => program && (program.commands ?? {}),
     });
     const endAfterFailure = stopOnSignal(async () => {
       state = "stopping";
@@ -238,6 +242,7 @@ export async function runService<Settings>(definition: ServiceDefinition<Setting
       return {
         start: () => service.start(),
         dependencies: () => service.dependencies(),
+        commands: service.commands,
         async stop() {
           // In parallel: calls that wait for something end because the service ends its waits.
           await Promise.all([server.close(), service.drain()]);

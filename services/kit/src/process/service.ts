@@ -11,6 +11,7 @@ import { startRelay } from "../events/relay.ts";
 import { type DatabaseTarget, openStore, type ServiceStore, type StoreAdapters } from "../storage/open-store.ts";
 import type { Keyring } from "../storage/sealing.ts";
 import { startWorkspacePurges, type WorkspacePurge } from "../workspaces/workspace-purges.ts";
+import type { Commands } from "./admin.commands.ts";
 
 /** Everything a service is given by the process that holds it. */
 export interface ServiceEnvironment {
@@ -45,6 +46,8 @@ export interface ServiceParts {
   purge?: WorkspacePurge;
   /** The state of each thing that it depends on besides the bus and other services. */
   dependencies(): Promise<Dependencies>;
+  /** What operators may have it do, on the machine of its process. */
+  commands?: Commands;
   /** Ends waits and streams, before the tasks in the background are stopped. */
   endWaits?(): void;
   /** Stores what is only in memory, right before the store is closed. */
@@ -59,6 +62,8 @@ export interface RunningService {
   start(): Promise<void>;
   /** The state of each thing that it depends on besides the bus and other services. */
   dependencies(): Promise<Dependencies>;
+  /** What operators may have it do, on the machine of its process. */
+  commands?: Commands;
   /** Ends waits and work in the background; the service still answers short calls. */
   drain(): Promise<void>;
   /** Publishes no more and closes the store. Nothing is called afterwards. */
