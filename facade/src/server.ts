@@ -29,6 +29,7 @@ import { documentRoutes } from "./reference/openapi.ts";
 import { addReferenceRoutes } from "./reference/routes.ts";
 import { addAdminRoutes } from "./resources/admin/routes.ts";
 import { addApiTokenRoutes } from "./resources/api-tokens/routes.ts";
+import { addAuditLogRoutes } from "./resources/audit-log/routes.ts";
 import { addAuthRoutes } from "./resources/auth/routes.ts";
 import { addMemberRoutes } from "./resources/members/routes.ts";
 import { addMonitoringRoutes } from "./resources/monitoring/routes.ts";
@@ -126,6 +127,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   addRegistryRoutes(app, context);
   addSandboxRoutes(app, context);
   addMonitoringRoutes(app, context);
+  addAuditLogRoutes(app, context);
   addHealthRoutes(app, context, async () => (await environment.dependencies?.()) ?? {});
   addReferenceRoutes(app, document, publicUrl);
   await app.ready();

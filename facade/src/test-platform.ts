@@ -10,6 +10,7 @@ import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
+import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
@@ -23,6 +24,7 @@ export interface Handlers {
   imageRegistry?: Partial<ServiceImpl<typeof ImageRegistryService>>;
   sandbox?: Partial<ServiceImpl<typeof SandboxService>>;
   telemetry?: Partial<ServiceImpl<typeof TelemetryService>>;
+  audit?: Partial<ServiceImpl<typeof AuditService>>;
 }
 
 export const at = { seconds: 1_780_000_000n, nanos: 123_456_000 };
@@ -125,7 +127,10 @@ export async function openTestPlatform(
   );
   network.serve(
     "telemetry",
-    serve((router) => router.service(TelemetryService, o.handlers?.telemetry ?? {})),
+    serve((router) => {
+      router.service(TelemetryService, o.handlers?.telemetry ?? {});
+      router.service(AuditService, o.handlers?.audit ?? {});
+    }),
   );
 
   const closeBus = async () => {

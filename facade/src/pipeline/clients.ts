@@ -3,6 +3,7 @@ import type { ServiceName } from "@sandgate/kit/base/service-names";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 
@@ -13,6 +14,7 @@ export interface Clients {
   imageRegistry: Client<typeof ImageRegistryService>;
   sandbox: Client<typeof SandboxService>;
   telemetry: Client<typeof TelemetryService>;
+  audit: Client<typeof AuditService>;
 }
 
 export function createClients(transport: (service: ServiceName) => Transport): Clients {
@@ -22,5 +24,6 @@ export function createClients(transport: (service: ServiceName) => Transport): C
     imageRegistry: createClient(ImageRegistryService, transport("image-registry")),
     sandbox: createClient(SandboxService, transport("sandbox")),
     telemetry: createClient(TelemetryService, transport("telemetry")),
+    audit: createClient(AuditService, transport("telemetry")),
   };
 }

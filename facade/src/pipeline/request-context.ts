@@ -29,6 +29,14 @@ export function signedInOf(request: FastifyRequest): SignedIn {
   return request.signedIn;
 }
 
+/** The longest that the contracts accept. */
+const maxAddressLength = 64;
+
+/** The client's address; a proxy may forward one that is none. */
+function addressOf(request: FastifyRequest): string | undefined {
+  return /^[\x21-\x7e]+$/.test(request.ip) ? request.ip.slice(0, maxAddressLength) : undefined;
+}
+
 /** 1 to 255 printable ASCII characters. */
 export const idempotencyKeyPattern = "^[\\x20-\\x7e]{1,255}$";
 const wellFormedKey = new RegExp(idempotencyKeyPattern);
@@ -49,6 +57,7 @@ export function callFor(
     user: request.inWorkspace ?? request.signedIn?.user,
     idempotencyKey: o.idempotencyKey ?? (keyed ? key : undefined),
     traceparent: typeof traceparent === "string" && wellFormedTraceparent.test(traceparent) ? traceparent : undefined,
+    clientAddress: addressOf(request),
     signal: o.signal,
     timeoutMs: o.timeoutMs,
   });

@@ -6,6 +6,7 @@ import type { BackgroundTask } from "@sandgate/kit/process/service";
 import type { TelemetryStore } from "./store/store.ts";
 
 const trimMs = 1_000;
+const auditBatchSize = 500;
 
 /** Lines that were removed before they expired, by the limit: of a sandbox, a workspace or the installation. */
 export function countRemovedLines(metrics: Metrics) {
@@ -18,8 +19,9 @@ export function countRemovedLines(metrics: Metrics) {
 
 /** Removes what has expired, and what all workspaces together have too much of. */
 export function startRetention(o: {
-  store: Pick<TelemetryStore, "recountLogs" | "sweepExpired" | "trimTotal">;
+  store: Pick<TelemetryStore, "recountLogs" | "sweepAudit" | "sweepExpired" | "trimTotal">;
   retentionDays: number;
+  auditRetentionDays: number;
   /** 0: no limit. */
   logTotalBytes: number;
   logger: Logger;
@@ -36,6 +38,15 @@ export function startRetention(o: {
         const before = new Date(Date.now() - o.retentionDays * dayMs);
         while (!signal.aborted && (await store.sweepExpired(before)));
         if (!signal.aborted) await store.recountLogs();
+      },
+    }),
+    startPeriodicTask({
+      what: "sweep expired entries of the audit log",
+      everyMs: hourMs,
+      logger,
+      async work(signal) {
+        const before = new Date(Date.now() - o.auditRetentionDays * dayMs);
+        while (!signal.aborted && (await store.sweepAudit(before, auditBatchSize)) === auditBatchSize);
       },
     }),
     startPeriodicTask({

@@ -7,6 +7,7 @@ import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
 import type { DatabaseTarget } from "@sandgate/kit/storage/open-store";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { telemetryService } from "./service.ts";
@@ -17,6 +18,8 @@ export interface TestService {
   metrics: Metrics;
   /** Clients of the service, by caller. */
   as: Record<"facade" | "telemetry" | "sandbox", Client<typeof TelemetryService>>;
+  /** The facade's client of the audit log. */
+  audit: Client<typeof AuditService>;
   close(): Promise<void>;
 }
 
@@ -65,6 +68,7 @@ export async function openTestService(o: {
     service,
     metrics,
     as: { facade: clientOf("facade"), telemetry: clientOf("telemetry"), sandbox: clientOf("sandbox") },
+    audit: createClient(AuditService, network.transport("facade", "telemetry")),
     async close() {
       await service.drain();
       await service.close();

@@ -5,7 +5,10 @@ import { mebibyte } from "@sandgate/kit/base/sizes";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { openShards } from "@sandgate/kit/process/shards";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
+import { consumeAuditedEvents } from "./audit/from-events.ts";
+import { createAuditHandlers } from "./audit/handlers.ts";
 import { createCollection } from "./collect/collection.ts";
 import { stagePurged } from "./events.ts";
 import { createHandlers } from "./handlers.ts";
@@ -60,6 +63,7 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
           draining: draining.signal,
         }),
       );
+      router.service(AuditService, createAuditHandlers(store));
     },
     async start() {
       return [
@@ -67,10 +71,12 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
         ...startRetention({
           store,
           retentionDays: settings.retentionDays,
+          auditRetentionDays: settings.auditRetentionDays,
           logTotalBytes: settings.logTotalMb * mebibyte,
           logger,
           metrics,
         }),
+        await consumeAuditedEvents({ store, bus }),
       ];
     },
     purge: {

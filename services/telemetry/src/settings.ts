@@ -28,4 +28,10 @@ export const telemetrySettings = defineSettings({
     max: 3_650,
     doc: "How long logs and samples are kept, also those of ended sandboxes",
   }),
+  auditRetentionDays: integer("SANDGATE_AUDIT_RETENTION_DAYS", {
+    default: 365,
+    min: 1,
+    max: 36_500,
+    doc: "How long the audit log's entries are kept, also those of deleted workspaces",
+  }),
 });

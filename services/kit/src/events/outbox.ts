@@ -1,12 +1,17 @@
 import { create, type DescMessage, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { anyPack, timestampNow } from "@bufbuild/protobuf/wkt";
-import { Credential } from "@sandgate/proto/common/v1/access";
 import { EventSchema } from "@sandgate/proto/common/v1/event";
 import { newId } from "../base/ids.ts";
-import type { Call } from "../rpc/context.ts";
+import { toCredential } from "../rpc/access.ts";
+import type { Call, UserCaller } from "../rpc/context.ts";
 import type { StagedEvent } from "../storage/outbox-store.ts";
 
 export type { OutboxStore, StagedEvent } from "../storage/outbox-store.ts";
+
+/** What an event tells of the call that caused it. */
+export type EventCause = Pick<Call, "requestId" | "traceparent" | "clientAddress"> & {
+  user?: Pick<UserCaller, "id" | "credential" | "credentialId">;
+};
 
 /** Creates the event of a change. `entityVersion` is the entity's version after it; `call` says who caused it. */
 export function stageEvent<T extends DescMessage>(options: {
@@ -14,7 +19,7 @@ export function stageEvent<T extends DescMessage>(options: {
   entityId: string;
   entityVersion: number;
   workspaceId?: string | undefined;
-  call?: Call | undefined;
+  call?: EventCause | undefined;
   schema: T;
   payload: MessageInitShape<T>;
 }): StagedEvent {
@@ -29,6 +34,7 @@ export function stageEvent<T extends DescMessage>(options: {
     workspaceId: options.workspaceId ?? "",
     requestId: call?.requestId ?? "",
     traceparent: call?.traceparent ?? "",
+    clientAddress: call?.clientAddress ?? "",
     occurredAt: timestampNow(),
     payload: anyPack(schema, create(schema, options.payload)),
   });
@@ -36,7 +42,7 @@ export function stageEvent<T extends DescMessage>(options: {
     event.actor = {
       $typeName: "sandgate.common.v1.Actor",
       userId: user.id,
-      credential: user.credential === "session" ? Credential.SESSION : Credential.API_TOKEN,
+      credential: toCredential(user.credential),
       credentialId: user.credentialId,
     };
   }

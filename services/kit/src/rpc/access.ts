@@ -1,7 +1,7 @@
 import { type DescMethod, getOption, hasOption } from "@bufbuild/protobuf";
-import { type Access, access as accessOption, Role } from "@sandgate/proto/common/v1/access";
+import { type Access, access as accessOption, Credential, Role } from "@sandgate/proto/common/v1/access";
 import { DomainError } from "../base/domain-error.ts";
-import type { Caller, RoleName, UserCaller } from "./context.ts";
+import type { Caller, CredentialKind, RoleName, UserCaller } from "./context.ts";
 
 const roles: Record<RoleName, Role> = { member: Role.MEMBER, admin: Role.ADMIN, owner: Role.OWNER };
 
@@ -20,6 +20,17 @@ export function toRole(name: RoleName): Role {
 /** The name of a role; undefined for Role.UNSPECIFIED, the role of somebody who isn't a member. */
 export function toRoleName(role: Role): RoleName | undefined {
   return roleNames[role];
+}
+
+/** The protobuf value of a kind of credential. */
+export function toCredential(kind: CredentialKind): Credential {
+  return kind === "session" ? Credential.SESSION : Credential.API_TOKEN;
+}
+
+/** The kind of a credential; undefined for Credential.UNSPECIFIED, when nobody was signed in. */
+export function toCredentialKind(credential: Credential): CredentialKind | undefined {
+  if (credential === Credential.UNSPECIFIED) return undefined;
+  return credential === Credential.SESSION ? "session" : "api_token";
 }
 
 const known = new Map<DescMethod, Access | undefined>();

@@ -17,7 +17,14 @@ import { newId } from "../base/ids.ts";
 import type { Logger } from "../base/logging.ts";
 import type { Metrics } from "../base/metrics.ts";
 import { type ServiceName, serviceNames } from "../base/service-names.ts";
-import { idempotencyKeyHeader, type Outgoing, outgoingKey, requestIdHeader, traceparentHeader } from "./context.ts";
+import {
+  clientAddressHeader,
+  idempotencyKeyHeader,
+  type Outgoing,
+  outgoingKey,
+  requestIdHeader,
+  traceparentHeader,
+} from "./context.ts";
 import { fromConnectError } from "./errors.ts";
 import { createInternalKeys, createTokenVerifier, type TokenSigner } from "./internal-auth.ts";
 import { createLocalTransport } from "./local-transport.ts";
@@ -34,7 +41,7 @@ const readMaxBytes = 32 * 1024 * 1024;
 
 /**
  * A transport that calls `audience` through `inner` as the signer's service: it signs every call, passes on the
- * request id and trace of its options (asFacade, asService, onBehalfOf) and, to a method that honours it, the idempotency
+ * request id, client's address and trace of its options (asFacade, asService, onBehalfOf) and, to a method that honours it, the idempotency
  * key, sets a deadline of 10 s unless given one (0: none), and throws DomainErrors. Within the deadline it retries, a few
  * times, a call that no handler started, and one that was cut off if it has a key or its contract says that a repetition
  * does no harm.
@@ -42,13 +49,14 @@ const readMaxBytes = 32 * 1024 * 1024;
 export function createCallingTransport(o: { inner: Transport; signer: TokenSigner; audience: ServiceName }): Transport {
   async function sign(
     given: GivenHeaders,
-    { requestId, traceparent, ...call }: Outgoing,
+    { requestId, traceparent, clientAddress, ...call }: Outgoing,
     key: string | undefined,
   ): Promise<GivenHeaders> {
     const own = {
       authorization: `Bearer ${await o.signer.mint(o.audience, call)}`,
       [requestIdHeader]: requestId,
       ...(traceparent && { [traceparentHeader]: traceparent }),
+      ...(clientAddress && { [clientAddressHeader]: clientAddress }),
       ...(key && { [idempotencyKeyHeader]: key }),
     };
     if (given === undefined) return own;

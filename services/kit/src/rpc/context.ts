@@ -34,6 +34,8 @@ export interface Call {
   idempotencyKey?: string;
   /** W3C trace context. */
   traceparent?: string;
+  /** The network address of the client whose request this is part of. */
+  clientAddress?: string;
   /** Aborted when the caller goes away, the deadline passes or the call has ended. */
   signal: AbortSignal;
   /** Milliseconds left until the deadline; undefined without one. */
@@ -48,6 +50,7 @@ export interface Outgoing {
   requestId: string;
   idempotencyKey?: string;
   traceparent?: string;
+  clientAddress?: string;
 }
 
 export const outgoingKey = createContextKey<Outgoing | undefined>(undefined, { description: "sandgate outgoing" });
@@ -63,6 +66,7 @@ export const callerKey = createContextKey<Caller | undefined>(undefined, { descr
 export const requestIdHeader = "x-request-id";
 export const idempotencyKeyHeader = "idempotency-key";
 export const traceparentHeader = "traceparent";
+export const clientAddressHeader = "x-sandgate-client-address";
 
 const requestIdKey = createContextKey<string | undefined>(undefined, { description: "sandgate request id" });
 const wellFormedRequestId = /^[A-Za-z0-9._-]{1,128}$/;
@@ -88,11 +92,13 @@ export function callOf(context: HandlerContext): Call {
   if (!caller) throw new DomainError("CALLER_NOT_ALLOWED", "The call was not authenticated.");
   const idempotencyKey = context.requestHeader.get(idempotencyKeyHeader);
   const traceparent = context.requestHeader.get(traceparentHeader);
+  const clientAddress = context.requestHeader.get(clientAddressHeader);
   return {
     requestId: requestIdOf(context.requestHeader, context.values),
     ...(caller.user && { user: caller.user }),
     ...(idempotencyKey && { idempotencyKey }),
     ...(traceparent && { traceparent }),
+    ...(clientAddress && { clientAddress }),
     get signal() {
       return context.signal;
     },
@@ -123,7 +129,7 @@ export function waitTimeOf(context: Pick<HandlerContext, "timeoutMs">, seconds: 
 
 /**
  * Options for an outgoing call that a service makes to answer `call`: the same user (as signed `act` claims), request
- * id, trace and signal, and what is left of its time. An idempotency key is not passed on: it belongs to the callee of `call`.
+ * id, client's address, trace and signal, and what is left of its time. An idempotency key is not passed on: it belongs to the callee of `call`.
  */
 export function onBehalfOf(call: Call): CallOptions {
   const remaining = call.timeoutMs();
@@ -133,6 +139,7 @@ export function onBehalfOf(call: Call): CallOptions {
       requestId: call.requestId,
       ...(call.user && { user: call.user }),
       ...(call.traceparent && { traceparent: call.traceparent }),
+      ...(call.clientAddress && { clientAddress: call.clientAddress }),
     },
     call.signal,
     // Connect takes 0 and less for "no deadline".
@@ -146,6 +153,8 @@ export function asFacade(o: {
   user?: UserCaller | undefined;
   idempotencyKey?: string | undefined;
   traceparent?: string | undefined;
+  /** Of the client; it goes into events, for the audit log. */
+  clientAddress?: string | undefined;
   signal?: AbortSignal | undefined;
   timeoutMs?: number | undefined;
 }): CallOptions {
@@ -156,6 +165,7 @@ export function asFacade(o: {
       ...(o.user && { user: o.user }),
       ...(o.idempotencyKey && { idempotencyKey: o.idempotencyKey }),
       ...(o.traceparent && { traceparent: o.traceparent }),
+      ...(o.clientAddress && { clientAddress: o.clientAddress }),
     },
     o.signal,
     o.timeoutMs,

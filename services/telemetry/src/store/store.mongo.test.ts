@@ -3,12 +3,14 @@ import { openMongo } from "@sandgate/kit/storage/mongo";
 import type { MongoStoreOptions } from "@sandgate/kit/storage/open-store";
 import { describeOnMongo } from "@sandgate/test/stores";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { describeAuditStore } from "./audit.contract.ts";
 import { encodeLogs } from "./chunks.ts";
 import { fromMillis } from "./rows.ts";
 import { describeTelemetryStore } from "./store.contract.ts";
 import { createMongoStore, migrations, openMongoStore } from "./store.mongo.ts";
 
 await describeOnMongo("telemetry", openMongoStore, describeTelemetryStore);
+await describeOnMongo("telemetry", openMongoStore, describeAuditStore);
 
 async function openWithDatabase(options: MongoStoreOptions) {
   const database = await openMongo({ ...options, migrations });

@@ -10,6 +10,7 @@ import {
 } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { createPurges, type GuardDocument, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
+import { auditMigration, createMongoAuditStore } from "./audit.mongo.ts";
 import { type Chunk, type ChunkKind, fitsInto, mergeChunks, takePurgeBatch } from "./chunks.ts";
 import { overQuota } from "./quotas.ts";
 import type { Appended, Source, StoredChunk, TelemetryStore } from "./store.ts";
@@ -95,6 +96,7 @@ export const migrations: readonly MongoMigration[] = [
       });
     },
   },
+  auditMigration,
 ];
 
 const collectionsOf = (db: Db) => ({
@@ -331,6 +333,7 @@ export function createMongoStore(database: MongoDatabase): TelemetryStore {
   return {
     ...serviceStoreOf(database),
     ...createPurges(guards, write),
+    ...createMongoAuditStore(database),
 
     appendBatch: (batch, { quotas, now }) =>
       write(

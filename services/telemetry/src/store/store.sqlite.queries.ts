@@ -1,10 +1,13 @@
 import type { Queries, QueryConnection } from "@sandgate/kit/storage/sqlite";
+import { auditQueries } from "./audit.sqlite.queries.ts";
 import type { ChunkQuery, StoredChunk, TailQuery } from "./store.ts";
 
 const chunkColumns =
   "first_sequence AS firstSequence, last_sequence AS lastSequence, last_us AS lastUs, text_bytes AS textBytes, body";
 
 export const queries = {
+  ...auditQueries,
+
   listChunks(db: QueryConnection, { sandboxId, kind, sinceUs, untilUs, stream, after, limit }: ChunkQuery) {
     // Only the index is read of what is later than the window or has nothing of the stream.
     return db.all<StoredChunk>(

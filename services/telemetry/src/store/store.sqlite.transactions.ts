@@ -1,6 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { QueryConnection, SqliteMigration, Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { passGuard, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
+import { auditMigration, auditTransactions } from "./audit.sqlite.transactions.ts";
 import { type Chunk, type ChunkKind, fitsInto, mergeChunks, type PurgeLimits, takePurgeBatch } from "./chunks.ts";
 import { type LogQuotas, overQuota } from "./quotas.ts";
 import type { Appended, Batch } from "./store.ts";
@@ -68,6 +69,7 @@ export const migrations: readonly SqliteMigration[] = [
    DROP INDEX chunks_by_time;
    CREATE INDEX chunks_by_window
      ON chunks (sandbox_id, kind, last_us, first_sequence, first_us, stdout_rows, stderr_rows);`,
+  auditMigration,
 ];
 
 /** Chunks removed in one transaction: under 20 ms even when each has a mebibyte of lines. */
@@ -89,6 +91,7 @@ interface LastChunkRow {
 
 export const transactions = {
   ...purgeTransactions,
+  ...auditTransactions,
 
   appendBatch(tx: Transaction, batch: Batch, { quotas, now }: { quotas: LogQuotas; now: Date }): Appended {
     const { source, chunk } = batch;

@@ -1,6 +1,7 @@
 import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import { createPurges } from "@sandgate/kit/workspaces/sqlite-guards";
+import { createSqliteAuditStore } from "./audit.sqlite.ts";
 import type { queries } from "./store.sqlite.queries.ts";
 import { migrations, totalLogBytes, type transactions } from "./store.sqlite.transactions.ts";
 import type { TelemetryStore } from "./store.ts";
@@ -19,6 +20,7 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryS
   return {
     ...serviceStoreOf(database),
     ...createPurges(read, write),
+    ...createSqliteAuditStore(database),
     appendBatch: (batch, options) => write.appendBatch(batch, options),
     async trimTotal(totalBytes) {
       // Asked here first, so that the file is written only when there is something to do.

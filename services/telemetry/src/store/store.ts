@@ -1,5 +1,6 @@
 import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { PurgeStore } from "@sandgate/kit/workspaces/workspace-purges";
+import type { AuditStore } from "./audit.ts";
 import type { Chunk, ChunkKind, PurgeLimits } from "./chunks.ts";
 import type { LogQuotas } from "./quotas.ts";
 import type { StreamName } from "./rows.ts";
@@ -73,7 +74,7 @@ export interface Appended {
   removedLines: { sandbox: number; workspace: number };
 }
 
-export interface TelemetryStore extends ServiceStore, PurgeStore {
+export interface TelemetryStore extends ServiceStore, PurgeStore, AuditStore {
   /**
    * Stores a batch if the source's stored cursor is its `fromCursor`; otherwise returns the stored cursor and changes nothing.
    * Above a quota the oldest log chunks go: of the sandbox, or of the workspace, there those of ended sandboxes first. The new

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/common/v1/event.proto.
  */
 export const file_sandgate_common_v1_event: GenFile = /*@__PURE__*/
-  fileDesc("Ch5zYW5kZ2F0ZS9jb21tb24vdjEvZXZlbnQucHJvdG8SEnNhbmRnYXRlLmNvbW1vbi52MSJjCgVBY3RvchIPCgd1c2VyX2lkGAEgASgJEjIKCmNyZWRlbnRpYWwYAiABKA4yHi5zYW5kZ2F0ZS5jb21tb24udjEuQ3JlZGVudGlhbBIVCg1jcmVkZW50aWFsX2lkGAMgASgJIpYCCgVFdmVudBIQCghldmVudF9pZBgBIAEoCRIPCgdzdWJqZWN0GAIgASgJEhEKCWVudGl0eV9pZBgDIAEoCRIWCg5lbnRpdHlfdmVyc2lvbhgEIAEoAxIUCgx3b3Jrc3BhY2VfaWQYBSABKAkSKAoFYWN0b3IYBiABKAsyGS5zYW5kZ2F0ZS5jb21tb24udjEuQWN0b3ISEgoKcmVxdWVzdF9pZBgHIAEoCRITCgt0cmFjZXBhcmVudBgIIAEoCRIvCgtvY2N1cnJlZF9hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJQoHcGF5bG9hZBgKIAEoCzIULmdvb2dsZS5wcm90b2J1Zi5BbnliBnByb3RvMw", [file_google_protobuf_any, file_google_protobuf_timestamp, file_sandgate_common_v1_access]);
+  fileDesc("Ch5zYW5kZ2F0ZS9jb21tb24vdjEvZXZlbnQucHJvdG8SEnNhbmRnYXRlLmNvbW1vbi52MSJjCgVBY3RvchIPCgd1c2VyX2lkGAEgASgJEjIKCmNyZWRlbnRpYWwYAiABKA4yHi5zYW5kZ2F0ZS5jb21tb24udjEuQ3JlZGVudGlhbBIVCg1jcmVkZW50aWFsX2lkGAMgASgJIq4CCgVFdmVudBIQCghldmVudF9pZBgBIAEoCRIPCgdzdWJqZWN0GAIgASgJEhEKCWVudGl0eV9pZBgDIAEoCRIWCg5lbnRpdHlfdmVyc2lvbhgEIAEoAxIUCgx3b3Jrc3BhY2VfaWQYBSABKAkSKAoFYWN0b3IYBiABKAsyGS5zYW5kZ2F0ZS5jb21tb24udjEuQWN0b3ISEgoKcmVxdWVzdF9pZBgHIAEoCRITCgt0cmFjZXBhcmVudBgIIAEoCRIvCgtvY2N1cnJlZF9hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJQoHcGF5bG9hZBgKIAEoCzIULmdvb2dsZS5wcm90b2J1Zi5BbnkSFgoOY2xpZW50X2FkZHJlc3MYCyABKAliBnByb3RvMw", [file_google_protobuf_any, file_google_protobuf_timestamp, file_sandgate_common_v1_access]);
 
 /**
  * Who caused an event. Empty when the platform did.
@@ -108,6 +108,13 @@ export type Event = Message<"sandgate.common.v1.Event"> & {
    * @generated from field: google.protobuf.Any payload = 10;
    */
   payload?: Any | undefined;
+
+  /**
+   * The network address of the client whose request caused it; empty when the platform did.
+   *
+   * @generated from field: string client_address = 11;
+   */
+  clientAddress: string;
 };
 
 /**

@@ -1,0 +1,13 @@
+import { toCredentialKind } from "@sandgate/kit/rpc/access";
+import { AuditEntrySchema } from "@sandgate/proto/telemetry/v1/audit";
+import { createMapper } from "../../pipeline/mapper.ts";
+import * as schemas from "./schemas.ts";
+
+export const toAuditEntry = createMapper(AuditEntrySchema, schemas.AuditEntry, {
+  actor: ({ actorId }) => (actorId === "" ? null : { user_id: actorId }),
+  credential({ credential, credentialId: id }) {
+    const type = toCredentialKind(credential);
+    return type === undefined ? null : { type, id };
+  },
+  target: ({ targetType, targetId }) => (targetType === "" ? null : { type: targetType, id: targetId }),
+});

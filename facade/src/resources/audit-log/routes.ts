@@ -1,0 +1,62 @@
+import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
+import type { Static } from "typebox";
+import { callFor } from "../../pipeline/request-context.ts";
+import type { App, RouteContext } from "../../pipeline/route.ts";
+import { parseMoment, toTimestamp } from "../../pipeline/times.ts";
+import { WorkspaceParams } from "../workspaces/schemas.ts";
+import { toAuditEntry } from "./mapping.ts";
+import { AuditLog, AuditQuery } from "./schemas.ts";
+
+const { method: rpc } = AuditService;
+
+export function addAuditLogRoutes(app: App, { clients: { audit } }: RouteContext): void {
+  app.get(
+    "/workspaces/:workspace_id/audit-log",
+    {
+      config: { rules: { rpc: rpc.listAuditEntries } },
+      schema: {
+        tags: ["Workspaces"],
+        summary: "Read a workspace's audit log",
+        description: "Who did what in the workspace, newest first, for its admins and owners.",
+        params: WorkspaceParams,
+        querystring: AuditQuery,
+        response: { 200: AuditLog },
+      },
+    },
+    async (request) => {
+      const { entries, nextCursor } = await audit.listAuditEntries(toRequest(request.query), callFor(request));
+      return { entries: entries.map(toAuditEntry), next_cursor: nextCursor || null };
+    },
+  );
+
+  app.get(
+    "/admin/audit-log",
+    {
+      config: { rules: { rpc: rpc.listAllAuditEntries } },
+      schema: {
+        tags: ["Operators"],
+        summary: "Read the whole audit log",
+        description: "Of all workspaces, deleted ones too, and what belongs to none, such as sign-ins. Newest first.",
+        querystring: AuditQuery,
+        response: { 200: AuditLog },
+      },
+    },
+    async (request) => {
+      const { entries, nextCursor } = await audit.listAllAuditEntries(toRequest(request.query), callFor(request));
+      return { entries: entries.map(toAuditEntry), next_cursor: nextCursor || null };
+    },
+  );
+}
+
+function toRequest({ limit, cursor = "", action, actor = "", since, until }: Static<typeof AuditQuery>) {
+  const [sinceUs, untilUs] = [since, until].map((text) => (text === undefined ? undefined : parseMoment(text)));
+  return {
+    page: { limit, cursor },
+    filter: {
+      action: action ?? "",
+      actorId: actor,
+      ...(sinceUs !== undefined && { since: toTimestamp(sinceUs) }),
+      ...(untilUs !== undefined && { until: toTimestamp(untilUs) }),
+    },
+  };
+}

@@ -1,0 +1,35 @@
+import { type AuditAction, auditActions } from "@sandgate/kit/base/audit-actions";
+import type { CredentialKind } from "@sandgate/kit/rpc/context";
+import { Type } from "typebox";
+import { Id, Moment, NextCursor, NullableText, nullable, Page } from "../../pipeline/schema-parts.ts";
+
+export const AuditQuery = Type.Object({
+  ...Page,
+  action: Type.Optional(Type.Unsafe<AuditAction>({ type: "string", enum: [...auditActions] })),
+  actor: Type.Optional(Type.String({ maxLength: 64, description: "The id of the user who did it." })),
+  since: Type.Optional(Type.String({ format: "date-time", description: "Inclusive." })),
+  until: Type.Optional(Type.String({ format: "date-time", description: "Exclusive." })),
+});
+
+const actor = nullable(Type.Object({ user_id: Id }));
+const credential = nullable(
+  Type.Object({ type: Type.Unsafe<CredentialKind>({ type: "string", enum: ["session", "api_token"] }), id: Id }),
+);
+const target = nullable(Type.Object({ type: Type.String(), id: Type.String() }));
+
+export const AuditEntry = Type.Object({
+  id: Id,
+  at: Moment,
+  workspace_id: NullableText,
+  actor: { ...actor, description: "Null when nobody was signed in, or the platform acted by itself." },
+  credential,
+  address: nullable(Type.String({ description: "The client's. Null when the counted calls came from several." })),
+  action: Type.String(),
+  target,
+  outcome: Type.String({ description: "`success`, or the error code of a refused request." }),
+  request_id: nullable(Type.String({ description: "Of the first, if the entry stands for several." })),
+  count: Type.Integer({
+    description: "How many requests it stands for: those like a noted one are counted for a while.",
+  }),
+});
+export const AuditLog = Type.Object({ entries: Type.Array(AuditEntry), next_cursor: NextCursor });

@@ -1,0 +1,131 @@
+import { newId } from "@sandgate/kit/base/ids";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { AuditEntry, AuditQuery, AuditStore } from "./audit.ts";
+
+const startMs = Date.UTC(2026, 0, 1);
+const at = (ms: number) => new Date(startMs + ms);
+
+function entryOf(ms: number, o: Partial<AuditEntry> = {}): AuditEntry {
+  return {
+    id: newId(),
+    at: at(ms),
+    workspaceId: "w1",
+    actorId: "ann",
+    credential: { kind: "session", id: "s1" },
+    address: "192.0.2.1",
+    action: "sandbox.provision",
+    target: { type: "sandbox", id: "b1" },
+    outcome: "success",
+    requestId: "r1",
+    count: 1,
+    ...o,
+  };
+}
+
+const everything: AuditQuery = {
+  workspaceId: undefined,
+  action: undefined,
+  actorId: undefined,
+  since: undefined,
+  until: undefined,
+  after: undefined,
+  limit: 100,
+};
+
+/** What every store of the audit log must do. `open` opens an empty one. */
+export function describeAuditStore(name: string, open: () => Promise<AuditStore & { close(): Promise<void> }>): void {
+  describe(`audit log on ${name}`, () => {
+    let store: Awaited<ReturnType<typeof open>>;
+    beforeEach(async () => {
+      store = await open();
+    });
+    afterEach(() => store.close());
+
+    const idsOf = async (query: Partial<AuditQuery> = {}) =>
+      (await store.listAudit({ ...everything, ...query })).map(({ id }) => id);
+
+    test("an entry is given back as it was", async () => {
+      const full = entryOf(2, { outcome: "forbidden", count: 7 });
+      const bare = entryOf(1, {
+        workspaceId: undefined,
+        actorId: undefined,
+        credential: undefined,
+        address: undefined,
+        target: undefined,
+        requestId: undefined,
+      });
+      await store.appendAudit([full, bare]);
+      expect(await store.listAudit(everything)).toEqual([full, bare]);
+    });
+
+    test("an entry that is added again is left as it was, also in one call and at once", async () => {
+      const first = entryOf(1);
+      const again = { ...first, action: "sandbox.stop" };
+      const other = entryOf(2);
+      await store.appendAudit([first, again]);
+      await Promise.all([store.appendAudit([again, other]), store.appendAudit([other]), store.appendAudit([again])]);
+      expect(await store.listAudit(everything)).toEqual([other, first]);
+      expect((await store.listAuditAfter(0, 10)).map(({ sequence }) => sequence)).toEqual([1, 2]);
+    });
+
+    test("pages follow one another by time and id, whatever is added between them", async () => {
+      const entries = [5, 5, 5, 3, 2, 1].map((ms) => entryOf(ms));
+      await store.appendAudit(entries.toReversed());
+      const sorted = entries.toSorted((a, b) => b.at.getTime() - a.at.getTime() || (a.id < b.id ? 1 : -1));
+      const pages: string[] = [];
+      for (let after: AuditQuery["after"]; ; ) {
+        const page = await store.listAudit({ ...everything, limit: 2, after });
+        pages.push(...page.map(({ id }) => id));
+        after = page.at(-1);
+        if (page.length < 2) break;
+        await store.appendAudit([entryOf(10)]);
+      }
+      expect(pages).toEqual(sorted.map(({ id }) => id));
+    });
+
+    test("a list has those of the workspace, actor, action and time that it asks for", async () => {
+      const [a, b, c, d] = [
+        entryOf(1),
+        entryOf(2, { workspaceId: "w2" }),
+        entryOf(3, { actorId: "bob" }),
+        entryOf(4, { action: "image.create", actorId: "bob", workspaceId: undefined }),
+      ];
+      await store.appendAudit([a, b, c, d]);
+      expect(await idsOf({ workspaceId: "w1" })).toEqual([c.id, a.id]);
+      expect(await idsOf({ actorId: "bob" })).toEqual([d.id, c.id]);
+      expect(await idsOf({ action: "sandbox.provision" })).toEqual([c.id, b.id, a.id]);
+      expect(await idsOf({ action: "sandbox.provision", actorId: "bob" })).toEqual([c.id]);
+      expect(await idsOf({ workspaceId: "w1", actorId: "ann" })).toEqual([a.id]);
+      expect(await idsOf({ workspaceId: "w1", action: "image.create" })).toEqual([]);
+      expect(await idsOf({ since: at(2), until: at(4) })).toEqual([c.id, b.id]);
+      expect(await idsOf({ since: at(2), until: at(4), after: c })).toEqual([b.id]);
+      expect(await idsOf({ until: at(2), after: d })).toEqual([a.id]);
+    });
+
+    test("a copy follows the order in which entries were added, not that of their times", async () => {
+      const late = entryOf(1);
+      const early = entryOf(9);
+      await store.appendAudit([early]);
+      await store.appendAudit([late]);
+      const [first, second] = await store.listAuditAfter(0, 10);
+      expect([first?.entry, second?.entry]).toEqual([early, late]);
+      expect(await store.listAuditAfter(first?.sequence ?? 0, 1)).toEqual([second]);
+      expect(await store.findAuditCursor("file")).toBe(0);
+      await store.setAuditCursor("file", 1);
+      await store.setAuditCursor("file", 2);
+      expect(await store.findAuditCursor("file")).toBe(2);
+      expect(await store.findAuditCursor("another")).toBe(0);
+    });
+
+    test("entries from before a time are removed in batches, and their numbers are not used again", async () => {
+      await store.appendAudit([1, 2, 3, 4].map((ms) => entryOf(ms)));
+      expect(await store.sweepAudit(at(4), 2)).toBe(2);
+      expect(await store.sweepAudit(at(4), 2)).toBe(1);
+      expect(await store.sweepAudit(at(4), 2)).toBe(0);
+      expect(await store.sweepAudit(at(5), 2)).toBe(1);
+      const next = entryOf(5);
+      await store.appendAudit([next]);
+      expect(await store.listAuditAfter(0, 10)).toEqual([{ sequence: 5, entry: next }]);
+    });
+  });
+}

@@ -1,0 +1,140 @@
+import type { CredentialKind } from "@sandgate/kit/rpc/context";
+import {
+  afterPlace,
+  createCollections,
+  type Db,
+  deleteBatch,
+  type MongoDatabase,
+  type MongoMigration,
+} from "@sandgate/kit/storage/mongo";
+import type { AuditEntry, AuditStore } from "./audit.ts";
+
+interface EntryDocument {
+  /** The entry's id. */
+  _id: string;
+  sequence: number;
+  at: Date;
+  workspaceId?: string | undefined;
+  actorId?: string | undefined;
+  credential?: { kind: CredentialKind; id: string } | undefined;
+  address?: string | undefined;
+  action: string;
+  target?: { type: string; id: string } | undefined;
+  outcome: string;
+  requestId?: string | undefined;
+  count: number;
+}
+
+/** How far something has come: the numbering of the entries, or a copy of the log. */
+interface CursorDocument {
+  _id: string;
+  sequence: number;
+}
+
+/** Every transaction that adds entries writes this document, so that they are numbered in the order of their commits. */
+const numbering = "entries";
+
+export const auditMigration: MongoMigration = {
+  name: "telemetry 3: the audit log",
+  expands: true,
+  run: (db) =>
+    createCollections(db, {
+      audit_entries: [
+        { name: "by_sequence", key: { sequence: 1 }, unique: true },
+        { name: "all", key: { at: -1, _id: -1 } },
+        { name: "by_actor", key: { actorId: 1, at: -1, _id: -1 } },
+        { name: "by_action", key: { action: 1, at: -1, _id: -1 } },
+        { name: "of_workspace", key: { workspaceId: 1, at: -1, _id: -1 } },
+        { name: "of_workspace_by_actor", key: { workspaceId: 1, actorId: 1, at: -1, _id: -1 } },
+        { name: "of_workspace_by_action", key: { workspaceId: 1, action: 1, at: -1, _id: -1 } },
+      ],
+      audit_cursors: [],
+    }),
+};
+
+const collectionsOf = (db: Db) => ({
+  entries: db.collection<EntryDocument>("audit_entries"),
+  cursors: db.collection<CursorDocument>("audit_cursors"),
+});
+
+/** The audit log in a service's MongoDB database. */
+export function createMongoAuditStore({ db, write }: Pick<MongoDatabase, "db" | "write">): AuditStore {
+  const { entries, cursors } = collectionsOf(db);
+  return {
+    appendAudit: (added) =>
+      write(async ({ session }) => {
+        const ids = added.map(({ id }) => id);
+        const known = await entries.find({ _id: { $in: ids } }, { session, projection: { _id: 1 } }).toArray();
+        const knownIds = new Set(known.map(({ _id }) => _id));
+        // Of two entries with one id, the first.
+        const unknown = added.filter(({ id }) => !knownIds.has(id) && knownIds.add(id));
+        if (unknown.length === 0) return;
+        const last = await cursors.findOneAndUpdate(
+          { _id: numbering },
+          { $inc: { sequence: unknown.length } },
+          { session, upsert: true, returnDocument: "after" },
+        );
+        const first = (last?.sequence ?? 0) - unknown.length + 1;
+        await entries.insertMany(
+          // What is undefined is not stored (`ignoreUndefined`).
+          unknown.map(({ id, ...entry }, i) => ({ _id: id, sequence: first + i, ...entry })),
+          { session },
+        );
+      }, numbering),
+
+    async listAudit({ workspaceId, actorId, action, since, until, after, limit }) {
+      const found = await entries
+        .find({
+          $and: [
+            {
+              ...(workspaceId !== undefined && { workspaceId }),
+              ...(actorId !== undefined && { actorId }),
+              ...(action !== undefined && { action }),
+              ...((since || until) && { at: { ...(since && { $gte: since }), ...(until && { $lt: until }) } }),
+            },
+            afterPlace<EntryDocument>(after && { at: after.at, _id: after.id }),
+          ],
+        })
+        .sort({ at: -1, _id: -1 })
+        .limit(limit)
+        .toArray();
+      return found.map(toEntry);
+    },
+
+    async listAuditAfter(sequence, limit) {
+      const found = await entries
+        .find({ sequence: { $gt: sequence } })
+        .sort({ sequence: 1 })
+        .limit(limit)
+        .toArray();
+      return found.map((document) => ({ sequence: document.sequence, entry: toEntry(document) }));
+    },
+
+    sweepAudit: (before, limit) => deleteBatch(entries, { at: { $lt: before } }, limit),
+
+    async findAuditCursor(copy) {
+      return (await cursors.findOne({ _id: cursorOf(copy) }))?.sequence ?? 0;
+    },
+
+    async setAuditCursor(copy, sequence) {
+      await cursors.updateOne({ _id: cursorOf(copy) }, { $set: { sequence } }, { upsert: true });
+    },
+  };
+}
+
+function cursorOf(copy: string): string {
+  return `copy ${copy}`;
+}
+
+function toEntry({ _id, sequence, ...document }: EntryDocument): AuditEntry {
+  return {
+    workspaceId: undefined,
+    actorId: undefined,
+    credential: undefined,
+    address: undefined,
+    target: undefined,
+    requestId: undefined,
+    ...document,
+    id: _id,
+  };
+}
