@@ -170,12 +170,13 @@ describe.each(ways)("%s", (_, open) => {
       expect(workspaceOf(call)).toBe("w1");
     };
     const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const clientAddress = "2001:db8::7";
     const answer = await workspace().createWorkspace(
       { name: "ok" },
-      asFacade({ requestId: "req-1", user, idempotencyKey: "once", traceparent, timeoutMs: 5_000 }),
+      asFacade({ requestId: "req-1", user, idempotencyKey: "once", traceparent, clientAddress, timeoutMs: 5_000 }),
     );
     expect(answer.workspace?.name).toBe("ok");
-    expect(seen).toMatchObject({ requestId: "req-1", user, idempotencyKey: "once", traceparent });
+    expect(seen).toMatchObject({ requestId: "req-1", user, idempotencyKey: "once", traceparent, clientAddress });
     expect(lastCaller).toBe("facade");
   });
 
@@ -186,9 +187,10 @@ describe.each(ways)("%s", (_, open) => {
         onBehalfOf(call),
       );
     };
-    const options = asFacade({ requestId: "req-2", user, idempotencyKey: "once", traceparent: "t", timeoutMs: 5_000 });
+    const context = { requestId: "req-2", user, traceparent: "t", clientAddress: "192.0.2.7" };
+    const options = asFacade({ ...context, idempotencyKey: "once", timeoutMs: 5_000 });
     await workspace().createWorkspace({ name: "ok" }, options);
-    expect(identityCall).toMatchObject({ requestId: "req-2", user, traceparent: "t" });
+    expect(identityCall).toMatchObject(context);
     expect(lastCaller).toBe("workspace");
     expect(identityCall?.idempotencyKey).toBeUndefined();
     expect(identityCall?.timeoutMs()).toBeLessThanOrEqual(5_000);
