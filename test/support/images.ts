@@ -22,7 +22,8 @@ export async function probeEngine(): Promise<void> {
   await listApplets();
 }
 
-async function listApplets(): Promise<string[]> {
+/** The names of all programs in the machine's busybox. */
+export async function listApplets(): Promise<string[]> {
   try {
     const { stdout } = await execute("busybox", ["--list"]);
     return stdout.trim().split("\n");
@@ -120,7 +121,10 @@ export async function readText(stream: NodeJS.ReadableStream): Promise<string> {
 }
 
 /** One ustar entry: type 0 is a file, 2 a symbolic link, 5 a directory. */
-function tarEntry(name: string, o: { type: "0" | "2" | "5"; mode: number; link?: string; body?: Buffer }): Buffer {
+export function tarEntry(
+  name: string,
+  o: { type: "0" | "2" | "5"; mode: number; link?: string; body?: Buffer },
+): Buffer {
   const body = o.body ?? Buffer.alloc(0);
   const header = Buffer.alloc(512);
   const octal = (value: number, length: number) => `${value.toString(8).padStart(length - 1, "0")}\0`;

@@ -1,0 +1,444 @@
+import { execFile } from "node:child_process";
+import { randomBytes, randomInt } from "node:crypto";
+import { access, readFile, writeFile } from "node:fs/promises";
+import { request as httpsRequest } from "node:https";
+import { networkInterfaces } from "node:os";
+import { delimiter, dirname, join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { promisify } from "node:util";
+import { type ClusterFiles, makeCertificates, writeClusterFiles } from "./cluster-files.ts";
+import { cleanUpAfterDead, type HostChanges, prepareHost } from "./cluster-host.ts";
+import { imageArchive, makeImage } from "./oci-images.ts";
+import { findFreePort, type RunningProcess, startProcess } from "./process.ts";
+import { createTempFolder } from "./temp-folder.ts";
+
+const execute = promisify(execFile);
+
+/** A kubeconfig of a cluster that is there, and the `host[:port]` of a registry that its nodes pull from and we push to. */
+const givenConfig = process.env.KUBECONFIG;
+const givenRegistry = process.env.SANDGATE_TEST_KUBERNETES_REGISTRY;
+/** A folder of Kubernetes' own programs, looked for on PATH as well. */
+const givenFolder = process.env.SANDGATE_TEST_KUBERNETES;
+
+const startTimeoutMs = 60_000;
+const nodeName = "node1";
+
+const programs = {
+  etcd: "etcd",
+  apiServer: "kube-apiserver",
+  controllerManager: "kube-controller-manager",
+  scheduler: "kube-scheduler",
+  kubelet: "kubelet",
+  kubectl: "kubectl",
+  containerd: "containerd",
+  ctr: "ctr",
+} as const;
+type Programs = Record<keyof typeof programs, string>;
+
+/** One of the cluster's programs, for tests of what happens without it. */
+export interface ClusterProgram {
+  /** SIGKILL, as a crash would. */
+  kill(): Promise<void>;
+  /** Starts it again with the same arguments once it has ended. */
+  start(): Promise<void>;
+  output(): string;
+}
+
+/** A cluster that was started here, with one node. */
+export interface OwnCluster {
+  nodeName: string;
+  /** The node's address: the pods' bridge. */
+  nodeAddress: string;
+  /** `https://address:port` of the kubelet, which asks the API server who may do what. */
+  kubeletUrl: string;
+  /** The certificate authority of the API server and of the kubelet, a file. */
+  certificateAuthority: string;
+  /** What stands for /var/log/pods. */
+  podLogsFolder: string;
+  apiServer: ClusterProgram;
+  kubelet: ClusterProgram;
+  scheduler: ClusterProgram;
+  controllerManager: ClusterProgram;
+  containerd: ClusterProgram;
+}
+
+/** A real Kubernetes cluster. */
+export interface TestCluster {
+  /** The path of a kubeconfig that may do everything. */
+  kubeconfig: string;
+  server: string;
+  /** Undefined for a cluster from outside. */
+  own: OwnCluster | undefined;
+  /** A registry without users that nodes pull from, to push to: `host[:port]`. Undefined: start one on 127.0.0.1. */
+  registry: string | undefined;
+  /** Runs kubectl as the admin and answers what it prints. Throws when it fails, with its errors. */
+  kubectl(...args: string[]): Promise<string>;
+  /** One request as the admin, with JSON both ways. Throws for any status from 400 on. */
+  call(method: string, path: string, body?: unknown): Promise<unknown>;
+  /** Writes a kubeconfig for another token, and answers its path. */
+  writeKubeconfig(name: string, token: string): Promise<string>;
+  stop(): Promise<void>;
+}
+
+export interface ClusterOptions {
+  /** More of the kubelet's configuration (KubeletConfiguration v1beta1). */
+  kubelet?: Readonly<Record<string, unknown>>;
+  /** More arguments of the controller manager and of the API server. */
+  controllerManagerArgs?: readonly string[];
+  apiServerArgs?: readonly string[];
+}
+
+/** Throws, saying what is missing, unless there is a cluster or all that one is started from. For `requireServer("kubernetes", …)`. */
+export async function probeCluster(): Promise<void> {
+  if (givenConfig) {
+    if (!givenRegistry) {
+      throw new Error(
+        "SANDGATE_TEST_KUBERNETES_REGISTRY names no registry for the images of the cluster at KUBECONFIG",
+      );
+    }
+    await execute("kubectl", ["--kubeconfig", givenConfig, "--request-timeout=5s", "version"]);
+    return;
+  }
+  await findPrograms();
+  if (process.getuid?.() !== 0) throw new Error("a kubelet runs as root alone");
+}
+
+async function findPrograms(): Promise<Programs> {
+  const folders = [givenFolder ?? "", ...(process.env.PATH ?? "").split(delimiter), "/usr/sbin", "/sbin"].filter(
+    Boolean,
+  );
+  const found: Partial<Programs> = {};
+  const missing: string[] = [];
+  for (const [key, name] of Object.entries(programs)) {
+    const path = await findIn(folders, name);
+    if (path === undefined) missing.push(name);
+    else Object.assign(found, { [key]: path });
+  }
+  const packages = {
+    ip: "iproute2",
+    iptables: "iptables",
+    openssl: "openssl",
+    busybox: "busybox-static",
+    runc: "runc",
+  };
+  for (const [name, debianPackage] of Object.entries(packages)) {
+    if ((await findIn(folders, name)) === undefined) missing.push(`${name} (Debian's package ${debianPackage})`);
+  }
+  await findCniFolder().catch((error: Error) => missing.push(error.message));
+  const { etcd, apiServer, controllerManager, scheduler, kubelet, kubectl, containerd, ctr } = found;
+  if (
+    missing.length > 0 ||
+    !etcd ||
+    !apiServer ||
+    !controllerManager ||
+    !scheduler ||
+    !kubelet ||
+    !kubectl ||
+    !containerd ||
+    !ctr
+  ) {
+    const hint = "KUBECONFIG is not set, and neither SANDGATE_TEST_KUBERNETES (a folder of programs) nor PATH has";
+    throw new Error(`${hint}: ${missing.join(", ")}`);
+  }
+  return { etcd, apiServer, controllerManager, scheduler, kubelet, kubectl, containerd, ctr };
+}
+
+async function findIn(folders: readonly string[], name: string): Promise<string | undefined> {
+  for (const folder of folders) {
+    const path = join(folder, name);
+    if (await exists(path)) return path;
+  }
+  return undefined;
+}
+
+function exists(path: string): Promise<boolean> {
+  return access(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+async function findCniFolder(): Promise<string> {
+  const plugin = await findIn(["/usr/lib/cni", "/opt/cni/bin"], "bridge");
+  if (plugin === undefined) throw new Error("the CNI plugin bridge (Debian's package containernetworking-plugins)");
+  return dirname(plugin);
+}
+
+/**
+ * The cluster at KUBECONFIG, or one that is started from programs: etcd, an API server, a controller manager, a scheduler, and one node
+ * with a containerd and a kubelet of its own. It takes some seconds and much of the machine. `stop` puts back what it changed.
+ */
+export async function openTestCluster(options: ClusterOptions = {}): Promise<TestCluster> {
+  return givenConfig ? openGivenCluster(givenConfig) : startCluster(options);
+}
+
+async function openGivenCluster(kubeconfig: string): Promise<TestCluster> {
+  const { path: folder, remove } = await createTempFolder();
+  const kubectl = kubectlOf("kubectl", kubeconfig);
+  const view = await kubectl("config", "view", "--raw", "--minify", "--output=json");
+  const config = JSON.parse(view);
+  const server: string = config.clusters[0].cluster.server;
+  return {
+    kubeconfig,
+    server,
+    own: undefined,
+    registry: givenRegistry,
+    kubectl,
+    async call(method, path, body) {
+      const raw = async (verb: string, ...input: string[]) => JSON.parse(await kubectl(verb, "--raw", path, ...input));
+      if (method === "GET") return raw("get");
+      const file = join(folder, `${randomBytes(6).toString("hex")}.json`);
+      await writeFile(file, JSON.stringify(body ?? {}));
+      return raw({ POST: "create", PUT: "replace", DELETE: "delete" }[method] ?? method, "-f", file);
+    },
+    async writeKubeconfig(name, token) {
+      const path = join(folder, name);
+      const users = config.users.map((each: { name: string }) => ({ name: each.name, user: { token } }));
+      await writeFile(path, JSON.stringify({ ...config, users }));
+      return path;
+    },
+    stop: remove,
+  };
+}
+
+function kubectlOf(program: string, kubeconfig: string) {
+  return async (...args: string[]): Promise<string> => {
+    const { stdout } = await execute(program, ["--kubeconfig", kubeconfig, ...args], { maxBuffer: 64 * 1024 * 1024 });
+    return stdout;
+  };
+}
+
+async function startCluster(options: ClusterOptions): Promise<TestCluster> {
+  const found = await findPrograms();
+  await cleanUpAfterDead();
+  const { path: folder, remove: removeFolder } = await createTempFolder();
+  const host = await prepareHost(folder, await chooseSubnet());
+  const running: RunningProgram[] = [];
+  const stop = async () => {
+    // The kubelet first: it would start again what is killed.
+    for (const program of running.toReversed()) await program.kill();
+    await host.restore();
+    await removeFolder();
+  };
+  try {
+    return await fillCluster(found, folder, host, running, options, stop);
+  } catch (error) {
+    const said = running.map((program) => `${program.name}: ${program.output().slice(-1_500)}`).join("\n");
+    await stop();
+    throw new Error(`the cluster did not start: ${error instanceof Error ? error.message : error}\n${said}`, {
+      cause: error,
+    });
+  }
+}
+
+interface RunningProgram extends ClusterProgram {
+  name: string;
+  hasEnded(): boolean;
+}
+
+async function fillCluster(
+  found: Programs,
+  folder: string,
+  host: HostChanges,
+  running: RunningProgram[],
+  options: ClusterOptions,
+  stop: () => Promise<void>,
+): Promise<TestCluster> {
+  const ports = { etcd: 0, peer: 0, api: 0, kubelet: 0 };
+  for (const name of ["etcd", "peer", "api", "kubelet"] as const) ports[name] = await findFreePort("0.0.0.0");
+  const adminToken = randomBytes(16).toString("hex");
+  await makeCertificates(folder, { nodeName, nodeAddress: host.address });
+  const files: ClusterFiles = await writeClusterFiles(folder, {
+    api: ports.api,
+    kubeletPort: ports.kubelet,
+    nodeName,
+    host,
+    adminToken,
+    cniFolder: await findCniFolder(),
+    kubelet: options.kubelet ?? {},
+  });
+
+  function start(name: string, path: string, args: readonly string[]): RunningProgram {
+    let process: RunningProcess;
+    const program: RunningProgram = {
+      name,
+      output: () => process.output(),
+      hasEnded: () => process.child.exitCode !== null,
+      kill: () => process.kill(),
+      async start() {
+        process = startProcess(path, args, { env: { PATH: `${globalThis.process.env.PATH}:/usr/sbin:/sbin` } });
+      },
+    };
+    void program.start();
+    running.push(program);
+    return program;
+  }
+
+  async function until(what: string, check: () => Promise<boolean>): Promise<void> {
+    const deadline = Date.now() + startTimeoutMs;
+    while (!(await check().catch(() => false))) {
+      const ended = running.find((program) => program.hasEnded());
+      if (ended) throw new Error(`${ended.name} has ended`);
+      if (Date.now() > deadline) throw new Error(`${what} took more than ${startTimeoutMs / 1000} s`);
+      await delay(50);
+    }
+  }
+
+  const containerd = start("containerd", found.containerd, ["--config", files.containerd]);
+  start("etcd", found.etcd, [
+    `--data-dir=${folder}/etcd`,
+    `--listen-client-urls=http://127.0.0.1:${ports.etcd}`,
+    `--advertise-client-urls=http://127.0.0.1:${ports.etcd}`,
+    `--listen-peer-urls=http://127.0.0.1:${ports.peer}`,
+    "--unsafe-no-fsync",
+    "--log-level=error",
+  ]);
+  const apiServer = start("kube-apiserver", found.apiServer, [
+    `--etcd-servers=http://127.0.0.1:${ports.etcd}`,
+    "--bind-address=0.0.0.0",
+    `--secure-port=${ports.api}`,
+    `--advertise-address=${host.address}`,
+    `--tls-cert-file=${folder}/server.crt`,
+    `--tls-private-key-file=${folder}/server.key`,
+    `--client-ca-file=${folder}/ca.crt`,
+    `--token-auth-file=${files.tokens}`,
+    "--service-account-issuer=https://kubernetes.default.svc",
+    `--service-account-signing-key-file=${folder}/server.key`,
+    `--service-account-key-file=${folder}/server.crt`,
+    "--service-cluster-ip-range=10.96.0.0/16",
+    "--authorization-mode=Node,RBAC",
+    "--enable-admission-plugins=NodeRestriction",
+    "--kubelet-preferred-address-types=InternalIP",
+    `--kubelet-certificate-authority=${folder}/ca.crt`,
+    `--kubelet-client-certificate=${folder}/admin.crt`,
+    `--kubelet-client-key=${folder}/admin.key`,
+    "--allow-privileged=true",
+    "--profiling=false",
+    ...(options.apiServerArgs ?? []),
+  ]);
+
+  const server = `https://127.0.0.1:${ports.api}`;
+  const ca = await readFile(join(folder, "ca.crt"));
+  const call = (method: string, path: string, body?: unknown) =>
+    callServer({ server, ca, token: adminToken, method, path, body });
+  const importPause = async () => {
+    await until("containerd", () => exists(files.containerdSocket));
+    const archive = join(folder, "pause.tar");
+    await writeFile(archive, imageArchive(await makeImage({ command: ["sleep", "2147483647"] }), files.pauseImage));
+    await until("containerd", () =>
+      execute(found.ctr, [
+        "--address",
+        files.containerdSocket,
+        "--namespace",
+        "k8s.io",
+        "images",
+        "import",
+        archive,
+      ]).then(() => true),
+    );
+  };
+  await Promise.all([
+    until("the API server", async () => (await call("GET", "/api/v1/namespaces/default")) !== undefined),
+    importPause(),
+  ]);
+  const controllerManager = start("kube-controller-manager", found.controllerManager, [
+    `--kubeconfig=${files.kubeconfig}`,
+    `--root-ca-file=${folder}/ca.crt`,
+    `--service-account-private-key-file=${folder}/server.key`,
+    "--leader-elect=false",
+    "--secure-port=0",
+    "--profiling=false",
+    ...(options.controllerManagerArgs ?? []),
+  ]);
+  const scheduler = start("kube-scheduler", found.scheduler, [
+    `--kubeconfig=${files.kubeconfig}`,
+    "--leader-elect=false",
+    "--secure-port=0",
+    "--profiling=false",
+  ]);
+  const kubelet = start("kubelet", found.kubelet, [
+    `--config=${files.kubelet}`,
+    `--kubeconfig=${files.kubeletKubeconfig}`,
+    `--hostname-override=${nodeName}`,
+    `--node-ip=${host.address}`,
+    `--root-dir=${folder}/kubelet`,
+    `--cert-dir=${folder}/kubelet`,
+  ]);
+  await until("the node", async () => {
+    const [node] = conditionsOf(await call("GET", `/api/v1/nodes/${nodeName}`)).filter(({ type }) => type === "Ready");
+    await call("GET", "/api/v1/namespaces/default/serviceaccounts/default");
+    return node?.status === "True";
+  });
+
+  return {
+    kubeconfig: files.kubeconfig,
+    server,
+    own: {
+      nodeName,
+      nodeAddress: host.address,
+      kubeletUrl: `https://${host.address}:${ports.kubelet}`,
+      certificateAuthority: join(folder, "ca.crt"),
+      podLogsFolder: files.podLogs,
+      apiServer,
+      kubelet,
+      scheduler,
+      controllerManager,
+      containerd,
+    },
+    registry: undefined,
+    kubectl: kubectlOf(found.kubectl, files.kubeconfig),
+    call,
+    writeKubeconfig: (name, token) => files.writeKubeconfig(name, token),
+    stop,
+  };
+}
+
+function conditionsOf(node: unknown): { type: string; status: string }[] {
+  return (node as { status?: { conditions?: { type: string; status: string }[] } }).status?.conditions ?? [];
+}
+
+function callServer(o: {
+  server: string;
+  ca: Buffer;
+  token: string;
+  method: string;
+  path: string;
+  body: unknown;
+}): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    const call = httpsRequest(new URL(o.path, o.server), {
+      ca: o.ca,
+      method: o.method,
+      headers: {
+        authorization: `Bearer ${o.token}`,
+        "content-type": o.method === "PATCH" ? "application/strategic-merge-patch+json" : "application/json",
+      },
+      timeout: 30_000,
+      agent: false,
+    });
+    call.on("error", reject);
+    call.on("timeout", () => call.destroy(new Error(`${o.method} ${o.path} took more than 30 s`)));
+    call.on("response", (response) => {
+      let text = "";
+      response.setEncoding("utf8").on("data", (chunk: string) => {
+        text += chunk;
+      });
+      response.on("error", reject);
+      response.on("end", () => {
+        const status = response.statusCode ?? 0;
+        if (status >= 400) reject(new Error(`${o.method} ${o.path}: ${status} ${text.slice(0, 500)}`));
+        else resolve(text.startsWith("{") ? JSON.parse(text) : text);
+      });
+    });
+    call.end(o.body === undefined ? undefined : JSON.stringify(o.body));
+  });
+}
+
+/** A network for pods that no interface of this machine has: `10.x.y`. */
+async function chooseSubnet(): Promise<string> {
+  const taken = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+  for (;;) {
+    const prefix = `10.${randomInt(200, 250)}.${randomInt(256)}`;
+    if (!taken.some(({ address }) => address.startsWith(`${prefix}.`))) return prefix;
+  }
+}
