@@ -185,6 +185,24 @@ describe("authentication", () => {
     expect(refused.statusCode).toBe(403);
   });
 
+  test("holds an API token to its role, and to the least for one that this version doesn't know", async () => {
+    const url = `/workspaces/${workspaceId}`;
+    const headers = { authorization: `Bearer ${apiToken}` };
+    const ofLaterVersion: Role = JSON.parse("99");
+    for (const [role, status] of [
+      [Role.MEMBER, 403],
+      [Role.ADMIN, 403],
+      [ofLaterVersion, 403],
+      [Role.OWNER, 204],
+    ] as const) {
+      platform.state.tokenRole = role;
+      platform.bus.signal("identity.api_tokens.revoked", "id");
+      const response = await platform.app.inject({ method: "DELETE", url, headers });
+      expect(response.statusCode, `${role}`).toBe(status);
+    }
+    platform.state.tokenRole = Role.UNSPECIFIED;
+  });
+
   test("holds a bound API token to its workspace", async () => {
     const headers = { authorization: `Bearer ${boundApiToken}` };
     const own = await platform.app.inject({ url: `/workspaces/${workspaceId}`, headers });

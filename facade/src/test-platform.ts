@@ -57,6 +57,8 @@ export async function openTestPlatform(
     workspaceExists: true,
     endedSessions: [] as string[],
     revokedTokens: new Set<string>(),
+    /** The role of API tokens. */
+    tokenRole: Role.UNSPECIFIED as Role,
     /** The RPCs that the facade has called. */
     called: [] as DescMethod[],
   };
@@ -94,7 +96,7 @@ export async function openTestPlatform(
       if (![apiToken, boundApiToken].includes(token) || state.revokedTokens.has(token)) {
         throw new DomainError("INVALID_TOKEN", "The API token is not valid.");
       }
-      return { tokenId: `id-${token}`, userId, ...(token === boundApiToken && { workspaceId }) };
+      return { tokenId: `id-${token}`, userId, role: state.tokenRole, ...(token === boundApiToken && { workspaceId }) };
     },
     ...o.handlers?.identity,
   };

@@ -223,6 +223,9 @@ describe("operators", () => {
       201,
     );
     for (const request of [
+      target.get("/admin/sandboxes", { token: tenant.token }),
+      target.delete("/admin/sandboxes/s1", { token: tenant.token }),
+      target.delete("/admin/sandboxes/s1", { token }),
       target.get("/admin/users", { token: tenant.token }),
       target.put(path, { enabled: false }, { token: tenant.token }),
       target.delete(path, { token: tenant.token }),
@@ -324,6 +327,7 @@ describe("API tokens", () => {
       token: expect.stringMatching(/^sgt_[0-9A-Za-z]{30,}$/),
       description: "deploys",
       workspace_id: null,
+      role: null,
       expires_at: null,
       created_at: isoMilliseconds,
     });
@@ -334,6 +338,7 @@ describe("API tokens", () => {
       description: "deploys",
       token_hint: expect.any(String),
       workspace_id: null,
+      role: null,
       expires_at: null,
       created_at: created.created_at,
       last_used_at: null,
@@ -353,6 +358,45 @@ describe("API tokens", () => {
     expectStatus(await target.get("/sandboxes", { token, workspace: user.workspace }), 200);
     expectError(await target.get("/sandboxes", { token, workspace: second.id }), "workspace_forbidden");
     expectError(await target.get(`/workspaces/${second.id}`, { token }), "workspace_forbidden");
+  });
+
+  test("with a role have that, or their user's where it is lower, in every workspace", async () => {
+    const workspace = expectStatus(await target.post("/workspaces", { name: "shared" }, session()), 201);
+    const own = { ...session(), workspace: workspace.id };
+    const create = async (role: string, as: { token: string }) =>
+      expectStatus(await target.post("/api-tokens", { description: "limited", role }, as), 201);
+    const created = await create("member", session());
+    expect(created).toMatchObject({ role: "member" });
+    const { api_tokens } = expectStatus(await target.get("/api-tokens", session()), 200);
+    expect(api_tokens.find(({ id }: { id: string }) => id === created.id)).toMatchObject({ role: "member" });
+    const as = { token: created.token, workspace: workspace.id };
+    expectStatus(await target.get("/sandboxes", as), 200);
+    expect(expectStatus(await target.get(`/workspaces/${workspace.id}`, as), 200)).toMatchObject({ role: "member" });
+    const image = { name: "limited", image: "registry.example/app" };
+    expectError(await target.post("/sandbox-images", image, as), "insufficient_role");
+    expectError(await target.put(`/workspaces/${workspace.id}`, { name: "mine" }, as), "insufficient_role");
+    expectError(await target.delete(`/workspaces/${workspace.id}`, as), "insufficient_role");
+    expectError(await target.post("/workspaces", { name: "another" }, as), "insufficient_role");
+
+    const admin = { token: (await create("admin", session())).token, workspace: workspace.id };
+    expectStatus(await target.post("/sandbox-images", image, admin), 201);
+    const other = await target.newTenant();
+    const members = `/workspaces/${workspace.id}/members`;
+    expectError(await target.post(members, { username: other.username, role: "owner" }, admin), "insufficient_role");
+    const member = expectStatus(await target.post(members, { username: other.username, role: "member" }, own), 201);
+    expectError(await target.put(`${members}/${member.user_id}`, { role: "owner" }, admin), "insufficient_role");
+
+    const theirs = { token: (await create("owner", { token: other.token })).token, workspace: workspace.id };
+    expectError(await target.post("/sandbox-images", image, theirs), "insufficient_role");
+    expectInvalid(await target.post("/api-tokens", { description: "x", role: "root" }, session()), "body.role");
+  });
+
+  test("with a role have no rights of an operator", async () => {
+    const as = { token: target.operator.token, workspace: target.operator.workspace };
+    const defaultImage = { name: "for all", image: "registry.example/app", is_default: true };
+    const create = async (body: object) => expectStatus(await target.post("/api-tokens", body, as), 201).token;
+    const token = await create({ description: "limited", role: "owner" });
+    expectError(await target.post("/sandbox-images", defaultImage, { ...as, token }), "forbidden");
   });
 
   test("can't be bound to another user's workspace, nor expire in the past", async () => {

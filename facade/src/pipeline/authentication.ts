@@ -1,7 +1,9 @@
 import { hash } from "node:crypto";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { EventBus } from "@sandgate/kit/events/bus";
+import { toRoleName } from "@sandgate/kit/rpc/access";
 import { asFacade } from "@sandgate/kit/rpc/context";
+import { Role } from "@sandgate/proto/common/v1/access";
 import type { Clients } from "./clients.ts";
 import { LoadingCache } from "./loading-cache.ts";
 import { createSessionVerifier } from "./sessions.ts";
@@ -39,7 +41,14 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
   async function verifyApiToken(token: string, requestId: string): Promise<SignedIn> {
     const answer = await identity.verifyApiToken({ token }, asFacade({ requestId }));
     return {
-      user: { id: answer.userId, credential: "api_token", credentialId: answer.tokenId, operator: answer.operator },
+      user: {
+        id: answer.userId,
+        credential: "api_token",
+        credentialId: answer.tokenId,
+        operator: answer.operator,
+        // A role that this version doesn't know is as little as any.
+        ...(answer.role !== Role.UNSPECIFIED && { roleLimit: toRoleName(answer.role) ?? "member" }),
+      },
       ...(answer.workspaceId && { boundTo: answer.workspaceId }),
     };
   }

@@ -1,7 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { isUuid } from "@sandgate/kit/base/ids";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import { requireRole } from "@sandgate/kit/rpc/access";
+import { requireLimitedRole } from "@sandgate/kit/rpc/access";
 import { asFacade, type RoleName } from "@sandgate/kit/rpc/context";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { Clients } from "./clients.ts";
@@ -16,8 +16,8 @@ interface Membership {
 
 export interface WorkspaceScope {
   /**
-   * The signed-in user's role in the workspace. Throws WORKSPACE_FORBIDDEN for somebody who is not a member, INSUFFICIENT_ROLE
-   * for a role below `least`, and WORKSPACE_NOT_FOUND when a workspace in the path doesn't exist.
+   * The role of the signed-in user's credential in the workspace. Throws WORKSPACE_FORBIDDEN for somebody who is not a member,
+   * INSUFFICIENT_ROLE for a role below `least`, and WORKSPACE_NOT_FOUND when a workspace in the path doesn't exist.
    */
   enter(
     signedIn: SignedIn,
@@ -54,7 +54,7 @@ export function createWorkspaceScope(o: { clients: Clients; bus: EventBus }): Wo
         ? await memberships.get(`${workspaceId} ${user.id}`, () => readMembership(workspaceId, user.id, requestId))
         : noMembership;
       if (!workspaceExists && inPath) throw new DomainError("WORKSPACE_NOT_FOUND", "There is no such workspace.");
-      return requireRole(role, least);
+      return requireLimitedRole(role, user, least);
     },
     close: unwatch,
   };

@@ -43,6 +43,7 @@ test("has every route of the app, and no other", () => {
     Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
   );
   expect(documented.toSorted()).toEqual([
+    "DELETE /admin/sandboxes/{sandbox_id}",
     "DELETE /admin/users/{user_id}",
     "DELETE /admin/users/{user_id}/api-tokens",
     "DELETE /admin/users/{user_id}/sessions",
@@ -56,6 +57,7 @@ test("has every route of the app, and no other", () => {
     "DELETE /workspaces/{workspace_id}",
     "DELETE /workspaces/{workspace_id}/members/{user_id}",
     "GET /admin/audit-log",
+    "GET /admin/sandboxes",
     "GET /admin/users",
     "GET /api-tokens",
     "GET /auth/password/reset",

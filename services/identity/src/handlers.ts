@@ -20,6 +20,7 @@ import {
   isApiToken,
   isExpired,
   newApiToken,
+  newTokenExpiry,
   tooManyApiTokens,
   type UseLog,
 } from "./domain/api-tokens.ts";
@@ -50,6 +51,8 @@ export function createHandlers(o: {
   keyring: Keyring;
   /** How many API tokens a user may have; 0: no limit. */
   maxApiTokens: number;
+  /** How many days an API token lasts at most; 0: no limit. */
+  apiTokenMaxDays: number;
   now: () => Date;
 }): ServiceImpl<typeof IdentityService> {
   const { accounts, passwords, administration, sessions, keys, store, uses, bus, keyring, now } = o;
@@ -156,6 +159,7 @@ export function createHandlers(o: {
         store,
         async work(recordFor) {
           const createdAt = now();
+          const asked = request.expiresAt && timestampDate(request.expiresAt);
           const token = newApiToken();
           const record: ApiToken = {
             id: newId(),
@@ -163,11 +167,11 @@ export function createHandlers(o: {
             description: request.description,
             hint: hintOf(token),
             workspaceId: parseWorkspaceId(request.workspaceId),
-            expiresAt: request.expiresAt && timestampDate(request.expiresAt),
+            role: request.role,
+            expiresAt: newTokenExpiry(asked, o.apiTokenMaxDays, createdAt),
             createdAt,
             lastUsedAt: undefined,
           };
-          if (isExpired(record, createdAt)) throw invalid("expires_at", "must be in the future");
           const response = create(CreateApiTokenResponseSchema, { apiToken: toApiToken(record), token });
           const stored = { ...record, tokenHash: hashSecret(token) };
           const outcome = await store.createApiToken(stored, o.maxApiTokens, await recordFor(response));

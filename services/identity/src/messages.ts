@@ -1,4 +1,5 @@
 import { createMessage } from "@sandgate/kit/rpc/messages";
+import { Role } from "@sandgate/proto/common/v1/access";
 import {
   type ApiToken as ApiTokenMessage,
   ApiTokenSchema,
@@ -33,5 +34,7 @@ export function toApiToken(token: ApiToken): ApiTokenMessage {
 
 /** Whom an API token signs in, where, and until when. */
 export function toVerifiedApiToken(token: ApiToken & { operator: boolean }): VerifyApiTokenResponse {
-  return createMessage(VerifyApiTokenResponseSchema, { ...token, tokenId: token.id });
+  // With a role it is for that alone.
+  const operator = token.operator && token.role === Role.UNSPECIFIED;
+  return createMessage(VerifyApiTokenResponseSchema, { ...token, operator, tokenId: token.id });
 }

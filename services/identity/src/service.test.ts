@@ -5,12 +5,14 @@ import { type Client, Code, ConnectError, createClient, type Transport } from "@
 import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
+import { dayMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { createCallingTransport, createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
 import { asFacade, asService, type UserCaller } from "@sandgate/kit/rpc/context";
 import { createInternalKeys } from "@sandgate/kit/rpc/internal-auth";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
+import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
@@ -657,6 +659,39 @@ describe("API tokens", () => {
     await identity.verifyApiToken({ token }, nobody());
     now += 1000;
     await expect(identity.verifyApiToken({ token }, nobody())).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+  });
+
+  test("a token lasts no longer than an operator allows, and as long unless it is made to expire earlier", async () => {
+    await open({ SANDGATE_API_TOKEN_MAX_DAYS: "30" });
+    const id = await createUser();
+    const latest = now + 30 * dayMs;
+    const { apiToken } = await identity.createApiToken({ description: "ci" }, as(id));
+    expect(apiToken?.expiresAt && timestampDate(apiToken.expiresAt)).toEqual(new Date(latest));
+    const expiring = (ms: number) => ({ description: "ci", expiresAt: timestampFromMs(ms) });
+    await identity.createApiToken(expiring(latest), as(id));
+    await expect(identity.createApiToken(expiring(latest + 1), as(id))).rejects.toMatchObject({
+      reason: "VALIDATION_ERROR",
+      violations: [{ field: "expires_at", issue: "must be within 30 days, which an operator has set" }],
+    });
+  });
+
+  test("a token with a role says so, and has no rights of an operator", async () => {
+    await open({ SANDGATE_ADMIN_PASSWORD: password });
+    const { users } = await identity.batchGetUsers({ usernames: ["admin@localhost"] }, nobody());
+    const id = users[0]?.id ?? "";
+    const limited = await identity.createApiToken({ description: "ci", role: Role.OWNER }, as(id));
+    expect(limited.apiToken?.role).toBe(Role.OWNER);
+    expect(await identity.verifyApiToken({ token: limited.token }, nobody())).toMatchObject({
+      operator: false,
+      role: Role.OWNER,
+    });
+    const { token } = await identity.createApiToken({ description: "ci" }, as(id));
+    expect(await identity.verifyApiToken({ token }, nobody())).toMatchObject({
+      operator: true,
+      role: Role.UNSPECIFIED,
+    });
+    const { apiTokens } = await identity.listApiTokens({}, as(id));
+    expect(apiTokens.map(({ role }) => role)).toEqual([Role.UNSPECIFIED, Role.OWNER]);
   });
 
   test("a workspace must be a UUID", async () => {

@@ -117,6 +117,7 @@ async function openIdentityService(
           bus,
           keyring,
           maxApiTokens: settings.maxApiTokens,
+          apiTokenMaxDays: settings.apiTokenMaxDays,
           now,
         }),
       );

@@ -37,6 +37,12 @@ export const identitySettings = defineSettings({
     min: 0,
     doc: "API tokens a user may have, expired ones in the list included; 0 for no limit",
   }),
+  apiTokenMaxDays: integer("SANDGATE_API_TOKEN_MAX_DAYS", {
+    default: 0,
+    min: 0,
+    max: 36_500,
+    doc: "Days that a new API token lasts at most, and unless it is made to expire earlier; 0 for no limit",
+  }),
 });
 
 export type IdentitySettings = SettingValues<typeof identitySettings>;

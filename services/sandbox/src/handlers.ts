@@ -1,7 +1,7 @@
 import type { Client, HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
-import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
+import { decodeCursor, pageLimit, readPage, toPage } from "@sandgate/kit/base/page";
 import { callOf, onBehalfOf, userOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
@@ -10,7 +10,7 @@ import { type ProvisionSandboxResponse, SandboxService } from "@sandgate/proto/s
 import type { Charges } from "./charges.ts";
 import { checkName } from "./domain/names.ts";
 import type { Quotas } from "./domain/quota.ts";
-import { acceptSandbox, beginStop, isLive, type Sandbox } from "./domain/sandbox.ts";
+import { acceptSandbox, beginStop, isLive, type Sandbox, type StopReason } from "./domain/sandbox.ts";
 import { stageProvisioned } from "./events.ts";
 import { toMessage, toRequested, toSnapshot, toStates } from "./messages.ts";
 import type { Changes } from "./reconcile/changes.ts";
@@ -36,20 +36,16 @@ export function createHandlers(o: {
   const { store, changes, charges, images, keyring, quotas, installationId } = o;
 
   async function findSandbox(context: HandlerContext, idOrName: string): Promise<Sandbox> {
-    const sandbox = await store.find(workspaceOf(callOf(context)), idOrName);
-    if (!sandbox) {
-      throw new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox.");
-    }
-    return sandbox;
+    return found(await store.find(workspaceOf(callOf(context)), idOrName));
   }
 
-  async function stopSandbox(context: HandlerContext, idOrName: string): Promise<Sandbox> {
+  async function stop(find: () => Promise<Sandbox>, reason: StopReason): Promise<Sandbox> {
     for (;;) {
-      const sandbox = await findSandbox(context, idOrName);
+      const sandbox = await find();
       if (!isLive(sandbox.state)) {
         return sandbox;
       }
-      const stopping = beginStop(sandbox, "stopped_by_user", new Date());
+      const stopping = beginStop(sandbox, reason, new Date());
       if (await store.update(stopping, [])) {
         changes.announce(sandbox.id);
         return stopping;
@@ -148,11 +144,32 @@ export function createHandlers(o: {
     },
 
     async stopSandbox(request, context) {
-      return { sandbox: toMessage(await stopSandbox(context, request.idOrName)) };
+      const stopped = await stop(() => findSandbox(context, request.idOrName), "stopped_by_user");
+      return { sandbox: toMessage(stopped) };
+    },
+
+    async listAllSandboxes({ page, states, workspaceId, userId }) {
+      const filter = {
+        states: toStates(states),
+        workspaceId: workspaceId || undefined,
+        createdBy: userId || undefined,
+      };
+      const { rows, nextCursor } = await readPage(page, (limit, after) => store.listAll(filter, { limit, after }));
+      return { sandboxes: rows.map(toMessage), nextCursor };
+    },
+
+    async stopAnySandbox({ sandboxId }) {
+      const stopped = await stop(async () => found(await store.get(sandboxId)), "stopped_by_operator");
+      return { sandbox: toMessage(stopped) };
     },
 
     async getInstallation() {
       return { installationId };
     },
   };
+}
+
+function found(sandbox: Sandbox | undefined): Sandbox {
+  if (!sandbox) throw new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox.");
+  return sandbox;
 }

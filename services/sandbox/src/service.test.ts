@@ -9,7 +9,7 @@ import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
 import { asFacade, callOf, type RoleName, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
-import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import { SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { test } from "@sandgate/test-support/test";
 import { expect } from "vitest";
@@ -82,6 +82,46 @@ test("below the reserve of free disk nothing is provisioned, and the rest goes o
   const { sandboxes } = await client.listSandboxes({}, asMember);
   expect(sandboxes.map(({ id }) => id)).toEqual([sandbox?.id]);
   await client.stopSandbox({ idOrName: sandbox?.id ?? "" }, asMember);
+  await close();
+});
+
+test("an operator finds and stops any sandbox; nobody else does", async ({ folder }) => {
+  const { client, close } = await open(folder, {});
+  const [lab, home] = [newId(), newId()];
+  const by = (id: string, more: { operator?: boolean; credential?: "api_token"; workspaceId?: string }) =>
+    asFacade({
+      requestId: newId(),
+      user: { id, credential: "session", credentialId: "s1", operator: false, role: "member", ...more },
+    });
+  const provision = async (id: string, workspaceId: string) =>
+    (await client.provisionSandbox({ imageId: newId() }, by(id, { workspaceId }))).sandbox?.id ?? "";
+  const first = await provision("ann", lab);
+  const second = await provision("bob", lab);
+  const third = await provision("ann", home);
+  const operator = by("root", { operator: true });
+  const list = async (filter: Parameters<typeof client.listAllSandboxes>[0]) =>
+    (await client.listAllSandboxes(filter, operator)).sandboxes.map(({ id }) => id);
+  expect(await list({})).toEqual([third, second, first]);
+  expect(await list({ workspaceId: lab })).toEqual([second, first]);
+  expect(await list({ userId: "ann" })).toEqual([third, first]);
+  const { sandboxes, nextCursor } = await client.listAllSandboxes({ page: { limit: 2 } }, operator);
+  expect(sandboxes).toHaveLength(2);
+  expect(await list({ page: { limit: 2, cursor: nextCursor } })).toEqual([first]);
+
+  const token = by("root", { operator: true, credential: "api_token" });
+  for (const other of [by("ann", { workspaceId: lab }), token]) {
+    await expect(client.listAllSandboxes({}, other)).rejects.toMatchObject({ reason: "FORBIDDEN" });
+    await expect(client.stopAnySandbox({ sandboxId: first }, other)).rejects.toMatchObject({ reason: "FORBIDDEN" });
+  }
+  for (let time = 0; time < 2; time++) {
+    const { sandbox } = await client.stopAnySandbox({ sandboxId: first }, operator);
+    expect(sandbox).toMatchObject({ id: first, state: SandboxState.STOPPING, stateReason: "stopped_by_operator" });
+  }
+  expect(await list({ states: [SandboxState.STOPPING] })).toEqual([first]);
+  expect(await list({ states: [SandboxState.STOPPING], userId: "bob" })).toEqual([]);
+  await expect(client.stopAnySandbox({ sandboxId: newId() }, operator)).rejects.toMatchObject({
+    reason: "SANDBOX_NOT_FOUND",
+  });
   await close();
 });
 

@@ -4,8 +4,8 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
 import type { ServiceContext } from "@sandgate/kit/process/service";
-import { requireRoleFor } from "@sandgate/kit/rpc/access";
-import { type Call, callOf, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import { limitRole, requireLimitedRole, requireRoleFor } from "@sandgate/kit/rpc/access";
+import { type Call, callOf, onBehalfOf, type UserCaller, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
 import { Role } from "@sandgate/proto/common/v1/access";
@@ -51,13 +51,16 @@ export function createHandlers({
 }: ServiceContext<WorkspaceSettings, WorkspaceStore>): Omit<ServiceImpl<typeof WorkspaceService>, "getDeletion"> {
   const identity = createClient(IdentityService, transport("identity"));
 
-  /** The call's workspace as its user sees it now. */
+  /** The call's workspace as its user's credential sees it now. */
   async function findWorkspace(call: Call): Promise<WorkspaceView> {
-    return found(await store.findWorkspace(workspaceOf(call), userOf(call).id));
+    const user = userOf(call);
+    return withinLimit(user, found(await store.findWorkspace(workspaceOf(call), user.id)));
   }
 
   async function findMember(call: Call, userId: string): Promise<MemberView> {
-    return found(await store.findMember(workspaceOf(call), userId, userOf(call).id));
+    const user = userOf(call);
+    const view = found(await store.findMember(workspaceOf(call), userId, user.id));
+    return { ...view, workspace: withinLimit(user, view.workspace) };
   }
 
   /** User names by id; deleted users are missing. */
@@ -113,7 +116,10 @@ export function createHandlers({
   return {
     async createWorkspace(request, context) {
       const call = callOf(context);
-      const userId = userOf(call).id;
+      const user = userOf(call);
+      const userId = user.id;
+      // Whoever creates a workspace owns it.
+      requireLimitedRole(Role.OWNER, user, Role.OWNER);
       return runIdempotent({
         call,
         method: method.createWorkspace,
@@ -141,7 +147,7 @@ export function createHandlers({
       await ensurePersonalWorkspace(call);
       const read = await store.listWorkspaces(userOf(call).id, after, limit + 1);
       const { rows, nextCursor } = toPage(read, limit, (workspace) => workspace);
-      return { workspaces: rows.map(toWorkspace), nextCursor };
+      return { workspaces: rows.map((row) => toWorkspace(withinLimit(userOf(call), row))), nextCursor };
     },
 
     async getWorkspace(_request, context) {
@@ -262,13 +268,20 @@ export function createHandlers({
     },
 
     async batchGetWorkspaces({ workspaceIds }, context) {
-      const [workspaces, charges] = await Promise.all([
-        store.findWorkspaces(workspaceIds, callOf(context).user?.id ?? ""),
+      const { user } = callOf(context);
+      const [found, charges] = await Promise.all([
+        store.findWorkspaces(workspaceIds, user?.id ?? ""),
         store.findCharges(workspaceIds),
       ]);
+      const workspaces = user ? found.map((workspace) => withinLimit(user, workspace)) : found;
       return { workspaces: workspaces.map(toWorkspace), charges: charges.map(toCharge) };
     },
   };
+}
+
+/** A workspace with the role that the user's credential has in it. */
+function withinLimit(user: UserCaller, workspace: WorkspaceView): WorkspaceView {
+  return { ...workspace, role: limitRole(workspace.role, user) };
 }
 
 function newWorkspace(name: string): WorkspaceRecord {

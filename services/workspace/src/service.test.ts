@@ -71,12 +71,14 @@ afterAll(() => Promise.all(cleanUps.map((cleanUp) => cleanUp())));
 
 const client = () => createClient(WorkspaceService, running.network.transport("facade", "workspace"));
 
-function as(id: string, workspace?: { id: string; role: RoleName }, idempotencyKey?: string) {
+function as(id: string, workspace?: { id: string; role: RoleName; roleLimit?: RoleName }, idempotencyKey?: string) {
+  const { roleLimit } = workspace ?? {};
   return asFacade({
     requestId: newId(),
     user: {
       id,
-      credential: "session",
+      credential: roleLimit ? "api_token" : "session",
+      ...(roleLimit && { roleLimit }),
       credentialId: "s1",
       operator: false,
       ...(workspace && { workspaceId: workspace.id, role: workspace.role }),
@@ -91,6 +93,30 @@ async function createWorkspace(owner = "ann"): Promise<{ id: string; role: RoleN
 }
 
 const refused = (reason: string) => expect.objectContaining({ reason });
+
+test("an API token with a role does what that role may, though its user is an owner", async () => {
+  const { id } = await createWorkspace();
+  const asAdmin = as("ann", { id, role: "admin", roleLimit: "admin" });
+  const api = client();
+  const insufficient = { reason: "INSUFFICIENT_ROLE" };
+  await expect(api.addMember({ username: "bob@example.com", role: Role.OWNER }, asAdmin)).rejects.toMatchObject(
+    insufficient,
+  );
+  const { member } = await api.addMember({ username: "bob@example.com", role: Role.MEMBER }, asAdmin);
+  const bob = member?.userId ?? "";
+  await expect(api.updateMember({ userId: bob, role: Role.OWNER }, asAdmin)).rejects.toMatchObject(insufficient);
+  await expect(api.removeMember({ userId: "ann" }, asAdmin)).rejects.toMatchObject(insufficient);
+  await expect(api.deleteWorkspace({}, asAdmin)).rejects.toMatchObject(insufficient);
+  // What another service is told that asks on behalf of the token.
+  const asMember = as("ann", { id, role: "member", roleLimit: "member" });
+  expect((await api.batchGetWorkspaces({ workspaceIds: [id] }, asMember)).workspaces).toMatchObject([
+    { id, role: Role.MEMBER },
+  ]);
+  expect((await api.getWorkspace({}, asMember)).workspace).toMatchObject({ role: Role.MEMBER });
+  const listed = (await api.listWorkspaces({}, asMember)).workspaces;
+  expect(listed.map(({ role }) => role)).not.toContain(Role.OWNER);
+  await expect(api.createWorkspace({ name: "Own" }, asAdmin)).rejects.toMatchObject(insufficient);
+});
 
 test("the first list creates a user's personal workspace, once", async () => {
   const user = newId();

@@ -1,16 +1,21 @@
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
+import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { present } from "../../pipeline/contract.ts";
+import { readPage } from "../../pipeline/pages.ts";
 import { callFor } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
 import { NoContent } from "../../pipeline/schema-parts.ts";
+import { fromStateNames, sandboxIdOf, toSandbox } from "../sandboxes/mapping.ts";
+import { SandboxList } from "../sandboxes/schemas.ts";
 import { toUser } from "./mapping.ts";
-import { UpdateUserBody, User, UserList, UserParams, UserQuery } from "./schemas.ts";
+import { AnySandboxParams, AnySandboxQuery, UpdateUserBody, User, UserList, UserParams, UserQuery } from "./schemas.ts";
 
 const { method: rpc } = IdentityService;
+const { method: sandboxRpc } = SandboxService;
 const tags = ["Operators"];
 
 /** What operators of the installation may do; others get FORBIDDEN, by the contract of the RPCs. */
-export function addAdminRoutes(app: App, { clients: { identity } }: RouteContext): void {
+export function addAdminRoutes(app: App, { clients: { identity, sandbox } }: RouteContext): void {
   app.get(
     "/admin/users",
     {
@@ -81,6 +86,46 @@ export function addAdminRoutes(app: App, { clients: { identity } }: RouteContext
     },
     async (request, reply) => {
       await identity.revokeUserApiTokens({ userId: request.params.user_id }, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+
+  app.get(
+    "/admin/sandboxes",
+    {
+      config: { rules: { rpc: sandboxRpc.listAllSandboxes } },
+      schema: {
+        tags,
+        summary: "List sandboxes of all workspaces",
+        querystring: AnySandboxQuery,
+        response: { 200: SandboxList },
+      },
+    },
+    async (request) => {
+      const { limit, cursor, state, workspace_id, user_id } = request.query;
+      const filter = { states: fromStateNames(state), workspaceId: workspace_id ?? "", userId: user_id ?? "" };
+      const { rows, nextCursor } = await readPage({ limit, cursor: cursor ?? "" }, async (page) => {
+        const part = await sandbox.listAllSandboxes({ page, ...filter }, callFor(request));
+        return { rows: part.sandboxes.map(toSandbox), nextCursor: part.nextCursor };
+      });
+      return { sandboxes: rows, next_cursor: nextCursor || null };
+    },
+  );
+
+  app.delete(
+    "/admin/sandboxes/:sandbox_id",
+    {
+      config: { rules: { rpc: sandboxRpc.stopAnySandbox, errors: ["SANDBOX_NOT_FOUND"] } },
+      schema: {
+        tags,
+        summary: "Stop a sandbox of any workspace",
+        description: "Succeeds in every state, also when repeated. Its `state_reason` is then `stopped_by_operator`.",
+        params: AnySandboxParams,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      await sandbox.stopAnySandbox({ sandboxId: sandboxIdOf(request.params.sandbox_id) }, callFor(request));
       return reply.code(204).send(null);
     },
   );

@@ -1,5 +1,6 @@
 import { Type } from "typebox";
 import { Id, Moment, NextCursor, Page } from "../../pipeline/schema-parts.ts";
+import { StateList } from "../sandboxes/schemas.ts";
 
 export const User = Type.Object({
   id: Id,
@@ -16,3 +17,10 @@ export const UserQuery = Type.Object({
 });
 export const UserParams = Type.Object({ user_id: Type.String({ maxLength: 64 }) });
 export const UpdateUserBody = Type.Object({ enabled: Type.Boolean() });
+export const AnySandboxQuery = Type.Object({
+  ...Page,
+  state: Type.Optional(StateList),
+  workspace_id: Type.Optional(Type.String({ maxLength: 64, description: "Those of this workspace alone." })),
+  user_id: Type.Optional(Type.String({ maxLength: 64, description: "Those that this user provisioned alone." })),
+});
+export const AnySandboxParams = Type.Object({ sandbox_id: Type.String({ description: "Its id." }) });

@@ -1,5 +1,8 @@
+import { toRoleName } from "@sandgate/kit/rpc/access";
 import { ApiTokenSchema } from "@sandgate/proto/identity/v1/identity";
 import { createMapper } from "../../pipeline/mapper.ts";
 import * as schemas from "./schemas.ts";
 
-export const toApiToken = createMapper(ApiTokenSchema, schemas.ApiToken, {});
+export const toApiToken = createMapper(ApiTokenSchema, schemas.ApiToken, {
+  role: ({ role }) => toRoleName(role) ?? null,
+});

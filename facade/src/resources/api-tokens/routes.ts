@@ -1,5 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
+import { toRole } from "@sandgate/kit/rpc/access";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { present } from "../../pipeline/contract.ts";
@@ -23,14 +24,15 @@ export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: Ro
       schema: {
         tags,
         summary: "Create an API token",
-        description: "The response is the only one that shows the token.",
+        description:
+          "The response is the only one that shows the token. An operator may have set a maximum lifetime, which a token gets that is asked for without `expires_at`.",
         headers: CreatingHeaders,
         body: CreateApiTokenBody,
         response: { 201: CreatedApiToken },
       },
     },
     async (request, reply) => {
-      const { description, expires_at, workspace_id } = request.body;
+      const { description, expires_at, workspace_id, role } = request.body;
       const workspaceId = workspace_id?.toLowerCase();
       if (workspaceId !== undefined) {
         await scope.enter(signedInOf(request), workspaceId, {
@@ -45,6 +47,7 @@ export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: Ro
           description,
           ...(expiresAt !== undefined && { expiresAt: toTimestamp(expiresAt) }),
           ...(workspaceId !== undefined && { workspaceId }),
+          ...(role !== undefined && { role: toRole(role) }),
         },
         callFor(request),
       );

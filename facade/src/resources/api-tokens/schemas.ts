@@ -1,10 +1,21 @@
+import type { RoleName } from "@sandgate/kit/rpc/context";
 import { Type } from "typebox";
-import { Id, Moment, NextCursor, NullableMoment, NullableText } from "../../pipeline/schema-parts.ts";
+import { Id, Moment, NextCursor, NullableMoment, NullableText, Role } from "../../pipeline/schema-parts.ts";
+
+const roleMeaning =
+  "The highest role that the token has in any workspace, whatever yours. With one, it has none of an operator's rights either.";
+const TokenRole = Type.Unsafe<RoleName>({ ...Role, description: roleMeaning });
+const NullableRole = Type.Unsafe<RoleName | null>({
+  type: ["string", "null"],
+  enum: ["member", "admin", "owner", null],
+  description: roleMeaning,
+});
 
 export const CreateApiTokenBody = Type.Object({
   description: Type.String({ minLength: 1, maxLength: 255 }),
   expires_at: Type.Optional(Type.String({ format: "date-time" })),
   workspace_id: Type.Optional(Type.String({ description: "The only workspace that the token may be used in." })),
+  role: Type.Optional(TokenRole),
 });
 export const ApiTokenParams = Type.Object({ token: Type.String({ description: "The token itself or its id." }) });
 export const CreatedApiToken = Type.Object({
@@ -12,6 +23,7 @@ export const CreatedApiToken = Type.Object({
   token: Type.String({ description: "Shown only in this response." }),
   description: Type.String(),
   workspace_id: NullableText,
+  role: NullableRole,
   expires_at: NullableMoment,
   created_at: Moment,
 });
@@ -20,6 +32,7 @@ export const ApiToken = Type.Object({
   description: Type.String(),
   token_hint: Type.String(),
   workspace_id: NullableText,
+  role: NullableRole,
   expires_at: NullableMoment,
   created_at: Moment,
   last_used_at: NullableMoment,

@@ -35,15 +35,14 @@ export const WaitBody = Type.Object({
 export const SandboxParams = Type.Object({ sandbox_id: Type.String({ description: "Id or name." }) });
 export const sandboxStates = ["provisioning", "ready", "stopping", "stopped", "failed"] as const;
 const anyState = sandboxStates.join("|");
+export const StateList = Type.String({
+  pattern: `^(?:${anyState})(?:,(?:${anyState}))*$`,
+  "x-issue": `must be a comma-separated list of ${sandboxStates.join(", ")}`,
+  description: `A comma-separated list of ${sandboxStates.join(", ")}.`,
+});
 export const SandboxQuery = Type.Object({
   ...Page,
-  state: Type.Optional(
-    Type.String({
-      pattern: `^(?:${anyState})(?:,(?:${anyState}))*$`,
-      "x-issue": `must be a comma-separated list of ${sandboxStates.join(", ")}`,
-      description: `A comma-separated list of ${sandboxStates.join(", ")}.`,
-    }),
-  ),
+  state: Type.Optional(StateList),
   label: Type.Optional(
     Type.Array(Type.String({ pattern: "^[^:]+:", "x-issue": "must be key:value" }), {
       // As many as a sandbox can have.

@@ -39,7 +39,7 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
   app.post(
     "/workspaces",
     {
-      config: { rules: { rpc: rpc.createWorkspace, errors: ["WORKSPACE_FORBIDDEN", "CONFLICT"] } },
+      config: { rules: { rpc: rpc.createWorkspace, errors: ["WORKSPACE_FORBIDDEN", "INSUFFICIENT_ROLE", "CONFLICT"] } },
       schema: {
         tags,
         summary: "Create a workspace",

@@ -1,7 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { crc32 } from "node:zlib";
-import { DomainError } from "@sandgate/kit/base/domain-error";
-import { minuteMs } from "@sandgate/kit/base/time";
+import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
+import { addMs, dayMs, minuteMs } from "@sandgate/kit/base/time";
+import type { Role } from "@sandgate/proto/common/v1/access";
 
 /** An API token without its secret. */
 export interface ApiToken {
@@ -12,6 +13,8 @@ export interface ApiToken {
   hint: string;
   /** Undefined: valid in every workspace of the user. */
   workspaceId: string | undefined;
+  /** The highest role it has in any workspace. Unspecified: its user's own, and the user's rights as an operator. */
+  role: Role;
   /** Undefined: never. */
   expiresAt: Date | undefined;
   createdAt: Date;
@@ -45,6 +48,21 @@ export function hintOf(token: string): string {
 
 export function isExpired(token: Pick<ApiToken, "expiresAt">, now: Date): boolean {
   return token.expiresAt !== undefined && token.expiresAt <= now;
+}
+
+/**
+ * When a new token expires: as asked for, or where nothing was after the longest time that one may have, if there is one.
+ * Throws VALIDATION_ERROR for a time that has passed or is too far away.
+ *
+ * @param maxDays 0: no limit
+ */
+export function newTokenExpiry(asked: Date | undefined, maxDays: number, now: Date): Date | undefined {
+  const latest = maxDays === 0 ? undefined : addMs(now, maxDays * dayMs);
+  if (asked === undefined) return latest;
+  if (asked <= now) throw invalid("expires_at", "must be in the future");
+  if (latest && asked > latest)
+    throw invalid("expires_at", `must be within ${maxDays} days, which an operator has set`);
+  return asked;
 }
 
 export function tooManyApiTokens(max: number): DomainError {

@@ -1,6 +1,7 @@
 import { newId } from "@sandgate/kit/base/ids";
 import { addMs } from "@sandgate/kit/base/time";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
+import { Role } from "@sandgate/proto/common/v1/access";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { refreshTokenSeconds, sessionSeconds } from "../domain/sessions.ts";
 import { hashSecret } from "../domain/tokens.ts";
@@ -74,6 +75,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         description: "ci",
         hint: "sgt_abcd",
         workspaceId: undefined,
+        role: Role.UNSPECIFIED,
         expiresAt: undefined,
         createdAt: at(0),
         tokenHash: hashSecret(token),
@@ -508,7 +510,11 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
     describe("API tokens", () => {
       test("a token is found by its hash, with whether its user is an operator", async () => {
         const userId = await createUser();
-        const { tokenHash, ...token } = apiToken(userId, "t", { workspaceId: newId(), expiresAt: at(1) });
+        const { tokenHash, ...token } = apiToken(userId, "t", {
+          workspaceId: newId(),
+          role: Role.ADMIN,
+          expiresAt: at(1),
+        });
         await store.createApiToken({ ...token, tokenHash }, 0, undefined);
         expect(await store.findApiToken(tokenHash)).toEqual({ ...token, lastUsedAt: undefined, operator: false });
         expect(await store.findApiToken(hashSecret("other"))).toBeUndefined();

@@ -2,6 +2,7 @@ import { newId } from "@sandgate/kit/base/ids";
 import { addMs } from "@sandgate/kit/base/time";
 import { openMongo } from "@sandgate/kit/storage/mongo";
 import type { MongoStoreOptions } from "@sandgate/kit/storage/open-store";
+import { Role } from "@sandgate/proto/common/v1/access";
 import { describeOnMongo } from "@sandgate/test/stores";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { describeSsoStore } from "./sso.contract.ts";
@@ -87,7 +88,7 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     await store.endSessionOf(hash(3), addMs(now, 2000));
     expect(await endsIn("sessions")).toEqual(at(2000 + dayMs));
 
-    const token = { userId, description: "", hint: "", workspaceId: undefined, createdAt: now };
+    const token = { userId, description: "", hint: "", workspaceId: undefined, role: Role.UNSPECIFIED, createdAt: now };
     await store.createApiToken({ ...token, id: "a", tokenHash: hash(4), expiresAt: addMs(now, hourMs) }, 0, undefined);
     await store.createApiToken({ ...token, id: "b", tokenHash: hash(5), expiresAt: undefined }, 0, undefined);
     expect(await endsIn("api_tokens")).toEqual([...at(hourMs + 30 * dayMs), undefined]);

@@ -11,6 +11,7 @@ import {
   openMongo,
 } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
+import { Role } from "@sandgate/proto/common/v1/access";
 import type { ApiToken } from "../domain/api-tokens.ts";
 import { keptMs } from "../domain/retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
@@ -94,6 +95,8 @@ interface ApiTokenDocument extends Expiring {
   description: string;
   hint: string;
   workspaceId?: string | undefined;
+  /** Unset by an earlier version. */
+  role?: Role;
   expiresAt?: number | undefined;
   createdAt: number;
   lastUsedAt?: number;
@@ -929,13 +932,14 @@ function toUser({ _id, username, verifiedAt, operator, disabledAt, createdAt }: 
 }
 
 function toApiToken(document: ApiTokenDocument): ApiToken {
-  const { _id, userId, description, hint, workspaceId, expiresAt, createdAt, lastUsedAt } = document;
+  const { _id, userId, description, hint, workspaceId, role, expiresAt, createdAt, lastUsedAt } = document;
   return {
     id: _id,
     userId,
     description,
     hint,
     workspaceId,
+    role: role ?? Role.UNSPECIFIED,
     expiresAt: toOptionalDate(expiresAt),
     createdAt: new Date(createdAt),
     lastUsedAt: toOptionalDate(lastUsedAt),

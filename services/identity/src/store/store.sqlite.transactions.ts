@@ -301,14 +301,15 @@ function createApiToken(
   }
   tx.keepIdempotencyRecord(record);
   tx.db.run(
-    `INSERT INTO api_tokens (id, user_id, token_hash, description, hint, workspace_id, expires_at, created_at)
-     VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+    `INSERT INTO api_tokens (id, user_id, token_hash, description, hint, workspace_id, role, expires_at, created_at)
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     token.id,
     token.userId,
     token.tokenHash,
     token.description,
     token.hint,
     token.workspaceId,
+    token.role,
     token.expiresAt,
     token.createdAt,
   );

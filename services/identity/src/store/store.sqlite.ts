@@ -1,6 +1,7 @@
 import { toOptionalDate } from "@sandgate/kit/base/time";
 import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
+import type { Role } from "@sandgate/proto/common/v1/access";
 import type { ApiToken } from "../domain/api-tokens.ts";
 import type { User } from "../domain/users.ts";
 import type { transactions } from "./store.sqlite.transactions.ts";
@@ -131,6 +132,7 @@ const migrations = [
      PRIMARY KEY (issuer, subject)
    ) STRICT;
    CREATE INDEX external_identities_user ON external_identities (user_id);`,
+  "ALTER TABLE api_tokens ADD COLUMN role INTEGER NOT NULL DEFAULT 0;",
 ];
 
 const userColumns = "id, username, verified_at, operator, disabled_at, created_at";
@@ -156,7 +158,7 @@ function toUser(row: UserRow): User {
 }
 
 const apiTokenColumns =
-  "t.id, t.user_id, t.description, t.hint, t.workspace_id, t.expires_at, t.created_at, t.last_used_at";
+  "t.id, t.user_id, t.description, t.hint, t.workspace_id, t.role, t.expires_at, t.created_at, t.last_used_at";
 
 interface ApiTokenRow {
   id: string;
@@ -164,6 +166,7 @@ interface ApiTokenRow {
   description: string;
   hint: string;
   workspace_id: string | null;
+  role: Role;
   expires_at: number | null;
   created_at: number;
   last_used_at: number | null;
@@ -176,6 +179,7 @@ function toApiToken(row: ApiTokenRow): ApiToken {
     description: row.description,
     hint: row.hint,
     workspaceId: row.workspace_id ?? undefined,
+    role: row.role,
     expiresAt: toOptionalDate(row.expires_at),
     createdAt: new Date(row.created_at),
     lastUsedAt: toOptionalDate(row.last_used_at),

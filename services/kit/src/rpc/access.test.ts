@@ -8,7 +8,7 @@ import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { expect, test } from "vitest";
 import { type ServiceName, serviceNames } from "../base/service-names.ts";
-import { accessOf, authorize, requireRole } from "./access.ts";
+import { accessOf, authorize, limitRole, requireLimitedRole, requireRole } from "./access.ts";
 import type { UserCaller } from "./context.ts";
 
 const session: UserCaller = { id: "u", credential: "session", credentialId: "s", operator: false };
@@ -53,6 +53,21 @@ test("a role that is too low is distinguished from none", () => {
   expect(() => requireRole(Role.MEMBER, Role.ADMIN)).toThrow(refusal("INSUFFICIENT_ROLE"));
   expect(() => requireRole(Role.ADMIN, Role.OWNER)).toThrow(refusal("INSUFFICIENT_ROLE"));
   expect(() => requireRole(Role.UNSPECIFIED, Role.MEMBER)).toThrow(refusal("WORKSPACE_FORBIDDEN"));
+});
+
+test("a credential has the lower of its user's role and its limit", () => {
+  expect(limitRole(Role.OWNER, { roleLimit: "member" })).toBe(Role.MEMBER);
+  expect(limitRole(Role.MEMBER, { roleLimit: "owner" })).toBe(Role.MEMBER);
+  expect(limitRole(Role.UNSPECIFIED, { roleLimit: "owner" })).toBe(Role.UNSPECIFIED);
+  expect(limitRole(Role.OWNER, {})).toBe(Role.OWNER);
+  expect(requireLimitedRole(Role.OWNER, { roleLimit: "admin" }, Role.ADMIN)).toBe("admin");
+  const refusal = (message: string) => expect.objectContaining({ reason: "INSUFFICIENT_ROLE", message });
+  expect(() => requireLimitedRole(Role.OWNER, { roleLimit: "member" }, Role.ADMIN)).toThrow(
+    refusal("This needs the admin role; the API token's is member."),
+  );
+  expect(() => requireLimitedRole(Role.MEMBER, { roleLimit: "owner" }, Role.ADMIN)).toThrow(
+    refusal("This needs the admin role; yours is member."),
+  );
 });
 
 test("a session where one is needed", () => {

@@ -12,6 +12,10 @@ const roleNames: Record<Role, RoleName | undefined> = {
   [Role.OWNER]: "owner",
 };
 
+export function isRoleName(value: unknown): value is RoleName {
+  return typeof value === "string" && Object.hasOwn(roles, value);
+}
+
 /** The protobuf value of a role's name. */
 export function toRole(name: RoleName): Role {
   return roles[name];
@@ -31,6 +35,12 @@ export function toCredential(kind: CredentialKind): Credential {
 export function toCredentialKind(credential: Credential): CredentialKind | undefined {
   if (credential === Credential.UNSPECIFIED) return undefined;
   return credential === Credential.SESSION ? "session" : "api_token";
+}
+
+/** The role that a credential has of its user's: no higher one than its limit. */
+export function limitRole(role: Role, { roleLimit }: Pick<UserCaller, "roleLimit">): Role {
+  const limit = roleLimit === undefined ? role : toRole(roleLimit);
+  return role < limit ? role : limit;
 }
 
 const known = new Map<DescMethod, Access | undefined>();
@@ -57,6 +67,22 @@ export function requireRole(role: Role, least: Role): RoleName {
     });
   }
   return name;
+}
+
+/**
+ * The role that a credential has of its user's, if it is `least` or higher. Throws what `requireRole` throws, and
+ * INSUFFICIENT_ROLE for an API token whose limit is lower.
+ */
+export function requireLimitedRole(role: Role, user: Pick<UserCaller, "roleLimit">, least: Role): RoleName {
+  const limited = limitRole(role, user);
+  if (limited >= least || role < least) return requireRole(limited, least);
+  throw new DomainError(
+    "INSUFFICIENT_ROLE",
+    `This needs the ${toRoleName(least)} role; the API token's is ${user.roleLimit}.`,
+    {
+      hint: "Use a session, or an API token with a higher role.",
+    },
+  );
 }
 
 /**

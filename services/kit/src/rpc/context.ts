@@ -21,7 +21,9 @@ export interface UserCaller {
   /** The session's or the API token's id. */
   credentialId: string;
   operator: boolean;
-  /** The workspace of the call and the user's role in it, already authorized by the facade. */
+  /** The highest role that the credential has in any workspace, whatever its user's; absent for no limit. */
+  roleLimit?: RoleName;
+  /** The workspace of the call and the role in it, already authorized by the facade; never above the limit. */
   workspaceId?: string;
   role?: RoleName;
 }

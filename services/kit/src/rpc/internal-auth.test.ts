@@ -26,6 +26,19 @@ test("a token carries its caller and user", async () => {
   expect(await verifier.verify(token)).toEqual({ service: "facade", user });
 });
 
+test("a limit of the role is carried, and no claim of more than it is believed", async () => {
+  const verifier = createTokenVerifier({ audience: "sandbox", jwks: keys.jwks });
+  const verify = async (change: Partial<UserCaller>) =>
+    (
+      await verifier.verify(
+        await keys.signer("facade").mint("sandbox", { user: { ...user, ...change }, passedOn: false }),
+      )
+    ).user;
+  expect(await verify({ roleLimit: "admin" })).toEqual({ ...user, roleLimit: "admin" });
+  await expect(verify({ roleLimit: "member" })).rejects.toMatchObject(refused);
+  await expect(verify({ roleLimit: "owner", operator: true })).rejects.toMatchObject(refused);
+});
+
 test("a service passes a user on, and may call for nobody", async () => {
   const verifier = createTokenVerifier({ audience: "workspace", jwks: keys.jwks });
   const signer = keys.signer("sandbox");
@@ -56,12 +69,13 @@ test("a token is used again for half its life, by the same user, workspace, role
   expect(await mint()).toBe(first);
   const others = await Promise.all([
     mint({ role: "member" }),
+    mint({ roleLimit: "admin" }),
     mint({ workspaceId: "w2" }),
     mint({ credentialId: "t2" }),
     mint({ operator: true }),
     mint({}, "workspace"),
   ]);
-  expect(new Set([first, ...others]).size).toBe(6);
+  expect(new Set([first, ...others]).size).toBe(7);
   now += 2_000;
   expect(await mint()).not.toBe(first);
 });

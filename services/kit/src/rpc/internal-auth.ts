@@ -10,6 +10,7 @@ import {
   SignJWT,
 } from "jose";
 import { DomainError } from "../base/domain-error.ts";
+import { isRoleName, toRole } from "./access.ts";
 import type { Caller, Outgoing, UserCaller } from "./context.ts";
 
 /** The one caller that may speak for a user by itself. */
@@ -148,7 +149,7 @@ function readClaims(payload: JWTPayload, keyId: string): Caller {
 }
 
 function userFields(user: UserCaller): unknown[] {
-  return [user.id, user.credential, user.credentialId, user.operator, user.workspaceId, user.role];
+  return [user.id, user.credential, user.credentialId, user.operator, user.roleLimit, user.workspaceId, user.role];
 }
 
 function toUserClaims(user: UserCaller): Record<string, unknown> {
@@ -157,6 +158,7 @@ function toUserClaims(user: UserCaller): Record<string, unknown> {
     credential: user.credential,
     credential_id: user.credentialId,
     operator: user.operator,
+    role_limit: user.roleLimit,
     workspace_id: user.workspaceId,
     role: user.role,
   };
@@ -165,16 +167,19 @@ function toUserClaims(user: UserCaller): Record<string, unknown> {
 function fromUserClaims(claims: unknown): UserCaller {
   const bad = new Error("The user's claims are malformed.");
   if (typeof claims !== "object" || claims === null) throw bad;
-  const { id, credential, credential_id, operator, workspace_id, role } = claims as Record<string, unknown>;
+  const { id, credential, credential_id, operator, role_limit, workspace_id, role } = claims as Record<string, unknown>;
   if (typeof id !== "string" || typeof credential_id !== "string" || typeof operator !== "boolean") throw bad;
   if (credential !== "session" && credential !== "api_token") throw bad;
   if (workspace_id !== undefined && typeof workspace_id !== "string") throw bad;
-  if (role !== undefined && role !== "member" && role !== "admin" && role !== "owner") throw bad;
+  if (role !== undefined && !isRoleName(role)) throw bad;
+  if (role_limit !== undefined && !isRoleName(role_limit)) throw bad;
+  if (role_limit !== undefined && (operator || (role !== undefined && toRole(role) > toRole(role_limit)))) throw bad;
   return {
     id,
     credential,
     credentialId: credential_id,
     operator,
+    ...(role_limit !== undefined && { roleLimit: role_limit }),
     ...(workspace_id !== undefined && { workspaceId: workspace_id }),
     ...(role !== undefined && { role }),
   };

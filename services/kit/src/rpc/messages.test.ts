@@ -1,11 +1,12 @@
 import { isFieldSet } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { Role } from "@sandgate/proto/common/v1/access";
 import { ListApiTokensResponseSchema, VerifyApiTokenResponseSchema } from "@sandgate/proto/identity/v1/identity";
 import { TimelineEntrySchema } from "@sandgate/proto/sandbox/v1/sandbox";
 import { expect, test } from "vitest";
 import { createMessage } from "./messages.ts";
 
-const fields = { tokenId: "t", userId: "u", operator: false, workspaceId: "" };
+const fields = { tokenId: "t", userId: "u", operator: false, role: Role.MEMBER, workspaceId: "" };
 
 test("undefined leaves a field unset", () => {
   const { expiresAt } = VerifyApiTokenResponseSchema.field;
@@ -18,8 +19,9 @@ test("undefined leaves a field unset", () => {
 test("a field that is forgotten doesn't compile", () => {
   // @ts-expect-error expiresAt is missing
   createMessage(VerifyApiTokenResponseSchema, fields);
+  const { operator: _, ...withoutOperator } = fields;
   // @ts-expect-error operator is missing
-  createMessage(VerifyApiTokenResponseSchema, { tokenId: "t", userId: "u", workspaceId: "", expiresAt: undefined });
+  createMessage(VerifyApiTokenResponseSchema, { ...withoutOperator, expiresAt: undefined });
 });
 
 test("a field of another type doesn't compile", () => {
@@ -39,7 +41,14 @@ test("takes the fields of a record, with its optional ones, and leaves out the r
 });
 
 test("makes empty strings of undefined, and messages of the records in a list", () => {
-  const token = { id: "t", description: "d", tokenHint: "h", createdAt: new Date(1_500), lastUsedAt: undefined };
+  const token = {
+    id: "t",
+    role: Role.MEMBER,
+    description: "d",
+    tokenHint: "h",
+    createdAt: new Date(1_500),
+    lastUsedAt: undefined,
+  };
   const { apiTokens, nextCursor } = createMessage(ListApiTokensResponseSchema, {
     apiTokens: [{ ...token, workspaceId: undefined, expiresAt: undefined }],
     nextCursor: undefined,

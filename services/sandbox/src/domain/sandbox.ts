@@ -4,7 +4,7 @@ export const sandboxStates = ["provisioning", "ready", "stopping", "stopped", "f
 
 export type SandboxState = (typeof sandboxStates)[number];
 
-export type StopReason = "stopped_by_user" | "ttl_expired" | "workspace_deleted";
+export type StopReason = "stopped_by_user" | "stopped_by_operator" | "ttl_expired" | "workspace_deleted";
 
 export type FailureReason =
   | "image_pull_unauthorized"
@@ -193,10 +193,17 @@ export function hasExpired(sandbox: Sandbox, now: Date): boolean {
 
 /** Why a stopping sandbox is being stopped. */
 export function stopReasonOf({ stateReason }: Sandbox): StopReason {
-  return stateReason === "ttl_expired" || stateReason === "workspace_deleted" ? stateReason : "stopped_by_user";
+  switch (stateReason) {
+    case "stopped_by_operator":
+    case "ttl_expired":
+    case "workspace_deleted":
+      return stateReason;
+    default:
+      return "stopped_by_user";
+  }
 }
 
-/** Seconds between SIGTERM and SIGKILL: only a user's stop leaves time to end by itself. */
+/** Seconds between SIGTERM and SIGKILL: only a stop that somebody asked for leaves time to end by itself. */
 export function graceSeconds(reason: StopReason): number {
-  return reason === "stopped_by_user" ? 10 : 0;
+  return reason === "stopped_by_user" || reason === "stopped_by_operator" ? 10 : 0;
 }

@@ -89,6 +89,24 @@ describe("lists on SQLite", () => {
     },
   );
 
+  test.for([
+    ["sandboxes_of_all (state=?", {}],
+    ["sandboxes_of_user (<expr>=? AND state=?", { createdBy: "u1" }],
+    ["sandboxes_of_user (<expr>=? AND state=?", { createdBy: "u1", workspaceId }],
+    ["sandboxes_by_state (workspace_id=? AND state=?", { workspaceId }],
+  ] as const)("an index has operators' lists in their order: %s", async ([index, filter], { folder }) => {
+    const file = join(folder, "sandbox.sqlite");
+    await (await openSqliteStore({ file, logger })).close();
+    const db = new DatabaseSync(file, { readOnly: true });
+    const any = { workspaceId: undefined, createdBy: undefined };
+    for (const states of [[], ["ready", "failed"]] satisfies SandboxState[][]) {
+      const list = () => queries.listAll(createConnection(db), { ...any, ...filter, states }, after, 10);
+      const plans = (await planStatements(file, list)).filter((plan) => !indexes.merge.test(plan));
+      expect(new Set(plans)).toEqual(new Set([`SEARCH sandboxes USING INDEX ${index} AND (created_at,id)<(?,?))`]));
+    }
+    db.close();
+  });
+
   test("a name is looked up among the live, then among the ended in their order", async ({ folder }) => {
     const file = join(folder, "sandbox.sqlite");
     const store = await openSqliteStore({ file, logger });
@@ -139,6 +157,7 @@ describe("lists on SQLite", () => {
     await store.close();
     const earlier = new DatabaseSync(file);
     earlier.exec(`DROP TABLE labels; DROP TABLE image_uses; DROP INDEX sandboxes_by_state; DROP INDEX guards_charged;
+      DROP INDEX sandboxes_of_all; DROP INDEX sandboxes_of_user;
       ALTER TABLE guards DROP COLUMN charged_to; ALTER TABLE guards DROP COLUMN charged_since;
       DELETE FROM kit_migrations WHERE scope = 'service' AND version > 2`);
     earlier.close();
@@ -180,6 +199,11 @@ describe.runIf(await requireServer("mongo", probeMongo))("lists on MongoDB", () 
             );
           }
         }
+        const any = { states: [], workspaceId: undefined, createdBy: undefined };
+        counts.everywhere = await countExamined(() => store.listAll(any, { limit: 10, after: undefined }));
+        counts["of a user"] = await countExamined(() =>
+          store.listAll({ ...any, createdBy: "u1", states: ["ready"] }, { limit: 10, after }),
+        );
         counts["a name"] = await countExamined(() => store.find(workspaceId, "web"));
         return counts;
       };

@@ -11,7 +11,7 @@ import {
   type SandboxState,
 } from "../domain/sandbox.ts";
 import { stageProvisioned, stagePurged } from "../events.ts";
-import type { SandboxStore } from "./store.ts";
+import type { InstallationFilter, SandboxStore } from "./store.ts";
 
 const noQuota = { maxSandboxes: 0, maxMemoryMb: 0 };
 const unlimited = { workspace: noQuota, user: noQuota, installation: noQuota };
@@ -23,6 +23,7 @@ function sandboxOf(o: {
   name?: string;
   labels?: Record<string, string>;
   memoryMb?: number;
+  createdBy?: string;
 }): Sandbox {
   clock += 1000;
   const id = newId();
@@ -38,7 +39,7 @@ function sandboxOf(o: {
       memoryMb: o.memoryMb ?? 256,
     },
     labels: o.labels ?? {},
-    createdBy: "u1",
+    createdBy: o.createdBy ?? "u1",
     now: new Date(clock),
   });
 }
@@ -117,6 +118,25 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       expect(await store.find(other, sandbox.id)).toBeUndefined();
       expect(await store.find(other, "mine")).toBeUndefined();
       expect(await store.list(other, { states: [], labels: {} }, { limit: 10 })).toEqual([]);
+    });
+
+    test("lists the sandboxes of all workspaces, of one, or of a user, newest first", async () => {
+      const [ann, bob] = [newId(), newId()];
+      const elsewhere = newId();
+      const first = await create(sandboxOf({ workspaceId, createdBy: ann }));
+      const second = await create(sandboxOf({ workspaceId: elsewhere, createdBy: ann }));
+      const third = await end(await create(sandboxOf({ workspaceId, createdBy: bob })));
+      const any = { states: [], workspaceId: undefined, createdBy: undefined };
+      const list = (filter: Partial<InstallationFilter>, limit = 10, after?: Sandbox) =>
+        store.listAll({ ...any, ...filter }, { limit, after });
+      expect(await list({})).toEqual([third, second, first]);
+      expect(await list({}, 2)).toEqual([third, second]);
+      expect(await list({}, 2, second)).toEqual([first]);
+      expect(await list({ workspaceId })).toEqual([third, first]);
+      expect(await list({ createdBy: ann })).toEqual([second, first]);
+      expect(await list({ createdBy: ann, workspaceId })).toEqual([first]);
+      expect(await list({ states: ["failed", "ready"] })).toEqual([third]);
+      expect(await list({ states: ["failed"], createdBy: ann })).toEqual([]);
     });
 
     test("enforces the quotas of number and memory, and frees what has ended", async () => {

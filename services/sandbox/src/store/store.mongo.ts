@@ -78,6 +78,8 @@ interface InstallationTurns {
 const newest = "newest";
 const newestByState = "newest_by_state";
 const newestByLabel = "newest_by_label";
+const newestOfAll = "newest_of_all";
+const newestOfUser = "newest_of_user";
 
 const migrations: readonly MongoMigration[] = [
   {
@@ -150,6 +152,17 @@ const migrations: readonly MongoMigration[] = [
     name: "sandbox 5: uses of images",
     expands: true,
     run: (db) => createCollections(db, { image_uses: [] }),
+  },
+  {
+    name: "sandbox 6: newest of all workspaces and of a user",
+    expands: true,
+    run: (db) =>
+      createCollections(db, {
+        sandboxes: [
+          { name: newestOfAll, key: { state: 1, createdAt: -1, _id: -1 } },
+          { name: newestOfUser, key: { createdBy: 1, state: 1, createdAt: -1, _id: -1 } },
+        ],
+      }),
   },
 ];
 
@@ -353,6 +366,21 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
           ...(wanted.length > 0 && { labels: { $all: wanted } }),
         })
         .hint(index)
+        .sort({ createdAt: -1, _id: -1 })
+        .limit(limit)
+        .toArray();
+      return found.map(toSandbox);
+    },
+
+    async listAll({ states, workspaceId, createdBy }, { limit, after }) {
+      const found = await sandboxes
+        .find({
+          ...(createdBy !== undefined && { createdBy }),
+          ...(workspaceId !== undefined && { workspaceId }),
+          state: { $in: states.length === 0 ? [...sandboxStates] : [...states] },
+          ...afterPlace<SandboxDocument>(after && { createdAt: after.createdAt, _id: after.id }),
+        })
+        .hint(createdBy !== undefined ? newestOfUser : workspaceId !== undefined ? newestByState : newestOfAll)
         .sort({ createdAt: -1, _id: -1 })
         .limit(limit)
         .toArray();

@@ -1,7 +1,7 @@
 // Loaded by the database's reader thread: nothing heavy is imported here.
 import type { Queries, QueryConnection } from "@sandgate/kit/storage/sqlite";
 import { type SandboxState, sandboxStates } from "../domain/sandbox.ts";
-import type { ListPosition } from "./store.ts";
+import type { InstallationFilter, ListPosition } from "./store.ts";
 
 /** A sandbox as it is stored. */
 export interface Row {
@@ -81,6 +81,33 @@ export const queries = {
       place = places.at(-1);
     }
     return { rows, next: place };
+  },
+
+  /** Sandboxes of all workspaces: each state's part of an index has them in this order. */
+  listAll(
+    db: QueryConnection,
+    { states, workspaceId, createdBy }: InstallationFilter,
+    after: ListPosition | undefined,
+    limit: number,
+  ): Row[] {
+    const wanted = states.length === 0 ? sandboxStates : [...new Set(states)];
+    const conditions = [
+      ...(createdBy === undefined ? [] : ["record ->> '$.createdBy' = :createdBy"]),
+      ...(workspaceId === undefined ? [] : ["workspace_id = :workspaceId"]),
+      "(created_at, id) < (:createdAt, :id)",
+    ];
+    const parts = wanted.map(
+      (_, index) =>
+        `SELECT record, cleaned_at, created_at, id FROM sandboxes WHERE ${conditions.join(" AND ")} AND state = :state${index}`,
+    );
+    return db.all<Row>(`${parts.join(" UNION ALL ")} ORDER BY created_at DESC, id DESC LIMIT :limit`, {
+      createdAt: after?.createdAt ?? Number.MAX_SAFE_INTEGER,
+      id: after?.id ?? "",
+      limit,
+      ...(createdBy !== undefined && { createdBy }),
+      ...(workspaceId !== undefined && { workspaceId }),
+      ...Object.fromEntries(wanted.map((state, index) => [`state${index}`, state])),
+    });
   },
 
   /** The labels, those of the fewest sandboxes first. */

@@ -69,6 +69,9 @@ export const migrations: readonly SqliteMigration[] = [
    ALTER TABLE guards ADD COLUMN charged_since INTEGER NOT NULL DEFAULT 0;
    CREATE INDEX guards_charged ON guards (charged_to, workspace_id, live_count, live_memory_mb) WHERE live_count > 0;`,
   "CREATE TABLE image_uses (name TEXT PRIMARY KEY, used_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
+  // For operators' lists over all workspaces.
+  `CREATE INDEX sandboxes_of_all ON sandboxes (state, created_at, id);
+   CREATE INDEX sandboxes_of_user ON sandboxes (record ->> '$.createdBy', state, created_at, id);`,
 ];
 
 /** Dates as ISO text. */

@@ -119,6 +119,9 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
       } while (position && found.length < limit);
       return found;
     },
+    async listAll(filter, { limit, after }) {
+      return (await query.listAll(filter, after, limit)).map(decodeRow);
+    },
     async listUnfinished(page) {
       return many(
         "SELECT record, cleaned_at FROM sandboxes WHERE cleaned_at IS NULL AND id > ? ORDER BY id LIMIT ?",

@@ -12,6 +12,15 @@ export interface SandboxFilter {
   labels: Readonly<Record<string, string>>;
 }
 
+/** Which sandboxes of the whole installation. */
+export interface InstallationFilter {
+  /** Empty: every state. */
+  states: readonly SandboxState[];
+  workspaceId: string | undefined;
+  /** The user who provisioned them. */
+  createdBy: string | undefined;
+}
+
 /** A position in a list that is ordered by (createdAt, id), newest first. */
 export interface ListPosition {
   createdAt: Date;
@@ -64,6 +73,8 @@ export interface SandboxStore extends ServiceStore, PurgeStore {
     filter: SandboxFilter,
     page: { limit: number; after?: ListPosition; signal?: AbortSignal },
   ): Promise<Sandbox[]>;
+  /** Sandboxes of all workspaces that match, newest first. */
+  listAll(filter: InstallationFilter, page: { limit: number; after: ListPosition | undefined }): Promise<Sandbox[]>;
   /** What the reconciler has to work on: sandboxes that have not ended or are not cleaned, by id. */
   listUnfinished(page: { limit: number; afterId?: string }): Promise<Sandbox[]>;
   /** How many sandboxes of all workspaces that are not cleaned are in each state; a state without any is left out. */

@@ -17,7 +17,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file sandgate/sandbox/v1/sandbox.proto.
  */
 export const file_sandgate_sandbox_v1_sandbox: GenFile = /*@__PURE__*/
-  fileDesc("CiFzYW5kZ2F0ZS9zYW5kYm94L3YxL3NhbmRib3gucHJvdG8SE3NhbmRnYXRlLnNhbmRib3gudjEiRgoNVGltZWxpbmVFbnRyeRINCgVwaGFzZRgBIAEoCRImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAi/QUKB1NhbmRib3gSCgoCaWQYASABKAkSDAoEbmFtZRgCIAEoCRIUCgx3b3Jrc3BhY2VfaWQYAyABKAkSEAoIaW1hZ2VfaWQYBCABKAkSDQoFaW1hZ2UYBSABKAkSFAoMaW1hZ2VfZGlnZXN0GAYgASgJEjAKBXN0YXRlGAcgASgOMiEuc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94U3RhdGUSFAoMc3RhdGVfcmVhc29uGAggASgJEg8KB21lc3NhZ2UYCSABKAkSFgoJZXhpdF9jb2RlGAogASgFSACIAQESOAoGbGFiZWxzGAsgAygLMiguc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94LkxhYmVsc0VudHJ5EhEKCW1lbW9yeV9tYhgMIAEoBRIbCg5yZWFkaW5lc3NfcG9ydBgNIAEoBUgBiAEBEhgKC3R0bF9zZWNvbmRzGA4gASgFSAKIAQESEgoKY3JlYXRlZF9ieRgPIAEoCRIuCgpjcmVhdGVkX2F0GBAgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GBEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghyZWFkeV9hdBgSIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgTIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKc3RvcHBlZF9hdBgUIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNAoIdGltZWxpbmUYFSADKAsyIi5zYW5kZ2F0ZS5zYW5kYm94LnYxLlRpbWVsaW5lRW50cnkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIMCgpfZXhpdF9jb2RlQhEKD19yZWFkaW5lc3NfcG9ydEIOCgxfdHRsX3NlY29uZHMihwIKF1Byb3Zpc2lvblNhbmRib3hSZXF1ZXN0EhwKCGltYWdlX2lkGAEgASgJQgq6SAdyBRABGIABEjwKBG5hbWUYAiABKAlCLrpIK3IpMideKFthLXowLTldKFthLXowLTktXXswLDYxfVthLXowLTldKT8pPyQSYQoGbGFiZWxzGAMgAygLMjguc2FuZGdhdGUuc2FuZGJveC52MS5Qcm92aXNpb25TYW5kYm94UmVxdWVzdC5MYWJlbHNFbnRyeUIXukgUmgEREEAiBnIEEAEYPyoFcgMY/wEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJJChhQcm92aXNpb25TYW5kYm94UmVzcG9uc2USLQoHc2FuZGJveBgBIAEoCzIcLnNhbmRnYXRlLnNhbmRib3gudjEuU2FuZGJveCIxChFHZXRTYW5kYm94UmVxdWVzdBIcCgppZF9vcl9uYW1lGAEgASgJQgi6SAVyAxiAASJDChJHZXRTYW5kYm94UmVzcG9uc2USLQoHc2FuZGJveBgBIAEoCzIcLnNhbmRnYXRlLnNhbmRib3gudjEuU2FuZGJveCKHAgoUTGlzdFNhbmRib3hlc1JlcXVlc3QSLQoEcGFnZRgBIAEoCzIfLnNhbmRnYXRlLmNvbW1vbi52MS5QYWdlUmVxdWVzdBJACgZzdGF0ZXMYAiADKA4yIS5zYW5kZ2F0ZS5zYW5kYm94LnYxLlNhbmRib3hTdGF0ZUINukgKkgEHIgWCAQIQARJPCgZsYWJlbHMYAyADKAsyNS5zYW5kZ2F0ZS5zYW5kYm94LnYxLkxpc3RTYW5kYm94ZXNSZXF1ZXN0LkxhYmVsc0VudHJ5Qgi6SAWaAQIQQBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIl0KFUxpc3RTYW5kYm94ZXNSZXNwb25zZRIvCglzYW5kYm94ZXMYASADKAsyHC5zYW5kZ2F0ZS5zYW5kYm94LnYxLlNhbmRib3gSEwoLbmV4dF9jdXJzb3IYAiABKAkiZgoUV2FpdFNhbmRib3hlc1JlcXVlc3QSKQoMaWRzX29yX25hbWVzGAEgAygJQhO6SBCSAQ0IARBkIgdyBRABGIABEiMKD3RpbWVvdXRfc2Vjb25kcxgCIAEoBUIKukgHGgUY8AEoASJIChVXYWl0U2FuZGJveGVzUmVzcG9uc2USLwoJc2FuZGJveGVzGAEgAygLMhwuc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94IjIKElN0b3BTYW5kYm94UmVxdWVzdBIcCgppZF9vcl9uYW1lGAEgASgJQgi6SAVyAxiAASJEChNTdG9wU2FuZGJveFJlc3BvbnNlEi0KB3NhbmRib3gYASABKAsyHC5zYW5kZ2F0ZS5zYW5kYm94LnYxLlNhbmRib3giGAoWR2V0SW5zdGFsbGF0aW9uUmVxdWVzdCIyChdHZXRJbnN0YWxsYXRpb25SZXNwb25zZRIXCg9pbnN0YWxsYXRpb25faWQYASABKAkqtwEKDFNhbmRib3hTdGF0ZRIdChlTQU5EQk9YX1NUQVRFX1VOU1BFQ0lGSUVEEAASHgoaU0FOREJPWF9TVEFURV9QUk9WSVNJT05JTkcQARIXChNTQU5EQk9YX1NUQVRFX1JFQURZEAISGgoWU0FOREJPWF9TVEFURV9TVE9QUElORxADEhkKFVNBTkRCT1hfU1RBVEVfU1RPUFBFRBAEEhgKFFNBTkRCT1hfU1RBVEVfRkFJTEVEEAUy9gUKDlNhbmRib3hTZXJ2aWNlEoMBChBQcm92aXNpb25TYW5kYm94Eiwuc2FuZGdhdGUuc2FuZGJveC52MS5Qcm92aXNpb25TYW5kYm94UmVxdWVzdBotLnNhbmRnYXRlLnNhbmRib3gudjEuUHJvdmlzaW9uU2FuZGJveFJlc3BvbnNlIhKKtRgKCgZmYWNhZGUYAZC1GAEScAoKR2V0U2FuZGJveBImLnNhbmRnYXRlLnNhbmRib3gudjEuR2V0U2FuZGJveFJlcXVlc3QaJy5zYW5kZ2F0ZS5zYW5kYm94LnYxLkdldFNhbmRib3hSZXNwb25zZSIRkAIBirUYCgoGZmFjYWRlGAESeQoNTGlzdFNhbmRib3hlcxIpLnNhbmRnYXRlLnNhbmRib3gudjEuTGlzdFNhbmRib3hlc1JlcXVlc3QaKi5zYW5kZ2F0ZS5zYW5kYm94LnYxLkxpc3RTYW5kYm94ZXNSZXNwb25zZSIRkAIBirUYCgoGZmFjYWRlGAESeQoNV2FpdFNhbmRib3hlcxIpLnNhbmRnYXRlLnNhbmRib3gudjEuV2FpdFNhbmRib3hlc1JlcXVlc3QaKi5zYW5kZ2F0ZS5zYW5kYm94LnYxLldhaXRTYW5kYm94ZXNSZXNwb25zZSIRkAIBirUYCgoGZmFjYWRlGAEScwoLU3RvcFNhbmRib3gSJy5zYW5kZ2F0ZS5zYW5kYm94LnYxLlN0b3BTYW5kYm94UmVxdWVzdBooLnNhbmRnYXRlLnNhbmRib3gudjEuU3RvcFNhbmRib3hSZXNwb25zZSIRkAICirUYCgoGZmFjYWRlGAESgAEKD0dldEluc3RhbGxhdGlvbhIrLnNhbmRnYXRlLnNhbmRib3gudjEuR2V0SW5zdGFsbGF0aW9uUmVxdWVzdBosLnNhbmRnYXRlLnNhbmRib3gudjEuR2V0SW5zdGFsbGF0aW9uUmVzcG9uc2UiEpACAYq1GAsKCXRlbGVtZXRyeWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_common_v1_page]);
+  fileDesc("CiFzYW5kZ2F0ZS9zYW5kYm94L3YxL3NhbmRib3gucHJvdG8SE3NhbmRnYXRlLnNhbmRib3gudjEiRgoNVGltZWxpbmVFbnRyeRINCgVwaGFzZRgBIAEoCRImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAi/QUKB1NhbmRib3gSCgoCaWQYASABKAkSDAoEbmFtZRgCIAEoCRIUCgx3b3Jrc3BhY2VfaWQYAyABKAkSEAoIaW1hZ2VfaWQYBCABKAkSDQoFaW1hZ2UYBSABKAkSFAoMaW1hZ2VfZGlnZXN0GAYgASgJEjAKBXN0YXRlGAcgASgOMiEuc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94U3RhdGUSFAoMc3RhdGVfcmVhc29uGAggASgJEg8KB21lc3NhZ2UYCSABKAkSFgoJZXhpdF9jb2RlGAogASgFSACIAQESOAoGbGFiZWxzGAsgAygLMiguc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94LkxhYmVsc0VudHJ5EhEKCW1lbW9yeV9tYhgMIAEoBRIbCg5yZWFkaW5lc3NfcG9ydBgNIAEoBUgBiAEBEhgKC3R0bF9zZWNvbmRzGA4gASgFSAKIAQESEgoKY3JlYXRlZF9ieRgPIAEoCRIuCgpjcmVhdGVkX2F0GBAgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GBEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghyZWFkeV9hdBgSIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgTIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKc3RvcHBlZF9hdBgUIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNAoIdGltZWxpbmUYFSADKAsyIi5zYW5kZ2F0ZS5zYW5kYm94LnYxLlRpbWVsaW5lRW50cnkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIMCgpfZXhpdF9jb2RlQhEKD19yZWFkaW5lc3NfcG9ydEIOCgxfdHRsX3NlY29uZHMihwIKF1Byb3Zpc2lvblNhbmRib3hSZXF1ZXN0EhwKCGltYWdlX2lkGAEgASgJQgq6SAdyBRABGIABEjwKBG5hbWUYAiABKAlCLrpIK3IpMideKFthLXowLTldKFthLXowLTktXXswLDYxfVthLXowLTldKT8pPyQSYQoGbGFiZWxzGAMgAygLMjguc2FuZGdhdGUuc2FuZGJveC52MS5Qcm92aXNpb25TYW5kYm94UmVxdWVzdC5MYWJlbHNFbnRyeUIXukgUmgEREEAiBnIEEAEYPyoFcgMY/wEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJJChhQcm92aXNpb25TYW5kYm94UmVzcG9uc2USLQoHc2FuZGJveBgBIAEoCzIcLnNhbmRnYXRlLnNhbmRib3gudjEuU2FuZGJveCIxChFHZXRTYW5kYm94UmVxdWVzdBIcCgppZF9vcl9uYW1lGAEgASgJQgi6SAVyAxiAASJDChJHZXRTYW5kYm94UmVzcG9uc2USLQoHc2FuZGJveBgBIAEoCzIcLnNhbmRnYXRlLnNhbmRib3gudjEuU2FuZGJveCKHAgoUTGlzdFNhbmRib3hlc1JlcXVlc3QSLQoEcGFnZRgBIAEoCzIfLnNhbmRnYXRlLmNvbW1vbi52MS5QYWdlUmVxdWVzdBJACgZzdGF0ZXMYAiADKA4yIS5zYW5kZ2F0ZS5zYW5kYm94LnYxLlNhbmRib3hTdGF0ZUINukgKkgEHIgWCAQIQARJPCgZsYWJlbHMYAyADKAsyNS5zYW5kZ2F0ZS5zYW5kYm94LnYxLkxpc3RTYW5kYm94ZXNSZXF1ZXN0LkxhYmVsc0VudHJ5Qgi6SAWaAQIQQBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIl0KFUxpc3RTYW5kYm94ZXNSZXNwb25zZRIvCglzYW5kYm94ZXMYASADKAsyHC5zYW5kZ2F0ZS5zYW5kYm94LnYxLlNhbmRib3gSEwoLbmV4dF9jdXJzb3IYAiABKAkiZgoUV2FpdFNhbmRib3hlc1JlcXVlc3QSKQoMaWRzX29yX25hbWVzGAEgAygJQhO6SBCSAQ0IARBkIgdyBRABGIABEiMKD3RpbWVvdXRfc2Vjb25kcxgCIAEoBUIKukgHGgUY8AEoASJIChVXYWl0U2FuZGJveGVzUmVzcG9uc2USLwoJc2FuZGJveGVzGAEgAygLMhwuc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94IjIKElN0b3BTYW5kYm94UmVxdWVzdBIcCgppZF9vcl9uYW1lGAEgASgJQgi6SAVyAxiAASJEChNTdG9wU2FuZGJveFJlc3BvbnNlEi0KB3NhbmRib3gYASABKAsyHC5zYW5kZ2F0ZS5zYW5kYm94LnYxLlNhbmRib3giwwEKF0xpc3RBbGxTYW5kYm94ZXNSZXF1ZXN0Ei0KBHBhZ2UYASABKAsyHy5zYW5kZ2F0ZS5jb21tb24udjEuUGFnZVJlcXVlc3QSQAoGc3RhdGVzGAIgAygOMiEuc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94U3RhdGVCDbpICpIBByIFggECEAESHQoMd29ya3NwYWNlX2lkGAMgASgJQge6SARyAhhAEhgKB3VzZXJfaWQYBCABKAlCB7pIBHICGEAiYAoYTGlzdEFsbFNhbmRib3hlc1Jlc3BvbnNlEi8KCXNhbmRib3hlcxgBIAMoCzIcLnNhbmRnYXRlLnNhbmRib3gudjEuU2FuZGJveBITCgtuZXh0X2N1cnNvchgCIAEoCSI1ChVTdG9wQW55U2FuZGJveFJlcXVlc3QSHAoKc2FuZGJveF9pZBgBIAEoCUIIukgFcgMYgAEiRwoWU3RvcEFueVNhbmRib3hSZXNwb25zZRItCgdzYW5kYm94GAEgASgLMhwuc2FuZGdhdGUuc2FuZGJveC52MS5TYW5kYm94IhgKFkdldEluc3RhbGxhdGlvblJlcXVlc3QiMgoXR2V0SW5zdGFsbGF0aW9uUmVzcG9uc2USFwoPaW5zdGFsbGF0aW9uX2lkGAEgASgJKrcBCgxTYW5kYm94U3RhdGUSHQoZU0FOREJPWF9TVEFURV9VTlNQRUNJRklFRBAAEh4KGlNBTkRCT1hfU1RBVEVfUFJPVklTSU9OSU5HEAESFwoTU0FOREJPWF9TVEFURV9SRUFEWRACEhoKFlNBTkRCT1hfU1RBVEVfU1RPUFBJTkcQAxIZChVTQU5EQk9YX1NUQVRFX1NUT1BQRUQQBBIYChRTQU5EQk9YX1NUQVRFX0ZBSUxFRBAFMv0HCg5TYW5kYm94U2VydmljZRKDAQoQUHJvdmlzaW9uU2FuZGJveBIsLnNhbmRnYXRlLnNhbmRib3gudjEuUHJvdmlzaW9uU2FuZGJveFJlcXVlc3QaLS5zYW5kZ2F0ZS5zYW5kYm94LnYxLlByb3Zpc2lvblNhbmRib3hSZXNwb25zZSISirUYCgoGZmFjYWRlGAGQtRgBEnAKCkdldFNhbmRib3gSJi5zYW5kZ2F0ZS5zYW5kYm94LnYxLkdldFNhbmRib3hSZXF1ZXN0Gicuc2FuZGdhdGUuc2FuZGJveC52MS5HZXRTYW5kYm94UmVzcG9uc2UiEZACAYq1GAoKBmZhY2FkZRgBEnkKDUxpc3RTYW5kYm94ZXMSKS5zYW5kZ2F0ZS5zYW5kYm94LnYxLkxpc3RTYW5kYm94ZXNSZXF1ZXN0Giouc2FuZGdhdGUuc2FuZGJveC52MS5MaXN0U2FuZGJveGVzUmVzcG9uc2UiEZACAYq1GAoKBmZhY2FkZRgBEnkKDVdhaXRTYW5kYm94ZXMSKS5zYW5kZ2F0ZS5zYW5kYm94LnYxLldhaXRTYW5kYm94ZXNSZXF1ZXN0Giouc2FuZGdhdGUuc2FuZGJveC52MS5XYWl0U2FuZGJveGVzUmVzcG9uc2UiEZACAYq1GAoKBmZhY2FkZRgBEnMKC1N0b3BTYW5kYm94Eicuc2FuZGdhdGUuc2FuZGJveC52MS5TdG9wU2FuZGJveFJlcXVlc3QaKC5zYW5kZ2F0ZS5zYW5kYm94LnYxLlN0b3BTYW5kYm94UmVzcG9uc2UiEZACAoq1GAoKBmZhY2FkZRgBEoQBChBMaXN0QWxsU2FuZGJveGVzEiwuc2FuZGdhdGUuc2FuZGJveC52MS5MaXN0QWxsU2FuZGJveGVzUmVxdWVzdBotLnNhbmRnYXRlLnNhbmRib3gudjEuTGlzdEFsbFNhbmRib3hlc1Jlc3BvbnNlIhOQAgGKtRgMCgZmYWNhZGUgASgBEn4KDlN0b3BBbnlTYW5kYm94Eiouc2FuZGdhdGUuc2FuZGJveC52MS5TdG9wQW55U2FuZGJveFJlcXVlc3QaKy5zYW5kZ2F0ZS5zYW5kYm94LnYxLlN0b3BBbnlTYW5kYm94UmVzcG9uc2UiE5ACAoq1GAwKBmZhY2FkZSABKAESgAEKD0dldEluc3RhbGxhdGlvbhIrLnNhbmRnYXRlLnNhbmRib3gudjEuR2V0SW5zdGFsbGF0aW9uUmVxdWVzdBosLnNhbmRnYXRlLnNhbmRib3gudjEuR2V0SW5zdGFsbGF0aW9uUmVzcG9uc2UiEpACAYq1GAsKCXRlbGVtZXRyeWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_common_v1_page]);
 
 /**
  * @generated from message sandgate.sandbox.v1.TimelineEntry
@@ -377,6 +377,98 @@ export const StopSandboxResponseSchema: GenMessage<StopSandboxResponse> = /*@__P
   messageDesc(file_sandgate_sandbox_v1_sandbox, 11);
 
 /**
+ * @generated from message sandgate.sandbox.v1.ListAllSandboxesRequest
+ */
+export type ListAllSandboxesRequest = Message<"sandgate.sandbox.v1.ListAllSandboxesRequest"> & {
+  /**
+   * @generated from field: sandgate.common.v1.PageRequest page = 1;
+   */
+  page?: PageRequest | undefined;
+
+  /**
+   * Empty: every state.
+   *
+   * @generated from field: repeated sandgate.sandbox.v1.SandboxState states = 2;
+   */
+  states: SandboxState[];
+
+  /**
+   * Those of this workspace, and those that this user provisioned; empty for all.
+   *
+   * @generated from field: string workspace_id = 3;
+   */
+  workspaceId: string;
+
+  /**
+   * @generated from field: string user_id = 4;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.ListAllSandboxesRequest.
+ * Use `create(ListAllSandboxesRequestSchema)` to create a new message.
+ */
+export const ListAllSandboxesRequestSchema: GenMessage<ListAllSandboxesRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 12);
+
+/**
+ * @generated from message sandgate.sandbox.v1.ListAllSandboxesResponse
+ */
+export type ListAllSandboxesResponse = Message<"sandgate.sandbox.v1.ListAllSandboxesResponse"> & {
+  /**
+   * @generated from field: repeated sandgate.sandbox.v1.Sandbox sandboxes = 1;
+   */
+  sandboxes: Sandbox[];
+
+  /**
+   * @generated from field: string next_cursor = 2;
+   */
+  nextCursor: string;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.ListAllSandboxesResponse.
+ * Use `create(ListAllSandboxesResponseSchema)` to create a new message.
+ */
+export const ListAllSandboxesResponseSchema: GenMessage<ListAllSandboxesResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 13);
+
+/**
+ * @generated from message sandgate.sandbox.v1.StopAnySandboxRequest
+ */
+export type StopAnySandboxRequest = Message<"sandgate.sandbox.v1.StopAnySandboxRequest"> & {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.StopAnySandboxRequest.
+ * Use `create(StopAnySandboxRequestSchema)` to create a new message.
+ */
+export const StopAnySandboxRequestSchema: GenMessage<StopAnySandboxRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 14);
+
+/**
+ * @generated from message sandgate.sandbox.v1.StopAnySandboxResponse
+ */
+export type StopAnySandboxResponse = Message<"sandgate.sandbox.v1.StopAnySandboxResponse"> & {
+  /**
+   * @generated from field: sandgate.sandbox.v1.Sandbox sandbox = 1;
+   */
+  sandbox?: Sandbox | undefined;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.StopAnySandboxResponse.
+ * Use `create(StopAnySandboxResponseSchema)` to create a new message.
+ */
+export const StopAnySandboxResponseSchema: GenMessage<StopAnySandboxResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 15);
+
+/**
  * @generated from message sandgate.sandbox.v1.GetInstallationRequest
  */
 export type GetInstallationRequest = Message<"sandgate.sandbox.v1.GetInstallationRequest"> & {
@@ -387,7 +479,7 @@ export type GetInstallationRequest = Message<"sandgate.sandbox.v1.GetInstallatio
  * Use `create(GetInstallationRequestSchema)` to create a new message.
  */
 export const GetInstallationRequestSchema: GenMessage<GetInstallationRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 12);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 16);
 
 /**
  * @generated from message sandgate.sandbox.v1.GetInstallationResponse
@@ -404,7 +496,7 @@ export type GetInstallationResponse = Message<"sandgate.sandbox.v1.GetInstallati
  * Use `create(GetInstallationResponseSchema)` to create a new message.
  */
 export const GetInstallationResponseSchema: GenMessage<GetInstallationResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox, 13);
+  messageDesc(file_sandgate_sandbox_v1_sandbox, 17);
 
 /**
  * @generated from enum sandgate.sandbox.v1.SandboxState
@@ -503,6 +595,26 @@ export const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof StopSandboxRequestSchema;
     output: typeof StopSandboxResponseSchema;
+  },
+  /**
+   * Sandboxes of all workspaces, newest first, for operators.
+   *
+   * @generated from rpc sandgate.sandbox.v1.SandboxService.ListAllSandboxes
+   */
+  listAllSandboxes: {
+    methodKind: "unary";
+    input: typeof ListAllSandboxesRequestSchema;
+    output: typeof ListAllSandboxesResponseSchema;
+  },
+  /**
+   * Stops a sandbox of any workspace, for operators. Good in every state, again and again.
+   *
+   * @generated from rpc sandgate.sandbox.v1.SandboxService.StopAnySandbox
+   */
+  stopAnySandbox: {
+    methodKind: "unary";
+    input: typeof StopAnySandboxRequestSchema;
+    output: typeof StopAnySandboxResponseSchema;
   },
   /**
    * The id of this installation, which every engine object of it carries as a label.
