@@ -4,22 +4,30 @@ import {
   ImageCreatedSchema,
   ImageDeletedSchema,
   ImageUpdatedSchema,
+  RegistryCreatedSchema,
+  RegistryDeletedSchema,
+  RegistryUpdatedSchema,
   WorkspacePurgedSchema,
 } from "@sandgate/proto/imageregistry/v1/image_registry_events";
 
-interface ChangedImage {
+interface Changed {
   readonly id: string;
   readonly workspaceId: string;
-  /** The image's version after the change. */
+  /** The version after the change. */
   readonly version: number;
 }
 
 const schemas = { created: ImageCreatedSchema, updated: ImageUpdatedSchema, deleted: ImageDeletedSchema };
+const registrySchemas = {
+  created: RegistryCreatedSchema,
+  updated: RegistryUpdatedSchema,
+  deleted: RegistryDeletedSchema,
+};
 
 /** @param call left out for the default image that a start creates */
 export function imageChanged(
   change: keyof typeof schemas,
-  { id, workspaceId, version }: ChangedImage,
+  { id, workspaceId, version }: Changed,
   call?: Call,
 ): StagedEvent {
   return stageEvent({
@@ -30,6 +38,22 @@ export function imageChanged(
     call,
     schema: schemas[change],
     payload: { imageId: id },
+  });
+}
+
+export function registryChanged(
+  change: keyof typeof registrySchemas,
+  { id, workspaceId, version }: Changed,
+  call: Call,
+): StagedEvent {
+  return stageEvent({
+    subject: `sandgate.image-registry.registry.${change}.v1`,
+    entityId: id,
+    entityVersion: version,
+    workspaceId,
+    call,
+    schema: registrySchemas[change],
+    payload: { registryId: id },
   });
 }
 

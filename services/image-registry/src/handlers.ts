@@ -22,7 +22,7 @@ import { tooManyImages, tooManyRegistries } from "./domain/caps.ts";
 import { openCredential } from "./domain/credentials.ts";
 import { checkRegistryHost, newImage, readChangedImage, readNewImage } from "./domain/images.ts";
 import { changeRegistry, newRegistry, readChangedRegistry, readNewRegistry } from "./domain/registries.ts";
-import { imageChanged } from "./events.ts";
+import { imageChanged, registryChanged } from "./events.ts";
 import { toAuthorizedPull, toImage, toRegistry, toResolvedImage } from "./messages.ts";
 import type { ImageRegistrySettings } from "./settings.ts";
 import type { ImageRecord, ImageRegistryStore, ImageView, RegistryRecord, RegistryVersion } from "./store/store.ts";
@@ -201,7 +201,8 @@ export function createHandlers({
           await tryCredentialFor(call, method.createRegistry, fields.address, fields);
           const registry = newRegistry(keyring, workspaceId, fields);
           const response = create(CreateRegistryResponseSchema, { registry: toRegistry(registry) });
-          const outcome = await store.createRegistry(registry, caps, await recordFor(response));
+          const events = [registryChanged("created", registry, call)];
+          const outcome = await store.createRegistry(registry, caps, events, await recordFor(response));
           if (outcome === "workspace_deleted") throw workspaceDeleted();
           if (outcome === "name_taken") throw nameTaken(registry.name);
           if (outcome === "too_many") throw tooManyRegistries(caps);
@@ -232,7 +233,8 @@ export function createHandlers({
           await tryCredentialFor(call, method.updateRegistry, address, { username, password });
         }
         const registry = changeRegistry(keyring, before, fields);
-        const outcome = await store.updateRegistry(registry);
+        const events = [registryChanged("updated", { ...registry, version: registry.version + 1 }, call)];
+        const outcome = await store.updateRegistry(registry, events);
         switch (outcome) {
           case "done":
             return { registry: toRegistry(registry) };
@@ -251,8 +253,9 @@ export function createHandlers({
     async deleteRegistry({ registryId }, context) {
       const call = callOf(context);
       return retryWhileStale(async () => {
-        const { version } = await findRegistry(call, registryId);
-        const outcome = await store.deleteRegistry(registryId, version);
+        const registry = await findRegistry(call, registryId);
+        const events = [registryChanged("deleted", { ...registry, version: registry.version + 1 }, call)];
+        const outcome = await store.deleteRegistry(registryId, registry.version, events);
         if (outcome === "in_use") {
           throw new DomainError("CONFLICT", "An image uses this registry credential.", {
             hint: "Delete the images that use it, or clear their registry_id, first.",

@@ -5,6 +5,7 @@ import {
   SandboxProvisionedSchema,
   SandboxReadySchema,
   SandboxStoppedSchema,
+  SandboxStopRequestedSchema,
   WorkspacePurgedSchema,
 } from "@sandgate/proto/sandbox/v1/sandbox_events";
 import type { Sandbox } from "./domain/sandbox.ts";
@@ -20,6 +21,16 @@ export function stageProvisioned(sandbox: Sandbox, call: Call): StagedEvent {
     call,
     schema: SandboxProvisionedSchema,
     payload: { sandboxId: sandbox.id, name: sandbox.name, imageId: sandbox.image.imageId },
+  });
+}
+
+export function stageStopRequested(sandbox: Sandbox, call: Call): StagedEvent {
+  return stageEvent({
+    ...about(sandbox),
+    subject: "sandgate.sandbox.sandbox.stop_requested.v1",
+    call,
+    schema: SandboxStopRequestedSchema,
+    payload: { sandboxId: sandbox.id },
   });
 }
 

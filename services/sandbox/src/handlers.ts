@@ -2,7 +2,7 @@ import type { Client, HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { decodeCursor, pageLimit, readPage, toPage } from "@sandgate/kit/base/page";
-import { callOf, onBehalfOf, userOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import { type Call, callOf, onBehalfOf, userOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import type { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
@@ -11,7 +11,7 @@ import type { Charges } from "./charges.ts";
 import { checkName } from "./domain/names.ts";
 import type { Quotas } from "./domain/quota.ts";
 import { acceptSandbox, beginStop, isLive, type Sandbox, type StopReason } from "./domain/sandbox.ts";
-import { stageProvisioned } from "./events.ts";
+import { stageProvisioned, stageStopRequested } from "./events.ts";
 import { toMessage, toRequested, toSnapshot, toStates } from "./messages.ts";
 import type { Changes } from "./reconcile/changes.ts";
 import { waitUntilSettled } from "./reconcile/waits.ts";
@@ -39,14 +39,14 @@ export function createHandlers(o: {
     return found(await store.find(workspaceOf(callOf(context)), idOrName));
   }
 
-  async function stop(find: () => Promise<Sandbox>, reason: StopReason): Promise<Sandbox> {
+  async function stop(call: Call, find: () => Promise<Sandbox>, reason: StopReason): Promise<Sandbox> {
     for (;;) {
       const sandbox = await find();
       if (!isLive(sandbox.state)) {
         return sandbox;
       }
       const stopping = beginStop(sandbox, reason, new Date());
-      if (await store.update(stopping, [])) {
+      if (await store.update(stopping, [stageStopRequested(stopping, call)])) {
         changes.announce(sandbox.id);
         return stopping;
       }
@@ -144,7 +144,8 @@ export function createHandlers(o: {
     },
 
     async stopSandbox(request, context) {
-      const stopped = await stop(() => findSandbox(context, request.idOrName), "stopped_by_user");
+      const find = () => findSandbox(context, request.idOrName);
+      const stopped = await stop(callOf(context), find, "stopped_by_user");
       return { sandbox: toMessage(stopped) };
     },
 
@@ -158,8 +159,9 @@ export function createHandlers(o: {
       return { sandboxes: rows.map(toMessage), nextCursor };
     },
 
-    async stopAnySandbox({ sandboxId }) {
-      const stopped = await stop(async () => found(await store.get(sandboxId)), "stopped_by_operator");
+    async stopAnySandbox({ sandboxId }, context) {
+      const find = async () => found(await store.get(sandboxId));
+      const stopped = await stop(callOf(context), find, "stopped_by_operator");
       return { sandbox: toMessage(stopped) };
     },
 

@@ -1,5 +1,6 @@
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { EventBus } from "@sandgate/kit/events/bus";
+import { causeOf } from "@sandgate/kit/events/outbox";
 import type { BackgroundTask } from "@sandgate/kit/process/service";
 import { endMemberships } from "./domain/deleted-accounts.ts";
 import type { WorkspaceStore } from "./store/store.ts";
@@ -12,7 +13,7 @@ export async function consumeEvents(o: { store: WorkspaceStore; bus: EventBus })
   const users = await o.bus.consume({
     consumer: "workspace-users",
     subjects: ["sandgate.identity.user.deleted.v1"],
-    handle: (event) => endMemberships(o, event.entityId),
+    handle: (event) => endMemberships({ ...o, cause: causeOf(event) }, event.entityId),
   });
   const purges = await o.bus.consume({
     consumer: "workspace-purges",

@@ -1,13 +1,15 @@
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import { type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
+import { type EventCause, type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
 import type { Call } from "@sandgate/kit/rpc/context";
 import {
   MemberAddedSchema,
   MemberRemovedSchema,
+  MemberUpdatedSchema,
   WorkspaceCreatedSchema,
   WorkspaceDeletedSchema,
   WorkspaceTakenOverSchema,
+  WorkspaceUpdatedSchema,
 } from "@sandgate/proto/workspace/v1/workspace_events";
 import type { MemberRecord } from "./store/store.ts";
 
@@ -35,6 +37,18 @@ export function workspaceCreated(
   });
 }
 
+export function workspaceUpdated(call: Call, workspaceId: string, version: number): StagedEvent {
+  return stageEvent({
+    subject: "sandgate.workspace.workspace.updated.v1",
+    entityId: workspaceId,
+    entityVersion: version,
+    workspaceId,
+    call,
+    schema: WorkspaceUpdatedSchema,
+    payload: { workspaceId },
+  });
+}
+
 export function workspaceTakenOver(call: Call, workspaceId: string, version: number, userId: string): StagedEvent {
   return stageEvent({
     subject: "sandgate.workspace.workspace.taken_over.v1",
@@ -47,9 +61,9 @@ export function workspaceTakenOver(call: Call, workspaceId: string, version: num
   });
 }
 
-/** @param call the call that deletes the workspace; left out where an event does, or the deletion is announced again */
+/** @param call what deletes the workspace: a call, or the deletion of an account; left out when it is announced again */
 export function workspaceDeleted(
-  call: Call | undefined,
+  call: EventCause | undefined,
   workspaceId: string,
   version: number,
   deletedAt: Date,
@@ -78,12 +92,24 @@ export function memberAdded(call: Call, workspaceId: string, version: number, me
   });
 }
 
-export function memberRemoved(
-  call: Call | undefined,
+export function memberUpdated(
+  call: Call,
   workspaceId: string,
   version: number,
-  userId: string,
+  { userId, role }: Pick<MemberRecord, "userId" | "role">,
 ): StagedEvent {
+  return stageEvent({
+    subject: "sandgate.workspace.member.updated.v1",
+    entityId: `${workspaceId}/${userId}`,
+    entityVersion: version,
+    workspaceId,
+    call,
+    schema: MemberUpdatedSchema,
+    payload: { workspaceId, userId, role },
+  });
+}
+
+export function memberRemoved(call: EventCause, workspaceId: string, version: number, userId: string): StagedEvent {
   return stageEvent({
     subject: "sandgate.workspace.member.removed.v1",
     entityId: `${workspaceId}/${userId}`,

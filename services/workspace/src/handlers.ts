@@ -27,7 +27,15 @@ import {
   type MembershipState,
   memberNotFound,
 } from "./domain/members.ts";
-import { memberAdded, memberRemoved, signalMembership, workspaceCreated, workspaceTakenOver } from "./events.ts";
+import {
+  memberAdded,
+  memberRemoved,
+  memberUpdated,
+  signalMembership,
+  workspaceCreated,
+  workspaceTakenOver,
+  workspaceUpdated,
+} from "./events.ts";
 import { toCharge, toMember, toWorkspace } from "./messages.ts";
 import type { WorkspaceSettings } from "./settings.ts";
 import type {
@@ -105,7 +113,9 @@ export function createHandlers({
       checkRoleChange(membershipStateOf(view), role);
       if (!view.member) throw memberNotFound();
       const { id, version } = view.workspace;
-      const outcome = await store.changeRole(id, version, userId, role, takeOverBy(call, view, userId, role));
+      const changed = memberUpdated(call, id, version + 1, { userId, role });
+      const events = view.member.role === role ? [] : [changed];
+      const outcome = await store.changeRole(id, version, userId, role, events, takeOverBy(call, view, userId, role));
       if (outcome === "stale") return outcome;
       if (outcome === "owns_too_many") throw ownsTooMany(caps);
       signalMembership(bus, id, userId);
@@ -162,7 +172,9 @@ export function createHandlers({
         const workspace = await findWorkspace(call);
         requireRoleFor(method.updateWorkspace, workspace.role);
         const updatedAt = new Date();
-        const outcome = await store.renameWorkspace(workspace.id, workspace.version, name, updatedAt);
+        const { id, version } = workspace;
+        const events = [workspaceUpdated(call, id, version + 1)];
+        const outcome = await store.renameWorkspace(id, version, name, updatedAt, events);
         return outcome === "done" ? { workspace: toWorkspace({ ...workspace, name, updatedAt }) } : outcome;
       });
     },

@@ -64,7 +64,7 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
 
     async function createRegistry(fields: Partial<RegistryRecord> = {}): Promise<RegistryRecord> {
       const registry = registryOf(fields);
-      expect(await store.createRegistry(registry, uncapped, undefined)).toBe("done");
+      expect(await store.createRegistry(registry, uncapped, [], undefined)).toBe("done");
       return registry;
     }
 
@@ -131,7 +131,7 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
 
     test("an image commits only with the registry that it was checked against", async () => {
       const registry = await createRegistry();
-      await store.updateRegistry({ ...registry, url: "https://quay.io", host: "quay.io" });
+      await store.updateRegistry({ ...registry, url: "https://quay.io", host: "quay.io" }, []);
       expect(await store.createImage(imageOf({ registryId: registry.id }), registry, uncapped, [], undefined)).toBe(
         "stale",
       );
@@ -142,25 +142,36 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
       );
     });
 
+    test("each change of a registry has its event in the outbox, and one that is refused has none", async () => {
+      const registry = registryOf();
+      await store.createRegistry(registry, uncapped, [event("created")], undefined);
+      await store.createRegistry(registryOf(), uncapped, [event("refused")], undefined);
+      await store.updateRegistry({ ...registry, username: "bob" }, [event("updated")]);
+      await store.updateRegistry({ ...registry, username: "eve" }, [event("refused")]);
+      await store.deleteRegistry(registry.id, 1, [event("refused")]);
+      await store.deleteRegistry(registry.id, 2, [event("deleted")]);
+      expect(await subjects()).toEqual(["created", "updated", "deleted"]);
+    });
+
     test("the names of registries are unique in their workspace", async () => {
       const first = await createRegistry();
-      expect(await store.createRegistry(registryOf(), uncapped, undefined)).toBe("name_taken");
+      expect(await store.createRegistry(registryOf(), uncapped, [], undefined)).toBe("name_taken");
       await createRegistry({ workspaceId: "w2" });
       const second = await createRegistry({ name: "second" });
-      expect(await store.updateRegistry({ ...second, name: "private" })).toBe("name_taken");
-      expect(await store.updateRegistry({ ...first, username: "bob" })).toBe("done");
+      expect(await store.updateRegistry({ ...second, name: "private" }, [])).toBe("name_taken");
+      expect(await store.updateRegistry({ ...first, username: "bob" }, [])).toBe("done");
       expect(await store.findRegistry(first.id, "w1")).toEqual({ ...first, username: "bob", version: 2 });
-      expect(await store.updateRegistry({ ...first, username: "eve" })).toBe("stale");
+      expect(await store.updateRegistry({ ...first, username: "eve" }, [])).toBe("stale");
       expect(await store.findRegistry(first.id, "w2")).toBeUndefined();
     });
 
     test("a registry that was refused keeps no answer for its Idempotency-Key", async () => {
       const first = await createRegistry();
       const record = { id: "record", sealed: new Uint8Array([1]) };
-      expect(await store.createRegistry(registryOf(), uncapped, record)).toBe("name_taken");
-      expect(await store.deleteRegistry(first.id, 1)).toBe("done");
-      expect(await store.createRegistry(registryOf(), uncapped, record)).toBe("done");
-      await expect(store.createRegistry(registryOf({ name: "another" }), uncapped, record)).rejects.toMatchObject({
+      expect(await store.createRegistry(registryOf(), uncapped, [], record)).toBe("name_taken");
+      expect(await store.deleteRegistry(first.id, 1, [])).toBe("done");
+      expect(await store.createRegistry(registryOf(), uncapped, [], record)).toBe("done");
+      await expect(store.createRegistry(registryOf({ name: "another" }), uncapped, [], record)).rejects.toMatchObject({
         name: "IdempotencyRecordExists",
       });
     });
@@ -169,12 +180,12 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
       const registry = await createRegistry();
       const image = imageOf({ registryId: registry.id });
       await store.createImage(image, registry, uncapped, [], undefined);
-      expect(await store.deleteRegistry(registry.id, 1)).toBe("in_use");
-      expect(await store.updateRegistry({ ...registry, url: "quay.io", host: "quay.io" })).toBe("in_use");
-      expect(await store.updateRegistry({ ...registry, url: "ghcr.io" })).toBe("done");
+      expect(await store.deleteRegistry(registry.id, 1, [])).toBe("in_use");
+      expect(await store.updateRegistry({ ...registry, url: "quay.io", host: "quay.io" }, [])).toBe("in_use");
+      expect(await store.updateRegistry({ ...registry, url: "ghcr.io" }, [])).toBe("done");
       await store.deleteImage(image.id, 1, []);
-      expect(await store.deleteRegistry(registry.id, 1)).toBe("stale");
-      expect(await store.deleteRegistry(registry.id, 2)).toBe("done");
+      expect(await store.deleteRegistry(registry.id, 1, [])).toBe("stale");
+      expect(await store.deleteRegistry(registry.id, 2, [])).toBe("done");
     });
 
     test("the default image is created once, and not again", async () => {
@@ -195,7 +206,7 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
       expect(await store.createImage(imageOf(), undefined, uncapped, [event("created")], undefined)).toBe(
         "workspace_deleted",
       );
-      expect(await store.createRegistry(registryOf(), uncapped, undefined)).toBe("workspace_deleted");
+      expect(await store.createRegistry(registryOf(), uncapped, [], undefined)).toBe("workspace_deleted");
       expect(await store.listOpenPurges()).toEqual(["w1"]);
       expect(await store.listWorkspaces({ limit: 10 })).toEqual(["w2"]);
 
@@ -255,7 +266,7 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
       const record = { id: "record", sealed: new Uint8Array([1]) };
       const addImage = (fields?: Partial<ImageRecord>) =>
         store.createImage(imageOf(fields), undefined, caps, [event("created")], undefined);
-      const addRegistry = (name: string) => store.createRegistry(registryOf({ name }), caps, undefined);
+      const addRegistry = (name: string) => store.createRegistry(registryOf({ name }), caps, [], undefined);
 
       test("a workspace has no more images than it may, and a deletion frees a place at once", async () => {
         const first = await createImage();
@@ -274,10 +285,10 @@ export function describeImageRegistryStore(name: string, open: () => Promise<Ima
       test("a workspace has no more registries than it may, and a deletion frees a place at once", async () => {
         const first = await createRegistry({ name: "first" });
         expect(await addRegistry("second")).toBe("done");
-        expect(await store.createRegistry(registryOf({ name: "third" }), caps, record)).toBe("too_many");
+        expect(await store.createRegistry(registryOf({ name: "third" }), caps, [], record)).toBe("too_many");
         expect(await addRegistry("second")).toBe("name_taken");
-        await store.deleteRegistry(first.id, 1);
-        expect(await store.createRegistry(registryOf({ name: "third" }), caps, record)).toBe("done");
+        await store.deleteRegistry(first.id, 1, []);
+        expect(await store.createRegistry(registryOf({ name: "third" }), caps, [], record)).toBe("done");
         expect(await addRegistry("fourth")).toBe("too_many");
       });
 

@@ -246,7 +246,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
         return "done";
       }),
 
-    async createRegistry(registry, caps, record) {
+    async createRegistry(registry, caps, events, record) {
       try {
         return await write(async (tx) => {
           if (!(await passGuard(tx, registry.workspaceId))) return "workspace_deleted";
@@ -255,6 +255,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
           await tx.keepIdempotencyRecord(record);
           const { id, ...rest } = registry;
           await registries.insertOne({ _id: id, ...rest }, { session: tx.session });
+          await tx.publish(events);
           return "done";
         });
       } catch (error) {
@@ -264,7 +265,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
       }
     },
 
-    updateRegistry: (registry) =>
+    updateRegistry: (registry, events) =>
       write(async (tx) => {
         const { session } = tx;
         const { id, workspaceId: _workspace, createdAt: _created, version, ...changed } = registry;
@@ -273,14 +274,17 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
         if (before.host !== registry.host && (await isInUse(tx, id))) return "in_use";
         if (await isNameTaken(tx, registry)) return "name_taken";
         await registries.updateOne({ _id: id, version }, { $set: changed, $inc: { version: 1 } }, { session });
+        await tx.publish(events);
         return "done";
       }),
 
-    deleteRegistry: (registryId, version) =>
+    deleteRegistry: (registryId, version, events) =>
       write(async (tx) => {
         if (await isInUse(tx, registryId)) return "in_use";
         const deleted = await registries.deleteOne({ _id: registryId, version }, { session: tx.session });
-        return deleted.deletedCount === 0 ? "stale" : "done";
+        if (deleted.deletedCount === 0) return "stale";
+        await tx.publish(events);
+        return "done";
       }),
 
     async findVerifiedLayers(host, digests) {

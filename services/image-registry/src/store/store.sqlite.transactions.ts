@@ -96,6 +96,7 @@ export const transactions = {
     tx: Transaction,
     registry: RegistryRecord,
     caps: Caps,
+    events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
   ): "done" | "name_taken" | "workspace_deleted" | "too_many" {
     if (!passGuard(tx, registry.workspaceId)) return "workspace_deleted";
@@ -108,10 +109,15 @@ export const transactions = {
        VALUES (:id, :workspaceId, :name, :url, :host, :username, :sealedPassword, :createdAt, :updatedAt, :version)`,
       { ...registry },
     );
+    tx.publish(events);
     return "done";
   },
 
-  updateRegistry(tx: Transaction, registry: RegistryRecord): "done" | Stale | "name_taken" | "in_use" {
+  updateRegistry(
+    tx: Transaction,
+    registry: RegistryRecord,
+    events: readonly StagedEvent[],
+  ): "done" | Stale | "name_taken" | "in_use" {
     const before = tx.db.get<{ host: string }>(
       "SELECT host FROM registries WHERE id = ? AND version = ?",
       registry.id,
@@ -126,14 +132,20 @@ export const transactions = {
          sealed_password = :sealedPassword, updated_at = :updatedAt, version = version + 1 WHERE id = :id`,
       changed,
     );
+    tx.publish(events);
     return "done";
   },
 
-  deleteRegistry(tx: Transaction, registryId: string, version: number): "done" | Stale | "in_use" {
+  deleteRegistry(
+    tx: Transaction,
+    registryId: string,
+    version: number,
+    events: readonly StagedEvent[],
+  ): "done" | Stale | "in_use" {
     if (isInUse(tx, registryId)) return "in_use";
-    return tx.db.run("DELETE FROM registries WHERE id = ? AND version = ?", registryId, version) === 0
-      ? "stale"
-      : "done";
+    if (tx.db.run("DELETE FROM registries WHERE id = ? AND version = ?", registryId, version) === 0) return "stale";
+    tx.publish(events);
+    return "done";
   },
 
   putVerifiedLayers(tx: Transaction, host: string, layers: readonly VerifiedLayer[], at: Date): void {

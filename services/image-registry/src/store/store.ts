@@ -104,12 +104,13 @@ export interface ImageRegistryStore extends ServiceStore, PurgeStore {
   createRegistry(
     registry: RegistryRecord,
     caps: Caps,
+    events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
   ): Promise<"done" | "name_taken" | WorkspaceDeleted | "too_many">;
   /** @param registry what it becomes, with the version that was read; its host can't change while images use it */
-  updateRegistry(registry: RegistryRecord): Promise<Outcome | "name_taken" | "in_use">;
+  updateRegistry(registry: RegistryRecord, events: readonly StagedEvent[]): Promise<Outcome | "name_taken" | "in_use">;
   /** `in_use`: an image uses it. */
-  deleteRegistry(registryId: string, version: number): Promise<Outcome | "in_use">;
+  deleteRegistry(registryId: string, version: number, events: readonly StagedEvent[]): Promise<Outcome | "in_use">;
 
   /** Which of these layers were verified at this registry. */
   findVerifiedLayers(host: string, digests: readonly string[]): Promise<VerifiedLayer[]>;

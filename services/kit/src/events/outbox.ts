@@ -1,8 +1,8 @@
 import { create, type DescMessage, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { anyPack, timestampNow } from "@bufbuild/protobuf/wkt";
-import { EventSchema } from "@sandgate/proto/common/v1/event";
+import { type Event, EventSchema } from "@sandgate/proto/common/v1/event";
 import { newId } from "../base/ids.ts";
-import { toCredential } from "../rpc/access.ts";
+import { toCredential, toCredentialKind } from "../rpc/access.ts";
 import type { Call, UserCaller } from "../rpc/context.ts";
 import type { StagedEvent } from "../storage/outbox-store.ts";
 
@@ -12,6 +12,17 @@ export type { OutboxStore, StagedEvent } from "../storage/outbox-store.ts";
 export type EventCause = Pick<Call, "requestId" | "traceparent" | "clientAddress"> & {
   user?: Pick<UserCaller, "id" | "credential" | "credentialId">;
 };
+
+/** The cause of an event, for the events that handling it causes. */
+export function causeOf({ requestId, traceparent, clientAddress, actor }: Event): EventCause {
+  const credential = actor && toCredentialKind(actor.credential);
+  return {
+    requestId,
+    ...(traceparent && { traceparent }),
+    ...(clientAddress && { clientAddress }),
+    ...(actor && credential && { user: { id: actor.userId, credential, credentialId: actor.credentialId } }),
+  };
+}
 
 /** Creates the event of a change. `entityVersion` is the entity's version after it; `call` says who caused it. */
 export function stageEvent<T extends DescMessage>(options: {

@@ -12,14 +12,20 @@ const actions: Readonly<Record<string, AuditAction>> = {
   "identity.user.deleted": "user.delete",
   "identity.api_token.revoked": "api_token.revoke",
   "workspace.workspace.created": "workspace.create",
+  "workspace.workspace.updated": "workspace.update",
   "workspace.workspace.deleted": "workspace.delete",
   "workspace.workspace.taken_over": "workspace.take_over",
   "workspace.member.added": "member.add",
+  "workspace.member.updated": "member.update",
   "workspace.member.removed": "member.remove",
   "image-registry.image.created": "image.create",
   "image-registry.image.updated": "image.update",
   "image-registry.image.deleted": "image.delete",
+  "image-registry.registry.created": "registry.create",
+  "image-registry.registry.updated": "registry.update",
+  "image-registry.registry.deleted": "registry.delete",
   "sandbox.sandbox.provisioned": "sandbox.provision",
+  "sandbox.sandbox.stop_requested": "sandbox.stop",
 };
 
 /**
@@ -31,6 +37,7 @@ const subjects = [
   "sandgate.workspace.*.*.v1",
   "sandgate.image-registry.*.*.v1",
   "sandgate.sandbox.sandbox.provisioned.v1",
+  "sandgate.sandbox.sandbox.stop_requested.v1",
 ];
 
 /** Writes an entry for each audited event. One that arrives twice finds its entry there. */

@@ -1,6 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Cursor } from "@sandgate/kit/base/page";
 import type { EventBus } from "@sandgate/kit/events/bus";
+import type { EventCause } from "@sandgate/kit/events/outbox";
 import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { memberRemoved, signalMembership } from "../events.ts";
@@ -28,8 +29,14 @@ export async function requireNoSharedWorkspaceOf(store: WorkspaceStore, userId: 
   }
 }
 
-/** Ends all memberships of a user whose account has been deleted; a workspace that loses its last owner is deleted. */
-export async function endMemberships(o: { store: WorkspaceStore; bus: EventBus }, userId: string): Promise<void> {
+/**
+ * Ends all memberships of a user whose account has been deleted; a workspace that loses its last owner is deleted. The events
+ * say that who deleted the account did this.
+ */
+export async function endMemberships(
+  o: { store: WorkspaceStore; bus: EventBus; cause: EventCause },
+  userId: string,
+): Promise<void> {
   await o.store.markAccountDeleted(userId, new Date());
   for (;;) {
     const workspaces = await o.store.listWorkspaces(userId, undefined, batchSize);
@@ -38,12 +45,16 @@ export async function endMemberships(o: { store: WorkspaceStore; bus: EventBus }
   }
 }
 
-async function endMembership({ store, bus }: { store: WorkspaceStore; bus: EventBus }, id: string, userId: string) {
+async function endMembership(
+  { store, bus, cause }: { store: WorkspaceStore; bus: EventBus; cause: EventCause },
+  id: string,
+  userId: string,
+) {
   const view = await store.findMember(id, userId, userId);
   if (view?.member === undefined) return "done";
   const { workspace, member, owners } = view;
-  if (member.role === Role.OWNER && owners <= 1) return deleteWorkspace({ store, bus }, workspace);
-  const events = [memberRemoved(undefined, id, workspace.version + 1, userId)];
+  if (member.role === Role.OWNER && owners <= 1) return deleteWorkspace({ store, bus }, workspace, cause);
+  const events = [memberRemoved(cause, id, workspace.version + 1, userId)];
   // Nobody takes the workspace over by this: an owner who is left does so by themselves.
   const outcome = await store.removeMember(id, workspace.version, userId, events, undefined);
   if (outcome === "done") signalMembership(bus, id, userId);

@@ -39,7 +39,7 @@ async function openStore() {
 
 test("a deletion is open until image-registry, sandbox and telemetry have purged", async () => {
   const { store, bus, workspace } = await openStore();
-  await deleteWorkspace({ store, bus }, workspace);
+  await deleteWorkspace({ store, bus }, workspace, { requestId: newId() });
   for (const service of ["sandbox", "identity", "telemetry", "image-registry"]) {
     expect(await store.oldestOpenDeletion(), `before ${service}`).toBeDefined();
     await store.recordPurge(workspace.id, service, new Date());

@@ -4,7 +4,7 @@ import { gauge, type Metrics } from "@sandgate/kit/base/metrics";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import type { Call } from "@sandgate/kit/rpc/context";
+import type { EventCause } from "@sandgate/kit/events/outbox";
 import type { Stale } from "@sandgate/kit/storage/optimistic";
 import { signalMembership, workspaceDeleted } from "../events.ts";
 import type { WorkspaceRecord, WorkspaceStore } from "../store/store.ts";
@@ -31,12 +31,12 @@ export function nextAnnouncement(announcements: number, now: Date, random?: () =
 /**
  * Deletes a workspace with all its members and announces it.
  *
- * @param call the call that deletes it; left out where an event does
+ * @param call what deletes it: a call, or the deletion of an account
  */
 export async function deleteWorkspace(
   { store, bus }: { store: WorkspaceStore; bus: EventBus },
   workspace: WorkspaceRecord,
-  call?: Call,
+  call: EventCause,
 ): Promise<"done" | Stale> {
   const { id, version } = workspace;
   const now = new Date();

@@ -76,20 +76,27 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
 
     test("a change commits on the version it was decided on, and only once", async () => {
       const { id } = await createWorkspace();
-      expect(await store.renameWorkspace(id, 1, "Office", at(4))).toBe("done");
+      expect(await store.renameWorkspace(id, 1, "Office", at(4), [])).toBe("done");
       expect(await store.findWorkspace(id, "ann")).toMatchObject({ name: "Office", updatedAt: at(4), version: 2 });
       const stale = [
-        await store.renameWorkspace(id, 1, "Shed", at(5)),
+        await store.renameWorkspace(id, 1, "Shed", at(5), [event("updated")]),
         await store.addMember(id, 1, memberAt(5, "bob"), uncapped, [event("added")], undefined),
-        await store.changeRole(id, 1, "ann", Role.MEMBER, undefined),
+        await store.changeRole(id, 1, "ann", Role.MEMBER, [event("updated")], undefined),
         await store.removeMember(id, 1, "ann", [event("removed")], undefined),
         await store.deleteWorkspace(id, 1, ["sandbox"], at(5), at(6), [event("deleted")]),
-        await store.renameWorkspace(newId(), 1, "Nowhere", at(5)),
+        await store.renameWorkspace(newId(), 1, "Nowhere", at(5), []),
       ];
       expect(new Set(stale)).toEqual(new Set(["stale"]));
       expect(await store.findWorkspace(id, "ann")).toMatchObject({ name: "Office", role: Role.OWNER, version: 2 });
       expect(await subjects()).toEqual([]);
       expect(await store.oldestOpenDeletion()).toBeUndefined();
+    });
+
+    test("a new name and a new role have their events in the outbox", async () => {
+      const { id } = await createWorkspace();
+      await store.renameWorkspace(id, 1, "Office", at(4), [event("renamed")]);
+      await store.changeRole(id, 2, "ann", Role.OWNER, [event("role")], undefined);
+      expect(await subjects()).toEqual(["renamed", "role"]);
     });
 
     test("of two owners who leave at the same time one commits", async () => {
@@ -109,7 +116,7 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
         member: memberAt(1, "bob"),
         owners: 1,
       });
-      await store.changeRole(id, 2, "bob", Role.OWNER, undefined);
+      await store.changeRole(id, 2, "bob", Role.OWNER, [], undefined);
       expect(await store.findMember(id, "bob", "bob")).toMatchObject({ member: { role: Role.OWNER }, owners: 2 });
       await store.removeMember(id, 3, "bob", [event("removed")], undefined);
       expect(await store.findMember(id, "bob", "ann")).toMatchObject({ member: undefined, owners: 1 });
@@ -223,15 +230,15 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
         expect(await store.addMember(id, 1, memberAt(3, "ann", Role.OWNER), caps, [], undefined)).toBe("done");
         const other = await createWorkspace(0, "bob");
         await store.addMember(other.id, 1, memberAt(3, "ann"), caps, [], undefined);
-        expect(await store.changeRole(other.id, 2, "ann", Role.OWNER, undefined)).toBe("done");
+        expect(await store.changeRole(other.id, 2, "ann", Role.OWNER, [], undefined)).toBe("done");
         expect(await chargeOf(id)).toEqual({ workspaceId: id, userId: "bob", since: 1, abandoned: false });
 
-        expect(await store.changeRole(id, 2, "ann", Role.OWNER, takeOver("ann"))).toBe("owns_too_many");
+        expect(await store.changeRole(id, 2, "ann", Role.OWNER, [], takeOver("ann"))).toBe("owns_too_many");
         expect(await store.removeMember(id, 2, "bob", [event("removed")], takeOver("ann"))).toBe("owns_too_many");
         expect(await chargeOf(id)).toMatchObject({ userId: "bob" });
         expect(await subjects()).toEqual([]);
         await store.deleteWorkspace(own.id, 1, [], at(4), at(5), []);
-        expect(await store.changeRole(id, 2, "ann", Role.OWNER, takeOver("ann"))).toBe("done");
+        expect(await store.changeRole(id, 2, "ann", Role.OWNER, [], takeOver("ann"))).toBe("done");
         expect(await chargeOf(id)).toEqual({ workspaceId: id, userId: "ann", since: 3, abandoned: false });
         expect(await subjects()).toEqual(["taken over"]);
         expect(await create(6)).toBe("owns_too_many");
@@ -245,7 +252,7 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
         await store.removeMember(id, 2, "ann", [], undefined);
         expect(await chargeOf(id)).toEqual({ workspaceId: id, userId: "ann", since: 1, abandoned: true });
         expect(await create(3)).toBe("owns_too_many");
-        await store.changeRole(id, 3, "bob", Role.OWNER, takeOver("bob"));
+        await store.changeRole(id, 3, "bob", Role.OWNER, [], takeOver("bob"));
         expect(await chargeOf(id)).toEqual({ workspaceId: id, userId: "bob", since: 4, abandoned: false });
         expect(await create(4)).toBe("done");
       });
@@ -256,7 +263,7 @@ export function describeWorkspaceStore(name: string, open: () => Promise<Workspa
         for (const { id } of given)
           await store.addMember(id, 1, memberAt(5, "ann", Role.OWNER), uncapped, [], undefined);
         const outcomes = await Promise.all([
-          ...given.map(({ id }) => store.changeRole(id, 2, "ann", Role.OWNER, takeOver("ann"))),
+          ...given.map(({ id }) => store.changeRole(id, 2, "ann", Role.OWNER, [], takeOver("ann"))),
           create(6),
         ]);
         expect(outcomes.sort()).toEqual(["done", ...outcomes.slice(1).map(() => "owns_too_many")]);

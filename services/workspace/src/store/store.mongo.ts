@@ -343,13 +343,17 @@ export function createMongoStore(database: MongoDatabase): WorkspaceStore {
         await tx.publish(events);
       }),
 
-    async renameWorkspace(workspaceId, version, name, at) {
-      const renamed = await workspaces.updateOne(
-        { _id: workspaceId, version },
-        { $set: { name, updatedAt: at }, $inc: { version: 1 } },
-      );
-      return renamed.matchedCount === 1 ? "done" : "stale";
-    },
+    renameWorkspace: (workspaceId, version, name, at, events) =>
+      write(async (tx) => {
+        const renamed = await workspaces.updateOne(
+          { _id: workspaceId, version },
+          { $set: { name, updatedAt: at }, $inc: { version: 1 } },
+          { session: tx.session },
+        );
+        if (renamed.matchedCount === 0) return "stale";
+        await tx.publish(events);
+        return "done";
+      }),
 
     deleteWorkspace: (workspaceId, version, services, at, announceAgainAt, events) =>
       write(async (tx) => {
@@ -389,11 +393,12 @@ export function createMongoStore(database: MongoDatabase): WorkspaceStore {
         return "done";
       }),
 
-    changeRole: (workspaceId, version, userId, role, takeOver) =>
+    changeRole: (workspaceId, version, userId, role, events, takeOver) =>
       write(async (tx) => {
         const outcome = await advanceWith(tx, workspaceId, version, takeOver);
         if (outcome === "done") {
           await members.updateOne({ workspaceId, userId }, { $set: { role } }, { session: tx.session });
+          await tx.publish(events);
         }
         return outcome;
       }),

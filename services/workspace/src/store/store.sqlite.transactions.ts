@@ -110,11 +110,19 @@ export const transactions = {
     }
   },
 
-  renameWorkspace(tx: Transaction, workspaceId: string, version: number, name: string, at: Date): "done" | Stale {
+  renameWorkspace(
+    tx: Transaction,
+    workspaceId: string,
+    version: number,
+    name: string,
+    at: Date,
+    events: readonly StagedEvent[],
+  ): "done" | Stale {
     if (!advance(tx, workspaceId, version)) {
       return "stale";
     }
     tx.db.run("UPDATE workspaces SET name = ?, updated_at = ? WHERE id = ?", name, at, workspaceId);
+    tx.publish(events);
     return "done";
   },
 
@@ -176,11 +184,13 @@ export const transactions = {
     version: number,
     userId: string,
     role: Role,
+    events: readonly StagedEvent[],
     takeOver: TakeOver | undefined,
   ): "done" | Stale | "owns_too_many" {
     const outcome = advanceWith(tx, workspaceId, version, takeOver);
     if (outcome === "done") {
       tx.db.run("UPDATE members SET role = ? WHERE workspace_id = ? AND user_id = ?", role, workspaceId, userId);
+      tx.publish(events);
     }
     return outcome;
   },

@@ -99,7 +99,13 @@ export interface WorkspaceStore extends ServiceStore {
   ): Promise<"done" | AccountDeleted | OwnsTooMany>;
   /** Creates the user's personal workspace, unless it has been created before or the account is deleted. It is never too many. */
   createPersonalWorkspace(workspace: WorkspaceRecord, ownerId: string, events: readonly StagedEvent[]): Promise<void>;
-  renameWorkspace(workspaceId: string, version: number, name: string, at: Date): Promise<Outcome>;
+  renameWorkspace(
+    workspaceId: string,
+    version: number,
+    name: string,
+    at: Date,
+    events: readonly StagedEvent[],
+  ): Promise<Outcome>;
   /** Removes the workspace and all its members, and opens a deletion that each of these services has to purge. */
   deleteWorkspace(
     workspaceId: string,
@@ -122,6 +128,7 @@ export interface WorkspaceStore extends ServiceStore {
     version: number,
     userId: string,
     role: Role,
+    events: readonly StagedEvent[],
     takeOver: TakeOver | undefined,
   ): Promise<Outcome | OwnsTooMany>;
   removeMember(

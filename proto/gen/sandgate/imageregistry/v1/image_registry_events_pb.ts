@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/imageregistry/v1/image_registry_events.proto.
  */
 export const file_sandgate_imageregistry_v1_image_registry_events: GenFile = /*@__PURE__*/
-  fileDesc("CjVzYW5kZ2F0ZS9pbWFnZXJlZ2lzdHJ5L3YxL2ltYWdlX3JlZ2lzdHJ5X2V2ZW50cy5wcm90bxIZc2FuZGdhdGUuaW1hZ2VyZWdpc3RyeS52MSIgCgxJbWFnZUNyZWF0ZWQSEAoIaW1hZ2VfaWQYASABKAkiIAoMSW1hZ2VVcGRhdGVkEhAKCGltYWdlX2lkGAEgASgJIiAKDEltYWdlRGVsZXRlZBIQCghpbWFnZV9pZBgBIAEoCSInCg9Xb3Jrc3BhY2VQdXJnZWQSFAoMd29ya3NwYWNlX2lkGAEgASgJYgZwcm90bzM");
+  fileDesc("CjVzYW5kZ2F0ZS9pbWFnZXJlZ2lzdHJ5L3YxL2ltYWdlX3JlZ2lzdHJ5X2V2ZW50cy5wcm90bxIZc2FuZGdhdGUuaW1hZ2VyZWdpc3RyeS52MSIgCgxJbWFnZUNyZWF0ZWQSEAoIaW1hZ2VfaWQYASABKAkiIAoMSW1hZ2VVcGRhdGVkEhAKCGltYWdlX2lkGAEgASgJIiAKDEltYWdlRGVsZXRlZBIQCghpbWFnZV9pZBgBIAEoCSImCg9SZWdpc3RyeUNyZWF0ZWQSEwoLcmVnaXN0cnlfaWQYASABKAkiJgoPUmVnaXN0cnlVcGRhdGVkEhMKC3JlZ2lzdHJ5X2lkGAEgASgJIiYKD1JlZ2lzdHJ5RGVsZXRlZBITCgtyZWdpc3RyeV9pZBgBIAEoCSInCg9Xb3Jrc3BhY2VQdXJnZWQSFAoMd29ya3NwYWNlX2lkGAEgASgJYgZwcm90bzM");
 
 /**
  * sandgate.image-registry.image.created.v1
@@ -70,6 +70,63 @@ export const ImageDeletedSchema: GenMessage<ImageDeleted> = /*@__PURE__*/
   messageDesc(file_sandgate_imageregistry_v1_image_registry_events, 2);
 
 /**
+ * sandgate.image-registry.registry.created.v1
+ *
+ * @generated from message sandgate.imageregistry.v1.RegistryCreated
+ */
+export type RegistryCreated = Message<"sandgate.imageregistry.v1.RegistryCreated"> & {
+  /**
+   * @generated from field: string registry_id = 1;
+   */
+  registryId: string;
+};
+
+/**
+ * Describes the message sandgate.imageregistry.v1.RegistryCreated.
+ * Use `create(RegistryCreatedSchema)` to create a new message.
+ */
+export const RegistryCreatedSchema: GenMessage<RegistryCreated> = /*@__PURE__*/
+  messageDesc(file_sandgate_imageregistry_v1_image_registry_events, 3);
+
+/**
+ * sandgate.image-registry.registry.updated.v1
+ *
+ * @generated from message sandgate.imageregistry.v1.RegistryUpdated
+ */
+export type RegistryUpdated = Message<"sandgate.imageregistry.v1.RegistryUpdated"> & {
+  /**
+   * @generated from field: string registry_id = 1;
+   */
+  registryId: string;
+};
+
+/**
+ * Describes the message sandgate.imageregistry.v1.RegistryUpdated.
+ * Use `create(RegistryUpdatedSchema)` to create a new message.
+ */
+export const RegistryUpdatedSchema: GenMessage<RegistryUpdated> = /*@__PURE__*/
+  messageDesc(file_sandgate_imageregistry_v1_image_registry_events, 4);
+
+/**
+ * sandgate.image-registry.registry.deleted.v1
+ *
+ * @generated from message sandgate.imageregistry.v1.RegistryDeleted
+ */
+export type RegistryDeleted = Message<"sandgate.imageregistry.v1.RegistryDeleted"> & {
+  /**
+   * @generated from field: string registry_id = 1;
+   */
+  registryId: string;
+};
+
+/**
+ * Describes the message sandgate.imageregistry.v1.RegistryDeleted.
+ * Use `create(RegistryDeletedSchema)` to create a new message.
+ */
+export const RegistryDeletedSchema: GenMessage<RegistryDeleted> = /*@__PURE__*/
+  messageDesc(file_sandgate_imageregistry_v1_image_registry_events, 5);
+
+/**
  * sandgate.image-registry.workspace.workspace_purged.v1
  *
  * @generated from message sandgate.imageregistry.v1.WorkspacePurged
@@ -86,5 +143,5 @@ export type WorkspacePurged = Message<"sandgate.imageregistry.v1.WorkspacePurged
  * Use `create(WorkspacePurgedSchema)` to create a new message.
  */
 export const WorkspacePurgedSchema: GenMessage<WorkspacePurged> = /*@__PURE__*/
-  messageDesc(file_sandgate_imageregistry_v1_image_registry_events, 3);
+  messageDesc(file_sandgate_imageregistry_v1_image_registry_events, 6);
 

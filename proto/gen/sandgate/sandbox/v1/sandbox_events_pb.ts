@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/sandbox/v1/sandbox_events.proto.
  */
 export const file_sandgate_sandbox_v1_sandbox_events: GenFile = /*@__PURE__*/
-  fileDesc("CihzYW5kZ2F0ZS9zYW5kYm94L3YxL3NhbmRib3hfZXZlbnRzLnByb3RvEhNzYW5kZ2F0ZS5zYW5kYm94LnYxIkgKElNhbmRib3hQcm92aXNpb25lZBISCgpzYW5kYm94X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEAoIaW1hZ2VfaWQYAyABKAkiIgoMU2FuZGJveFJlYWR5EhIKCnNhbmRib3hfaWQYASABKAkiMwoNU2FuZGJveEZhaWxlZBISCgpzYW5kYm94X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSI0Cg5TYW5kYm94U3RvcHBlZBISCgpzYW5kYm94X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSInCg9Xb3Jrc3BhY2VQdXJnZWQSFAoMd29ya3NwYWNlX2lkGAEgASgJYgZwcm90bzM");
+  fileDesc("CihzYW5kZ2F0ZS9zYW5kYm94L3YxL3NhbmRib3hfZXZlbnRzLnByb3RvEhNzYW5kZ2F0ZS5zYW5kYm94LnYxIkgKElNhbmRib3hQcm92aXNpb25lZBISCgpzYW5kYm94X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEAoIaW1hZ2VfaWQYAyABKAkiIgoMU2FuZGJveFJlYWR5EhIKCnNhbmRib3hfaWQYASABKAkiMwoNU2FuZGJveEZhaWxlZBISCgpzYW5kYm94X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSIqChRTYW5kYm94U3RvcFJlcXVlc3RlZBISCgpzYW5kYm94X2lkGAEgASgJIjQKDlNhbmRib3hTdG9wcGVkEhIKCnNhbmRib3hfaWQYASABKAkSDgoGcmVhc29uGAIgASgJIicKD1dvcmtzcGFjZVB1cmdlZBIUCgx3b3Jrc3BhY2VfaWQYASABKAliBnByb3RvMw");
 
 /**
  * sandgate.sandbox.sandbox.provisioned.v1
@@ -85,6 +85,25 @@ export const SandboxFailedSchema: GenMessage<SandboxFailed> = /*@__PURE__*/
   messageDesc(file_sandgate_sandbox_v1_sandbox_events, 2);
 
 /**
+ * sandgate.sandbox.sandbox.stop_requested.v1
+ *
+ * @generated from message sandgate.sandbox.v1.SandboxStopRequested
+ */
+export type SandboxStopRequested = Message<"sandgate.sandbox.v1.SandboxStopRequested"> & {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+};
+
+/**
+ * Describes the message sandgate.sandbox.v1.SandboxStopRequested.
+ * Use `create(SandboxStopRequestedSchema)` to create a new message.
+ */
+export const SandboxStopRequestedSchema: GenMessage<SandboxStopRequested> = /*@__PURE__*/
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 3);
+
+/**
  * sandgate.sandbox.sandbox.stopped.v1
  *
  * @generated from message sandgate.sandbox.v1.SandboxStopped
@@ -106,7 +125,7 @@ export type SandboxStopped = Message<"sandgate.sandbox.v1.SandboxStopped"> & {
  * Use `create(SandboxStoppedSchema)` to create a new message.
  */
 export const SandboxStoppedSchema: GenMessage<SandboxStopped> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 3);
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 4);
 
 /**
  * sandgate.sandbox.workspace.workspace_purged.v1
@@ -125,5 +144,5 @@ export type WorkspacePurged = Message<"sandgate.sandbox.v1.WorkspacePurged"> & {
  * Use `create(WorkspacePurgedSchema)` to create a new message.
  */
 export const WorkspacePurgedSchema: GenMessage<WorkspacePurged> = /*@__PURE__*/
-  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 4);
+  messageDesc(file_sandgate_sandbox_v1_sandbox_events, 5);
 

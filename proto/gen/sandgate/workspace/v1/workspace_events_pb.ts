@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/workspace/v1/workspace_events.proto.
  */
 export const file_sandgate_workspace_v1_workspace_events: GenFile = /*@__PURE__*/
-  fileDesc("CixzYW5kZ2F0ZS93b3Jrc3BhY2UvdjEvd29ya3NwYWNlX2V2ZW50cy5wcm90bxIVc2FuZGdhdGUud29ya3NwYWNlLnYxIjoKEFdvcmtzcGFjZUNyZWF0ZWQSFAoMd29ya3NwYWNlX2lkGAEgASgJEhAKCG93bmVyX2lkGAIgASgJIlgKEFdvcmtzcGFjZURlbGV0ZWQSFAoMd29ya3NwYWNlX2lkGAEgASgJEi4KCmRlbGV0ZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjsKEldvcmtzcGFjZVRha2VuT3ZlchIUCgx3b3Jrc3BhY2VfaWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCSJcCgtNZW1iZXJBZGRlZBIUCgx3b3Jrc3BhY2VfaWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRImCgRyb2xlGAMgASgOMhguc2FuZGdhdGUuY29tbW9uLnYxLlJvbGUiNgoNTWVtYmVyUmVtb3ZlZBIUCgx3b3Jrc3BhY2VfaWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCWIGcHJvdG8z", [file_google_protobuf_timestamp, file_sandgate_common_v1_access]);
+  fileDesc("CixzYW5kZ2F0ZS93b3Jrc3BhY2UvdjEvd29ya3NwYWNlX2V2ZW50cy5wcm90bxIVc2FuZGdhdGUud29ya3NwYWNlLnYxIjoKEFdvcmtzcGFjZUNyZWF0ZWQSFAoMd29ya3NwYWNlX2lkGAEgASgJEhAKCG93bmVyX2lkGAIgASgJIigKEFdvcmtzcGFjZVVwZGF0ZWQSFAoMd29ya3NwYWNlX2lkGAEgASgJIlgKEFdvcmtzcGFjZURlbGV0ZWQSFAoMd29ya3NwYWNlX2lkGAEgASgJEi4KCmRlbGV0ZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjsKEldvcmtzcGFjZVRha2VuT3ZlchIUCgx3b3Jrc3BhY2VfaWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCSJcCgtNZW1iZXJBZGRlZBIUCgx3b3Jrc3BhY2VfaWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRImCgRyb2xlGAMgASgOMhguc2FuZGdhdGUuY29tbW9uLnYxLlJvbGUiXgoNTWVtYmVyVXBkYXRlZBIUCgx3b3Jrc3BhY2VfaWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRImCgRyb2xlGAMgASgOMhguc2FuZGdhdGUuY29tbW9uLnYxLlJvbGUiNgoNTWVtYmVyUmVtb3ZlZBIUCgx3b3Jrc3BhY2VfaWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCWIGcHJvdG8z", [file_google_protobuf_timestamp, file_sandgate_common_v1_access]);
 
 /**
  * sandgate.workspace.workspace.created.v1
@@ -41,6 +41,25 @@ export const WorkspaceCreatedSchema: GenMessage<WorkspaceCreated> = /*@__PURE__*
   messageDesc(file_sandgate_workspace_v1_workspace_events, 0);
 
 /**
+ * sandgate.workspace.workspace.updated.v1
+ *
+ * @generated from message sandgate.workspace.v1.WorkspaceUpdated
+ */
+export type WorkspaceUpdated = Message<"sandgate.workspace.v1.WorkspaceUpdated"> & {
+  /**
+   * @generated from field: string workspace_id = 1;
+   */
+  workspaceId: string;
+};
+
+/**
+ * Describes the message sandgate.workspace.v1.WorkspaceUpdated.
+ * Use `create(WorkspaceUpdatedSchema)` to create a new message.
+ */
+export const WorkspaceUpdatedSchema: GenMessage<WorkspaceUpdated> = /*@__PURE__*/
+  messageDesc(file_sandgate_workspace_v1_workspace_events, 1);
+
+/**
  * sandgate.workspace.workspace.deleted.v1. Announced again, under a new event id, until every service has purged.
  *
  * @generated from message sandgate.workspace.v1.WorkspaceDeleted
@@ -62,7 +81,7 @@ export type WorkspaceDeleted = Message<"sandgate.workspace.v1.WorkspaceDeleted">
  * Use `create(WorkspaceDeletedSchema)` to create a new message.
  */
 export const WorkspaceDeletedSchema: GenMessage<WorkspaceDeleted> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace_events, 1);
+  messageDesc(file_sandgate_workspace_v1_workspace_events, 2);
 
 /**
  * sandgate.workspace.workspace.taken_over.v1. The workspace counts towards the limits of another of its owners.
@@ -86,7 +105,7 @@ export type WorkspaceTakenOver = Message<"sandgate.workspace.v1.WorkspaceTakenOv
  * Use `create(WorkspaceTakenOverSchema)` to create a new message.
  */
 export const WorkspaceTakenOverSchema: GenMessage<WorkspaceTakenOver> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace_events, 2);
+  messageDesc(file_sandgate_workspace_v1_workspace_events, 3);
 
 /**
  * sandgate.workspace.member.added.v1
@@ -115,7 +134,38 @@ export type MemberAdded = Message<"sandgate.workspace.v1.MemberAdded"> & {
  * Use `create(MemberAddedSchema)` to create a new message.
  */
 export const MemberAddedSchema: GenMessage<MemberAdded> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace_events, 3);
+  messageDesc(file_sandgate_workspace_v1_workspace_events, 4);
+
+/**
+ * sandgate.workspace.member.updated.v1
+ *
+ * @generated from message sandgate.workspace.v1.MemberUpdated
+ */
+export type MemberUpdated = Message<"sandgate.workspace.v1.MemberUpdated"> & {
+  /**
+   * @generated from field: string workspace_id = 1;
+   */
+  workspaceId: string;
+
+  /**
+   * @generated from field: string user_id = 2;
+   */
+  userId: string;
+
+  /**
+   * The role from now on.
+   *
+   * @generated from field: sandgate.common.v1.Role role = 3;
+   */
+  role: Role;
+};
+
+/**
+ * Describes the message sandgate.workspace.v1.MemberUpdated.
+ * Use `create(MemberUpdatedSchema)` to create a new message.
+ */
+export const MemberUpdatedSchema: GenMessage<MemberUpdated> = /*@__PURE__*/
+  messageDesc(file_sandgate_workspace_v1_workspace_events, 5);
 
 /**
  * sandgate.workspace.member.removed.v1
@@ -139,5 +189,5 @@ export type MemberRemoved = Message<"sandgate.workspace.v1.MemberRemoved"> & {
  * Use `create(MemberRemovedSchema)` to create a new message.
  */
 export const MemberRemovedSchema: GenMessage<MemberRemoved> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace_events, 4);
+  messageDesc(file_sandgate_workspace_v1_workspace_events, 6);
 
