@@ -1,3 +1,4 @@
+import type { MessagePort } from "node:worker_threads";
 import { DomainError, type Violation } from "../base/domain-error.ts";
 import type { Reason } from "../base/reasons.ts";
 import { IdempotencyRecordExists } from "./idempotency-record.ts";
@@ -9,7 +10,13 @@ import { IdempotencyRecordExists } from "./idempotency-record.ts";
  */
 export type SqliteMigration = string | { readonly batches: string };
 
-/** What the writer thread is started with. */
+/** What a thread gets for each database that it serves. */
+export interface DatabasePort<D> {
+  port: MessagePort;
+  data: D;
+}
+
+/** What the writer thread needs for a database. */
 export interface WriterData {
   file: string;
   migrations: readonly SqliteMigration[];
@@ -17,7 +24,7 @@ export interface WriterData {
   transactions: string | undefined;
 }
 
-/** What the reader thread is started with. */
+/** What the reader thread needs. */
 export interface ReaderData {
   file: string;
   /** The address of the module that exports `queries`. */
@@ -48,6 +55,19 @@ export type ThreadAnswer =
   | { refused: Failure }
   /** All answers of one committed group, or of one query. `staged`: events were. */
   | { answers: CallAnswer[]; staged?: boolean };
+
+export type Answer = (message: ThreadAnswer) => void;
+
+/** Serves a database over its port, or closes the port with the reason why that can't be. */
+export async function serveOver(port: MessagePort, serve: (answer: Answer) => Promise<void>): Promise<void> {
+  const answer: Answer = (message) => port.postMessage(message);
+  try {
+    await serve(answer);
+  } catch (error) {
+    answer({ refused: toFailure(error) });
+    port.close();
+  }
+}
 
 /** An error as plain data, since classes don't pass between threads. */
 export type Failure =

@@ -1,21 +1,24 @@
 /** The reader thread of one SQLite database; sqlite.ts starts it. */
 import { DatabaseSync } from "node:sqlite";
-import { parentPort, workerData } from "node:worker_threads";
+import { type MessagePort, parentPort } from "node:worker_threads";
 import type { Queries } from "./queries.ts";
 import { createConnection } from "./sqlite-connection.ts";
-import { type Call, type ReaderData, type ThreadAnswer, type ThreadRequest, toFailure } from "./sqlite-messages.ts";
+import {
+  type Answer,
+  type Call,
+  type DatabasePort,
+  type ReaderData,
+  serveOver,
+  type ThreadRequest,
+  toFailure,
+} from "./sqlite-messages.ts";
 
 if (!parentPort) throw new Error("sqlite-reader.ts runs in a thread");
-const port = parentPort;
-const answer = (message: ThreadAnswer) => port.postMessage(message);
+parentPort.on("message", ({ port, data }: DatabasePort<ReaderData>) =>
+  serveOver(port, (answer) => serve(port, data, answer)),
+);
 
-try {
-  await serve(workerData as ReaderData);
-} catch (error) {
-  answer({ refused: toFailure(error) });
-}
-
-async function serve({ file, queries: address }: ReaderData): Promise<void> {
+async function serve(port: MessagePort, { file, queries: address }: ReaderData, answer: Answer): Promise<void> {
   const queries = await importQueries(address);
   const db = new DatabaseSync(file, { readOnly: true, timeout: 5000 });
   const connection = createConnection(db);

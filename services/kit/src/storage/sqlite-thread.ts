@@ -1,4 +1,4 @@
-import { Worker } from "node:worker_threads";
+import { MessageChannel, Worker } from "node:worker_threads";
 import type { Logger } from "../base/logging.ts";
 import {
   type Call,
@@ -19,14 +19,48 @@ export interface SqliteThread<C extends Call> {
   close(): Promise<void>;
 }
 
-/** Starts the thread that writes to a database, and creates or migrates it first. */
-export function startWriter(data: WriterData, logger: Logger): Promise<SqliteThread<WriteCall>> {
-  return startThread("writer", data, logger);
+/** A worker thread, and how many databases it serves. It ends with the last of them. */
+interface Host {
+  worker: Worker;
+  databases: number;
+}
+
+/** The thread that writes to all databases of this process but those that have one of their own. */
+let sharedWriter: Host | undefined;
+
+/**
+ * Creates or migrates a database and serves its writes, in the thread that all databases share (which takes some 15 MB) or,
+ * where writes take long enough to hold up others, in one of its own.
+ */
+export function startWriter(
+  data: WriterData,
+  { ownThread, logger }: { ownThread: boolean; logger: Logger },
+): Promise<SqliteThread<WriteCall>> {
+  if (ownThread) return startThread("writer", openHost("writer"), data, logger);
+  sharedWriter ??= openHost("writer");
+  return startThread("writer", sharedWriter, data, logger);
 }
 
 /** Starts a thread that reads from a database, which there must be. */
 export function startReader(data: ReaderData, logger: Logger): Promise<SqliteThread<Call>> {
-  return startThread("reader", data, logger);
+  return startThread("reader", openHost("reader"), data, logger);
+}
+
+function openHost(role: "writer" | "reader"): Host {
+  // The thread only runs short functions, so its young generation needs no more than this.
+  const worker = new Worker(new URL(`./sqlite-${role}.ts`, import.meta.url), {
+    resourceLimits: { maxYoungGenerationSizeMb: 4 },
+  });
+  // Each database listens.
+  worker.setMaxListeners(0);
+  return { worker, databases: 0 };
+}
+
+async function leaveHost(host: Host): Promise<void> {
+  host.databases--;
+  if (host.databases > 0) return;
+  if (sharedWriter === host) sharedWriter = undefined;
+  await host.worker.terminate();
 }
 
 /** What waits for a turn of the event loop of its own, over all databases. */
@@ -46,14 +80,14 @@ function runNext(): void {
 
 async function startThread<C extends Call>(
   role: "writer" | "reader",
+  host: Host,
   data: { file: string },
   logger: Logger,
 ): Promise<SqliteThread<C>> {
-  // The thread only runs short functions, so its young generation needs no more than this.
-  const worker = new Worker(new URL(`./sqlite-${role}.ts`, import.meta.url), {
-    workerData: data,
-    resourceLimits: { maxYoungGenerationSizeMb: 4 },
-  });
+  const { worker } = host;
+  host.databases++;
+  const { port1: port, port2: threadPort } = new MessageChannel();
+  worker.postMessage({ port: threadPort, data }, [threadPort]);
   const pending = new Map<number, { resolve(result: unknown): void; reject(error: Error): void }>();
   const stagedListeners = new Set<() => void>();
   const { promise: ready, resolve: setReady, reject: refuse } = Promise.withResolvers<void>();
@@ -82,7 +116,7 @@ async function startThread<C extends Call>(
     for (const call of pending.values()) call.reject(over);
     pending.clear();
   };
-  worker.on("message", (message: ThreadAnswer) => {
+  port.on("message", (message: ThreadAnswer) => {
     if ("ready" in message) return setReady();
     if ("refused" in message) return stop(toError(message.refused));
     for (const answer of message.answers) {
@@ -97,22 +131,32 @@ async function startThread<C extends Call>(
     process.exit(1);
   };
   let isServing = false;
-  worker.on("error", (error) => {
+  const fail = (error: Error) => {
     if (isServing) endProcess(error);
     stop(new Error(`The ${role} thread of ${data.file} failed`, { cause: error }));
-  });
-  worker.on("exit", () => {
+  };
+  const exit = () => {
     if (isServing && !over) endProcess();
+    stop(new Error(`The ${role} thread of ${data.file} ended`));
+    setEnded();
+  };
+  worker.on("error", fail);
+  worker.on("exit", exit);
+  port.on("close", () => {
+    // A thread that ended by itself says why in its own events.
+    if (!over) return;
+    worker.off("error", fail);
+    worker.off("exit", exit);
     // After the answers that wait for their turn.
     runInTurn(() => {
       stop(new Error(`The database ${data.file} is closed`));
-      setEnded();
+      leaveHost(host).then(setEnded, endProcess);
     });
   });
   await ready;
   isServing = true;
 
-  const post = (request: ThreadRequest<C>) => worker.postMessage(request);
+  const post = (request: ThreadRequest<C>) => port.postMessage(request);
   return {
     stagedListeners,
     call: (call) =>

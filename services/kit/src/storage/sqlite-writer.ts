@@ -1,14 +1,16 @@
-/** The writer thread of one SQLite database; sqlite.ts starts it. */
+/** The thread that writes to SQLite databases, each over a port of its own; sqlite-thread.ts starts it. */
 import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
+import { type MessagePort, parentPort, receiveMessageOnPort } from "node:worker_threads";
 import { createConnection } from "./sqlite-connection.ts";
 import { createTransaction, kitMigrations, kitTransactions } from "./sqlite-kit.ts";
 import {
+  type Answer,
   type CallAnswer,
+  type DatabasePort,
   type SqliteMigration,
-  type ThreadAnswer,
+  serveOver,
   type ThreadRequest,
   toFailure,
   type WriteCall,
@@ -25,16 +27,11 @@ interface Write {
 }
 
 if (!parentPort) throw new Error("sqlite-writer.ts runs in a thread");
-const port = parentPort;
-const answer = (message: ThreadAnswer) => port.postMessage(message);
+parentPort.on("message", ({ port, data }: DatabasePort<WriterData>) =>
+  serveOver(port, (answer) => serve(port, data, answer)),
+);
 
-try {
-  await serve(workerData as WriterData);
-} catch (error) {
-  answer({ refused: toFailure(error) });
-}
-
-async function serve(data: WriterData): Promise<void> {
+async function serve(port: MessagePort, data: WriterData, answer: Answer): Promise<void> {
   const db = new DatabaseSync(data.file, { timeout: 5000, enableForeignKeyConstraints: true });
   db.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864;");
   try {
@@ -101,7 +98,7 @@ async function serve(data: WriterData): Promise<void> {
       else group.push(next);
       next = group.length < groupSize ? receiveMessageOnPort(port)?.message : undefined;
     }
-    if (group.length > 0) send(commitGroup(group), staged);
+    if (group.length > 0) send(answer, commitGroup(group), staged);
     if (closing) {
       db.close();
       port.close();
@@ -110,7 +107,7 @@ async function serve(data: WriterData): Promise<void> {
   answer({ ready: true });
 }
 
-function send(answers: CallAnswer[], staged: boolean): void {
+function send(answer: Answer, answers: CallAnswer[], staged: boolean): void {
   try {
     answer({ answers, staged });
   } catch {

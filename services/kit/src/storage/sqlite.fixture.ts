@@ -1,3 +1,4 @@
+import { threadId } from "node:worker_threads";
 import { DomainError } from "../base/domain-error.ts";
 import type { IdempotencyRecord } from "./idempotency-record.ts";
 import type { StagedEvent } from "./outbox-store.ts";
@@ -41,6 +42,9 @@ export const transactions = {
   answerFunction(tx: Transaction, id: string): () => void {
     tx.db.run("INSERT INTO notes (id) VALUES (?)", id);
     return () => undefined;
+  },
+  threadId(): number {
+    return threadId;
   },
   endThread(): void {
     process.exit(0);

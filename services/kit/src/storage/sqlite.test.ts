@@ -30,13 +30,17 @@ afterEach(async () => {
   await Promise.all(opened.map((database) => database.close()));
 });
 
-async function open(steps: readonly SqliteMigration[] = migrations): Promise<Database> {
+async function open(
+  steps: readonly SqliteMigration[] = migrations,
+  own: { file?: string; ownWriter?: boolean } = {},
+): Promise<Database> {
   const database = await openSqlite<typeof transactions, typeof queries>({
     file,
     migrations: steps,
     transactions: fixture,
     queries: fixture,
     logger,
+    ...own,
   });
   opened.push(database);
   return database;
@@ -60,6 +64,32 @@ async function asGroup<W extends readonly Promise<unknown>[]>(
   await held;
   return outcomes;
 }
+
+test("one thread writes to all databases but those with their own, until the last is closed", async () => {
+  const [first, second, own] = await Promise.all([
+    open(),
+    open(migrations, { file: join(folder, "second.sqlite") }),
+    open(migrations, { file: join(folder, "own.sqlite"), ownWriter: true }),
+  ]);
+  const threadId = await first.write.threadId();
+  expect(await second.write.threadId()).toBe(threadId);
+  expect(await own.write.threadId()).not.toBe(threadId);
+
+  await Promise.all([first, second, own].map((database, index) => database.write.addNote(`of ${index}`)));
+  expect([first, second, own].map(notesOf)).toEqual([["of 0"], ["of 1"], ["of 2"]]);
+  await first.close();
+  await expect(first.write.addNote("late")).rejects.toThrow("closed");
+  expect(await second.write.threadId()).toBe(threadId);
+  await second.close();
+  const third = await open();
+  expect(await third.write.threadId()).toBeGreaterThan(threadId);
+});
+
+test("a database that is refused leaves the thread to the others", async () => {
+  const database = await open();
+  await expect(open(["no SQL"], { file: join(folder, "refused.sqlite") })).rejects.toThrow("syntax error");
+  expect(await database.write.addNote("a")).toBe("a");
+});
 
 test("a read sees every write that was answered", async () => {
   const database = await open();

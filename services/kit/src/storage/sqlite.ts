@@ -48,9 +48,10 @@ const sweepEveryMs = 10 * 60 * 1000;
 const sweepBatchSize = 200;
 
 /**
- * Opens or creates a SQLite database with one writer thread: WAL, synchronous FULL, foreign keys. Writes that wait together
- * are committed together, each under a savepoint of its own. With `queries` there is a reader thread too, from the
- * first query on, which runs one after another. A thread that ends by itself ends the process.
+ * Opens or creates a SQLite database: WAL, synchronous FULL, foreign keys. One thread writes to all databases of a process
+ * but those with `ownWriter`. Writes to one database that wait together are committed together, each under a savepoint of its
+ * own. With `queries` there is a reader thread too, from the first query on, which runs one after another. A thread that ends
+ * by itself ends the process.
  *
  * `migrations` are run in their order, each once, after the file was copied beside itself; a database of a newer program is
  * refused. `transactions` is the module that exports `const transactions`, whose types are given as T, and `queries` the one
@@ -61,6 +62,8 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
   migrations: readonly SqliteMigration[];
   transactions: URL;
   queries?: URL;
+  /** A writer thread that no other database uses, for one whose writes take many milliseconds. */
+  ownWriter?: boolean;
   logger: Logger;
 }): Promise<SqliteDatabase<T, Q>> {
   const { file, logger } = options;
@@ -72,7 +75,7 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
       migrations: options.migrations,
       transactions: options.transactions.href,
     },
-    logger,
+    { ownThread: options.ownWriter ?? false, logger },
   );
   const connection = new DatabaseSync(file, { readOnly: true, timeout: busyTimeoutMs });
   const read = createConnection(connection);

@@ -13,6 +13,8 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryS
     migrations,
     transactions: new URL("./store.sqlite.transactions.ts", import.meta.url),
     queries: new URL("./store.sqlite.queries.ts", import.meta.url),
+    // Chunks of logs are large.
+    ownWriter: true,
     logger: o.logger,
   });
   const { read, query, write } = database;
