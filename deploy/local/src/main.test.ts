@@ -1,12 +1,14 @@
 import { once } from "node:events";
-import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer as createHttpServer } from "node:http";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
+import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { findNatsServer, startNats } from "@sandgate/test-support/nats";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
+import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
@@ -202,6 +204,97 @@ test("an operator's command replaces the keys of tokens at once", async () => {
   await until(async () => expect(await statusOf(before.access_token)).toBe(401));
   expect((await post("/auth/refresh", { refresh_token: before.refresh_token })).status).toBe(401);
   expect(await statusOf((await signIn()).access_token)).toBe(200);
+});
+
+describe.runIf(await requireServer("registry", probeRegistry))("the key ring", () => {
+  test("loses a key without loss once everything is sealed with another", async () => {
+    const user = { username: "ann", password: "the password of a registry" };
+    const registry = await startRegistry({ users: [user] });
+    try {
+      const password = "the operator's own passphrase";
+      const [port, adminPort] = [String(await findFreePort()), String(await findFreePort())];
+      const settings = {
+        SANDGATE_PORT: port,
+        SANDGATE_ADMIN_PORT: adminPort,
+        SANDGATE_ADMIN_PASSWORD: password,
+        SANDGATE_REGISTRY_ALLOW: "127.0.0.1",
+        // No mail arrives, so that one stays in the queue.
+        SANDGATE_SMTP_URL: "smtp://127.0.0.1:1",
+      };
+      const call = async (method: string, path: string, body: object, headers: Record<string, string> = {}) => {
+        const answer = await fetch(`http://127.0.0.1:${port}${path}`, {
+          method,
+          headers: { "content-type": "application/json", ...headers },
+          body: JSON.stringify(body),
+        });
+        return { status: answer.status, body: (await answer.json()) as Record<string, string> };
+      };
+      const first = await launchUntilReady(settings);
+      const signedIn = await call("POST", "/auth/login", { username: "admin@localhost", password });
+      const { access_token, refresh_token } = JSON.parse(JSON.stringify(signedIn.body.tokens));
+      const bearer = { authorization: `Bearer ${access_token}` };
+      const create = () => call("POST", "/workspaces", { name: "w" }, { ...bearer, "idempotency-key": "k" });
+      const workspace = await create();
+      const inWorkspace = { ...bearer, "x-workspace-id": workspace.body.id ?? "" };
+      const credential = { name: "r", url: `http://${registry.host}`, ...user };
+      const stored = await call("POST", "/registries", credential, inWorkspace);
+      expect(stored.status).toBe(201);
+      await call("POST", "/auth/register", { username: "bob@example.com", password: "the password of a user" });
+
+      const file = join(folder, "data/keys.json");
+      const { current: old, keys } = JSON.parse(readFileSync(file, "utf8"));
+      const places = ["identity.keys", "identity.mails", "image-registry.registries", "workspace.kit_answers"];
+      expect(sealedWith(old)).toEqual(places);
+      await first.stop();
+      const next = Buffer.alloc(32, 7).toString("base64");
+      writeFileSync(file, JSON.stringify({ current: "next", keys: { ...keys, next } }));
+      const second = await launchUntilReady(settings);
+      await until(async () => {
+        const metrics = await (await fetch(`http://127.0.0.1:${adminPort}/metrics`)).text();
+        const lines = metrics.split("\n").filter((line) => /^sandgate_sealed_values.* [1-9]/.test(line));
+        expect(lines.map((line) => /key="([^"]*)"/.exec(line)?.[1])).toEqual(["next", "next", "next", "next"]);
+      });
+      expect(sealedWith(old)).toEqual([]);
+      expect(sealedWith("next")).toEqual(places);
+      await second.stop();
+
+      writeFileSync(file, JSON.stringify({ current: "next", keys: { next } }));
+      await launchUntilReady(settings);
+      expect((await call("POST", "/auth/refresh", { refresh_token })).status).toBe(200);
+      expect(await create()).toEqual(workspace);
+      const database = new DatabaseSync(join(folder, "data/image-registry.sqlite"), { readOnly: true });
+      const row = database.prepare("SELECT * FROM registries").get() as { id: string; sealed_password: Uint8Array };
+      database.close();
+      const place = {
+        service: "image-registry",
+        table: "registries",
+        record: row.id,
+        workspace: workspace.body.id ?? "",
+      };
+      const ring = await openKeyring({ file, create: false });
+      expect(Buffer.from(ring.open(row.sealed_password, place)).toString()).toBe(user.password);
+    } finally {
+      await registry.stop();
+    }
+  });
+
+  /** The tables with a value that is sealed with this key. */
+  function sealedWith(key: string): string[] {
+    const head = Buffer.concat([Buffer.from([1, key.length]), Buffer.from(key)]);
+    const found = new Set<string>();
+    for (const file of readdirSync(join(folder, "data")).filter((name) => name.endsWith(".sqlite"))) {
+      const database = new DatabaseSync(join(folder, "data", file), { readOnly: true });
+      for (const { name } of database.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all()) {
+        for (const row of database.prepare(`SELECT * FROM ${name}`).all()) {
+          const isSealed = (value: unknown) =>
+            value instanceof Uint8Array && head.equals(value.subarray(0, head.length));
+          if (Object.values(row).some(isSealed)) found.add(`${file.replace(".sqlite", "")}.${name}`);
+        }
+      }
+      database.close();
+    }
+    return [...found].toSorted();
+  }
 });
 
 test("start.sh refuses an engine that was named and doesn't answer", async () => {

@@ -12,6 +12,7 @@ import {
 } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
 import { Role } from "@sandgate/proto/common/v1/access";
+import type { SealedColumn } from "@sandgate/kit/storage/sealed-values";
 import type { ApiToken } from "../domain/api-tokens.ts";
 import { keptMs } from "../domain/retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
@@ -197,6 +198,11 @@ export const migrations: readonly MongoMigration[] = [
       createCollections(db, { held_slots: [{ name: "removal", key: { removeAt: 1 }, expireAfterSeconds: 0 }] }),
   },
   { name: "identity 5: sso_attempts, external_identities", expands: true, run: createSsoCollections },
+];
+
+const sealedColumns: readonly SealedColumn[] = [
+  { table: "keys", column: "sealed" },
+  { table: "mails", column: "sealed" },
 ];
 
 /** When a document of this kind is removed. */
@@ -408,7 +414,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
   const endAt = (now: Date) => ({ endedAt: now.getTime(), removeAt: removeAt("sessions", now) });
 
   return {
-    ...serviceStoreOf(database),
+    ...serviceStoreOf(database, sealedColumns),
     ...sso,
     registerUser: (registration) =>
       write(async (tx) => {

@@ -1,5 +1,6 @@
 import { toOptionalDate } from "@sandgate/kit/base/time";
 import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
+import type { SealedColumn } from "@sandgate/kit/storage/sealed-values";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import type { Role } from "@sandgate/proto/common/v1/access";
 import type { ApiToken } from "../domain/api-tokens.ts";
@@ -135,6 +136,11 @@ const migrations = [
   "ALTER TABLE api_tokens ADD COLUMN role INTEGER NOT NULL DEFAULT 0;",
 ];
 
+const sealedColumns: readonly SealedColumn[] = [
+  { table: "keys", column: "sealed" },
+  { table: "mails", column: "sealed" },
+];
+
 const userColumns = "id, username, verified_at, operator, disabled_at, created_at";
 
 interface UserRow {
@@ -196,7 +202,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
   const { read, write } = database;
 
   return {
-    ...serviceStoreOf(database),
+    ...serviceStoreOf(database, sealedColumns),
     registerUser: write.registerUser,
     renewVerification: write.renewVerification,
     verifyEmail: write.verifyEmail,

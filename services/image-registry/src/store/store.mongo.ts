@@ -9,6 +9,7 @@ import {
   openMongo,
 } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
+import type { SealedColumn } from "@sandgate/kit/storage/sealed-values";
 import { createPurges, type GuardDocument, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
 import type { ImageRecord, ImageRegistryStore, ImageView, RegistryRecord, RegistryVersion } from "./store.ts";
 
@@ -78,6 +79,10 @@ const migrations: readonly MongoMigration[] = [
         ],
       }),
   },
+];
+
+const sealedColumns: readonly SealedColumn[] = [
+  { table: "registries", column: "sealedPassword", workspace: "workspaceId" },
 ];
 
 const collectionsOf = (db: Db) => ({
@@ -166,7 +171,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
   });
 
   return {
-    ...serviceStoreOf(database),
+    ...serviceStoreOf(database, sealedColumns),
     async findImage(imageId, workspaceId) {
       const found = await images.findOne({ _id: imageId, workspaceId: { $in: [workspaceId, ""] } });
       return found ? (await withRegistryNames([found]))[0] : undefined;

@@ -1,5 +1,6 @@
 import { toOptionalDate } from "@sandgate/kit/base/time";
 import { type SqliteStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
+import type { SealedColumn } from "@sandgate/kit/storage/sealed-values";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import { createPurges } from "@sandgate/kit/workspaces/sqlite-guards";
 import { type ImageRow, type queries, type RegistryRow, selectImages } from "./store.sqlite.queries.ts";
@@ -108,6 +109,10 @@ function toRegistry(row: RegistryRow): RegistryRecord {
   };
 }
 
+const sealedColumns: readonly SealedColumn[] = [
+  { table: "registries", column: "sealed_password", workspace: "workspace_id" },
+];
+
 /** Opens the service's SQLite file, creating and migrating it as needed. */
 export async function openSqliteStore(options: SqliteStoreOptions): Promise<ImageRegistryStore> {
   const database = await openSqlite<typeof transactions, typeof queries>({
@@ -119,7 +124,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Imag
   const { read, query, write } = database;
 
   return {
-    ...serviceStoreOf(database),
+    ...serviceStoreOf(database, sealedColumns),
     createImage: write.createImage,
     createDefaultImage: write.createDefaultImage,
     updateImage: write.updateImage,

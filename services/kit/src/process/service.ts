@@ -9,6 +9,7 @@ import { readSettings, type SettingDefinitions, type SettingValues } from "../ba
 import type { EventBus } from "../events/bus.ts";
 import { startRelay } from "../events/relay.ts";
 import { type DatabaseTarget, openStore, type ServiceStore, type StoreAdapters } from "../storage/open-store.ts";
+import { startSealingAnew } from "../storage/sealed-values.ts";
 import type { Keyring } from "../storage/sealing.ts";
 import { startWorkspacePurges, type WorkspacePurge } from "../workspaces/workspace-purges.ts";
 import type { Commands } from "./admin.commands.ts";
@@ -109,7 +110,7 @@ export function defineService<
       return o.parseSettings ? o.parseSettings(values) : (values as Settings);
     },
     async open(environment, settings) {
-      const { bus, logger, metrics, transport } = environment;
+      const { bus, keyring, logger, metrics, transport } = environment;
       const store = await openStore(environment, o.stores);
       const parts = await Promise.resolve(o.open({ ...environment, service: name, settings, store })).catch(
         async (error: unknown) => {
@@ -135,7 +136,8 @@ export function defineService<
               ...parts.purge,
             }),
           ];
-          background = [...(purges ?? []), ...((await parts.start?.()) ?? [])];
+          const sealing = startSealingAnew({ service: name, sealed: store.sealed, keyring, metrics, logger });
+          background = [sealing, ...(purges ?? []), ...((await parts.start?.()) ?? [])];
         },
         async drain() {
           parts.endWaits?.();

@@ -51,6 +51,8 @@ export async function runIdempotent<I extends DescMessage, O extends DescMessage
     try {
       return await work(async (response) => ({
         id,
+        service: about.service,
+        workspace,
         sealed: keyring.seal(Buffer.concat([requestHash, toBinary(schema, response)]), about),
       }));
     } catch (error) {

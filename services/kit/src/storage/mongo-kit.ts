@@ -7,6 +7,7 @@ import {
 } from "./idempotency-record.ts";
 import type { LeaseStore } from "./leases.ts";
 import { type OutboxStore, type StagedEvent, sentKeptMs } from "./outbox-store.ts";
+import type { SealedValues } from "./sealed-values.ts";
 
 /** What the function of a transaction writes with. It is over when the function has ended. */
 export interface MongoTransaction {
@@ -35,6 +36,9 @@ interface OutboxDocument {
 interface IdempotencyDocument {
   _id: string;
   sealed: Uint8Array;
+  /** Unset by version 0.1. */
+  service?: string;
+  workspace?: string;
   expiresAt: Date;
 }
 
@@ -118,6 +122,9 @@ export function createTransaction(
             $set: {
               sealed: { $cond: [isFree, { $literal: record.sealed }, "$sealed"] },
               expiresAt: { $cond: [isFree, { $add: ["$$NOW", idempotencyRecordKeptMs] }, "$expiresAt"] },
+              // The id was made of these.
+              ...(record.service !== undefined && { service: { $literal: record.service } }),
+              ...(record.workspace !== undefined && { workspace: { $literal: record.workspace } }),
             },
           },
         ],
@@ -175,6 +182,38 @@ export function createIdempotencyStore({ answers }: KitCollections): Idempotency
       // The index that removes what has expired runs about once a minute.
       const answer = await answers.findOne({ _id: id, $expr: { $gt: ["$expiresAt", "$$NOW"] } });
       return answer ? { id, sealed: new Uint8Array(answer.sealed) } : undefined;
+    },
+  };
+}
+
+export function createSealedValues(db: Db): SealedValues {
+  return {
+    async list({ table, column, workspace, service }, limit, afterId = "") {
+      const found = await db
+        .collection<{ _id: string; [field: string]: unknown }>(table)
+        .find({ _id: { $gt: afterId } })
+        .sort({ _id: 1 })
+        .limit(limit)
+        .toArray();
+      const textIn = (document: Record<string, unknown>, field: string | undefined) => {
+        const value = field === undefined ? undefined : document[field];
+        return typeof value === "string" ? value : undefined;
+      };
+      return found.map((document) => {
+        const value = document[column];
+        return {
+          id: document._id,
+          sealed: value instanceof Uint8Array ? new Uint8Array(value) : undefined,
+          workspace: textIn(document, workspace),
+          service: textIn(document, service),
+        };
+      });
+    },
+    async replace({ table, column }, id, before, after) {
+      const replaced = await db
+        .collection<{ _id: string; [field: string]: unknown }>(table)
+        .updateOne({ _id: id, [column]: before }, { $set: { [column]: after } });
+      return replaced.modifiedCount > 0;
     },
   };
 }

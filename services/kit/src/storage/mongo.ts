@@ -10,6 +10,7 @@ import {
   createIdempotencyStore,
   createLeaseStore,
   createOutboxStore,
+  createSealedValues,
   createTransaction,
   isDuplicateKey,
   kitCollections,
@@ -19,6 +20,7 @@ import {
 } from "./mongo-kit.ts";
 import { createCollections, type MongoMigration, migrate } from "./mongo-migrations.ts";
 import type { OutboxStore } from "./outbox-store.ts";
+import type { SealedValues } from "./sealed-values.ts";
 
 export type { Db, ObjectId } from "mongodb";
 export { isDuplicateKey, type MongoTransaction } from "./mongo-kit.ts";
@@ -41,6 +43,7 @@ export interface MongoDatabase {
   readonly outbox: OutboxStore;
   readonly leases: LeaseStore;
   readonly idempotency: IdempotencyStore;
+  readonly sealed: SealedValues;
   /** Waits for the writes in progress and closes the connections. Later writes fail. */
   close(): Promise<void>;
 }
@@ -193,6 +196,7 @@ export async function openMongo(options: {
     }),
     leases,
     idempotency: createIdempotencyStore(kit),
+    sealed: createSealedValues(db),
     async close() {
       closed = true;
       await polling.stop();

@@ -2,6 +2,7 @@ import type { Logger } from "../base/logging.ts";
 import type { IdempotencyStore } from "./idempotency-record.ts";
 import type { LeaseStore } from "./leases.ts";
 import type { OutboxStore } from "./outbox-store.ts";
+import { kitSealedColumns, type SealedColumn, type SealedStore, type SealedValues } from "./sealed-values.ts";
 
 /** Where a service keeps its data: a file of its own, or a database of its own on a MongoDB replica set. */
 export type DatabaseTarget = { kind: "sqlite"; file: string } | { kind: "mongodb"; url: string; name: string };
@@ -11,13 +12,24 @@ export interface ServiceStore {
   readonly outbox: OutboxStore;
   readonly idempotency: IdempotencyStore;
   readonly leases: LeaseStore;
+  readonly sealed: SealedStore;
   /** Waits for the writes in progress. Nothing is called afterwards. */
   close(): Promise<void>;
 }
 
-/** The kit's part of a service's store, as its database has it. */
-export function serviceStoreOf({ outbox, idempotency, leases, close }: ServiceStore): ServiceStore {
-  return { outbox, idempotency, leases, close };
+/** The kit's part of a service's store, as its database has it. Every column that the service itself seals is in `sealedColumns`. */
+export function serviceStoreOf(
+  database: Omit<ServiceStore, "sealed"> & { sealed: SealedValues },
+  sealedColumns: readonly SealedColumn[] = [],
+): ServiceStore {
+  const { outbox, idempotency, leases, sealed, close } = database;
+  return {
+    outbox,
+    idempotency,
+    leases,
+    sealed: { ...sealed, columns: [...kitSealedColumns, ...sealedColumns] },
+    close,
+  };
 }
 
 export interface SqliteStoreOptions {

@@ -11,6 +11,11 @@ interface SealedPlace {
 }
 
 export interface Keyring {
+  /** The key that seals. */
+  readonly currentKeyId: string;
+  hasKey(id: string): boolean;
+  /** The key that a sealed value needs. Throws for what is no sealed value. */
+  keyIdOf(sealed: Uint8Array): string;
   seal(plain: Uint8Array, about: SealedPlace): Uint8Array;
   /** Throws when the value was changed, belongs elsewhere, or was sealed with a key the ring doesn't hold; the message names the key. */
   open(sealed: Uint8Array, about: SealedPlace): Uint8Array;
@@ -39,7 +44,21 @@ export async function openKeyring(o: { file: string; create: boolean }): Promise
   const currentKey = keys.get(current);
   if (!currentKey) throw new Error(`The key ring ${o.file} doesn't hold its current key "${current}".`);
 
+  /** The version, the length of the key's id, and the id. */
+  const headOf = (sealed: Uint8Array): Buffer => {
+    const bytes = Buffer.from(sealed.buffer, sealed.byteOffset, sealed.byteLength);
+    const headBytes = 2 + (bytes[1] ?? 0);
+    if (bytes[0] !== version || bytes.length < headBytes + wrappedBytes + nonceBytes + tagBytes) {
+      throw new Error("The sealed value is damaged.");
+    }
+    return bytes.subarray(0, headBytes);
+  };
+  const keyIdOf = (sealed: Uint8Array) => headOf(sealed).subarray(2).toString();
+
   return {
+    currentKeyId: current,
+    hasKey: (id) => keys.has(id),
+    keyIdOf,
     seal(plain, about) {
       const place = describePlace(about);
       const keyId = Buffer.from(current);
@@ -49,13 +68,9 @@ export async function openKeyring(o: { file: string; create: boolean }): Promise
       return Buffer.concat([head, encrypt(currentKey, dataKey, aad), encrypt(dataKey, plain, aad)]);
     },
     open(sealed, about) {
-      const bytes = Buffer.from(sealed.buffer, sealed.byteOffset, sealed.byteLength);
-      const headBytes = 2 + (bytes[1] ?? 0);
-      if (bytes[0] !== version || bytes.length < headBytes + wrappedBytes + nonceBytes + tagBytes) {
-        throw new Error("The sealed value is damaged.");
-      }
-      const head = bytes.subarray(0, headBytes);
-      const keyId = head.subarray(2).toString();
+      const head = headOf(sealed);
+      const keyId = keyIdOf(sealed);
+      const rest = Buffer.from(sealed.buffer, sealed.byteOffset, sealed.byteLength).subarray(head.length);
       const key = keys.get(keyId);
       const what = `a record of ${about.service} (${about.table})`;
       if (!key) {
@@ -65,8 +80,8 @@ export async function openKeyring(o: { file: string; create: boolean }): Promise
       }
       const aad = Buffer.concat([head, describePlace(about)]);
       try {
-        const dataKey = decrypt(key, bytes.subarray(headBytes, headBytes + wrappedBytes), aad);
-        return decrypt(dataKey, bytes.subarray(headBytes + wrappedBytes), aad);
+        const dataKey = decrypt(key, rest.subarray(0, wrappedBytes), aad);
+        return decrypt(dataKey, rest.subarray(wrappedBytes), aad);
       } catch (cause) {
         throw new Error(
           `${what} doesn't open with the key "${keyId}" of the key ring ${o.file}. If that ring belongs to another database, ${remedy}; otherwise the record was changed`,

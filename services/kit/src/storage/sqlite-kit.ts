@@ -1,5 +1,6 @@
 import { IdempotencyRecordExists, idempotencyRecordKeptMs } from "./idempotency-record.ts";
 import { sentKeptMs } from "./outbox-store.ts";
+import type { SealedColumn } from "./sealed-values.ts";
 import type { SqliteConnection } from "./sqlite-connection.ts";
 import type { Transaction, Transactions } from "./transaction.ts";
 
@@ -50,6 +51,8 @@ export const kitMigrations: readonly string[] = [
   `ALTER TABLE kit_outbox ADD COLUMN refusals INTEGER NOT NULL DEFAULT 0;
    ALTER TABLE kit_outbox ADD COLUMN retry_at INTEGER;
    CREATE INDEX kit_outbox_refused ON kit_outbox (retry_at, staged_at) WHERE sent_at IS NULL;`,
+  `ALTER TABLE kit_answers ADD COLUMN service TEXT;
+   ALTER TABLE kit_answers ADD COLUMN workspace TEXT;`,
 ];
 
 /** What the kit does with its tables; each is one transaction in the writer thread. */
@@ -115,6 +118,11 @@ export const kitTransactions = {
     );
   },
 
+  replaceSealed(tx: Transaction, at: SealedColumn, id: string, before: Uint8Array, after: Uint8Array): boolean {
+    const { table, column } = at;
+    return tx.db.run(`UPDATE ${table} SET ${column} = ? WHERE id = ? AND ${column} = ?`, after, id, before) > 0;
+  },
+
   releaseLeases(tx: Transaction, names: readonly string[], holder: string): void {
     for (const name of names) {
       tx.db.run("UPDATE kit_leases SET expires_at = 0 WHERE name = ? AND holder = ?", name, holder);
@@ -142,10 +150,18 @@ export function createTransaction(db: SqliteConnection, onPublish: () => void): 
       if (!record) return;
       const now = Date.now();
       const taken = db.run(
-        `INSERT INTO kit_answers (id, sealed, expires_at) VALUES (:id, :sealed, :expiresAt)
+        `INSERT INTO kit_answers (id, sealed, service, workspace, expires_at)
+         VALUES (:id, :sealed, :service, :workspace, :expiresAt)
          ON CONFLICT DO UPDATE SET sealed = excluded.sealed, expires_at = excluded.expires_at
          WHERE expires_at <= :now`,
-        { id: record.id, sealed: record.sealed, expiresAt: now + idempotencyRecordKeptMs, now },
+        {
+          id: record.id,
+          sealed: record.sealed,
+          service: record.service,
+          workspace: record.workspace,
+          expiresAt: now + idempotencyRecordKeptMs,
+          now,
+        },
       );
       if (taken === 0) throw new IdempotencyRecordExists("Another call with this Idempotency-Key was first");
     },

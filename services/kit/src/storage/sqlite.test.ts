@@ -273,8 +273,8 @@ test("a migration runs once, on a file that was copied before", async () => {
     await database.close();
   }
   const copies = readdirSync(join(folder, "data")).filter((name) => name.endsWith(".bak"));
-  expect(copies).toEqual(["notes.sqlite.v3.1.bak"]);
-  const copy = new DatabaseSync(join(folder, "data", "notes.sqlite.v3.1.bak"), { readOnly: true });
+  expect(copies).toEqual(["notes.sqlite.v4.1.bak"]);
+  const copy = new DatabaseSync(join(folder, "data", "notes.sqlite.v4.1.bak"), { readOnly: true });
   expect(copy.prepare("SELECT * FROM notes").all()).toEqual([{ id: "kept", parent: null }]);
   copy.close();
 });
@@ -284,7 +284,7 @@ test("the copy has its name only once it is whole, whatever an interrupted one h
   const filler = "x".repeat(1_000_000);
   for (let number = 0; number < 40; number++) await old.write.addNote(`${number} ${filler}`);
   await old.close();
-  const name = join(folder, "data", "notes.sqlite.v3.1.bak");
+  const name = join(folder, "data", "notes.sqlite.v4.1.bak");
   writeFileSync(`${name}.partial`, "interrupted");
   let isOpening = true;
   const opening = open([...migrations, "ALTER TABLE notes ADD COLUMN text TEXT"]).finally(() => {
@@ -297,7 +297,7 @@ test("the copy has its name only once it is whole, whatever an interrupted one h
   copy.close();
   await opening;
   const copies = readdirSync(join(folder, "data")).filter((entry) => entry.includes(".bak"));
-  expect(copies).toEqual(["notes.sqlite.v3.1.bak"]);
+  expect(copies).toEqual(["notes.sqlite.v4.1.bak"]);
   expect(statSync(name).mode & 0o777).toBe(0o600);
 });
 

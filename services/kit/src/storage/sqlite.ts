@@ -7,6 +7,7 @@ import type { IdempotencyRecord, IdempotencyStore } from "./idempotency-record.t
 import type { LeaseStore } from "./leases.ts";
 import type { OutboxStore, WaitingEvent } from "./outbox-store.ts";
 import type { Queries } from "./queries.ts";
+import type { SealedValues } from "./sealed-values.ts";
 import { createConnection, type SqliteConnection } from "./sqlite-connection.ts";
 import type { kitTransactions } from "./sqlite-kit.ts";
 import type { Call, SqliteMigration } from "./sqlite-messages.ts";
@@ -37,6 +38,7 @@ export interface SqliteDatabase<T extends Transactions, Q extends Queries = Reco
   readonly outbox: OutboxStore;
   readonly leases: LeaseStore;
   readonly idempotency: IdempotencyStore;
+  readonly sealed: SealedValues;
   /** Waits for the writes and queries that are queued and closes the file. Later ones fail. */
   close(): Promise<void>;
 }
@@ -155,11 +157,29 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
     },
     idempotency: {
       find: async (id) =>
-        read.get<IdempotencyRecord>(
+        read.get<Pick<IdempotencyRecord, "id" | "sealed">>(
           "SELECT id, sealed FROM kit_answers WHERE id = ? AND expires_at > ?",
           id,
           Date.now(),
         ),
+    },
+    sealed: {
+      async list({ table, column, workspace = "NULL", service = "NULL" }, limit, afterId = "") {
+        return read
+          .all<{ id: string; sealed: Uint8Array | null; workspace: string | null; service: string | null }>(
+            `SELECT id, ${column} AS sealed, ${workspace} AS workspace, ${service} AS service FROM ${table}
+             WHERE id > ? ORDER BY id LIMIT ?`,
+            afterId,
+            limit,
+          )
+          .map((row) => ({
+            id: row.id,
+            sealed: row.sealed ?? undefined,
+            workspace: row.workspace ?? undefined,
+            service: row.service ?? undefined,
+          }));
+      },
+      replace: (at, id, before, after) => kit.replaceSealed(at, id, before, after),
     },
     close: async () => {
       isClosed = true;

@@ -1,0 +1,174 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { probeMongo, useMongo } from "@sandgate/test-support/mongo";
+import { requireServer } from "@sandgate/test-support/require";
+import { test } from "@sandgate/test-support/test";
+import { until } from "@sandgate/test-support/until";
+import { pino } from "pino";
+import { afterEach, describe, expect } from "vitest";
+import { createMetrics, type Metrics, printMetrics } from "../base/metrics.ts";
+import { createCollections, openMongo } from "./mongo.ts";
+import { type SealedColumn, type SealedValues, startSealingAnew } from "./sealed-values.ts";
+import { type Keyring, openKeyring } from "./sealing.ts";
+import { openSqlite } from "./sqlite.ts";
+
+interface Row {
+  id: string;
+  sealed: Uint8Array | undefined;
+  workspace?: string;
+  service?: string;
+}
+
+interface Opened {
+  sealed: SealedValues;
+  cleanUp(): Promise<void>;
+}
+
+const logger = pino({ enabled: false });
+
+const secrets: SealedColumn = { table: "secrets", column: "sealed", workspace: "workspace" };
+const answers: SealedColumn = { table: "answers", column: "sealed", workspace: "workspace", service: "service" };
+
+async function onSqlite(rows: Record<string, readonly Row[]>, folder: string): Promise<Opened> {
+  const text = (value: string | undefined) => (value === undefined ? "NULL" : `'${value}'`);
+  const migrations = Object.entries(rows).flatMap(([table, all]) => [
+    `CREATE TABLE ${table} (id TEXT PRIMARY KEY, sealed BLOB, workspace TEXT, service TEXT) STRICT`,
+    ...all.map(({ id, sealed, workspace, service }) => {
+      const blob = sealed ? `X'${Buffer.from(sealed).toString("hex")}'` : "NULL";
+      return `INSERT INTO ${table} VALUES (${text(id)}, ${blob}, ${text(workspace)}, ${text(service)})`;
+    }),
+  ]);
+  const transactions = new URL("./sqlite.fixture.ts", import.meta.url);
+  const database = await openSqlite({ file: join(folder, "secrets.sqlite"), migrations, transactions, logger });
+  return { sealed: database.sealed, cleanUp: () => database.close() };
+}
+
+async function onMongo(rows: Record<string, readonly Row[]>): Promise<Opened> {
+  const mongo = await useMongo();
+  const { url, name, drop } = await mongo.createDatabase();
+  const migrations = [
+    {
+      name: "1",
+      run: (db: Parameters<typeof createCollections>[0]) => createCollections(db, { secrets: [], answers: [] }),
+    },
+  ];
+  const database = await openMongo({ url, name, migrations, logger });
+  for (const [table, all] of Object.entries(rows)) {
+    const documents = all.map(({ id, ...row }) => ({ _id: id, ...row }));
+    if (documents.length > 0) await database.db.collection<{ _id: string }>(table).insertMany(documents);
+  }
+  const cleanUp = async () => {
+    await database.close();
+    await drop();
+    await mongo.stop();
+  };
+  return { sealed: database.sealed, cleanUp };
+}
+
+/** A key ring with a further key, which is the current one. Both hold the old key unless `dropped`. */
+async function rotate(folder: string, dropped = false): Promise<{ old: Keyring; ring: Keyring }> {
+  const file = join(folder, "keys.json");
+  const old = await openKeyring({ file, create: true });
+  const { keys } = JSON.parse(readFileSync(file, "utf8"));
+  const next = Buffer.alloc(32, 7).toString("base64");
+  const ringFile = join(folder, dropped ? "dropped.json" : "next.json");
+  writeFileSync(ringFile, JSON.stringify({ current: "next", keys: dropped ? { next } : { ...keys, next } }));
+  return { old, ring: await openKeyring({ file: ringFile, create: false }) };
+}
+
+const databases = [
+  ["SQLite", true, onSqlite],
+  ["MongoDB", await requireServer("mongo", probeMongo), onMongo],
+] as const;
+
+describe.each(databases)("sealed values on %s", (_name, isAvailable, open) => {
+  const ended: (() => Promise<void>)[] = [];
+  afterEach(async () => {
+    for (const end of ended.splice(0).reverse()) await end();
+  });
+
+  async function start(o: { rows: Record<string, readonly Row[]>; ring: Keyring; folder: string }) {
+    const { sealed, cleanUp } = await open(o.rows, o.folder);
+    ended.push(cleanUp);
+    const metrics: Metrics = createMetrics();
+    const store = { ...sealed, columns: [secrets, answers] };
+    const task = startSealingAnew({ service: "vault", sealed: store, keyring: o.ring, metrics, logger });
+    ended.push(() => task.stop());
+    const counts = async () => {
+      const lines = (await printMetrics([metrics])).split("\n").filter((line) => line.startsWith("sandgate_sealed"));
+      return lines.map((line) => line.replace(/.*table="(\w+)",key="([^"]+)"} /, "$1 $2 ")).toSorted();
+    };
+    return { sealed, counts };
+  }
+
+  const place = (id: string, workspace?: string) => ({
+    service: "vault",
+    table: "secrets",
+    record: id,
+    ...(workspace !== undefined && { workspace }),
+  });
+  const answer = (id: string, workspace: string) => ({ service: "pkg.v1", table: "answers", record: id, workspace });
+
+  test.runIf(isAvailable)(
+    "are all sealed with the current key, so that the old one isn't needed",
+    async ({ folder }) => {
+      const { old, ring } = await rotate(folder);
+      // More than a page.
+      const ids = Array.from({ length: 230 }, (_, index) => `s${String(index).padStart(3, "0")}`);
+      const rows = {
+        secrets: [
+          ...ids.map((id) => ({ id, sealed: old.seal(Buffer.from(`of ${id}`), place(id)) })),
+          { id: "sent", sealed: undefined },
+          { id: "t", sealed: old.seal(Buffer.from("of t"), place("t", "w")), workspace: "w" },
+          { id: "u", sealed: ring.seal(Buffer.from("of u"), place("u")) },
+          // Copied from another row, so it opens nowhere; the others don't wait for it.
+          { id: "moved", sealed: old.seal(Buffer.from("of t"), place("t", "w")) },
+        ],
+        answers: [
+          { id: "a", sealed: old.seal(Buffer.from("answer"), answer("a", "")), workspace: "", service: "pkg.v1" },
+          // Stored by version 0.1.
+          { id: "b", sealed: old.seal(Buffer.from("answer"), answer("b", "w")) },
+        ],
+      };
+      const { sealed, counts } = await start({ rows, ring, folder });
+      await until(async () =>
+        expect(await counts()).toEqual(
+          [`answers ${old.currentKeyId} 1`, "answers next 1", "secrets next 232", "secrets unknown 1"].toSorted(),
+        ),
+      );
+      const { ring: onlyNext } = await rotate(folder, true);
+      const opened: string[] = [];
+      for (let after: string | undefined; ; ) {
+        const page = await sealed.list(secrets, 100, after);
+        for (const { id, sealed: value, workspace } of page) {
+          if (value && id !== "moved") opened.push(Buffer.from(onlyNext.open(value, place(id, workspace))).toString());
+        }
+        after = page.at(-1)?.id;
+        if (page.length < 100) break;
+      }
+      expect(opened).toEqual([...ids, "t", "u"].map((id) => `of ${id}`));
+      const [first] = await sealed.list(answers, 1, undefined);
+      expect(Buffer.from(onlyNext.open(first?.sealed ?? new Uint8Array(), answer("a", ""))).toString()).toBe("answer");
+    },
+  );
+
+  test.runIf(isAvailable)("of a key that the ring lacks are counted and left", async ({ folder }) => {
+    const { old } = await rotate(folder);
+    const { ring } = await rotate(folder, true);
+    const rows = { secrets: [{ id: "s", sealed: old.seal(Buffer.from("x"), place("s")) }], answers: [] };
+    const { counts } = await start({ rows, ring, folder });
+    await until(async () => expect(await counts()).toContain(`secrets ${old.currentKeyId} 1`));
+  });
+
+  test.runIf(isAvailable)("that change meanwhile keep the change", async ({ folder }) => {
+    const { old } = await rotate(folder);
+    const value = old.seal(Buffer.from("x"), place("s"));
+    const { sealed, cleanUp } = await open({ secrets: [{ id: "s", sealed: value }] }, folder);
+    ended.push(cleanUp);
+    const other = old.seal(Buffer.from("y"), place("s"));
+    expect(await sealed.replace(secrets, "s", other, value)).toBe(false);
+    expect(await sealed.replace(secrets, "s", value, other)).toBe(true);
+    const [row] = await sealed.list(secrets, 10, undefined);
+    expect(row?.sealed).toEqual(new Uint8Array(other));
+  });
+});
