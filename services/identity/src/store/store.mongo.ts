@@ -11,8 +11,8 @@ import {
   openMongo,
 } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
-import { Role } from "@sandgate/proto/common/v1/access";
 import type { SealedColumn } from "@sandgate/kit/storage/sealed-values";
+import { Role } from "@sandgate/proto/common/v1/access";
 import type { ApiToken } from "../domain/api-tokens.ts";
 import { keptMs } from "../domain/retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
