@@ -28,7 +28,7 @@ export const facadeSettings = defineSettings({
   }),
   signInRateLimit: integer("SANDGATE_SIGNIN_RATE_LIMIT", {
     default: 10,
-    doc: "Sign-ins a minute for each address and for each account. 0: no limit",
+    doc: "Sign-ins a minute from each address, attempts at an account from there, and requests that may send a mail. 0: no limit",
   }),
   trustedProxies: list("SANDGATE_TRUSTED_PROXIES", {
     default: [],

@@ -78,7 +78,7 @@ async function identify(
   if (rules.limit === "uncounted") return limits.showAddress(request, reply);
   if (access.credential === "none") {
     await limits.countAddress(request, reply);
-    if (rules.limit === "sign-in") await limits.countSignInOfAddress(request, reply);
+    if (rules.limit !== undefined) await limits.countAttempt(rules.limit, request, reply);
     return;
   }
   let signedIn: SignedIn;

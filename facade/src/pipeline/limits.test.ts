@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from "vitest";
 import { apiToken, openTestPlatform, sandboxMessage, type TestPlatform, workspaceId } from "../test-platform.ts";
-import { createLocalRateLimiter, networkOf } from "./rate-limit.ts";
+import { createLocalRateLimiter } from "./rate-limit.ts";
 
 let platform: TestPlatform | undefined;
 afterEach(async () => {
@@ -20,16 +20,6 @@ test("counts per key in windows of a minute", async () => {
   now += 29_500;
   expect(await limiter.peek("a", 2)).toMatchObject({ remaining: 2, allowed: true });
   expect(await limiter.take("a", 2)).toMatchObject({ remaining: 1, resetSeconds: 60, allowed: true });
-});
-
-test("takes an IPv6 network of 64 bits for one address", () => {
-  expect(networkOf("2001:db8:1:2:3:4:5:6")).toBe(networkOf("2001:db8:1:2::1"));
-  expect(networkOf("2001:db8:1:3::1")).not.toBe(networkOf("2001:db8:1:2::1"));
-  expect(networkOf("::ffff:192.0.2.1")).toBe("192.0.2.1");
-  expect(networkOf("192.0.2.1")).not.toBe(networkOf("192.0.2.2"));
-  expect(networkOf("192.0.2.1:49152")).toBe("192.0.2.1");
-  expect(networkOf("[2001:db8:1:2::1]:49152")).toBe(networkOf("2001:db8:1:2::1"));
-  expect(networkOf("made up 1")).toBe(networkOf("made up 2"));
 });
 
 test("limits each credential, and addresses without one, apart from each other", async () => {
@@ -139,11 +129,15 @@ test("counts a request for all its keys or for none", async () => {
   expect(await limiter.peek("b", 3)).toMatchObject({ remaining: 2 });
 });
 
-test("limits sign-ins per address, and per account behind a trusted proxy's many addresses", async () => {
+/** Sends requests as if from many addresses, by way of a trusted proxy. */
+async function openBehindProxy(env: NodeJS.ProcessEnv) {
   platform = await openTestPlatform({
-    env: { SANDGATE_SIGNIN_RATE_LIMIT: "2", SANDGATE_TRUSTED_PROXIES: "127.0.0.0/8" },
+    env: { SANDGATE_TRUSTED_PROXIES: "127.0.0.0/8", ...env },
     handlers: {
       identity: {
+        register: () => ({}),
+        resendVerification: () => ({}),
+        requestPasswordReset: () => ({}),
         signIn: () => ({
           tokens: { accessToken: "a", refreshToken: "r", expiresInSeconds: 300, refreshExpiresInSeconds: 1800 },
         }),
@@ -151,19 +145,62 @@ test("limits sign-ins per address, and per account behind a trusted proxy's many
     },
   });
   const { app } = platform;
-  const login = async (username: string, address: string) => {
-    const payload = { username, password: "x" };
-    const headers = { "x-forwarded-for": address };
-    const response = await app.inject({ method: "POST", url: "/auth/login", headers, payload });
+  return (url: string, address: string, username = "ann@example.com") =>
+    app.inject({
+      method: "POST",
+      url,
+      headers: { "x-forwarded-for": address },
+      payload: { username, password: "correct horse battery" },
+    });
+}
+
+test("limits sign-ins per address, and no account for what others do", async () => {
+  const send = await openBehindProxy({ SANDGATE_SIGNIN_RATE_LIMIT: "2" });
+  const login = async (address: string, username: string) => {
+    const response = await send("/auth/login", address, username);
     expect(response.headers["ratelimit-limit"]).toBe("2");
     return response.statusCode;
   };
-  expect([await login("a", "192.0.2.1"), await login("b", "192.0.2.1"), await login("c", "192.0.2.1")]).toEqual([
+  expect([await login("192.0.2.1", "a"), await login("192.0.2.1", "b"), await login("192.0.2.1", "c")]).toEqual([
     200, 200, 429,
   ]);
-  expect([await login("d", "192.0.2.2"), await login("D", "192.0.2.3"), await login("d ", "192.0.2.4")]).toEqual([
-    200, 200, 429,
+  expect([await login("192.0.2.2", "a"), await login("192.0.2.3", "a"), await login("192.0.2.4", "a")]).toEqual([
+    200, 200, 200,
   ]);
+});
+
+test.each(["/auth/register", "/auth/resend-verification", "/auth/password/forgot"])(
+  "limits %s like sign-ins, whose limit it doesn't use up",
+  async (url) => {
+    const send = await openBehindProxy({ SANDGATE_SIGNIN_RATE_LIMIT: "2" });
+    const statuses: number[] = [];
+    for (let i = 0; i < 3; i++) statuses.push((await send(url, "192.0.2.1", `ann${i}@example.com`)).statusCode);
+    expect(statuses).toEqual([url === "/auth/register" ? 201 : 202, url === "/auth/register" ? 201 : 202, 429]);
+    expect((await send(url, "192.0.2.2")).statusCode).toBeLessThan(300);
+    expect((await send("/auth/login", "192.0.2.1")).statusCode).toBe(200);
+  },
+);
+
+test.each([
+  { around: "an IPv4 /24", addressOf: (i: number) => `192.0.2.${i}`, other: "192.0.3.1", attempts: 8 },
+  {
+    around: "an IPv6 /56",
+    addressOf: (i: number) => `2001:db8:1:${i.toString(16)}::1`,
+    other: "2001:db8:1:100::1",
+    attempts: 4,
+  },
+  {
+    around: "an IPv6 /48",
+    addressOf: (i: number) => `2001:db8:1:${i.toString(16)}00::1`,
+    other: "2001:db8:2::1",
+    attempts: 16,
+  },
+])("limits $around as a whole", async ({ addressOf, other, attempts }) => {
+  const send = await openBehindProxy({ SANDGATE_SIGNIN_RATE_LIMIT: "1" });
+  const statuses: number[] = [];
+  for (let i = 0; i <= attempts; i++) statuses.push((await send("/auth/login", addressOf(i), `user ${i}`)).statusCode);
+  expect(statuses).toEqual([...Array.from({ length: attempts }, () => 200), 429]);
+  expect((await send("/auth/login", other)).statusCode).toBe(200);
 });
 
 test("believes X-Forwarded-For from trusted proxies alone", async () => {

@@ -1,5 +1,3 @@
-import ipaddr from "ipaddr.js";
-
 /** What is limited, and to how many requests a minute. */
 export interface RateLimit {
   key: string;
@@ -81,17 +79,4 @@ export function createLocalRateLimiter(now: () => number = () => performance.now
     },
     peek: (key, limit) => count(key, limit, 0),
   };
-}
-
-/**
- * What counts as one address: an IPv4 address, or an IPv6 /64 network, since one host can have all of it. Some proxies forward
- * an address with a port, which is left out because a client can change it. Everything that is not an address counts as one.
- */
-export function networkOf(address: string): string {
-  const [, bracketed, plain] = /^(?:\[(.+)\]|(\d+(?:\.\d+){3}))(?::\d+)?$/.exec(address) ?? [];
-  const host = bracketed ?? plain ?? address;
-  if (!ipaddr.isValid(host)) return "unknown";
-  const parsed = ipaddr.process(host);
-  if (parsed.kind() === "ipv4") return parsed.toString();
-  return `${Buffer.from(parsed.toByteArray().slice(0, 8)).toString("hex")}::/64`;
 }

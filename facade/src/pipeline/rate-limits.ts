@@ -1,28 +1,43 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { networksOf } from "@sandgate/kit/base/networks";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import { networkOf, type RateLimiter, type RateLimitStatus } from "./rate-limit.ts";
+import type { RateLimiter, RateLimitStatus } from "./rate-limit.ts";
 import type { SignedIn } from "./signed-in.ts";
 
 export interface RateLimits {
-  /** Counts a request against its address. Throws RATE_LIMITED. */
+  /** Counts a request against its address and the networks around it. Throws RATE_LIMITED. */
   countAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
   /** Sets the RateLimit headers of the address without counting. */
   showAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
   /** Counts a request against its user's sessions or its API token, and against its user. Throws RATE_LIMITED. */
   countCredential(signedIn: SignedIn, reply: FastifyReply): Promise<void>;
-  countSignInOfAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
-  /** Counts an attempt to sign in to an account, or to send it a mail. Throws RATE_LIMITED. */
-  countAccount(purpose: "sign-in" | "mail", username: string, reply: FastifyReply): Promise<void>;
+  /** Counts a sign-in, or a request that may send a mail, the same way. Throws RATE_LIMITED. */
+  countAttempt(purpose: "sign-in" | "mail", request: FastifyRequest, reply: FastifyReply): Promise<void>;
+  /** Counts the use of a signed-in user's password against that user. Throws RATE_LIMITED. */
+  countPasswordUse(userId: string, reply: FastifyReply): Promise<void>;
 }
 
 /** What a user may do with all sessions and tokens together, in what one of them may: else tokens would multiply the limit. */
 const userFactor = 2;
 
+const attemptMessages = {
+  "sign-in": "Too many sign-ins from your address.",
+  mail: "Too many requests for mails from your address.",
+};
+
 /** The rate limits of the public API. A response's RateLimit headers show the limit with the fewest requests left. */
 export function createRateLimits(o: { limiter: RateLimiter; perMinute: number; signInsPerMinute: number }): RateLimits {
-  async function count(reply: FastifyReply, key: string, limit: number, message: string): Promise<void> {
-    if (limit === 0) return;
-    judge(reply, await o.limiter.take(key, limit), message);
+  async function countNetworks(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    limited: { purpose: string; perMinute: number; message: string },
+  ): Promise<void> {
+    if (limited.perMinute === 0) return;
+    const limits = networksOf(request.ip).map(({ name, share }) => ({
+      key: `${limited.purpose} ${name}`,
+      limit: limited.perMinute * share,
+    }));
+    for (const status of await o.limiter.takeAll(limits)) judge(reply, status, limited.message);
   }
 
   function judge(reply: FastifyReply, status: RateLimitStatus, message: string): void {
@@ -33,9 +48,13 @@ export function createRateLimits(o: { limiter: RateLimiter; perMinute: number; s
 
   return {
     countAddress: (request, reply) =>
-      count(reply, `address ${networkOf(request.ip)}`, o.perMinute, "Too many requests from your address."),
+      countNetworks(request, reply, {
+        purpose: "address",
+        perMinute: o.perMinute,
+        message: "Too many requests from your address.",
+      }),
     async showAddress(request, reply) {
-      if (o.perMinute > 0) show(reply, await o.limiter.peek(`address ${networkOf(request.ip)}`, o.perMinute));
+      if (o.perMinute > 0) show(reply, await o.limiter.peek(`address ${networksOf(request.ip)[0].name}`, o.perMinute));
     },
     async countCredential({ user }, reply) {
       if (o.perMinute === 0) return;
@@ -47,20 +66,20 @@ export function createRateLimits(o: { limiter: RateLimiter; perMinute: number; s
       if (ofCredential) judge(reply, ofCredential, "Too many requests with this credential.");
       if (ofUser) judge(reply, ofUser, "Too many requests with all your credentials together.");
     },
-    countSignInOfAddress: (request, reply) =>
-      count(
+    countAttempt: (purpose, request, reply) =>
+      countNetworks(request, reply, {
+        purpose: `${purpose} address`,
+        perMinute: o.signInsPerMinute,
+        message: attemptMessages[purpose],
+      }),
+    async countPasswordUse(userId, reply) {
+      if (o.signInsPerMinute === 0) return;
+      judge(
         reply,
-        `sign-in address ${networkOf(request.ip)}`,
-        o.signInsPerMinute,
-        "Too many sign-ins from your address.",
-      ),
-    countAccount: (purpose, username, reply) =>
-      count(
-        reply,
-        `${purpose} account ${username.trim().normalize("NFC").toLowerCase()}`,
-        o.signInsPerMinute,
+        await o.limiter.take(`password of ${userId}`, o.signInsPerMinute),
         "Too many attempts for this account.",
-      ),
+      );
+    },
   };
 }
 

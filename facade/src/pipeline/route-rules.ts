@@ -12,8 +12,11 @@ export interface RouteRules {
    * and the role in it. none: the route calls no RPC, and anyone may call it.
    */
   rpc: DescMethod | "none";
-  /** sign-in: counts against the limit for sign-ins too. uncounted: for probes, which must always get through. */
-  limit?: "sign-in" | "uncounted";
+  /**
+   * sign-in, mail: counts against the address's sign-ins, or its requests that may send a mail, too. uncounted: for probes,
+   * which must always get through.
+   */
+  limit?: "sign-in" | "mail" | "uncounted";
   /** Checks that involve several fields, which a schema can't express. Also called when the fields don't match the schema. */
   check?(request: FastifyRequest): Violation[];
   /** The errors of the route besides those that follow from the rest. */

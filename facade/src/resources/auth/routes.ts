@@ -31,7 +31,7 @@ export function addAuthRoutes(app: App, { clients: { identity, workspace }, limi
   app.post(
     "/auth/register",
     {
-      config: { rules: { rpc: rpc.register, errors: ["FORBIDDEN"] } },
+      config: { rules: { rpc: rpc.register, limit: "mail", errors: ["FORBIDDEN"] } },
       schema: {
         tags,
         summary: "Create an account",
@@ -70,7 +70,7 @@ export function addAuthRoutes(app: App, { clients: { identity, workspace }, limi
   app.post(
     "/auth/resend-verification",
     {
-      config: { rules: { rpc: rpc.resendVerification } },
+      config: { rules: { rpc: rpc.resendVerification, limit: "mail" } },
       schema: {
         tags,
         summary: "Send the verification mail again",
@@ -80,7 +80,6 @@ export function addAuthRoutes(app: App, { clients: { identity, workspace }, limi
       },
     },
     async (request, reply) => {
-      await limits.countAccount("mail", request.body.username, reply);
       await identity.resendVerification({ username: request.body.username }, callFor(request));
       return reply.code(202).send({ success: true });
     },
@@ -100,7 +99,7 @@ export function addAuthRoutes(app: App, { clients: { identity, workspace }, limi
     },
     async (request, reply) => {
       const { current_password, password } = request.body;
-      await limits.countAccount("sign-in", signedInOf(request).user.id, reply);
+      await limits.countPasswordUse(signedInOf(request).user.id, reply);
       await identity.changePassword({ currentPassword: current_password, password }, callFor(request));
       return { success: true };
     },
@@ -109,7 +108,7 @@ export function addAuthRoutes(app: App, { clients: { identity, workspace }, limi
   app.post(
     "/auth/password/forgot",
     {
-      config: { rules: { rpc: rpc.requestPasswordReset } },
+      config: { rules: { rpc: rpc.requestPasswordReset, limit: "mail" } },
       schema: {
         tags,
         summary: "Send a mail with a link that sets a new password",
@@ -119,7 +118,6 @@ export function addAuthRoutes(app: App, { clients: { identity, workspace }, limi
       },
     },
     async (request, reply) => {
-      await limits.countAccount("mail", request.body.username, reply);
       await identity.requestPasswordReset({ username: request.body.username }, callFor(request));
       return reply.code(202).send({ success: true });
     },
@@ -165,7 +163,6 @@ export function addAuthRoutes(app: App, { clients: { identity, workspace }, limi
     },
     async (request, reply) => {
       const { username, password, recaptchaToken } = request.body;
-      await limits.countAccount("sign-in", username, reply);
       const { tokens } = await identity.signIn(
         { username, password, recaptchaToken: recaptchaToken ?? "", client: clientOf(request) },
         callFor(request),
@@ -227,7 +224,7 @@ export function addAuthRoutes(app: App, { clients: { identity, workspace }, limi
       },
     },
     async (request, reply) => {
-      await limits.countAccount("sign-in", signedInOf(request).user.id, reply);
+      await limits.countPasswordUse(signedInOf(request).user.id, reply);
       await workspace.checkAccountDeletion({}, callFor(request));
       await identity.deleteAccount({ password: request.body.password }, callFor(request));
       return reply.code(204).send(null);
