@@ -38,6 +38,8 @@ export const hasSettings = given === undefined;
 export const suiteSettings = {
   SANDGATE_RATE_LIMIT: "100000",
   SANDGATE_SIGNIN_RATE_LIMIT: "100000",
+  SANDGATE_MAILS_PER_HOUR: "0",
+  SANDGATE_NETWORK_MAILS_PER_HOUR: "0",
   SANDGATE_READINESS_TIMEOUT_SECONDS: "10",
   SANDGATE_REDIRECT_URIS: "https://app.example.com/signed-in",
   SANDGATE_WORKSPACE_MAX_SANDBOXES: "20",

@@ -58,6 +58,8 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
     SANDGATE_DEFAULT_IMAGE: await defaultImageSetting(),
     SANDGATE_RATE_LIMIT: "0",
     SANDGATE_SIGNIN_RATE_LIMIT: "0",
+    SANDGATE_MAILS_PER_HOUR: "0",
+    SANDGATE_NETWORK_MAILS_PER_HOUR: "0",
     // Most suites act as one user, the operator.
     SANDGATE_USER_MAX_API_TOKENS: "0",
     SANDGATE_USER_MAX_WORKSPACES: "0",

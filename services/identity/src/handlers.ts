@@ -24,7 +24,9 @@ import {
   tooManyApiTokens,
   type UseLog,
 } from "./domain/api-tokens.ts";
+import type { MailBudgets } from "./domain/mail-budgets.ts";
 import type { PasswordChanges } from "./domain/password-changes.ts";
+import type { Recaptcha } from "./domain/recaptcha.ts";
 import type { Sessions } from "./domain/sign-in.ts";
 import type { SigningKeys } from "./domain/signing-keys.ts";
 import { hashSecret } from "./domain/tokens.ts";
@@ -40,6 +42,8 @@ export function createHandlers(o: {
   passwords: PasswordChanges;
   administration: UserAdministration;
   sessions: Sessions;
+  recaptcha: Recaptcha;
+  mailBudgets: MailBudgets;
   keys: SigningKeys;
   store: IdentityStore;
   uses: UseLog;
@@ -55,7 +59,20 @@ export function createHandlers(o: {
   apiTokenMaxDays: number;
   now: () => Date;
 }): ServiceImpl<typeof IdentityService> {
-  const { accounts, passwords, administration, sessions, keys, store, uses, bus, keyring, now } = o;
+  const {
+    accounts,
+    passwords,
+    administration,
+    sessions,
+    recaptcha,
+    mailBudgets,
+    keys,
+    store,
+    uses,
+    bus,
+    keyring,
+    now,
+  } = o;
 
   return {
     async register(request, context) {
@@ -68,7 +85,8 @@ export function createHandlers(o: {
       return {};
     },
 
-    resendVerification({ username }) {
+    async resendVerification({ username }, context) {
+      await mailBudgets.countRequest(callOf(context).clientAddress);
       // The time this takes would tell whether there is such a user.
       o.runInBackground("renew a verification", () => accounts.resendVerification(username));
       return {};
@@ -79,7 +97,8 @@ export function createHandlers(o: {
       return {};
     },
 
-    requestPasswordReset({ username }) {
+    async requestPasswordReset({ username }, context) {
+      await mailBudgets.countRequest(callOf(context).clientAddress);
       o.runInBackground("mail a link that sets a new password", () => passwords.requestReset(username));
       return {};
     },
@@ -89,8 +108,10 @@ export function createHandlers(o: {
       return {};
     },
 
-    async signIn({ username, password, client }) {
-      return { tokens: await sessions.signIn(username, password, toClientInfo(client)) };
+    async signIn({ username, password, recaptchaToken, ...request }, context) {
+      const client = toClientInfo(request.client);
+      await recaptcha.require(recaptchaToken, callOf(context).clientAddress);
+      return { tokens: await sessions.signIn(username, password, client) };
     },
 
     async refreshSession({ refreshToken, client }) {

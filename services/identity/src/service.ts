@@ -6,16 +6,25 @@ import { defineService, type ServiceContext, type ServiceParts } from "@sandgate
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { createAccounts } from "./domain/accounts.ts";
 import { createUseLog } from "./domain/api-tokens.ts";
+import { createMailBudgets } from "./domain/mail-budgets.ts";
 import { createPasswordChanges } from "./domain/password-changes.ts";
 import { createPasswordStrength } from "./domain/password-strength.ts";
 import { createPasswordHasher } from "./domain/passwords.ts";
+import { createRecaptcha } from "./domain/recaptcha.ts";
 import { createSessions } from "./domain/sign-in.ts";
+import { createSignInAttempts } from "./domain/sign-in-attempts.ts";
 import { openSigningKeys } from "./domain/signing-keys.ts";
 import { createUserAdministration } from "./domain/user-administration.ts";
 import { createHandlers } from "./handlers.ts";
 import { createMailQueue } from "./mail/queue.ts";
-import { createFileTransport, createSmtpTransport } from "./mail/transports.ts";
-import { type IdentitySettings, identitySettings, parseIdentitySettings } from "./settings.ts";
+import { createFileTransport, createSmtpTransport, sweepMailFiles } from "./mail/transports.ts";
+import {
+  type IdentitySettings,
+  identitySettings,
+  mailLimits,
+  parseIdentitySettings,
+  recaptchaSettings,
+} from "./settings.ts";
 import type { IdentityStore } from "./store/store.ts";
 
 export { identitySettings };
@@ -64,18 +73,35 @@ async function openIdentityService(
     throw new SettingsError([`${name} is missing (the first start makes the operator's account with it)`]);
   }
   const { adminPassword, adminUsername, mailFrom, publicUrl, registration, smtpUrl } = settings;
-  const hasher = createPasswordHasher();
+  const hasher = createPasswordHasher({ concurrency: 1, queueLength: 50 });
+  // Its queue is its own: registrations and new passwords can't fill it.
+  const signInHasher = createPasswordHasher();
   const keys = await openSigningKeys({ store, keyring, issuer: publicUrl, audience, now });
+  const mailFolder = join(settings.data, "mail");
   const transport =
     smtpUrl === undefined
-      ? createFileTransport({ folder: join(settings.data, "mail"), from: mailFrom, logger })
+      ? createFileTransport({ folder: mailFolder, from: mailFrom, logger })
       : createSmtpTransport({ url: smtpUrl, from: mailFrom });
   const mails = createMailQueue({ store, keyring, transport, logger, now });
   const strength = createPasswordStrength();
-  const accounts = createAccounts({ store, hasher, strength, bus, mails, publicUrl, registration, now });
-  const passwords = createPasswordChanges({ store, hasher, strength, mails, bus, publicUrl, now });
+  const recaptcha = createRecaptcha({ settings: recaptchaSettings(settings), store, now });
+  const mailBudgets = createMailBudgets({ store, limits: mailLimits(settings), logger, now });
+  const accounts = createAccounts({
+    store,
+    hasher,
+    strength,
+    recaptcha,
+    bus,
+    mails,
+    mailBudgets,
+    publicUrl,
+    registration,
+    now,
+  });
+  const passwords = createPasswordChanges({ store, hasher, strength, mails, mailBudgets, bus, publicUrl, now });
   const administration = createUserAdministration({ store, hasher, bus, now });
-  const sessions = createSessions({ store, hasher, keys, bus, now });
+  const attempts = createSignInAttempts({ store, perMinute: settings.signInRateLimit, now });
+  const sessions = createSessions({ store, hasher: signInHasher, attempts, keys, bus, now });
   const uses = createUseLog();
   const inBackground = new Set<Promise<void>>();
 
@@ -87,6 +113,7 @@ async function openIdentityService(
   async function sweep(signal: AbortSignal): Promise<void> {
     while (!signal.aborted && (await store.sweep(now(), sweepBatchSize)) >= sweepBatchSize);
     await administration.deleteUnverified(signal);
+    await sweepMailFiles(mailFolder, now());
   }
 
   function runInBackground(what: string, task: () => Promise<void>): void {
@@ -109,6 +136,8 @@ async function openIdentityService(
           passwords,
           administration,
           sessions,
+          recaptcha,
+          mailBudgets,
           keys,
           store,
           uses,

@@ -2,11 +2,14 @@ import {
   choice,
   defineSettings,
   integer,
+  list,
   SettingsError,
   type SettingValues,
   secret,
   text,
 } from "@sandgate/kit/base/settings";
+import type { MailLimits } from "./domain/mail-budgets.ts";
+import type { RecaptchaSettings } from "./domain/recaptcha.ts";
 import { defaultOperatorUsername, passwordLength } from "./domain/users.ts";
 
 export const identitySettings = defineSettings({
@@ -32,6 +35,46 @@ export const identitySettings = defineSettings({
     optional: true,
     doc: "Password of that account. Without it a random one is made and shown once",
   }),
+  signInRateLimit: integer("SANDGATE_SIGNIN_RATE_LIMIT", {
+    default: 10,
+    doc: "Attempts a minute to sign in to an account from one address. 0: no limit",
+  }),
+  mailsPerHour: integer("SANDGATE_MAILS_PER_HOUR", {
+    default: 1000,
+    doc: "Mails an hour to all users together; a fifth is kept for those who have an account. 0: no limit",
+  }),
+  networkMailsPerHour: integer("SANDGATE_NETWORK_MAILS_PER_HOUR", {
+    default: 30,
+    doc: "Mails an hour that one address may cause; the networks around it may cause more. 0: no limit",
+  }),
+  mailboxMailsPerHour: integer("SANDGATE_MAILBOX_MAILS_PER_HOUR", {
+    default: 5,
+    doc: "Mails an hour to one mailbox, all its sub-addresses (ann+shop@…) together. 0: no limit",
+  }),
+  recaptchaSecret: secret("SANDGATE_RECAPTCHA_SECRET", {
+    optional: true,
+    doc: "Secret key of reCAPTCHA (v2 or v3). With it, registrations and sign-ins need a token; without, none is checked",
+  }),
+  recaptchaMinScore: text("SANDGATE_RECAPTCHA_MIN_SCORE", {
+    default: "0.5",
+    doc: "The lowest score of a reCAPTCHA v3 token that is accepted, from 0 to 1",
+    accepts: (value) => /^(0(\.\d+)?|1(\.0+)?)$/.test(value),
+    expects: "a number from 0 to 1",
+  }),
+  recaptchaHostnames: list("SANDGATE_RECAPTCHA_HOSTNAMES", {
+    default: [],
+    doc: "Host names of the pages that reCAPTCHA tokens come from; that of SANDGATE_PUBLIC_URL alone unless set",
+  }),
+  recaptchaActions: list("SANDGATE_RECAPTCHA_ACTIONS", {
+    default: [],
+    doc: "Actions of reCAPTCHA v3 tokens that are accepted; any unless set",
+  }),
+  recaptchaUrl: text("SANDGATE_RECAPTCHA_URL", {
+    default: "https://www.google.com/recaptcha/api/siteverify",
+    doc: "Where reCAPTCHA tokens are checked",
+    accepts: isWebAddress,
+    expects: "an http or https address",
+  }),
   maxApiTokens: integer("SANDGATE_USER_MAX_API_TOKENS", {
     default: 50,
     min: 0,
@@ -54,9 +97,28 @@ export function parseIdentitySettings(settings: IdentitySettings): IdentitySetti
   return { ...settings, publicUrl: parsePublicUrl(settings.publicUrl) };
 }
 
+export function mailLimits(settings: IdentitySettings): MailLimits {
+  const { mailboxMailsPerHour, networkMailsPerHour, mailsPerHour } = settings;
+  return { perMailbox: mailboxMailsPerHour, perNetwork: networkMailsPerHour, inAll: mailsPerHour };
+}
+
+export function recaptchaSettings(settings: IdentitySettings): RecaptchaSettings {
+  const { recaptchaHostnames: hostnames, publicUrl } = settings;
+  return {
+    secret: settings.recaptchaSecret,
+    url: settings.recaptchaUrl,
+    minScore: Number(settings.recaptchaMinScore),
+    hostnames: (hostnames.length > 0 ? hostnames : [new URL(publicUrl).hostname]).map((name) => name.toLowerCase()),
+    actions: settings.recaptchaActions,
+  };
+}
+
+function isWebAddress(text: string): boolean {
+  return ["http:", "https:"].includes(URL.parse(text)?.protocol ?? "");
+}
+
 function parsePublicUrl(text: string): string {
-  const url = URL.parse(text);
-  if (url?.protocol === "http:" || url?.protocol === "https:") return url.href.replace(/\/+$/, "");
+  if (isWebAddress(text)) return new URL(text).href.replace(/\/+$/, "");
   throw new SettingsError([`${identitySettings.publicUrl.name} must be an http or https address, not "${text}"`]);
 }
 

@@ -43,6 +43,8 @@ export async function commonSettings(o: {
     SANDGATE_PULL_PORT: "0",
     SANDGATE_RATE_LIMIT: "0",
     SANDGATE_SIGNIN_RATE_LIMIT: "0",
+    SANDGATE_MAILS_PER_HOUR: "0",
+    SANDGATE_NETWORK_MAILS_PER_HOUR: "0",
     // Most suites act as one user, the operator.
     SANDGATE_USER_MAX_API_TOKENS: "0",
     SANDGATE_USER_MAX_WORKSPACES: "0",

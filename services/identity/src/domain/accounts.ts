@@ -7,18 +7,20 @@ import { signalSessionsEnded, userCreated } from "../events.ts";
 import type { MailQueue } from "../mail/queue.ts";
 import { composeNameTaken, composeVerification } from "../mail/texts.ts";
 import type { IdentityStore, NewVerification } from "../store/store.ts";
+import type { MailBudgets } from "./mail-budgets.ts";
 import type { PasswordStrength } from "./password-strength.ts";
 import { newPassword, type PasswordHasher } from "./passwords.ts";
+import type { Recaptcha } from "./recaptcha.ts";
 import { badLink, hashSecret, newSecret } from "./tokens.ts";
 import { usernameKey, verificationSeconds } from "./users.ts";
 
 /** How accounts are created and verified. */
 export interface Accounts {
   /**
-   * Throws FORBIDDEN when registration is closed, VALIDATION_ERROR for a password that is easy to guess, RATE_LIMITED when too
-   * many passwords wait to be hashed.
+   * Throws FORBIDDEN when registration is closed, VALIDATION_ERROR for a bad reCAPTCHA token or a password that is easy to guess,
+   * RATE_LIMITED when too many passwords wait to be hashed or the client has requested too many mails.
    */
-  register(request: { username: string; password: string }, call: Call): Promise<void>;
+  register(request: { username: string; password: string; recaptchaToken: string }, call: Call): Promise<void>;
   /**
    * Throws INVALID_TOKEN for an unknown, used or expired token, VALIDATION_ERROR for a weak password, and without one where the
    * link has none.
@@ -33,13 +35,15 @@ export function createAccounts(o: {
   store: IdentityStore;
   hasher: PasswordHasher;
   strength: PasswordStrength;
+  recaptcha: Recaptcha;
   bus: EventBus;
   mails: MailQueue;
+  mailBudgets: MailBudgets;
   publicUrl: string;
   registration: "open" | "closed";
   now: () => Date;
 }): Accounts {
-  const { store, hasher, strength, bus, mails, publicUrl, now } = o;
+  const { store, hasher, strength, recaptcha, bus, mails, mailBudgets, publicUrl, now } = o;
 
   function newVerification(username: string): NewVerification {
     const token = newSecret();
@@ -51,13 +55,15 @@ export function createAccounts(o: {
   }
 
   return {
-    async register({ username, password }, call) {
+    async register({ username, password, recaptchaToken }, call) {
       if (o.registration === "closed") {
         throw new DomainError("FORBIDDEN", "Registration is closed on this server.", {
           hint: "Ask an operator of this server for an account.",
         });
       }
+      await recaptcha.require(recaptchaToken, call.clientAddress);
       await strength.require(password, username);
+      await mailBudgets.countRequest(call.clientAddress);
       // All of this happens for a taken name too, so that neither the answer nor its timing reveals it.
       const id = newId();
       await store.registerUser({
@@ -66,8 +72,12 @@ export function createAccounts(o: {
         usernameKey: usernameKey(username),
         passwordHash: await hasher.hash(password),
         createdAt: now(),
-        verification: newVerification(username),
-        noticeMail: mails.seal(composeNameTaken({ to: username, publicUrl })),
+        mails: (await mailBudgets.mayMail(username, "stranger"))
+          ? {
+              verification: newVerification(username),
+              notice: mails.seal(composeNameTaken({ to: username, publicUrl })),
+            }
+          : undefined,
         events: [userCreated(id, call)],
       });
       mails.wake();
@@ -88,7 +98,7 @@ export function createAccounts(o: {
 
     async resendVerification(username) {
       const found = await store.findSignIn({ usernameKey: usernameKey(username) });
-      if (!found) return;
+      if (!found || found.user.verified || !(await mailBudgets.mayMail(username, "stranger"))) return;
       // To the address of the account: the one in the request may differ from it, if only in the case of a letter.
       const { user } = found;
       if (await store.renewVerification(user.id, newVerification(user.username), now())) mails.wake();

@@ -6,6 +6,7 @@ import { signalSessionsEnded } from "../events.ts";
 import type { MailQueue } from "../mail/queue.ts";
 import { composePasswordChanged, composePasswordReset } from "../mail/texts.ts";
 import type { IdentityStore, PasswordChange } from "../store/store.ts";
+import type { MailBudgets } from "./mail-budgets.ts";
 import type { PasswordStrength } from "./password-strength.ts";
 import type { PasswordHasher } from "./passwords.ts";
 import { badLink, hashSecret, newSecret } from "./tokens.ts";
@@ -26,11 +27,12 @@ export function createPasswordChanges(o: {
   hasher: PasswordHasher;
   strength: PasswordStrength;
   mails: MailQueue;
+  mailBudgets: MailBudgets;
   bus: EventBus;
   publicUrl: string;
   now: () => Date;
 }): PasswordChanges {
-  const { store, hasher, strength, mails, bus, publicUrl, now } = o;
+  const { store, hasher, strength, mails, mailBudgets, bus, publicUrl, now } = o;
 
   /** Checks and hashes a new password. */
   async function prepare(password: string, username: string): Promise<PasswordChange> {
@@ -61,7 +63,7 @@ export function createPasswordChanges(o: {
 
     async requestReset(username) {
       const found = await store.findSignIn({ usernameKey: usernameKey(username) });
-      if (!found) return;
+      if (!found?.user.verified || !(await mailBudgets.mayMail(username, "user"))) return;
       const { user } = found;
       const token = newSecret();
       const reset = {

@@ -8,7 +8,7 @@ export const keptMs = {
   passwordResets: 0,
   /** After their expiry. */
   ssoAttempts: 0,
-  /** After their creation; they count towards an account's mails per hour. */
+  /** After their creation: the version before this one counts them towards an account's mails of the hour. */
   sentMails: hourMs,
   /** Mails that could not be sent, after their creation: by then their link has expired. */
   unsentMails: dayMs,
@@ -20,6 +20,8 @@ export const keptMs = {
   apiTokens: 30 * dayMs,
   /** After their end. */
   requestWindows: 0,
+  /** After the user's last sign-in from there. */
+  knownNetworks: 90 * dayMs,
   /** After the end of their lease. */
   heldSlots: 0,
 } as const;

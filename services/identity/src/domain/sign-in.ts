@@ -14,6 +14,7 @@ import {
   sessionSeconds,
   successorOf,
 } from "./sessions.ts";
+import type { SignInAttempts } from "./sign-in-attempts.ts";
 import type { SigningKeys } from "./signing-keys.ts";
 import { hashSecret, newSecret } from "./tokens.ts";
 import { type User, usernameKey } from "./users.ts";
@@ -45,11 +46,12 @@ export interface Sessions {
 export function createSessions(o: {
   store: IdentityStore;
   hasher: PasswordHasher;
+  attempts: SignInAttempts;
   keys: SigningKeys;
   bus: EventBus;
   now: () => Date;
 }): Sessions {
-  const { store, hasher, keys, bus, now } = o;
+  const { store, hasher, attempts, keys, bus, now } = o;
 
   /** Undefined when the user was disabled or deleted meanwhile, or got another password than the one compared. */
   async function start(
@@ -73,6 +75,7 @@ export function createSessions(o: {
       refreshTokenExpiresAt: refreshTokenExpiry({ expiresAt }, createdAt),
     });
     if (!started) return undefined;
+    await attempts.remember(user.id, client.address);
     return {
       accessToken: await signAccessToken({ userId: user.id, sessionId: id, operator: user.operator }),
       refreshToken,
@@ -83,7 +86,9 @@ export function createSessions(o: {
 
   return {
     async signIn(username, password, client) {
-      const found = await store.findSignIn({ usernameKey: usernameKey(username) });
+      const name = usernameKey(username);
+      const found = await store.findSignIn({ usernameKey: name });
+      await attempts.admit({ usernameKey: name, userId: found?.user.id, address: client.address });
       const right = await hasher.verify(password, found?.passwordHash);
       if (!found || found.passwordHash === undefined || !right) throw wrongCredentials();
       const { user, passwordHash } = found;

@@ -20,9 +20,6 @@ export const verificationSeconds = 24 * 3600;
 /** How long the link that sets a new password works. */
 export const passwordResetSeconds = 3600;
 
-/** How many mails one account may cause in an hour, so that nobody can flood a stranger's mailbox. */
-export const mailsPerHour = 5;
-
 /** The operator's name on one machine when no other is set. It is no deliverable address and needs no verification. */
 export const defaultOperatorUsername = "admin@localhost";
 

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { readdir, readFile, stat } from "node:fs/promises";
+import { readdir, readFile, stat, utimes, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { backoffMs } from "@sandgate/kit/base/backoff";
@@ -12,7 +12,7 @@ import { describe, expect } from "vitest";
 import type { DueMail } from "../store/store.ts";
 import { createMailQueue, mailBackoff } from "./queue.ts";
 import { composeNameTaken, composeVerification, type Mail } from "./texts.ts";
-import { createFileTransport, createSmtpTransport, type MailTransport } from "./transports.ts";
+import { createFileTransport, createSmtpTransport, type MailTransport, sweepMailFiles } from "./transports.ts";
 
 const logger = createLogger({ service: "identity", level: "silent" });
 const token = "t".repeat(43);
@@ -43,6 +43,27 @@ test("without an SMTP server each mail is a file that only its owner reads, with
   expect(text).toMatch(/^To: ann@example.com$/m);
   expect(text).toMatch(/^From: Sandgate <sandgate@example.com>$/m);
   expect(text).toContain(`?token=${token}\n`);
+});
+
+test("mails in files are removed after a week, also what a crash left half written, and nothing else", async () => {
+  const mailFolder = join(folder, "mail");
+  const now = new Date();
+  await sweepMailFiles(mailFolder, now);
+  const transport = createFileTransport({ folder: mailFolder, from, logger });
+  for (const id of ["old", "new"]) await transport.send(id, mail);
+  for (const name of ["half.eml.part", "notes.txt"]) await writeFile(join(mailFolder, name), "");
+  const dayMs = 24 * 3_600_000;
+  for (const [name, days] of [
+    ["old.eml", 7.1],
+    ["new.eml", 6.9],
+    ["half.eml.part", 8],
+    ["notes.txt", 8],
+  ] as const) {
+    const written = new Date(now.getTime() - days * dayMs);
+    await utimes(join(mailFolder, name), written, written);
+  }
+  await sweepMailFiles(mailFolder, now);
+  expect((await readdir(mailFolder)).toSorted()).toEqual(["new.eml", "notes.txt"]);
 });
 
 test("with an SMTP server mails are sent to it", async () => {

@@ -1,6 +1,7 @@
-import { mkdir, rename, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { addMs, dayMs } from "@sandgate/kit/base/time";
 import { createTransport } from "nodemailer";
 import type { Mail } from "./texts.ts";
 
@@ -12,6 +13,9 @@ export interface MailTransport {
 
 /** Both ends of a slow SMTP conversation give up before the mail's lease is over. */
 const smtpTimeoutMs = 15_000;
+
+/** Mails in files are kept this long; their links expire earlier. */
+const fileKeptMs = 7 * dayMs;
 
 const composer = createTransport({ streamTransport: true, buffer: true, newline: "unix" });
 
@@ -55,4 +59,18 @@ export function createFileTransport(o: { folder: string; from: string; logger: L
     },
     close: () => undefined,
   };
+}
+
+/** Removes the mails in files that have been kept long enough, also those from before an SMTP server was set. */
+export async function sweepMailFiles(folder: string, now: Date): Promise<void> {
+  const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT") return [];
+    throw error;
+  });
+  for (const name of names.filter((each) => /\.eml(\.part)?$/.test(each))) {
+    const file = join(folder, name);
+    // Another process on the same folder may have removed it.
+    const written = (await stat(file).catch(() => undefined))?.mtime;
+    if (written && written < addMs(now, -fileKeptMs)) await rm(file, { force: true });
+  }
 }

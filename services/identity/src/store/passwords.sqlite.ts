@@ -13,6 +13,7 @@ export function setPassword(
   tx.db.run("UPDATE users SET password_hash = ? WHERE id = ?", passwordHash, userId);
   tx.db.run("DELETE FROM verifications WHERE user_id = ?", userId);
   tx.db.run("DELETE FROM password_resets WHERE user_id = ?", userId);
+  tx.db.run("DELETE FROM known_networks WHERE user_id = ?", userId);
   return endOtherSessions(tx, userId, keptSession, now);
 }
 

@@ -59,8 +59,10 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
         id,
         passwordHash: "hash",
         createdAt: now,
-        verification: { tokenHash: hashSecret(link), expiresAt: addMs(now, dayMs), mail: mail() },
-        noticeMail: mail(),
+        mails: {
+          verification: { tokenHash: hashSecret(link), expiresAt: addMs(now, dayMs), mail: mail() },
+          notice: mail(),
+        },
         events: [event("registered")],
       });
       return id;

@@ -31,7 +31,7 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
   };
 
   test("the collections whose documents expire have a TTL index, and no others", async () => {
-    for (const name of [...kept, "held_slots", "sso_attempts"]) {
+    for (const name of [...kept, "held_slots", "sso_attempts", "known_networks"]) {
       const expiring = (await opened.db.collection(name).indexes()).filter(
         (index) => index.expireAfterSeconds !== undefined,
       );
@@ -62,8 +62,7 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
       usernameKey: "ann@example.com",
       passwordHash: "hash",
       createdAt: now,
-      verification: { tokenHash: hash(1), expiresAt: addMs(now, dayMs), mail },
-      noticeMail: mail,
+      mails: { verification: { tokenHash: hash(1), expiresAt: addMs(now, dayMs), mail }, notice: mail },
       events: [],
     });
     expect(await endsIn("verifications")).toEqual(at(dayMs));

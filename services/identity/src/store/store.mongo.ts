@@ -1,4 +1,4 @@
-import { addMs, hourMs, toOptionalDate } from "@sandgate/kit/base/time";
+import { addMs, toOptionalDate } from "@sandgate/kit/base/time";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import {
   afterPlace,
@@ -16,7 +16,8 @@ import { Role } from "@sandgate/proto/common/v1/access";
 import type { ApiToken } from "../domain/api-tokens.ts";
 import { keptMs } from "../domain/retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
-import { mailsPerHour, type User } from "../domain/users.ts";
+import type { User } from "../domain/users.ts";
+import { createLimitStore, type KnownNetworkDocument, limitMigration } from "./limits.mongo.ts";
 import { createSsoCollections, createSsoStore } from "./sso.mongo.ts";
 import {
   type DueMail,
@@ -45,9 +46,9 @@ interface UserDocument {
   disabledAt?: number;
   version: number;
   createdAt: number;
-  /** Grows with every mail to the user: transactions that add one conflict on it, so that their number is right. */
+  /** Grows with every link mailed to the user, so that adding one conflicts with a password that ends all links. */
   mails?: number;
-  /** Grows with every new API token of the user, for the same. */
+  /** Grows with every new API token of the user: transactions that add one conflict on it, so that their number is right. */
   apiTokens?: number;
   /** Grows with every sign-in, so that one conflicts with a change of the password. */
   signIns?: number;
@@ -198,6 +199,7 @@ export const migrations: readonly MongoMigration[] = [
       createCollections(db, { held_slots: [{ name: "removal", key: { removeAt: 1 }, expireAfterSeconds: 0 }] }),
   },
   { name: "identity 5: sso_attempts, external_identities", expands: true, run: createSsoCollections },
+  limitMigration,
 ];
 
 const sealedColumns: readonly SealedColumn[] = [
@@ -248,6 +250,7 @@ const collectionsOf = (db: Db) => ({
   mails: db.collection<MailDocument>("mails"),
   requestWindows: db.collection<RequestWindowDocument>("request_windows"),
   heldSlots: db.collection<HeldSlotsDocument>("held_slots"),
+  knownNetworks: db.collection<KnownNetworkDocument>("known_networks"),
   turns: db.collection<TurnDocument>("turns"),
 });
 
@@ -271,6 +274,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     mails,
     requestWindows,
     heldSlots,
+    knownNetworks,
     turns,
   } = collectionsOf(db);
 
@@ -279,11 +283,9 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     await turns.updateOne({ _id: name }, { $inc: { taken: 1 } }, { upsert: true, session });
   }
 
-  /** Whether the user may get another mail this hour. */
-  async function mayMail({ session }: MongoTransaction, userId: string, now: Date): Promise<boolean> {
+  /** Makes this transaction conflict with one that sets the user's password. */
+  async function conflictWithPassword({ session }: MongoTransaction, userId: string): Promise<void> {
     await users.updateOne({ _id: userId }, { $inc: { mails: 1 } }, { session });
-    const sent = await mails.countDocuments({ userId, createdAt: { $gt: now.getTime() - hourMs } }, { session });
-    return sent < mailsPerHour;
   }
 
   async function addMail({ session }: MongoTransaction, userId: string, mail: NewMail, now: Date): Promise<void> {
@@ -368,6 +370,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     await users.updateOne({ _id: userId }, change, { session });
     await verifications.deleteMany({ userId }, { session });
     await passwordResets.deleteMany({ userId }, { session });
+    await knownNetworks.deleteMany({ userId }, { session });
     return endOtherSessions(tx, userId, keptSession, now);
   }
 
@@ -399,6 +402,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     const { session } = tx;
     await verifications.deleteMany({ userId }, { session });
     await passwordResets.deleteMany({ userId }, { session });
+    await knownNetworks.deleteMany({ userId }, { session });
     await apiTokens.deleteMany({ userId }, { session });
     await mails.deleteMany({ userId }, { session });
     await unlinkUser(tx, userId);
@@ -416,10 +420,11 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
   return {
     ...serviceStoreOf(database, sealedColumns),
     ...sso,
+    ...createLimitStore(db),
     registerUser: (registration) =>
       write(async (tx) => {
         const { session } = tx;
-        const { id, username, usernameKey, passwordHash, createdAt, verification } = registration;
+        const { id, username, usernameKey, passwordHash, createdAt, mails: given } = registration;
         const holder = await users.findOne({ usernameKey }, { session });
         if (!holder) {
           await users.insertOne(
@@ -434,24 +439,22 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
             },
             { session },
           );
-          await addVerification(tx, id, passwordHash, verification, createdAt);
+          if (given) await addVerification(tx, id, passwordHash, given.verification, createdAt);
           await tx.publish(registration.events);
           return "created";
         }
         const outcome = holder.verifiedAt === undefined ? "renewed" : "taken";
-        if (!(await mayMail(tx, holder._id, createdAt))) return outcome;
-        if (outcome === "taken") {
-          await addMail(tx, holder._id, registration.noticeMail, createdAt);
-        } else {
-          await addVerification(tx, holder._id, passwordHash, verification, createdAt);
-        }
+        await conflictWithPassword(tx, holder._id);
+        if (given && outcome === "taken") await addMail(tx, holder._id, given.notice, createdAt);
+        else if (given) await addVerification(tx, holder._id, passwordHash, given.verification, createdAt);
         return outcome;
       }),
 
     renewVerification: (userId, verification, now) =>
       write(async (tx) => {
         const user = await users.findOne({ _id: userId }, { session: tx.session });
-        if (!user || user.verifiedAt !== undefined || !(await mayMail(tx, user._id, now))) return false;
+        if (!user || user.verifiedAt !== undefined) return false;
+        await conflictWithPassword(tx, userId);
         await addVerification(tx, user._id, undefined, verification, now);
         return true;
       }),
@@ -485,7 +488,8 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       write(async (tx) => {
         const { session } = tx;
         const user = await users.findOne({ _id: userId }, { session });
-        if (user?.verifiedAt === undefined || !(await mayMail(tx, userId, now))) return false;
+        if (user?.verifiedAt === undefined) return false;
+        await conflictWithPassword(tx, userId);
         await passwordResets.insertOne(
           {
             _id: tokenHash,

@@ -1,10 +1,10 @@
-import { addMs, hourMs, toOptionalDate } from "@sandgate/kit/base/time";
+import { addMs, toOptionalDate } from "@sandgate/kit/base/time";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { keptMs } from "../domain/retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
-import { mailsPerHour } from "../domain/users.ts";
+import { limitTransactions } from "./limits.sqlite.transactions.ts";
 import { endOtherSessions, setPassword } from "./passwords.sqlite.ts";
 import { ssoTransactions } from "./sso.sqlite.transactions.ts";
 import {
@@ -28,7 +28,7 @@ import {
 } from "./store.ts";
 
 function registerUser(tx: Transaction, registration: Registration): "created" | "renewed" | "taken" {
-  const { id, passwordHash, createdAt, verification } = registration;
+  const { id, passwordHash, createdAt, mails } = registration;
   const holder = tx.db.get<{ id: string; verified_at: number | null }>(
     "SELECT id, verified_at FROM users WHERE username_key = ?",
     registration.usernameKey,
@@ -43,23 +43,19 @@ function registerUser(tx: Transaction, registration: Registration): "created" | 
       passwordHash,
       createdAt,
     );
-    addVerification(tx, id, passwordHash, verification, createdAt);
+    if (mails) addVerification(tx, id, passwordHash, mails.verification, createdAt);
     tx.publish(registration.events);
     return "created";
   }
   const outcome = holder.verified_at === null ? "renewed" : "taken";
-  if (mailsLastHour(tx, holder.id, createdAt) >= mailsPerHour) return outcome;
-  if (outcome === "taken") {
-    addMail(tx, holder.id, registration.noticeMail, createdAt);
-  } else {
-    addVerification(tx, holder.id, passwordHash, verification, createdAt);
-  }
+  if (mails && outcome === "taken") addMail(tx, holder.id, mails.notice, createdAt);
+  else if (mails) addVerification(tx, holder.id, passwordHash, mails.verification, createdAt);
   return outcome;
 }
 
 function renewVerification(tx: Transaction, userId: string, verification: NewVerification, now: Date): boolean {
   const unverified = tx.db.get("SELECT 1 FROM users WHERE id = ? AND verified_at IS NULL", userId);
-  if (!unverified || mailsLastHour(tx, userId, now) >= mailsPerHour) return false;
+  if (!unverified) return false;
   addVerification(tx, userId, null, verification, now);
   return true;
 }
@@ -88,7 +84,7 @@ function addPasswordReset(
   now: Date,
 ): boolean {
   const verified = tx.db.get("SELECT 1 FROM users WHERE id = ? AND verified_at IS NOT NULL", userId);
-  if (!verified || mailsLastHour(tx, userId, now) >= mailsPerHour) return false;
+  if (!verified) return false;
   tx.db.run(
     "INSERT INTO password_resets (token_hash, user_id, expires_at) VALUES (?, ?, ?)",
     tokenHash,
@@ -165,7 +161,14 @@ function deleteUser(
   if (user.operator === 1 && tx.db.all("SELECT 1 FROM users WHERE operator = 1 LIMIT 2").length < 2) {
     return "last_operator";
   }
-  for (const table of ["verifications", "password_resets", "api_tokens", "mails", "external_identities"]) {
+  for (const table of [
+    "verifications",
+    "password_resets",
+    "api_tokens",
+    "mails",
+    "external_identities",
+    "known_networks",
+  ]) {
     tx.db.run(`DELETE FROM ${table} WHERE user_id = ?`, userId);
   }
   tx.db.run("DELETE FROM users WHERE id = ?", userId);
@@ -449,6 +452,7 @@ function sweep(tx: Transaction, now: Date, limit: number): number {
     remove("sessions", "idle_at < ?", "sessions") +
     remove("api_tokens", "expires_at < ?", "apiTokens") +
     remove("request_windows", "ends_at <= ?", "requestWindows") +
+    remove("known_networks", "seen_at <= ?", "knownNetworks") +
     remove("held_slots", "ends_at <= ?", "heldSlots")
   );
 }
@@ -490,15 +494,6 @@ function addMail(tx: Transaction, userId: string, mail: NewMail, now: Date): voi
   );
 }
 
-function mailsLastHour(tx: Transaction, userId: string, now: Date): number {
-  const row = tx.db.get<{ count: number }>(
-    "SELECT count(*) AS count FROM mails WHERE user_id = ? AND created_at > ?",
-    userId,
-    addMs(now, -hourMs),
-  );
-  return row?.count ?? 0;
-}
-
 /** What the writer thread runs; `IdentityStore` says what each one means. */
 export const transactions = {
   ...ssoTransactions,
@@ -529,4 +524,5 @@ export const transactions = {
   drawRequests,
   holdSlots,
   sweep,
+  ...limitTransactions,
 } satisfies Transactions;

@@ -5,6 +5,7 @@ import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import type { Role } from "@sandgate/proto/common/v1/access";
 import type { ApiToken } from "../domain/api-tokens.ts";
 import type { User } from "../domain/users.ts";
+import { createLimitStore, limitMigration } from "./limits.sqlite.ts";
 import type { transactions } from "./store.sqlite.transactions.ts";
 import type { IdentityStore, StoredKey } from "./store.ts";
 
@@ -134,6 +135,7 @@ const migrations = [
    ) STRICT;
    CREATE INDEX external_identities_user ON external_identities (user_id);`,
   "ALTER TABLE api_tokens ADD COLUMN role INTEGER NOT NULL DEFAULT 0;",
+  limitMigration,
 ];
 
 const sealedColumns: readonly SealedColumn[] = [
@@ -203,6 +205,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
 
   return {
     ...serviceStoreOf(database, sealedColumns),
+    ...createLimitStore(database),
     registerUser: write.registerUser,
     renewVerification: write.renewVerification,
     verifyEmail: write.verifyEmail,

@@ -4,7 +4,10 @@ import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record
 import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { ApiToken } from "../domain/api-tokens.ts";
 import type { User } from "../domain/users.ts";
+import type { LimitStore } from "./limits.ts";
 import type { SsoStore } from "./sso.ts";
+
+export type { Budget, LimitStore, Overspent } from "./limits.ts";
 
 /** A mail that is committed with what it is about. `sealed` holds the recipient and the text, which may contain a secret. */
 export interface NewMail {
@@ -39,9 +42,14 @@ export interface Registration {
   usernameKey: string;
   passwordHash: string;
   createdAt: Date;
-  verification: NewVerification;
-  /** Sent in place of the verification to a verified user who has the name already. */
-  noticeMail: NewMail;
+  /** None when the address or the platform has had too many mails: a new user has no link then, and others get no mail. */
+  mails:
+    | {
+        verification: NewVerification;
+        /** Sent in place of the verification to a verified user who has the name already. */
+        notice: NewMail;
+      }
+    | undefined;
   /** Published when the user is created. */
   events: readonly StagedEvent[];
 }
@@ -147,11 +155,10 @@ export const slotLeaseMs = 30_000;
 export const requestWindowMs = 60_000;
 
 /** What identity keeps. Every method that changes something is one transaction. Secrets come hashed or sealed. */
-export interface IdentityStore extends ServiceStore, SsoStore {
+export interface IdentityStore extends ServiceStore, SsoStore, LimitStore {
   /**
    * Creates an unverified user. A name that is taken but unverified gets another verification with the password of this
-   * registration, and keeps its own; one that is verified gets the notice. Neither when the account has used up its mails
-   * of the hour.
+   * registration, and keeps its own; one that is verified gets the notice.
    */
   registerUser(registration: Registration): Promise<"created" | "renewed" | "taken">;
   /** Adds a verification without a password for an unverified user; false, and nothing happens, for any other. */
