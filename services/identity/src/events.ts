@@ -1,10 +1,19 @@
 import type { EventBus } from "@sandgate/kit/events/bus";
-import { type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
+import { type EventCause, type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
 import type { Call } from "@sandgate/kit/rpc/context";
 import {
+  ApiTokenCreatedSchema,
   ApiTokenRevokedSchema,
+  SessionEndedSchema,
   UserCreatedSchema,
   UserDeletedSchema,
+  UserDisabledSchema,
+  UserEnabledSchema,
+  UserPasswordChangedSchema,
+  UserPasswordResetSchema,
+  UserSessionsEndedSchema,
+  UserSignedInSchema,
+  UserVerifiedSchema,
 } from "@sandgate/proto/identity/v1/identity_events";
 
 export function userCreated(userId: string, call: Call | undefined): StagedEvent {
@@ -18,15 +27,68 @@ export function userCreated(userId: string, call: Call | undefined): StagedEvent
   });
 }
 
-/** The user's changes in between have no events, so that any later version does. */
-export function userDeleted(userId: string, call: Call | undefined): StagedEvent {
+const userSchemas = {
+  verified: UserVerifiedSchema,
+  password_changed: UserPasswordChangedSchema,
+  password_reset: UserPasswordResetSchema,
+  disabled: UserDisabledSchema,
+  enabled: UserEnabledSchema,
+  sessions_ended: UserSessionsEndedSchema,
+  deleted: UserDeletedSchema,
+};
+
+/** Versions after the first are times, as not all changes of a user are counted. */
+export function userChanged(
+  change: keyof typeof userSchemas,
+  userId: string,
+  call: EventCause | undefined,
+): StagedEvent {
   return stageEvent({
-    subject: "sandgate.identity.user.deleted.v1",
+    subject: `sandgate.identity.user.${change}.v1`,
     entityId: userId,
+    entityVersion: Date.now(),
+    call,
+    schema: userSchemas[change],
+    payload: { userId },
+  });
+}
+
+/** Caused by the user, with the session that begins. */
+export function userSignedIn(userId: string, sessionId: string, call: EventCause): StagedEvent {
+  return stageEvent({
+    subject: "sandgate.identity.user.signed_in.v1",
+    entityId: userId,
+    entityVersion: Date.now(),
+    call: { ...call, user: { id: userId, credential: "session", credentialId: sessionId } },
+    schema: UserSignedInSchema,
+    payload: { userId, sessionId },
+  });
+}
+
+/** A session changes only once: version 1 is its beginning, 2 its end. */
+export function sessionEnded(sessionId: string, userId: string, call: EventCause): StagedEvent {
+  return stageEvent({
+    subject: "sandgate.identity.session.ended.v1",
+    entityId: sessionId,
     entityVersion: 2,
     call,
-    schema: UserDeletedSchema,
-    payload: { userId },
+    schema: SessionEndedSchema,
+    payload: { sessionId, userId },
+  });
+}
+
+export function apiTokenCreated(
+  { id, userId, workspaceId }: { id: string; userId: string; workspaceId: string | undefined },
+  call: Call,
+): StagedEvent {
+  return stageEvent({
+    subject: "sandgate.identity.api_token.created.v1",
+    entityId: id,
+    entityVersion: 1,
+    workspaceId,
+    call,
+    schema: ApiTokenCreatedSchema,
+    payload: { tokenId: id, userId },
   });
 }
 

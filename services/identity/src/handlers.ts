@@ -32,7 +32,7 @@ import type { SigningKeys } from "./domain/signing-keys.ts";
 import { hashSecret } from "./domain/tokens.ts";
 import type { UserAdministration } from "./domain/user-administration.ts";
 import { usernameKey } from "./domain/users.ts";
-import { apiTokenRevoked, signalApiTokenRevoked } from "./events.ts";
+import { apiTokenCreated, apiTokenRevoked, signalApiTokenRevoked } from "./events.ts";
 import { toApiToken, toClientInfo, toSession, toUser, toVerifiedApiToken } from "./messages.ts";
 import { type IdentityStore, slotLeaseMs } from "./store/store.ts";
 
@@ -80,8 +80,8 @@ export function createHandlers(o: {
       return {};
     },
 
-    async verifyEmail({ token, password }) {
-      await accounts.verifyEmail(token, password);
+    async verifyEmail({ token, password }, context) {
+      await accounts.verifyEmail(token, password, callOf(context));
       return {};
     },
 
@@ -93,7 +93,7 @@ export function createHandlers(o: {
     },
 
     async changePassword(request, context) {
-      await passwords.change(userOf(callOf(context)), request);
+      await passwords.change(callOf(context), request);
       return {};
     },
 
@@ -103,19 +103,19 @@ export function createHandlers(o: {
       return {};
     },
 
-    async resetPassword({ token, password }) {
-      await passwords.reset(token, password);
+    async resetPassword({ token, password }, context) {
+      await passwords.reset(token, password, callOf(context));
       return {};
     },
 
     async signIn({ username, password, recaptchaToken, ...request }, context) {
-      const client = toClientInfo(request.client);
-      await recaptcha.require(recaptchaToken, callOf(context).clientAddress);
-      return { tokens: await sessions.signIn(username, password, client) };
+      const call = callOf(context);
+      await recaptcha.require(recaptchaToken, call.clientAddress);
+      return { tokens: await sessions.signIn(username, password, toClientInfo(request.client), call) };
     },
 
-    async refreshSession({ refreshToken, client }) {
-      return { tokens: await sessions.refresh(refreshToken, toClientInfo(client)) };
+    async refreshSession({ refreshToken, client }, context) {
+      return { tokens: await sessions.refresh(refreshToken, toClientInfo(client), callOf(context)) };
     },
 
     async listSessions({ page }, context) {
@@ -125,17 +125,17 @@ export function createHandlers(o: {
     },
 
     async endSession({ sessionId }, context) {
-      await sessions.end(userOf(callOf(context)).id, sessionId);
+      await sessions.end(callOf(context), sessionId);
       return {};
     },
 
     async endOtherSessions(_request, context) {
-      await sessions.endOthers(userOf(callOf(context)));
+      await sessions.endOthers(callOf(context));
       return {};
     },
 
-    async signOut({ refreshToken }) {
-      await sessions.signOut(refreshToken);
+    async signOut({ refreshToken }, context) {
+      await sessions.signOut(refreshToken, callOf(context));
       return {};
     },
 
@@ -159,8 +159,8 @@ export function createHandlers(o: {
       return {};
     },
 
-    async endUserSessions({ userId }) {
-      await administration.endSessions(userId);
+    async endUserSessions({ userId }, context) {
+      await administration.endSessions(callOf(context), userId);
       return {};
     },
 
@@ -195,7 +195,8 @@ export function createHandlers(o: {
           };
           const response = create(CreateApiTokenResponseSchema, { apiToken: toApiToken(record), token });
           const stored = { ...record, tokenHash: hashSecret(token) };
-          const outcome = await store.createApiToken(stored, o.maxApiTokens, await recordFor(response));
+          const events = [apiTokenCreated(record, call)];
+          const outcome = await store.createApiToken(stored, o.maxApiTokens, await recordFor(response), events);
           if (outcome === "too_many") throw tooManyApiTokens(o.maxApiTokens);
           return response;
         },

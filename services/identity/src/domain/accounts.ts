@@ -3,7 +3,7 @@ import { newId } from "@sandgate/kit/base/ids";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { Call } from "@sandgate/kit/rpc/context";
-import { signalSessionsEnded, userCreated } from "../events.ts";
+import { signalSessionsEnded, userChanged, userCreated } from "../events.ts";
 import type { MailQueue } from "../mail/queue.ts";
 import { composeNameTaken, composeVerification } from "../mail/texts.ts";
 import type { IdentityStore, NewVerification } from "../store/store.ts";
@@ -25,7 +25,7 @@ export interface Accounts {
    * Throws INVALID_TOKEN for an unknown, used or expired token, VALIDATION_ERROR for a weak password, and without one where the
    * link has none.
    */
-  verifyEmail(token: string, password: string | undefined): Promise<void>;
+  verifyEmail(token: string, password: string | undefined, call: Call): Promise<void>;
   resendVerification(username: string): Promise<void>;
   /** Creates the operator of a new installation; undefined when there is one. Without a password it gets a random one. */
   createFirstOperator(username: string, password: string | undefined): Promise<{ password: string } | undefined>;
@@ -83,7 +83,7 @@ export function createAccounts(o: {
       mails.wake();
     },
 
-    async verifyEmail(token, password) {
+    async verifyEmail(token, password, call) {
       const tokenHash = hashSecret(token);
       const found = await store.findVerification(tokenHash, now());
       if (found && !found.hasPassword && password === undefined) {
@@ -91,7 +91,9 @@ export function createAccounts(o: {
       }
       if (found && password !== undefined) await strength.require(password, found.username);
       const passwordHash = found && password !== undefined ? await hasher.hash(password) : undefined;
-      const ended = found && (await store.verifyEmail(tokenHash, passwordHash, now()));
+      const ended =
+        found &&
+        (await store.verifyEmail(tokenHash, passwordHash, now(), [userChanged("verified", found.userId, call)]));
       if (!ended) throw badLink("/auth/resend-verification");
       signalSessionsEnded(bus, ended);
     },

@@ -1,8 +1,9 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import type { UserCaller } from "@sandgate/kit/rpc/context";
-import { signalSessionsEnded } from "../events.ts";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import { type Call, userOf } from "@sandgate/kit/rpc/context";
+import { signalSessionsEnded, userChanged } from "../events.ts";
 import type { MailQueue } from "../mail/queue.ts";
 import { composePasswordChanged, composePasswordReset } from "../mail/texts.ts";
 import type { IdentityStore, PasswordChange } from "../store/store.ts";
@@ -15,11 +16,11 @@ import { passwordResetSeconds, usernameKey } from "./users.ts";
 /** How a password is replaced. A new one ends the user's sessions, and a mail tells the user. */
 export interface PasswordChanges {
   /** Keeps the caller's session. Throws INVALID_CREDENTIALS for a wrong current password, or VALIDATION_ERROR for a weak new one. */
-  change(caller: UserCaller, request: { currentPassword: string; password: string }): Promise<void>;
+  change(call: Call, request: { currentPassword: string; password: string }): Promise<void>;
   /** Mails a link, to a verified user of that name alone. */
   requestReset(username: string): Promise<void>;
   /** Throws INVALID_TOKEN for an unknown, used or expired token, or VALIDATION_ERROR for a weak password. */
-  reset(token: string, password: string): Promise<void>;
+  reset(token: string, password: string, call: Call): Promise<void>;
 }
 
 export function createPasswordChanges(o: {
@@ -35,11 +36,12 @@ export function createPasswordChanges(o: {
   const { store, hasher, strength, mails, mailBudgets, bus, publicUrl, now } = o;
 
   /** Checks and hashes a new password. */
-  async function prepare(password: string, username: string): Promise<PasswordChange> {
+  async function prepare(password: string, username: string, event: StagedEvent): Promise<PasswordChange> {
     await strength.require(password, username);
     return {
       passwordHash: await hasher.hash(password),
       noticeMail: mails.seal(composePasswordChanged({ to: username, publicUrl })),
+      events: [event],
     };
   }
 
@@ -49,12 +51,13 @@ export function createPasswordChanges(o: {
   }
 
   return {
-    async change({ id, credentialId: sessionId }, { currentPassword, password }) {
+    async change(call, { currentPassword, password }) {
+      const { id, credentialId: sessionId } = userOf(call);
       const found = await store.findSignIn({ id });
       const currentHash = found?.passwordHash;
       const right = await hasher.verify(currentPassword, currentHash);
       if (!found || currentHash === undefined || !right) throw wrongPassword();
-      const change = await prepare(password, found.user.username);
+      const change = await prepare(password, found.user.username, userChanged("password_changed", id, call));
       const ended = await store.changePassword({ id, currentHash, sessionId }, change, now());
       // Another change came first, after which this password is no longer the current one.
       if (!ended) throw wrongPassword();
@@ -76,10 +79,12 @@ export function createPasswordChanges(o: {
       if (added) mails.wake();
     },
 
-    async reset(token, password) {
+    async reset(token, password, call) {
       const tokenHash = hashSecret(token);
       const found = await store.findPasswordReset(tokenHash, now());
-      const ended = found && (await store.resetPassword(tokenHash, await prepare(password, found.username), now()));
+      if (!found) throw badLink("/auth/password/forgot");
+      const change = await prepare(password, found.username, userChanged("password_reset", found.userId, call));
+      const ended = await store.resetPassword(tokenHash, change, now());
       if (!ended) throw badLink("/auth/password/forgot");
       finish(ended);
     },

@@ -2,8 +2,8 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import type { UserCaller } from "@sandgate/kit/rpc/context";
-import { signalSessionsEnded } from "../events.ts";
+import { type Call, userOf } from "@sandgate/kit/rpc/context";
+import { sessionEnded, signalSessionsEnded, userChanged, userSignedIn } from "../events.ts";
 import type { ClientInfo, IdentityStore } from "../store/store.ts";
 import type { PasswordHasher } from "./passwords.ts";
 import {
@@ -29,16 +29,16 @@ interface SessionTokens {
 /** How sessions begin, continue and end. */
 export interface Sessions {
   /** Throws INVALID_CREDENTIALS, RATE_LIMITED, and only for the right password EMAIL_NOT_VERIFIED or FORBIDDEN (disabled). */
-  signIn(username: string, password: string, client: ClientInfo): Promise<SessionTokens>;
+  signIn(username: string, password: string, client: ClientInfo, call: Call): Promise<SessionTokens>;
   /** Starts a session of a user whom a provider of single sign-on has identified. Throws FORBIDDEN (disabled). */
-  signInByProvider(user: User, client: ClientInfo): Promise<SessionTokens>;
+  signInByProvider(user: User, client: ClientInfo, call: Call): Promise<SessionTokens>;
   /** Throws INVALID_TOKEN. */
-  refresh(refreshToken: string, client: ClientInfo): Promise<SessionTokens>;
-  signOut(refreshToken: string): Promise<void>;
-  /** Throws NOT_FOUND when the user has no such live session. */
-  end(userId: string, sessionId: string): Promise<void>;
+  refresh(refreshToken: string, client: ClientInfo, call: Call): Promise<SessionTokens>;
+  signOut(refreshToken: string, call: Call): Promise<void>;
+  /** Ends a session of the caller. Throws NOT_FOUND when the caller has no such live session. */
+  end(call: Call, sessionId: string): Promise<void>;
   /** Ends all sessions of the caller but the one of the call. */
-  endOthers(caller: UserCaller): Promise<void>;
+  endOthers(call: Call): Promise<void>;
   /** The ended sessions whose access tokens may not have expired yet. */
   listEnded(): Promise<string[]>;
 }
@@ -58,6 +58,7 @@ export function createSessions(o: {
     user: User,
     passwordHash: string | undefined,
     client: ClientInfo,
+    call: Call,
   ): Promise<SessionTokens | undefined> {
     const { signAccessToken } = await keys.current();
     const createdAt = now();
@@ -73,6 +74,7 @@ export function createSessions(o: {
       expiresAt,
       refreshTokenHash: hashSecret(refreshToken),
       refreshTokenExpiresAt: refreshTokenExpiry({ expiresAt }, createdAt),
+      events: [userSignedIn(user.id, id, call)],
     });
     if (!started) return undefined;
     await attempts.remember(user.id, client.address);
@@ -85,7 +87,7 @@ export function createSessions(o: {
   }
 
   return {
-    async signIn(username, password, client) {
+    async signIn(username, password, client, call) {
       const name = usernameKey(username);
       const found = await store.findSignIn({ usernameKey: name });
       await attempts.admit({ usernameKey: name, userId: found?.user.id, address: client.address });
@@ -98,27 +100,30 @@ export function createSessions(o: {
           hint: "Follow the link in the mail, or request another with POST /auth/resend-verification.",
         });
       }
-      const tokens = await start(user, passwordHash, client);
+      const tokens = await start(user, passwordHash, client, call);
       if (!tokens) throw wrongCredentials();
       return tokens;
     },
 
-    async signInByProvider(user, client) {
-      const tokens = user.disabled ? undefined : await start(user, undefined, client);
+    async signInByProvider(user, client, call) {
+      const tokens = user.disabled ? undefined : await start(user, undefined, client, call);
       if (!tokens) throw disabledAccount();
       return tokens;
     },
 
-    async refresh(presented, client) {
+    async refresh(presented, client, call) {
       const presentedHash = hashSecret(presented);
-      const sessionId = await store.findSessionOf(presentedHash);
-      if (sessionId === undefined) throw badRefreshToken();
+      const found = await store.findSessionOf(presentedHash);
+      if (!found) throw badRefreshToken();
+      const { sessionId, userId } = found;
       const { refreshKeys, signAccessToken } = await keys.current();
       const presentedAt = now();
       // A retry may ask for a successor that the key before derived: to the newest key such a token is a bad one.
       for (const key of refreshKeys) {
         const successor = successorOf(presented, sessionId, key);
-        const refreshed = await store.rotateRefreshToken(presentedHash, hashSecret(successor), client, presentedAt);
+        const refreshed = await store.rotateRefreshToken(presentedHash, hashSecret(successor), client, presentedAt, [
+          sessionEnded(sessionId, userId, call),
+        ]);
         if (refreshed.outcome === "reused") {
           signalSessionsEnded(bus, [refreshed.sessionId]);
           break;
@@ -135,13 +140,19 @@ export function createSessions(o: {
       throw badRefreshToken();
     },
 
-    async signOut(refreshToken) {
-      const ended = await store.endSessionOf(hashSecret(refreshToken), now());
+    async signOut(refreshToken, call) {
+      const tokenHash = hashSecret(refreshToken);
+      const found = await store.findSessionOf(tokenHash);
+      if (!found) return;
+      const { sessionId, userId } = found;
+      const user = { id: userId, credential: "session" as const, credentialId: sessionId };
+      const ended = await store.endSessionOf(tokenHash, now(), [sessionEnded(sessionId, userId, { ...call, user })]);
       if (ended !== undefined) signalSessionsEnded(bus, [ended]);
     },
 
-    async end(userId, sessionId) {
-      if (!(await store.endSession(userId, sessionId, now()))) {
+    async end(call, sessionId) {
+      const { id: userId } = userOf(call);
+      if (!(await store.endSession(userId, sessionId, now(), [sessionEnded(sessionId, userId, call)]))) {
         throw new DomainError("NOT_FOUND", "You have no such session.", {
           hint: "Check its id against GET /auth/sessions; it may have ended.",
         });
@@ -149,8 +160,10 @@ export function createSessions(o: {
       signalSessionsEnded(bus, [sessionId]);
     },
 
-    async endOthers({ id, credentialId }) {
-      signalSessionsEnded(bus, await store.endOtherSessions(id, credentialId, now()));
+    async endOthers(call) {
+      const { id, credentialId } = userOf(call);
+      const events = [userChanged("sessions_ended", id, call)];
+      signalSessionsEnded(bus, await store.endOtherSessions(id, credentialId, now(), events));
     },
 
     listEnded: () => store.listSessionsEndedSince(addMs(now(), -endedSessionMs)),

@@ -2,7 +2,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { addMs, dayMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { type Call, userOf } from "@sandgate/kit/rpc/context";
-import { apiTokenRevoked, signalApiTokenRevoked, signalSessionsEnded, userDeleted } from "../events.ts";
+import { apiTokenRevoked, signalApiTokenRevoked, signalSessionsEnded, userChanged } from "../events.ts";
 import type { IdentityStore } from "../store/store.ts";
 import type { PasswordHasher } from "./passwords.ts";
 import { type User, unverifiedDays } from "./users.ts";
@@ -18,7 +18,7 @@ export interface UserAdministration {
   /** Deletes the accounts that were never verified in time. */
   deleteUnverified(signal: AbortSignal): Promise<void>;
   /** Ends all sessions of a user. */
-  endSessions(userId: string): Promise<void>;
+  endSessions(call: Call, userId: string): Promise<void>;
   /** Throws CONFLICT for the operator who asks. */
   setDisabled(call: Call, userId: string, disabled: boolean): Promise<User>;
   /** Throws CONFLICT for the last operator. */
@@ -36,7 +36,7 @@ export function createUserAdministration(o: {
   const { store, hasher, bus, now } = o;
 
   async function deleteUser(call: Call, userId: string): Promise<void> {
-    const ended = await store.deleteUser(userId, [userDeleted(userId, call)], now());
+    const ended = await store.deleteUser(userId, [userChanged("deleted", userId, call)], now());
     if (ended === undefined) throw userNotFound();
     if (ended === "last_operator") {
       throw new DomainError("CONFLICT", "This is the only operator's account.", {
@@ -67,22 +67,24 @@ export function createUserAdministration(o: {
         const due = await store.listUnverified(addMs(at, -unverifiedDays * dayMs), at, unverifiedBatchSize);
         for (const id of due) {
           if (signal.aborted) return;
-          await store.deleteUnverified(id, [userDeleted(id, undefined)], at);
+          await store.deleteUnverified(id, [userChanged("deleted", id, undefined)], at);
         }
         if (due.length < unverifiedBatchSize) return;
       }
     },
 
-    async endSessions(userId) {
+    async endSessions(call, userId) {
       await requireUser(userId);
-      signalSessionsEnded(bus, await store.endOtherSessions(userId, undefined, now()));
+      const events = [userChanged("sessions_ended", userId, call)];
+      signalSessionsEnded(bus, await store.endOtherSessions(userId, undefined, now(), events));
     },
 
     async setDisabled(call, userId, disabled) {
       if (disabled && userOf(call).id === userId) {
         throw new DomainError("CONFLICT", "This is your own account.", { hint: "Another operator can disable it." });
       }
-      const changed = await store.setUserDisabled(userId, disabled, now());
+      const events = [userChanged(disabled ? "disabled" : "enabled", userId, call)];
+      const changed = await store.setUserDisabled(userId, disabled, now(), events);
       if (!changed) throw userNotFound();
       signalSessionsEnded(bus, changed.endedSessionIds);
       // The facades forget the tokens that they remember.

@@ -132,7 +132,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         await store.registerUser(registration("ann@example.com", { passwordHash: "eve's", link: "eve's" }));
         await store.registerUser(registration("ann@example.com", { passwordHash: "ann's", link: "ann's" }));
         expect(await passwordOf("ann@example.com")).toBe("eve's");
-        expect(await store.findVerification(hashSecret("ann's"), at(0))).toEqual({
+        expect(await store.findVerification(hashSecret("ann's"), at(0))).toMatchObject({
           username: "ann@example.com",
           hasPassword: true,
         });
@@ -360,6 +360,52 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       });
     });
 
+    test("what somebody did has its event in the outbox, and what did not happen has none", async () => {
+      const user = registration("ann@example.com", { link: "link" });
+      const { id } = user;
+      const events = (name: string) => [event(name)];
+      await store.registerUser(user);
+      for (const name of ["verified", "not again"]) {
+        await store.verifyEmail(hashSecret("link"), undefined, at(0), events(name));
+      }
+      const [one, two, three] = ["one", "two", "three"].map((token) => session(id, token, { events: events(token) }));
+      if (!one || !two || !three) throw new Error("three sessions");
+      for (const each of [one, two, three]) await store.createSession(each);
+      await store.createSession(session(id, "no", { passwordHash: "wrong", events: events("not started") }));
+      for (const name of ["signed out", "not again"]) await store.endSessionOf(hashSecret("one"), at(0), events(name));
+      for (const name of ["ended", "not again"]) await store.endSession(id, two.id, at(0), events(name));
+      for (const name of ["others", "no others"]) await store.endOtherSessions(id, three.id, at(0), events(name));
+      await store.createSession(session(id, "four", { events: events("four") }));
+      for (const name of ["all others", "no others"]) await store.endOtherSessions(id, three.id, at(0), events(name));
+      await rotate("three", "next", at(0));
+      await rotate("next", "after", at(1));
+      const reuse = (name: string) =>
+        store.rotateRefreshToken(hashSecret("three"), hashSecret("next"), otherClient, at(dayMs / 48), events(name));
+      for (const name of ["reused", "not again"]) await reuse(name);
+
+      const change = { passwordHash: "new", noticeMail: mail("changed") };
+      const currentHash = "hash";
+      for (const name of ["changed", "not again"]) {
+        const changing = { ...change, noticeMail: mail("changed"), events: events(name) };
+        await store.changePassword({ id, currentHash, sessionId: three.id }, changing, at(0));
+      }
+      await store.addPasswordReset(
+        id,
+        { tokenHash: hashSecret("reset"), expiresAt: at(hourMs), mail: mail("reset") },
+        at(0),
+      );
+      for (const name of ["reset", "not again"]) {
+        const changing = { ...change, noticeMail: mail("changed"), events: events(name) };
+        await store.resetPassword(hashSecret("reset"), changing, at(0));
+      }
+      await store.createApiToken(apiToken(id, "token"), 1, undefined, events("token"));
+      await store.createApiToken(apiToken(id, "too many"), 1, undefined, events("no token"));
+      await store.setUserDisabled(id, true, at(0), events("disabled"));
+      await store.setUserDisabled(newId(), true, at(0), events("nobody"));
+      const expected = ["created", "verified", "one", "two", "three", "signed out", "ended", "four", "all others"];
+      expect(await subjects()).toEqual([...expected, "reused", "changed", "reset", "token", "disabled"]);
+    });
+
     describe("passwords", () => {
       const reset = (link: string) => ({ tokenHash: hashSecret(link), expiresAt: at(hourMs), mail: mail("reset") });
       const change = { passwordHash: "new", noticeMail: mail("changed") };
@@ -374,7 +420,10 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         for (const each of [...sessions, session(bob, "bob's")]) expect(await store.createSession(each)).toBe(true);
         for (const link of ["one", "two"]) expect(await store.addPasswordReset(ann, reset(link), at(0))).toBe(true);
         await store.addPasswordReset(bob, reset("bob's"), at(0));
-        expect(await store.findPasswordReset(hashSecret("one"), at(0))).toEqual({ username: "ann@example.com" });
+        expect(await store.findPasswordReset(hashSecret("one"), at(0))).toEqual({
+          userId: ann,
+          username: "ann@example.com",
+        });
         expect(await store.findPasswordReset(hashSecret("one"), at(hourMs))).toBeUndefined();
         expect(await store.resetPassword(hashSecret("one"), change, at(hourMs))).toBeUndefined();
         expect(await store.resetPassword(hashSecret("none"), change, at(0))).toBeUndefined();
@@ -446,7 +495,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       test("a refresh token is exchanged for its successor", async () => {
         const userId = await createUser();
         const { id: sessionId } = await startSession(userId, "one");
-        expect(await store.findSessionOf(hashSecret("one"))).toBe(sessionId);
+        expect(await store.findSessionOf(hashSecret("one"))).toEqual({ sessionId, userId });
         expect(await rotate("one", "two", at(1000))).toEqual({
           outcome: "refreshed",
           sessionId,
@@ -454,7 +503,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
           operator: false,
           refreshTokenExpiresAt: at(1000 + refreshTokenSeconds * 1000),
         });
-        expect(await store.findSessionOf(hashSecret("two"))).toBe(sessionId);
+        expect(await store.findSessionOf(hashSecret("two"))).toEqual({ sessionId, userId });
         expect(await rotate("two", "three", at(2000))).toMatchObject({ outcome: "refreshed" });
       });
 

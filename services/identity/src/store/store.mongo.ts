@@ -463,10 +463,10 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       const verification = await verifications.findOne({ _id: tokenHash, expiresAt: { $gt: now.getTime() } });
       const user = verification && (await users.findOne({ _id: verification.userId }));
       if (!user) return undefined;
-      return { username: user.username, hasPassword: verification.passwordHash !== undefined };
+      return { userId: user._id, username: user.username, hasPassword: verification.passwordHash !== undefined };
     },
 
-    verifyEmail: (tokenHash, given, now) =>
+    verifyEmail: (tokenHash, given, now, events = []) =>
       write(async (tx) => {
         const { session } = tx;
         const verification = await verifications.findOne(
@@ -481,6 +481,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
           { $set: { verifiedAt: now.getTime() }, $inc: { version: 1 } },
           { session },
         );
+        await tx.publish(events);
         return setPassword(tx, userId, passwordHash, now);
       }),
 
@@ -506,10 +507,10 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     async findPasswordReset(tokenHash, now) {
       const reset = await passwordResets.findOne({ _id: tokenHash, expiresAt: { $gt: now.getTime() } });
       const user = reset && (await users.findOne({ _id: reset.userId }));
-      return user ? { username: user.username } : undefined;
+      return user ? { userId: user._id, username: user.username } : undefined;
     },
 
-    resetPassword: (tokenHash, { passwordHash, noticeMail }, now) =>
+    resetPassword: (tokenHash, { passwordHash, noticeMail, events = [] }, now) =>
       write(async (tx) => {
         const reset = await passwordResets.findOne(
           { _id: tokenHash, expiresAt: { $gt: now.getTime() } },
@@ -517,14 +518,16 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
         );
         if (!reset) return undefined;
         await addMail(tx, reset.userId, noticeMail, now);
+        await tx.publish(events);
         return setPassword(tx, reset.userId, passwordHash, now);
       }),
 
-    changePassword: ({ id, currentHash, sessionId }, { passwordHash, noticeMail }, now) =>
+    changePassword: ({ id, currentHash, sessionId }, { passwordHash, noticeMail, events = [] }, now) =>
       write(async (tx) => {
         const user = await users.findOne({ _id: id, passwordHash: currentHash }, { session: tx.session });
         if (!user) return undefined;
         await addMail(tx, id, noticeMail, now);
+        await tx.publish(events);
         return setPassword(tx, id, passwordHash, now, sessionId);
       }),
 
@@ -567,7 +570,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       return found.map(toUser);
     },
 
-    createSession: ({ id, userId, passwordHash, client, createdAt, expiresAt, ...refresh }) =>
+    createSession: ({ id, userId, passwordHash, client, createdAt, expiresAt, events = [], ...refresh }) =>
       write(async (tx) => {
         const { session } = tx;
         const { refreshTokenHash, refreshTokenExpiresAt } = refresh;
@@ -592,14 +595,17 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
           { session },
         );
         await addRefreshToken(tx, refreshTokenHash, id, refreshTokenExpiresAt);
+        await tx.publish(events);
         return true;
       }),
 
     async findSessionOf(refreshTokenHash) {
-      return (await refreshTokens.findOne({ _id: refreshTokenHash }))?.sessionId;
+      const token = await refreshTokens.findOne({ _id: refreshTokenHash });
+      const session = token && (await sessions.findOne({ _id: token.sessionId }, { projection: { userId: 1 } }));
+      return session ? { sessionId: session._id, userId: session.userId } : undefined;
     },
 
-    rotateRefreshToken: (presentedHash, successorHash, client, now) =>
+    rotateRefreshToken: (presentedHash, successorHash, client, now, eventsOfReuse = []) =>
       write(async (tx) => {
         const { session } = tx;
         const presented = await refreshTokens.findOne({ _id: presentedHash }, { session });
@@ -620,6 +626,8 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
             return { outcome: "bad" };
           case "reused":
             await sessions.updateOne({ _id: sessionId }, { $set: endAt(now) }, { session });
+            // Presented again once the session has ended, it ends nothing.
+            if (lifetime.endedAt === undefined) await tx.publish(eventsOfReuse);
             return { outcome: "reused", sessionId };
           case "repeat":
             return successor
@@ -647,15 +655,19 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
         }
       }),
 
-    async endSessionOf(refreshTokenHash, now) {
-      const token = await refreshTokens.findOne({ _id: refreshTokenHash });
-      if (!token) return undefined;
-      const ended = await sessions.findOneAndUpdate(
-        { _id: token.sessionId, endedAt: { $exists: false } },
-        { $set: endAt(now) },
-      );
-      return ended?._id;
-    },
+    endSessionOf: (refreshTokenHash, now, events = []) =>
+      write(async (tx) => {
+        const { session } = tx;
+        const token = await refreshTokens.findOne({ _id: refreshTokenHash }, { session });
+        if (!token) return undefined;
+        const ended = await sessions.findOneAndUpdate(
+          { _id: token.sessionId, endedAt: { $exists: false } },
+          { $set: endAt(now) },
+          { session },
+        );
+        if (ended) await tx.publish(events);
+        return ended?._id;
+      }),
 
     async listUsers(usernameKey, limit, before) {
       const last = before && { createdAt: before.createdAt.getTime(), _id: before.id };
@@ -668,7 +680,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       return found.map(toUser);
     },
 
-    setUserDisabled: (userId, disabled, now) =>
+    setUserDisabled: (userId, disabled, now, events = []) =>
       write(async (tx) => {
         const disabledAt = { $ifNull: ["$disabledAt", now.getTime()] };
         const found = await users.findOneAndUpdate(
@@ -680,6 +692,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
           { session: tx.session, returnDocument: "after" },
         );
         if (!found) return undefined;
+        await tx.publish(events);
         const endedSessionIds = disabled ? await endOtherSessions(tx, userId, undefined, now) : [];
         return { user: toUser(found), endedSessionIds };
       }),
@@ -750,19 +763,28 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       }));
     },
 
-    async endSession(userId, sessionId, now) {
-      const live = { _id: sessionId, userId, endedAt: { $exists: false }, idleAt: { $gt: now.getTime() } };
-      return (await sessions.updateOne(live, { $set: endAt(now) })).modifiedCount > 0;
-    },
+    endSession: (userId, sessionId, now, events = []) =>
+      write(async (tx) => {
+        const live = { _id: sessionId, userId, endedAt: { $exists: false }, idleAt: { $gt: now.getTime() } };
+        const ended = await sessions.updateOne(live, { $set: endAt(now) }, { session: tx.session });
+        if (ended.modifiedCount === 0) return false;
+        await tx.publish(events);
+        return true;
+      }),
 
-    endOtherSessions: (userId, keptSessionId, now) => write((tx) => endOtherSessions(tx, userId, keptSessionId, now)),
+    endOtherSessions: (userId, keptSessionId, now, events = []) =>
+      write(async (tx) => {
+        const ended = await endOtherSessions(tx, userId, keptSessionId, now);
+        if (ended.length > 0) await tx.publish(events);
+        return ended;
+      }),
 
     async listSessionsEndedSince(since) {
       const ended = await sessions.find({ endedAt: { $gt: since.getTime() } }, { projection: { _id: 1 } }).toArray();
       return ended.map(({ _id }) => _id);
     },
 
-    createApiToken: ({ id, createdAt, expiresAt, ...token }, maxTokens, record) =>
+    createApiToken: ({ id, createdAt, expiresAt, ...token }, maxTokens, record, events = []) =>
       write(async (tx) => {
         const { session } = tx;
         const { userId } = token;
@@ -774,6 +796,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
           return "too_many";
         }
         await tx.keepIdempotencyRecord(record);
+        await tx.publish(events);
         await apiTokens.insertOne(
           {
             ...token,

@@ -65,6 +65,7 @@ function verifyEmail(
   tokenHash: Uint8Array,
   passwordHash: string | undefined,
   now: Date,
+  events: readonly StagedEvent[] = [],
 ): string[] | undefined {
   const verification = tx.db.get<{ user_id: string; password_hash: string | null }>(
     "SELECT user_id, password_hash FROM verifications WHERE token_hash = ? AND expires_at > ?",
@@ -74,6 +75,7 @@ function verifyEmail(
   const password = passwordHash ?? verification?.password_hash ?? undefined;
   if (!verification || password === undefined) return undefined;
   tx.db.run("UPDATE users SET verified_at = ?, version = version + 1 WHERE id = ?", now, verification.user_id);
+  tx.publish(events);
   return setPassword(tx, verification.user_id, password, now);
 }
 
@@ -98,7 +100,7 @@ function addPasswordReset(
 function resetPassword(
   tx: Transaction,
   tokenHash: Uint8Array,
-  { passwordHash, noticeMail }: PasswordChange,
+  { passwordHash, noticeMail, events = [] }: PasswordChange,
   now: Date,
 ): string[] | undefined {
   const reset = tx.db.get<{ user_id: string }>(
@@ -108,17 +110,19 @@ function resetPassword(
   );
   if (!reset) return undefined;
   addMail(tx, reset.user_id, noticeMail, now);
+  tx.publish(events);
   return setPassword(tx, reset.user_id, passwordHash, now);
 }
 
 function changePassword(
   tx: Transaction,
   user: { id: string; currentHash: string; sessionId: string },
-  { passwordHash, noticeMail }: PasswordChange,
+  { passwordHash, noticeMail, events = [] }: PasswordChange,
   now: Date,
 ): string[] | undefined {
   if (!tx.db.get("SELECT 1 FROM users WHERE id = ? AND password_hash = ?", user.id, user.currentHash)) return undefined;
   addMail(tx, user.id, noticeMail, now);
+  tx.publish(events);
   return setPassword(tx, user.id, passwordHash, now, user.sessionId);
 }
 
@@ -139,7 +143,13 @@ function createFirstOperator(tx: Transaction, operator: FirstOperator): boolean 
   return true;
 }
 
-function setUserDisabled(tx: Transaction, userId: string, disabled: boolean, now: Date): string[] | undefined {
+function setUserDisabled(
+  tx: Transaction,
+  userId: string,
+  disabled: boolean,
+  now: Date,
+  events: readonly StagedEvent[] = [],
+): string[] | undefined {
   const known = tx.db.run(
     "UPDATE users SET disabled_at = CASE WHEN ? THEN coalesce(disabled_at, ?) END, version = version + 1 WHERE id = ?",
     disabled ? 1 : 0,
@@ -147,6 +157,7 @@ function setUserDisabled(tx: Transaction, userId: string, disabled: boolean, now
     userId,
   );
   if (known === 0) return undefined;
+  tx.publish(events);
   return disabled ? endOtherSessions(tx, userId, undefined, now) : [];
 }
 
@@ -206,6 +217,7 @@ function createSession(tx: Transaction, session: NewSession): boolean {
     session.client.userAgent,
   );
   addRefreshToken(tx, session.refreshTokenHash, session.id, session.refreshTokenExpiresAt);
+  tx.publish(session.events ?? []);
   return true;
 }
 
@@ -215,6 +227,7 @@ function rotateRefreshToken(
   successorHash: Uint8Array,
   client: ClientInfo,
   now: Date,
+  eventsOfReuse: readonly StagedEvent[] = [],
 ): Refreshed {
   const row = tx.db.get<{
     session_id: string;
@@ -249,6 +262,8 @@ function rotateRefreshToken(
       return { outcome: "bad" };
     case "reused":
       tx.db.run("UPDATE sessions SET ended_at = ? WHERE id = ?", now, sessionId);
+      // Presented again once the session has ended, it ends nothing.
+      if (session.endedAt === undefined) tx.publish(eventsOfReuse);
       return { outcome: "reused", sessionId };
     case "repeat":
       return successor ? { ...refreshed, refreshTokenExpiresAt: new Date(successor.expires_at) } : { outcome: "bad" };
@@ -269,27 +284,39 @@ function rotateRefreshToken(
   }
 }
 
-function endSessionOf(tx: Transaction, refreshTokenHash: Uint8Array, now: Date): string | undefined {
-  return tx.db.get<{ id: string }>(
+function endSessionOf(
+  tx: Transaction,
+  refreshTokenHash: Uint8Array,
+  now: Date,
+  events: readonly StagedEvent[] = [],
+): string | undefined {
+  const ended = tx.db.get<{ id: string }>(
     `UPDATE sessions SET ended_at = ?
      WHERE ended_at IS NULL AND id = (SELECT session_id FROM refresh_tokens WHERE token_hash = ?)
      RETURNING id`,
     now,
     refreshTokenHash,
-  )?.id;
+  );
+  if (ended) tx.publish(events);
+  return ended?.id;
 }
 
-function endSession(tx: Transaction, userId: string, sessionId: string, now: Date): boolean {
-  const live = "ended_at IS NULL AND idle_at > ?";
-  return (
-    tx.db.run(
-      `UPDATE sessions SET ended_at = ? WHERE id = ? AND user_id = ? AND ${live}`,
-      now,
-      sessionId,
-      userId,
-      now,
-    ) > 0
+function endSession(
+  tx: Transaction,
+  userId: string,
+  sessionId: string,
+  now: Date,
+  events: readonly StagedEvent[] = [],
+): boolean {
+  const ended = tx.db.run(
+    "UPDATE sessions SET ended_at = ? WHERE id = ? AND user_id = ? AND ended_at IS NULL AND idle_at > ?",
+    now,
+    sessionId,
+    userId,
+    now,
   );
+  if (ended > 0) tx.publish(events);
+  return ended > 0;
 }
 
 function createApiToken(
@@ -297,12 +324,14 @@ function createApiToken(
   token: NewApiToken,
   maxTokens: number,
   record: IdempotencyRecord | undefined,
+  events: readonly StagedEvent[] = [],
 ): "done" | "too_many" {
   if (maxTokens > 0) {
     const held = tx.db.all("SELECT 1 FROM api_tokens WHERE user_id = ? LIMIT ?", token.userId, maxTokens);
     if (held.length === maxTokens) return "too_many";
   }
   tx.keepIdempotencyRecord(record);
+  tx.publish(events);
   tx.db.run(
     `INSERT INTO api_tokens (id, user_id, token_hash, description, hint, workspace_id, role, expires_at, created_at)
      VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -511,7 +540,17 @@ export const transactions = {
   deleteUnverified,
   endSessionOf,
   endSession,
-  endOtherSessions,
+  endOtherSessions(
+    tx: Transaction,
+    userId: string,
+    keptSessionId: string | undefined,
+    now: Date,
+    events: readonly StagedEvent[] = [],
+  ): string[] {
+    const ended = endOtherSessions(tx, userId, keptSessionId, now);
+    if (ended.length > 0) tx.publish(events);
+    return ended;
+  },
   createApiToken,
   revokeApiToken,
   noteApiTokenUses,

@@ -241,18 +241,18 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
     },
 
     async findVerification(tokenHash, now) {
-      const row = read.get<{ username: string; has_password: number }>(
-        `SELECT u.username, v.password_hash IS NOT NULL AS has_password
+      const row = read.get<{ id: string; username: string; has_password: number }>(
+        `SELECT u.id, u.username, v.password_hash IS NOT NULL AS has_password
          FROM verifications v JOIN users u ON u.id = v.user_id WHERE v.token_hash = ? AND v.expires_at > ?`,
         tokenHash,
         now,
       );
-      return row && { username: row.username, hasPassword: row.has_password === 1 };
+      return row && { userId: row.id, username: row.username, hasPassword: row.has_password === 1 };
     },
 
     async findPasswordReset(tokenHash, now) {
-      return read.get<{ username: string }>(
-        `SELECT u.username FROM password_resets r JOIN users u ON u.id = r.user_id
+      return read.get<{ userId: string; username: string }>(
+        `SELECT u.id AS userId, u.username FROM password_resets r JOIN users u ON u.id = r.user_id
          WHERE r.token_hash = ? AND r.expires_at > ?`,
         tokenHash,
         now,
@@ -288,8 +288,8 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
       return rows.map(toUser);
     },
 
-    async setUserDisabled(userId, disabled, now) {
-      const endedSessionIds = await write.setUserDisabled(userId, disabled, now);
+    async setUserDisabled(userId, disabled, now, events) {
+      const endedSessionIds = await write.setUserDisabled(userId, disabled, now, events);
       const user = read.get<UserRow>(`SELECT ${userColumns} FROM users WHERE id = ?`, userId);
       return endedSessionIds && user && { user: toUser(user), endedSessionIds };
     },
@@ -308,10 +308,11 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
     },
 
     async findSessionOf(refreshTokenHash) {
-      return read.get<{ session_id: string }>(
-        "SELECT session_id FROM refresh_tokens WHERE token_hash = ?",
+      return read.get<{ sessionId: string; userId: string }>(
+        `SELECT s.id AS sessionId, s.user_id AS userId FROM refresh_tokens t JOIN sessions s ON s.id = t.session_id
+         WHERE t.token_hash = ?`,
         refreshTokenHash,
-      )?.session_id;
+      );
     },
 
     async listSessions(userId, limit, before, now) {

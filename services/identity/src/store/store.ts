@@ -34,6 +34,7 @@ export interface PasswordChange {
   passwordHash: string;
   /** Tells the user about it. */
   noticeMail: NewMail;
+  events?: readonly StagedEvent[];
 }
 
 export interface Registration {
@@ -89,6 +90,7 @@ export interface NewSession {
   expiresAt: Date;
   refreshTokenHash: Uint8Array;
   refreshTokenExpiresAt: Date;
+  events?: readonly StagedEvent[];
 }
 
 export interface SignIn {
@@ -154,7 +156,10 @@ export const slotLeaseMs = 30_000;
 /** How long a window of requests is. */
 export const requestWindowMs = 60_000;
 
-/** What identity keeps. Every method that changes something is one transaction. Secrets come hashed or sealed. */
+/**
+ * What identity keeps. Every method that changes something is one transaction, which stores its events too, unless nothing
+ * happens. Secrets come hashed or sealed.
+ */
 export interface IdentityStore extends ServiceStore, SsoStore, LimitStore {
   /**
    * Creates an unverified user. A name that is taken but unverified gets another verification with the password of this
@@ -164,17 +169,25 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore {
   /** Adds a verification without a password for an unverified user; false, and nothing happens, for any other. */
   renewVerification(userId: string, verification: NewVerification, now: Date): Promise<boolean>;
   /** Whose link this is, and whether it was registered with a password. Undefined for an unknown, used or expired token. */
-  findVerification(tokenHash: Uint8Array, now: Date): Promise<{ username: string; hasPassword: boolean } | undefined>;
+  findVerification(
+    tokenHash: Uint8Array,
+    now: Date,
+  ): Promise<{ userId: string; username: string; hasPassword: boolean } | undefined>;
   /**
    * Verifies the user, sets the password (the one registered with this very link unless another is given, so that nobody who
    * registered the name before its owner gets in) and ends the user's other links and all sessions, whose ids it answers.
    * Undefined, and nothing happens, for an unknown, used or expired token, and without any password.
    */
-  verifyEmail(tokenHash: Uint8Array, passwordHash: string | undefined, now: Date): Promise<string[] | undefined>;
+  verifyEmail(
+    tokenHash: Uint8Array,
+    passwordHash: string | undefined,
+    now: Date,
+    events?: readonly StagedEvent[],
+  ): Promise<string[] | undefined>;
   /** Adds a link for a verified user; false, and nothing happens, for any other. */
   addPasswordReset(userId: string, reset: NewPasswordReset, now: Date): Promise<boolean>;
   /** Whose link this is. Undefined for an unknown, used or expired token. */
-  findPasswordReset(tokenHash: Uint8Array, now: Date): Promise<{ username: string } | undefined>;
+  findPasswordReset(tokenHash: Uint8Array, now: Date): Promise<{ userId: string; username: string } | undefined>;
   /**
    * Sets the password and ends the user's other links and all sessions, whose ids it answers. Undefined, and nothing happens,
    * for an unknown, used or expired token.
@@ -202,6 +215,7 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore {
     userId: string,
     disabled: boolean,
     now: Date,
+    events?: readonly StagedEvent[],
   ): Promise<{ user: User; endedSessionIds: string[] } | undefined>;
   /**
    * Deletes the user with all tokens and links, and ends all sessions, whose ids it answers. Undefined: no such user. The last
@@ -222,22 +236,28 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore {
   /** False, and nothing happens, when a password was compared and has changed since, or the user is disabled or gone. */
   createSession(session: NewSession): Promise<boolean>;
   /** The session that a refresh token belongs to, whether or not the token is valid. */
-  findSessionOf(refreshTokenHash: Uint8Array): Promise<string | undefined>;
+  findSessionOf(refreshTokenHash: Uint8Array): Promise<{ sessionId: string; userId: string } | undefined>;
   /** Replaces a valid refresh token with its successor, or with the same successor again for a retry (`judgeRefresh`). */
   rotateRefreshToken(
     presentedHash: Uint8Array,
     successorHash: Uint8Array,
     client: ClientInfo,
     now: Date,
+    eventsOfReuse?: readonly StagedEvent[],
   ): Promise<Refreshed>;
   /** Ends the token's session and answers its id; undefined for an unknown token or a session that had ended. */
-  endSessionOf(refreshTokenHash: Uint8Array, now: Date): Promise<string | undefined>;
+  endSessionOf(refreshTokenHash: Uint8Array, now: Date, events?: readonly StagedEvent[]): Promise<string | undefined>;
   /** Up to `limit` live sessions of the user after `before`, newest first. */
   listSessions(userId: string, limit: number, before: Cursor | undefined, now: Date): Promise<Session[]>;
   /** False when the user has no such live session. */
-  endSession(userId: string, sessionId: string, now: Date): Promise<boolean>;
+  endSession(userId: string, sessionId: string, now: Date, events?: readonly StagedEvent[]): Promise<boolean>;
   /** Ends the user's sessions but one, or all, and answers the ids of those that it ended. */
-  endOtherSessions(userId: string, keptSessionId: string | undefined, now: Date): Promise<string[]>;
+  endOtherSessions(
+    userId: string,
+    keptSessionId: string | undefined,
+    now: Date,
+    events?: readonly StagedEvent[],
+  ): Promise<string[]>;
   /** Ids of sessions that ended after this time. */
   listSessionsEndedSince(since: Date): Promise<string[]>;
 
@@ -246,6 +266,7 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore {
     token: NewApiToken,
     maxTokens: number,
     record: IdempotencyRecord | undefined,
+    events?: readonly StagedEvent[],
   ): Promise<"done" | "too_many">;
   /** Undefined for an unknown or revoked token and for a disabled user's; one that has expired is found. */
   findApiToken(tokenHash: Uint8Array): Promise<(ApiToken & { operator: boolean }) | undefined>;

@@ -9,7 +9,16 @@ import { credentialOf } from "./messages.ts";
 /** What each event says somebody did. One that isn't here tells how something fares, and has no entry. */
 const actions: Readonly<Record<string, AuditAction>> = {
   "identity.user.created": "user.register",
+  "identity.user.verified": "user.verify",
+  "identity.user.signed_in": "user.sign_in",
+  "identity.user.password_changed": "user.change_password",
+  "identity.user.password_reset": "user.reset_password",
+  "identity.user.disabled": "user.disable",
+  "identity.user.enabled": "user.enable",
+  "identity.user.sessions_ended": "session.end_all",
   "identity.user.deleted": "user.delete",
+  "identity.session.ended": "session.end",
+  "identity.api_token.created": "api_token.create",
   "identity.api_token.revoked": "api_token.revoke",
   "workspace.workspace.created": "workspace.create",
   "workspace.workspace.updated": "workspace.update",

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/identity/v1/identity_events.proto.
  */
 export const file_sandgate_identity_v1_identity_events: GenFile = /*@__PURE__*/
-  fileDesc("CipzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eV9ldmVudHMucHJvdG8SFHNhbmRnYXRlLmlkZW50aXR5LnYxIh4KC1VzZXJDcmVhdGVkEg8KB3VzZXJfaWQYASABKAkiHgoLVXNlckRlbGV0ZWQSDwoHdXNlcl9pZBgBIAEoCSI0Cg9BcGlUb2tlblJldm9rZWQSEAoIdG9rZW5faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCWIGcHJvdG8z");
+  fileDesc("CipzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eV9ldmVudHMucHJvdG8SFHNhbmRnYXRlLmlkZW50aXR5LnYxIh4KC1VzZXJDcmVhdGVkEg8KB3VzZXJfaWQYASABKAkiHwoMVXNlclZlcmlmaWVkEg8KB3VzZXJfaWQYASABKAkiMwoMVXNlclNpZ25lZEluEg8KB3VzZXJfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCSImChNVc2VyUGFzc3dvcmRDaGFuZ2VkEg8KB3VzZXJfaWQYASABKAkiJAoRVXNlclBhc3N3b3JkUmVzZXQSDwoHdXNlcl9pZBgBIAEoCSIfCgxVc2VyRGlzYWJsZWQSDwoHdXNlcl9pZBgBIAEoCSIeCgtVc2VyRW5hYmxlZBIPCgd1c2VyX2lkGAEgASgJIiQKEVVzZXJTZXNzaW9uc0VuZGVkEg8KB3VzZXJfaWQYASABKAkiHgoLVXNlckRlbGV0ZWQSDwoHdXNlcl9pZBgBIAEoCSIzCgxTZXNzaW9uRW5kZWQSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIjQKD0FwaVRva2VuQ3JlYXRlZBIQCgh0b2tlbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIjQKD0FwaVRva2VuUmV2b2tlZBIQCgh0b2tlbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJYgZwcm90bzM");
 
 /**
  * sandgate.identity.user.created.v1
@@ -32,6 +32,146 @@ export const UserCreatedSchema: GenMessage<UserCreated> = /*@__PURE__*/
   messageDesc(file_sandgate_identity_v1_identity_events, 0);
 
 /**
+ * sandgate.identity.user.verified.v1
+ *
+ * @generated from message sandgate.identity.v1.UserVerified
+ */
+export type UserVerified = Message<"sandgate.identity.v1.UserVerified"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.UserVerified.
+ * Use `create(UserVerifiedSchema)` to create a new message.
+ */
+export const UserVerifiedSchema: GenMessage<UserVerified> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 1);
+
+/**
+ * sandgate.identity.user.signed_in.v1
+ *
+ * @generated from message sandgate.identity.v1.UserSignedIn
+ */
+export type UserSignedIn = Message<"sandgate.identity.v1.UserSignedIn"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * The session that began.
+   *
+   * @generated from field: string session_id = 2;
+   */
+  sessionId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.UserSignedIn.
+ * Use `create(UserSignedInSchema)` to create a new message.
+ */
+export const UserSignedInSchema: GenMessage<UserSignedIn> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 2);
+
+/**
+ * sandgate.identity.user.password_changed.v1
+ *
+ * @generated from message sandgate.identity.v1.UserPasswordChanged
+ */
+export type UserPasswordChanged = Message<"sandgate.identity.v1.UserPasswordChanged"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.UserPasswordChanged.
+ * Use `create(UserPasswordChangedSchema)` to create a new message.
+ */
+export const UserPasswordChangedSchema: GenMessage<UserPasswordChanged> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 3);
+
+/**
+ * sandgate.identity.user.password_reset.v1. By the link of a mail.
+ *
+ * @generated from message sandgate.identity.v1.UserPasswordReset
+ */
+export type UserPasswordReset = Message<"sandgate.identity.v1.UserPasswordReset"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.UserPasswordReset.
+ * Use `create(UserPasswordResetSchema)` to create a new message.
+ */
+export const UserPasswordResetSchema: GenMessage<UserPasswordReset> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 4);
+
+/**
+ * sandgate.identity.user.disabled.v1
+ *
+ * @generated from message sandgate.identity.v1.UserDisabled
+ */
+export type UserDisabled = Message<"sandgate.identity.v1.UserDisabled"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.UserDisabled.
+ * Use `create(UserDisabledSchema)` to create a new message.
+ */
+export const UserDisabledSchema: GenMessage<UserDisabled> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 5);
+
+/**
+ * sandgate.identity.user.enabled.v1
+ *
+ * @generated from message sandgate.identity.v1.UserEnabled
+ */
+export type UserEnabled = Message<"sandgate.identity.v1.UserEnabled"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.UserEnabled.
+ * Use `create(UserEnabledSchema)` to create a new message.
+ */
+export const UserEnabledSchema: GenMessage<UserEnabled> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 6);
+
+/**
+ * sandgate.identity.user.sessions_ended.v1. All, or all but the one with which this was asked for.
+ *
+ * @generated from message sandgate.identity.v1.UserSessionsEnded
+ */
+export type UserSessionsEnded = Message<"sandgate.identity.v1.UserSessionsEnded"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.UserSessionsEnded.
+ * Use `create(UserSessionsEndedSchema)` to create a new message.
+ */
+export const UserSessionsEndedSchema: GenMessage<UserSessionsEnded> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 7);
+
+/**
  * sandgate.identity.user.deleted.v1
  *
  * @generated from message sandgate.identity.v1.UserDeleted
@@ -48,7 +188,55 @@ export type UserDeleted = Message<"sandgate.identity.v1.UserDeleted"> & {
  * Use `create(UserDeletedSchema)` to create a new message.
  */
 export const UserDeletedSchema: GenMessage<UserDeleted> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 1);
+  messageDesc(file_sandgate_identity_v1_identity_events, 8);
+
+/**
+ * sandgate.identity.session.ended.v1. By itself: not when all of a user's sessions end.
+ *
+ * @generated from message sandgate.identity.v1.SessionEnded
+ */
+export type SessionEnded = Message<"sandgate.identity.v1.SessionEnded"> & {
+  /**
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * @generated from field: string user_id = 2;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.SessionEnded.
+ * Use `create(SessionEndedSchema)` to create a new message.
+ */
+export const SessionEndedSchema: GenMessage<SessionEnded> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 9);
+
+/**
+ * sandgate.identity.api_token.created.v1
+ *
+ * @generated from message sandgate.identity.v1.ApiTokenCreated
+ */
+export type ApiTokenCreated = Message<"sandgate.identity.v1.ApiTokenCreated"> & {
+  /**
+   * @generated from field: string token_id = 1;
+   */
+  tokenId: string;
+
+  /**
+   * @generated from field: string user_id = 2;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.ApiTokenCreated.
+ * Use `create(ApiTokenCreatedSchema)` to create a new message.
+ */
+export const ApiTokenCreatedSchema: GenMessage<ApiTokenCreated> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 10);
 
 /**
  * sandgate.identity.api_token.revoked.v1
@@ -72,5 +260,5 @@ export type ApiTokenRevoked = Message<"sandgate.identity.v1.ApiTokenRevoked"> & 
  * Use `create(ApiTokenRevokedSchema)` to create a new message.
  */
 export const ApiTokenRevokedSchema: GenMessage<ApiTokenRevoked> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 2);
+  messageDesc(file_sandgate_identity_v1_identity_events, 11);
 
