@@ -792,13 +792,43 @@ describe("abuse", () => {
   test("passwords that are set or confirmed don't fill the queue of sign-ins", async () => {
     await open();
     const id = await createUser();
-    const confirming = Array.from({ length: 120 }, () => identity.deleteAccount({ password: "wrong" }, as(id)));
+    const confirming = Array.from({ length: 60 }, () => identity.deleteAccount({ password: "wrong" }, as(id)));
     const outcomes = Promise.allSettled(confirming);
     await signedIn();
     const refused = (await outcomes).filter(
       (outcome) => outcome.status === "rejected" && outcome.reason.reason === "RATE_LIMITED",
     );
     expect(refused.length).toBeGreaterThan(0);
+  });
+
+  test("sign-ins from anywhere don't keep those from an account's own networks waiting", async () => {
+    await open();
+    await createUser();
+    await signInFrom("192.0.2.1");
+    const flood = Array.from({ length: 60 }, (_, i) =>
+      identity.signIn(
+        { username: `${i}@example.com`, password: "wrong", client: { address: `203.0.${i}.1` } },
+        from(`203.0.${i}.1`),
+      ),
+    );
+    const outcomes = Promise.allSettled(flood);
+    await signInFrom("192.0.2.1");
+    const refused = (await outcomes).filter(
+      (outcome) => outcome.status === "rejected" && outcome.reason.reason === "RATE_LIMITED",
+    );
+    expect(refused.length).toBeGreaterThan(0);
+  });
+
+  test("a password can be changed, which sends a mail, ten times an hour", async () => {
+    await open();
+    const id = await createUser();
+    const change = (turn: number) =>
+      identity.changePassword({ currentPassword: `${password} ${turn}`, password: `${password} ${turn + 1}` }, as(id));
+    await identity.changePassword({ currentPassword: password, password: `${password} 1` }, as(id));
+    for (let turn = 1; turn < 10; turn++) await change(turn);
+    await expect(change(10)).rejects.toMatchObject(limited);
+    now += 3_600_000;
+    await change(10);
   });
 
   test("a mailbox gets five mails an hour, and every request the same answer", async () => {

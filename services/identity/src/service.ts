@@ -73,9 +73,10 @@ async function openIdentityService(
     throw new SettingsError([`${name} is missing (the first start makes the operator's account with it)`]);
   }
   const { adminPassword, adminUsername, mailFrom, publicUrl, registration, smtpUrl } = settings;
-  const hasher = createPasswordHasher({ concurrency: 1, queueLength: 50 });
-  // Its queue is its own: registrations and new passwords can't fill it.
-  const signInHasher = createPasswordHasher();
+  // Each has a queue of its own: registrations can't keep sign-ins waiting, nor sign-ins from anywhere those from an account's own
+  // networks.
+  const hasher = createPasswordHasher();
+  const signInHashers = { hasher: createPasswordHasher(), ownNetworksHasher: createPasswordHasher() };
   const keys = await openSigningKeys({ store, keyring, issuer: publicUrl, audience, now });
   const mailFolder = join(settings.data, "mail");
   const transport =
@@ -101,7 +102,7 @@ async function openIdentityService(
   const passwords = createPasswordChanges({ store, hasher, strength, mails, mailBudgets, bus, publicUrl, now });
   const administration = createUserAdministration({ store, hasher, bus, now });
   const attempts = createSignInAttempts({ store, perMinute: settings.signInRateLimit, now });
-  const sessions = createSessions({ store, hasher: signInHasher, attempts, keys, bus, now });
+  const sessions = createSessions({ store, ...signInHashers, attempts, keys, bus, now });
   const uses = createUseLog();
   const inBackground = new Set<Promise<void>>();
 

@@ -1,5 +1,5 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { addMs } from "@sandgate/kit/base/time";
+import { addMs, hourMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import { type Call, userOf } from "@sandgate/kit/rpc/context";
@@ -7,15 +7,22 @@ import { signalSessionsEnded, userChanged } from "../events.ts";
 import type { MailQueue } from "../mail/queue.ts";
 import { composePasswordChanged, composePasswordReset } from "../mail/texts.ts";
 import type { IdentityStore, PasswordChange } from "../store/store.ts";
+import { budget, rateLimited } from "./budgets.ts";
 import type { MailBudgets } from "./mail-budgets.ts";
 import type { PasswordStrength } from "./password-strength.ts";
 import type { PasswordHasher } from "./passwords.ts";
 import { badLink, hashSecret, newSecret } from "./tokens.ts";
 import { passwordResetSeconds, usernameKey } from "./users.ts";
 
+/** Each change sends a mail. */
+const changesPerHour = 10;
+
 /** How a password is replaced. A new one ends the user's sessions, and a mail tells the user. */
 export interface PasswordChanges {
-  /** Keeps the caller's session. Throws INVALID_CREDENTIALS for a wrong current password, or VALIDATION_ERROR for a weak new one. */
+  /**
+   * Keeps the caller's session. Throws INVALID_CREDENTIALS for a wrong current password, VALIDATION_ERROR for a weak new one,
+   * RATE_LIMITED after many changes in an hour.
+   */
   change(call: Call, request: { currentPassword: string; password: string }): Promise<void>;
   /** Mails a link, to a verified user of that name alone. */
   requestReset(username: string): Promise<void>;
@@ -57,6 +64,9 @@ export function createPasswordChanges(o: {
       const currentHash = found?.passwordHash;
       const right = await hasher.verify(currentPassword, currentHash);
       if (!found || currentHash === undefined || !right) throw wrongPassword();
+      const at = now();
+      const overspent = await store.spend([budget(`password changes of ${id}`, changesPerHour, hourMs)], at);
+      if (overspent) throw rateLimited("The password was changed too often in the last hour.", overspent, at);
       const change = await prepare(password, found.user.username, userChanged("password_changed", id, call));
       const ended = await store.changePassword({ id, currentHash, sessionId }, change, now());
       // Another change came first, after which this password is no longer the current one.

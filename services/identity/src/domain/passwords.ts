@@ -40,8 +40,8 @@ export interface PasswordHasher {
  */
 export function createPasswordHasher({
   work = owaspWork,
-  concurrency = 2,
-  queueLength = 100,
+  concurrency = 1,
+  queueLength = 50,
 }: {
   work?: Argon2Work;
   concurrency?: number;

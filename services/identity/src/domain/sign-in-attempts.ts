@@ -18,10 +18,14 @@ const newcomerTries = 5;
  */
 export interface SignInAttempts {
   /**
-   * Counts an attempt, before its password is looked at. Throws RATE_LIMITED. It counts for a name that nobody has too, so that
-   * the answer doesn't tell.
+   * Counts an attempt, before its password is looked at, and answers whether it comes from one of the account's own networks.
+   * Throws RATE_LIMITED. It counts for a name that nobody has too, so that the answer doesn't tell.
    */
-  admit(attempt: { usernameKey: string; userId: string | undefined; address: string }): Promise<void>;
+  admit(attempt: {
+    usernameKey: string;
+    userId: string | undefined;
+    address: string;
+  }): Promise<{ fromOwnNetwork: boolean }>;
   /** Remembers where the user signed in. */
   remember(userId: string, address: string): Promise<void>;
 }
@@ -32,23 +36,23 @@ export function createSignInAttempts(o: { store: LimitStore; perMinute: number; 
 
   return {
     async admit({ usernameKey: name, userId, address }) {
-      if (perMinute === 0) return;
       const at = now();
       const networks = networksOf(address);
       const [{ name: network }] = networks;
       const widest = networks.at(-1)?.name;
+      const fromOwnNetwork = await store.isKnownNetwork(userId ?? "", networkKey(userId ?? "", network), at);
+      if (perMinute === 0) return { fromOwnNetwork };
       const own = budget(`sign-in to ${name} from ${network}`, perMinute, minuteMs);
-      const isKnown = await store.isKnownNetwork(userId ?? "", networkKey(userId ?? "", network), at);
       const elsewhere = budget(`sign-in to ${name} from elsewhere`, perMinute * elsewhereFactor, minuteMs);
-      const overspent = await store.spend(isKnown ? [own] : [own, elsewhere], at);
-      if (!overspent) return;
+      const overspent = await store.spend(fromOwnNetwork ? [own] : [own, elsewhere], at);
+      if (!overspent) return { fromOwnNetwork };
       if (overspent.index === 1) {
         const asNewcomer = [
           own,
           budget(`first sign-ins to ${name} from ${widest}`, newcomerTries, dayMs),
           budget(`first sign-ins to ${name}`, perMinute * newcomersFactor, minuteMs),
         ];
-        if (!(await store.spend(asNewcomer, at))) return;
+        if (!(await store.spend(asNewcomer, at))) return { fromOwnNetwork };
       }
       throw rateLimited("Too many attempts for this account.", overspent, at);
     },

@@ -46,12 +46,14 @@ export interface Sessions {
 export function createSessions(o: {
   store: IdentityStore;
   hasher: PasswordHasher;
+  /** For sign-ins from an account's own networks, which those from elsewhere can't keep waiting. */
+  ownNetworksHasher: PasswordHasher;
   attempts: SignInAttempts;
   keys: SigningKeys;
   bus: EventBus;
   now: () => Date;
 }): Sessions {
-  const { store, hasher, attempts, keys, bus, now } = o;
+  const { store, attempts, keys, bus, now } = o;
 
   /** Undefined when the user was disabled or deleted meanwhile, or got another password than the one compared. */
   async function start(
@@ -90,7 +92,9 @@ export function createSessions(o: {
     async signIn(username, password, client, call) {
       const name = usernameKey(username);
       const found = await store.findSignIn({ usernameKey: name });
-      await attempts.admit({ usernameKey: name, userId: found?.user.id, address: client.address });
+      const attempt = { usernameKey: name, userId: found?.user.id, address: client.address };
+      const { fromOwnNetwork } = await attempts.admit(attempt);
+      const hasher = fromOwnNetwork ? o.ownNetworksHasher : o.hasher;
       const right = await hasher.verify(password, found?.passwordHash);
       if (!found || found.passwordHash === undefined || !right) throw wrongCredentials();
       const { user, passwordHash } = found;
