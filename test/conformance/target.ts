@@ -26,6 +26,10 @@ export interface Target extends Client {
   newTenant(): Promise<Tenant>;
   /** The token in the last mail to this address. */
   mailedToken(username: string): Promise<string>;
+  /** Its clock. */
+  now(): number;
+  /** Starts it again with its clock that far ahead. Only a platform of the suite's own in one process can. */
+  setAhead?(ms: number): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -71,7 +75,16 @@ export async function openTarget(settings?: Record<string, string>): Promise<Tar
   }
   if (!shared) {
     const platform = await startPlatform({ settings: { ...suiteSettings, ...settings } });
-    return describeTarget({ ...platform, urls: [platform.url] });
+    let aheadMs = 0;
+    const target = await describeTarget({ ...platform, urls: [platform.url] });
+    return Object.assign(target, {
+      now: () => Date.now() + aheadMs,
+      async setAhead(ms: number) {
+        await platform.terminate();
+        await platform.start({ clockAheadMs: ms });
+        aheadMs = ms;
+      },
+    });
   }
   if (!settings) return describeTarget({ ...shared, stop: async () => {} });
   return describeTarget(await startDistributed({ settings: { ...suiteSettings, ...settings }, replicas: single }));
@@ -138,6 +151,7 @@ async function describeTarget(o: {
     defaultReference: defaultImage.image,
     newTenant,
     mailedToken,
+    now: Date.now,
     close: () => o.stop(),
   };
 }

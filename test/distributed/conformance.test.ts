@@ -13,6 +13,7 @@ describe.runIf(await requireDistributed())("the public API, distributed,", () =>
   afterAll(() => platform?.stop());
 
   for (const [what, load] of [
+    ["access", () => import("../conformance/access.test.ts")],
     ["accounts", () => import("../conformance/accounts.test.ts")],
     ["codes", () => import("../conformance/codes.test.ts")],
     ["what is common", () => import("../conformance/common.test.ts")],

@@ -120,9 +120,12 @@ export async function defaultImageSetting(): Promise<string> {
 /** A module, as an address to import, that sets the clock of a process and its threads ahead. */
 function clockAhead(ms: number): string {
   const source = `
-    const now = Date.now;
-    globalThis.Date = class extends Date {
+    const RealDate = Date;
+    const { now } = RealDate;
+    globalThis.Date = class extends RealDate {
       static now = () => now() + ${ms};
+      // One that comes from another thread is of the class that was there before.
+      static [Symbol.hasInstance] = (value) => RealDate[Symbol.hasInstance](value);
       constructor(...given) {
         super(...(given.length > 0 ? given : [now() + ${ms}]));
       }

@@ -1,0 +1,139 @@
+import type { ErrorCode } from "./codes.ts";
+
+export type RoleName = "member" | "admin" | "owner";
+
+/** What a request with all that a route demands is answered: a status, an error's code, or the fields that are invalid. */
+export type Outcome = number | ErrorCode | readonly string[];
+
+/** What a route demands of a caller. */
+export interface Demand {
+  /** anyone: no credential is looked at. user: a session or an API token. session, operator: no API token. */
+  who: "anyone" | "user" | "session" | "operator";
+  /** The least role, in the workspace that the header or the path names. */
+  least?: RoleName;
+  answers: Outcome;
+  body?: object;
+  query?: string;
+  /** Not for an API token that is bound to a workspace, or that is an owner nowhere. */
+  unbound?: true;
+  /** Each request has a workspace of its own, since the one who may takes it away. */
+  disposable?: true;
+  /** The operator's request is left out: it would end sessions of which others that use the platform know nothing. */
+  notAsOperator?: true;
+}
+
+const page: Demand = { who: "anyone", answers: 200 };
+const member = { who: "user", least: "member" } as const;
+const admin = { who: "user", least: "admin" } as const;
+const owner = { who: "user", least: "owner" } as const;
+
+/**
+ * What each route demands, written down from the API's description and not read from the code. Requests are such that they
+ * change nothing that matters: they name what doesn't exist, or carry a body that is refused once its sender is known. A route
+ * may have several lines, told apart by what follows a second space.
+ */
+export const demands: Record<string, Demand> = {
+  "GET /healthz": page,
+  "GET /readyz": page,
+  "GET /openapi.json": page,
+  "GET /docs": page,
+  "GET /docs/errors": page,
+  "GET /docs/reference.js": page,
+
+  "POST /auth/register": { who: "anyone", body: {}, answers: ["body.password", "body.username"] },
+  "GET /auth/verify-email": page,
+  "POST /auth/verify-email": { who: "anyone", body: {}, answers: ["body.token"] },
+  "POST /auth/resend-verification": { who: "anyone", body: {}, answers: ["body.username"] },
+  "POST /auth/login": { who: "anyone", body: {}, answers: ["body.password", "body.username"] },
+  "POST /auth/refresh": { who: "anyone", body: {}, answers: ["body.refresh_token"] },
+  "POST /auth/refresh unknown": { who: "anyone", body: { refresh_token: "unknown" }, answers: "invalid_token" },
+  "POST /auth/logout": { who: "anyone", body: {}, answers: ["body.refresh_token"] },
+  "POST /auth/password/forgot": { who: "anyone", body: {}, answers: ["body.username"] },
+  "GET /auth/password/reset": page,
+  "POST /auth/password/reset": { who: "anyone", body: {}, answers: ["body.password", "body.token"] },
+  "POST /auth/password": {
+    who: "session",
+    body: { current_password: "{password}", password: "1234567890" },
+    answers: ["body.password"],
+  },
+  // Everybody of these is the last owner of a workspace with other members.
+  "DELETE /auth/account": { who: "session", body: { password: "not the password" }, answers: "conflict" },
+  "GET /auth/sessions": { who: "session", answers: 200 },
+  "DELETE /auth/sessions": { who: "session", answers: 204, notAsOperator: true },
+  "DELETE /auth/sessions/{session_id}": { who: "session", answers: "not_found" },
+
+  "GET /api-tokens": { who: "session", answers: 200 },
+  "POST /api-tokens": { who: "session", body: { description: "access" }, answers: 201 },
+  "POST /api-tokens for another's workspace": {
+    who: "session",
+    body: { description: "access", workspace_id: "{unknown}" },
+    answers: "workspace_forbidden",
+  },
+  "DELETE /api-tokens/{token}": { who: "session", answers: "api_key_not_found" },
+
+  "GET /workspaces": { who: "user", answers: 200 },
+  "POST /workspaces": { who: "user", body: { name: "access" }, answers: 201, unbound: true },
+  "GET /workspaces/{workspace_id}": { ...member, answers: 200 },
+  "PUT /workspaces/{workspace_id}": { ...admin, body: { name: "access" }, answers: 200 },
+  "DELETE /workspaces/{workspace_id}": { ...owner, answers: 204, disposable: true },
+  "GET /workspaces/{workspace_id}/members": { ...member, answers: 200 },
+  "POST /workspaces/{workspace_id}/members": {
+    ...admin,
+    body: { username: "nobody@example.com", role: "member" },
+    answers: "member_not_found",
+  },
+  "POST /workspaces/{workspace_id}/members an owner": {
+    ...owner,
+    body: { username: "nobody@example.com", role: "owner" },
+    answers: "member_not_found",
+  },
+  "PUT /workspaces/{workspace_id}/members/{user_id}": {
+    ...admin,
+    body: { role: "member" },
+    answers: "member_not_found",
+  },
+  "DELETE /workspaces/{workspace_id}/members/{user_id}": { ...admin, answers: "member_not_found" },
+  "GET /workspaces/{workspace_id}/audit-log": { ...admin, answers: 200 },
+
+  "GET /sandbox-images": { ...member, answers: 200 },
+  "POST /sandbox-images": {
+    ...admin,
+    body: { name: "access", image: "registry.example.com/app", registry_id: "unknown" },
+    answers: "registry_not_found",
+  },
+  "POST /sandbox-images a default": {
+    ...admin,
+    body: { name: "access", image: "registry.example.com/app", is_default: true },
+    answers: "forbidden",
+  },
+  "GET /sandbox-images/{image_id}": { ...member, answers: "image_not_found" },
+  "PUT /sandbox-images/{image_id}": { ...admin, body: { name: "access" }, answers: "image_not_found" },
+  "DELETE /sandbox-images/{image_id}": { ...admin, answers: "image_not_found" },
+
+  "GET /registries": { ...member, answers: 200 },
+  "POST /registries": {
+    ...admin,
+    body: { name: "access", url: "http://127.0.0.1:1", username: "u", password: "p" },
+    answers: ["body.url"],
+  },
+  "GET /registries/{registry_id}": { ...member, answers: "registry_not_found" },
+  "PUT /registries/{registry_id}": { ...admin, body: { name: "access" }, answers: "registry_not_found" },
+  "DELETE /registries/{registry_id}": { ...admin, answers: "registry_not_found" },
+
+  "GET /sandboxes": { ...member, answers: 200 },
+  "POST /sandboxes/provision": { ...member, body: { image_id: "unknown" }, answers: "image_not_found" },
+  "POST /sandboxes/wait": { ...member, body: { sandbox_id: "unknown" }, answers: "sandbox_not_found" },
+  "GET /sandboxes/{sandbox_id}": { ...member, answers: "sandbox_not_found" },
+  "DELETE /sandboxes/{sandbox_id}": { ...member, answers: "sandbox_not_found" },
+  "GET /sandbox/monitoring/{sandbox_id}": { ...member, answers: "sandbox_not_found" },
+  "GET /sandbox/monitoring/{sandbox_id}/stream": { ...member, answers: "sandbox_not_found" },
+
+  "GET /admin/users": { who: "operator", answers: 200 },
+  "PUT /admin/users/{user_id}": { who: "operator", body: { enabled: true }, answers: "not_found" },
+  "DELETE /admin/users/{user_id}": { who: "operator", answers: "not_found" },
+  "DELETE /admin/users/{user_id}/sessions": { who: "operator", answers: "not_found" },
+  "DELETE /admin/users/{user_id}/api-tokens": { who: "operator", answers: "not_found" },
+  "GET /admin/sandboxes": { who: "operator", answers: 200 },
+  "DELETE /admin/sandboxes/{sandbox_id}": { who: "operator", answers: "sandbox_not_found" },
+  "GET /admin/audit-log": { who: "operator", answers: 200 },
+};
