@@ -22,6 +22,7 @@ import { createLocalRateLimiter, type RateLimiter } from "./pipeline/rate-limit.
 import { createRateLimits } from "./pipeline/rate-limits.ts";
 import { requestIdOf } from "./pipeline/request-context.ts";
 import type { App, RouteContext } from "./pipeline/route.ts";
+import { securityHeadersFor } from "./pipeline/security-headers.ts";
 import { createSharedSlots } from "./pipeline/slots.shared.ts";
 import { createLocalSlots, type Slots } from "./pipeline/slots.ts";
 import { createWorkspaceScope } from "./pipeline/workspace-scope.ts";
@@ -84,7 +85,8 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     perMinute: settings.rateLimit,
     signInsPerMinute: settings.signInRateLimit,
   });
-  const errors = createErrorResponder({ docsUrl: () => `${publicUrl()}/docs/errors`, logger });
+  const headers = securityHeadersFor(settings.publicUrl);
+  const errors = createErrorResponder({ docsUrl: () => `${publicUrl()}/docs/errors`, headers, logger });
 
   const app: App = Fastify({
     // Requests are logged by their route only, since a path may contain a token.
@@ -113,7 +115,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   app.setErrorHandler((error, request, reply) => errors.respond(error, request, reply));
   parseJsonBodies(app);
   const document = await documentRoutes(app, publicUrl);
-  admitRequests(app, { authenticator, scope, limits, origins: originsOf(settings.redirectUris) });
+  admitRequests(app, { authenticator, scope, limits, origins: originsOf(settings.redirectUris), headers });
   recordRequests(app, environment);
   const shutDown = createGracefulShutdown(app);
 

@@ -9,6 +9,7 @@ import { validationError } from "./error-envelope.ts";
 import type { RateLimits } from "./rate-limits.ts";
 import { signedInOf } from "./request-context.ts";
 import { accessOfRequest, accessOfRoute, type RouteAccess, type RouteRules } from "./route-rules.ts";
+import type { SecurityHeaders } from "./security-headers.ts";
 import type { SignedIn } from "./signed-in.ts";
 import { compileCheck } from "./validation.ts";
 import type { WorkspaceScope } from "./workspace-scope.ts";
@@ -20,6 +21,7 @@ export interface Admission {
   limits: RateLimits;
   /** The origins from which browsers may call. */
   origins: ReadonlySet<string>;
+  headers: SecurityHeaders;
 }
 
 /**
@@ -33,7 +35,7 @@ export function admitRequests(app: FastifyInstance, admission: Admission): void 
   app.decorateRequest("pattern", "unknown");
 
   app.addHook("onRequest", async (request, reply) => {
-    reply.header("x-request-id", request.id).header("x-content-type-options", "nosniff");
+    reply.header("x-request-id", request.id).headers(admission.headers);
     if (shareAcrossOrigins(request, reply, admission.origins)) {
       await admission.limits.showAddress(request, reply);
       return reply.code(204).send();

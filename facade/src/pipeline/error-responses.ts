@@ -7,6 +7,7 @@ import { type PublicReason, publicErrors, toPublicReason } from "@sandgate/kit/b
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
 import { toEnvelope, validationError } from "./error-envelope.ts";
 import { accessOfRequest } from "./route-rules.ts";
+import type { SecurityHeaders } from "./security-headers.ts";
 import { compileCheck, toPublicField } from "./validation.ts";
 
 export interface ErrorResponder {
@@ -25,7 +26,11 @@ const bodyIssues: Record<string, string> = {
   ECONNRESET: "must be complete",
 };
 
-export function createErrorResponder(o: { docsUrl: () => string; logger: Logger }): ErrorResponder {
+export function createErrorResponder(o: {
+  docsUrl: () => string;
+  headers: SecurityHeaders;
+  logger: Logger;
+}): ErrorResponder {
   function respond(thrown: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
     const error = toDomainError(thrown, request);
     const reason = toPublicReason(error.reason);
@@ -35,7 +40,8 @@ export function createErrorResponder(o: { docsUrl: () => string; logger: Logger 
     } else if (reason === "UPSTREAM_ERROR") {
       o.logger.warn({ request_id: request.id, route: request.pattern, err: thrown }, "a dependency failed");
     }
-    reply.code(status).header("x-request-id", request.id);
+    // No hook has set them for a malformed path.
+    reply.code(status).headers(o.headers).header("x-request-id", request.id);
     if (status === 401) reply.header("www-authenticate", challengeOf(reason));
     if (reason === "RATE_LIMITED" || error.retryAfterSeconds) {
       reply.header("retry-after", String(Math.max(1, Math.ceil(error.retryAfterSeconds ?? 1))));
@@ -66,6 +72,7 @@ export function createErrorResponder(o: { docsUrl: () => string; logger: Logger 
           "Content-Type: application/json; charset=utf-8",
           `Content-Length: ${Buffer.byteLength(body)}`,
           `X-Request-Id: ${requestId}`,
+          ...Object.entries(o.headers).map(([name, value]) => `${name}: ${value}`),
           "Connection: close",
           "",
           body,

@@ -42,7 +42,8 @@ export function renderReference(path: string, nonce: string): string {
 `;
 }
 
-export const errorsPolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+export const errorsPolicy =
+  "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /** Every error code, with an anchor for each. */
 export function renderErrors(): string {
