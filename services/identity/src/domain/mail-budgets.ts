@@ -6,7 +6,7 @@ import { budget, rateLimited } from "./budgets.ts";
 import { usernameKey } from "./users.ts";
 
 /** What is left of the installation's mails for the links of verified users when strangers register in masses. */
-const strangersShare = 1;
+const strangersShare = 0.8;
 
 /** Mails in an hour; 0: no limit. */
 export interface MailLimits {
