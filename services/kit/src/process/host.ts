@@ -1,5 +1,6 @@
-import { constants, type ServerHttp2Session } from "node:http2";
+import { constants, createSecureServer, createServer, type ServerHttp2Session } from "node:http2";
 import { setTimeout as delay } from "node:timers/promises";
+import { Server as TlsServer } from "node:tls";
 import type { DescService } from "@bufbuild/protobuf";
 import type { ConnectRouter } from "@connectrpc/connect";
 import { fastifyConnectPlugin } from "@connectrpc/connect-fastify";
@@ -9,11 +10,14 @@ import { DomainError } from "../base/domain-error.ts";
 import { createHealthState } from "../rpc/health.ts";
 import { addReflection } from "../rpc/reflection.ts";
 import { createRouterOptions, type ServerOptions } from "../rpc/rpc.ts";
+import type { Tls } from "../rpc/tls.ts";
 
 /** Between ending the remaining calls and force-closing connections: time for clients to read the last responses. */
 const forceCloseDelayMs = 1_000;
 /** Between the GOAWAY notice and closing: time for clients to stop sending calls (RFC 9113, 6.8). */
 const noticeMs = 250;
+/** Longer than a caller keeps an idle connection. */
+const idleMs = 72_000;
 
 export interface ServiceHost {
   /** "http://127.0.0.1:8081" */
@@ -23,8 +27,8 @@ export interface ServiceHost {
 }
 
 /**
- * Serves a service's RPCs (Connect, gRPC and gRPC-Web) over HTTP/2 without TLS, and what anyone may ask without a token:
- * gRPC health, server reflection and /healthz. `port` 0 takes a free one, `drainMs` is 10 s unless set.
+ * Serves a service's RPCs (Connect, gRPC and gRPC-Web) over HTTP/2, with TLS if `tls` has a certificate, and what anyone may ask
+ * without a token: gRPC health, server reflection and /healthz. `port` 0 takes a free one, `drainMs` is 10 s unless set.
  */
 export async function startServiceHost(
   o: ServerOptions & {
@@ -32,6 +36,9 @@ export async function startServiceHost(
     host: string;
     port: number;
     drainMs?: number;
+    tls?: Tls | undefined;
+    /** Callers without a certificate that `tls` trusts are refused. */
+    requireClientCertificates?: boolean;
     /** What the service depends on, for gRPC health. None unless given. */
     dependencies?: () => Promise<Dependencies>;
   },
@@ -40,10 +47,21 @@ export async function startServiceHost(
   const shutdown = new AbortController();
   const health = createHealthState(o.dependencies ?? (async () => ({})));
   // A call that arrives just before the client learns that the host is closing is answered like any other.
-  const app = Fastify({ http2: true, logger: false, return503OnClosing: false });
+  const secure = secureOptions(o);
+  const app = Fastify({
+    http2: true,
+    logger: false,
+    return503OnClosing: false,
+    serverFactory: (handler) => (secure ? createSecureServer(secure, handler) : createServer(handler)),
+  });
+  o.tls?.onChange(() => {
+    const changed = o.tls?.server();
+    if (changed && app.server instanceof TlsServer) app.server.setSecureContext(changed);
+  });
   const sessions = new Set<ServerHttp2Session>();
   app.server.on("session", (session) => {
     sessions.add(session);
+    session.setTimeout(idleMs, () => session.close());
     session.once("close", () => sessions.delete(session));
   });
   app.get("/healthz", async () => ({ status: "ok" }));
@@ -66,7 +84,8 @@ export async function startServiceHost(
     },
     shutdownSignal: shutdown.signal,
   });
-  const url = await app.listen({ host: o.host, port: o.port });
+  const address = await app.listen({ host: o.host, port: o.port });
+  const url = secure ? address.replace("http:", "https:") : address;
 
   return {
     url,
@@ -91,6 +110,14 @@ export async function startServiceHost(
       }
     },
   };
+}
+
+/** Undefined: without TLS. */
+function secureOptions(o: { tls?: Tls | undefined; requireClientCertificates?: boolean }) {
+  const served = o.tls?.server();
+  if (!served) return undefined;
+  const required = o.requireClientCertificates === true;
+  return { ...served, requestCert: required, rejectUnauthorized: required };
 }
 
 /** Under `npm start`, Ctrl-C arrives twice: from the terminal, and forwarded by npm. */

@@ -46,6 +46,18 @@ export const processSettings = defineSettings({
   internalKeyFile: text("SANDGATE_INTERNAL_KEY_FILE", {
     doc: "This process's private Ed25519 key (JWK), which signs its calls. Read again when it changes",
   }),
+  tlsCertFile: text("SANDGATE_TLS_CERT_FILE", {
+    optional: true,
+    doc: "This process's certificate (PEM, with its chain): a service answers calls by TLS with it, and callers show it. Read again when it changes",
+  }),
+  tlsKeyFile: text("SANDGATE_TLS_KEY_FILE", {
+    optional: true,
+    doc: "The private key of that certificate (PEM). Read again when it changes",
+  }),
+  tlsCaFile: text("SANDGATE_TLS_CA_FILE", {
+    optional: true,
+    doc: "Certificates (PEM) of those who signed the other processes' certificates, the only ones trusted. Unset: the system's. Read again when it changes",
+  }),
   logLevel: choice("SANDGATE_LOG_LEVEL", ["trace", "debug", "info", "warn", "error", "fatal", "silent"], {
     default: "info",
     doc: "The lowest level of log lines written to standard output",
@@ -70,10 +82,22 @@ export function serviceProcessSettings(service: ServiceName) {
     keysFile: text("SANDGATE_KEYS_FILE", {
       doc: "The key ring that seals secrets, the same for all replicas. It is never created here",
     }),
+    tlsClients: choice("SANDGATE_TLS_CLIENTS", ["any", "certified"], {
+      default: "any",
+      doc: "certified refuses callers without a certificate that SANDGATE_TLS_CA_FILE's signed",
+    }),
     internalJwksFile: text("SANDGATE_INTERNAL_JWKS_FILE", {
       doc: "The public keys of all callers (a JSON Web Key Set). Read again when it changes",
     }),
   });
+}
+
+/** Throws a SettingsError for certificates that make no sense together. */
+export function checkTlsSettings(o: Pick<SettingValues<typeof processSettings>, "tlsCertFile" | "tlsKeyFile">): void {
+  if ((o.tlsCertFile === undefined) === (o.tlsKeyFile === undefined)) return;
+  throw new SettingsError([
+    `${processSettings.tlsCertFile.name} and ${processSettings.tlsKeyFile.name} need each other`,
+  ]);
 }
 
 /** The address of each service but `self`. */
@@ -83,9 +107,9 @@ export function addressSettings(self?: ServiceName) {
     others.map((service) => [
       service,
       text(`SANDGATE_${service.replace("-", "_").toUpperCase()}_URL`, {
-        accepts: (urls) => urls.split(",").every((url) => URL.parse(url)?.protocol === "http:"),
-        expects: "http://host:port",
-        doc: `Where ${service} is: http://host:port. A host with several addresses has a replica at each, as do several URLs separated by commas`,
+        accepts: (urls) => urls.split(",").every((url) => /^https?:$/.test(URL.parse(url)?.protocol ?? "")),
+        expects: "http://host:port or https://host:port",
+        doc: `Where ${service} is: http://host:port, or https://host:port where it has a certificate. A host with several addresses has a replica at each, as do several URLs separated by commas`,
       }),
     ]),
   );

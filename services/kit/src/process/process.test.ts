@@ -95,6 +95,8 @@ describe("a process that can't be one of many says why in one line of JSON and e
       { ...nats, SANDGATE_SANDBOX_URL: "http://a:1,grpc://b:2" },
       "SANDGATE_SANDBOX_URL must be http://",
     ],
+    ["a certificate without its key", { ...nats, SANDGATE_TLS_CERT_FILE: "cert.pem" }, "need each other"],
+    ["certificates that aren't there", { ...nats, SANDGATE_TLS_CA_FILE: "ca.pem" }, "ca.pem can't be used"],
     ["no address", { ...nats, SANDGATE_IDENTITY_URL: "" }, "SANDGATE_IDENTITY_URL is missing"],
     ["another's key", { ...nats, SANDGATE_INTERNAL_KEY_FILE: "facade.jwk.json" }, "no key of workspace"],
   ])("%s", async (_, settings, line) => {

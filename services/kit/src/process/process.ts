@@ -18,11 +18,19 @@ import { asService } from "../rpc/context.ts";
 import type { TokenSigner } from "../rpc/internal-auth.ts";
 import { openTokenSigner, openTokenVerifier } from "../rpc/internal-keys.ts";
 import { createRouterOptions } from "../rpc/rpc.ts";
+import { openTls, type Tls } from "../rpc/tls.ts";
 import { openKeyring } from "../storage/sealing.ts";
 import type { Commands } from "./admin.commands.ts";
 import { startAdminServer } from "./admin.ts";
 import { startServiceHost, stopOnSignal } from "./host.ts";
-import { addressSettings, processSettings, readEach, readParts, serviceProcessSettings } from "./process-settings.ts";
+import {
+  addressSettings,
+  checkTlsSettings,
+  processSettings,
+  readEach,
+  readParts,
+  serviceProcessSettings,
+} from "./process-settings.ts";
 import type { ServiceDefinition } from "./service.ts";
 
 const databaseRetry = { firstMs: 250, lastMs: 5_000 };
@@ -37,6 +45,7 @@ export interface ProcessParts {
   /** The transport to a service in another process; its calls are signed as this process. */
   transport(service: ServiceName): Transport;
   signer: TokenSigner;
+  tls: Tls;
   logger: Logger;
   metrics: Metrics;
   /** The state of the bus, and of each service that this process calls with what that depends on. */
@@ -78,6 +87,7 @@ export async function runProcess<Settings>(o: {
       () => readParts({ common: processSettings, addresses: addressSettings(o.self) }, env),
       () => o.readSettings(env),
     ]);
+    checkTlsSettings(common);
     const logger = createLogger({ service: o.name, level: common.logLevel });
     logConsole(logger);
     const metrics = createMetrics({ processMetrics: true });
@@ -87,11 +97,13 @@ export async function runProcess<Settings>(o: {
       process.exit(1);
     });
     const signer = await openTokenSigner({ caller: o.name, file: common.internalKeyFile, logger });
+    const { tlsCertFile: certFile, tlsKeyFile: keyFile, tlsCaFile: caFile } = common;
+    const tls = await openTls({ certFile, keyFile, caFile, logger });
 
     let state: "starting" | "ready" | "stopping" = "starting";
     let bus: EventBus | undefined;
     let program: Program | undefined;
-    const { transport, checkServices } = createServiceTransports(o.name, addresses, signer);
+    const { transport, checkServices } = createServiceTransports(o.name, addresses, { signer, tls });
     const dependencies = async () => {
       const [events, services] = await Promise.all([
         bus ? stateOf(bus.identity()) : "not connected yet",
@@ -142,7 +154,7 @@ export async function runProcess<Settings>(o: {
         metrics,
         onEnd: endAfterFailure,
       });
-      program = await o.open({ bus, transport, signer, logger, metrics, dependencies }, settings);
+      program = await o.open({ bus, transport, signer, tls, logger, metrics, dependencies }, settings);
       await program.start();
     } catch (error) {
       // A failure caused by the shutdown is no failure to start.
@@ -162,7 +174,11 @@ export async function runProcess<Settings>(o: {
 }
 
 /** Transports to the other services, each created at first use, and the health of those services. */
-function createServiceTransports(name: string, addresses: Partial<Record<ServiceName, string>>, signer: TokenSigner) {
+function createServiceTransports(
+  name: string,
+  addresses: Partial<Record<ServiceName, string>>,
+  by: { signer: TokenSigner; tls: Tls },
+) {
   const transports = new Map<ServiceName, Transport>();
   return {
     transport(service: ServiceName): Transport {
@@ -170,7 +186,7 @@ function createServiceTransports(name: string, addresses: Partial<Record<Service
       if (known) return known;
       const url = addresses[service];
       if (!url) throw new Error(`${name} was given no address of ${service}.`);
-      const transport = createRemoteTransport({ url, signer, audience: service });
+      const transport = createRemoteTransport({ url, ...by, audience: service });
       transports.set(service, transport);
       return transport;
     },
@@ -206,8 +222,8 @@ export async function runService<Settings>(definition: ServiceDefinition<Setting
     self: name,
     readSettings: (env) =>
       readEach([() => readSettings(serviceProcessSettings(name), env), () => definition.readSettings(env)]),
-    async open({ bus, transport, signer, logger, metrics }, [hosting, settings]) {
-      const { host, port, database: url, keysFile, internalJwksFile } = hosting;
+    async open({ bus, transport, signer, tls, logger, metrics }, [hosting, settings]) {
+      const { host, port, database: url, keysFile, internalJwksFile, tlsClients } = hosting;
       const keyring = await openKeyring({ file: keysFile, create: false });
       const verifier = await openTokenVerifier({ audience: name, file: internalJwksFile, logger });
       const router = { service: name, verifier, logger, metrics };
@@ -236,6 +252,8 @@ export async function runService<Settings>(definition: ServiceDefinition<Setting
         routes,
         host,
         port,
+        tls,
+        requireClientCertificates: tlsClients === "certified",
         dependencies: () => service.dependencies(),
       });
       logger.info({ address: server.url }, "serving calls");

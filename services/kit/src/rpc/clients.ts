@@ -30,6 +30,7 @@ import { createInternalKeys, createTokenVerifier, type TokenSigner } from "./int
 import { createLocalTransport } from "./local-transport.ts";
 import { createReplicatedTransport, neverStarted, timeLeft } from "./replicas.ts";
 import { createRouterOptions, mapFailure } from "./rpc.ts";
+import type { Tls } from "./tls.ts";
 
 /** The deadline of a call that sets none. */
 const defaultTimeoutMs = 10_000;
@@ -139,19 +140,21 @@ function mayRetry(method: DescMethod, isHarmless: boolean, error: unknown): bool
 const cutOffCodes = new Set<Code>([Code.Unavailable, Code.Aborted, Code.Canceled, Code.Internal, Code.Unknown]);
 
 /**
- * A transport to a service in other processes, over HTTP/2 without TLS. `url` is http://host:port, or several with commas
+ * A transport to a service in other processes, over HTTP/2. `url` is http://host:port, or https://host:port with `tls`, or several with commas
  * between; calls are spread over all their addresses. The Connect protocol unless set: it costs the least CPU here.
  */
 export function createRemoteTransport(o: {
   url: string;
   signer: TokenSigner;
   audience: ServiceName;
+  tls?: Tls | undefined;
   protocol?: "connect" | "grpc";
   resolve?(host: string): Promise<readonly string[]>;
   resolveEveryMs?: number;
 }): Transport {
   const inner = createReplicatedTransport({
     urls: o.url.split(","),
+    tls: o.tls,
     open(baseUrl, sessionManager) {
       const options = { baseUrl, sessionManager, readMaxBytes };
       return o.protocol === "grpc"

@@ -84,6 +84,10 @@ function noteOptions(note: ErrorNote | undefined): DomainErrorOptions {
   };
 }
 
+function isTlsFailure(cause: unknown): boolean {
+  return cause instanceof Error && "code" in cause && String(cause.code).startsWith("ERR_SSL_");
+}
+
 function isUnreachable(error: ConnectError): boolean {
   switch (error.code) {
     case Code.Unavailable:
@@ -92,7 +96,8 @@ function isUnreachable(error: ConnectError): boolean {
     case Code.Aborted:
       return true;
     default:
-      // How a call fails that starts while a server shuts down (GOAWAY); Connect reports it as internal.
-      return error.rawMessage.includes("NGHTTP2_REFUSED_STREAM");
+      // How a call fails that starts while a server shuts down (GOAWAY), and one whose client's certificate is refused, which the
+      // client learns after it connected; Connect reports both as internal.
+      return error.rawMessage.includes("NGHTTP2_REFUSED_STREAM") || isTlsFailure(error.cause);
   }
 }

@@ -5,10 +5,9 @@ import { messageOf } from "../base/domain-error.ts";
 import type { Logger } from "../base/logging.ts";
 import { serviceNames } from "../base/service-names.ts";
 import { openKeyring } from "../storage/sealing.ts";
+import { followFiles } from "./followed-files.ts";
 import { createTokenSigner, createTokenVerifier, type TokenSigner, type TokenVerifier } from "./internal-auth.ts";
 
-/** How soon a changed file takes effect. A key must be in every process's public keys that long before it signs. */
-const rereadEveryMs = 2_000;
 const algorithm = "EdDSA";
 const publicKeysFile = "jwks.json";
 const keyringFile = "keyring.json";
@@ -26,7 +25,7 @@ export type FromFile<T> = T & { close(): void };
 
 /** Signs with the private key of `file`, an Ed25519 JWK whose `kid` is `caller`, or that, a dot and more. Throws for another. */
 export async function openTokenSigner(o: KeyFileOptions & { caller: string }): Promise<FromFile<TokenSigner>> {
-  const signer = await followFile(o, async (text) => {
+  const signer = await followKeyFile(o, async (text) => {
     const jwk: JWK = JSON.parse(text);
     const keyId = jwk.kid ?? "";
     if (callerOf(keyId) !== o.caller) throw new Error(`its kid is "${keyId}", which is no key of ${o.caller}`);
@@ -43,11 +42,15 @@ export async function openTokenSigner(o: KeyFileOptions & { caller: string }): P
 
 /** Verifies tokens for `audience` with the public keys of `file`, a JSON Web Key Set that holds every caller's. */
 export async function openTokenVerifier(o: KeyFileOptions & { audience: string }): Promise<FromFile<TokenVerifier>> {
-  const verifier = await followFile(o, async (text) => {
+  const verifier = await followKeyFile(o, async (text) => {
     const jwks = readPublicKeys(text);
     return createTokenVerifier({ audience: o.audience, jwks });
   });
   return { verify: (token) => verifier.current().verify(token), close: verifier.close };
+}
+
+function followKeyFile<T>({ file, ...o }: KeyFileOptions, parse: (text: string) => Promise<T>) {
+  return followFiles({ ...o, what: "key file", files: [file], parse: ([text = ""]) => parse(text) });
 }
 
 function callerOf(keyId: string): string {
@@ -59,42 +62,6 @@ function readPublicKeys(text: string): JSONWebKeySet {
   if (!Array.isArray(jwks.keys)) throw new Error("it is no JSON Web Key Set");
   if (jwks.keys.some((key) => key.d !== undefined)) throw new Error("it holds a private key");
   return jwks;
-}
-
-/**
- * The parsed file, parsed again when its text changes. It is polled rather than watched, since mounted secrets change by
- * swapping links. An unusable change is logged, and the last good one stays in use.
- */
-async function followFile<T>(
-  o: KeyFileOptions,
-  parse: (text: string) => Promise<T>,
-): Promise<{ current(): T; close(): void }> {
-  let text: string;
-  let current: T;
-  try {
-    text = await readFile(o.file, "utf8");
-    current = await parse(text);
-  } catch (cause) {
-    throw new Error(`The key file ${o.file} can't be used: ${messageOf(cause)}`, { cause });
-  }
-  let refused: string | undefined;
-  const reread = async () => {
-    let found: string | undefined;
-    try {
-      found = await readFile(o.file, "utf8");
-      if (found === text) return;
-      current = await parse(found);
-      text = found;
-      refused = undefined;
-      o.logger.info({ file: o.file }, "the key file has changed and is in use");
-    } catch (error) {
-      const message = messageOf(error);
-      if (refused !== message) o.logger.error({ file: o.file, err: error }, "the changed key file can't be used");
-      refused = message;
-    }
-  };
-  const timer = setInterval(reread, o.rereadEveryMs ?? rereadEveryMs).unref();
-  return { current: () => current, close: () => clearInterval(timer) };
 }
 
 /**

@@ -5,6 +5,7 @@ import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { Http2SessionManager } from "@connectrpc/connect-node";
 import { untilAborted } from "../base/abort.ts";
 import { backoffMs } from "../base/backoff.ts";
+import type { Tls } from "./tls.ts";
 
 /** How soon new replicas are found. */
 const resolveEveryMs = 5_000;
@@ -32,8 +33,9 @@ interface Replica {
  * started is sent to the next one; every other failure is left to the caller.
  */
 export function createReplicatedTransport(o: {
-  /** http://host:port */
+  /** http://host:port, or https://host:port with `tls` */
   urls: readonly string[];
+  tls?: Tls | undefined;
   /** Creates a transport over one connection. */
   open(url: string, session: Http2SessionManager): Transport;
   /** The addresses of a host. The system's resolver unless set. */
@@ -52,7 +54,7 @@ export function createReplicatedTransport(o: {
 
   /** Resolves the hosts again. While a name can't be resolved, its last addresses are kept. */
   async function refresh(): Promise<void> {
-    const found = await Promise.allSettled(urls.map(({ hostname }) => resolve(hostname.replace(/^\[|\]$/g, ""))));
+    const found = await Promise.allSettled(urls.map(({ hostname }) => resolve(bare(hostname))));
     resolvedAtMs = performance.now();
     for (const [index, url] of urls.entries()) {
       const result = found[index];
@@ -72,9 +74,8 @@ export function createReplicatedTransport(o: {
   }
 
   function openReplica(url: URL, address: string): Replica {
-    const port = Number(url.port || 80);
     const session = new SessionManager(url.origin, sessionOptions, {
-      createConnection: () => openSocket(address, port),
+      createConnection: () => openSocket(url, address, o.tls),
     });
     const transport = o.open(url.origin, session);
     return { session, transport, connecting: undefined, failures: 0, retryAtMs: 0 };
@@ -186,14 +187,25 @@ function connect(replica: Replica): Promise<Replica> {
   return replica.connecting;
 }
 
-function openSocket(host: string, port: number): Socket {
-  const socket = connectSocket({ host, port, noDelay: true });
+function openSocket(url: URL, address: string, tls: Tls | undefined): Socket {
+  const isSecure = url.protocol === "https:";
+  const port = Number(url.port || (isSecure ? 443 : 80));
+  const host = bare(url.hostname);
+  if (isSecure && !tls) throw new Error(`${url.origin} needs TLS, which this process was not given`);
+  const socket = isSecure && tls ? tls.connect({ host, address, port }) : connectSocket({ host: address, port });
+  socket.setNoDelay(true);
   const timer = setTimeout(() => {
-    const timedOut = new Error(`connecting to ${host}:${port} took too long`);
+    const timedOut = new Error(`connecting to ${address}:${port} took too long`);
     socket.destroy(Object.assign(timedOut, { code: "ETIMEDOUT", syscall: "connect" }));
   }, connectTimeoutMs);
-  socket.once("connect", () => clearTimeout(timer)).once("close", () => clearTimeout(timer));
+  const isOver = () => clearTimeout(timer);
+  socket.once(isSecure ? "secureConnect" : "connect", isOver).once("close", isOver);
   return socket;
+}
+
+/** The host without the brackets that an IPv6 address has in a URL. */
+function bare(hostname: string): string {
+  return hostname.replace(/^\[|\]$/g, "");
 }
 
 /**
