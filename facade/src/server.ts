@@ -32,6 +32,7 @@ import { addAdminRoutes } from "./resources/admin/routes.ts";
 import { addApiTokenRoutes } from "./resources/api-tokens/routes.ts";
 import { addAuditLogRoutes } from "./resources/audit-log/routes.ts";
 import { addAuthRoutes } from "./resources/auth/routes.ts";
+import { addSsoRoutes } from "./resources/auth/sso-routes.ts";
 import { addMemberRoutes } from "./resources/members/routes.ts";
 import { addMonitoringRoutes } from "./resources/monitoring/routes.ts";
 import { addRegistryRoutes } from "./resources/registries/routes.ts";
@@ -119,8 +120,9 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   recordRequests(app, environment);
   const shutDown = createGracefulShutdown(app);
 
-  const context: RouteContext = { clients, authenticator, scope, limits, longLivedRequests, logger };
+  const context: RouteContext = { clients, authenticator, scope, limits, longLivedRequests, logger, publicUrl };
   addAuthRoutes(app, context);
+  addSsoRoutes(app, context);
   addAdminRoutes(app, context);
   addApiTokenRoutes(app, context);
   addWorkspaceRoutes(app, context);

@@ -36,7 +36,7 @@ export const facadeSettings = defineSettings({
   }),
   redirectUris: list("SANDGATE_REDIRECT_URIS", {
     default: [],
-    doc: "Addresses of applications; browsers may call the API from their origins",
+    doc: "Addresses of applications: single sign-on ends at one of them, the first unless it is named, and browsers may call the API from their origins",
   }),
 });
 

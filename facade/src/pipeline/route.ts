@@ -30,4 +30,6 @@ export interface RouteContext {
   limits: RateLimits;
   longLivedRequests: LongLivedRequests;
   logger: Logger;
+  /** How clients reach the API, without a slash at its end. */
+  publicUrl: () => string;
 }

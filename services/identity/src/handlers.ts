@@ -29,11 +29,20 @@ import type { PasswordChanges } from "./domain/password-changes.ts";
 import type { Recaptcha } from "./domain/recaptcha.ts";
 import type { Sessions } from "./domain/sign-in.ts";
 import type { SigningKeys } from "./domain/signing-keys.ts";
+import type { SingleSignOn } from "./domain/sso.ts";
 import { hashSecret } from "./domain/tokens.ts";
 import type { UserAdministration } from "./domain/user-administration.ts";
 import { usernameKey } from "./domain/users.ts";
 import { apiTokenCreated, apiTokenRevoked, signalApiTokenRevoked } from "./events.ts";
-import { toApiToken, toClientInfo, toSession, toUser, toVerifiedApiToken } from "./messages.ts";
+import {
+  toApiToken,
+  toClientInfo,
+  toFinishSsoResponse,
+  toSession,
+  toStartSsoResponse,
+  toUser,
+  toVerifiedApiToken,
+} from "./messages.ts";
 import { type IdentityStore, slotLeaseMs } from "./store/store.ts";
 
 /** Answers the service's calls. */
@@ -44,6 +53,7 @@ export function createHandlers(o: {
   sessions: Sessions;
   recaptcha: Recaptcha;
   mailBudgets: MailBudgets;
+  sso: SingleSignOn;
   keys: SigningKeys;
   store: IdentityStore;
   uses: UseLog;
@@ -64,6 +74,7 @@ export function createHandlers(o: {
     passwords,
     administration,
     sessions,
+    sso,
     recaptcha,
     mailBudgets,
     keys,
@@ -112,6 +123,16 @@ export function createHandlers(o: {
       const call = callOf(context);
       await recaptcha.require(recaptchaToken, call.clientAddress);
       return { tokens: await sessions.signIn(username, password, toClientInfo(request.client), call) };
+    },
+
+    async startSso({ provider, redirectUri }, context) {
+      const started = await sso.start(provider, redirectUri, callOf(context));
+      return toStartSsoResponse(started);
+    },
+
+    async finishSso({ client, ...response }, context) {
+      const finished = await sso.finish(response, toClientInfo(client), callOf(context));
+      return toFinishSsoResponse(finished);
     },
 
     async refreshSession({ refreshToken, client }, context) {

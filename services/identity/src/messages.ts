@@ -1,17 +1,22 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import { createMessage } from "@sandgate/kit/rpc/messages";
 import { Role } from "@sandgate/proto/common/v1/access";
 import {
   type ApiToken as ApiTokenMessage,
   ApiTokenSchema,
   type ClientInfo as ClientInfoMessage,
+  type FinishSsoResponseSchema,
   type Session as SessionMessage,
   SessionSchema,
+  type StartSsoResponseSchema,
   type User as UserMessage,
   UserSchema,
   type VerifyApiTokenResponse,
   VerifyApiTokenResponseSchema,
 } from "@sandgate/proto/identity/v1/identity";
 import type { ApiToken } from "./domain/api-tokens.ts";
+import type { SessionTokens } from "./domain/sign-in.ts";
+import type { SsoAttempt, SsoOutcome } from "./domain/sso.ts";
 import type { User } from "./domain/users.ts";
 import type { ClientInfo, Session } from "./store/store.ts";
 
@@ -26,6 +31,20 @@ export function toClientInfo(client: ClientInfoMessage | undefined): ClientInfo 
 
 export function toSession({ client, ...session }: Session, currentId: string): SessionMessage {
   return createMessage(SessionSchema, { ...session, ...client, current: session.id === currentId });
+}
+
+export function toStartSsoResponse(started: SsoOutcome<SsoAttempt>): MessageInitShape<typeof StartSsoResponseSchema> {
+  const { redirectUri } = started;
+  if ("failure" in started) return { redirectUri, outcome: { case: "failure", value: started.failure } };
+  return { redirectUri, outcome: { case: "attempt", value: started.result } };
+}
+
+export function toFinishSsoResponse(
+  finished: SsoOutcome<SessionTokens>,
+): MessageInitShape<typeof FinishSsoResponseSchema> {
+  const { redirectUri } = finished;
+  if ("failure" in finished) return { redirectUri, outcome: { case: "failure", value: finished.failure } };
+  return { redirectUri, outcome: { case: "tokens", value: finished.result } };
 }
 
 export function toApiToken(token: ApiToken): ApiTokenMessage {

@@ -14,6 +14,8 @@ import { createRecaptcha } from "./domain/recaptcha.ts";
 import { createSessions } from "./domain/sign-in.ts";
 import { createSignInAttempts } from "./domain/sign-in-attempts.ts";
 import { openSigningKeys } from "./domain/signing-keys.ts";
+import { createSingleSignOn } from "./domain/sso.ts";
+import type { SsoProvider } from "./domain/sso-provider.ts";
 import { createUserAdministration } from "./domain/user-administration.ts";
 import { createHandlers } from "./handlers.ts";
 import { createMailQueue } from "./mail/queue.ts";
@@ -25,6 +27,7 @@ import {
   parseIdentitySettings,
   recaptchaSettings,
 } from "./settings.ts";
+import { parseSsoSettings } from "./sso/settings.ts";
 import type { IdentityStore } from "./store/store.ts";
 
 export { identitySettings };
@@ -61,6 +64,14 @@ export const identityService = defineIdentityService(() => new Date());
 
 /** As a process of its own, whose output others than the operator read: it makes no password that it would have to show. */
 export const identityProcess = defineIdentityService(() => new Date(), { operatorPassword: "settings" });
+
+/** The providers of single sign-on. Most installations have none, and don't load what these need. */
+async function openProviders(settings: IdentitySettings, now: () => Date): Promise<ReadonlyMap<string, SsoProvider>> {
+  const all = parseSsoSettings(settings);
+  if (all.length === 0) return new Map();
+  const { createProviders } = await import("./sso/providers.ts");
+  return createProviders(all, { now });
+}
 
 async function openIdentityService(
   context: ServiceContext<IdentitySettings, IdentityStore>,
@@ -103,6 +114,17 @@ async function openIdentityService(
   const administration = createUserAdministration({ store, hasher, bus, now });
   const attempts = createSignInAttempts({ store, perMinute: settings.signInRateLimit, now });
   const sessions = createSessions({ store, ...signInHashers, attempts, keys, bus, now });
+  const sso = createSingleSignOn({
+    providers: await openProviders(settings, now),
+    store,
+    sessions,
+    bus,
+    logger,
+    publicUrl,
+    redirectUris: settings.redirectUris,
+    registration,
+    now,
+  });
   const uses = createUseLog();
   const inBackground = new Set<Promise<void>>();
 
@@ -139,6 +161,7 @@ async function openIdentityService(
           sessions,
           recaptcha,
           mailBudgets,
+          sso,
           keys,
           store,
           uses,

@@ -11,6 +11,7 @@ import {
 import type { MailLimits } from "./domain/mail-budgets.ts";
 import type { RecaptchaSettings } from "./domain/recaptcha.ts";
 import { defaultOperatorUsername, passwordLength } from "./domain/users.ts";
+import { parseSsoSettings, ssoSettings } from "./sso/settings.ts";
 
 export const identitySettings = defineSettings({
   data: text("SANDGATE_DATA", { default: "./data", doc: "Folder of this machine's data; mails are written under it" }),
@@ -86,6 +87,7 @@ export const identitySettings = defineSettings({
     max: 36_500,
     doc: "Days that a new API token lasts at most, and unless it is made to expire earlier; 0 for no limit",
   }),
+  ...ssoSettings,
 });
 
 export type IdentitySettings = SettingValues<typeof identitySettings>;
@@ -94,6 +96,7 @@ export type IdentitySettings = SettingValues<typeof identitySettings>;
 export function parseIdentitySettings(settings: IdentitySettings): IdentitySettings {
   checkSmtpUrl(settings.smtpUrl);
   checkAdminPassword(settings.adminPassword);
+  parseSsoSettings(settings);
   return { ...settings, publicUrl: parsePublicUrl(settings.publicUrl) };
 }
 

@@ -1,8 +1,8 @@
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
-import type { FastifyRequest } from "fastify";
 import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
 import { NoContent, PageQuery, Success } from "../../pipeline/schema-parts.ts";
+import { clientOf, noStore } from "./client.ts";
 import { type MailPage, mailPagePolicy, passwordResetPage, verificationPage } from "./mail-pages.ts";
 import { toSession, toSessionTokens } from "./mapping.ts";
 import {
@@ -21,11 +21,6 @@ import {
 
 const { method: rpc } = IdentityService;
 const tags = ["Accounts"];
-/** The longest that the contract accepts; a proxy may forward an address that is none. */
-const maxAddressLength = 64;
-const maxUserAgentLength = 256;
-/** Responses with a credential must not be cached (RFC 6749, 5.1). */
-const noStore = { "cache-control": "no-store" };
 
 export function addAuthRoutes(app: App, { clients: { identity, workspace }, limits }: RouteContext): void {
   app.post(
@@ -278,14 +273,6 @@ export function addAuthRoutes(app: App, { clients: { identity, workspace }, limi
       return reply.code(204).send(null);
     },
   );
-}
-
-/** Where a request came from, as the list of sessions shows it. */
-function clientOf(request: FastifyRequest): { address: string; userAgent: string } {
-  return {
-    address: request.ip.slice(0, maxAddressLength),
-    userAgent: (request.headers["user-agent"] ?? "").slice(0, maxUserAgentLength),
-  };
 }
 
 /** Serves the page that a mail's link opens, at the path to which its form sends the token. */

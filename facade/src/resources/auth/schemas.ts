@@ -49,3 +49,22 @@ export const Session = Type.Object({
   current: Type.Boolean({ description: "Whether the request was made with it." }),
 });
 export const SessionList = Type.Object({ sessions: Type.Array(Session), next_cursor: NextCursor });
+export const SsoParams = Type.Object({
+  provider: Type.String({ maxLength: 32, description: "`google`, `microsoft` or `github`." }),
+});
+export const SsoQuery = Type.Object({
+  redirect_uri: Type.Optional(
+    Type.String({
+      maxLength: 2048,
+      description:
+        "Where the browser goes in the end: exactly one of the configured addresses, the first unless given.",
+    }),
+  ),
+});
+export const SsoCallbackQuery = Type.Object({
+  state: Type.Optional(Type.String({ maxLength: 512 })),
+  code: Type.Optional(Type.String({ maxLength: 8192 })),
+  iss: Type.Optional(Type.String({ maxLength: 2048 })),
+  error: Type.Optional(Type.String({ maxLength: 512 })),
+});
+export const Redirect = Type.Null({ description: "A redirect to the address in `Location`." });

@@ -19,7 +19,7 @@ import type { SigningKeys } from "./signing-keys.ts";
 import { hashSecret, newSecret } from "./tokens.ts";
 import { type User, usernameKey } from "./users.ts";
 
-interface SessionTokens {
+export interface SessionTokens {
   accessToken: string;
   refreshToken: string;
   expiresInSeconds: number;

@@ -48,7 +48,8 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
       name: byName,
       ...more,
     });
-    const newUser = () => ({ id: newId(), events: [event("created")] });
+    const nobody = { created: undefined, verified: undefined };
+    const newUser = (id = newId()) => ({ ...nobody, created: { id, events: [event("created")] } });
     const subjects = async () => (await store.outbox.unsent(100)).map(({ subject }) => subject);
     const idOf = (resolved: ResolvedUser) => (typeof resolved === "string" ? resolved : resolved.userId);
 
@@ -81,11 +82,11 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
       });
 
     test("a first sign-in creates a verified user without a password, whom the subject finds from then on", async () => {
-      const created = newUser();
-      const resolved = await store.resolveExternalUser(identity("1"), created, now);
-      expect(resolved).toEqual({ userId: created.id, endedSessionIds: [] });
+      const id = newId();
+      const resolved = await store.resolveExternalUser(identity("1"), newUser(id), now);
+      expect(resolved).toEqual({ userId: id, endedSessionIds: [] });
       expect(await subjects()).toEqual(["created"]);
-      expect(await store.findSignIn({ id: created.id })).toMatchObject({
+      expect(await store.findSignIn({ id })).toMatchObject({
         user: { username, verified: true, operator: false },
         passwordHash: undefined,
       });
@@ -102,7 +103,7 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
         "email_not_verified",
       );
       const name = { username: "bob@example.com", usernameKey: "bob@example.com" };
-      expect(await store.resolveExternalUser(identity("1", { name }), undefined, now)).toBe("unknown");
+      expect(await store.resolveExternalUser(identity("1", { name }), nobody, now)).toBe("unknown");
       expect(await store.findUsers([], ["bob@example.com"])).toEqual([]);
     });
 
@@ -126,10 +127,12 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
       await register("another link");
       await startSession(ann);
       const [started] = await store.listSessions(ann, 10, undefined, now);
-      expect(await store.resolveExternalUser(identity("1"), undefined, now)).toEqual({
+      const verified = { id: ann, events: [event("verified")] };
+      expect(await store.resolveExternalUser(identity("1"), { created: undefined, verified }, now)).toEqual({
         userId: ann,
         endedSessionIds: [started?.id],
       });
+      expect((await subjects()).at(-1)).toBe("verified");
       expect(await store.findSignIn({ id: ann })).toMatchObject({ user: { verified: true }, passwordHash: undefined });
       for (const link of ["link", "another link"]) {
         expect(await store.findVerification(hashSecret(link), now)).toBeUndefined();
@@ -138,11 +141,11 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
     });
 
     test("the same subject of another issuer is another identity", async () => {
-      const [ann, bob] = [newUser(), newUser()];
-      await store.resolveExternalUser(identity("1"), ann, now);
+      const bob = newId();
+      await store.resolveExternalUser(identity("1"), newUser(), now);
       const name = { username: "bob@example.com", usernameKey: "bob@example.com" };
       const other = identity("1", { issuer: "https://other.test", name });
-      expect(idOf(await store.resolveExternalUser(other, bob, now))).toBe(bob.id);
+      expect(idOf(await store.resolveExternalUser(other, newUser(bob), now))).toBe(bob);
     });
 
     test("first sign-ins at once, by one provider or several, make one user", async () => {
@@ -157,7 +160,7 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
     test("of a first sign-in and the mailed link at once, the first decides about the password", async () => {
       const ann = await register("link");
       const [, verified] = await Promise.all([
-        store.resolveExternalUser(identity("1"), undefined, now),
+        store.resolveExternalUser(identity("1"), nobody, now),
         store.verifyEmail(hashSecret("link"), undefined, now),
       ]);
       const found = await store.findSignIn({ id: ann });
@@ -165,13 +168,12 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
     });
 
     test("a deleted user's identity is free", async () => {
-      const ann = newUser();
-      await store.resolveExternalUser(identity("1"), ann, now);
-      await store.deleteUser(ann.id, [], now);
-      expect(await store.resolveExternalUser(identity("1"), undefined, now)).toBe("unknown");
-      const again = newUser();
-      expect(idOf(await store.resolveExternalUser(identity("1"), again, now))).toBe(again.id);
-      expect(idOf(await store.resolveExternalUser(identity("1"), newUser(), now))).toBe(again.id);
+      const [ann, again] = [newId(), newId()];
+      await store.resolveExternalUser(identity("1"), newUser(ann), now);
+      await store.deleteUser(ann, [], now);
+      expect(await store.resolveExternalUser(identity("1"), nobody, now)).toBe("unknown");
+      expect(idOf(await store.resolveExternalUser(identity("1"), newUser(again), now))).toBe(again);
+      expect(idOf(await store.resolveExternalUser(identity("1"), newUser(), now))).toBe(again);
     });
   });
 }

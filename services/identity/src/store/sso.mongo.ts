@@ -75,7 +75,7 @@ export function createSsoStore(
       return taken ? { redirectUri: taken.redirectUri } : undefined;
     },
 
-    resolveExternalUser: ({ issuer, subject, name }, newUser, now) =>
+    resolveExternalUser: ({ issuer, subject, name }, { created, verified }, now) =>
       write(async (tx) => {
         const { session } = tx;
         const _id = `${issuer} ${subject}`;
@@ -84,7 +84,7 @@ export function createSsoStore(
         if (linked) return { userId: linked._id, endedSessionIds: [] };
         if (!name) return "email_not_verified";
         const holder = await users.findOne({ usernameKey: name.usernameKey }, { session });
-        const userId = holder?._id ?? newUser?.id;
+        const userId = holder?._id ?? created?.id;
         if (userId === undefined) return "unknown";
         // The version before this one deletes users without their links.
         const link = { userId, createdAt: now.getTime() };
@@ -93,11 +93,12 @@ export function createSsoStore(
           const verifiedAt = now.getTime();
           const user = { ...name, verifiedAt, operator: false, version: 1, createdAt: verifiedAt };
           await users.insertOne({ _id: userId, ...user }, { session });
-          await tx.publish(newUser?.events ?? []);
+          await tx.publish(created?.events ?? []);
         }
         if (!holder || holder.verifiedAt !== undefined) return { userId, endedSessionIds: [] };
-        const verified = { $set: { verifiedAt: now.getTime() }, $inc: { version: 1 } };
-        await users.updateOne({ _id: userId }, verified, { session });
+        const change = { $set: { verifiedAt: now.getTime() }, $inc: { version: 1 } };
+        await users.updateOne({ _id: userId }, change, { session });
+        if (verified?.id === userId) await tx.publish(verified.events);
         return { userId, endedSessionIds: await o.removePassword(tx, userId, now) };
       }),
   };

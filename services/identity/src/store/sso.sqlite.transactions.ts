@@ -1,6 +1,6 @@
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { setPassword } from "./passwords.sqlite.ts";
-import type { ExternalIdentity, NewExternalUser, ResolvedUser, SsoAttempt } from "./sso.ts";
+import type { ExternalIdentity, FirstSignIn, ResolvedUser, SsoAttempt } from "./sso.ts";
 
 function addSsoAttempt(tx: Transaction, attempt: SsoAttempt): void {
   tx.db.run(
@@ -32,7 +32,7 @@ function takeSsoAttempt(
 function resolveExternalUser(
   tx: Transaction,
   { issuer, subject, name }: ExternalIdentity,
-  newUser: NewExternalUser | undefined,
+  { created, verified }: FirstSignIn,
   now: Date,
 ): ResolvedUser {
   const linked = tx.db.get<{ id: string }>(
@@ -46,7 +46,7 @@ function resolveExternalUser(
     "SELECT id, verified_at FROM users WHERE username_key = ?",
     name.usernameKey,
   );
-  const userId = holder?.id ?? newUser?.id;
+  const userId = holder?.id ?? created?.id;
   if (userId === undefined) return "unknown";
   // The version before this one deletes users without their links.
   tx.db.run(
@@ -67,10 +67,11 @@ function resolveExternalUser(
       now,
       now,
     );
-    tx.publish(newUser?.events ?? []);
+    tx.publish(created?.events ?? []);
   }
   if (holder?.verified_at !== null) return { userId, endedSessionIds: [] };
   tx.db.run("UPDATE users SET verified_at = ?, version = version + 1 WHERE id = ?", now, userId);
+  if (verified?.id === userId) tx.publish(verified.events);
   return { userId, endedSessionIds: setPassword(tx, userId, null, now) };
 }
 

@@ -20,10 +20,18 @@ export interface ExternalIdentity {
   name: { username: string; usernameKey: string } | undefined;
 }
 
-/** A user that a first sign-in by a provider creates. */
-export interface NewExternalUser {
+/** A user, and what is published when that happens to it. */
+interface UserChange {
   id: string;
   events: readonly StagedEvent[];
+}
+
+/** What a first sign-in by a provider may lead to. */
+export interface FirstSignIn {
+  /** The user that is created when there is none of the name; undefined: none is. */
+  created: UserChange | undefined;
+  /** The user of the name who was never verified, as far as it is known before. */
+  verified: UserChange | undefined;
 }
 
 export type ResolvedUser =
@@ -46,9 +54,5 @@ export interface SsoStore {
    * verified now and loses the password, all links and sessions, whose ids are answered; and without such a user, the new one
    * is created.
    */
-  resolveExternalUser(
-    identity: ExternalIdentity,
-    newUser: NewExternalUser | undefined,
-    now: Date,
-  ): Promise<ResolvedUser>;
+  resolveExternalUser(identity: ExternalIdentity, first: FirstSignIn, now: Date): Promise<ResolvedUser>;
 }

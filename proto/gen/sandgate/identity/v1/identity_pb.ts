@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/identity/v1/identity.proto.
  */
 export const file_sandgate_identity_v1_identity: GenFile = /*@__PURE__*/
-  fileDesc("CiNzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eS5wcm90bxIUc2FuZGdhdGUuaWRlbnRpdHkudjEiigEKBFVzZXISCgoCaWQYASABKAkSEAoIdXNlcm5hbWUYAiABKAkSEAoIdmVyaWZpZWQYAyABKAgSEAoIb3BlcmF0b3IYBCABKAgSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIZGlzYWJsZWQYBiABKAgifAoNU2Vzc2lvblRva2VucxIUCgxhY2Nlc3NfdG9rZW4YASABKAkSFQoNcmVmcmVzaF90b2tlbhgCIAEoCRIaChJleHBpcmVzX2luX3NlY29uZHMYAyABKAUSIgoacmVmcmVzaF9leHBpcmVzX2luX3NlY29uZHMYBCABKAUicAoPUmVnaXN0ZXJSZXF1ZXN0EhwKCHVzZXJuYW1lGAEgASgJQgq6SAdyBRj+AWABEhwKCHBhc3N3b3JkGAIgASgJQgq6SAdyBRAKGIACEiEKD3JlY2FwdGNoYV90b2tlbhgDIAEoCUIIukgFcgMYgCAiEgoQUmVnaXN0ZXJSZXNwb25zZSJfChJWZXJpZnlFbWFpbFJlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYgAQSIQoIcGFzc3dvcmQYAiABKAlCCrpIB3IFEAoYgAJIAIgBAUILCglfcGFzc3dvcmQiFQoTVmVyaWZ5RW1haWxSZXNwb25zZSI5ChlSZXNlbmRWZXJpZmljYXRpb25SZXF1ZXN0EhwKCHVzZXJuYW1lGAEgASgJQgq6SAdyBRABGP4BIhwKGlJlc2VuZFZlcmlmaWNhdGlvblJlc3BvbnNlIpwBCg1TaWduSW5SZXF1ZXN0EhoKCHVzZXJuYW1lGAEgASgJQgi6SAVyAxj+ARIaCghwYXNzd29yZBgCIAEoCUIIukgFcgMYgAISIQoPcmVjYXB0Y2hhX3Rva2VuGAMgASgJQgi6SAVyAxiAIBIwCgZjbGllbnQYBCABKAsyIC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5DbGllbnRJbmZvIkUKDlNpZ25JblJlc3BvbnNlEjMKBnRva2VucxgBIAEoCzIjLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNlc3Npb25Ub2tlbnMiagoVUmVmcmVzaFNlc3Npb25SZXF1ZXN0Eh8KDXJlZnJlc2hfdG9rZW4YASABKAlCCLpIBXIDGIAEEjAKBmNsaWVudBgCIAEoCzIgLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNsaWVudEluZm8iTQoWUmVmcmVzaFNlc3Npb25SZXNwb25zZRIzCgZ0b2tlbnMYASABKAsyIy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TZXNzaW9uVG9rZW5zIjEKDlNpZ25PdXRSZXF1ZXN0Eh8KDXJlZnJlc2hfdG9rZW4YASABKAlCCLpIBXIDGIAEIhEKD1NpZ25PdXRSZXNwb25zZSJECgpDbGllbnRJbmZvEhgKB2FkZHJlc3MYASABKAlCB7pIBHICGEASHAoKdXNlcl9hZ2VudBgCIAEoCUIIukgFcgMYgAIirQEKB1Nlc3Npb24SCgoCaWQYASABKAkSLgoKY3JlYXRlZF9hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMAoMbGFzdF9zZWVuX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgdhZGRyZXNzGAQgASgJEhIKCnVzZXJfYWdlbnQYBSABKAkSDwoHY3VycmVudBgGIAEoCCJEChNMaXN0U2Vzc2lvbnNSZXF1ZXN0Ei0KBHBhZ2UYASABKAsyHy5zYW5kZ2F0ZS5jb21tb24udjEuUGFnZVJlcXVlc3QiXAoUTGlzdFNlc3Npb25zUmVzcG9uc2USLwoIc2Vzc2lvbnMYASADKAsyHS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TZXNzaW9uEhMKC25leHRfY3Vyc29yGAIgASgJIjAKEUVuZFNlc3Npb25SZXF1ZXN0EhsKCnNlc3Npb25faWQYASABKAlCB7pIBHICGEAiFAoSRW5kU2Vzc2lvblJlc3BvbnNlIhkKF0VuZE90aGVyU2Vzc2lvbnNSZXF1ZXN0IhoKGEVuZE90aGVyU2Vzc2lvbnNSZXNwb25zZSJZChVDaGFuZ2VQYXNzd29yZFJlcXVlc3QSIgoQY3VycmVudF9wYXNzd29yZBgBIAEoCUIIukgFcgMYgAISHAoIcGFzc3dvcmQYAiABKAlCCrpIB3IFEAoYgAIiGAoWQ2hhbmdlUGFzc3dvcmRSZXNwb25zZSI7ChtSZXF1ZXN0UGFzc3dvcmRSZXNldFJlcXVlc3QSHAoIdXNlcm5hbWUYASABKAlCCrpIB3IFEAEY/gEiHgocUmVxdWVzdFBhc3N3b3JkUmVzZXRSZXNwb25zZSJPChRSZXNldFBhc3N3b3JkUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARiABBIcCghwYXNzd29yZBgCIAEoCUIKukgHcgUQChiAAiIXChVSZXNldFBhc3N3b3JkUmVzcG9uc2UiMgoURGVsZXRlQWNjb3VudFJlcXVlc3QSGgoIcGFzc3dvcmQYASABKAlCCLpIBXIDGIACIhcKFURlbGV0ZUFjY291bnRSZXNwb25zZSJdChBMaXN0VXNlcnNSZXF1ZXN0Ei0KBHBhZ2UYASABKAsyHy5zYW5kZ2F0ZS5jb21tb24udjEuUGFnZVJlcXVlc3QSGgoIdXNlcm5hbWUYAiABKAlCCLpIBXIDGP4BIlMKEUxpc3RVc2Vyc1Jlc3BvbnNlEikKBXVzZXJzGAEgAygLMhouc2FuZGdhdGUuaWRlbnRpdHkudjEuVXNlchITCgtuZXh0X2N1cnNvchgCIAEoCSJEChZTZXRVc2VyRGlzYWJsZWRSZXF1ZXN0EhgKB3VzZXJfaWQYASABKAlCB7pIBHICGEASEAoIZGlzYWJsZWQYAiABKAgiQwoXU2V0VXNlckRpc2FibGVkUmVzcG9uc2USKAoEdXNlchgBIAEoCzIaLnNhbmRnYXRlLmlkZW50aXR5LnYxLlVzZXIiLQoRRGVsZXRlVXNlclJlcXVlc3QSGAoHdXNlcl9pZBgBIAEoCUIHukgEcgIYQCIUChJEZWxldGVVc2VyUmVzcG9uc2UiMgoWRW5kVXNlclNlc3Npb25zUmVxdWVzdBIYCgd1c2VyX2lkGAEgASgJQge6SARyAhhAIhkKF0VuZFVzZXJTZXNzaW9uc1Jlc3BvbnNlIjYKGlJldm9rZVVzZXJBcGlUb2tlbnNSZXF1ZXN0EhgKB3VzZXJfaWQYASABKAlCB7pIBHICGEAiHQobUmV2b2tlVXNlckFwaVRva2Vuc1Jlc3BvbnNlIo8CCghBcGlUb2tlbhIKCgJpZBgBIAEoCRITCgtkZXNjcmlwdGlvbhgCIAEoCRISCgp0b2tlbl9oaW50GAMgASgJEhQKDHdvcmtzcGFjZV9pZBgEIAEoCRIuCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjcmVhdGVkX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxsYXN0X3VzZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiYKBHJvbGUYCCABKA4yGC5zYW5kZ2F0ZS5jb21tb24udjEuUm9sZSK5AQoVQ3JlYXRlQXBpVG9rZW5SZXF1ZXN0Eh8KC2Rlc2NyaXB0aW9uGAEgASgJQgq6SAdyBRABGP8BEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KDHdvcmtzcGFjZV9pZBgDIAEoCUIHukgEcgIYQBIwCgRyb2xlGAQgASgOMhguc2FuZGdhdGUuY29tbW9uLnYxLlJvbGVCCLpIBYIBAhABIloKFkNyZWF0ZUFwaVRva2VuUmVzcG9uc2USMQoJYXBpX3Rva2VuGAEgASgLMh4uc2FuZGdhdGUuaWRlbnRpdHkudjEuQXBpVG9rZW4SDQoFdG9rZW4YAiABKAkiRQoUTGlzdEFwaVRva2Vuc1JlcXVlc3QSLQoEcGFnZRgBIAEoCzIfLnNhbmRnYXRlLmNvbW1vbi52MS5QYWdlUmVxdWVzdCJgChVMaXN0QXBpVG9rZW5zUmVzcG9uc2USMgoKYXBpX3Rva2VucxgBIAMoCzIeLnNhbmRnYXRlLmlkZW50aXR5LnYxLkFwaVRva2VuEhMKC25leHRfY3Vyc29yGAIgASgJIjkKFVJldm9rZUFwaVRva2VuUmVxdWVzdBIgCgt0b2tlbl9vcl9pZBgBIAEoCUILgAEBukgFcgMYgAQiGAoWUmV2b2tlQXBpVG9rZW5SZXNwb25zZSIzChVWZXJpZnlBcGlUb2tlblJlcXVlc3QSGgoFdG9rZW4YASABKAlCC4ABAbpIBXIDGIAEIrsBChZWZXJpZnlBcGlUb2tlblJlc3BvbnNlEhAKCHRva2VuX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSEAoIb3BlcmF0b3IYAyABKAgSFAoMd29ya3NwYWNlX2lkGAQgASgJEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiYKBHJvbGUYBiABKA4yGC5zYW5kZ2F0ZS5jb21tb24udjEuUm9sZSJRChRCYXRjaEdldFVzZXJzUmVxdWVzdBIbCgh1c2VyX2lkcxgBIAMoCUIJukgGkgEDEPQDEhwKCXVzZXJuYW1lcxgCIAMoCUIJukgGkgEDEPQDIkIKFUJhdGNoR2V0VXNlcnNSZXNwb25zZRIpCgV1c2VycxgBIAMoCzIaLnNhbmRnYXRlLmlkZW50aXR5LnYxLlVzZXIiFwoVR2V0U2lnbmluZ0tleXNSZXF1ZXN0ImMKFkdldFNpZ25pbmdLZXlzUmVzcG9uc2USDAoEandrcxgBIAEoCRIZChFlbmRlZF9zZXNzaW9uX2lkcxgCIAMoCRIOCgZpc3N1ZXIYAyABKAkSEAoIYXVkaWVuY2UYBCABKAkiaAoIU2xvdEhvbGQSFAoDa2V5GAEgASgMQge6SAR6AmggEhYKBWxpbWl0GAIgASgFQge6SAQaAigBEhUKBHVzZWQYAyABKAVCB7pIBBoCKAASFwoGd2FudGVkGAQgASgFQge6SAQaAigAImcKEEhvbGRTbG90c1JlcXVlc3QSGQoGaG9sZGVyGAEgASgJQgm6SAZyBBABGEASOAoFaG9sZHMYAiADKAsyHi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TbG90SG9sZEIJukgGkgEDEPQDIjMKEUhvbGRTbG90c1Jlc3BvbnNlEgwKBGhlbGQYASADKAUSEAoIbGVhc2VfbXMYAiABKAUiXAoTRHJhd1JlcXVlc3RzUmVxdWVzdBIUCgNrZXkYASABKAxCB7pIBHoCaCASFgoFbGltaXQYAiABKAVCB7pIBBoCKAESFwoGd2FudGVkGAMgASgFQge6SAQaAigBIkwKFERyYXdSZXF1ZXN0c1Jlc3BvbnNlEg8KB2dyYW50ZWQYASABKAUSEQoJcmVtYWluaW5nGAIgASgFEhAKCHJlc2V0X21zGAMgASgFMpIZCg9JZGVudGl0eVNlcnZpY2USZwoIUmVnaXN0ZXISJS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZWdpc3RlclJlcXVlc3QaJi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZWdpc3RlclJlc3BvbnNlIgyKtRgICgZmYWNhZGUScAoLVmVyaWZ5RW1haWwSKC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5WZXJpZnlFbWFpbFJlcXVlc3QaKS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5WZXJpZnlFbWFpbFJlc3BvbnNlIgyKtRgICgZmYWNhZGUShQEKElJlc2VuZFZlcmlmaWNhdGlvbhIvLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlc2VuZFZlcmlmaWNhdGlvblJlcXVlc3QaMC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXNlbmRWZXJpZmljYXRpb25SZXNwb25zZSIMirUYCAoGZmFjYWRlEmEKBlNpZ25JbhIjLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNpZ25JblJlcXVlc3QaJC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TaWduSW5SZXNwb25zZSIMirUYCAoGZmFjYWRlEnkKDlJlZnJlc2hTZXNzaW9uEisuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVmcmVzaFNlc3Npb25SZXF1ZXN0Giwuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVmcmVzaFNlc3Npb25SZXNwb25zZSIMirUYCAoGZmFjYWRlEmQKB1NpZ25PdXQSJC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TaWduT3V0UmVxdWVzdBolLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNpZ25PdXRSZXNwb25zZSIMirUYCAoGZmFjYWRlEnsKDkNoYW5nZVBhc3N3b3JkEisuc2FuZGdhdGUuaWRlbnRpdHkudjEuQ2hhbmdlUGFzc3dvcmRSZXF1ZXN0Giwuc2FuZGdhdGUuaWRlbnRpdHkudjEuQ2hhbmdlUGFzc3dvcmRSZXNwb25zZSIOirUYCgoGZmFjYWRlIAESiwEKFFJlcXVlc3RQYXNzd29yZFJlc2V0EjEuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVxdWVzdFBhc3N3b3JkUmVzZXRSZXF1ZXN0GjIuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVxdWVzdFBhc3N3b3JkUmVzZXRSZXNwb25zZSIMirUYCAoGZmFjYWRlEnYKDVJlc2V0UGFzc3dvcmQSKi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXNldFBhc3N3b3JkUmVxdWVzdBorLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlc2V0UGFzc3dvcmRSZXNwb25zZSIMirUYCAoGZmFjYWRlEngKDExpc3RTZXNzaW9ucxIpLnNhbmRnYXRlLmlkZW50aXR5LnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaKi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZSIRkAIBirUYCgoGZmFjYWRlIAESbwoKRW5kU2Vzc2lvbhInLnNhbmRnYXRlLmlkZW50aXR5LnYxLkVuZFNlc3Npb25SZXF1ZXN0Giguc2FuZGdhdGUuaWRlbnRpdHkudjEuRW5kU2Vzc2lvblJlc3BvbnNlIg6KtRgKCgZmYWNhZGUgARKBAQoQRW5kT3RoZXJTZXNzaW9ucxItLnNhbmRnYXRlLmlkZW50aXR5LnYxLkVuZE90aGVyU2Vzc2lvbnNSZXF1ZXN0Gi4uc2FuZGdhdGUuaWRlbnRpdHkudjEuRW5kT3RoZXJTZXNzaW9uc1Jlc3BvbnNlIg6KtRgKCgZmYWNhZGUgARJ4Cg1EZWxldGVBY2NvdW50Eiouc2FuZGdhdGUuaWRlbnRpdHkudjEuRGVsZXRlQWNjb3VudFJlcXVlc3QaKy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5EZWxldGVBY2NvdW50UmVzcG9uc2UiDoq1GAoKBmZhY2FkZSABEnEKCUxpc3RVc2VycxImLnNhbmRnYXRlLmlkZW50aXR5LnYxLkxpc3RVc2Vyc1JlcXVlc3QaJy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5MaXN0VXNlcnNSZXNwb25zZSITkAIBirUYDAoGZmFjYWRlIAEoARKDAQoPU2V0VXNlckRpc2FibGVkEiwuc2FuZGdhdGUuaWRlbnRpdHkudjEuU2V0VXNlckRpc2FibGVkUmVxdWVzdBotLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNldFVzZXJEaXNhYmxlZFJlc3BvbnNlIhOQAgKKtRgMCgZmYWNhZGUgASgBEnEKCkRlbGV0ZVVzZXISJy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5EZWxldGVVc2VyUmVxdWVzdBooLnNhbmRnYXRlLmlkZW50aXR5LnYxLkRlbGV0ZVVzZXJSZXNwb25zZSIQirUYDAoGZmFjYWRlIAEoARKDAQoPRW5kVXNlclNlc3Npb25zEiwuc2FuZGdhdGUuaWRlbnRpdHkudjEuRW5kVXNlclNlc3Npb25zUmVxdWVzdBotLnNhbmRnYXRlLmlkZW50aXR5LnYxLkVuZFVzZXJTZXNzaW9uc1Jlc3BvbnNlIhOQAgKKtRgMCgZmYWNhZGUgASgBEo8BChNSZXZva2VVc2VyQXBpVG9rZW5zEjAuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmV2b2tlVXNlckFwaVRva2Vuc1JlcXVlc3QaMS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXZva2VVc2VyQXBpVG9rZW5zUmVzcG9uc2UiE5ACAoq1GAwKBmZhY2FkZSABKAESfwoOQ3JlYXRlQXBpVG9rZW4SKy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5DcmVhdGVBcGlUb2tlblJlcXVlc3QaLC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5DcmVhdGVBcGlUb2tlblJlc3BvbnNlIhKKtRgKCgZmYWNhZGUgAZC1GAESewoNTGlzdEFwaVRva2VucxIqLnNhbmRnYXRlLmlkZW50aXR5LnYxLkxpc3RBcGlUb2tlbnNSZXF1ZXN0Gisuc2FuZGdhdGUuaWRlbnRpdHkudjEuTGlzdEFwaVRva2Vuc1Jlc3BvbnNlIhGQAgGKtRgKCgZmYWNhZGUgARKCAQoOUmV2b2tlQXBpVG9rZW4SKy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXZva2VBcGlUb2tlblJlcXVlc3QaLC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXZva2VBcGlUb2tlblJlc3BvbnNlIhWQAgKKtRgKCgZmYWNhZGUgAZC1GAESfAoOVmVyaWZ5QXBpVG9rZW4SKy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5WZXJpZnlBcGlUb2tlblJlcXVlc3QaLC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5WZXJpZnlBcGlUb2tlblJlc3BvbnNlIg+QAgGKtRgICgZmYWNhZGUShAEKDUJhdGNoR2V0VXNlcnMSKi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5CYXRjaEdldFVzZXJzUmVxdWVzdBorLnNhbmRnYXRlLmlkZW50aXR5LnYxLkJhdGNoR2V0VXNlcnNSZXNwb25zZSIakAIBirUYEwoGZmFjYWRlCgl3b3Jrc3BhY2UScwoMRHJhd1JlcXVlc3RzEikuc2FuZGdhdGUuaWRlbnRpdHkudjEuRHJhd1JlcXVlc3RzUmVxdWVzdBoqLnNhbmRnYXRlLmlkZW50aXR5LnYxLkRyYXdSZXF1ZXN0c1Jlc3BvbnNlIgyKtRgICgZmYWNhZGUSbQoJSG9sZFNsb3RzEiYuc2FuZGdhdGUuaWRlbnRpdHkudjEuSG9sZFNsb3RzUmVxdWVzdBonLnNhbmRnYXRlLmlkZW50aXR5LnYxLkhvbGRTbG90c1Jlc3BvbnNlIg+QAgKKtRgICgZmYWNhZGUSfAoOR2V0U2lnbmluZ0tleXMSKy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5HZXRTaWduaW5nS2V5c1JlcXVlc3QaLC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5HZXRTaWduaW5nS2V5c1Jlc3BvbnNlIg+QAgGKtRgICgZmYWNhZGViBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_timestamp, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_common_v1_page]);
+  fileDesc("CiNzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eS5wcm90bxIUc2FuZGdhdGUuaWRlbnRpdHkudjEiigEKBFVzZXISCgoCaWQYASABKAkSEAoIdXNlcm5hbWUYAiABKAkSEAoIdmVyaWZpZWQYAyABKAgSEAoIb3BlcmF0b3IYBCABKAgSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIZGlzYWJsZWQYBiABKAgifAoNU2Vzc2lvblRva2VucxIUCgxhY2Nlc3NfdG9rZW4YASABKAkSFQoNcmVmcmVzaF90b2tlbhgCIAEoCRIaChJleHBpcmVzX2luX3NlY29uZHMYAyABKAUSIgoacmVmcmVzaF9leHBpcmVzX2luX3NlY29uZHMYBCABKAUicAoPUmVnaXN0ZXJSZXF1ZXN0EhwKCHVzZXJuYW1lGAEgASgJQgq6SAdyBRj+AWABEhwKCHBhc3N3b3JkGAIgASgJQgq6SAdyBRAKGIACEiEKD3JlY2FwdGNoYV90b2tlbhgDIAEoCUIIukgFcgMYgCAiEgoQUmVnaXN0ZXJSZXNwb25zZSJfChJWZXJpZnlFbWFpbFJlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYgAQSIQoIcGFzc3dvcmQYAiABKAlCCrpIB3IFEAoYgAJIAIgBAUILCglfcGFzc3dvcmQiFQoTVmVyaWZ5RW1haWxSZXNwb25zZSI5ChlSZXNlbmRWZXJpZmljYXRpb25SZXF1ZXN0EhwKCHVzZXJuYW1lGAEgASgJQgq6SAdyBRABGP4BIhwKGlJlc2VuZFZlcmlmaWNhdGlvblJlc3BvbnNlIpwBCg1TaWduSW5SZXF1ZXN0EhoKCHVzZXJuYW1lGAEgASgJQgi6SAVyAxj+ARIaCghwYXNzd29yZBgCIAEoCUIIukgFcgMYgAISIQoPcmVjYXB0Y2hhX3Rva2VuGAMgASgJQgi6SAVyAxiAIBIwCgZjbGllbnQYBCABKAsyIC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5DbGllbnRJbmZvIkUKDlNpZ25JblJlc3BvbnNlEjMKBnRva2VucxgBIAEoCzIjLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNlc3Npb25Ub2tlbnMiYgoPU3RhcnRTc29SZXF1ZXN0EhkKCHByb3ZpZGVyGAEgASgJQge6SARyAhggEiMKDHJlZGlyZWN0X3VyaRgCIAEoCUIIukgFcgMYgBBIAIgBAUIPCg1fcmVkaXJlY3RfdXJpInsKEFN0YXJ0U3NvUmVzcG9uc2USFAoMcmVkaXJlY3RfdXJpGAEgASgJEjMKB2F0dGVtcHQYAiABKAsyIC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5Tc29BdHRlbXB0SAASEQoHZmFpbHVyZRgDIAEoCUgAQgkKB291dGNvbWUibwoKU3NvQXR0ZW1wdBIZChFhdXRob3JpemF0aW9uX3VybBgBIAEoCRINCgVzdGF0ZRgCIAEoCRIbCg5icm93c2VyX3NlY3JldBgDIAEoCUIDgAEBEhoKEmV4cGlyZXNfaW5fc2Vjb25kcxgEIAEoBSKSAgoQRmluaXNoU3NvUmVxdWVzdBIZCghwcm92aWRlchgBIAEoCUIHukgEcgIYIBIXCgVzdGF0ZRgCIAEoCUIIukgFcgMYgAQSHgoEY29kZRgDIAEoCUILgAEBukgFcgMYgEBIAIgBARIaCgNpc3MYBCABKAlCCLpIBXIDGIAQSAGIAQESHAoFZXJyb3IYBSABKAlCCLpIBXIDGIAESAKIAQESIwoOYnJvd3Nlcl9zZWNyZXQYBiABKAlCC4ABAbpIBXIDGIAEEjAKBmNsaWVudBgHIAEoCzIgLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNsaWVudEluZm9CBwoFX2NvZGVCBgoEX2lzc0IICgZfZXJyb3IifgoRRmluaXNoU3NvUmVzcG9uc2USFAoMcmVkaXJlY3RfdXJpGAEgASgJEjUKBnRva2VucxgCIAEoCzIjLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNlc3Npb25Ub2tlbnNIABIRCgdmYWlsdXJlGAMgASgJSABCCQoHb3V0Y29tZSJqChVSZWZyZXNoU2Vzc2lvblJlcXVlc3QSHwoNcmVmcmVzaF90b2tlbhgBIAEoCUIIukgFcgMYgAQSMAoGY2xpZW50GAIgASgLMiAuc2FuZGdhdGUuaWRlbnRpdHkudjEuQ2xpZW50SW5mbyJNChZSZWZyZXNoU2Vzc2lvblJlc3BvbnNlEjMKBnRva2VucxgBIAEoCzIjLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNlc3Npb25Ub2tlbnMiMQoOU2lnbk91dFJlcXVlc3QSHwoNcmVmcmVzaF90b2tlbhgBIAEoCUIIukgFcgMYgAQiEQoPU2lnbk91dFJlc3BvbnNlIkQKCkNsaWVudEluZm8SGAoHYWRkcmVzcxgBIAEoCUIHukgEcgIYQBIcCgp1c2VyX2FnZW50GAIgASgJQgi6SAVyAxiAAiKtAQoHU2Vzc2lvbhIKCgJpZBgBIAEoCRIuCgpjcmVhdGVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxsYXN0X3NlZW5fYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB2FkZHJlc3MYBCABKAkSEgoKdXNlcl9hZ2VudBgFIAEoCRIPCgdjdXJyZW50GAYgASgIIkQKE0xpc3RTZXNzaW9uc1JlcXVlc3QSLQoEcGFnZRgBIAEoCzIfLnNhbmRnYXRlLmNvbW1vbi52MS5QYWdlUmVxdWVzdCJcChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIvCghzZXNzaW9ucxgBIAMoCzIdLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNlc3Npb24SEwoLbmV4dF9jdXJzb3IYAiABKAkiMAoRRW5kU2Vzc2lvblJlcXVlc3QSGwoKc2Vzc2lvbl9pZBgBIAEoCUIHukgEcgIYQCIUChJFbmRTZXNzaW9uUmVzcG9uc2UiGQoXRW5kT3RoZXJTZXNzaW9uc1JlcXVlc3QiGgoYRW5kT3RoZXJTZXNzaW9uc1Jlc3BvbnNlIlkKFUNoYW5nZVBhc3N3b3JkUmVxdWVzdBIiChBjdXJyZW50X3Bhc3N3b3JkGAEgASgJQgi6SAVyAxiAAhIcCghwYXNzd29yZBgCIAEoCUIKukgHcgUQChiAAiIYChZDaGFuZ2VQYXNzd29yZFJlc3BvbnNlIjsKG1JlcXVlc3RQYXNzd29yZFJlc2V0UmVxdWVzdBIcCgh1c2VybmFtZRgBIAEoCUIKukgHcgUQARj+ASIeChxSZXF1ZXN0UGFzc3dvcmRSZXNldFJlc3BvbnNlIk8KFFJlc2V0UGFzc3dvcmRSZXF1ZXN0EhkKBXRva2VuGAEgASgJQgq6SAdyBRABGIAEEhwKCHBhc3N3b3JkGAIgASgJQgq6SAdyBRAKGIACIhcKFVJlc2V0UGFzc3dvcmRSZXNwb25zZSIyChREZWxldGVBY2NvdW50UmVxdWVzdBIaCghwYXNzd29yZBgBIAEoCUIIukgFcgMYgAIiFwoVRGVsZXRlQWNjb3VudFJlc3BvbnNlIl0KEExpc3RVc2Vyc1JlcXVlc3QSLQoEcGFnZRgBIAEoCzIfLnNhbmRnYXRlLmNvbW1vbi52MS5QYWdlUmVxdWVzdBIaCgh1c2VybmFtZRgCIAEoCUIIukgFcgMY/gEiUwoRTGlzdFVzZXJzUmVzcG9uc2USKQoFdXNlcnMYASADKAsyGi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5Vc2VyEhMKC25leHRfY3Vyc29yGAIgASgJIkQKFlNldFVzZXJEaXNhYmxlZFJlcXVlc3QSGAoHdXNlcl9pZBgBIAEoCUIHukgEcgIYQBIQCghkaXNhYmxlZBgCIAEoCCJDChdTZXRVc2VyRGlzYWJsZWRSZXNwb25zZRIoCgR1c2VyGAEgASgLMhouc2FuZGdhdGUuaWRlbnRpdHkudjEuVXNlciItChFEZWxldGVVc2VyUmVxdWVzdBIYCgd1c2VyX2lkGAEgASgJQge6SARyAhhAIhQKEkRlbGV0ZVVzZXJSZXNwb25zZSIyChZFbmRVc2VyU2Vzc2lvbnNSZXF1ZXN0EhgKB3VzZXJfaWQYASABKAlCB7pIBHICGEAiGQoXRW5kVXNlclNlc3Npb25zUmVzcG9uc2UiNgoaUmV2b2tlVXNlckFwaVRva2Vuc1JlcXVlc3QSGAoHdXNlcl9pZBgBIAEoCUIHukgEcgIYQCIdChtSZXZva2VVc2VyQXBpVG9rZW5zUmVzcG9uc2UijwIKCEFwaVRva2VuEgoKAmlkGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEhIKCnRva2VuX2hpbnQYAyABKAkSFAoMd29ya3NwYWNlX2lkGAQgASgJEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmNyZWF0ZWRfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGxhc3RfdXNlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoEcm9sZRgIIAEoDjIYLnNhbmRnYXRlLmNvbW1vbi52MS5Sb2xlIrkBChVDcmVhdGVBcGlUb2tlblJlcXVlc3QSHwoLZGVzY3JpcHRpb24YASABKAlCCrpIB3IFEAEY/wESLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoMd29ya3NwYWNlX2lkGAMgASgJQge6SARyAhhAEjAKBHJvbGUYBCABKA4yGC5zYW5kZ2F0ZS5jb21tb24udjEuUm9sZUIIukgFggECEAEiWgoWQ3JlYXRlQXBpVG9rZW5SZXNwb25zZRIxCglhcGlfdG9rZW4YASABKAsyHi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5BcGlUb2tlbhINCgV0b2tlbhgCIAEoCSJFChRMaXN0QXBpVG9rZW5zUmVxdWVzdBItCgRwYWdlGAEgASgLMh8uc2FuZGdhdGUuY29tbW9uLnYxLlBhZ2VSZXF1ZXN0ImAKFUxpc3RBcGlUb2tlbnNSZXNwb25zZRIyCgphcGlfdG9rZW5zGAEgAygLMh4uc2FuZGdhdGUuaWRlbnRpdHkudjEuQXBpVG9rZW4SEwoLbmV4dF9jdXJzb3IYAiABKAkiOQoVUmV2b2tlQXBpVG9rZW5SZXF1ZXN0EiAKC3Rva2VuX29yX2lkGAEgASgJQguAAQG6SAVyAxiABCIYChZSZXZva2VBcGlUb2tlblJlc3BvbnNlIjMKFVZlcmlmeUFwaVRva2VuUmVxdWVzdBIaCgV0b2tlbhgBIAEoCUILgAEBukgFcgMYgAQiuwEKFlZlcmlmeUFwaVRva2VuUmVzcG9uc2USEAoIdG9rZW5faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIQCghvcGVyYXRvchgDIAEoCBIUCgx3b3Jrc3BhY2VfaWQYBCABKAkSLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoEcm9sZRgGIAEoDjIYLnNhbmRnYXRlLmNvbW1vbi52MS5Sb2xlIlEKFEJhdGNoR2V0VXNlcnNSZXF1ZXN0EhsKCHVzZXJfaWRzGAEgAygJQgm6SAaSAQMQ9AMSHAoJdXNlcm5hbWVzGAIgAygJQgm6SAaSAQMQ9AMiQgoVQmF0Y2hHZXRVc2Vyc1Jlc3BvbnNlEikKBXVzZXJzGAEgAygLMhouc2FuZGdhdGUuaWRlbnRpdHkudjEuVXNlciIXChVHZXRTaWduaW5nS2V5c1JlcXVlc3QiYwoWR2V0U2lnbmluZ0tleXNSZXNwb25zZRIMCgRqd2tzGAEgASgJEhkKEWVuZGVkX3Nlc3Npb25faWRzGAIgAygJEg4KBmlzc3VlchgDIAEoCRIQCghhdWRpZW5jZRgEIAEoCSJoCghTbG90SG9sZBIUCgNrZXkYASABKAxCB7pIBHoCaCASFgoFbGltaXQYAiABKAVCB7pIBBoCKAESFQoEdXNlZBgDIAEoBUIHukgEGgIoABIXCgZ3YW50ZWQYBCABKAVCB7pIBBoCKAAiZwoQSG9sZFNsb3RzUmVxdWVzdBIZCgZob2xkZXIYASABKAlCCbpIBnIEEAEYQBI4CgVob2xkcxgCIAMoCzIeLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNsb3RIb2xkQgm6SAaSAQMQ9AMiMwoRSG9sZFNsb3RzUmVzcG9uc2USDAoEaGVsZBgBIAMoBRIQCghsZWFzZV9tcxgCIAEoBSJcChNEcmF3UmVxdWVzdHNSZXF1ZXN0EhQKA2tleRgBIAEoDEIHukgEegJoIBIWCgVsaW1pdBgCIAEoBUIHukgEGgIoARIXCgZ3YW50ZWQYAyABKAVCB7pIBBoCKAEiTAoURHJhd1JlcXVlc3RzUmVzcG9uc2USDwoHZ3JhbnRlZBgBIAEoBRIRCglyZW1haW5pbmcYAiABKAUSEAoIcmVzZXRfbXMYAyABKAUy5xoKD0lkZW50aXR5U2VydmljZRJnCghSZWdpc3RlchIlLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlZ2lzdGVyUmVxdWVzdBomLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlZ2lzdGVyUmVzcG9uc2UiDIq1GAgKBmZhY2FkZRJwCgtWZXJpZnlFbWFpbBIoLnNhbmRnYXRlLmlkZW50aXR5LnYxLlZlcmlmeUVtYWlsUmVxdWVzdBopLnNhbmRnYXRlLmlkZW50aXR5LnYxLlZlcmlmeUVtYWlsUmVzcG9uc2UiDIq1GAgKBmZhY2FkZRKFAQoSUmVzZW5kVmVyaWZpY2F0aW9uEi8uc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVzZW5kVmVyaWZpY2F0aW9uUmVxdWVzdBowLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlc2VuZFZlcmlmaWNhdGlvblJlc3BvbnNlIgyKtRgICgZmYWNhZGUSYQoGU2lnbkluEiMuc2FuZGdhdGUuaWRlbnRpdHkudjEuU2lnbkluUmVxdWVzdBokLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNpZ25JblJlc3BvbnNlIgyKtRgICgZmYWNhZGUSZwoIU3RhcnRTc28SJS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TdGFydFNzb1JlcXVlc3QaJi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TdGFydFNzb1Jlc3BvbnNlIgyKtRgICgZmYWNhZGUSagoJRmluaXNoU3NvEiYuc2FuZGdhdGUuaWRlbnRpdHkudjEuRmluaXNoU3NvUmVxdWVzdBonLnNhbmRnYXRlLmlkZW50aXR5LnYxLkZpbmlzaFNzb1Jlc3BvbnNlIgyKtRgICgZmYWNhZGUSeQoOUmVmcmVzaFNlc3Npb24SKy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZWZyZXNoU2Vzc2lvblJlcXVlc3QaLC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZWZyZXNoU2Vzc2lvblJlc3BvbnNlIgyKtRgICgZmYWNhZGUSZAoHU2lnbk91dBIkLnNhbmRnYXRlLmlkZW50aXR5LnYxLlNpZ25PdXRSZXF1ZXN0GiUuc2FuZGdhdGUuaWRlbnRpdHkudjEuU2lnbk91dFJlc3BvbnNlIgyKtRgICgZmYWNhZGUSewoOQ2hhbmdlUGFzc3dvcmQSKy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5DaGFuZ2VQYXNzd29yZFJlcXVlc3QaLC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5DaGFuZ2VQYXNzd29yZFJlc3BvbnNlIg6KtRgKCgZmYWNhZGUgARKLAQoUUmVxdWVzdFBhc3N3b3JkUmVzZXQSMS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXF1ZXN0UGFzc3dvcmRSZXNldFJlcXVlc3QaMi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXF1ZXN0UGFzc3dvcmRSZXNldFJlc3BvbnNlIgyKtRgICgZmYWNhZGUSdgoNUmVzZXRQYXNzd29yZBIqLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJlc2V0UGFzc3dvcmRSZXF1ZXN0Gisuc2FuZGdhdGUuaWRlbnRpdHkudjEuUmVzZXRQYXNzd29yZFJlc3BvbnNlIgyKtRgICgZmYWNhZGUSeAoMTGlzdFNlc3Npb25zEikuc2FuZGdhdGUuaWRlbnRpdHkudjEuTGlzdFNlc3Npb25zUmVxdWVzdBoqLnNhbmRnYXRlLmlkZW50aXR5LnYxLkxpc3RTZXNzaW9uc1Jlc3BvbnNlIhGQAgGKtRgKCgZmYWNhZGUgARJvCgpFbmRTZXNzaW9uEicuc2FuZGdhdGUuaWRlbnRpdHkudjEuRW5kU2Vzc2lvblJlcXVlc3QaKC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5FbmRTZXNzaW9uUmVzcG9uc2UiDoq1GAoKBmZhY2FkZSABEoEBChBFbmRPdGhlclNlc3Npb25zEi0uc2FuZGdhdGUuaWRlbnRpdHkudjEuRW5kT3RoZXJTZXNzaW9uc1JlcXVlc3QaLi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5FbmRPdGhlclNlc3Npb25zUmVzcG9uc2UiDoq1GAoKBmZhY2FkZSABEngKDURlbGV0ZUFjY291bnQSKi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5EZWxldGVBY2NvdW50UmVxdWVzdBorLnNhbmRnYXRlLmlkZW50aXR5LnYxLkRlbGV0ZUFjY291bnRSZXNwb25zZSIOirUYCgoGZmFjYWRlIAEScQoJTGlzdFVzZXJzEiYuc2FuZGdhdGUuaWRlbnRpdHkudjEuTGlzdFVzZXJzUmVxdWVzdBonLnNhbmRnYXRlLmlkZW50aXR5LnYxLkxpc3RVc2Vyc1Jlc3BvbnNlIhOQAgGKtRgMCgZmYWNhZGUgASgBEoMBCg9TZXRVc2VyRGlzYWJsZWQSLC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5TZXRVc2VyRGlzYWJsZWRSZXF1ZXN0Gi0uc2FuZGdhdGUuaWRlbnRpdHkudjEuU2V0VXNlckRpc2FibGVkUmVzcG9uc2UiE5ACAoq1GAwKBmZhY2FkZSABKAEScQoKRGVsZXRlVXNlchInLnNhbmRnYXRlLmlkZW50aXR5LnYxLkRlbGV0ZVVzZXJSZXF1ZXN0Giguc2FuZGdhdGUuaWRlbnRpdHkudjEuRGVsZXRlVXNlclJlc3BvbnNlIhCKtRgMCgZmYWNhZGUgASgBEoMBCg9FbmRVc2VyU2Vzc2lvbnMSLC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5FbmRVc2VyU2Vzc2lvbnNSZXF1ZXN0Gi0uc2FuZGdhdGUuaWRlbnRpdHkudjEuRW5kVXNlclNlc3Npb25zUmVzcG9uc2UiE5ACAoq1GAwKBmZhY2FkZSABKAESjwEKE1Jldm9rZVVzZXJBcGlUb2tlbnMSMC5zYW5kZ2F0ZS5pZGVudGl0eS52MS5SZXZva2VVc2VyQXBpVG9rZW5zUmVxdWVzdBoxLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJldm9rZVVzZXJBcGlUb2tlbnNSZXNwb25zZSITkAICirUYDAoGZmFjYWRlIAEoARJ/Cg5DcmVhdGVBcGlUb2tlbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNyZWF0ZUFwaVRva2VuUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLkNyZWF0ZUFwaVRva2VuUmVzcG9uc2UiEoq1GAoKBmZhY2FkZSABkLUYARJ7Cg1MaXN0QXBpVG9rZW5zEiouc2FuZGdhdGUuaWRlbnRpdHkudjEuTGlzdEFwaVRva2Vuc1JlcXVlc3QaKy5zYW5kZ2F0ZS5pZGVudGl0eS52MS5MaXN0QXBpVG9rZW5zUmVzcG9uc2UiEZACAYq1GAoKBmZhY2FkZSABEoIBCg5SZXZva2VBcGlUb2tlbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJldm9rZUFwaVRva2VuUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLlJldm9rZUFwaVRva2VuUmVzcG9uc2UiFZACAoq1GAoKBmZhY2FkZSABkLUYARJ8Cg5WZXJpZnlBcGlUb2tlbhIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLlZlcmlmeUFwaVRva2VuUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLlZlcmlmeUFwaVRva2VuUmVzcG9uc2UiD5ACAYq1GAgKBmZhY2FkZRKEAQoNQmF0Y2hHZXRVc2VycxIqLnNhbmRnYXRlLmlkZW50aXR5LnYxLkJhdGNoR2V0VXNlcnNSZXF1ZXN0Gisuc2FuZGdhdGUuaWRlbnRpdHkudjEuQmF0Y2hHZXRVc2Vyc1Jlc3BvbnNlIhqQAgGKtRgTCgZmYWNhZGUKCXdvcmtzcGFjZRJzCgxEcmF3UmVxdWVzdHMSKS5zYW5kZ2F0ZS5pZGVudGl0eS52MS5EcmF3UmVxdWVzdHNSZXF1ZXN0Giouc2FuZGdhdGUuaWRlbnRpdHkudjEuRHJhd1JlcXVlc3RzUmVzcG9uc2UiDIq1GAgKBmZhY2FkZRJtCglIb2xkU2xvdHMSJi5zYW5kZ2F0ZS5pZGVudGl0eS52MS5Ib2xkU2xvdHNSZXF1ZXN0Gicuc2FuZGdhdGUuaWRlbnRpdHkudjEuSG9sZFNsb3RzUmVzcG9uc2UiD5ACAoq1GAgKBmZhY2FkZRJ8Cg5HZXRTaWduaW5nS2V5cxIrLnNhbmRnYXRlLmlkZW50aXR5LnYxLkdldFNpZ25pbmdLZXlzUmVxdWVzdBosLnNhbmRnYXRlLmlkZW50aXR5LnYxLkdldFNpZ25pbmdLZXlzUmVzcG9uc2UiD5ACAYq1GAgKBmZhY2FkZWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_common_v1_page]);
 
 /**
  * @generated from message sandgate.identity.v1.User
@@ -257,6 +257,193 @@ export const SignInResponseSchema: GenMessage<SignInResponse> = /*@__PURE__*/
   messageDesc(file_sandgate_identity_v1_identity, 9);
 
 /**
+ * @generated from message sandgate.identity.v1.StartSsoRequest
+ */
+export type StartSsoRequest = Message<"sandgate.identity.v1.StartSsoRequest"> & {
+  /**
+   * google, microsoft or github.
+   *
+   * @generated from field: string provider = 1;
+   */
+  provider: string;
+
+  /**
+   * Where the browser goes in the end: exactly one of the configured addresses. Unset: the first of them.
+   *
+   * @generated from field: optional string redirect_uri = 2;
+   */
+  redirectUri?: string | undefined;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.StartSsoRequest.
+ * Use `create(StartSsoRequestSchema)` to create a new message.
+ */
+export const StartSsoRequestSchema: GenMessage<StartSsoRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 10);
+
+/**
+ * @generated from message sandgate.identity.v1.StartSsoResponse
+ */
+export type StartSsoResponse = Message<"sandgate.identity.v1.StartSsoResponse"> & {
+  /**
+   * @generated from field: string redirect_uri = 1;
+   */
+  redirectUri: string;
+
+  /**
+   * @generated from oneof sandgate.identity.v1.StartSsoResponse.outcome
+   */
+  outcome: {
+    /**
+     * @generated from field: sandgate.identity.v1.SsoAttempt attempt = 2;
+     */
+    value: SsoAttempt;
+    case: "attempt";
+  } | {
+    /**
+     * The reason of a failure that the application is to be told.
+     *
+     * @generated from field: string failure = 3;
+     */
+    value: string;
+    case: "failure";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message sandgate.identity.v1.StartSsoResponse.
+ * Use `create(StartSsoResponseSchema)` to create a new message.
+ */
+export const StartSsoResponseSchema: GenMessage<StartSsoResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 11);
+
+/**
+ * A sign-in that is under way.
+ *
+ * @generated from message sandgate.identity.v1.SsoAttempt
+ */
+export type SsoAttempt = Message<"sandgate.identity.v1.SsoAttempt"> & {
+  /**
+   * The provider's, with all parameters.
+   *
+   * @generated from field: string authorization_url = 1;
+   */
+  authorizationUrl: string;
+
+  /**
+   * @generated from field: string state = 2;
+   */
+  state: string;
+
+  /**
+   * For a cookie of the browser.
+   *
+   * @generated from field: string browser_secret = 3;
+   */
+  browserSecret: string;
+
+  /**
+   * @generated from field: int32 expires_in_seconds = 4;
+   */
+  expiresInSeconds: number;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.SsoAttempt.
+ * Use `create(SsoAttemptSchema)` to create a new message.
+ */
+export const SsoAttemptSchema: GenMessage<SsoAttempt> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 12);
+
+/**
+ * @generated from message sandgate.identity.v1.FinishSsoRequest
+ */
+export type FinishSsoRequest = Message<"sandgate.identity.v1.FinishSsoRequest"> & {
+  /**
+   * @generated from field: string provider = 1;
+   */
+  provider: string;
+
+  /**
+   * The provider's parameters. Those that are missing are unset.
+   *
+   * @generated from field: string state = 2;
+   */
+  state: string;
+
+  /**
+   * @generated from field: optional string code = 3;
+   */
+  code?: string | undefined;
+
+  /**
+   * @generated from field: optional string iss = 4;
+   */
+  iss?: string | undefined;
+
+  /**
+   * @generated from field: optional string error = 5;
+   */
+  error?: string | undefined;
+
+  /**
+   * The cookie's value; empty without one.
+   *
+   * @generated from field: string browser_secret = 6;
+   */
+  browserSecret: string;
+
+  /**
+   * @generated from field: sandgate.identity.v1.ClientInfo client = 7;
+   */
+  client?: ClientInfo | undefined;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.FinishSsoRequest.
+ * Use `create(FinishSsoRequestSchema)` to create a new message.
+ */
+export const FinishSsoRequestSchema: GenMessage<FinishSsoRequest> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 13);
+
+/**
+ * @generated from message sandgate.identity.v1.FinishSsoResponse
+ */
+export type FinishSsoResponse = Message<"sandgate.identity.v1.FinishSsoResponse"> & {
+  /**
+   * @generated from field: string redirect_uri = 1;
+   */
+  redirectUri: string;
+
+  /**
+   * @generated from oneof sandgate.identity.v1.FinishSsoResponse.outcome
+   */
+  outcome: {
+    /**
+     * @generated from field: sandgate.identity.v1.SessionTokens tokens = 2;
+     */
+    value: SessionTokens;
+    case: "tokens";
+  } | {
+    /**
+     * The reason of a failure that the application is to be told.
+     *
+     * @generated from field: string failure = 3;
+     */
+    value: string;
+    case: "failure";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message sandgate.identity.v1.FinishSsoResponse.
+ * Use `create(FinishSsoResponseSchema)` to create a new message.
+ */
+export const FinishSsoResponseSchema: GenMessage<FinishSsoResponse> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity, 14);
+
+/**
  * @generated from message sandgate.identity.v1.RefreshSessionRequest
  */
 export type RefreshSessionRequest = Message<"sandgate.identity.v1.RefreshSessionRequest"> & {
@@ -276,7 +463,7 @@ export type RefreshSessionRequest = Message<"sandgate.identity.v1.RefreshSession
  * Use `create(RefreshSessionRequestSchema)` to create a new message.
  */
 export const RefreshSessionRequestSchema: GenMessage<RefreshSessionRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 10);
+  messageDesc(file_sandgate_identity_v1_identity, 15);
 
 /**
  * @generated from message sandgate.identity.v1.RefreshSessionResponse
@@ -293,7 +480,7 @@ export type RefreshSessionResponse = Message<"sandgate.identity.v1.RefreshSessio
  * Use `create(RefreshSessionResponseSchema)` to create a new message.
  */
 export const RefreshSessionResponseSchema: GenMessage<RefreshSessionResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 11);
+  messageDesc(file_sandgate_identity_v1_identity, 16);
 
 /**
  * @generated from message sandgate.identity.v1.SignOutRequest
@@ -310,7 +497,7 @@ export type SignOutRequest = Message<"sandgate.identity.v1.SignOutRequest"> & {
  * Use `create(SignOutRequestSchema)` to create a new message.
  */
 export const SignOutRequestSchema: GenMessage<SignOutRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 12);
+  messageDesc(file_sandgate_identity_v1_identity, 17);
 
 /**
  * @generated from message sandgate.identity.v1.SignOutResponse
@@ -323,7 +510,7 @@ export type SignOutResponse = Message<"sandgate.identity.v1.SignOutResponse"> & 
  * Use `create(SignOutResponseSchema)` to create a new message.
  */
 export const SignOutResponseSchema: GenMessage<SignOutResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 13);
+  messageDesc(file_sandgate_identity_v1_identity, 18);
 
 /**
  * Where a request of a session came from; empty where it isn't known.
@@ -347,7 +534,7 @@ export type ClientInfo = Message<"sandgate.identity.v1.ClientInfo"> & {
  * Use `create(ClientInfoSchema)` to create a new message.
  */
 export const ClientInfoSchema: GenMessage<ClientInfo> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 14);
+  messageDesc(file_sandgate_identity_v1_identity, 19);
 
 /**
  * @generated from message sandgate.identity.v1.Session
@@ -395,7 +582,7 @@ export type Session = Message<"sandgate.identity.v1.Session"> & {
  * Use `create(SessionSchema)` to create a new message.
  */
 export const SessionSchema: GenMessage<Session> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 15);
+  messageDesc(file_sandgate_identity_v1_identity, 20);
 
 /**
  * @generated from message sandgate.identity.v1.ListSessionsRequest
@@ -412,7 +599,7 @@ export type ListSessionsRequest = Message<"sandgate.identity.v1.ListSessionsRequ
  * Use `create(ListSessionsRequestSchema)` to create a new message.
  */
 export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 16);
+  messageDesc(file_sandgate_identity_v1_identity, 21);
 
 /**
  * @generated from message sandgate.identity.v1.ListSessionsResponse
@@ -434,7 +621,7 @@ export type ListSessionsResponse = Message<"sandgate.identity.v1.ListSessionsRes
  * Use `create(ListSessionsResponseSchema)` to create a new message.
  */
 export const ListSessionsResponseSchema: GenMessage<ListSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 17);
+  messageDesc(file_sandgate_identity_v1_identity, 22);
 
 /**
  * @generated from message sandgate.identity.v1.EndSessionRequest
@@ -451,7 +638,7 @@ export type EndSessionRequest = Message<"sandgate.identity.v1.EndSessionRequest"
  * Use `create(EndSessionRequestSchema)` to create a new message.
  */
 export const EndSessionRequestSchema: GenMessage<EndSessionRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 18);
+  messageDesc(file_sandgate_identity_v1_identity, 23);
 
 /**
  * @generated from message sandgate.identity.v1.EndSessionResponse
@@ -464,7 +651,7 @@ export type EndSessionResponse = Message<"sandgate.identity.v1.EndSessionRespons
  * Use `create(EndSessionResponseSchema)` to create a new message.
  */
 export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 19);
+  messageDesc(file_sandgate_identity_v1_identity, 24);
 
 /**
  * @generated from message sandgate.identity.v1.EndOtherSessionsRequest
@@ -477,7 +664,7 @@ export type EndOtherSessionsRequest = Message<"sandgate.identity.v1.EndOtherSess
  * Use `create(EndOtherSessionsRequestSchema)` to create a new message.
  */
 export const EndOtherSessionsRequestSchema: GenMessage<EndOtherSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 20);
+  messageDesc(file_sandgate_identity_v1_identity, 25);
 
 /**
  * @generated from message sandgate.identity.v1.EndOtherSessionsResponse
@@ -490,7 +677,7 @@ export type EndOtherSessionsResponse = Message<"sandgate.identity.v1.EndOtherSes
  * Use `create(EndOtherSessionsResponseSchema)` to create a new message.
  */
 export const EndOtherSessionsResponseSchema: GenMessage<EndOtherSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 21);
+  messageDesc(file_sandgate_identity_v1_identity, 26);
 
 /**
  * @generated from message sandgate.identity.v1.ChangePasswordRequest
@@ -512,7 +699,7 @@ export type ChangePasswordRequest = Message<"sandgate.identity.v1.ChangePassword
  * Use `create(ChangePasswordRequestSchema)` to create a new message.
  */
 export const ChangePasswordRequestSchema: GenMessage<ChangePasswordRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 22);
+  messageDesc(file_sandgate_identity_v1_identity, 27);
 
 /**
  * @generated from message sandgate.identity.v1.ChangePasswordResponse
@@ -525,7 +712,7 @@ export type ChangePasswordResponse = Message<"sandgate.identity.v1.ChangePasswor
  * Use `create(ChangePasswordResponseSchema)` to create a new message.
  */
 export const ChangePasswordResponseSchema: GenMessage<ChangePasswordResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 23);
+  messageDesc(file_sandgate_identity_v1_identity, 28);
 
 /**
  * @generated from message sandgate.identity.v1.RequestPasswordResetRequest
@@ -542,7 +729,7 @@ export type RequestPasswordResetRequest = Message<"sandgate.identity.v1.RequestP
  * Use `create(RequestPasswordResetRequestSchema)` to create a new message.
  */
 export const RequestPasswordResetRequestSchema: GenMessage<RequestPasswordResetRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 24);
+  messageDesc(file_sandgate_identity_v1_identity, 29);
 
 /**
  * @generated from message sandgate.identity.v1.RequestPasswordResetResponse
@@ -555,7 +742,7 @@ export type RequestPasswordResetResponse = Message<"sandgate.identity.v1.Request
  * Use `create(RequestPasswordResetResponseSchema)` to create a new message.
  */
 export const RequestPasswordResetResponseSchema: GenMessage<RequestPasswordResetResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 25);
+  messageDesc(file_sandgate_identity_v1_identity, 30);
 
 /**
  * @generated from message sandgate.identity.v1.ResetPasswordRequest
@@ -577,7 +764,7 @@ export type ResetPasswordRequest = Message<"sandgate.identity.v1.ResetPasswordRe
  * Use `create(ResetPasswordRequestSchema)` to create a new message.
  */
 export const ResetPasswordRequestSchema: GenMessage<ResetPasswordRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 26);
+  messageDesc(file_sandgate_identity_v1_identity, 31);
 
 /**
  * @generated from message sandgate.identity.v1.ResetPasswordResponse
@@ -590,7 +777,7 @@ export type ResetPasswordResponse = Message<"sandgate.identity.v1.ResetPasswordR
  * Use `create(ResetPasswordResponseSchema)` to create a new message.
  */
 export const ResetPasswordResponseSchema: GenMessage<ResetPasswordResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 27);
+  messageDesc(file_sandgate_identity_v1_identity, 32);
 
 /**
  * @generated from message sandgate.identity.v1.DeleteAccountRequest
@@ -607,7 +794,7 @@ export type DeleteAccountRequest = Message<"sandgate.identity.v1.DeleteAccountRe
  * Use `create(DeleteAccountRequestSchema)` to create a new message.
  */
 export const DeleteAccountRequestSchema: GenMessage<DeleteAccountRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 28);
+  messageDesc(file_sandgate_identity_v1_identity, 33);
 
 /**
  * @generated from message sandgate.identity.v1.DeleteAccountResponse
@@ -620,7 +807,7 @@ export type DeleteAccountResponse = Message<"sandgate.identity.v1.DeleteAccountR
  * Use `create(DeleteAccountResponseSchema)` to create a new message.
  */
 export const DeleteAccountResponseSchema: GenMessage<DeleteAccountResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 29);
+  messageDesc(file_sandgate_identity_v1_identity, 34);
 
 /**
  * @generated from message sandgate.identity.v1.ListUsersRequest
@@ -644,7 +831,7 @@ export type ListUsersRequest = Message<"sandgate.identity.v1.ListUsersRequest"> 
  * Use `create(ListUsersRequestSchema)` to create a new message.
  */
 export const ListUsersRequestSchema: GenMessage<ListUsersRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 30);
+  messageDesc(file_sandgate_identity_v1_identity, 35);
 
 /**
  * @generated from message sandgate.identity.v1.ListUsersResponse
@@ -666,7 +853,7 @@ export type ListUsersResponse = Message<"sandgate.identity.v1.ListUsersResponse"
  * Use `create(ListUsersResponseSchema)` to create a new message.
  */
 export const ListUsersResponseSchema: GenMessage<ListUsersResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 31);
+  messageDesc(file_sandgate_identity_v1_identity, 36);
 
 /**
  * @generated from message sandgate.identity.v1.SetUserDisabledRequest
@@ -688,7 +875,7 @@ export type SetUserDisabledRequest = Message<"sandgate.identity.v1.SetUserDisabl
  * Use `create(SetUserDisabledRequestSchema)` to create a new message.
  */
 export const SetUserDisabledRequestSchema: GenMessage<SetUserDisabledRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 32);
+  messageDesc(file_sandgate_identity_v1_identity, 37);
 
 /**
  * @generated from message sandgate.identity.v1.SetUserDisabledResponse
@@ -705,7 +892,7 @@ export type SetUserDisabledResponse = Message<"sandgate.identity.v1.SetUserDisab
  * Use `create(SetUserDisabledResponseSchema)` to create a new message.
  */
 export const SetUserDisabledResponseSchema: GenMessage<SetUserDisabledResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 33);
+  messageDesc(file_sandgate_identity_v1_identity, 38);
 
 /**
  * @generated from message sandgate.identity.v1.DeleteUserRequest
@@ -722,7 +909,7 @@ export type DeleteUserRequest = Message<"sandgate.identity.v1.DeleteUserRequest"
  * Use `create(DeleteUserRequestSchema)` to create a new message.
  */
 export const DeleteUserRequestSchema: GenMessage<DeleteUserRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 34);
+  messageDesc(file_sandgate_identity_v1_identity, 39);
 
 /**
  * @generated from message sandgate.identity.v1.DeleteUserResponse
@@ -735,7 +922,7 @@ export type DeleteUserResponse = Message<"sandgate.identity.v1.DeleteUserRespons
  * Use `create(DeleteUserResponseSchema)` to create a new message.
  */
 export const DeleteUserResponseSchema: GenMessage<DeleteUserResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 35);
+  messageDesc(file_sandgate_identity_v1_identity, 40);
 
 /**
  * @generated from message sandgate.identity.v1.EndUserSessionsRequest
@@ -752,7 +939,7 @@ export type EndUserSessionsRequest = Message<"sandgate.identity.v1.EndUserSessio
  * Use `create(EndUserSessionsRequestSchema)` to create a new message.
  */
 export const EndUserSessionsRequestSchema: GenMessage<EndUserSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 36);
+  messageDesc(file_sandgate_identity_v1_identity, 41);
 
 /**
  * @generated from message sandgate.identity.v1.EndUserSessionsResponse
@@ -765,7 +952,7 @@ export type EndUserSessionsResponse = Message<"sandgate.identity.v1.EndUserSessi
  * Use `create(EndUserSessionsResponseSchema)` to create a new message.
  */
 export const EndUserSessionsResponseSchema: GenMessage<EndUserSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 37);
+  messageDesc(file_sandgate_identity_v1_identity, 42);
 
 /**
  * @generated from message sandgate.identity.v1.RevokeUserApiTokensRequest
@@ -782,7 +969,7 @@ export type RevokeUserApiTokensRequest = Message<"sandgate.identity.v1.RevokeUse
  * Use `create(RevokeUserApiTokensRequestSchema)` to create a new message.
  */
 export const RevokeUserApiTokensRequestSchema: GenMessage<RevokeUserApiTokensRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 38);
+  messageDesc(file_sandgate_identity_v1_identity, 43);
 
 /**
  * @generated from message sandgate.identity.v1.RevokeUserApiTokensResponse
@@ -795,7 +982,7 @@ export type RevokeUserApiTokensResponse = Message<"sandgate.identity.v1.RevokeUs
  * Use `create(RevokeUserApiTokensResponseSchema)` to create a new message.
  */
 export const RevokeUserApiTokensResponseSchema: GenMessage<RevokeUserApiTokensResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 39);
+  messageDesc(file_sandgate_identity_v1_identity, 44);
 
 /**
  * @generated from message sandgate.identity.v1.ApiToken
@@ -857,7 +1044,7 @@ export type ApiToken = Message<"sandgate.identity.v1.ApiToken"> & {
  * Use `create(ApiTokenSchema)` to create a new message.
  */
 export const ApiTokenSchema: GenMessage<ApiToken> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 40);
+  messageDesc(file_sandgate_identity_v1_identity, 45);
 
 /**
  * @generated from message sandgate.identity.v1.CreateApiTokenRequest
@@ -891,7 +1078,7 @@ export type CreateApiTokenRequest = Message<"sandgate.identity.v1.CreateApiToken
  * Use `create(CreateApiTokenRequestSchema)` to create a new message.
  */
 export const CreateApiTokenRequestSchema: GenMessage<CreateApiTokenRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 41);
+  messageDesc(file_sandgate_identity_v1_identity, 46);
 
 /**
  * @generated from message sandgate.identity.v1.CreateApiTokenResponse
@@ -915,7 +1102,7 @@ export type CreateApiTokenResponse = Message<"sandgate.identity.v1.CreateApiToke
  * Use `create(CreateApiTokenResponseSchema)` to create a new message.
  */
 export const CreateApiTokenResponseSchema: GenMessage<CreateApiTokenResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 42);
+  messageDesc(file_sandgate_identity_v1_identity, 47);
 
 /**
  * @generated from message sandgate.identity.v1.ListApiTokensRequest
@@ -932,7 +1119,7 @@ export type ListApiTokensRequest = Message<"sandgate.identity.v1.ListApiTokensRe
  * Use `create(ListApiTokensRequestSchema)` to create a new message.
  */
 export const ListApiTokensRequestSchema: GenMessage<ListApiTokensRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 43);
+  messageDesc(file_sandgate_identity_v1_identity, 48);
 
 /**
  * @generated from message sandgate.identity.v1.ListApiTokensResponse
@@ -954,7 +1141,7 @@ export type ListApiTokensResponse = Message<"sandgate.identity.v1.ListApiTokensR
  * Use `create(ListApiTokensResponseSchema)` to create a new message.
  */
 export const ListApiTokensResponseSchema: GenMessage<ListApiTokensResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 44);
+  messageDesc(file_sandgate_identity_v1_identity, 49);
 
 /**
  * @generated from message sandgate.identity.v1.RevokeApiTokenRequest
@@ -973,7 +1160,7 @@ export type RevokeApiTokenRequest = Message<"sandgate.identity.v1.RevokeApiToken
  * Use `create(RevokeApiTokenRequestSchema)` to create a new message.
  */
 export const RevokeApiTokenRequestSchema: GenMessage<RevokeApiTokenRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 45);
+  messageDesc(file_sandgate_identity_v1_identity, 50);
 
 /**
  * @generated from message sandgate.identity.v1.RevokeApiTokenResponse
@@ -986,7 +1173,7 @@ export type RevokeApiTokenResponse = Message<"sandgate.identity.v1.RevokeApiToke
  * Use `create(RevokeApiTokenResponseSchema)` to create a new message.
  */
 export const RevokeApiTokenResponseSchema: GenMessage<RevokeApiTokenResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 46);
+  messageDesc(file_sandgate_identity_v1_identity, 51);
 
 /**
  * @generated from message sandgate.identity.v1.VerifyApiTokenRequest
@@ -1003,7 +1190,7 @@ export type VerifyApiTokenRequest = Message<"sandgate.identity.v1.VerifyApiToken
  * Use `create(VerifyApiTokenRequestSchema)` to create a new message.
  */
 export const VerifyApiTokenRequestSchema: GenMessage<VerifyApiTokenRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 47);
+  messageDesc(file_sandgate_identity_v1_identity, 52);
 
 /**
  * @generated from message sandgate.identity.v1.VerifyApiTokenResponse
@@ -1051,7 +1238,7 @@ export type VerifyApiTokenResponse = Message<"sandgate.identity.v1.VerifyApiToke
  * Use `create(VerifyApiTokenResponseSchema)` to create a new message.
  */
 export const VerifyApiTokenResponseSchema: GenMessage<VerifyApiTokenResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 48);
+  messageDesc(file_sandgate_identity_v1_identity, 53);
 
 /**
  * @generated from message sandgate.identity.v1.BatchGetUsersRequest
@@ -1073,7 +1260,7 @@ export type BatchGetUsersRequest = Message<"sandgate.identity.v1.BatchGetUsersRe
  * Use `create(BatchGetUsersRequestSchema)` to create a new message.
  */
 export const BatchGetUsersRequestSchema: GenMessage<BatchGetUsersRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 49);
+  messageDesc(file_sandgate_identity_v1_identity, 54);
 
 /**
  * @generated from message sandgate.identity.v1.BatchGetUsersResponse
@@ -1090,7 +1277,7 @@ export type BatchGetUsersResponse = Message<"sandgate.identity.v1.BatchGetUsersR
  * Use `create(BatchGetUsersResponseSchema)` to create a new message.
  */
 export const BatchGetUsersResponseSchema: GenMessage<BatchGetUsersResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 50);
+  messageDesc(file_sandgate_identity_v1_identity, 55);
 
 /**
  * @generated from message sandgate.identity.v1.GetSigningKeysRequest
@@ -1103,7 +1290,7 @@ export type GetSigningKeysRequest = Message<"sandgate.identity.v1.GetSigningKeys
  * Use `create(GetSigningKeysRequestSchema)` to create a new message.
  */
 export const GetSigningKeysRequestSchema: GenMessage<GetSigningKeysRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 51);
+  messageDesc(file_sandgate_identity_v1_identity, 56);
 
 /**
  * @generated from message sandgate.identity.v1.GetSigningKeysResponse
@@ -1141,7 +1328,7 @@ export type GetSigningKeysResponse = Message<"sandgate.identity.v1.GetSigningKey
  * Use `create(GetSigningKeysResponseSchema)` to create a new message.
  */
 export const GetSigningKeysResponseSchema: GenMessage<GetSigningKeysResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 52);
+  messageDesc(file_sandgate_identity_v1_identity, 57);
 
 /**
  * @generated from message sandgate.identity.v1.SlotHold
@@ -1181,7 +1368,7 @@ export type SlotHold = Message<"sandgate.identity.v1.SlotHold"> & {
  * Use `create(SlotHoldSchema)` to create a new message.
  */
 export const SlotHoldSchema: GenMessage<SlotHold> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 53);
+  messageDesc(file_sandgate_identity_v1_identity, 58);
 
 /**
  * @generated from message sandgate.identity.v1.HoldSlotsRequest
@@ -1207,7 +1394,7 @@ export type HoldSlotsRequest = Message<"sandgate.identity.v1.HoldSlotsRequest"> 
  * Use `create(HoldSlotsRequestSchema)` to create a new message.
  */
 export const HoldSlotsRequestSchema: GenMessage<HoldSlotsRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 54);
+  messageDesc(file_sandgate_identity_v1_identity, 59);
 
 /**
  * @generated from message sandgate.identity.v1.HoldSlotsResponse
@@ -1233,7 +1420,7 @@ export type HoldSlotsResponse = Message<"sandgate.identity.v1.HoldSlotsResponse"
  * Use `create(HoldSlotsResponseSchema)` to create a new message.
  */
 export const HoldSlotsResponseSchema: GenMessage<HoldSlotsResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 55);
+  messageDesc(file_sandgate_identity_v1_identity, 60);
 
 /**
  * @generated from message sandgate.identity.v1.DrawRequestsRequest
@@ -1264,7 +1451,7 @@ export type DrawRequestsRequest = Message<"sandgate.identity.v1.DrawRequestsRequ
  * Use `create(DrawRequestsRequestSchema)` to create a new message.
  */
 export const DrawRequestsRequestSchema: GenMessage<DrawRequestsRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 56);
+  messageDesc(file_sandgate_identity_v1_identity, 61);
 
 /**
  * @generated from message sandgate.identity.v1.DrawRequestsResponse
@@ -1295,7 +1482,7 @@ export type DrawRequestsResponse = Message<"sandgate.identity.v1.DrawRequestsRes
  * Use `create(DrawRequestsResponseSchema)` to create a new message.
  */
 export const DrawRequestsResponseSchema: GenMessage<DrawRequestsResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity, 57);
+  messageDesc(file_sandgate_identity_v1_identity, 62);
 
 /**
  * Users, passwords, sessions, API tokens and the keys that sign session tokens.
@@ -1340,6 +1527,26 @@ export const IdentityService: GenService<{
     methodKind: "unary";
     input: typeof SignInRequestSchema;
     output: typeof SignInResponseSchema;
+  },
+  /**
+   * Begins a sign-in at a provider. The browser goes there, with the secret in a cookie.
+   *
+   * @generated from rpc sandgate.identity.v1.IdentityService.StartSso
+   */
+  startSso: {
+    methodKind: "unary";
+    input: typeof StartSsoRequestSchema;
+    output: typeof StartSsoResponseSchema;
+  },
+  /**
+   * Ends it when the browser comes back. Each attempt can be ended once.
+   *
+   * @generated from rpc sandgate.identity.v1.IdentityService.FinishSso
+   */
+  finishSso: {
+    methodKind: "unary";
+    input: typeof FinishSsoRequestSchema;
+    output: typeof FinishSsoResponseSchema;
   },
   /**
    * Trades a refresh token for the next one of its family.

@@ -1,0 +1,16 @@
+import type { FastifyRequest } from "fastify";
+
+/** The longest that the contract accepts; a proxy may forward an address that is none. */
+const maxAddressLength = 64;
+const maxUserAgentLength = 256;
+
+/** Responses with a credential must not be cached (RFC 6749, 5.1). */
+export const noStore = { "cache-control": "no-store" };
+
+/** Where a request came from, as the list of sessions shows it. */
+export function clientOf(request: FastifyRequest): { address: string; userAgent: string } {
+  return {
+    address: request.ip.slice(0, maxAddressLength),
+    userAgent: (request.headers["user-agent"] ?? "").slice(0, maxUserAgentLength),
+  };
+}

@@ -1,0 +1,27 @@
+/** What a sign-in sends along, to recognize its own response. */
+export interface SignInSecrets {
+  state: string;
+  /** Comes back inside the ID token. */
+  nonce: string;
+  /** Of PKCE (RFC 7636): without it nobody can redeem the code. */
+  codeVerifier: string;
+}
+
+/** Who has signed in at a provider. */
+export interface ProviderAccount {
+  issuer: string;
+  subject: string;
+  /** Undefined unless the provider has verified one. */
+  email: string | undefined;
+}
+
+/** A server where users sign in. */
+export interface SsoProvider {
+  /** Where to send the browser. Throws UPSTREAM_ERROR. */
+  authorizationUrl(callbackUrl: string, secrets: SignInSecrets): Promise<URL>;
+  /**
+   * Redeems the response, which is the callback's address with the provider's parameters. Throws FORBIDDEN when the user
+   * cancelled, INVALID_TOKEN for a response that fails a check, UPSTREAM_ERROR.
+   */
+  identify(response: URL, secrets: SignInSecrets): Promise<ProviderAccount>;
+}

@@ -1,0 +1,165 @@
+import { createHmac } from "node:crypto";
+import { DomainError, invalid, messageOf } from "@sandgate/kit/base/domain-error";
+import { newId } from "@sandgate/kit/base/ids";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { type PublicReason, toPublicReason } from "@sandgate/kit/base/reasons";
+import { addMs } from "@sandgate/kit/base/time";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import type { Call } from "@sandgate/kit/rpc/context";
+import { signalSessionsEnded, userChanged, userCreated } from "../events.ts";
+import type { ClientInfo, IdentityStore } from "../store/store.ts";
+import type { Sessions, SessionTokens } from "./sign-in.ts";
+import type { ProviderAccount, SignInSecrets, SsoProvider } from "./sso-provider.ts";
+import { hashSecret, newSecret } from "./tokens.ts";
+import { type User, usernameKey } from "./users.ts";
+
+/** How long a user may take to sign in at a provider. */
+const attemptSeconds = 600;
+
+/** What a browser brings back from a provider. */
+interface ProviderResponse {
+  provider: string;
+  state: string;
+  /** Of its cookie. */
+  browserSecret: string;
+  code?: string | undefined;
+  iss?: string | undefined;
+  error?: string | undefined;
+}
+
+/** A sign-in that is under way. */
+export interface SsoAttempt {
+  authorizationUrl: string;
+  state: string;
+  browserSecret: string;
+  expiresInSeconds: number;
+}
+
+/** Where the browser goes in the end, and with what: a result, or a failure that the application is told there. */
+export type SsoOutcome<T> = { redirectUri: string; result: T } | { redirectUri: string; failure: PublicReason };
+
+/** How users sign in by a provider. Both throw NOT_FOUND for a provider that isn't set up. */
+export interface SingleSignOn {
+  /** Throws VALIDATION_ERROR for an address that isn't one of the configured ones. The first of these unless given. */
+  start(provider: string, redirectUri: string | undefined, call: Call): Promise<SsoOutcome<SsoAttempt>>;
+  /** Throws INVALID_TOKEN for a state that is unknown, used, expired, or another browser's. */
+  finish(response: ProviderResponse, client: ClientInfo, call: Call): Promise<SsoOutcome<SessionTokens>>;
+}
+
+export function createSingleSignOn(o: {
+  providers: ReadonlyMap<string, SsoProvider>;
+  store: IdentityStore;
+  sessions: Sessions;
+  bus: EventBus;
+  logger: Logger;
+  publicUrl: string;
+  redirectUris: readonly string[];
+  registration: "open" | "closed";
+  now: () => Date;
+}): SingleSignOn {
+  const { store, sessions, bus, logger, now } = o;
+
+  function providerOf(name: string): SsoProvider {
+    const provider = o.providers.get(name);
+    if (provider) return provider;
+    throw new DomainError("NOT_FOUND", "This server has no such provider of single sign-on.", {
+      hint: "Sign in with a password, or ask an operator of this server which providers are set up.",
+    });
+  }
+
+  const callbackUrlOf = (provider: string) => `${o.publicUrl}/auth/sso/${provider}/callback`;
+
+  /** The outcome of work after which the browser goes to the application, whether it succeeds or fails. */
+  async function settle<T>(
+    about: { provider: string; redirectUri: string },
+    { requestId }: Call,
+    work: () => Promise<T>,
+  ): Promise<SsoOutcome<T>> {
+    const { provider, redirectUri } = about;
+    try {
+      return { redirectUri, result: await work() };
+    } catch (error) {
+      const failure = error instanceof DomainError ? toPublicReason(error.reason) : "INTERNAL_ERROR";
+      const entry = { request_id: requestId, provider, reason: failure };
+      if (failure === "INTERNAL_ERROR") logger.error({ ...entry, err: error }, "single sign-on failed");
+      else if (failure === "UPSTREAM_ERROR" || failure === "INVALID_TOKEN") {
+        logger.warn({ ...entry, failure: messageOf(error) }, "single sign-on failed");
+      }
+      return { redirectUri, failure };
+    }
+  }
+
+  /** The user of an account at a provider. */
+  async function resolveUser({ issuer, subject, email }: ProviderAccount, call: Call): Promise<User> {
+    const name = email === undefined ? undefined : { username: email, usernameKey: usernameKey(email) };
+    const holder = name && (await store.findSignIn({ usernameKey: name.usernameKey }))?.user;
+    const id = newId();
+    const resolved = await store.resolveExternalUser(
+      { issuer, subject, name },
+      {
+        created: o.registration === "open" ? { id, events: [userCreated(id, call)] } : undefined,
+        verified: holder && { id: holder.id, events: [userChanged("verified", holder.id, call)] },
+      },
+      now(),
+    );
+    if (resolved === "email_not_verified") {
+      throw new DomainError("EMAIL_NOT_VERIFIED", "The provider has not verified the account's e-mail address.");
+    }
+    if (resolved === "unknown") throw new DomainError("FORBIDDEN", "Registration is closed on this server.");
+    signalSessionsEnded(bus, resolved.endedSessionIds);
+    const [user] = await store.findUsers([resolved.userId], []);
+    if (!user) throw new DomainError("INVALID_TOKEN", "The account was deleted meanwhile.");
+    return user;
+  }
+
+  return {
+    async start(name, given, call) {
+      const provider = providerOf(name);
+      const redirectUri = given === undefined ? o.redirectUris[0] : o.redirectUris.find((uri) => uri === given);
+      if (redirectUri === undefined) {
+        throw invalid("redirect_uri", "must be exactly one of the addresses that an operator has set");
+      }
+      return settle({ provider: name, redirectUri }, call, async () => {
+        const state = newSecret();
+        const browserSecret = newSecret();
+        const url = await provider.authorizationUrl(callbackUrlOf(name), secretsOf(state, browserSecret));
+        await store.addSsoAttempt({
+          stateHash: hashSecret(state),
+          browserHash: hashSecret(browserSecret),
+          provider: name,
+          redirectUri,
+          expiresAt: addMs(now(), attemptSeconds * 1000),
+        });
+        return { authorizationUrl: url.href, state, browserSecret, expiresInSeconds: attemptSeconds };
+      });
+    },
+
+    async finish({ provider: name, state, browserSecret, code, iss, error }, client, call) {
+      const provider = providerOf(name);
+      const hashes = { stateHash: hashSecret(state), browserHash: hashSecret(browserSecret) };
+      const attempt = await store.takeSsoAttempt({ ...hashes, provider: name }, now());
+      if (!attempt) {
+        throw new DomainError("INVALID_TOKEN", "This sign-in is unknown, was finished before or has expired.", {
+          hint: "Start it again, in the same browser.",
+        });
+      }
+      return settle({ provider: name, redirectUri: attempt.redirectUri }, call, async () => {
+        const response = new URL(callbackUrlOf(name));
+        for (const [key, value] of Object.entries({ state, code, iss, error })) {
+          if (value !== undefined) response.searchParams.set(key, value);
+        }
+        const account = await provider.identify(response, secretsOf(state, browserSecret));
+        return sessions.signInByProvider(await resolveUser(account, call), client, call);
+      });
+    },
+  };
+}
+
+/**
+ * The secrets that recognize the provider's response. They follow from the one in the browser's cookie (as OpenID Connect Core,
+ * 15.5.2, suggests for the nonce), so the database needs none.
+ */
+function secretsOf(state: string, browserSecret: string): SignInSecrets {
+  const derive = (use: string) => createHmac("sha256", browserSecret).update(use).digest("base64url");
+  return { state, nonce: derive("nonce"), codeVerifier: derive("code verifier") };
+}
