@@ -31,7 +31,7 @@ import { until } from "@sandgate/test-support/until";
 import type { Container } from "dockerode";
 import { afterAll, afterEach, beforeAll, describe, expect, vi } from "vitest";
 import { removeHostObjects } from "../platform/host-objects.ts";
-import { describeRuntime, type RuntimeHarness } from "./runtime.ts";
+import { describeRuntime, type NetworkHarness, type RuntimeHarness } from "./runtime.ts";
 
 const execute = promisify(execFile);
 const logger = createLogger({ service: "runtime-test", level: "silent" });
@@ -46,7 +46,7 @@ const isAvailable = await requireServer("docker", async () => {
  * link-local address on the host's loopback interface. Numbered at random, so that two runs on a machine don't meet.
  */
 async function openPeers(): Promise<{
-  addresses: RuntimeHarness["peers"];
+  addresses: NetworkHarness["peers"];
   namespace: string;
   close(): Promise<void>;
 }> {
@@ -168,7 +168,10 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
   const tools = await makeImage(["sleep", "3600"]);
   return {
     runtime,
+    images: runtime,
     openSecond: open,
+    shortestGraceSeconds: 0,
+    limitsProcesses: true,
     makeImage,
     async exec(sandboxId, command) {
       const exec = await containerOf(sandboxId).exec({ Cmd: [...command], AttachStdout: true, AttachStderr: true });
@@ -183,26 +186,28 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
       const info = await containerOf(sandboxId).inspect();
       return Object.values(info.NetworkSettings.Networks)[0]?.IPAddress ?? "";
     },
-    async runUnprotected(command) {
-      const labels = { "sandgate.io/test": installationId };
-      const container: Container = await engine.createContainer({ Image: tools, Cmd: [...command], Labels: labels });
-      try {
-        await container.start();
-        const { StatusCode: exitCode } = await container.wait();
-        const output = await collect(
-          await container.logs({ stdout: true, stderr: true, follow: false }).then(asStream),
-        );
-        return { exitCode, output };
-      } finally {
-        await container.remove({ force: true });
-      }
+    network: {
+      async runUnprotected(command) {
+        const labels = { "sandgate.io/test": installationId };
+        const container: Container = await engine.createContainer({ Image: tools, Cmd: [...command], Labels: labels });
+        try {
+          await container.start();
+          const { StatusCode: exitCode } = await container.wait();
+          const output = await collect(
+            await container.logs({ stdout: true, stderr: true, follow: false }).then(asStream),
+          );
+          return { exitCode, output };
+        } finally {
+          await container.remove({ force: true });
+        }
+      },
+      hostAddresses: Object.entries(networkInterfaces())
+        .filter(([name]) => !name.startsWith("veth"))
+        .flatMap(([, addresses]) => addresses ?? [])
+        .filter(({ family, internal }) => family === "IPv4" && !internal)
+        .map(({ address }) => address),
+      peers: peers.addresses,
     },
-    hostAddresses: Object.entries(networkInterfaces())
-      .filter(([name]) => !name.startsWith("veth"))
-      .flatMap(([, addresses]) => addresses ?? [])
-      .filter(({ family, internal }) => family === "IPv4" && !internal)
-      .map(({ address }) => address),
-    peers: peers.addresses,
     registry: {
       host: registry.host,
       credential,

@@ -93,7 +93,7 @@ describe("a start that can't succeed says why in one line", () => {
   });
 
   test("a runtime that it has no adapter for", async () => {
-    const settings = { SANDGATE_PORT: String(await findFreePort()), SANDGATE_RUNTIME: "kubernetes:" };
+    const settings = { SANDGATE_PORT: String(await findFreePort()), SANDGATE_RUNTIME: "podman:" };
     await expectRefusal(launch(settings), "SANDGATE_RUNTIME must be docker://");
   });
 

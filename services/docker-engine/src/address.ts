@@ -23,9 +23,11 @@ export function parseEngineAddress(address: string): EngineAddress | undefined {
 /** The setting that every process with a connection to the engine has. */
 export const runtimeSetting = text("SANDGATE_RUNTIME", {
   default: "docker:///var/run/docker.sock",
-  accepts: (address) => address.startsWith("docker:") && parseEngineAddress(address) !== undefined,
-  expects: "docker:// and the path of a socket, or docker://host:port",
-  doc: "The container engine that sandboxes run on: docker:// and the path of its socket, or docker://host:port",
+  accepts: (address) =>
+    /^kubernetes:(\/|\.|$)/.test(address) ||
+    (address.startsWith("docker:") && parseEngineAddress(address) !== undefined),
+  expects: "docker:// and the path of a socket, docker://host:port, kubernetes: or kubernetes:/path/of/a/kubeconfig",
+  doc: "What sandboxes run on: docker:// and the path of a container engine's socket, docker://host:port, or the cluster of kubernetes:/path/of/a/kubeconfig; kubernetes: alone is the cluster that this runs in",
 });
 
 /** The engine of this machine in the form of SANDGATE_RUNTIME: what is set there, else DOCKER_HOST, else the usual socket. */

@@ -17,6 +17,7 @@ import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
 import { createRegistryClient } from "@sandgate/registry-client/registry-client";
 import { createCharges } from "./charges.ts";
+import { deniedRanges } from "./docker/subnets.ts";
 import { stagePurged } from "./events.ts";
 import { createHandlers } from "./handlers.ts";
 import { createImageCache } from "./pulls/image-cache.ts";
@@ -25,11 +26,14 @@ import { createPullEndpoint } from "./pulls/pull-endpoint.ts";
 import { createChanges } from "./reconcile/changes.ts";
 import { deleteOldRecords, purgeWorkspace } from "./reconcile/purge.ts";
 import { createReconciler } from "./reconcile/reconciler.ts";
-import type { Runtime } from "./reconcile/runtime.ts";
+import type { ImageEngine, Runtime } from "./reconcile/runtime.ts";
 import { parseSandboxSettings, type SandboxSettings, sandboxSettings } from "./settings.ts";
 import type { SandboxStore } from "./store/store.ts";
 
 export { sandboxSettings };
+
+/** How long image-registry may take to say how an image is pulled. */
+const accessTimeoutMs = 30_000;
 
 /** How long an ended container's logs may take to be read before it is removed all the same. */
 const drainSeconds = 30;
@@ -55,26 +59,16 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   const draining = new AbortController();
 
   const diskSpace = openDiskSpace({ folders: [settings.data], reserveMb: settings.diskReserveMb, metrics });
-  const runtime = await openRuntime(settings, installationId, logger, metrics);
-  const endpoint = createPullEndpoint(settings.pullPort);
-  const imageCache = createImageCache({
-    runtime,
-    uses: store,
-    findWanted: () => findPinned(store),
-    registryHost: endpoint.listen,
-    maxMb: settings.imageCacheMb,
-    logger,
-  });
-  const pullImage = createImagePuller({
-    images: imageCache,
+  const { runtime, engine } = await openRuntime(settings, installationId, logger, metrics);
+  const engineOfPulls = engine && openEngineOfPulls(engine, settings, store, logger);
+  const puller = createImagePuller({
+    engine: engineOfPulls,
     measureRoom: diskSpace.measureRoom,
     authorizePull: (order, signal) => images.authorizePull(order, asService({ signal, timeoutMs: 30_000 })),
     async recordVerified(registryHost, layers, signal) {
       await images.recordVerifiedLayers({ registryHost, layers: [...layers] }, asService({ signal }));
     },
     client: createRegistryClient(createGuardedRequest(settings.allowedHosts), settings.allowedHosts),
-    endpoint,
-    runtime,
     folder: join(settings.data, "pulls"),
     maxImageMb: settings.imageMaxMb,
   });
@@ -85,7 +79,13 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     changes,
     shards,
     pullImage: ({ workspaceId, image: { registryId, reference } }, signal) =>
-      pullImage({ workspaceId, registryId, reference }, signal),
+      puller.pull({ workspaceId, registryId, reference }, signal),
+    // Of what was pinned: a tag may have moved on.
+    findAccess: ({ workspaceId, image: { registryId, reference }, pinnedReference }) =>
+      puller.findAccess(
+        { workspaceId, registryId, reference: pinnedReference ?? reference },
+        AbortSignal.timeout(accessTimeoutMs),
+      ),
     async awaitDrained(sandboxId, signal) {
       const { drained } = await telemetry.awaitDrained(
         { sandboxId, timeoutSeconds: drainSeconds },
@@ -98,6 +98,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       pids: settings.pids,
       pullTimeoutMs: settings.pullTimeoutSeconds * 1000,
       readinessTimeoutMs: settings.readinessTimeoutSeconds * 1000,
+      schedulingTimeoutMs: engine ? 0 : settings.schedulingTimeoutSeconds * 1000,
       drainTimeoutMs: drainSeconds * 1000,
     },
     diskMb: settings.diskMb,
@@ -130,7 +131,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       );
     },
     async start() {
-      await endpoint.listen().catch((error: unknown) => {
+      await engineOfPulls?.endpoint.listen().catch((error: unknown) => {
         logger.error({ err: error, port: settings.pullPort }, "the engine can't pull images until this port is free");
       });
       await reconciler.start();
@@ -138,8 +139,8 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       const { startKernelWarning } = await import("./docker/shared-kernel.ts");
       const { runtime: url, ociRuntime } = settings;
       return [
-        imageCache.start(),
-        ...(settings.registration === "open" ? [startKernelWarning({ url, ociRuntime, logger })] : []),
+        ...(engineOfPulls ? [engineOfPulls.images.start()] : []),
+        ...(settings.registration === "open" && engine ? [startKernelWarning({ url, ociRuntime, logger })] : []),
         startPeriodicTask({
           what: "find the engine's disk",
           everyMs: minuteMs,
@@ -153,7 +154,8 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         {
           async stop() {
             await reconciler.stop();
-            await endpoint.close();
+            await engineOfPulls?.endpoint.close();
+            await runtime.close();
           },
         },
         startPeriodicTask({
@@ -174,7 +176,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         database: await stateOf(store.listOpenPurges()),
         runtime: reconciler.runtimeProblem()?.message ?? "ok",
         containers: reconciler.orphanProblem() ?? "ok",
-        pulls: await stateOf(endpoint.listen()),
+        ...(engineOfPulls && { pulls: await stateOf(engineOfPulls.endpoint.listen()) }),
         disk: (await diskSpace.shortage().catch(messageOf)) ?? "ok",
       };
     },
@@ -219,15 +221,64 @@ function openMetrics(metrics: Metrics, store: SandboxStore) {
   };
 }
 
-/** The adapter is imported here, so that whoever only reads the settings doesn't load a client of the engine. */
+/** What pulls images onto an engine that has a store of them, and keeps that within its limit. */
+function openEngineOfPulls(
+  engine: Runtime & ImageEngine,
+  settings: SandboxSettings,
+  store: SandboxStore,
+  logger: Logger,
+) {
+  const endpoint = createPullEndpoint(settings.pullPort);
+  const images = createImageCache({
+    runtime: engine,
+    uses: store,
+    findWanted: () => findPinned(store),
+    registryHost: endpoint.listen,
+    maxMb: settings.imageCacheMb,
+    logger,
+  });
+  return { endpoint, images, runtime: engine };
+}
+
+/** The adapters are imported here, so that whoever only reads the settings doesn't load a client of the engine. */
 async function openRuntime(
   settings: SandboxSettings,
   installationId: string,
   logger: Logger,
   metrics: Metrics,
-): Promise<Runtime> {
+): Promise<{ runtime: Runtime; engine?: Runtime & ImageEngine }> {
+  if (settings.runtime.startsWith("kubernetes:")) {
+    const { createKubernetesRuntime } = await import("./kubernetes/runtime.kubernetes.ts");
+    const runtime = createKubernetesRuntime({
+      address: settings.runtime,
+      installationId,
+      namespace: settings.namespace,
+      namespaces: settings.namespaces,
+      isolation: settings.isolation === "on",
+      pod: {
+        cpuRequestMillis: settings.cpuRequestMillis,
+        diskMb: settings.diskMb,
+        security: settings.podSecurity,
+        userNamespaces: settings.userNamespaces,
+        runtimeClass: settings.ociRuntime,
+        nodeLostSeconds: settings.nodeLostSeconds,
+        startSeconds: settings.schedulingTimeoutSeconds + settings.pullTimeoutSeconds,
+      },
+      network: {
+        nameservers: settings.nameservers,
+        smtp: settings.allowSmtp,
+        closed: deniedRanges,
+        deny: settings.egressDeny,
+        allow: settings.egressAllow,
+      },
+      writesPerSecond: settings.writesPerSecond,
+      logger,
+      metrics,
+    });
+    return { runtime };
+  }
   const { createDockerRuntime } = await import("./docker/runtime.docker.ts");
-  return createDockerRuntime({
+  const engine = createDockerRuntime({
     url: settings.runtime,
     installationId,
     isolation: settings.isolation === "on",
@@ -251,4 +302,5 @@ async function openRuntime(
     logger,
     metrics,
   });
+  return { runtime: engine, engine };
 }

@@ -23,7 +23,7 @@ export const sandboxSettings = defineSettings({
   }),
   ociRuntime: text("SANDGATE_OCI_RUNTIME", {
     optional: true,
-    doc: "The engine's OCI runtime for sandboxes, such as runsc (gVisor); the engine's own default unless set",
+    doc: "The engine's OCI runtime for sandboxes, such as runsc (gVisor), and on Kubernetes the RuntimeClass; the default there unless set",
   }),
   registration: choice("SANDGATE_REGISTRATION", ["open", "closed"], {
     default: "open",
@@ -146,6 +146,50 @@ export const sandboxSettings = defineSettings({
     default: 0,
     min: 0,
     doc: "Memory in MB that the sandboxes of all workspaces may hold together; 0 for no limit",
+  }),
+  namespace: text("SANDGATE_KUBERNETES_NAMESPACE", {
+    default: "sandgate-sandboxes",
+    accepts: (name) => /^[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?$/.test(name),
+    expects: "a name of lower-case letters, digits and hyphens, 52 at most",
+    doc: "On Kubernetes, the namespace of the pods that sandboxes are",
+  }),
+  namespaces: integer("SANDGATE_KUBERNETES_NAMESPACES", {
+    default: 1,
+    min: 1,
+    max: 100,
+    doc: "On Kubernetes, over how many namespaces workspaces are spread; more than one are named -0, -1 and so on. Not to be changed while there are sandboxes",
+  }),
+  writesPerSecond: integer("SANDGATE_KUBERNETES_WRITES_PER_SECOND", {
+    default: 200,
+    min: 1,
+    max: 10_000,
+    doc: "On Kubernetes, requests a second that this process changes something with, at most",
+  }),
+  cpuRequestMillis: integer("SANDGATE_SANDBOX_CPU_REQUEST_MILLIS", {
+    default: 50,
+    min: 1,
+    max: 256_000,
+    doc: "On Kubernetes, thousandths of a core that the scheduler sets aside for a sandbox",
+  }),
+  podSecurity: choice("SANDGATE_POD_SECURITY", ["baseline", "restricted"], {
+    default: "baseline",
+    doc: "On Kubernetes, the Pod Security level of sandboxes; restricted runs no image as root",
+  }),
+  userNamespaces: flag("SANDGATE_USER_NAMESPACES", {
+    default: false,
+    doc: "On Kubernetes, whether root in a sandbox is nobody on its node; needs containerd 2 or CRI-O, and a kernel with idmapped mounts",
+  }),
+  schedulingTimeoutSeconds: integer("SANDGATE_SCHEDULING_TIMEOUT_SECONDS", {
+    default: 120,
+    min: 1,
+    max: 86_400,
+    doc: "On Kubernetes, how long a sandbox waits for a node that can take it, as one that an autoscaler adds",
+  }),
+  nodeLostSeconds: integer("SANDGATE_NODE_LOST_SECONDS", {
+    default: 60,
+    min: 0,
+    max: 86_400,
+    doc: "On Kubernetes, how long a node may be out of reach before its sandboxes are given up",
   }),
   pullTimeoutSeconds: integer("SANDGATE_PULL_TIMEOUT_SECONDS", {
     default: 600,

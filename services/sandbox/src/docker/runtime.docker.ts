@@ -8,7 +8,7 @@ import { createFairLimit } from "@sandgate/kit/base/fair-limit";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Metrics } from "@sandgate/kit/base/metrics";
 import { mebibyte } from "@sandgate/kit/base/sizes";
-import type { Observation, Runtime, RuntimeSpec } from "../reconcile/runtime.ts";
+import type { ImageEngine, Observation, Runtime, RuntimeSpec } from "../reconcile/runtime.ts";
 import { type ContainerPlace, containerOptionsOf } from "./container-options.ts";
 import type { TotalLimits } from "./control-group.ts";
 import { exists, measureDiskUse, storageProblem } from "./disk-use.ts";
@@ -69,7 +69,7 @@ export interface DockerRuntimeOptions {
 }
 
 /** Sandboxes as containers of a Docker-compatible engine (API 1.41 or later). Nothing is connected before the first call. */
-export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
+export function createDockerRuntime(options: DockerRuntimeOptions): Runtime & ImageEngine {
   const { installationId, ociRuntime, logger, diskMb = 10_240 } = options;
   const nameservers = options.nameservers ?? ["1.1.1.1", "8.8.8.8"];
   const unusable = nameservers.find((address) => !isIPv4(address) || address.startsWith("127."));
@@ -381,6 +381,9 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime {
         logger,
         signal,
       }),
+
+    // No connection outlives its call.
+    close: () => Promise.resolve(),
   };
 }
 

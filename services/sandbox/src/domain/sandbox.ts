@@ -9,8 +9,13 @@ export type StopReason = "stopped_by_user" | "stopped_by_operator" | "ttl_expire
 export type FailureReason =
   | "image_pull_unauthorized"
   | "image_not_found_in_registry"
+  | "image_invalid"
+  | "image_pull_failed"
   | "registry_unreachable"
   | "pull_timeout"
+  | "provisioning_failed"
+  | "unschedulable"
+  | "container_config_error"
   | "start_failed"
   | "isolation_unavailable"
   | "runtime_unavailable"
@@ -18,6 +23,10 @@ export type FailureReason =
   | "disk_full"
   | "readiness_timeout"
   | "exited"
+  | "evicted"
+  | "preempted"
+  | "node_drained"
+  | "node_lost"
   | "runtime_lost";
 
 export type Phase = "accepted" | "image_pulled" | "created" | "started" | "ready" | "stopped";

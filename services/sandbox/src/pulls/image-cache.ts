@@ -3,7 +3,7 @@ import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodi
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { hourMs, minuteMs } from "@sandgate/kit/base/time";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
-import type { Runtime } from "../reconcile/runtime.ts";
+import type { ImageEngine } from "../reconcile/runtime.ts";
 
 /** A use is stored at most this often for each image. */
 const resolutionMs = minuteMs;
@@ -11,7 +11,7 @@ const resolutionMs = minuteMs;
 const restMs = 10 * minuteMs;
 
 export interface ImageCacheOptions {
-  runtime: Pick<Runtime, "listImages" | "removeImage">;
+  runtime: Pick<ImageEngine, "listImages" | "removeImage">;
   /** When images were used, by their names on the engine. */
   uses: {
     recordImageUse(use: { name: string; at: Date }): Promise<void>;

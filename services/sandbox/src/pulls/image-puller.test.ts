@@ -12,7 +12,7 @@ import {
   PullLayerSchema,
 } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { createImagePuller, type ImagePullerOptions } from "./image-puller.ts";
+import { createImagePuller, type EngineOfPulls } from "./image-puller.ts";
 import { createPullEndpoint } from "./pull-endpoint.ts";
 
 const content = Buffer.from("a layer without packing".padEnd(512));
@@ -60,7 +60,9 @@ function authorized(o: { sizes?: number[]; verified?: boolean; manifest?: string
 function open(
   o: {
     answer?: AuthorizePullResponse;
-    pull?: ImagePullerOptions["runtime"]["pull"];
+    pull?: EngineOfPulls["runtime"]["pull"];
+    /** The runtime pulls by itself. */
+    hasNoEngine?: boolean;
     blobs?: readonly Buffer[];
     measureRoom?: () => Promise<number>;
     /** Given out in pieces, after this. */
@@ -70,7 +72,25 @@ function open(
   const blobs = new Map((o.blobs ?? [content]).map((blob) => [digestOf(blob), blob]));
   const events: string[] = [];
   const images = new Set<string>();
-  const pull = createImagePuller({
+  const engine: EngineOfPulls = {
+    endpoint,
+    images: {
+      using: (_name, work) => work(),
+      requestTrim() {
+        events.push("trim");
+      },
+    },
+    runtime: {
+      findLocalImage: async (reference) => (images.has(reference) ? { reference: "sha256:id", digest: "" } : undefined),
+      async pull(request) {
+        events.push("pull");
+        await o.pull?.(request);
+        images.add(request.pinnedReference);
+      },
+    },
+  };
+  const puller = createImagePuller({
+    engine: o.hasNoEngine ? undefined : engine,
     authorizePull: async () => o.answer ?? authorized(),
     async recordVerified(host, layers) {
       events.push(`record ${layers.length} of ${host}`);
@@ -89,26 +109,16 @@ function open(
         close() {},
       }),
     },
-    endpoint,
-    images: {
-      using: (_name, work) => work(),
-      requestTrim() {
-        events.push("trim");
-      },
-    },
-    runtime: {
-      findLocalImage: async (reference) => (images.has(reference) ? { reference: "sha256:id", digest: "" } : undefined),
-      async pull(request) {
-        events.push("pull");
-        await o.pull?.(request);
-        images.add(request.pinnedReference);
-      },
-    },
     folder,
     maxImageMb: 1,
     measureRoom: o.measureRoom ?? (async () => 1_000_000_000),
   });
-  return { events, images, pull: (workspaceId = order.workspaceId) => pull({ ...order, workspaceId }, signal) };
+  return {
+    events,
+    images,
+    puller,
+    pull: (workspaceId = order.workspaceId) => puller.pull({ ...order, workspaceId }, signal),
+  };
 }
 
 async function* piecesOf(blob: Buffer, onPiece: () => Promise<void> = async () => {}) {
@@ -285,4 +295,20 @@ test("what a process that has ended left is removed", async () => {
   await mkdir(left);
   await open().pull();
   expect(await readdir(folder)).not.toContain("pull-999999999-left");
+});
+
+test("without an engine, a layer is downloaded and verified all the same, and the image is the registry's", async () => {
+  const { events, puller, pull } = open({ hasNoEngine: true });
+  const reference = `ghcr.io/team/tool@${manifestDigest}`;
+  expect(await pull()).toEqual({ pinnedReference: reference, digest: manifestDigest });
+  expect(events).toEqual([`download ${digest}`, "record 1 of ghcr.io"]);
+  expect(await puller.findAccess(order, signal)).toEqual({
+    registryHost: "ghcr.io",
+    username: "",
+    password: "",
+    volumes: [],
+  });
+  const verified = open({ hasNoEngine: true, answer: authorized({ verified: true }) });
+  await verified.pull();
+  expect(verified.events).toEqual([]);
 });

@@ -13,12 +13,12 @@ import {
   RegistryError,
 } from "@sandgate/registry-client/registry-client";
 import pLimit from "p-limit";
-import type { Runtime } from "../reconcile/runtime.ts";
+import type { ImageAccess, ImageEngine, Runtime } from "../reconcile/runtime.ts";
 import { createDiskRoom, type RoomOfPull } from "./disk-room.ts";
 import type { ImageCache } from "./image-cache.ts";
 import { downloadLayer, isDiskError, type Layer } from "./layer-download.ts";
 import type { PullEndpoint, ServedFile } from "./pull-endpoint.ts";
-import { withoutVolumes } from "./without-volumes.ts";
+import { volumesOf, withoutVolumes } from "./without-volumes.ts";
 
 export interface PullOrder {
   readonly workspaceId: string;
@@ -35,15 +35,33 @@ export interface PulledImage {
   readonly digest: string;
 }
 
+/** What brings images to an engine. */
+export interface EngineOfPulls {
+  endpoint: PullEndpoint;
+  runtime: Pick<Runtime, "findLocalImage"> & Pick<ImageEngine, "pull">;
+  images: Pick<ImageCache, "using" | "requestTrim">;
+}
+
+/** What makes images ready to run. */
+export interface ImagePuller {
+  /**
+   * Makes sure that the image is on the engine, or without one that the registry gives out each of its layers to the workspace. Throws
+   * IMAGE_PULL_UNAUTHORIZED, IMAGE_NOT_FOUND_IN_REGISTRY, REGISTRY_UNREACHABLE, PROVISIONING_FAILED (too large, or not for this
+   * engine) or RUNTIME_UNAVAILABLE.
+   */
+  pull(order: PullOrder, signal: AbortSignal): Promise<PulledImage>;
+  /** How a runtime pulls the image itself. Throws the same. */
+  findAccess(order: PullOrder, signal: AbortSignal): Promise<ImageAccess>;
+}
+
 export interface ImagePullerOptions {
   /** image-registry's AuthorizePull. */
   authorizePull(order: PullOrder, signal: AbortSignal): Promise<AuthorizePullResponse>;
   /** image-registry's RecordVerifiedLayers. */
   recordVerified(registryHost: string, layers: readonly Layer[], signal: AbortSignal): Promise<void>;
   client: Pick<RegistryClient, "openBlobs">;
-  endpoint: PullEndpoint;
-  runtime: Pick<Runtime, "findLocalImage" | "pull">;
-  images: Pick<ImageCache, "using" | "requestTrim">;
+  /** Undefined where each container's image is pulled by the runtime, from the image's own registry. */
+  engine: EngineOfPulls | undefined;
   /** Layers are kept here while their image is pulled, in a folder of this process. */
   folder: string;
   /** MB that the layers of an image may have together. */
@@ -76,7 +94,7 @@ const pauseMs = 200;
  * endpoint, which has only what was verified: only the guarded client connects to addresses that a tenant names, and no
  * registry, however slow, holds one of the engine's few downloads at once.
  */
-export function createImagePuller(o: ImagePullerOptions) {
+export function createImagePuller(o: ImagePullerOptions): ImagePuller {
   const limitOrders = createFairLimit({ perKey: 1 });
   const limitDownloads = createFairLimit({ perKey: perWorkspace });
   const limitUnpacking = createFairLimit(unpacking);
@@ -128,31 +146,43 @@ export function createImagePuller(o: ImagePullerOptions) {
   }
 
   /** What the engine calls the image. */
-  async function localNameOf({ name, served }: Authorized): Promise<string> {
-    return `${await listen(o.endpoint)}/${name}@${served.manifest.digest}`;
+  async function localNameOf({ endpoint }: EngineOfPulls, { name, served }: Authorized): Promise<string> {
+    return `${await listen(endpoint)}/${name}@${served.manifest.digest}`;
   }
 
   /** Undefined: the engine doesn't have it by that name. */
-  async function findPulled(local: string, { pull }: Authorized): Promise<PulledImage | undefined> {
-    const image = await o.runtime.findLocalImage(local);
+  async function findPulled(
+    { runtime }: EngineOfPulls,
+    local: string,
+    { pull }: Authorized,
+  ): Promise<PulledImage | undefined> {
+    const image = await runtime.findLocalImage(local);
     return image && { pinnedReference: image.reference, digest: pull.digest };
   }
 
   /** Finds the image on the engine, or brings it there. */
-  async function findOrPull(order: PullOrder, local: string, first: Authorized, signal: AbortSignal) {
-    const known = await findPulled(local, first);
+  async function findOrPull(
+    engine: EngineOfPulls,
+    order: PullOrder,
+    local: string,
+    first: Authorized,
+    signal: AbortSignal,
+  ) {
+    const known = await findPulled(engine, local, first);
     if (known && first.unverified.length === 0) return known;
     // One at a time: those that wait find what the first has brought.
     return limitOrders(
       `${order.workspaceId} ${local}`,
       async () => {
         const authorized = await authorize(order, signal);
-        const localNow = await localNameOf(authorized);
-        const before = await findPulled(localNow, authorized);
+        const localNow = await localNameOf(engine, authorized);
+        const before = await findPulled(engine, localNow, authorized);
         if (before && authorized.unverified.length === 0) return before;
-        await pullToEngine(authorized, localNow, order, signal);
-        o.images.requestTrim();
-        const after = await findPulled(localNow, authorized);
+        await bring(authorized, order, signal, (layers, download) =>
+          pullToEngine(engine, authorized, localNow, layers, download, signal),
+        );
+        engine.images.requestTrim();
+        const after = await findPulled(engine, localNow, authorized);
         if (!after) throw new DomainError("RUNTIME_UNAVAILABLE", "The image was not there after it was pulled.");
         return after;
       },
@@ -162,7 +192,7 @@ export function createImagePuller(o: ImagePullerOptions) {
 
   /** Downloads layers into the folder, and answers with their files. The first failure ends all. */
   async function downloadAll(
-    { pull }: Authorized,
+    pull: AuthorizePullResponse,
     source: BlobSource,
     layers: readonly Layer[],
     folder: string,
@@ -187,7 +217,7 @@ export function createImagePuller(o: ImagePullerOptions) {
               file: path,
               unpackInTurn: (work) => limitUnpacking(order.workspaceId, work, either),
               // The engine stores what we have verified, as it came and unpacked.
-              onDownload: (bytes) => room.take(bytes, bytes),
+              onDownload: (bytes) => room.take(bytes, o.engine ? bytes : 0),
               onUnpacked,
               signal: either,
             });
@@ -207,8 +237,16 @@ export function createImagePuller(o: ImagePullerOptions) {
     }
   }
 
-  async function pullToEngine(authorized: Authorized, local: string, order: PullOrder, signal: AbortSignal) {
-    const { pull, layers, unverified, name, served } = authorized;
+  /** Downloads and verifies what is not verified, and runs work while the downloaded files are there. */
+  async function bring(
+    { pull, unverified }: Authorized,
+    order: PullOrder,
+    signal: AbortSignal,
+    work: (
+      files: ReadonlyMap<string, ServedFile>,
+      download: (wanted: readonly Layer[]) => Promise<void>,
+    ) => Promise<void>,
+  ): Promise<void> {
     const { registryHost, registryScheme, repository, username, password } = pull;
     const scheme = registryScheme === "https" || registryScheme === "http" ? registryScheme : undefined;
     const credential = username === "" ? undefined : { username, password };
@@ -223,49 +261,19 @@ export function createImagePuller(o: ImagePullerOptions) {
       if (unpackedBytes > mostMb * mebibyte) {
         throw new DomainError("PROVISIONING_FAILED", `The image's layers have more than ${mostMb} MB when unpacked.`);
       }
-      await room.take(0, bytes);
+      // What an engine unpacks is on this machine's disk.
+      if (o.engine) await room.take(0, bytes);
     };
     const download = async (wanted: readonly Layer[]) => {
       // Before anything is downloaded in vain.
-      await room.check(2 * sizeOf(wanted));
-      const got = await downloadAll(authorized, source, wanted, folder, room, onUnpacked, order, signal);
+      await room.check((o.engine ? 2 : 1) * sizeOf(wanted));
+      const got = await downloadAll(pull, source, wanted, folder, room, onUnpacked, order, signal);
       for (const [digest, file] of got) files.set(digest, file);
       await o.recordVerified(registryHost, wanted, signal);
     };
     try {
       if (unverified.length > 0) await download(unverified);
-      let failures = 0;
-      for (let round = 1; ; round++) {
-        const open = o.endpoint.open({
-          name,
-          manifest: { ...served.manifest, mediaType: pull.manifestType },
-          config: served.config,
-          layers: new Map([...layers.keys()].map((digest) => [digest, files.get(digest)])),
-        });
-        try {
-          await o.runtime.pull({
-            pinnedReference: local,
-            registryHost: await o.endpoint.listen(),
-            username: open.username,
-            password: open.password,
-            signal,
-          });
-          return;
-        } catch (error) {
-          signal.throwIfAborted();
-          const missing = open.missing();
-          if (missing.length > 0) {
-            const wanted = round < roundsForMissing ? missing : [...layers.keys()];
-            await download([...layers.values()].filter(({ digest }) => wanted.includes(digest) && !files.has(digest)));
-          } else {
-            failures += 1;
-            if (failures === attempts || hasReason(error, "PROVISIONING_FAILED")) throw atEndpoint(error);
-            await delay(pauseMs * failures, undefined, { signal });
-          }
-        } finally {
-          open.end();
-        }
-      }
+      await work(files, download);
     } finally {
       room.end();
       source.close();
@@ -273,19 +281,80 @@ export function createImagePuller(o: ImagePullerOptions) {
     }
   }
 
-  /**
-   * Makes sure that the image is on the engine. Throws IMAGE_PULL_UNAUTHORIZED, IMAGE_NOT_FOUND_IN_REGISTRY, REGISTRY_UNREACHABLE,
-   * PROVISIONING_FAILED (too large, or not for this engine) or RUNTIME_UNAVAILABLE.
-   */
-  return async function pullImage(order: PullOrder, signal: AbortSignal): Promise<PulledImage> {
-    try {
-      const authorized = await authorize(order, signal);
-      const local = await localNameOf(authorized);
-      return await o.images.using(local, () => findOrPull(order, local, authorized, signal));
-    } catch (error) {
-      signal.throwIfAborted();
-      throw toDomainError(error);
+  async function pullToEngine(
+    { endpoint, runtime }: EngineOfPulls,
+    { pull, layers, name, served }: Authorized,
+    local: string,
+    files: ReadonlyMap<string, ServedFile>,
+    download: (wanted: readonly Layer[]) => Promise<void>,
+    signal: AbortSignal,
+  ): Promise<void> {
+    let failures = 0;
+    for (let round = 1; ; round++) {
+      const open = endpoint.open({
+        name,
+        manifest: { ...served.manifest, mediaType: pull.manifestType },
+        config: served.config,
+        layers: new Map([...layers.keys()].map((digest) => [digest, files.get(digest)])),
+      });
+      try {
+        await runtime.pull({
+          pinnedReference: local,
+          registryHost: await endpoint.listen(),
+          username: open.username,
+          password: open.password,
+          signal,
+        });
+        return;
+      } catch (error) {
+        signal.throwIfAborted();
+        const missing = open.missing();
+        if (missing.length > 0) {
+          const wanted = round < roundsForMissing ? missing : [...layers.keys()];
+          await download([...layers.values()].filter(({ digest }) => wanted.includes(digest) && !files.has(digest)));
+        } else {
+          failures += 1;
+          if (failures === attempts || hasReason(error, "PROVISIONING_FAILED")) throw atEndpoint(error);
+          await delay(pauseMs * failures, undefined, { signal });
+        }
+      } finally {
+        open.end();
+      }
     }
+  }
+
+  /** Without an engine: nothing is kept, but a layer that was not verified is downloaded once for all. */
+  async function verify(order: PullOrder, first: Authorized, signal: AbortSignal): Promise<PulledImage> {
+    const imageOf = ({ pull }: Authorized) => ({ pinnedReference: pull.pinnedReference, digest: pull.digest });
+    if (first.unverified.length === 0) return imageOf(first);
+    return limitOrders(
+      `${order.workspaceId} ${first.pull.pinnedReference}`,
+      async () => {
+        const authorized = await authorize(order, signal);
+        if (authorized.unverified.length > 0) await bring(authorized, order, signal, async () => {});
+        return imageOf(authorized);
+      },
+      signal,
+    );
+  }
+
+  return {
+    async pull(order, signal) {
+      try {
+        const authorized = await authorize(order, signal);
+        const { engine } = o;
+        if (!engine) return await verify(order, authorized, signal);
+        const local = await localNameOf(engine, authorized);
+        return await engine.images.using(local, () => findOrPull(engine, order, local, authorized, signal));
+      } catch (error) {
+        signal.throwIfAborted();
+        throw toDomainError(error);
+      }
+    },
+    async findAccess(order, signal) {
+      const { registryHost, username, password, config } = await o.authorizePull(order, signal);
+      return { registryHost, username, password, volumes: volumesOf(config) };
+    },
   };
 }
 

@@ -40,6 +40,18 @@ export function withoutVolumes(image: ImageDocuments): ImageDocuments {
   };
 }
 
+/** The paths that an image's config declares as volumes. */
+export function volumesOf(config: Uint8Array): string[] {
+  const paths: string[] = [];
+  mapKeys(JSON.parse(Buffer.from(config).toString()), "config", (settings) =>
+    mapKeys(settings, "volumes", (volumes) => {
+      if (typeof volumes === "object" && volumes !== null) paths.push(...Object.keys(volumes));
+      return undefined;
+    }),
+  );
+  return paths;
+}
+
 /** The object with another value, or none, for each key that is read as this one; anything else as it is. */
 function mapKeys(value: unknown, name: string, change: (value: unknown) => unknown): unknown {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return value;

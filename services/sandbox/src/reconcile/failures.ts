@@ -1,11 +1,8 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { FailureReason } from "../domain/sandbox.ts";
-import type { Observation } from "./runtime.ts";
+import { type Observation, type RuntimeFailure, SandboxRefused } from "./runtime.ts";
 
 /** Why a sandbox failed, as its record tells its user. */
-export interface Failure {
-  reason: FailureReason;
-  message: string;
+export interface Failure extends RuntimeFailure {
   exitCode?: number;
 }
 
@@ -18,6 +15,9 @@ export const containerLost: Failure = {
 export function failureOf(error: unknown): Failure | undefined {
   if (!(error instanceof DomainError)) {
     return undefined;
+  }
+  if (error instanceof SandboxRefused) {
+    return error.failure;
   }
   const { message } = error;
   switch (error.reason) {
@@ -36,9 +36,12 @@ export function failureOf(error: unknown): Failure | undefined {
   }
 }
 
-/** The failure that a container's own end is. */
-export function exitFailure({ exitCode, outOfMemory }: Observation): Failure {
+/** The failure that a container's end is. */
+export function exitFailure({ exitCode, outOfMemory, failure }: Observation): Failure {
   const code = exitCode === undefined ? {} : { exitCode };
+  if (failure) {
+    return { ...failure, ...code };
+  }
   return outOfMemory
     ? { reason: "out_of_memory", message: "The container used more memory than its limit and was killed.", ...code }
     : { reason: "exited", message: `The container exited with code ${exitCode ?? "unknown"}.`, ...code };

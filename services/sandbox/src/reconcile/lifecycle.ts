@@ -3,7 +3,6 @@ import type { Counter } from "prom-client";
 import { beginStop, completeStop, graceSeconds, hasExpired, type Sandbox, stopReasonOf } from "../domain/sandbox.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { DiskWatch } from "./disk-watch.ts";
-import { exitFailure } from "./failures.ts";
 import type { Records } from "./records.ts";
 import type { Retries } from "./retries.ts";
 import type { Runtime } from "./runtime.ts";
@@ -64,7 +63,7 @@ export function createLifecycle(o: LifecycleOptions): Lifecycle {
       }
       const seen = await runtime.inspect(id);
       if (seen?.phase === "exited") {
-        await records.saveFailure(sandbox, exitFailure(seen));
+        await records.saveEnd(sandbox, seen);
         return "again";
       }
       const full = o.disk.failureOf(id);

@@ -1,9 +1,9 @@
 import { hasReason, messageOf } from "@sandgate/kit/base/domain-error";
 import { createFairLimit } from "@sandgate/kit/base/fair-limit";
 import { recordPulled, type Sandbox } from "../domain/sandbox.ts";
-import { exitFailure, type Failure, failureOf } from "./failures.ts";
+import { type Failure, failureOf } from "./failures.ts";
 import { createReadinessWait, type ReadinessOptions } from "./readiness.ts";
-import type { Observation } from "./runtime.ts";
+import type { ImageAccess, Observation } from "./runtime.ts";
 import type { RuntimeHealth } from "./runtime-health.ts";
 import type { Next, Pass } from "./work-queue.ts";
 
@@ -22,6 +22,8 @@ export interface ProvisioningOptions extends ReadinessOptions {
    * a reason that `failureOf` knows.
    */
   pullImage(sandbox: Sandbox, signal: AbortSignal): Promise<PulledImage>;
+  /** How a runtime that pulls by itself does it. Throws as `pullImage`. */
+  findAccess(sandbox: Sandbox): Promise<ImageAccess>;
   limits: ReadinessOptions["limits"] & {
     cpus: number;
     pids: number;
@@ -31,6 +33,8 @@ export interface ProvisioningOptions extends ReadinessOptions {
     registryRetryMs?: number;
     /** How long rules that can't be set are tried again. Default 30 s. */
     isolationRetryMs?: number;
+    /** How long a sandbox waits for a place to run, where the runtime has to find one. Default 0. */
+    schedulingTimeoutMs?: number;
   };
 }
 
@@ -41,11 +45,16 @@ export interface ProvisioningOptions extends ReadinessOptions {
 const pullLimits = { perKey: 4 };
 const startLimits = { perKey: 12, total: 16 };
 
+/** How often a container that is on its way is looked at when nothing tells of it. */
+const startPollMs = 2_000;
+
 /** Makes the step that takes an accepted sandbox to a ready one: pull, start, and the wait for readiness. */
 export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, pass: Pass) => Promise<Next> {
   const { runtime, records, retries, limits } = o;
   const registryRetryMs = limits.registryRetryMs ?? 30_000;
   const isolationRetryMs = limits.isolationRetryMs ?? 30_000;
+  const schedulingTimeoutMs = limits.schedulingTimeoutMs ?? 0;
+  const startTimeoutMs = schedulingTimeoutMs + limits.pullTimeoutMs;
   const limitPulls = createFairLimit(pullLimits);
   const limitStarts = createFairLimit(startLimits);
   const awaitReadiness = createReadinessWait(o);
@@ -105,6 +114,8 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       cpus: limits.cpus,
       pids: limits.pids,
       ...(image.ttlSeconds === undefined ? {} : { ttlSeconds: image.ttlSeconds }),
+      ...(image.readinessPort === undefined ? {} : { readinessPort: image.readinessPort }),
+      findAccess: () => o.findAccess(sandbox),
     });
     retries.markUp(sandbox.id, "runtime");
     retries.markUp(sandbox.id, "isolation");
@@ -148,6 +159,34 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       : undefined;
   }
 
+  /** The next pass over a sandbox whose container is on its way, unless that takes too long. */
+  async function awaitStart(sandbox: Sandbox, { problem }: Observation): Promise<Next> {
+    const { id, createdAt } = sandbox;
+    const isUnreachable = problem?.reason === "registry_unreachable";
+    const isUnschedulable = problem?.reason === "unschedulable";
+    if (!isUnreachable) {
+      retries.markUp(id, "registry");
+    }
+    if (!isUnschedulable) {
+      retries.markUp(id, "scheduler");
+    }
+    // A place to run and the image each have their time.
+    const isLate = Date.now() - createdAt.getTime() >= startTimeoutMs;
+    if (
+      isLate ||
+      (isUnreachable && retries.isDownTooLong(id, "registry", registryRetryMs)) ||
+      (isUnschedulable && retries.isDownTooLong(id, "scheduler", schedulingTimeoutMs, createdAt.getTime()))
+    ) {
+      const message = `The container did not run within ${startTimeoutMs / 1000} s.`;
+      await records.saveFailure(sandbox, {
+        reason: problem?.reason ?? "pull_timeout",
+        message: problem?.message ?? message,
+      });
+      return "again";
+    }
+    return { retryInMs: startPollMs };
+  }
+
   return async (accepted, pass) => {
     let sandbox = accepted;
     let seen: Observation;
@@ -161,11 +200,14 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
     } catch (error) {
       return pass.signal.aborted ? "idle" : failOrRetry(sandbox, error);
     }
+    if (seen.phase === "created") {
+      return awaitStart(sandbox, seen);
+    }
     if (seen.phase === "exited") {
       // The start is saved first: a container that has already ended still ran, and may have logged.
       const started = await records.saveStart(sandbox, seen);
       if (started) {
-        await records.saveFailure(started, exitFailure(seen));
+        await records.saveEnd(started, seen);
       }
       return "again";
     }

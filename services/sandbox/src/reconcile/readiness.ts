@@ -1,7 +1,7 @@
 import type { Histogram } from "prom-client";
 import { becomeReady, beginStop, hasExpired, type Sandbox } from "../domain/sandbox.ts";
 import type { DiskWatch } from "./disk-watch.ts";
-import { containerLost, exitFailure } from "./failures.ts";
+import { containerLost } from "./failures.ts";
 import type { Records } from "./records.ts";
 import type { Retries } from "./retries.ts";
 import type { Runtime } from "./runtime.ts";
@@ -44,7 +44,8 @@ export function createReadinessWait({ runtime, records, retries, disk, limits, m
       if (isLast || performance.now() >= inspectAtMs) {
         const seen = await runtime.inspect(sandbox.id);
         if (!seen || seen.phase === "exited") {
-          await records.saveFailure(sandbox, seen ? exitFailure(seen) : containerLost);
+          if (seen) await records.saveEnd(sandbox, seen);
+          else await records.saveFailure(sandbox, containerLost);
           return "again";
         }
         inspectAtMs = performance.now() + inspectEveryMs;

@@ -16,11 +16,12 @@ import type { SandboxStore } from "../store/store.ts";
 import { createChanges } from "./changes.ts";
 import { purgeWorkspace } from "./purge.ts";
 import { createReconciler, type Reconciler, type ReconcilerOptions } from "./reconciler.ts";
-import type { Observation, Runtime, RuntimeSpec } from "./runtime.ts";
+import { type Observation, type PullRequest, type Runtime, type RuntimeSpec, SandboxRefused } from "./runtime.ts";
 
 // The reconciler against a scripted runtime; adapters to real engines pass the runtime's contract suite.
 
 interface ScriptedEngine extends Runtime {
+  pull(request: PullRequest): Promise<void>;
   objects: Map<string, Observation>;
   specs: RuntimeSpec[];
   stops: [string, number][];
@@ -32,6 +33,8 @@ interface ScriptedEngine extends Runtime {
   holdPull: Promise<void> | undefined;
   /** Containers have ended by the time that their start is answered. */
   exitsAtOnce: boolean;
+  /** Containers are on their way for as long as this is set, for this reason if any. */
+  starting: Pick<Observation, "problem"> | undefined;
   /** Bytes that containers have written. */
   written: Map<string, number>;
   exit(id: string, end: Partial<Observation>): void;
@@ -55,6 +58,7 @@ function createScriptedEngine(): ScriptedEngine {
     refusal: undefined,
     holdPull: undefined,
     exitsAtOnce: false,
+    starting: undefined,
     written: new Map(),
     exit(id, end) {
       const object = engine.objects.get(id);
@@ -84,9 +88,13 @@ function createScriptedEngine(): ScriptedEngine {
       up();
       if (engine.refusal) throw engine.refusal;
       engine.specs.push(spec);
-      const known = engine.objects.get(spec.sandboxId);
-      if (known) return known;
       const { sandboxId, workspaceId } = spec;
+      if (engine.starting) {
+        if (engine.starting.problem?.isFinal) throw new SandboxRefused(engine.starting.problem);
+        return { sandboxId, workspaceId, phase: "created", createdAt: new Date(), ...engine.starting };
+      }
+      const known = engine.objects.get(sandboxId);
+      if (known) return known;
       const made: Observation = {
         sandboxId,
         workspaceId,
@@ -123,8 +131,7 @@ function createScriptedEngine(): ScriptedEngine {
       up();
       return engine.objects.get(id)?.phase === "running" ? (engine.written.get(id) ?? 0) : undefined;
     },
-    listImages: async () => [],
-    removeImage: async () => false,
+    async close() {},
     findDataFolder: async () => undefined,
     async *observe(signal) {
       const queue: string[] = [];
@@ -175,6 +182,7 @@ function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void> {
       await engine.pull({ pinnedReference, registryHost: "registry.example", username: "", password: "", signal });
       return { digest: "sha256:aa", pinnedReference: "sha256:bb" };
     },
+    findAccess: async () => ({ registryHost: "registry.example", username: "", password: "", volumes: [] }),
     awaitDrained: async () => true,
     limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 },
     diskMb: 16,
@@ -688,4 +696,60 @@ test("a replica that stops gives its shards away before it finishes its steps", 
   held.resolve();
   await stopping;
   expect(seen).toEqual({ gaveAway: true, hasStopped: false });
+});
+
+test("waits for a container that is on its way, and goes on when it is woken", async () => {
+  await start();
+  engine.starting = {};
+  const id = await provision();
+  await until(() => expect(engine.specs).not.toHaveLength(0));
+  expect((await read(id)).state).toBe("provisioning");
+  engine.starting = undefined;
+  reconciler.wake(id);
+  await reaches(id, "ready");
+});
+
+test("gives up a container that does not run in time, with what keeps it from running", async () => {
+  const limits = { cpus: 1, pids: 64, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
+  await start({ limits: { ...limits, pullTimeoutMs: 100, schedulingTimeoutMs: 100 } });
+  engine.starting = {};
+  const id = await provision();
+  await delay(250);
+  reconciler.wake(id);
+  expect((await reaches(id, "failed", "pull_timeout")).message).toBe("The container did not run within 0.2 s.");
+  engine.starting = { problem: { reason: "image_pull_failed", message: "disk", isFinal: false } };
+  const other = await provision();
+  await delay(250);
+  reconciler.wake(other);
+  expect((await reaches(other, "failed", "image_pull_failed")).message).toBe("disk");
+});
+
+test("waits for a place to run, and for a registry, for as long as the settings say", async () => {
+  const limits = { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
+  await start({ limits: { ...limits, schedulingTimeoutMs: 100, registryRetryMs: 100 } });
+  for (const reason of ["unschedulable", "registry_unreachable"] as const) {
+    engine.starting = { problem: { reason, message: "0/1 nodes", isFinal: false } };
+    const id = await provision();
+    await until(async () => {
+      reconciler.wake(id);
+      expect((await read(id)).stateReason).toBe(reason);
+    });
+  }
+});
+
+test("fails a sandbox at once with the runtime's own reason when it never will run", async () => {
+  await start();
+  engine.starting = { problem: { reason: "container_config_error", message: "runs as root", isFinal: true } };
+  expect((await reaches(await provision(), "failed", "container_config_error")).message).toBe("runs as root");
+});
+
+test("tells why the runtime ended a container, and takes the end of its time for a stop", async () => {
+  await start();
+  const [evicted, expired] = [await provision(), await provision()];
+  for (const id of [evicted, expired]) await reaches(id, "ready");
+  engine.exit(evicted, { exitCode: 0, failure: { reason: "evicted", message: "The node was low on memory." } });
+  engine.exit(expired, { exitCode: 143, isExpired: true });
+  const failed = await reaches(evicted, "failed", "evicted");
+  expect([failed.exitCode, failed.message]).toEqual([0, "The node was low on memory."]);
+  await reaches(expired, "stopped", "ttl_expired");
 });

@@ -24,6 +24,7 @@ export interface ReconcilerOptions {
   /** Only these sandboxes are worked on. */
   shards: Shards;
   pullImage: ProvisioningOptions["pullImage"];
+  findAccess: ProvisioningOptions["findAccess"];
   awaitDrained: LifecycleOptions["awaitDrained"];
   limits: ProvisioningOptions["limits"] & LifecycleOptions["limits"];
   /** MiB that a sandbox may have on the disk. */

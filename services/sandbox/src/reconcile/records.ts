@@ -1,9 +1,9 @@
 import type { Logger } from "@sandgate/kit/base/logging";
-import { fail, recordStarted, type Sandbox } from "../domain/sandbox.ts";
+import { beginStop, fail, recordStarted, type Sandbox } from "../domain/sandbox.ts";
 import { stageStateEvents } from "../events.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { Changes } from "./changes.ts";
-import type { Failure } from "./failures.ts";
+import { exitFailure, type Failure } from "./failures.ts";
 import type { Observation } from "./runtime.ts";
 
 /** Writes the reconciler's changes. False: the record has changed meanwhile and has to be read again. */
@@ -12,6 +12,8 @@ export interface Records {
   /** Saves when its container started, unless that is known, and answers the record as it is then. Undefined: it has changed. */
   saveStart(sandbox: Sandbox, seen: Observation | undefined): Promise<Sandbox | undefined>;
   saveFailure(sandbox: Sandbox, failure: Failure): Promise<boolean>;
+  /** Saves what it means for a provisioning or ready sandbox that its container has ended. */
+  saveEnd(sandbox: Sandbox, seen: Observation): Promise<boolean>;
 }
 
 export function createRecords(o: { store: SandboxStore; changes: Changes; logger: Logger }): Records {
@@ -25,18 +27,22 @@ export function createRecords(o: { store: SandboxStore; changes: Changes; logger
     return isSaved;
   }
 
+  function saveFailure(sandbox: Sandbox, failure: Failure): Promise<boolean> {
+    logger.info({ sandboxId: sandbox.id, reason: failure.reason, cause: failure.message }, "a sandbox failed");
+    return save(fail(sandbox, failure, new Date()));
+  }
+
   return {
     save,
+    saveFailure,
+    saveEnd: (sandbox, seen) =>
+      seen.isExpired ? save(beginStop(sandbox, "ttl_expired", new Date())) : saveFailure(sandbox, exitFailure(seen)),
     async saveStart(sandbox, seen) {
       if (!seen?.startedAt || sandbox.startedAt) {
         return sandbox;
       }
       const started = recordStarted(sandbox, { createdAt: seen.createdAt, startedAt: seen.startedAt }, new Date());
       return (await save(started)) ? started : undefined;
-    },
-    saveFailure(sandbox, failure) {
-      logger.info({ sandboxId: sandbox.id, reason: failure.reason, cause: failure.message }, "a sandbox failed");
-      return save(fail(sandbox, failure, new Date()));
     },
   };
 }

@@ -1,6 +1,6 @@
 import { backoffMs } from "@sandgate/kit/base/backoff";
 
-type Dependency = "registry" | "runtime" | "isolation" | "telemetry";
+type Dependency = "registry" | "runtime" | "isolation" | "scheduler" | "telemetry";
 
 interface RetryState {
   /** Failed attempts since the last success. */

@@ -1,3 +1,6 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { FailureReason } from "../domain/sandbox.ts";
+
 // The port to what runs sandboxes. Nothing of Docker or Kubernetes shows here: an adapter names its objects after the
 // sandbox, labels them with the installation it was opened for, and reports what it sees; every rule about states and times
 // is the service's.
@@ -19,14 +22,53 @@ export interface RuntimeSpec {
   pids: number;
   /** The sandbox's time to live from its start, for runtimes that can enforce one; others ignore it. */
   ttlSeconds?: number;
+  /** What will be probed, for runtimes that probe by themselves. */
+  readinessPort?: number;
+  /**
+   * How the image is pulled, for runtimes that do so by themselves when they make the container. Unset: without a credential, and it
+   * declares no volumes. Throws as image-registry's AuthorizePull does.
+   */
+  findAccess?(): Promise<ImageAccess>;
+}
+
+/** What a runtime has to know of an image that it pulls itself. */
+export interface ImageAccess {
+  /** The `host[:port]` that the credential belongs to. */
+  registryHost: string;
+  /** Empty for a pull without a credential. */
+  username: string;
+  password: string;
+  /** Paths that the image declares as volumes. */
+  volumes: readonly string[];
+}
+
+/** Why a sandbox did not start or had to end, with a message for its user. */
+export interface RuntimeFailure {
+  reason: FailureReason;
+  message: string;
+}
+
+/** PROVISIONING_FAILED with the reason that the sandbox's record gets. */
+export class SandboxRefused extends DomainError {
+  readonly failure: RuntimeFailure;
+  constructor({ reason, message }: RuntimeFailure, options: { cause?: unknown } = {}) {
+    super("PROVISIONING_FAILED", message, options);
+    this.failure = { reason, message };
+  }
 }
 
 /** What the runtime reports about a sandbox's container; times are by the engine's clock. */
 export interface Observation {
   sandboxId: string;
   workspaceId: string;
-  /** `created`: never started. `exited`: its process has ended, for whatever reason; it never runs again. */
+  /** `created`: not started. `exited`: its process has ended, for whatever reason; it never runs again. */
   phase: "created" | "running" | "exited";
+  /** What keeps a created one from running. `isFinal`: it never will; otherwise it may pass. */
+  problem?: RuntimeFailure & { isFinal: boolean };
+  /** Why one that has exited was ended, where that was neither its own doing nor a stop of ours. */
+  failure?: RuntimeFailure;
+  /** One that has exited was ended by the runtime because its time to live was over. */
+  isExpired?: boolean;
   startedAt?: Date;
   /** Only once it has exited; 128 + n after signal n. */
   exitCode?: number;
@@ -73,30 +115,16 @@ export interface Runtime {
 
   /**
    * Looks an image up on the engine itself, without asking a registry. Only for the references of operator-made default
-   * images and pinned ones that were authorized: the engine's cache holds images of all tenants.
+   * images and pinned ones that were authorized: the engine's cache holds images of all tenants. Undefined too where each container's
+   * image is asked for at its registry.
    */
   findLocalImage(reference: string): Promise<{ reference: string; digest: string } | undefined>;
 
   /**
-   * Pulls an image onto the engine. This is no authorization: the registry may not be asked at all for a digest that the
-   * engine has. Throws IMAGE_PULL_UNAUTHORIZED (the registry refused the credential), IMAGE_NOT_FOUND_IN_REGISTRY,
-   * REGISTRY_UNREACHABLE (also when the registry fails or is overloaded; worth a retry) or PROVISIONING_FAILED (an image
-   * that this engine can't run, such as one for another architecture).
-   */
-  pull(request: PullRequest): Promise<void>;
-
-  /** All images of the engine that have a name, also those that it has for others. */
-  listImages(): Promise<ImageOnEngine[]>;
-
-  /**
-   * Takes a name from an image; with its last one it goes. False: a container uses it, or the engine doesn't have that name.
-   */
-  removeImage(name: string): Promise<boolean>;
-
-  /**
    * Creates and starts the sandbox's container. One that exists is left as it is, and one that has exited is not started
-   * again. Throws PROVISIONING_FAILED with a message for the user when the engine refuses it (a command that is not in the
-   * image), and ISOLATION_UNAVAILABLE as `check` does.
+   * again. Answers `created` while that takes its time: to be called again when `observe` tells of the sandbox, or some seconds later.
+   * Throws PROVISIONING_FAILED (SandboxRefused where it has a reason of its own) with a message for the user when the engine refuses it (a
+   * command that is not in the image), and ISOLATION_UNAVAILABLE as `check` does.
    */
   ensure(spec: RuntimeSpec): Promise<Observation>;
 
@@ -140,4 +168,26 @@ export interface Runtime {
    * while it runs. Ends, without an error, when the signal aborts.
    */
   observe(signal: AbortSignal): AsyncIterable<{ sandboxId: string }>;
+
+  /** Ends its connections. Nothing may be called after that. */
+  close(): Promise<void>;
+}
+
+/** The images of an engine that has one store of them, which this platform fills and trims. */
+export interface ImageEngine {
+  /**
+   * Pulls an image onto the engine. This is no authorization: the registry may not be asked at all for a digest that the
+   * engine has. Throws IMAGE_PULL_UNAUTHORIZED (the registry refused the credential), IMAGE_NOT_FOUND_IN_REGISTRY,
+   * REGISTRY_UNREACHABLE (also when the registry fails or is overloaded; worth a retry) or PROVISIONING_FAILED (an image
+   * that this engine can't run, such as one for another architecture).
+   */
+  pull(request: PullRequest): Promise<void>;
+
+  /** All images of the engine that have a name, also those that it has for others. */
+  listImages(): Promise<ImageOnEngine[]>;
+
+  /**
+   * Takes a name from an image; with its last one it goes. False: a container uses it, or the engine doesn't have that name.
+   */
+  removeImage(name: string): Promise<boolean>;
 }

@@ -1,0 +1,226 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { HttpMethod, IsomorphicFetchHttpLibrary, KubeConfig, RequestContext } from "@kubernetes/client-node";
+import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { counter, type Metrics } from "@sandgate/kit/base/metrics";
+import { createWriteLimit } from "./write-limit.ts";
+
+/** How long one request may take. */
+const requestTimeoutMs = 10_000;
+/** How long a request is tried again that the API server refused for now, or that did not reach it. */
+const retryForMs = 15_000;
+const retry: Backoff = { firstMs: 100, lastMs: 3_000 };
+/** Credentials are read again that often: tokens of service accounts and certificates change while the process runs. */
+const credentialsForMs = 60_000;
+
+/** A request that the API server has refused (its Status object). */
+export class ApiError extends Error {
+  readonly status: number;
+  /** Such as `AlreadyExists`. */
+  readonly reason: string;
+  constructor(status: number, reason: string, message: string) {
+    super(message);
+    this.name = "ApiError";
+    this.status = status;
+    this.reason = reason;
+  }
+}
+
+export interface ApiRequest {
+  method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  path: string;
+  query?: Readonly<Record<string, string>>;
+  body?: unknown;
+  /** Only what PATCH is sent as; a strategic merge unless given. */
+  patchType?: "application/strategic-merge-patch+json" | "application/merge-patch+json";
+  signal?: AbortSignal;
+}
+
+/** A client of one API server. */
+export interface Api {
+  /**
+   * One request, with JSON both ways. What the server refuses for now (429, 500 and more) and what did not reach it is tried again for
+   * 15 s, so it may have been done already when it fails. Throws an ApiError, the signal's reason, or whatever kept it from being sent.
+   */
+  call(request: ApiRequest): Promise<unknown>;
+  /** The lines of an answer that doesn't end by itself, parsed. Nothing is tried again. Ends with the answer, or throws. */
+  stream(path: string, query: Readonly<Record<string, string>>, signal: AbortSignal): AsyncGenerator<unknown>;
+  close(): Promise<void>;
+}
+
+/** Reads `kubernetes:` (the service account of the pod that this runs in) or `kubernetes:<path of a kubeconfig>`. */
+function readConfig(address: string): KubeConfig {
+  const path = address.replace(/^kubernetes:/, "");
+  const config = new KubeConfig();
+  if (path !== "") config.loadFromFile(path);
+  else if (process.env.KUBERNETES_SERVICE_HOST) config.loadFromCluster();
+  else throw new Error("SANDGATE_RUNTIME=kubernetes: is for a pod; elsewhere name a kubeconfig: kubernetes:/path");
+  if (!config.getCurrentCluster()) throw new Error(`${path || "the pod's service account"} names no cluster`);
+  return config;
+}
+
+/**
+ * A client for an address as SANDGATE_RUNTIME has it. Connections are kept between requests, which the library's own clients don't do:
+ * each of their calls is a connection and a TLS handshake of its own.
+ *
+ * @param writesPerSecond at most that many requests that change something, with a second's worth at once after a pause
+ */
+export function openApi(
+  address: string,
+  { writesPerSecond, metrics }: { writesPerSecond: number; metrics?: Metrics | undefined },
+): Api {
+  const config = readConfig(address);
+  const server = config.getCurrentCluster()?.server ?? "";
+  const library = new IsomorphicFetchHttpLibrary();
+  const takeTurn = createWriteLimit(writesPerSecond);
+  const calls =
+    metrics &&
+    counter(metrics, {
+      name: "sandgate_kubernetes_calls_total",
+      help: "Requests to the Kubernetes API server, each attempt",
+      labelNames: ["method", "resource", "status"],
+    });
+  let known: Promise<Credentials> | undefined;
+  let knownUntil = 0;
+
+  function credentials(): Promise<Credentials> {
+    if (known && performance.now() < knownUntil) return known;
+    const previous = known;
+    known = readCredentials();
+    knownUntil = performance.now() + credentialsForMs;
+    known.catch(() => {
+      known = undefined;
+    });
+    // What is under way on its connections goes on to its end.
+    previous?.then(({ dispatcher }) => dispatcher?.close()).catch(() => {});
+    return known;
+  }
+
+  async function readCredentials(): Promise<Credentials> {
+    const context = new RequestContext(server, HttpMethod.GET);
+    await config.applySecurityAuthentication(context);
+    return { headers: context.getHeaders(), dispatcher: context.getDispatcher() };
+  }
+
+  async function send(request: ApiRequest, signal: AbortSignal) {
+    const url = new URL(server + request.path);
+    for (const [name, value] of Object.entries(request.query ?? {})) url.searchParams.set(name, value);
+    const context = new RequestContext(url.href, request.method);
+    const { headers, dispatcher } = await credentials();
+    for (const [name, value] of Object.entries(headers)) context.setHeaderParam(name, value);
+    context.setHeaderParam("accept", "application/json");
+    context.setHeaderParam("user-agent", "sandgate");
+    if (dispatcher) context.setDispatcher(dispatcher);
+    if (request.body !== undefined) {
+      const patchType = request.patchType ?? "application/strategic-merge-patch+json";
+      context.setHeaderParam("content-type", request.method === "PATCH" ? patchType : "application/json");
+      context.setBody(JSON.stringify(request.body));
+    }
+    context.setSignal(signal);
+    const label = { method: request.method, resource: resourceOf(request.path) };
+    try {
+      const response = await library.send(context).toPromise();
+      calls?.inc({ ...label, status: response.httpStatusCode });
+      return response;
+    } catch (error) {
+      calls?.inc({ ...label, status: "none" });
+      throw error;
+    }
+  }
+
+  async function attempt(
+    request: ApiRequest,
+  ): Promise<{ answer: unknown } | { refused: ApiError; retryInMs: number | undefined }> {
+    const timeout = AbortSignal.timeout(requestTimeoutMs);
+    const response = await send(request, request.signal ? AbortSignal.any([request.signal, timeout]) : timeout);
+    const text = await response.body.text();
+    if (response.httpStatusCode < 400) return { answer: JSON.parse(text) };
+    const refused = toApiError(response.httpStatusCode, text);
+    if (refused.status !== 429 && refused.status < 500) throw refused;
+    const seconds = Number(response.headers["retry-after"]);
+    return { refused, retryInMs: seconds > 0 ? seconds * 1000 : undefined };
+  }
+
+  return {
+    async call(request) {
+      const deadline = performance.now() + retryForMs;
+      for (let failures = 1; ; failures++) {
+        request.signal?.throwIfAborted();
+        if (request.method !== "GET") await takeTurn(request.signal);
+        let failure: unknown;
+        let retryInMs: number | undefined;
+        try {
+          const outcome = await attempt(request);
+          if ("answer" in outcome) return outcome.answer;
+          ({ refused: failure, retryInMs } = outcome);
+        } catch (error) {
+          if (request.signal?.aborted) throw request.signal.reason;
+          if (error instanceof ApiError) throw error;
+          failure = error;
+        }
+        const waitMs = retryInMs ?? backoffMs(failures, retry);
+        if (performance.now() + waitMs > deadline) throw failure;
+        await delay(waitMs, undefined, { ...(request.signal && { signal: request.signal }) });
+      }
+    },
+
+    async *stream(path, query, signal) {
+      const response = await send({ method: "GET", path, query }, signal);
+      if (response.httpStatusCode >= 400) throw toApiError(response.httpStatusCode, await response.body.text());
+      const body = response.body.stream();
+      if (!body) return;
+      let rest = "";
+      const decoder = new TextDecoder();
+      for await (const chunk of body) {
+        const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+        rest = lines.pop() ?? "";
+        for (const line of lines) if (line !== "") yield JSON.parse(line);
+      }
+    },
+
+    async close() {
+      const { dispatcher } = (await known?.catch(() => undefined)) ?? {};
+      await dispatcher?.destroy();
+    },
+  };
+}
+
+interface Credentials {
+  headers: Readonly<Record<string, string>>;
+  dispatcher: ReturnType<RequestContext["getDispatcher"]>;
+}
+
+function toApiError(status: number, text: string): ApiError {
+  try {
+    const { reason, message } = JSON.parse(text);
+    return new ApiError(status, String(reason ?? ""), String(message ?? text));
+  } catch {
+    return new ApiError(status, "", text.slice(0, 500));
+  }
+}
+
+/** `pods`, `secrets`, …: what a path is about, without names. */
+function resourceOf(path: string): string {
+  const [, resource] = /\/namespaces\/[^/]+\/([a-z]+)/.exec(path) ?? [];
+  return resource ?? path.split("/").filter(Boolean)[2] ?? "";
+}
+
+/** RUNTIME_UNAVAILABLE, unless it is a DomainError already. */
+export function toRuntimeUnavailable(error: unknown): DomainError {
+  if (error instanceof DomainError) return error;
+  const message =
+    error instanceof ApiError
+      ? `The Kubernetes API server refused a request (${error.status} ${error.reason}).`
+      : "The Kubernetes API server can't be reached.";
+  return new DomainError("RUNTIME_UNAVAILABLE", message, { cause: error });
+}
+
+/** Resolves with undefined where the API server answers with one of these statuses. */
+export async function ignoreStatus<T>(statuses: readonly number[], call: Promise<T>): Promise<T | undefined> {
+  try {
+    return await call;
+  } catch (error) {
+    if (error instanceof ApiError && statuses.includes(error.status)) return undefined;
+    throw error;
+  }
+}

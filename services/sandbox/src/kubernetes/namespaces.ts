@@ -1,0 +1,151 @@
+import { createHash } from "node:crypto";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { SandboxRefused } from "../reconcile/runtime.ts";
+import { type Api, ApiError, ignoreStatus, toRuntimeUnavailable } from "./api.ts";
+import { type EgressPolicy, networkPolicyOf, policyNameOf } from "./pod-spec.ts";
+
+/** How long a check holds. */
+const recheckMs = 60_000;
+const enforceLabel = "pod-security.kubernetes.io/enforce";
+
+/** The namespaces of an installation's pods: one, or several that workspaces are spread over. */
+export interface Namespaces {
+  all: readonly string[];
+  of(workspaceId: string): string;
+  /**
+   * Checks that they are there, enforce Pod Security, and have the installation's network policy; what is missing is made, where that is
+   * allowed. Throws RUNTIME_UNAVAILABLE, or ISOLATION_UNAVAILABLE with what is missing.
+   */
+  verify(): Promise<void>;
+  /** Verifies unless that was done within the last minute. */
+  verifyRecent(): Promise<void>;
+  /** Why the API server refused a pod: SandboxRefused with its own words, unless it is the namespace or a right that is missing. */
+  explainRefusal(namespace: string, error: ApiError): DomainError;
+}
+
+export function createNamespaces(o: {
+  api: Api;
+  namespace: string;
+  namespaces: number;
+  installationId: string;
+  isolation: boolean;
+  network: EgressPolicy;
+  pod: { security: "baseline" | "restricted" };
+  logger: Logger;
+}): Namespaces {
+  const { api, namespace, installationId } = o;
+  const all =
+    o.namespaces === 1 ? [namespace] : Array.from({ length: o.namespaces }, (_, index) => `${namespace}-${index}`);
+  let verifiedAt = Number.NEGATIVE_INFINITY;
+  let warned = false;
+
+  async function verifyOne(name: string): Promise<void> {
+    const labels = await readLabels(name);
+    if (!o.isolation) return;
+    if (labels === "unreadable") {
+      if (!warned)
+        o.logger.warn(
+          { namespace: name },
+          "whether the namespace enforces Pod Security can't be read: the right to get it is missing",
+        );
+      warned = true;
+    } else if (labels[enforceLabel] !== "restricted" && labels[enforceLabel] !== o.pod.security) {
+      throw new DomainError(
+        "ISOLATION_UNAVAILABLE",
+        `The namespace ${name} doesn't enforce Pod Security: label it ${enforceLabel}=${o.pod.security}.`,
+      );
+    }
+    await verifyPolicy(name);
+  }
+
+  /** A namespace's labels. One that is missing is made. */
+  async function readLabels(name: string): Promise<Record<string, string> | "unreadable"> {
+    const path = `/api/v1/namespaces/${name}`;
+    try {
+      const known = (await api.call({ method: "GET", path })) as { metadata: { labels?: Record<string, string> } };
+      return known.metadata.labels ?? {};
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      if (error.status === 403) return "unreadable";
+      if (error.status !== 404) throw error;
+    }
+    const labels = { [enforceLabel]: o.pod.security };
+    const body = { apiVersion: "v1", kind: "Namespace", metadata: { name, labels } };
+    try {
+      await ignoreStatus([409], api.call({ method: "POST", path: "/api/v1/namespaces", body }));
+      return labels;
+    } catch (error) {
+      throw new DomainError("RUNTIME_UNAVAILABLE", `The namespace ${name} is missing and can't be made.`, {
+        cause: error,
+      });
+    }
+  }
+
+  async function verifyPolicy(name: string): Promise<void> {
+    const wanted = networkPolicyOf(installationId, name, o.network);
+    const policies = `/apis/networking.k8s.io/v1/namespaces/${name}/networkpolicies`;
+    const path = `${policies}/${policyNameOf(installationId)}`;
+    try {
+      const known = (await ignoreStatus([404], api.call({ method: "GET", path }))) as
+        | { metadata: object; spec?: unknown }
+        | undefined;
+      if (known === undefined) {
+        await ignoreStatus([409], api.call({ method: "POST", path: policies, body: wanted }));
+      } else if (!includes(known.spec, wanted.spec)) {
+        await api.call({ method: "PUT", path, body: { ...wanted, metadata: known.metadata } });
+      }
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status === 404) throw error;
+      throw new DomainError(
+        "ISOLATION_UNAVAILABLE",
+        `The network policy of sandboxes can't be set in ${name}: ${error.message}`,
+        {
+          cause: error,
+        },
+      );
+    }
+  }
+
+  async function verify(): Promise<void> {
+    try {
+      for (const name of all) await verifyOne(name);
+      verifiedAt = performance.now();
+    } catch (error) {
+      throw toRuntimeUnavailable(error);
+    }
+  }
+
+  return {
+    all,
+    of: (workspaceId) =>
+      all[createHash("sha256").update(workspaceId).digest().readUInt32BE() % all.length] ?? namespace,
+    verify,
+    async verifyRecent() {
+      if (performance.now() - verifiedAt > recheckMs) await verify();
+    },
+    explainRefusal(name, error) {
+      if (error.status === 404 || /being terminated|because it is being deleted/i.test(error.message)) {
+        verifiedAt = Number.NEGATIVE_INFINITY;
+        return new DomainError("RUNTIME_UNAVAILABLE", `The namespace ${name} is missing or being deleted.`, {
+          cause: error,
+        });
+      }
+      if (/cannot (create|get|patch|delete) resource/i.test(error.message)) return toRuntimeUnavailable(error);
+      const message = `The cluster refused the sandbox: ${error.message}`;
+      return new SandboxRefused({ reason: "provisioning_failed", message });
+    },
+  };
+}
+
+/** Whether the server's object says all that was wanted of it; it may have added defaults. */
+function includes(known: unknown, wanted: unknown): boolean {
+  if (Array.isArray(wanted)) {
+    const list = Array.isArray(known) ? known : [];
+    return list.length === wanted.length && wanted.every((each, index) => includes(list[index], each));
+  }
+  if (typeof wanted !== "object" || wanted === null) return known === wanted;
+  const fields = typeof known === "object" && known !== null ? Object.entries(known) : [];
+  const byName = new Map(fields);
+  return Object.entries(wanted).every(([name, value]) => includes(byName.get(name), value));
+}

@@ -1,0 +1,299 @@
+import type { V1NetworkPolicy, V1Pod, V1Secret } from "@kubernetes/client-node";
+import { containerNameOf, labelsOf } from "@sandgate/docker-engine/containers";
+import type { ImageAccess, RuntimeSpec } from "../reconcile/runtime.ts";
+import { finalizer, pullGate } from "./pod.ts";
+
+/**
+ * What root inside a container keeps, as on Docker (docker/container-options.ts says why). All are in Pod Security's "baseline";
+ * "restricted" allows one of them.
+ */
+const capabilities = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETPCAP", "SETUID"];
+
+/**
+ * Seconds between SIGTERM and SIGKILL when the kubelet ends a pod by itself, at its deadline above all. The kubelet makes two of it. A
+ * stop by a user brings its own with the deletion.
+ */
+const graceSeconds = 1;
+
+/** Requested of a node's disk for each pod: the limit is what may be written at most, and few sandboxes do. */
+const diskRequestMb = 64;
+
+/** Never reached: a sandbox that isn't ready in time is ended by the platform. */
+const endless = 2_147_483_647;
+
+/** Every pod has these in its environment from the kubelet, even without service links: where the API server is. */
+const serverVariables = [
+  "KUBERNETES_SERVICE_HOST",
+  "KUBERNETES_SERVICE_PORT",
+  "KUBERNETES_SERVICE_PORT_HTTPS",
+  "KUBERNETES_PORT",
+  "KUBERNETES_PORT_443_TCP",
+  "KUBERNETES_PORT_443_TCP_PROTO",
+  "KUBERNETES_PORT_443_TCP_PORT",
+  "KUBERNETES_PORT_443_TCP_ADDR",
+];
+
+/** What the pods of one installation have in common. */
+export interface PodDefaults {
+  installationId: string;
+  /** Thousandths of a core that the scheduler sets aside for each sandbox. */
+  cpuRequestMillis: number;
+  /** MiB that a sandbox may write, its log included. */
+  diskMb: number;
+  nameservers: readonly string[];
+  /** Pod Security's level. */
+  security: "baseline" | "restricted";
+  /** Whether root in the pod is nobody on its node. */
+  userNamespaces: boolean;
+  runtimeClass: string | undefined;
+  /** Seconds after which a pod leaves a node that doesn't answer. */
+  nodeLostSeconds: number;
+  /** Seconds that a pod may take until its container runs. */
+  startSeconds: number;
+  /** `amd64` or `arm64`: what references are pinned for. */
+  architecture: string;
+}
+
+/** How a sandbox's pod is created. With a credential, it waits for its Secret, which has the pod's name. */
+export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string, defaults: PodDefaults): V1Pod {
+  const { sandboxId, workspaceId, memoryMb, readinessPort, ttlSeconds } = spec;
+  const { installationId, diskMb, nodeLostSeconds } = defaults;
+  const name = containerNameOf(sandboxId);
+  const isPrivate = access.username !== "";
+  const volumes = volumePaths(access.volumes).map((path, index) => ({ name: `volume-${index}`, path }));
+  const isRestricted = defaults.security === "restricted";
+  const unreachable = ["not-ready", "unreachable"].map((taint) => ({
+    key: `node.kubernetes.io/${taint}`,
+    operator: "Exists",
+    effect: "NoExecute",
+    tolerationSeconds: nodeLostSeconds,
+  }));
+  return {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: {
+      name,
+      namespace,
+      labels: labelsOf({ sandboxId, workspaceId, installationId }),
+      annotations: {
+        // An autoscaler must not move what can't be moved.
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+      },
+      finalizers: [finalizer],
+    },
+    spec: {
+      restartPolicy: "Never",
+      terminationGracePeriodSeconds: graceSeconds,
+      // Lowered to the time to live once the container runs; until then a net for pods that the platform has lost.
+      ...(ttlSeconds !== undefined && { activeDeadlineSeconds: defaults.startSeconds + ttlSeconds }),
+      ...(isPrivate && { schedulingGates: [{ name: pullGate }], imagePullSecrets: [{ name }] }),
+      automountServiceAccountToken: false,
+      enableServiceLinks: false,
+      hostname: sandboxId,
+      dnsPolicy: "None",
+      dnsConfig: {
+        nameservers: [...defaults.nameservers],
+        // Without a search domain nothing of the cluster is looked up.
+        searches: [],
+        options: [{ name: "ndots", value: "1" }],
+      },
+      ...(defaults.userNamespaces && { hostUsers: false }),
+      ...(defaults.runtimeClass !== undefined && { runtimeClassName: defaults.runtimeClass }),
+      nodeSelector: { "kubernetes.io/os": "linux", "kubernetes.io/arch": defaults.architecture },
+      tolerations: unreachable,
+      topologySpreadConstraints: [
+        {
+          maxSkew: 1,
+          topologyKey: "kubernetes.io/hostname",
+          whenUnsatisfiable: "ScheduleAnyway",
+          labelSelector: { matchLabels: { "sandgate.io/installation": installationId } },
+        },
+      ],
+      securityContext: {
+        seccompProfile: { type: "RuntimeDefault" },
+        ...(isRestricted && { runAsNonRoot: true }),
+      },
+      containers: [
+        {
+          name: "sandbox",
+          image: spec.reference,
+          // With the sandbox's own credential each time, whatever the node has of it.
+          imagePullPolicy: "Always",
+          env: serverVariables.map((variable) => ({ name: variable, value: "" })),
+          resources: {
+            requests: {
+              cpu: `${Math.min(defaults.cpuRequestMillis, Math.round(spec.cpus * 1000))}m`,
+              memory: `${memoryMb}Mi`,
+              "ephemeral-storage": `${Math.min(diskRequestMb, diskMb)}Mi`,
+            },
+            limits: {
+              cpu: `${Math.round(spec.cpus * 1000)}m`,
+              memory: `${memoryMb}Mi`,
+              "ephemeral-storage": `${diskMb}Mi`,
+            },
+          },
+          securityContext: {
+            allowPrivilegeEscalation: false,
+            privileged: false,
+            capabilities: { drop: ["ALL"], add: isRestricted ? ["NET_BIND_SERVICE"] : capabilities },
+          },
+          // A startup probe, as it ends with its first success. What can't be run, `true` in an image without it, is no failure.
+          startupProbe:
+            readinessPort === undefined
+              ? { exec: { command: ["true"] }, periodSeconds: 5, timeoutSeconds: 10, failureThreshold: endless }
+              : {
+                  httpGet: { path: "/", port: readinessPort, scheme: "HTTP" },
+                  periodSeconds: 1,
+                  timeoutSeconds: 2,
+                  failureThreshold: endless,
+                },
+          ...(volumes.length > 0 && {
+            volumeMounts: volumes.map((volume) => ({ name: volume.name, mountPath: volume.path })),
+          }),
+        },
+      ],
+      // What is written to the image's volumes counts as written by the pod.
+      ...(volumes.length > 0 && {
+        volumes: volumes.map((volume) => ({ name: volume.name, emptyDir: { sizeLimit: `${diskMb}Mi` } })),
+      }),
+    },
+  };
+}
+
+/** The paths that an image declares as volumes, each once, as Kubernetes takes them. */
+function volumePaths(declared: readonly string[]): string[] {
+  const paths = declared.map((path) => new URL(path, "file:///").pathname.replace(/\/+$/, "")).map(decodeURIComponent);
+  return [...new Set(paths)].filter((path) => path !== "" && !path.includes(":"));
+}
+
+/** The credential of a pod's pull. It goes with the pod. */
+export function pullSecretOf(pod: { name: string; namespace: string; uid: string }, access: ImageAccess): V1Secret {
+  const { registryHost, username, password } = access;
+  // The kubelet knows Docker Hub by this address alone.
+  const server = registryHost === "docker.io" ? "https://index.docker.io/v1/" : registryHost;
+  const auth = Buffer.from(`${username}:${password}`).toString("base64");
+  return {
+    apiVersion: "v1",
+    kind: "Secret",
+    metadata: {
+      name: pod.name,
+      namespace: pod.namespace,
+      ownerReferences: [{ apiVersion: "v1", kind: "Pod", name: pod.name, uid: pod.uid }],
+    },
+    type: "kubernetes.io/dockerconfigjson",
+    stringData: { ".dockerconfigjson": JSON.stringify({ auths: { [server]: { username, password, auth } } }) },
+  };
+}
+
+/** A destination as the sandbox service's settings have it. */
+export interface Destination {
+  /** `address/bits` */
+  network: string;
+  /** Undefined: all ports. */
+  port: number | undefined;
+}
+
+export interface EgressPolicy {
+  nameservers: readonly string[];
+  smtp: boolean;
+  /** Networks that no sandbox reaches, `address/bits`. */
+  closed: readonly string[];
+  /** Closed besides; counts before `allow`. */
+  deny: readonly Destination[];
+  /** Open although it is closed. */
+  allow: readonly Destination[];
+}
+
+const lastPort = 65_535;
+const smtpPort = 25;
+
+/**
+ * The rules of an installation's pods: nothing comes in, and out goes what is open outside. A policy can only open, so a port that is
+ * closed is the ranges around it, and a network with a closed port is left out of the outside and opened by itself.
+ */
+export function networkPolicyOf(installationId: string, namespace: string, policy: EgressPolicy): V1NetworkPolicy {
+  const deniedWhole = policy.deny.filter(({ port }) => port === undefined).map(({ network }) => network);
+  const deniedPorts = Map.groupBy(
+    policy.deny.filter(({ port }) => port !== undefined),
+    ({ network }) => network,
+  );
+  const smtp = policy.smtp ? [] : [smtpPort];
+  const outside = "0.0.0.0/0";
+  const except = [...new Set([...policy.closed, ...deniedWhole, ...deniedPorts.keys()])];
+  const open = (cidr: string, without: readonly string[], closedPorts: readonly number[]) => ({
+    to: [{ ipBlock: { cidr, ...(without.length > 0 && { except: [...without] }) } }],
+    ports: [
+      ...rangesWithout(closedPorts).map((range) => ({ protocol: "TCP", ...range })),
+      { protocol: "UDP", port: 1, endPort: lastPort },
+    ],
+  });
+  return {
+    apiVersion: "networking.k8s.io/v1",
+    kind: "NetworkPolicy",
+    metadata: { name: policyNameOf(installationId), namespace },
+    spec: {
+      podSelector: { matchLabels: { "sandgate.io/installation": installationId } },
+      policyTypes: ["Ingress", "Egress"],
+      ingress: [],
+      egress: [
+        open(outside, except, smtp),
+        {
+          to: policy.nameservers.map((address) => ({ ipBlock: { cidr: `${address}/32` } })),
+          ports: ["UDP", "TCP"].map((protocol) => ({ protocol, port: 53 })),
+        },
+        ...[...deniedPorts].map(([network, closed]) =>
+          open(
+            network,
+            policy.closed.filter((range) => range !== network && isWithin(range, network)),
+            [...smtp, ...closed.flatMap(({ port }) => port ?? [])],
+          ),
+        ),
+        ...policy.allow.map(({ network, port }) => ({
+          to: [{ ipBlock: { cidr: network, ...exceptWithin(network, deniedWhole) } }],
+          ports: ["TCP", "UDP"].map((protocol) => ({
+            protocol,
+            ...(port === undefined ? { port: 1, endPort: lastPort } : { port }),
+          })),
+        })),
+      ],
+    },
+  };
+}
+
+/** The policy's name, which tells installations that share a namespace apart. */
+export function policyNameOf(installationId: string): string {
+  return `sandgate-${installationId}`
+    .toLowerCase()
+    .replace(/[^a-z0-9.-]/g, "-")
+    .slice(0, 253);
+}
+
+function exceptWithin(network: string, closed: readonly string[]): { except?: string[] } {
+  const within = closed.filter((range) => isWithin(range, network));
+  return within.length > 0 ? { except: within } : {};
+}
+
+/** Whether the network `inner` is a strict part of `outer`. */
+function isWithin(inner: string, outer: string): boolean {
+  const [innerFirst, innerBits] = parse(inner);
+  const [outerFirst, outerBits] = parse(outer);
+  const size = 2 ** (32 - outerBits);
+  return innerBits > outerBits && Math.floor(innerFirst / size) === Math.floor(outerFirst / size);
+}
+
+function parse(network: string): [first: number, bits: number] {
+  const [address = "", bits = "32"] = network.split("/");
+  return [address.split(".").reduce((sum, part) => sum * 256 + Number(part), 0), Number(bits)];
+}
+
+/** All ports but these, as ranges. */
+function rangesWithout(closed: readonly number[]): { port: number; endPort: number }[] {
+  const ranges: { port: number; endPort: number }[] = [];
+  let from = 1;
+  for (const port of [...new Set(closed)].sort((a, b) => a - b)) {
+    if (port > from) ranges.push({ port: from, endPort: port - 1 });
+    from = port + 1;
+  }
+  if (from <= lastPort) ranges.push({ port: from, endPort: lastPort });
+  return ranges;
+}

@@ -1,0 +1,160 @@
+// What the API server says of a pod, cut down to what the adapter reads: thousands of them are kept.
+
+import { ownerOf } from "@sandgate/docker-engine/containers";
+
+/** Keeps an ended pod's object until the platform has read how it ended; the platform takes it off in `remove`. */
+export const finalizer = "sandgate.io/sandbox";
+/** Holds a new pod back from the scheduler until the Secret of its pull is there. */
+export const pullGate = "sandgate.io/pull-secret";
+/** On a pod whose container runs: its Secret is gone and its deadline is its time to live. */
+export const settledAnnotation = "sandgate.io/settled";
+export const workspaceAnnotation = "sandgate.io/workspace-id";
+
+export interface ContainerState {
+  /** Started by the kubelet and never ended, or since ended. Missing for one that could not be started. */
+  startedAt?: Date;
+  waiting?: { reason: string; message: string };
+  terminated?: { exitCode: number; reason: string; message: string };
+  /** Its startup probe has succeeded. */
+  isStarted: boolean;
+}
+
+export interface Pod {
+  name: string;
+  namespace: string;
+  uid: string;
+  /** Grows with each change. */
+  version: bigint;
+  sandboxId: string;
+  workspaceId: string;
+  createdAt: Date;
+  /** When it should have ended, once its deletion was asked for. */
+  deletionAt?: Date;
+  /** Has our finalizer. */
+  isHeld: boolean;
+  isGated: boolean;
+  hasPullSecret: boolean;
+  isSettled: boolean;
+  nodeName?: string;
+  deadlineSeconds?: number;
+  readinessPort?: number;
+  phase: string;
+  /** Of the pod as a whole, such as `Evicted`. */
+  reason: string;
+  message: string;
+  /** When the scheduler gave it a node, by the control plane's clock. */
+  scheduledAt?: Date;
+  /** When its node took it up, by the node's clock. */
+  acceptedAt?: Date;
+  /** Why the scheduler finds no node. */
+  unschedulable?: string;
+  /** Why something of the cluster ended it (condition DisruptionTarget). */
+  disruption?: { reason: string; message: string };
+  container?: ContainerState;
+}
+
+interface RawTerminated {
+  exitCode: number;
+  reason?: string;
+  message?: string;
+  startedAt?: string;
+}
+
+/** The parts of a Pod (core/v1) that are read. */
+export interface RawPod {
+  metadata: {
+    name: string;
+    namespace: string;
+    uid: string;
+    resourceVersion: string;
+    creationTimestamp: string;
+    deletionTimestamp?: string;
+    finalizers?: string[];
+    labels?: Record<string, string>;
+    annotations?: Record<string, string>;
+  };
+  spec: {
+    nodeName?: string;
+    schedulingGates?: { name: string }[];
+    imagePullSecrets?: { name: string }[];
+    activeDeadlineSeconds?: number;
+    containers: { name: string; startupProbe?: { httpGet?: { port?: number } } }[];
+  };
+  status?: {
+    phase?: string;
+    reason?: string;
+    message?: string;
+    startTime?: string;
+    conditions?: { type: string; status: string; reason?: string; message?: string; lastTransitionTime?: string }[];
+    containerStatuses?: {
+      started?: boolean;
+      state?: {
+        waiting?: { reason?: string; message?: string };
+        running?: { startedAt?: string };
+        terminated?: RawTerminated;
+      };
+    }[];
+  };
+}
+
+/** Reads a pod. Undefined for one without the labels of a sandbox. */
+export function readPod(raw: RawPod): Pod | undefined {
+  const { metadata, spec, status } = raw;
+  const owner = ownerOf(metadata.labels ?? {});
+  if (!owner) return undefined;
+  const conditions = status?.conditions ?? [];
+  const scheduled = conditions.find(({ type }) => type === "PodScheduled");
+  const disruption = conditions.find((each) => each.type === "DisruptionTarget" && each.status === "True");
+  const port = spec.containers[0]?.startupProbe?.httpGet?.port;
+  const container = readContainer(raw);
+  return {
+    name: metadata.name,
+    namespace: metadata.namespace,
+    uid: metadata.uid,
+    version: BigInt(metadata.resourceVersion),
+    sandboxId: owner.sandboxId,
+    workspaceId: owner.workspaceId,
+    createdAt: new Date(metadata.creationTimestamp),
+    ...(metadata.deletionTimestamp !== undefined && { deletionAt: new Date(metadata.deletionTimestamp) }),
+    isHeld: metadata.finalizers?.includes(finalizer) ?? false,
+    isGated: spec.schedulingGates?.some(({ name }) => name === pullGate) ?? false,
+    hasPullSecret: (spec.imagePullSecrets?.length ?? 0) > 0,
+    isSettled: metadata.annotations?.[settledAnnotation] !== undefined,
+    ...(spec.nodeName !== undefined && { nodeName: spec.nodeName }),
+    ...(spec.activeDeadlineSeconds !== undefined && { deadlineSeconds: spec.activeDeadlineSeconds }),
+    ...(port !== undefined && { readinessPort: port }),
+    phase: status?.phase ?? "Pending",
+    reason: status?.reason ?? "",
+    message: status?.message ?? "",
+    ...(scheduled?.status === "True" &&
+      scheduled.lastTransitionTime !== undefined && { scheduledAt: new Date(scheduled.lastTransitionTime) }),
+    ...(status?.startTime !== undefined && { acceptedAt: new Date(status.startTime) }),
+    ...(scheduled?.reason === "Unschedulable" && { unschedulable: scheduled.message ?? "" }),
+    ...(disruption && { disruption: { reason: disruption.reason ?? "", message: disruption.message ?? "" } }),
+    ...(container && { container }),
+  };
+}
+
+function readContainer({ status }: RawPod): ContainerState | undefined {
+  const [container] = status?.containerStatuses ?? [];
+  const { running, waiting, terminated } = container?.state ?? {};
+  if (!container) return undefined;
+  const startedAt = parseTime(running?.startedAt ?? terminated?.startedAt);
+  return {
+    ...(startedAt && { startedAt }),
+    ...(waiting && { waiting: { reason: waiting.reason ?? "", message: waiting.message ?? "" } }),
+    ...(terminated && {
+      terminated: {
+        exitCode: terminated.exitCode,
+        reason: terminated.reason ?? "",
+        message: terminated.message ?? "",
+      },
+    }),
+    isStarted: container.started ?? false,
+  };
+}
+
+/** A container that never ran has the year 1970. */
+function parseTime(text: string | undefined): Date | undefined {
+  return text === undefined || text.startsWith("1970-") || text.startsWith("0001-") ? undefined : new Date(text);
+}

@@ -1,0 +1,240 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { type Api, ApiError } from "./api.ts";
+import { type Pod, type RawPod, readPod } from "./pod.ts";
+
+const pageSize = 500;
+/** The server ends a watch after about as long. */
+const watchSeconds = 300;
+/** Bookmarks come every minute, so a watch that says nothing for longer is dead. */
+const silenceMs = 90_000;
+const retry: Backoff = { firstMs: 100, lastMs: 3_000 };
+/** How long a reader waits for a watch that is being opened again. */
+const patienceMs = 2_000;
+
+/** All pods of an installation as a watch keeps them: reading them asks nobody. */
+export interface Pods {
+  /** Those by the ids of their sandboxes. Throws RUNTIME_UNAVAILABLE while the watch is not up to date. */
+  current(): Promise<ReadonlyMap<string, Pod>>;
+  /** Undefined: the sandbox has none. Throws as `current`. */
+  find(sandboxId: string): Promise<Pod | undefined>;
+  /**
+   * Waits until the sandbox's pod, or its absence, is as wanted. False: that took too long. It goes on waiting while the API server is away.
+   */
+  until(sandboxId: string, isSo: (pod: Pod | undefined) => boolean, timeoutMs: number): Promise<boolean>;
+  /** Takes over what a write answered, unless something newer is known. */
+  apply(raw: RawPod): void;
+  /** A write found that it is gone. */
+  forget(pod: Pod): void;
+  /** Calls back with the sandbox of each pod that changes. Answers how to end that. */
+  listen(onChange: (sandboxId: string) => void): () => void;
+  close(): Promise<void>;
+}
+
+/** One watch for each namespace, begun with the first question. */
+export function createPods(o: {
+  api: Api;
+  namespaces: readonly string[];
+  labelSelector: string;
+  logger: Logger;
+}): Pods {
+  const { api, logger } = o;
+  const pods = new Map<string, Pod>();
+  const listeners = new Set<(sandboxId: string) => void>();
+  const closing = new AbortController();
+  let watches: NamespaceWatch[] | undefined;
+
+  /** Sandboxes' ids are unique, so one that is in two namespaces is there by mistake: the later one counts. */
+  function set(pod: Pod): void {
+    const known = pods.get(pod.sandboxId);
+    if (known && known.uid === pod.uid && known.version >= pod.version) return;
+    pods.set(pod.sandboxId, pod);
+    tell(pod.sandboxId);
+  }
+
+  function drop({ sandboxId, uid }: Pod): void {
+    if (pods.get(sandboxId)?.uid !== uid) return;
+    pods.delete(sandboxId);
+    tell(sandboxId);
+  }
+
+  function tell(sandboxId: string): void {
+    for (const listener of listeners) listener(sandboxId);
+  }
+
+  interface NamespaceWatch {
+    /** Resolves once it is up to date. */
+    ready(): Promise<void>;
+    failure(): unknown;
+    ended: Promise<void>;
+  }
+
+  function watchNamespace(namespace: string): NamespaceWatch {
+    const path = `/api/v1/namespaces/${namespace}/pods`;
+    const query = { labelSelector: o.labelSelector };
+    let isLive = false;
+    let failure: unknown;
+    let waiters: (() => void)[] = [];
+
+    function setLive(): void {
+      if (!isLive && failure !== undefined) logger.info({ namespace }, "the pods can be watched again");
+      isLive = true;
+      failure = undefined;
+      for (const resolve of waiters) resolve();
+      waiters = [];
+    }
+
+    /** Lists all, and answers from which version on to watch. */
+    async function list(): Promise<string> {
+      const seen = new Set<string>();
+      let next = "";
+      for (;;) {
+        const page = (await api.call({
+          method: "GET",
+          path,
+          query: { ...query, limit: String(pageSize), ...(next && { continue: next }) },
+          signal: closing.signal,
+        })) as { metadata: { resourceVersion: string; continue?: string }; items: RawPod[] };
+        for (const raw of page.items) {
+          const pod = readPod(raw);
+          if (!pod) continue;
+          seen.add(pod.uid);
+          set(pod);
+        }
+        next = page.metadata.continue ?? "";
+        if (next !== "") continue;
+        const listed = BigInt(page.metadata.resourceVersion);
+        for (const pod of [...pods.values()]) {
+          // One that was made since is none that the list should have had.
+          if (pod.namespace === namespace && !seen.has(pod.uid) && pod.version <= listed) drop(pod);
+        }
+        return page.metadata.resourceVersion;
+      }
+    }
+
+    /** Follows changes until the server ends the watch, and answers from which version on to go on; undefined: list again. */
+    async function follow(from: string): Promise<string | undefined> {
+      const silence = new AbortController();
+      const signal = AbortSignal.any([closing.signal, silence.signal]);
+      const timer = setTimeout(() => silence.abort(new Error("the watch of the pods went silent")), silenceMs).unref();
+      let version = from;
+      try {
+        const events = api.stream(
+          path,
+          {
+            ...query,
+            watch: "true",
+            allowWatchBookmarks: "true",
+            resourceVersion: from,
+            timeoutSeconds: String(watchSeconds),
+          },
+          signal,
+        );
+        for await (const event of events) {
+          timer.refresh();
+          const { type, object } = event as { type: string; object: RawPod & { code?: number; message?: string } };
+          if (type === "ERROR") {
+            if (object.code === 410) return undefined;
+            throw new Error(`the watch of the pods ended: ${object.message}`);
+          }
+          version = object.metadata.resourceVersion;
+          if (type === "BOOKMARK") continue;
+          const pod = readPod(object);
+          if (!pod) continue;
+          if (type === "DELETED") drop(pod);
+          else set(pod);
+        }
+        return version;
+      } finally {
+        clearTimeout(timer);
+      }
+    }
+
+    async function run(): Promise<void> {
+      let version: string | undefined;
+      let failures = 0;
+      while (!closing.signal.aborted) {
+        try {
+          version ??= await list();
+          setLive();
+          const startedAt = performance.now();
+          version = await follow(version);
+          failures = performance.now() - startedAt > 1_000 ? 0 : failures + 1;
+        } catch (error) {
+          if (closing.signal.aborted) return;
+          if (error instanceof ApiError && error.status === 410) version = undefined;
+          else {
+            if (isLive || failure === undefined) logger.warn({ err: error, namespace }, "the pods can't be watched");
+            isLive = false;
+            failure = error;
+          }
+          failures += 1;
+        }
+        if (failures > 0)
+          await delay(backoffMs(failures, retry), undefined, { signal: closing.signal }).catch(() => {});
+      }
+    }
+
+    const ended = run();
+    return {
+      ended,
+      failure: () => failure,
+      ready: () =>
+        isLive
+          ? Promise.resolve()
+          : new Promise((resolve) => {
+              waiters.push(resolve);
+            }),
+    };
+  }
+
+  async function current(): Promise<ReadonlyMap<string, Pod>> {
+    watches ??= o.namespaces.map(watchNamespace);
+    const running = watches;
+    const ready = Promise.all(running.map((watch) => watch.ready())).then(() => true);
+    const patience = new AbortController();
+    const tooLong = delay(patienceMs, false, { signal: patience.signal }).catch(() => false);
+    const isReady = await Promise.race([ready, tooLong]);
+    patience.abort();
+    if (!isReady) {
+      const cause = running.map((watch) => watch.failure()).find((failure) => failure !== undefined);
+      throw new DomainError("RUNTIME_UNAVAILABLE", "The Kubernetes API server can't be reached.", { cause });
+    }
+    return pods;
+  }
+
+  return {
+    current,
+    find: async (sandboxId) => (await current()).get(sandboxId),
+    until(sandboxId, isSo, timeoutMs) {
+      return new Promise((resolve) => {
+        const end = (isMet: boolean) => {
+          clearTimeout(timer);
+          listeners.delete(check);
+          resolve(isMet);
+        };
+        const check = (changed: string) => {
+          if (changed === sandboxId && isSo(pods.get(sandboxId))) end(true);
+        };
+        const timer = setTimeout(() => end(isSo(pods.get(sandboxId))), timeoutMs);
+        listeners.add(check);
+        check(sandboxId);
+      });
+    },
+    apply(raw) {
+      const pod = readPod(raw);
+      if (pod) set(pod);
+    },
+    forget: drop,
+    listen(onChange) {
+      listeners.add(onChange);
+      return () => listeners.delete(onChange);
+    },
+    async close() {
+      closing.abort();
+      await Promise.all(watches?.map(({ ended }) => ended) ?? []);
+    },
+  };
+}

@@ -1,0 +1,312 @@
+import { containerNameOf, labelFilter } from "@sandgate/docker-engine/containers";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { Logger } from "@sandgate/kit/base/logging";
+import type { Metrics } from "@sandgate/kit/base/metrics";
+import { createWakeup } from "@sandgate/kit/base/wakeup";
+import {
+  type ImageAccess,
+  type Observation,
+  type Runtime,
+  type RuntimeSpec,
+  SandboxRefused,
+} from "../reconcile/runtime.ts";
+import { ApiError, ignoreStatus, openApi, toRuntimeUnavailable } from "./api.ts";
+import { createNamespaces } from "./namespaces.ts";
+import { finalizer, type Pod, pullGate, type RawPod, settledAnnotation } from "./pod.ts";
+import { type EgressPolicy, type PodDefaults, podOf, pullSecretOf } from "./pod-spec.ts";
+import { createPods } from "./pods.ts";
+import { hasEnded, isGone, observationOf } from "./states.ts";
+
+/** How long a container must have run when its image has no program to exec. Pods say when it started to the second. */
+const minUptimeMs = 2_000;
+/** How often the events of a pod are looked through for a probe that could not be run. */
+const eventsEveryMs = 1_000;
+/** Besides the time that a stop gives, how long a kubelet may take to report the end. */
+const stopSlackMs = 30_000;
+/** How long it may take until a change that another replica has just made is seen. */
+const settleMs = 2_000;
+
+export interface KubernetesRuntimeOptions {
+  /** `kubernetes:` in a pod, or `kubernetes:<path of a kubeconfig>`. */
+  address: string;
+  installationId: string;
+  /** The namespace of all pods; with more than one, what their names begin with. */
+  namespace: string;
+  /** How many namespaces the pods are spread over, by workspace. */
+  namespaces: number;
+  /** False: no network policy, and no demands on the namespace. */
+  isolation: boolean;
+  pod: Omit<PodDefaults, "installationId" | "nameservers" | "architecture">;
+  network: EgressPolicy;
+  /** Requests that change something, at most. */
+  writesPerSecond: number;
+  logger: Logger;
+  metrics?: Metrics;
+}
+
+/** Sandboxes as pods of a Kubernetes cluster (1.30 or later). Nothing is connected before the first call. */
+export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runtime {
+  const { installationId, logger } = options;
+  const api = openApi(options.address, options);
+  const namespaces = createNamespaces({ ...options, api });
+  const pods = createPods({
+    api,
+    namespaces: namespaces.all,
+    labelSelector: labelFilter(installationId).join(","),
+    logger,
+  });
+  const defaults: PodDefaults = {
+    ...options.pod,
+    installationId,
+    nameservers: options.network.nameservers,
+    architecture: process.arch === "x64" ? "amd64" : process.arch,
+  };
+  const ensuring = new Map<string, Promise<Observation>>();
+  /** When the events of a pod were last looked through, and what they said. */
+  const probes = new Map<string, { askedAt: number; hasNoProgram: boolean }>();
+
+  const pathOf = ({ namespace, name }: Pick<Pod, "namespace" | "name">) =>
+    `/api/v1/namespaces/${namespace}/pods/${name}`;
+  const observe = (pod: Pod | undefined) => pod && observationOf(pod, new Date());
+
+  const findAccess = async (spec: RuntimeSpec): Promise<ImageAccess> =>
+    (await spec.findAccess?.()) ?? { registryHost: "", username: "", password: "", volumes: [] };
+
+  /** Undefined: the sandbox's pod is there already, or is about to go. */
+  async function create(spec: RuntimeSpec, access: ImageAccess): Promise<Pod | undefined> {
+    const namespace = namespaces.of(spec.workspaceId);
+    const body = podOf(spec, access, namespace, defaults);
+    try {
+      const made = await api.call({ method: "POST", path: `/api/v1/namespaces/${namespace}/pods`, body });
+      pods.apply(made as RawPod);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      if (error.status === 409) {
+        // Made by an earlier attempt, or by another process meanwhile.
+        const path = pathOf({ namespace, name: containerNameOf(spec.sandboxId) });
+        const known = await ignoreStatus([404], api.call({ method: "GET", path }));
+        if (known !== undefined) pods.apply(known as RawPod);
+      } else if ([400, 403, 404, 422].includes(error.status)) {
+        throw namespaces.explainRefusal(namespace, error);
+      } else throw error;
+    }
+    return pods.find(spec.sandboxId);
+  }
+
+  /** Gives a gated pod its Secret, and then to the scheduler. */
+  async function release(pod: Pod, access: ImageAccess): Promise<void> {
+    const secrets = `/api/v1/namespaces/${pod.namespace}/secrets`;
+    const body = pullSecretOf(pod, access);
+    // One of an earlier attempt may have another credential.
+    const made = await ignoreStatus([409], api.call({ method: "POST", path: secrets, body }));
+    if (made === undefined) {
+      await ignoreStatus([404], api.call({ method: "DELETE", path: `${secrets}/${pod.name}` }));
+      await api.call({ method: "POST", path: secrets, body });
+    }
+    const gates = [{ $patch: "delete", name: pullGate }];
+    const patched = await api.call({ method: "PATCH", path: pathOf(pod), body: { spec: { schedulingGates: gates } } });
+    pods.apply(patched as RawPod);
+  }
+
+  /** Once the container runs: its Secret goes, and its deadline becomes its time to live. */
+  async function settle(pod: Pod, spec: RuntimeSpec): Promise<void> {
+    const { container, acceptedAt, deadlineSeconds } = pod;
+    const deadline = spec.ttlSeconds !== undefined && deadlineSeconds !== undefined;
+    if (pod.isSettled || (!pod.hasPullSecret && !deadline)) return;
+    if (pod.hasPullSecret) {
+      const path = `/api/v1/namespaces/${pod.namespace}/secrets/${pod.name}`;
+      await ignoreStatus([404], api.call({ method: "DELETE", path }));
+    }
+    // Both by the node's clock, which the kubelet goes by. A second more, as both are cut to seconds: the platform's own stop comes first.
+    const startMs = (container?.startedAt?.getTime() ?? 0) - (acceptedAt?.getTime() ?? 0);
+    const lowered = deadline ? Math.ceil(Math.max(0, startMs) / 1000) + (spec.ttlSeconds ?? 0) + 1 : 0;
+    const patched = await ignoreStatus(
+      [404],
+      api.call({
+        method: "PATCH",
+        path: pathOf(pod),
+        body: {
+          metadata: { annotations: { [settledAnnotation]: "true" } },
+          ...(deadline && lowered < deadlineSeconds && { spec: { activeDeadlineSeconds: lowered } }),
+        },
+      }),
+    );
+    if (patched !== undefined) pods.apply(patched as RawPod);
+  }
+
+  async function ensureOnce(spec: RuntimeSpec): Promise<Observation> {
+    try {
+      let pod = await pods.find(spec.sandboxId);
+      let access: ImageAccess | undefined;
+      if (!pod) {
+        await namespaces.verifyRecent();
+        access = await findAccess(spec);
+        pod = await create(spec, access);
+      }
+      if (!pod || isGone(pod)) {
+        throw new DomainError("RUNTIME_UNAVAILABLE", "The pod of this sandbox is being removed.");
+      }
+      if (pod.isGated && pod.deletionAt === undefined) {
+        await release(pod, access ?? (await findAccess(spec)));
+        pod = (await pods.find(spec.sandboxId)) ?? pod;
+      }
+      const seen = observationOf(pod, new Date());
+      if (!seen) throw new DomainError("RUNTIME_UNAVAILABLE", "The pod of this sandbox is being removed.");
+      if (seen.phase === "running") await settle(pod, spec);
+      if (seen.phase === "created" && seen.problem?.isFinal) throw new SandboxRefused(seen.problem);
+      return seen;
+    } catch (error) {
+      throw toRuntimeUnavailable(error);
+    }
+  }
+
+  /** Whether the kubelet could not run the startup probe for want of its program. */
+  async function hasNoProgram(pod: Pod): Promise<boolean> {
+    const known = probes.get(pod.uid);
+    if (known && (known.hasNoProgram || performance.now() - known.askedAt < eventsEveryMs)) return known.hasNoProgram;
+    const said = await messagesOf(pod, "Unhealthy");
+    const found = said.some((message) =>
+      /executable file not found|no such file or directory|not found in \$PATH/i.test(message),
+    );
+    probes.set(pod.uid, { askedAt: performance.now(), hasNoProgram: found });
+    return found;
+  }
+
+  /** What the events of a pod with this reason say. */
+  async function messagesOf({ namespace, uid }: Pod, reason: string): Promise<string[]> {
+    const query = { fieldSelector: `involvedObject.uid=${uid},reason=${reason}` };
+    const path = `/api/v1/namespaces/${namespace}/events`;
+    const { items } = (await api.call({ method: "GET", path, query })) as { items: { message?: string }[] };
+    return items.map(({ message }) => message ?? "");
+  }
+
+  async function probe(sandboxId: string, readinessPort: number | undefined): Promise<boolean> {
+    const pod = await pods.find(sandboxId);
+    const seen = observe(pod);
+    if (!pod || seen?.phase !== "running" || pod.readinessPort !== readinessPort) return false;
+    if (pod.container?.isStarted) {
+      probes.delete(pod.uid);
+      return true;
+    }
+    if (readinessPort !== undefined || Date.now() - (seen.startedAt?.getTime() ?? 0) < minUptimeMs) return false;
+    return hasNoProgram(pod);
+  }
+
+  /** Asks for a pod's deletion. Answers false when it is gone. */
+  async function requestDeletion(pod: Pod, seconds: number): Promise<boolean> {
+    const body = {
+      apiVersion: "v1",
+      kind: "DeleteOptions",
+      // Never 0, which would take the object away while the container still runs.
+      gracePeriodSeconds: Math.max(1, seconds),
+      preconditions: { uid: pod.uid },
+    };
+    const deleted = await ignoreStatus([404, 409], api.call({ method: "DELETE", path: pathOf(pod), body }));
+    if (deleted === undefined) pods.forget(pod);
+    return deleted !== undefined;
+  }
+
+  return {
+    async check() {
+      await namespaces.verify();
+      await pods.current();
+    },
+
+    // A node's images are the kubelet's, which asks the registry for each pod.
+    findLocalImage: () => Promise.resolve(undefined),
+
+    ensure(spec) {
+      const running = ensuring.get(spec.sandboxId) ?? ensureOnce(spec).finally(() => ensuring.delete(spec.sandboxId));
+      ensuring.set(spec.sandboxId, running);
+      return running;
+    },
+
+    async inspect(sandboxId) {
+      return observe(await pods.find(sandboxId));
+    },
+
+    async probe(sandboxId, readinessPort, signal) {
+      signal.throwIfAborted();
+      try {
+        const isReady = await probe(sandboxId, readinessPort);
+        signal.throwIfAborted();
+        return isReady;
+      } catch (error) {
+        signal.throwIfAborted();
+        throw toRuntimeUnavailable(error);
+      }
+    },
+
+    // The kubelet evicts a pod that wrote more than its limit.
+    measureDisk: () => Promise.resolve("limited"),
+
+    async stop(sandboxId, graceSeconds) {
+      const pod = await pods.find(sandboxId);
+      if (!pod || isGone(pod) || hasEnded(pod, new Date())) return;
+      try {
+        if (!(await requestDeletion(pod, graceSeconds))) return;
+      } catch (error) {
+        throw toRuntimeUnavailable(error);
+      }
+      const ended = (seen: Pod | undefined) =>
+        !seen || seen.uid !== pod.uid || isGone(seen) || hasEnded(seen, new Date());
+      if (!(await pods.until(sandboxId, ended, graceSeconds * 1000 + stopSlackMs))) {
+        throw new DomainError("RUNTIME_UNAVAILABLE", "The sandbox's node did not end it in time.");
+      }
+    },
+
+    async remove(sandboxId) {
+      const pod = await pods.find(sandboxId);
+      if (!pod || isGone(pod)) return;
+      try {
+        // First: a pod without our finalizer that nobody deletes would stay.
+        if (!(await requestDeletion(pod, 1))) return;
+        const finalizers = { "$deleteFromPrimitiveList/finalizers": [finalizer] };
+        const patch = { method: "PATCH", path: pathOf(pod), body: { metadata: finalizers } } as const;
+        if ((await ignoreStatus([404], api.call(patch))) === undefined) pods.forget(pod);
+      } catch (error) {
+        throw toRuntimeUnavailable(error);
+      }
+      await pods.until(sandboxId, (seen) => !seen || seen.uid !== pod.uid || isGone(seen), settleMs);
+    },
+
+    async list() {
+      const now = new Date();
+      return [...(await pods.current()).values()].flatMap((pod) => {
+        const seen = observationOf(pod, now);
+        return seen
+          ? [{ sandboxId: seen.sandboxId, workspaceId: seen.workspaceId, phase: seen.phase, createdAt: seen.createdAt }]
+          : [];
+      });
+    },
+
+    // Images and containers are on the nodes' disks.
+    findDataFolder: () => Promise.resolve(undefined),
+
+    async *observe(signal) {
+      const changed = new Set<string>();
+      const wakeup = createWakeup();
+      const stopListening = pods.listen((sandboxId) => {
+        changed.add(sandboxId);
+        wakeup.wake();
+      });
+      try {
+        for (const sandboxId of (await pods.current().catch(() => new Map())).keys()) changed.add(sandboxId);
+        while (!signal.aborted) {
+          for (const sandboxId of changed) {
+            changed.delete(sandboxId);
+            yield { sandboxId };
+          }
+          if (changed.size === 0) await wakeup.wait(60_000, signal);
+        }
+      } finally {
+        stopListening();
+      }
+    },
+
+    async close() {
+      await pods.close();
+      await api.close();
+    },
+  };
+}
