@@ -55,7 +55,7 @@ case $verb in
     [ ! -e "$folder" ] || { echo "secrets.sh: $folder is there already, and nothing in it is changed" >&2; exit 1; }
     mkdir -p "$folder"
     keys make >/dev/null
-    for part in facade $services mongodb nats; do
+    for part in facade $services collector mongodb nats; do
       mkdir "$folder/$part"
       chmod 755 "$folder/$part"
     done
@@ -64,6 +64,8 @@ case $verb in
       # A letter first: nats-server takes a password of digits for a number.
       printf 'p%s' "$(password)" | put "$folder/$caller/events-password"
     done
+    # On each node of a cluster; it has no part in events.
+    put "$folder/collector/internal-key.json" <"$folder/keys/collector.jwk.json"
     publish
     for service in $services; do
       printf 'mongodb://%s:%s@%s/?%s' "$service" "$(password)" "${MONGODB_HOSTS:-mongodb:27017}" \
@@ -86,6 +88,8 @@ case $verb in
     ;;
   use)
     [ $# = 4 ] || usage
+    # A process that was not there when the secrets were made.
+    [ -d "$folder/$3" ] || { mkdir "$folder/$3" && chmod 755 "$folder/$3"; }
     put "$folder/$3/internal-key.json" <"$folder/keys/$4.jwk.json"
     ;;
   publish) publish ;;

@@ -2,7 +2,7 @@ import { execFile, execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
-import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
+import { callerNames, type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
 import { deadLetterStream, eventStream } from "@sandgate/kit/events/bus.nats-streams";
 import { readParts, serviceProcessSettings } from "@sandgate/kit/process/process-settings";
 import { requireServer } from "@sandgate/test-support/require";
@@ -74,16 +74,17 @@ describe.each(Object.entries(forms))("%s", (_form, read) => {
 describe("secrets", () => {
   test("no process has another's signing key, and other users can read nothing", () => {
     expect(statSync(secrets).mode & 0o777).toBe(0o700);
-    const signing = processNames.map((name) =>
+    const signing = callerNames.map((name) =>
       JSON.parse(readFileSync(join(secrets, name, "internal-key.json"), "utf8")),
     );
-    expect(signing.map(({ kid }) => kid)).toEqual([...processNames]);
+    expect(signing.map(({ kid }) => kid)).toEqual([...callerNames]);
     for (const name of serviceNames) {
       expect(readFileSync(join(secrets, name, "jwks.json"), "utf8")).not.toContain('"d"');
       const [user] = new URL(readFileSync(join(secrets, name, "database"), "utf8")).username.split(":");
       expect(user).toBe(name);
     }
     expect(readdirSync(join(secrets, "facade")).sort()).toEqual(["events-password", "internal-key.json"]);
+    expect(readdirSync(join(secrets, "collector"))).toEqual(["internal-key.json"]);
   });
 
   test("NATS gets a password for each user of its accounts, the one that the process has", () => {

@@ -165,6 +165,14 @@ export function createHandlers(o: {
       return { sandbox: toMessage(stopped) };
     },
 
+    async getSandboxWorkspace({ sandboxId }) {
+      const sandbox = await store.get(sandboxId);
+      if (!sandbox) {
+        throw new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox.");
+      }
+      return { workspaceId: sandbox.workspaceId };
+    },
+
     async getInstallation() {
       return { installationId };
     },

@@ -3,10 +3,10 @@ import { untilAborted } from "@sandgate/kit/base/abort";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { counter, type Metrics } from "@sandgate/kit/base/metrics";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import { callOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
-import type { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
+import { callerKey, callOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import type { Source, TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import type { ContainerSource } from "./collect/container-source.ts";
-import { awaitDrained } from "./collect/log-drain.ts";
+import { awaitDrained, watchPollRequests } from "./collect/log-drain.ts";
 import { toBatch, toLogEntry, toMetricPoint, toStreamName, toTailResponse, toWindow } from "./messages.ts";
 import { findOwn } from "./query/ownership.ts";
 import { readPage } from "./query/pages.ts";
@@ -26,8 +26,12 @@ export function createHandlers(o: {
   quotas: LogQuotas;
   /** Why new rows can't be stored now, in one line; undefined: they can. */
   shortage(): Promise<string | undefined>;
-  /** Resolves when the collector starts. */
-  containers: Promise<ContainerSource>;
+  /** Resolves when the collector starts; undefined: only collectors on the nodes of a cluster see containers. */
+  containers: Promise<ContainerSource | undefined>;
+  /** False: nobody collects, here or elsewhere. */
+  isCollected: boolean;
+  /** Whose a sandbox is of which nothing is stored yet. Throws SANDBOX_NOT_FOUND. */
+  findWorkspace(sandboxId: string, signal: AbortSignal): Promise<string>;
   /** Ends tails and waits, so that their callers ask another replica. */
   draining: AbortSignal;
 }): ServiceImpl<typeof TelemetryService> {
@@ -39,8 +43,18 @@ export function createHandlers(o: {
   });
   const removedLines = countRemovedLines(o.metrics);
 
+  async function workspaceOfSource(source: Source, signal: AbortSignal): Promise<string> {
+    const known = await store.findSandbox(source.sandboxId);
+    return known?.workspaceId ?? o.findWorkspace(source.sandboxId, signal);
+  }
+
   return {
-    async ingestTelemetry(request) {
+    async ingestTelemetry(request, context) {
+      const { source } = request;
+      // A node's collector doesn't know whose a sandbox is, and isn't believed.
+      if (source && (source.workspaceId === "" || context.values.get(callerKey)?.service === "collector")) {
+        source.workspaceId = await workspaceOfSource(source, context.signal);
+      }
       const batch = await toBatch(request);
       // A cursor alone takes no room, and lets containers go that have nothing to store.
       const shortage = batch.chunk && (await o.shortage());
@@ -88,7 +102,13 @@ export function createHandlers(o: {
       for await (const row of rows) yield toTailResponse(row);
     },
 
+    async *watchDrains(_request, context) {
+      const signal = AbortSignal.any([context.signal, draining]);
+      for await (const sandboxId of watchPollRequests(bus, signal)) yield { sandboxId };
+    },
+
     async awaitDrained({ sandboxId, timeoutSeconds }, context) {
+      if (!o.isCollected) return { drained: false };
       const timeout = AbortSignal.timeout(waitTimeOf(context, timeoutSeconds));
       const signal = AbortSignal.any([timeout, context.signal, draining]);
       let drained = false;

@@ -1,4 +1,5 @@
 import { type Client, createClient } from "@connectrpc/connect";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createMetrics, type Metrics } from "@sandgate/kit/base/metrics";
 import type { EventBus } from "@sandgate/kit/events/bus";
@@ -17,7 +18,7 @@ export interface TestService {
   service: RunningService;
   metrics: Metrics;
   /** Clients of the service, by caller. */
-  as: Record<"facade" | "telemetry" | "sandbox", Client<typeof TelemetryService>>;
+  as: Record<"facade" | "telemetry" | "sandbox" | "collector", Client<typeof TelemetryService>>;
   /** The facade's client of the audit log. */
   audit: Client<typeof AuditService>;
   close(): Promise<void>;
@@ -30,6 +31,8 @@ export async function openTestService(o: {
   bus: EventBus;
   keysFile: string;
   logger: Logger;
+  /** What sandbox says whose a sandbox is. Nobody's unless given. */
+  workspaceOf?(sandboxId: string): string | undefined;
   /** Environment variables besides the runtime. */
   settings?: Record<string, string>;
 }): Promise<TestService> {
@@ -38,7 +41,14 @@ export async function openTestService(o: {
   const network = await createInMemoryNetwork();
   network.serve("sandbox", {
     routes: (router) =>
-      router.service(SandboxService, { getInstallation: async () => ({ installationId: o.installationId }) }),
+      router.service(SandboxService, {
+        getInstallation: async () => ({ installationId: o.installationId }),
+        async getSandboxWorkspace({ sandboxId }) {
+          const workspaceId = o.workspaceOf?.(sandboxId);
+          if (workspaceId === undefined) throw new DomainError("SANDBOX_NOT_FOUND", "There is no such sandbox.");
+          return { workspaceId };
+        },
+      }),
     logger,
     metrics,
   });
@@ -67,7 +77,12 @@ export async function openTestService(o: {
   return {
     service,
     metrics,
-    as: { facade: clientOf("facade"), telemetry: clientOf("telemetry"), sandbox: clientOf("sandbox") },
+    as: {
+      facade: clientOf("facade"),
+      telemetry: clientOf("telemetry"),
+      sandbox: clientOf("sandbox"),
+      collector: clientOf("collector"),
+    },
     audit: createClient(AuditService, network.transport("facade", "telemetry")),
     async close() {
       await service.drain();

@@ -4,14 +4,18 @@ import { DomainError, messageOf } from "@sandgate/kit/base/domain-error";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { openShards } from "@sandgate/kit/process/shards";
+import { asService } from "@sandgate/kit/rpc/context";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { consumeAuditedEvents } from "./audit/from-events.ts";
 import { createAuditHandlers } from "./audit/handlers.ts";
-import { createCollection } from "./collect/collection.ts";
+import { type Collection, createCollection } from "./collect/collection.ts";
+import { watchPollRequests } from "./collect/log-drain.ts";
+import type { IngestClient } from "./collect/source-writer.ts";
 import { stagePurged } from "./events.ts";
 import { createHandlers } from "./handlers.ts";
+import { type NodeCollector, startNodeCollector } from "./node-collector.ts";
 import { startRetention } from "./retention.ts";
 import { openRoom } from "./room.ts";
 import { type TelemetrySettings, telemetrySettings } from "./settings.ts";
@@ -35,16 +39,20 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
   const draining = new AbortController();
   const room = openRoom({ ...context, reserveMb: settings.diskReserveMb });
 
-  const collection = createCollection({
-    openContainers: (installationId) =>
-      openDockerContainerSource({ address: settings.runtime, installationId, logger, metrics }),
-    sandboxes: createClient(SandboxService, context.transport("sandbox")),
-    client: createClient(TelemetryService, context.transport("telemetry")),
-    openShards: () => openShards(context),
-    bus,
-    logger,
-    metrics,
-  });
+  const sandboxes = createClient(SandboxService, context.transport("sandbox"));
+  const client = createClient(TelemetryService, context.transport("telemetry"));
+  const collection = settings.runtime.startsWith("kubernetes:")
+    ? createPodCollection({ ...context, client })
+    : createCollection({
+        openContainers: (installationId) =>
+          openDockerContainerSource({ address: settings.runtime, installationId, logger, metrics }),
+        sandboxes,
+        client,
+        openShards: () => openShards(context),
+        bus,
+        logger,
+        metrics,
+      });
 
   return {
     routes(router) {
@@ -60,6 +68,11 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
           },
           shortage: room.shortage,
           containers: collection.containers,
+          isCollected: collection.isCollected,
+          async findWorkspace(sandboxId, signal) {
+            const { workspaceId } = await sandboxes.getSandboxWorkspace({ sandboxId }, asService({ signal }));
+            return workspaceId;
+          },
           draining: draining.signal,
         }),
       );
@@ -96,5 +109,34 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
       return { database, runtime: collection.state(), ...disk };
     },
     endWaits: () => draining.abort(new DomainError("DRAINING", "telemetry is shutting down.")),
+  };
+}
+
+/** Sandboxes are pods: a process on each node collects, or on its own node this one, when it is given the kubelet there. */
+function createPodCollection(
+  o: ServiceContext<TelemetrySettings, TelemetryStore> & { client: IngestClient },
+): Collection {
+  const { bus, client, logger, metrics, settings } = o;
+  const { kubeletUrl } = settings;
+  // No process elsewhere can call one that has the whole platform.
+  const isCollected = kubeletUrl !== undefined || o.database.kind === "mongodb";
+  let collector: NodeCollector | undefined;
+  return {
+    containers: Promise.resolve(undefined),
+    isCollected,
+    state: () => collector?.state() ?? (isCollected ? "ok" : "nobody collects logs: set SANDGATE_KUBELET_URL"),
+    start() {
+      collector =
+        kubeletUrl === undefined
+          ? undefined
+          : startNodeCollector({
+              settings: { ...settings, kubeletUrl },
+              client,
+              watchDrains: (signal) => watchPollRequests(bus, signal),
+              logger,
+              metrics,
+            });
+      return { stop: async () => collector?.stop() };
+    },
   };
 }

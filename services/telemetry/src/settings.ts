@@ -1,11 +1,53 @@
 import { runtimeSetting } from "@sandgate/docker-engine/address";
 import { diskReserveSetting } from "@sandgate/kit/base/disk-space";
-import { defineSettings, integer, type SettingValues } from "@sandgate/kit/base/settings";
+import { defineSettings, flag, integer, type SettingValues, text } from "@sandgate/kit/base/settings";
 
 export type TelemetrySettings = SettingValues<typeof telemetrySettings>;
 
+const kubeletUrl = {
+  accepts: (url: string) => URL.parse(url)?.protocol === "https:",
+  expects: "https://host:10250",
+} as const;
+
+/** Where the logs and figures of a node's pods are. */
+const nodeSettings = defineSettings({
+  namespace: text("SANDGATE_KUBERNETES_NAMESPACE", {
+    default: "sandgate-sandboxes",
+    accepts: (name) => /^[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?$/.test(name),
+    expects: "a name of lower-case letters, digits and hyphens, 52 at most",
+    doc: "On Kubernetes, the namespace of the pods that sandboxes are",
+  }),
+  podLogs: text("SANDGATE_POD_LOGS", {
+    default: "/var/log/pods",
+    doc: "Where the kubelet of this node has the logs of pods",
+  }),
+  kubeletTokenFile: text("SANDGATE_KUBELET_TOKEN_FILE", {
+    default: "/var/run/secrets/kubernetes.io/serviceaccount/token",
+    doc: "The token of a service account that may read nodes/metrics",
+  }),
+  kubeletCaFile: text("SANDGATE_KUBELET_CA_FILE", {
+    default: "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
+    doc: "The certificates that the kubelet's is checked with",
+  }),
+  kubeletVerify: flag("SANDGATE_KUBELET_VERIFY", {
+    default: true,
+    doc: "Whether the kubelet's certificate is checked; many kubelets sign their own",
+  }),
+});
+
+export type NodeSettings = SettingValues<typeof nodeSettings> & { kubeletUrl: string };
+
+/** The settings of the process on each node of a cluster. */
+export const collectorSettings = defineSettings({
+  ...nodeSettings,
+  kubeletUrl: text("SANDGATE_KUBELET_URL", { ...kubeletUrl, doc: "The kubelet of this node: https://host:10250" }),
+});
+
 export const telemetrySettings = defineSettings({
-  runtime: runtimeSetting,
+  runtime: {
+    ...runtimeSetting,
+    parse: (address) => (address.startsWith("kubernetes:") ? address : runtimeSetting.parse(address)),
+  },
   logQuotaMb: integer("SANDGATE_LOG_QUOTA_MB", {
     default: 1_024,
     min: 0,
@@ -33,5 +75,11 @@ export const telemetrySettings = defineSettings({
     min: 1,
     max: 36_500,
     doc: "How long the audit log's entries are kept, also those of deleted workspaces",
+  }),
+  ...nodeSettings,
+  kubeletUrl: text("SANDGATE_KUBELET_URL", {
+    ...kubeletUrl,
+    optional: true,
+    doc: "With sandboxes as pods: the kubelet of this process's own node, https://host:10250, whose pods it collects itself",
   }),
 });

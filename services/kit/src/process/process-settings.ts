@@ -20,8 +20,8 @@ const ports: Record<ServiceName, number> = {
   telemetry: 8085,
 };
 
-/** The settings of every process of the distributed form, the facade's included. */
-export const processSettings = defineSettings({
+/** The settings of a process that takes part in events. */
+export const eventSettings = defineSettings({
   events: secret("SANDGATE_EVENTS", {
     accepts: (url) => /^(nats|tls):\/\//.test(url),
     expects: "nats://… or tls://…, since the local bus ends with its process",
@@ -33,6 +33,10 @@ export const processSettings = defineSettings({
     optional: true,
     doc: "A NATS credentials file instead of user and password. Read again at each connect",
   }),
+});
+
+/** The settings of every process of the distributed form. */
+export const commonSettings = defineSettings({
   adminHost: text("SANDGATE_ADMIN_HOST", {
     default: "0.0.0.0",
     doc: "The address of metrics and health for operators",
@@ -64,6 +68,9 @@ export const processSettings = defineSettings({
   }),
 });
 
+/** The settings of the facade and of every service's process, besides addresses and its own. */
+export const processSettings = defineSettings({ ...eventSettings, ...commonSettings });
+
 /** The settings of a service's process, beside those of every process and the service's own. */
 export function serviceProcessSettings(service: ServiceName) {
   return defineSettings({
@@ -93,18 +100,20 @@ export function serviceProcessSettings(service: ServiceName) {
 }
 
 /** Throws a SettingsError for certificates that make no sense together. */
-export function checkTlsSettings(o: Pick<SettingValues<typeof processSettings>, "tlsCertFile" | "tlsKeyFile">): void {
+export function checkTlsSettings(o: Pick<SettingValues<typeof commonSettings>, "tlsCertFile" | "tlsKeyFile">): void {
   if ((o.tlsCertFile === undefined) === (o.tlsKeyFile === undefined)) return;
-  throw new SettingsError([
-    `${processSettings.tlsCertFile.name} and ${processSettings.tlsKeyFile.name} need each other`,
-  ]);
+  throw new SettingsError([`${commonSettings.tlsCertFile.name} and ${commonSettings.tlsKeyFile.name} need each other`]);
 }
 
 /** The address of each service but `self`. */
 export function addressSettings(self?: ServiceName) {
-  const others = serviceNames.filter((service) => service !== self);
+  return addressesOf(serviceNames.filter((service) => service !== self));
+}
+
+/** The address of each of the services. */
+export function addressesOf(services: readonly ServiceName[]) {
   return Object.fromEntries(
-    others.map((service) => [
+    services.map((service) => [
       service,
       text(`SANDGATE_${service.replace("-", "_").toUpperCase()}_URL`, {
         accepts: (urls) => urls.split(",").every((url) => /^https?:$/.test(URL.parse(url)?.protocol ?? "")),

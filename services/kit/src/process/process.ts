@@ -24,9 +24,11 @@ import type { Commands } from "./admin.commands.ts";
 import { startAdminServer } from "./admin.ts";
 import { startServiceHost, stopOnSignal } from "./host.ts";
 import {
+  addressesOf,
   addressSettings,
   checkTlsSettings,
-  processSettings,
+  commonSettings,
+  eventSettings,
   readEach,
   readParts,
   serviceProcessSettings,
@@ -40,16 +42,20 @@ const slowAttemptMs = 3_000;
 const healthTimeoutMs = 1_500;
 
 /** What every process of the distributed form has, whatever it runs. */
-export interface ProcessParts {
-  bus: EventBus;
+interface CommonParts {
   /** The transport to a service in another process; its calls are signed as this process. */
   transport(service: ServiceName): Transport;
   signer: TokenSigner;
   tls: Tls;
   logger: Logger;
   metrics: Metrics;
-  /** The state of the bus, and of each service that this process calls with what that depends on. */
+  /** The state of the bus, if it has one, and of each service that this process calls with what that depends on. */
   dependencies(): Promise<Dependencies>;
+}
+
+/** What a process has that takes part in events. */
+export interface ProcessParts extends CommonParts {
+  bus: EventBus;
 }
 
 export interface Program {
@@ -75,6 +81,41 @@ export async function runProcess<Settings>(o: {
   readSettings(env: NodeJS.ProcessEnv): Settings;
   open(parts: ProcessParts, settings: Settings): Promise<Program>;
 }): Promise<void> {
+  await run({
+    name: o.name,
+    addresses: addressSettings(o.self),
+    readSettings: (env) => readEach([() => readSettings(eventSettings, env), () => o.readSettings(env)]),
+    async openBus([given], { logger, metrics, onEnd }) {
+      // Not loaded by what only reads the settings.
+      const { openNatsBus } = await import("../events/bus.nats.ts");
+      const credentials = {
+        ...(given.eventsCredentialsFile && { file: given.eventsCredentialsFile }),
+        ...(given.eventsUser && { user: given.eventsUser }),
+        ...(given.eventsPassword && { password: given.eventsPassword }),
+      };
+      return openNatsBus({ url: given.events, credentials, service: o.name, logger, metrics, onEnd });
+    },
+    open: (parts, [, settings]) => o.open(parts, settings),
+  });
+}
+
+/** Runs one process as `runProcess` does, but for the event bus, which it takes no part in; it calls only `callees`. */
+export async function runProcessWithoutEvents<Settings>(o: {
+  name: string;
+  callees: readonly ServiceName[];
+  readSettings(env: NodeJS.ProcessEnv): Settings;
+  open(parts: CommonParts, settings: Settings): Promise<Program>;
+}): Promise<void> {
+  await run({ ...o, addresses: addressesOf(o.callees), openBus: async () => undefined });
+}
+
+async function run<Settings, Bus extends EventBus | undefined>(o: {
+  name: string;
+  addresses: ReturnType<typeof addressesOf>;
+  readSettings(env: NodeJS.ProcessEnv): Settings;
+  openBus(settings: Settings, o: { logger: Logger; metrics: Metrics; onEnd: () => void }): Promise<Bus>;
+  open(parts: CommonParts & { bus: Bus }, settings: Settings): Promise<Program>;
+}): Promise<void> {
   const fail = (error: unknown): never => {
     // Logged whatever the level: there is no other trace of it.
     const logger = createLogger({ service: o.name, level: "fatal" });
@@ -84,7 +125,7 @@ export async function runProcess<Settings>(o: {
   const { env } = process;
   try {
     const [{ common, addresses }, settings] = readEach([
-      () => readParts({ common: processSettings, addresses: addressSettings(o.self) }, env),
+      () => readParts({ common: commonSettings, addresses: o.addresses }, env),
       () => o.readSettings(env),
     ]);
     checkTlsSettings(common);
@@ -101,15 +142,16 @@ export async function runProcess<Settings>(o: {
     const tls = await openTls({ certFile, keyFile, caFile, logger });
 
     let state: "starting" | "ready" | "stopping" = "starting";
-    let bus: EventBus | undefined;
+    let bus: Bus | undefined;
+    let hasOpened = false;
     let program: Program | undefined;
     const { transport, checkServices } = createServiceTransports(o.name, addresses, { signer, tls });
     const dependencies = async () => {
       const [events, services] = await Promise.all([
-        bus ? stateOf(bus.identity()) : "not connected yet",
+        bus ? stateOf(bus.identity()) : hasOpened ? undefined : "not connected yet",
         checkServices(),
       ]);
-      return { events, ...services };
+      return { ...(events && { events }), ...services };
     };
     const admin = await startAdminServer({
       host: common.adminHost,
@@ -139,21 +181,8 @@ export async function runProcess<Settings>(o: {
     });
 
     try {
-      // Not loaded by what only reads the settings.
-      const { openNatsBus } = await import("../events/bus.nats.ts");
-      const credentials = {
-        ...(common.eventsCredentialsFile && { file: common.eventsCredentialsFile }),
-        ...(common.eventsUser && { user: common.eventsUser }),
-        ...(common.eventsPassword && { password: common.eventsPassword }),
-      };
-      bus = await openNatsBus({
-        url: common.events,
-        credentials,
-        service: o.name,
-        logger,
-        metrics,
-        onEnd: endAfterFailure,
-      });
+      bus = await o.openBus(settings, { logger, metrics, onEnd: endAfterFailure });
+      hasOpened = true;
       program = await o.open({ bus, transport, signer, tls, logger, metrics, dependencies }, settings);
       await program.start();
     } catch (error) {

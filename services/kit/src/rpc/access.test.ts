@@ -7,7 +7,7 @@ import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { expect, test } from "vitest";
-import { type ServiceName, serviceNames } from "../base/service-names.ts";
+import { callerNames } from "../base/service-names.ts";
 import { accessOf, authorize, limitRole, requireLimitedRole, requireRole } from "./access.ts";
 import type { UserCaller } from "./context.ts";
 
@@ -84,13 +84,13 @@ test("a method without a rule is refused to everybody", () => {
   const method = createFileRegistry(create(FileDescriptorSetSchema, { file: [file] })).getService("open.Open")?.method
     .call;
   if (!method) throw new Error("The method is missing.");
-  for (const caller of ["facade", ...serviceNames]) {
+  for (const caller of callerNames) {
     expect(reasonOf(method, caller, { ...session, workspaceId: "w", role: "owner" })).toBe("CALLER_NOT_ALLOWED");
   }
 });
 
 test("every method of every service has a rule, and its callers exist", () => {
-  const callers = new Set<string>(["facade", ...serviceNames] satisfies ("facade" | ServiceName)[]);
+  const callers = new Set<string>(callerNames);
   for (const service of [IdentityService, WorkspaceService, ImageRegistryService, SandboxService, TelemetryService]) {
     for (const method of service.methods) {
       const access = accessOf(method);

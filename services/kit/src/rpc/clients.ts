@@ -16,7 +16,7 @@ import { backoffMs } from "../base/backoff.ts";
 import { newId } from "../base/ids.ts";
 import type { Logger } from "../base/logging.ts";
 import type { Metrics } from "../base/metrics.ts";
-import { type ServiceName, serviceNames } from "../base/service-names.ts";
+import { callerNames, type ServiceName, serviceNames } from "../base/service-names.ts";
 import {
   clientAddressHeader,
   idempotencyKeyHeader,
@@ -192,13 +192,13 @@ export function createServedTransport(service: string): {
 export interface InMemoryNetwork {
   /** Makes a service callable. Its failures are counted in its own metrics. */
   serve(service: ServiceName, o: { routes(router: ConnectRouter): void; logger: Logger; metrics: Metrics }): void;
-  /** The transport from a caller ("facade" or a service) to a service, which need not be served yet. */
+  /** The transport from a caller to a service, which need not be served yet. */
   transport(caller: string, service: ServiceName): Transport;
 }
 
 /** A network for one process. Keys for internal tokens are made fresh and stay in memory. */
 export async function createInMemoryNetwork(): Promise<InMemoryNetwork> {
-  const keys = await createInternalKeys(["facade", ...serviceNames]);
+  const keys = await createInternalKeys(callerNames);
   const services = new Map(serviceNames.map((service) => [service, createServedTransport(service)]));
   const find = (service: ServiceName) => {
     const found = services.get(service);

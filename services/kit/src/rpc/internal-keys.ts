@@ -3,7 +3,7 @@ import { basename, join } from "node:path";
 import { exportJWK, generateKeyPair, importJWK, type JSONWebKeySet, type JWK } from "jose";
 import { messageOf } from "../base/domain-error.ts";
 import type { Logger } from "../base/logging.ts";
-import { serviceNames } from "../base/service-names.ts";
+import { callerNames } from "../base/service-names.ts";
 import { openKeyring } from "../storage/sealing.ts";
 import { followFiles } from "./followed-files.ts";
 import { createTokenSigner, createTokenVerifier, type TokenSigner, type TokenVerifier } from "./internal-auth.ts";
@@ -11,7 +11,6 @@ import { createTokenSigner, createTokenVerifier, type TokenSigner, type TokenVer
 const algorithm = "EdDSA";
 const publicKeysFile = "jwks.json";
 const keyringFile = "keyring.json";
-const callers = ["facade", ...serviceNames];
 
 export interface KeyFileOptions {
   file: string;
@@ -73,7 +72,7 @@ export async function makeKeys(folder: string): Promise<string[]> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const keys: JWK[] = [];
   const files: string[] = [];
-  for (const caller of callers) {
+  for (const caller of callerNames) {
     const { file, publicKey } = await makeKey(folder, caller);
     keys.push(publicKey);
     files.push(file);
@@ -85,7 +84,9 @@ export async function makeKeys(folder: string): Promise<string[]> {
 
 /** Adds a key for a caller, with the next free number in its `kid`, to the folder's public keys. Answers its file. */
 export async function addKey(folder: string, caller: string): Promise<string> {
-  if (!callers.includes(caller)) throw new Error(`"${caller}" is none of ${callers.join(", ")}.`);
+  if (!callerNames.some((known) => known === caller)) {
+    throw new Error(`"${caller}" is none of ${callerNames.join(", ")}.`);
+  }
   const jwks = readPublicKeys(await readFile(join(folder, publicKeysFile), "utf8"));
   const numbers = jwks.keys
     .filter(({ kid = "" }) => callerOf(kid) === caller)
@@ -123,7 +124,7 @@ async function writePublicKeys(folder: string, jwks: JSONWebKeySet, flag?: "wx")
 }
 
 const usage = `Keys of the processes of one installation, in a folder:
-  make <folder>           a private key for the facade and each service, jwks.json with the public ones, keyring.json
+  make <folder>           a private key for each caller, jwks.json with the public ones, keyring.json
   add <folder> <caller>   one more key for a caller: <caller>.<n>.jwk.json, and its public half in jwks.json
   drop <folder> <kid>     takes a public key out of jwks.json
 To change a caller's key: add, hand out jwks.json, wait 5 s, replace the file that SANDGATE_INTERNAL_KEY_FILE names,

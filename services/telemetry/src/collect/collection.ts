@@ -18,8 +18,10 @@ const startRetryMs = 2_000;
 
 /** This replica's collector, which starts once the sandbox service has given the installation's id. */
 export interface Collection {
-  /** Resolves when the collector starts. */
-  readonly containers: Promise<ContainerSource>;
+  /** Resolves when the collector starts; undefined: only collectors on the nodes of a cluster see containers. */
+  readonly containers: Promise<ContainerSource | undefined>;
+  /** False: nobody collects, here or elsewhere. */
+  readonly isCollected: boolean;
   /** "ok", or why nothing is collected. */
   state(): string;
   start(): BackgroundTask;
@@ -60,6 +62,7 @@ export function createCollection(o: {
 
   return {
     containers: started.promise,
+    isCollected: true,
     state: () => state(),
     start() {
       const starting = startPeriodicTask({

@@ -153,6 +153,8 @@ async function collectMetrics(reading: Reading, writer: SourceWriter, wakeup: Wa
   const over = AbortSignal.any([signal, ended]);
   const sample = containers.openSampler(container.id);
   const nextSampleMs = createSampleTimes(sampleMs);
+  // An engine that measures at times of its own may give one sample twice, also after a restart of this process.
+  let lastNs = BigInt(writer.cursor);
   const stored = createSampleQueue(async (rows, cursor) => {
     try {
       await writer.write({ metrics: rows }, cursor, false);
@@ -162,10 +164,14 @@ async function collectMetrics(reading: Reading, writer: SourceWriter, wakeup: Wa
     }
   });
   while (!ended.aborted) {
+    signal.throwIfAborted();
     stored.throwIfFailed();
     try {
       const row = await sample(signal);
-      if (row) stored.add(row);
+      if (row && row.timeNs > lastNs) {
+        lastNs = row.timeNs;
+        stored.add(row);
+      }
     } catch (error) {
       if (signal.aborted) throw error;
       // A sample that could not be taken can't be made up for.

@@ -1,21 +1,46 @@
+import { createWakeup } from "@sandgate/kit/base/wakeup";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { TelemetryStore } from "../store/store.ts";
 import { watchStored } from "../store/stored-signal.ts";
 import type { ContainerSource } from "./container-source.ts";
 
 const pollTopic = "telemetry.look";
+/** A signal may be lost. */
+const repeatMs = 2_000;
 
 /** Calls the listener when a replica asks for a sandbox's containers to be polled at once. Answers how to stop. */
 export function onPollRequest(bus: EventBus, listener: (sandboxId: string) => void): () => void {
   return bus.watch(pollTopic, listener);
 }
 
+/** The sandboxes whose containers are asked to be polled from now on, by whichever replica. Ends when the signal aborts. */
+export async function* watchPollRequests(bus: EventBus, signal: AbortSignal): AsyncGenerator<string> {
+  const asked = new Set<string>();
+  const wakeup = createWakeup();
+  const unwatch = onPollRequest(bus, (sandboxId) => {
+    asked.add(sandboxId);
+    wakeup.wake();
+  });
+  try {
+    while (!signal.aborted) {
+      for (const sandboxId of asked) {
+        asked.delete(sandboxId);
+        yield sandboxId;
+      }
+      await wakeup.wait(repeatMs, signal);
+    }
+  } finally {
+    unwatch();
+  }
+}
+
 /**
  * Resolves with true once everything that the sandbox's containers wrote is stored, by whichever replica; at once when none
- * has run. False when the signal aborts first. Throws when the engine or the store can't be read.
+ * has run. False when the signal aborts first. Throws when the engine or the store can't be read. Without `containers` only
+ * collectors on nodes see them: then the sandbox's must have run, and the logs of all that are known must be stored.
  */
 export async function awaitDrained(o: {
-  containers: ContainerSource;
+  containers: ContainerSource | undefined;
   store: TelemetryStore;
   bus: EventBus;
   sandboxId: string;
@@ -24,15 +49,19 @@ export async function awaitDrained(o: {
   const { containers, store, bus, sandboxId, signal } = o;
   const stored = watchStored(bus, sandboxId);
   try {
-    const listed = await containers.list({ sandboxId, signal });
-    const ran = listed.filter(({ state }) => state !== "created");
+    const listed = await containers?.list({ sandboxId, signal });
+    const ran = listed?.filter(({ state }) => state !== "created");
     const isDrained = async () => {
+      if (!ran) return store.isSandboxDrained(sandboxId);
       const drained = ran.map(({ id, workspaceId }) => store.isDrained({ containerId: id, sandboxId, workspaceId }));
       return (await Promise.all(drained)).every(Boolean);
     };
-    for (let isRequested = false; !(await isDrained()); isRequested = true) {
+    for (let requestedAt = 0; !(await isDrained()); ) {
       if (signal.aborted) return false;
-      if (!isRequested) bus.signal(pollTopic, sandboxId);
+      if (performance.now() - requestedAt >= repeatMs || requestedAt === 0) {
+        requestedAt = performance.now();
+        bus.signal(pollTopic, sandboxId);
+      }
       await stored.next(signal);
     }
     return true;

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { createFrameParser, createTimeParser } from "./log-frames.ts";
+import { createTimeParser } from "../store/time-text.ts";
+import { createFrameParser } from "./log-frames.ts";
 
 function frame(type: number, text: string): Buffer {
   const payload = Buffer.from(text);

@@ -1,4 +1,5 @@
 import type { StreamName } from "../store/rows.ts";
+import { createTimeParser } from "../store/time-text.ts";
 
 /** One message of the engine's log: a line with its line end, or a part of a long line without one. */
 export interface LogFrame {
@@ -37,23 +38,5 @@ export function createFrameParser(): (bytes: Buffer) => LogFrame[] {
     }
     rest = buffer.subarray(at);
     return frames;
-  };
-}
-
-/** Parses RFC 3339 times to the nanosecond. It remembers the last second, since most frames are of the same one. */
-export function createTimeParser(): (text: string) => bigint {
-  let knownSecond = "";
-  let knownNs = 0n;
-  return (text) => {
-    const second = text.slice(0, 19);
-    const [, fraction = "", zone = "Z"] = /^(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$/.exec(text.slice(19)) ?? [];
-    const key = second + zone;
-    if (key !== knownSecond) {
-      const ms = Date.parse(key);
-      if (Number.isNaN(ms)) throw new Error(`not a time of the engine: ${text}`);
-      knownSecond = key;
-      knownNs = BigInt(ms) * 1_000_000n;
-    }
-    return knownNs + BigInt(fraction.padEnd(9, "0"));
   };
 }

@@ -1,8 +1,9 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { cutMark } from "../store/line-text.ts";
 import { type LogRow, maxLineBytes, streamNames } from "../store/rows.ts";
 import type { LogFrame } from "./log-frames.ts";
-import { createLogPosition, cutMark } from "./log-position.ts";
+import { createLogPosition } from "./log-position.ts";
 
 const startNs = 1_800_000_000_000_000_000n;
 const secondNs = 1_000_000_000n;

@@ -1,3 +1,4 @@
+import { decodeLine } from "../store/line-text.ts";
 import { type LogRow, maxLineBytes, type StreamName, streamNames } from "../store/rows.ts";
 import type { LogFrame } from "./log-frames.ts";
 
@@ -17,9 +18,6 @@ interface OpenLine {
   /** It was returned cut; the rest is dropped. */
   cut: boolean;
 }
-
-/** The end of a line that was cut to `maxLineBytes`, in which it counts. */
-export const cutMark = " …[cut]";
 
 /**
  * How far before the last frame a new read starts. Frames of the two streams may be in the log out of the order of their
@@ -193,18 +191,6 @@ export function createLogPosition(cursor: string): LogPosition {
 
 function isSame(a: FrameId, b: FrameId): boolean {
   return a.timeNs === b.timeNs && a.stream === b.stream && a.ordinal === b.ordinal;
-}
-
-/** Invalid UTF-8 becomes U+FFFD. A line that is too long is cut between two characters and ends with the mark. */
-function decodeLine(parts: readonly Buffer[], cut: boolean): string {
-  const [only] = parts;
-  const text = (parts.length === 1 && only ? only : Buffer.concat(parts)).toString("utf8");
-  // Replacing invalid bytes may have made it too long as well.
-  const encoded = cut || text.length > maxLineBytes / 3 ? Buffer.from(text) : undefined;
-  if (!encoded || (!cut && encoded.length <= maxLineBytes)) return text;
-  let end = Math.min(encoded.length, maxLineBytes - Buffer.byteLength(cutMark));
-  while (end > 0 && ((encoded[end] ?? 0) & 0xc0) === 0x80) end -= 1;
-  return encoded.toString("utf8", 0, end) + cutMark;
 }
 
 // A cursor is the last frame, then the first frame of each open line, marked `+`, or `-` when the line was returned cut. They

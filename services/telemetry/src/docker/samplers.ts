@@ -6,8 +6,8 @@ import { counter, type Metrics } from "@sandgate/kit/base/metrics";
 import pLimit from "p-limit";
 import type { ContainerSource, Sampler } from "../collect/container-source.ts";
 import { fromMillis, type MetricRow } from "../store/rows.ts";
+import { createTimeParser } from "../store/time-text.ts";
 import { type Cgroup, findCgroup, workingSet } from "./cgroups.ts";
-import { createTimeParser } from "./log-frames.ts";
 
 /**
  * Calls for samples at once. Engines up to 20.10 answer one at the next of their own rounds, which come once a second and

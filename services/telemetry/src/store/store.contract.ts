@@ -110,6 +110,21 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       expect(await store.isDrained(second)).toBe(true);
     });
 
+    test("a sandbox is drained once the logs of all its containers were stored to their ends", async () => {
+      const { sandboxId } = source;
+      const isDrained = () => store.isSandboxDrained(sandboxId);
+      expect(await isDrained()).toBe(false);
+      await append("", "m", [], { source: { ...source, kind: "metrics" }, final: true });
+      expect(await isDrained()).toBe(false);
+      await append("", "a", [lineAt(0, "1")], { final: true });
+      expect(await isDrained()).toBe(true);
+      const second = { ...source, containerId: "c2" };
+      await append("", "x", [lineAt(1, "2")], { source: second });
+      expect(await isDrained()).toBe(false);
+      await append("x", "x", [], { source: second, final: true });
+      expect(await isDrained()).toBe(true);
+    });
+
     test("a sandbox does not change its workspace", async () => {
       await append("", "a", [lineAt(0, "1")]);
       const foreign = { ...source, workspaceId: newId(), containerId: "c2" };

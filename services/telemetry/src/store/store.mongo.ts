@@ -431,6 +431,15 @@ export function createMongoStore(database: MongoDatabase): TelemetryStore {
       return found.some(Boolean);
     },
 
+    async isSandboxDrained(sandboxId) {
+      const logs = (final: boolean) => ({ $elemMatch: { kind: "logs" as const, final } });
+      const found = await sandboxes.findOne(
+        { _id: sandboxId, $and: [{ sources: logs(true) }, { sources: { $not: logs(false) } }] },
+        { projection: { _id: 1 } },
+      );
+      return found !== null;
+    },
+
     async listChunks({ sandboxId, kind, sinceUs, untilUs, stream, after, limit }) {
       return chunks
         .find({

@@ -65,6 +65,13 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryS
       );
       return found !== undefined;
     },
+    async isSandboxDrained(sandboxId) {
+      const found = read.get(
+        "SELECT min(final) AS final FROM sources WHERE sandbox_id = ? AND kind = 'logs'",
+        sandboxId,
+      );
+      return found?.final === 1;
+    },
     listChunks: (chunks) => query.listChunks(chunks),
     listChunksAfter: (chunks) => query.listChunksAfter(chunks),
     sweepExpired: (before) => write.sweepExpired(before),

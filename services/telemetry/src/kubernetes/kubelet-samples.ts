@@ -1,0 +1,99 @@
+import { readFile } from "node:fs/promises";
+import { Agent, request } from "node:https";
+import { counter, type Metrics } from "@sandgate/kit/base/metrics";
+import { fromMillis, type MetricRow } from "../store/rows.ts";
+
+const path = "/metrics/resource";
+const timeoutMs = 10_000;
+/** One answer is good for all containers that are sampled meanwhile. The kubelet itself measures every 10 s or so. */
+const maxAgeMs = 2_000;
+
+export interface KubeletOptions {
+  /** https://host:10250, the kubelet of this node. */
+  url: string;
+  /** A service account's token with the right `nodes/metrics`, read again for each call as it changes. */
+  tokenFile: string;
+  /** The certificates that the kubelet's is checked with; undefined: it isn't checked. */
+  caFile: string | undefined;
+}
+
+/** The figures of the containers that run on this node. */
+export interface KubeletSamples {
+  /** Undefined when the kubelet has none, since the container has just started or has ended. Throws when it can't be asked. */
+  find(container: ContainerName, signal: AbortSignal): Promise<MetricRow | undefined>;
+}
+
+export interface ContainerName {
+  namespace: string;
+  pod: string;
+  container: string;
+}
+
+export function openKubeletSamples(o: KubeletOptions & { metrics: Metrics }): KubeletSamples {
+  const agent = new Agent({ keepAlive: true, maxSockets: 1, rejectUnauthorized: o.caFile !== undefined });
+  const samples = counter(o.metrics, {
+    name: "sandgate_telemetry_samples_total",
+    help: "Samples of CPU and memory that were taken, by where they came from",
+    labelNames: ["source"],
+  });
+  let asked: { atMs: number; found: Promise<Map<string, MetricRow>> } | undefined;
+
+  async function ask(): Promise<Map<string, MetricRow>> {
+    const [token, ca] = await Promise.all([
+      readFile(o.tokenFile, "utf8"),
+      o.caFile === undefined ? undefined : readFile(o.caFile, "utf8"),
+    ]);
+    const text = await new Promise<string>((resolve, reject) => {
+      const headers = { authorization: `Bearer ${token.trim()}` };
+      const options = { agent, headers, signal: AbortSignal.timeout(timeoutMs), ...(ca && { ca }) };
+      const sent = request(new URL(path, o.url), options, (response) => {
+        const chunks: Buffer[] = [];
+        response.on("data", (chunk: Buffer) => chunks.push(chunk)).on("error", reject);
+        response.on("end", () => {
+          if (response.statusCode === 200) resolve(Buffer.concat(chunks).toString("utf8"));
+          else reject(new Error(`the kubelet answered ${response.statusCode} for ${path}`));
+        });
+      });
+      sent.on("error", reject).end();
+    });
+    return parseSamples(text);
+  }
+
+  return {
+    async find(container, signal) {
+      const nowMs = performance.now();
+      if (!asked || nowMs - asked.atMs > maxAgeMs) {
+        asked = { atMs: nowMs, found: ask() };
+      }
+      const row = (await asked.found).get(keyOf(container));
+      signal.throwIfAborted();
+      if (row) samples.inc({ source: "kubelet" });
+      return row;
+    },
+  };
+}
+
+function keyOf({ namespace, pod, container }: ContainerName): string {
+  return `${namespace}/${pod}/${container}`;
+}
+
+/** The containers' CPU time and working set in the Prometheus text format, by `keyOf`; only those that have both. */
+export function parseSamples(text: string): Map<string, MetricRow> {
+  const pattern = /^container_(cpu_usage_seconds_total|memory_working_set_bytes)\{([^}]*)\} (\S+) (\d+)$/gm;
+  const cpu = new Map<string, { timeNs: bigint; cpuSeconds: number }>();
+  const memory = new Map<string, number>();
+  for (const [, name, labels = "", value, timeMs] of text.matchAll(pattern)) {
+    const found = new Map([...labels.matchAll(/(\w+)="([^"]*)"/g)].map(([, label, content]) => [label, content]));
+    const [namespace, pod, container] = ["namespace", "pod", "container"].map((label) => found.get(label));
+    if (namespace === undefined || pod === undefined || container === undefined) continue;
+    const key = keyOf({ namespace, pod, container });
+    if (name === "memory_working_set_bytes") memory.set(key, Number(value));
+    else cpu.set(key, { timeNs: fromMillis(Number(timeMs)), cpuSeconds: Number(value) });
+  }
+  const rows = new Map<string, MetricRow>();
+  for (const [key, sample] of cpu) {
+    const memoryBytes = memory.get(key);
+    if (memoryBytes !== undefined) rows.set(key, { ...sample, memoryBytes });
+  }
+  return rows;
+}

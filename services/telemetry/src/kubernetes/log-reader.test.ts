@@ -1,0 +1,204 @@
+import { appendFile, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { gzipSync } from "node:zlib";
+import { createLogger } from "@sandgate/kit/base/logging";
+import { test } from "@sandgate/test-support/test";
+import { until } from "@sandgate/test-support/until";
+import { describe, expect } from "vitest";
+import { cutMark } from "../store/line-text.ts";
+import { type LogRow, maxLineBytes, type StreamName } from "../store/rows.ts";
+import { readPodLog } from "./log-reader.ts";
+
+const logger = createLogger({ service: "telemetry", level: "silent" });
+const pace = { poll: { firstMs: 1, lastMs: 2 }, settleMs: 5 };
+
+/** What the runtime and the kubelet do to a container's log. */
+function createLog(folder: string) {
+  let now = 1_795_364_046_000_000_000n;
+  const rotated = () => readdir(folder).then((names) => names.filter((name) => name !== "0.log").sort());
+  return {
+    async write(stream: StreamName, text: string, tag: "P" | "F" = "F"): Promise<void> {
+      now += 1_000n;
+      const seconds = new Date(Number(now / 1_000_000n)).toISOString().slice(0, 19);
+      const time = `${seconds}.${String(now % 1_000_000_000n).padStart(9, "0")}Z`;
+      await appendFile(join(folder, "0.log"), `${time} ${stream} ${tag} ${text}\n`);
+    },
+    /** As the kubelet does: it compresses what was rotated before, and keeps `keep` files beside the one that is written. */
+    async rotate(keep = 100): Promise<void> {
+      for (const name of await rotated()) {
+        if (name.endsWith(".gz")) continue;
+        const path = join(folder, name);
+        await writeFile(`${path}.tmp`, gzipSync(await readFile(path)));
+        await rename(`${path}.tmp`, `${path}.gz`);
+        await rm(path);
+      }
+      for (const name of (await rotated()).slice(0, -keep)) await rm(join(folder, name));
+      now += 1_000_000_000n;
+      const [date, time] = new Date(Number(now / 1_000_000n)).toISOString().split(/[T.]/);
+      await rename(
+        join(folder, "0.log"),
+        join(folder, `0.log.${date?.replaceAll("-", "")}-${time?.replaceAll(":", "")}`),
+      );
+      await writeFile(join(folder, "0.log"), "");
+    },
+  };
+}
+
+/** Reads on from a cursor until `count` lines have come (all that are there and will ever be, unless given). */
+async function read(folder: string, cursor = "", count = Number.POSITIVE_INFINITY) {
+  const stopped = new AbortController();
+  const ended = count === Number.POSITIVE_INFINITY ? AbortSignal.abort() : new AbortController().signal;
+  const rows: LogRow[] = [];
+  let last = cursor;
+  const options = { follow: count < Number.POSITIVE_INFINITY, logger, signal: stopped.signal, pace };
+  for await (const block of readPodLog({ folder, ended }, cursor, options)) {
+    rows.push(...block.rows);
+    last = block.cursor;
+    if (rows.length >= count) break;
+  }
+  return { texts: rows.map(({ log }) => log), rows, cursor: last };
+}
+
+test("lines have their time, stream and text; parts of a line are joined under the time of the first", async ({
+  folder,
+}) => {
+  const log = createLog(folder);
+  await log.write("stdout", "one, with  spaces ");
+  await log.write("stdout", "two ", "P");
+  await log.write("stderr", "");
+  await log.write("stdout", "parts", "F");
+  await writeFile(join(folder, "1.log"), "2026-11-22T18:14:06.5+02:00 stderr F:x later\n");
+  const { rows } = await read(folder);
+  expect(rows).toEqual([
+    { timeNs: 1_795_364_046_000_001_000n, stream: "stdout", log: "one, with  spaces " },
+    { timeNs: 1_795_364_046_000_003_000n, stream: "stderr", log: "" },
+    { timeNs: 1_795_364_046_000_002_000n, stream: "stdout", log: "two parts" },
+    { timeNs: BigInt(Date.parse("2026-11-22T16:14:06.5Z")) * 1_000_000n, stream: "stderr", log: "later" },
+  ]);
+});
+
+test("a line that is too long is cut once; a last line and a last record without their ends count", async ({
+  folder,
+}) => {
+  const log = createLog(folder);
+  for (let part = 0; part < 10; part++) await log.write("stdout", "x".repeat(16_384), part < 9 ? "P" : "F");
+  await log.write("stderr", "y".repeat(1_000_000));
+  await log.write("stdout", "open", "P");
+  await appendFile(join(folder, "0.log"), "not a record\n2026-11-22T16:14:07Z stderr F torn");
+  const { texts } = await read(folder);
+  const cut = (letter: string) => letter.repeat(maxLineBytes - Buffer.byteLength(cutMark)) + cutMark;
+  expect(texts).toEqual([cut("x"), cut("y"), "torn", "open"]);
+});
+
+test("what is written while it is followed comes, over rotations, until the container has ended", async ({
+  folder,
+}) => {
+  const log = createLog(folder);
+  const ended = new AbortController();
+  const texts: string[] = [];
+  const reading = (async () => {
+    const { signal } = new AbortController();
+    const blocks = readPodLog({ folder, ended: ended.signal }, "0", { follow: true, logger, signal, pace });
+    for await (const { rows } of blocks) texts.push(...rows.map(({ log: text }) => text));
+  })();
+  const expected: string[] = [];
+  for (let i = 0; i < 60; i++) {
+    await log.write("stdout", `${i}`);
+    expected.push(`${i}`);
+    if (i % 10 === 5) await log.rotate();
+    // Left to itself the reader is behind by more than one file at times.
+    if (i % 7 === 0) await until(() => expect(texts).toEqual(expected), { intervalMs: 2 });
+  }
+  await log.write("stdout", "the last");
+  ended.abort();
+  await reading;
+  expect(texts).toEqual([...expected, "the last"]);
+});
+
+test("a folder that is removed is read to the end from the file that is open", async ({ folder }) => {
+  const own = join(folder, "sandbox");
+  await mkdir(own);
+  const log = createLog(own);
+  await log.write("stdout", "first");
+  const { signal } = new AbortController();
+  const blocks = readPodLog({ folder: own, ended: signal }, "", { follow: true, logger, signal, pace });
+  expect((await blocks.next()).value?.rows).toMatchObject([{ log: "first" }]);
+  await log.write("stdout", "second");
+  await rm(own, { recursive: true });
+  expect((await blocks.next()).value?.rows).toMatchObject([{ log: "second" }]);
+  expect((await blocks.next()).done).toBe(true);
+});
+
+test("what was removed before it was read is lost, and nothing is read twice for it", async ({ folder }) => {
+  const log = createLog(folder);
+  for (const text of ["1", "2"]) await log.write("stdout", text);
+  const { cursor } = await read(folder, "", 2);
+  for (const text of ["3", "4", "5", "6"]) {
+    await log.rotate(1);
+    await log.write("stdout", text);
+  }
+  expect((await read(folder, cursor)).texts).toEqual(["4", "5", "6"]);
+});
+
+test("a link in place of a log is not followed", async ({ folder }) => {
+  const { symlink } = await import("node:fs/promises");
+  await writeFile(join(folder, "secret"), "2026-11-22T16:14:07Z stderr F secret\n");
+  await symlink(join(folder, "secret"), join(folder, "0.log"));
+  await expect(read(folder)).rejects.toThrow("ELOOP");
+});
+
+describe("restarts", () => {
+  /** A generator of numbers that is the same for the same seed (mulberry32). */
+  const randomOf = (seed: number) => {
+    let state = seed;
+    return (below: number) => {
+      state = (state + 0x6d2b79f5) | 0;
+      let t = Math.imul(state ^ (state >>> 15), 1 | state);
+      t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+      return ((t ^ (t >>> 14)) >>> 0) % below;
+    };
+  };
+
+  test.each([1, 2, 3, 4, 5, 6, 7, 8])("at any place nothing is lost or repeated (%i)", async (seed) => {
+    const { createTempFolder } = await import("@sandgate/test-support/temp-folder");
+    const { path: folder, remove } = await createTempFolder();
+    const random = randomOf(seed);
+    const log = createLog(folder);
+    const expected: Record<StreamName, string[]> = { stdout: [], stderr: [] };
+    const open: Record<StreamName, string | undefined> = { stdout: undefined, stderr: undefined };
+    const found: Record<StreamName, string[]> = { stdout: [], stderr: [] };
+    let cursor = "";
+    let serial = 0;
+    let unread = 0;
+    for (let step = 0; step < 400; step++) {
+      const stream = random(3) === 0 ? "stderr" : "stdout";
+      const ends = random(3) > 0;
+      const piece = random(20) === 0 ? `${serial++}${"z".repeat(random(100_000))}` : `${serial++},`;
+      await log.write(stream, piece, ends ? "F" : "P");
+      const whole = (open[stream] ?? "") + piece;
+      open[stream] = ends ? undefined : whole;
+      const wasCut = Buffer.byteLength(whole) - piece.length > maxLineBytes;
+      const isCut = !wasCut && Buffer.byteLength(whole) > maxLineBytes;
+      const text = isCut ? whole.slice(0, maxLineBytes - Buffer.byteLength(cutMark)) + cutMark : whole;
+      if (!wasCut && (ends || isCut)) {
+        expected[stream].push(text);
+        unread += 1;
+      }
+      if (random(15) === 0) await log.rotate();
+      if (unread > 0 && random(5) === 0) {
+        const part = await read(folder, cursor, 1 + random(unread));
+        for (const row of part.rows) found[row.stream].push(row.log);
+        unread -= part.rows.length;
+        cursor = part.cursor;
+      }
+    }
+    const rest = await read(folder, cursor);
+    for (const row of rest.rows) found[row.stream].push(row.log);
+    for (const stream of ["stdout", "stderr"] as const) {
+      const last = open[stream];
+      if (last !== undefined && last.length <= maxLineBytes) expected[stream].push(last);
+      expect(found[stream]).toEqual(expected[stream]);
+    }
+    await remove();
+  });
+});
