@@ -10,6 +10,9 @@ import { asFacade } from "@sandgate/kit/rpc/context";
 import Fastify from "fastify";
 import { addHealthRoutes } from "./operations/health.ts";
 import { admitRequests } from "./pipeline/admission.ts";
+import { noteActs } from "./pipeline/audit.ts";
+import { auditLogOf } from "./pipeline/audit-log.ts";
+import { createAuditTrail, startAuditTrail } from "./pipeline/audit-trail.ts";
 import { createAuthenticator } from "./pipeline/authentication.ts";
 import { parseJsonBodies } from "./pipeline/body-parser.ts";
 import { type Clients, createClients } from "./pipeline/clients.ts";
@@ -118,6 +121,9 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const document = await documentRoutes(app, publicUrl);
   admitRequests(app, { authenticator, scope, limits, origins: originsOf(settings.redirectUris), headers });
   recordRequests(app, environment);
+  const trail = createAuditTrail({ ...auditLogOf(clients), metrics: environment.metrics });
+  noteActs(app, trail);
+  const auditing = startAuditTrail(trail, logger);
   const shutDown = createGracefulShutdown(app);
 
   const context: RouteContext = { clients, authenticator, scope, limits, longLivedRequests, logger, publicUrl };
@@ -151,6 +157,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     async close() {
       longLivedRequests.drain();
       await shutDown();
+      await auditing.stop();
       await slots.close();
       authenticator.close();
       scope.close();

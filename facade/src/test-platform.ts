@@ -10,7 +10,7 @@ import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
-import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
+import { type AuditEntry, AuditService } from "@sandgate/proto/telemetry/v1/audit";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
@@ -61,6 +61,8 @@ export async function openTestPlatform(
     tokenRole: Role.UNSPECIFIED as Role,
     /** The RPCs that the facade has called. */
     called: [] as DescMethod[],
+    /** What the facade has added to the audit log. */
+    audited: [] as AuditEntry[],
   };
 
   async function signAccessToken(
@@ -98,6 +100,9 @@ export async function openTestPlatform(
       }
       return { tokenId: `id-${token}`, userId, role: state.tokenRole, ...(token === boundApiToken && { workspaceId }) };
     },
+    batchGetUsers: ({ usernames }) => ({
+      users: usernames.filter((name) => name === "ada@example.test").map((username) => ({ id: userId, username })),
+    }),
     ...o.handlers?.identity,
   };
   const workspace: Partial<ServiceImpl<typeof WorkspaceService>> = {
@@ -131,7 +136,13 @@ export async function openTestPlatform(
     "telemetry",
     serve((router) => {
       router.service(TelemetryService, o.handlers?.telemetry ?? {});
-      router.service(AuditService, o.handlers?.audit ?? {});
+      router.service(AuditService, {
+        recordAuditEntries: ({ entries }) => {
+          state.audited.push(...entries);
+          return {};
+        },
+        ...o.handlers?.audit,
+      });
     }),
   );
 
@@ -166,10 +177,16 @@ export async function openTestPlatform(
   };
 }
 
+/** What the facade calls by itself, at some time after a request. */
+const inBackground = new Set<DescMethod>([
+  AuditService.method.recordAuditEntries,
+  IdentityService.method.batchGetUsers,
+]);
+
 function recordCalls(transport: Transport, called: DescMethod[]): Transport {
   return {
     unary(method, ...call) {
-      called.push(method);
+      if (!inBackground.has(method)) called.push(method);
       return transport.unary(method, ...call);
     },
     stream(method, ...call) {

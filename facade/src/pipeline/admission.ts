@@ -103,12 +103,19 @@ export async function enterWorkspace(
   { workspace }: RouteAccess = accessOfRequest(request),
 ): Promise<void> {
   if (!workspace) return;
-  const inPath = workspace.in === "path";
-  const named = inPath ? readPathWorkspace(request.params) : request.headers["x-workspace-id"];
-  if (typeof named !== "string" || named === "") {
-    throw new DomainError("WORKSPACE_REQUIRED", "The X-Workspace-Id header is missing.");
-  }
-  await enterWorkspaceById(scope, request, named.toLowerCase(), { inPath, least: workspace.least });
+  const named = workspaceNamedBy(request, { workspace });
+  if (named === undefined) throw new DomainError("WORKSPACE_REQUIRED", "The X-Workspace-Id header is missing.");
+  await enterWorkspaceById(scope, request, named, { inPath: workspace.in === "path", least: workspace.least });
+}
+
+/** The workspace that a request names where its route needs one; whether there is such a workspace is not checked. */
+export function workspaceNamedBy(
+  request: FastifyRequest,
+  { workspace }: Pick<RouteAccess, "workspace"> = accessOfRequest(request),
+): string | undefined {
+  if (!workspace) return undefined;
+  const named = workspace.in === "path" ? readPathWorkspace(request.params) : request.headers["x-workspace-id"];
+  return typeof named === "string" && named !== "" ? named.toLowerCase() : undefined;
 }
 
 /** Checks the caller's role in a workspace, which the rest of the request then belongs to. */

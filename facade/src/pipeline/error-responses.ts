@@ -35,6 +35,7 @@ export function createErrorResponder(o: {
     const error = toDomainError(thrown, request);
     const reason = toPublicReason(error.reason);
     const { status } = publicErrors[reason];
+    request.failure = reason;
     if (reason === "INTERNAL_ERROR") {
       o.logger.error({ request_id: request.id, route: request.pattern, err: thrown }, "unexpected error");
     } else if (reason === "UPSTREAM_ERROR") {

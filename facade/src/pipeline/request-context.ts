@@ -2,6 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { CallOptions } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
+import type { PublicReason } from "@sandgate/kit/base/reasons";
 import { asFacade, isRequestId, type UserCaller } from "@sandgate/kit/rpc/context";
 import type { FastifyRequest } from "fastify";
 import type { SignedIn } from "./signed-in.ts";
@@ -12,6 +13,8 @@ declare module "fastify" {
     signedIn: SignedIn | undefined;
     /** The caller with the workspace and the role in it, once that has been checked. */
     inWorkspace: UserCaller | undefined;
+    /** The error that the request is answered with. */
+    failure: PublicReason | undefined;
     /** The pattern of the matched route, for logs and metrics: the path itself may hold a token. */
     pattern: string;
   }
@@ -33,7 +36,7 @@ export function signedInOf(request: FastifyRequest): SignedIn {
 const maxAddressLength = 64;
 
 /** The client's address; a proxy may forward one that is none. */
-function addressOf(request: FastifyRequest): string | undefined {
+export function addressOf(request: FastifyRequest): string | undefined {
   return /^[\x21-\x7e]+$/.test(request.ip) ? request.ip.slice(0, maxAddressLength) : undefined;
 }
 

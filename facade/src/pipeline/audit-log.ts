@@ -1,0 +1,38 @@
+import { timestampFromDate } from "@bufbuild/protobuf/wkt";
+import { newId } from "@sandgate/kit/base/ids";
+import { toCredential } from "@sandgate/kit/rpc/access";
+import { asFacade } from "@sandgate/kit/rpc/context";
+import { Credential } from "@sandgate/proto/common/v1/access";
+import type { TrailEntry } from "./audit-trail.ts";
+import type { Clients } from "./clients.ts";
+
+/** The audit log as telemetry keeps it, and the users whom identity knows. */
+export function auditLogOf({ audit, identity }: Pick<Clients, "audit" | "identity">) {
+  return {
+    async store(entries: readonly TrailEntry[]): Promise<void> {
+      const messages = entries.map(({ at, user, target, workspaceId = "", address = "", ...entry }) => ({
+        ...entry,
+        at: timestampFromDate(at),
+        workspaceId,
+        address,
+        actorId: user?.id ?? "",
+        credential: user ? toCredential(user.credential) : Credential.UNSPECIFIED,
+        credentialId: user?.credentialId ?? "",
+        targetType: target?.type ?? "",
+        targetId: target?.id ?? "",
+      }));
+      await audit.recordAuditEntries({ entries: messages }, asFacade({ requestId: newId() }));
+    },
+
+    /** The names are `usernameKey`s. */
+    async findUserIds(usernames: readonly string[]): Promise<Map<string, string>> {
+      const { users } = await identity.batchGetUsers({ usernames: [...usernames] }, asFacade({ requestId: newId() }));
+      return new Map(users.map(({ id, username }) => [usernameKey(username), id]));
+    },
+  };
+}
+
+/** The form in which identity compares user names. */
+export function usernameKey(username: string): string {
+  return username.trim().normalize("NFC").toLowerCase();
+}

@@ -1,0 +1,257 @@
+import type { AuditAction } from "@sandgate/kit/base/audit-actions";
+import { newId } from "@sandgate/kit/base/ids";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { counter, type Metrics } from "@sandgate/kit/base/metrics";
+import { networksOf } from "@sandgate/kit/base/networks";
+import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { minuteMs } from "@sandgate/kit/base/time";
+import type { UserCaller } from "@sandgate/kit/rpc/context";
+
+/** What somebody did or tried to do that causes no event. */
+export interface Act {
+  kind: "refused" | "sign_in" | "read";
+  action: AuditAction;
+  outcome: string;
+  /** Who is signed in. */
+  user?: Pick<UserCaller, "id" | "credential" | "credentialId"> | undefined;
+  /** The name that somebody tried to sign in with, as it is compared. It may be anything, so it is never stored. */
+  username?: string | undefined;
+  workspaceId?: string | undefined;
+  target?: Target | undefined;
+  address?: string | undefined;
+  requestId: string;
+}
+
+interface Target {
+  type: string;
+  id: string;
+}
+
+/** An entry of the audit log. */
+export interface TrailEntry extends Pick<Act, "action" | "outcome" | "user" | "workspaceId" | "target" | "address"> {
+  id: string;
+  at: Date;
+  requestId: string;
+  count: number;
+}
+
+/** Writes to the audit log what causes no event. */
+export interface AuditTrail {
+  /** Counts the act, and takes no time. */
+  note(act: Act): void;
+  /** Stores the first act of each group, and of a group whose time is up how many followed. */
+  flush(): Promise<void>;
+  /** Stores all that has been noted. */
+  flushAll(): Promise<void>;
+}
+
+/** Acts that are alike, which are counted after the first. */
+interface Group extends Pick<Act, "action" | "outcome" | "user" | "workspaceId"> {
+  /** Until it is known whose it is. */
+  username: string | undefined;
+  /** The user whom the name belongs to. */
+  accountId?: string;
+  /** Undefined where they differ. */
+  target: Target | undefined;
+  address: string | undefined;
+  requestId: string;
+  lastAt: Date;
+  count: number;
+  /** How many of them have an entry. */
+  written: number;
+}
+
+interface Window {
+  /** Several keys may lead to one group. */
+  groups: Map<string, Group>;
+  /** How many groups each user or network began. */
+  byOrigin: Map<string, number>;
+  endsAt: number;
+  lengthMs: number;
+}
+
+const flushMs = 1_000;
+/** Groups of a kind in a window; what doesn't fit is counted by action and outcome alone. */
+const maxGroups = 50;
+/** Of these, for one user or network, so that nobody hides what others do. */
+const maxGroupsOfOrigin = 10;
+/** With more groups than this, the next window is twice as long, so that no flood fills the disk. */
+const busyGroups = 20;
+const shortestWindowMs = minuteMs;
+const longestWindowMs = 60 * minuteMs;
+/** Entries that wait for telemetry; beyond that the oldest are given up. */
+const maxWaiting = 5_000;
+const entriesAtOnce = 500;
+
+/**
+ * Keeps what is noted in groups of what is alike: the first act of a group gets an entry at once, the others in the same minute
+ * one entry together, with their count. So however much comes, no request waits for it and few entries are written: 100 a
+ * minute of each kind at most, and as many an hour while that lasts.
+ */
+export function createAuditTrail(o: {
+  store(entries: readonly TrailEntry[]): Promise<void>;
+  /** The ids of those names that are users'. */
+  findUserIds(usernames: readonly string[]): Promise<ReadonlyMap<string, string>>;
+  metrics: Metrics;
+  now?: () => Date;
+}): AuditTrail {
+  const now = o.now ?? (() => new Date());
+  const windows = new Map<Act["kind"], Window>();
+  const givenUp = counter(o.metrics, {
+    name: "sandgate_audit_entries_given_up_total",
+    help: "Entries of the audit log that telemetry could not be given.",
+  });
+  let waiting: TrailEntry[] = [];
+
+  function windowOf(kind: Act["kind"]): Window {
+    const known = windows.get(kind);
+    if (known) return known;
+    const window = {
+      groups: new Map(),
+      byOrigin: new Map(),
+      endsAt: now().getTime() + shortestWindowMs,
+      lengthMs: shortestWindowMs,
+    };
+    windows.set(kind, window);
+    return window;
+  }
+
+  function groupFor(window: Window, act: Act): Group {
+    const { user, username, workspaceId, action, outcome, address } = act;
+    const begin = (key: string, group: Pick<Group, "user" | "workspaceId" | "username">): Group => {
+      const { target, requestId } = act;
+      const begun = { ...group, action, outcome, target, address, requestId, lastAt: now(), count: 0, written: 0 };
+      window.groups.set(key, begun);
+      return begun;
+    };
+    const key = JSON.stringify([action, outcome, user?.credentialId, workspaceId, username]);
+    const known = window.groups.get(key);
+    if (known) return known;
+    const origin = user?.id ?? networkOf(address);
+    const begun = window.byOrigin.get(origin) ?? 0;
+    if (window.groups.size < maxGroups && begun < maxGroupsOfOrigin) {
+      window.byOrigin.set(origin, begun + 1);
+      return begin(key, { user, workspaceId, username });
+    }
+    const rest = JSON.stringify([action, outcome]);
+    return window.groups.get(rest) ?? begin(rest, { user: undefined, workspaceId: undefined, username: undefined });
+  }
+
+  /** Finds out whom the names belong to. Those that are nobody's are counted by network. */
+  async function resolveUsernames(window: Window): Promise<void> {
+    const named = [...window.groups].filter(([, { username }]) => username !== undefined);
+    if (named.length === 0) return;
+    const ids = await o.findUserIds([...new Set(named.flatMap(([, { username = "" }]) => username))]);
+    for (const [key, group] of named) {
+      const id = ids.get(group.username ?? "");
+      group.username = undefined;
+      if (id !== undefined) {
+        group.accountId = id;
+        continue;
+      }
+      const nobody = JSON.stringify([group.action, group.outcome, "nobody", networkOf(group.address)]);
+      const counted = window.groups.get(nobody);
+      if (!counted) {
+        window.groups.set(nobody, group);
+        continue;
+      }
+      merge(counted, group);
+      // Later attempts with this name are counted there too.
+      window.groups.set(key, counted);
+    }
+  }
+
+  function takeEntries(window: Window, isOver: boolean): TrailEntry[] {
+    const entries: TrailEntry[] = [];
+    for (const group of new Set(window.groups.values())) {
+      const { action, outcome, user, workspaceId, accountId, address, requestId } = group;
+      const target = accountId === undefined ? group.target : { type: "user", id: accountId };
+      const count = group.count - group.written;
+      if (count === 0 || (group.written > 0 && !isOver)) continue;
+      group.written = group.count;
+      entries.push({
+        id: newId(),
+        at: group.lastAt,
+        action,
+        outcome,
+        user,
+        workspaceId,
+        target,
+        address,
+        requestId,
+        count,
+      });
+    }
+    return entries;
+  }
+
+  async function flush(isLast: boolean): Promise<void> {
+    for (const [kind, window] of windows) {
+      await resolveUsernames(window);
+      const isOver = isLast || now().getTime() >= window.endsAt;
+      waiting.push(...takeEntries(window, isOver));
+      if (!isOver) continue;
+      const isBusy = window.groups.size > busyGroups;
+      const lengthMs = isBusy ? Math.min(2 * window.lengthMs, longestWindowMs) : shortestWindowMs;
+      if (window.groups.size === 0) windows.delete(kind);
+      else {
+        windows.set(kind, {
+          groups: new Map(),
+          byOrigin: new Map(),
+          endsAt: now().getTime() + lengthMs,
+          lengthMs,
+        });
+      }
+    }
+    if (waiting.length > maxWaiting) {
+      givenUp.inc(waiting.length - maxWaiting);
+      waiting = waiting.slice(-maxWaiting);
+    }
+    while (waiting.length > 0) {
+      await o.store(waiting.slice(0, entriesAtOnce));
+      waiting = waiting.slice(entriesAtOnce);
+    }
+  }
+
+  return {
+    note(act) {
+      const group = groupFor(windowOf(act.kind), act);
+      merge(group, { target: act.target, address: act.address, lastAt: now(), count: 1 });
+    },
+    flush: () => flush(false),
+    flushAll: () => flush(true),
+  };
+}
+
+/** Keeps a trail stored, a second after what is noted. Stopped, it stores the rest, counts of groups too. */
+export function startAuditTrail(trail: AuditTrail, logger: Logger): { stop(): Promise<void> } {
+  const task = startPeriodicTask({
+    what: "write to the audit log",
+    everyMs: flushMs,
+    logger,
+    work: () => trail.flush(),
+  });
+  return {
+    async stop() {
+      await task.stop();
+      await trail
+        .flushAll()
+        .catch((error: unknown) => logger.error({ err: error }, "entries of the audit log were lost"));
+    },
+  };
+}
+
+function networkOf(address: string | undefined): string {
+  return address === undefined ? "" : networksOf(address)[0].name;
+}
+
+/** Counts acts that are like those of a group. */
+function merge(
+  group: Group,
+  { target, address, lastAt, count }: Pick<Group, "target" | "address" | "lastAt" | "count">,
+) {
+  if (group.target?.id !== target?.id) group.target = undefined;
+  if (group.address !== address) group.address = undefined;
+  if (lastAt > group.lastAt) group.lastAt = lastAt;
+  group.count += count;
+}
