@@ -1,4 +1,5 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { setImmediate } from "node:timers/promises";
 import { inspect } from "node:util";
 import { auditActions } from "@sandgate/kit/base/audit-actions";
 import { DomainError } from "@sandgate/kit/base/domain-error";
@@ -46,6 +47,13 @@ beforeAll(async () => {
 });
 afterAll(() => platform.close());
 
+/** Gives the user another role, which the facade no longer remembers. */
+async function setRole(role: Role): Promise<void> {
+  platform.state.role = role;
+  platform.bus.signal("workspace.membership", `${workspaceId} ${userId}`);
+  await setImmediate();
+}
+
 /** Sends a request and answers what it adds to the audit log, by its request id. */
 async function entriesOf(
   method: "GET" | "POST" | "DELETE",
@@ -67,7 +75,7 @@ async function entriesOf(
 }
 
 test("a member's refused request is in the workspace's log, with who, from where, and the error code", async () => {
-  platform.state.role = Role.MEMBER;
+  await setRole(Role.MEMBER);
   const entries = await entriesOf("DELETE", `/registries/${registryId}`, { workspace: workspaceId });
   await expect.poll(entries).toMatchObject([
     {
@@ -83,7 +91,7 @@ test("a member's refused request is in the workspace's log, with who, from where
       count: 1,
     },
   ]);
-  platform.state.role = Role.OWNER;
+  await setRole(Role.OWNER);
 });
 
 test("what somebody tries in another's workspace is for operators alone", async () => {
@@ -146,14 +154,14 @@ test("reads of what secrets there are are in the log, other reads are not", asyn
 });
 
 test("neither a token nor an id that isn't one comes into the log by a path", async () => {
-  platform.state.role = Role.MEMBER;
+  await setRole(Role.MEMBER);
   // Of a session of its own, as what is alike is counted.
   const other = await platform.signAccessToken({ sid: "s8" });
   const made = await entriesOf("DELETE", "/registries/hunter2", { token: other, workspace: workspaceId });
   const token = await entriesOf("DELETE", "/api-tokens/sgt_hunter2", { token: apiToken });
   await expect.poll(made).toMatchObject([{ targetType: "", targetId: "" }]);
   await expect.poll(token).toMatchObject([{ action: "api_token.revoke", outcome: "forbidden", targetType: "" }]);
-  platform.state.role = Role.OWNER;
+  await setRole(Role.OWNER);
 });
 
 test("a request with no valid credential, or a wrong one of its fields, is not in the log", async () => {
