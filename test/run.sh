@@ -48,6 +48,7 @@ check() {
 check "types" tsc --noEmit
 check "style" biome check .
 check "unused code and dependencies" knip
+check "known vulnerabilities of packages" sh test/packages/audit.sh
 check "protos: style" sh proto/check.sh lint
 check "protos: no breaking change" sh proto/check.sh breaking
 check "protos: generated code is current" sh proto/check.sh generated
