@@ -48,6 +48,9 @@ export const demands: Record<string, Demand> = {
   "POST /auth/refresh": { who: "anyone", body: {}, answers: ["body.refresh_token"] },
   "POST /auth/refresh unknown": { who: "anyone", body: { refresh_token: "unknown" }, answers: "invalid_token" },
   "POST /auth/logout": { who: "anyone", body: {}, answers: ["body.refresh_token"] },
+  // No provider is set up.
+  "GET /auth/sso/{provider}": { who: "anyone", answers: "not_found" },
+  "GET /auth/sso/{provider}/callback": { who: "anyone", answers: "not_found" },
   "POST /auth/password/forgot": { who: "anyone", body: {}, answers: ["body.username"] },
   "GET /auth/password/reset": page,
   "POST /auth/password/reset": { who: "anyone", body: {}, answers: ["body.password", "body.token"] },
