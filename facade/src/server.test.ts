@@ -31,7 +31,13 @@ beforeAll(async () => {
     env: { SANDGATE_RATE_LIMIT: "0", SANDGATE_SIGNIN_RATE_LIMIT: "0" },
     handlers: {
       identity: {
-        signIn: ({ username }) => {
+        signIn: ({ username, otp }) => {
+          if (username === "with-factor@example.test") {
+            throw new DomainError("INVALID_CREDENTIALS", otp === undefined ? "A code is needed." : "Wrong.", {
+              hint: "Send `otp`.",
+              violations: [{ field: "otp", issue: "is required" }],
+            });
+          }
           if (username !== "ada@example.test") throw new DomainError("INVALID_CREDENTIALS", "Wrong name or password.");
           return {
             tokens: { accessToken: "a", refreshToken: "r", expiresInSeconds: 300, refreshExpiresInSeconds: 1800 },
@@ -214,6 +220,24 @@ describe("authentication", () => {
     const list = await platform.app.inject({ url: "/workspaces", headers });
     expect(list.json().workspaces.map(({ id }: { id: string }) => id)).toEqual([workspaceId]);
   });
+});
+
+test("what is wrong with the code of a second factor is told with its field", async () => {
+  const credentials = { username: "with-factor@example.test", password: "correct horse" };
+  for (const otp of [undefined, "123456"]) {
+    const response = await platform.app.inject({
+      method: "POST",
+      url: "/auth/login",
+      payload: { ...credentials, ...(otp !== undefined && { otp }) },
+    });
+    expect(response.statusCode).toBe(401);
+    expect(response.json().error).toMatchObject({
+      code: "invalid_credentials",
+      message: otp === undefined ? "A code is needed." : "Wrong.",
+      hint: "Send `otp`.",
+      details: [{ field: "body.otp", issue: "is required" }],
+    });
+  }
 });
 
 describe("workspaces", () => {

@@ -41,6 +41,7 @@ import { addMonitoringRoutes } from "./resources/monitoring/routes.ts";
 import { addRegistryRoutes } from "./resources/registries/routes.ts";
 import { addSandboxImageRoutes } from "./resources/sandbox-images/routes.ts";
 import { addSandboxRoutes } from "./resources/sandboxes/routes.ts";
+import { addSecondFactorRoutes } from "./resources/second-factor/routes.ts";
 import { addWorkspaceRoutes } from "./resources/workspaces/routes.ts";
 import type { FacadeSettings } from "./settings.ts";
 
@@ -129,6 +130,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const context: RouteContext = { clients, authenticator, scope, limits, longLivedRequests, logger, publicUrl };
   addAuthRoutes(app, context);
   addSsoRoutes(app, context);
+  addSecondFactorRoutes(app, context);
   addAdminRoutes(app, context);
   addApiTokenRoutes(app, context);
   addWorkspaceRoutes(app, context);

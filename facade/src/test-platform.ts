@@ -74,10 +74,15 @@ export async function openTestPlatform(
       typ?: string;
       expiresInSeconds?: number;
       op?: boolean;
+      opNeeds?: string;
     } = {},
   ): Promise<string> {
     const now = Math.floor(Date.now() / 1000);
-    return new SignJWT({ sid: claims.sid ?? "s1", op: claims.op ?? false })
+    return new SignJWT({
+      sid: claims.sid ?? "s1",
+      op: claims.op ?? false,
+      ...(claims.opNeeds !== undefined && { op_needs: claims.opNeeds }),
+    })
       .setProtectedHeader({ alg: "EdDSA", kid: "k1", typ: claims.typ ?? "at+jwt" })
       .setIssuer(claims.iss ?? "https://issuer.test")
       .setAudience(claims.aud ?? "sandgate")

@@ -1,3 +1,4 @@
+import { Secret, TOTP } from "otpauth";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectError, expectInvalid, expectStatus, isoMilliseconds, uniqueName, uuid } from "./client.ts";
 import { openTarget, type Target, type Tenant } from "./target.ts";
@@ -251,6 +252,104 @@ describe("operators", () => {
     expectStatus(await target.delete(path, operator), 204);
     expectError(await target.delete(path, operator), "not_found");
     expectError(await signIn(tenant), "invalid_credentials");
+  });
+});
+
+describe("a second factor", () => {
+  const codeOf = (secret: string, timestamp = Date.now()) =>
+    TOTP.generate({ secret: Secret.fromBase32(secret), timestamp });
+
+  async function enroll(tenant: Tenant): Promise<{ secret: string; recovery_codes: string[] }> {
+    const own = { token: tenant.token };
+    const created = await target.post("/auth/second-factor", { password: tenant.password }, own);
+    const { secret } = expectStatus(created, 201);
+    expect(created.headers.get("cache-control")).toBe("no-store");
+    const confirmed = await target.post("/auth/second-factor/confirm", { otp: codeOf(secret) }, own);
+    return { secret, ...expectStatus(confirmed, 200) };
+  }
+
+  test("is set up with an app, asked for at each sign-in, and removed", async () => {
+    const tenant = await target.newTenant();
+    const own = { token: tenant.token };
+    const status = async () => expectStatus(await target.get("/auth/second-factor", own), 200);
+    expect(await status()).toEqual({ enabled: false, recovery_codes_left: 0 });
+    const begin = (password: string) => target.post("/auth/second-factor", { password }, own);
+    expectError(await begin("wrong password"), "invalid_credentials");
+    const { secret, uri } = expectStatus(await begin(tenant.password), 201);
+    expect(uri).toMatch(new RegExp(`^otpauth://totp/.*secret=${secret}`));
+    const confirm = (otp: string) => target.post("/auth/second-factor/confirm", { otp }, own);
+    const wrong = await confirm("000000");
+    expectError(wrong, "invalid_credentials");
+    expect(wrong.body.error.details).toEqual([{ field: "body.otp", issue: expect.any(String) }]);
+    const { recovery_codes } = expectStatus(await confirm(codeOf(secret)), 200);
+    expect(recovery_codes).toHaveLength(10);
+    expectError(await begin(tenant.password), "conflict");
+    expectError(await confirm(codeOf(secret)), "conflict");
+    expect(await status()).toEqual({ enabled: true, recovery_codes_left: 10 });
+
+    const login = (more: object) =>
+      target.post("/auth/login", { username: tenant.username, password: tenant.password, ...more });
+    expect((await login({ password: "wrong password" })).body.error).not.toHaveProperty("details");
+    for (const more of [{}, { otp: "000000" }]) {
+      const answer = await login(more);
+      expectError(answer, "invalid_credentials");
+      expect(answer.body.error.details).toEqual([{ field: "body.otp", issue: expect.any(String) }]);
+    }
+    expectInvalid(await login({ otp: "" }), "body.otp");
+    const next = codeOf(secret, Date.now() + 30_000);
+    expectStatus(await login({ otp: next }), 200);
+    expectError(await login({ otp: next }), "invalid_credentials");
+    expectStatus(await login({ otp: recovery_codes[0] }), 200);
+    expectError(await login({ otp: recovery_codes[0] }), "invalid_credentials");
+
+    const confirmed = { password: tenant.password, otp: recovery_codes[1] };
+    const replaced = expectStatus(await target.post("/auth/second-factor/recovery-codes", confirmed, own), 200);
+    expect(await status()).toEqual({ enabled: true, recovery_codes_left: 10 });
+    const remove = (otp: string) =>
+      target.send("DELETE", "/auth/second-factor", { ...own, body: { password: tenant.password, otp } });
+    expectError(await remove(recovery_codes[2]), "invalid_credentials");
+    expectStatus(await remove(replaced.recovery_codes[0]), 204);
+    expectError(await remove(replaced.recovery_codes[1]), "conflict");
+    expectStatus(await login({}), 200);
+  });
+
+  test("pauses after five wrong codes in a row, for those who know the password", async () => {
+    const tenant = await target.newTenant();
+    const { recovery_codes } = await enroll(tenant);
+    const login = (otp: string, password = tenant.password) =>
+      target.post("/auth/login", { username: tenant.username, password, otp });
+    for (let i = 0; i < 5; i++) expectError(await login("000000"), "invalid_credentials");
+    const refused = await login(recovery_codes[0] ?? "");
+    expectError(refused, "rate_limited");
+    expect(Number(refused.headers.get("retry-after"))).toBeLessThanOrEqual(30);
+    expectError(await login("000000", "wrong password"), "invalid_credentials");
+  });
+
+  test("of a user who has lost it is removed by an operator, which ends the sessions", async () => {
+    const tenant = await target.newTenant();
+    await enroll(tenant);
+    const operator = { token: target.operator.token };
+    const { users } = expectStatus(
+      await target.get(`/admin/users?username=${encodeURIComponent(tenant.username)}`, operator),
+      200,
+    );
+    const path = `/admin/users/${users[0].id}/second-factor`;
+    expectError(await target.delete(path, { token: tenant.token }), "forbidden");
+    expectStatus(await target.delete(path, operator), 204);
+    await expect
+      .poll(async () => (await target.get("/workspaces", { token: tenant.token })).body?.error?.code)
+      .toBe("invalid_token");
+    expectStatus(await signIn(tenant), 200);
+  });
+
+  test("takes a session, no API token", async () => {
+    const { token } = expectStatus(
+      await target.post("/api-tokens/", { description: "ci" }, { token: user.token }),
+      201,
+    );
+    expectError(await target.get("/auth/second-factor", { token }), "forbidden");
+    expectError(await target.post("/auth/second-factor", { password: user.password }, { token }), "forbidden");
+    expectError(await target.get("/auth/second-factor"), "unauthenticated");
   });
 });
 

@@ -91,7 +91,9 @@ function checkAnswer(answer: Answer, what: string): void {
   expect(error.docs_url, `${what}: docs_url`).toMatch(new RegExp(`^https?://.*#${code}$`));
   expect(error.request_id, `${what}: request_id`).toBe(requestId);
   expect(answer.body.detail, `${what}: detail`).toBe(error.message);
-  if (code === "validation_error") {
+  if (code === "invalid_credentials" && error.details !== undefined) {
+    expect(error.details, what).toEqual([{ issue: expect.stringMatching(/\S/), field: "body.otp" }]);
+  } else if (code === "validation_error") {
     expect(error.details.length, `${what}: details`).toBeGreaterThan(0);
     for (const item of error.details) {
       expect(item, what).toEqual({

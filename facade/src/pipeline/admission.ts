@@ -64,9 +64,20 @@ export function admitRequests(app: FastifyInstance, admission: Admission): void 
     if (access.credential === "none") return;
     route.preHandler = async (request: FastifyRequest) => {
       if (access.credential === "session") requireSession(signedInOf(request).user);
-      if (access.operator) requireOperator(signedInOf(request).user);
+      if (access.operator) requireOperatorRights(signedInOf(request));
       await enterWorkspace(admission.scope, request, access);
     };
+  });
+}
+
+/** Throws FORBIDDEN for others than operators, and for a session that lacks a second factor which is demanded of them. */
+function requireOperatorRights({ user, needsSecondFactor }: SignedIn): void {
+  if (!needsSecondFactor) {
+    requireOperator(user);
+    return;
+  }
+  throw new DomainError("FORBIDDEN", "This session was started without a second factor, which operators need here.", {
+    hint: "Set one up with POST /auth/second-factor, then sign in again with a code of it (`otp`).",
   });
 }
 

@@ -39,7 +39,7 @@ export function toEnvelope(error: DomainError, o: { requestId: string; docsUrl: 
       docs_url: `${o.docsUrl}#${code}`,
       retryable,
       request_id: o.requestId,
-      ...(reason === "VALIDATION_ERROR" && { details: [...(error.violations ?? [])] }),
+      ...((reason === "VALIDATION_ERROR" || error.violations) && { details: [...(error.violations ?? [])] }),
     },
     detail: message,
   };

@@ -90,7 +90,7 @@ function challengeOf(reason: PublicReason): string {
 
 function toDomainError(thrown: unknown, request: FastifyRequest): DomainError {
   if (thrown instanceof DomainError) {
-    if (thrown.reason === "VALIDATION_ERROR") return withPublicFields(thrown, request);
+    if (thrown.violations) return withPublicFields(thrown, request);
     // Only a workspace in the path is reported as not found. One in the header may have been deleted since it was checked here.
     if (thrown.reason === "WORKSPACE_NOT_FOUND" && accessOfRequest(request).workspace?.in !== "path") {
       return new DomainError("WORKSPACE_FORBIDDEN", "You are not a member of this workspace.", { cause: thrown });
@@ -129,7 +129,8 @@ function withPublicFields(error: DomainError, request: FastifyRequest): DomainEr
   const fields = new Set<string>();
   const firstOfEach = violations.filter(({ field }) => !fields.has(field) && fields.add(field));
   if (firstOfEach.length === 0) return error;
-  return new DomainError("VALIDATION_ERROR", validationError(firstOfEach).message, {
+  const message = error.reason === "VALIDATION_ERROR" ? validationError(firstOfEach).message : error.message;
+  return new DomainError(error.reason, message, {
     violations: firstOfEach,
     hint: error.hint,
     cause: error,

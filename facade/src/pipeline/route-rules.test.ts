@@ -32,6 +32,7 @@ const payload = {
   image: "app",
   image_id: "image-1",
   name: "box",
+  otp: "123456",
   password: "correct horse",
   refresh_token: "r",
   role: "member",
@@ -55,7 +56,10 @@ test("the last RPC that a route calls is the one that it names", async () => {
     named[name] = String(rpc);
     platform.state.called.length = 0;
     const path = url.replace(":workspace_id", workspaceId).replace(/:\w+/, "box");
-    const body = method === "POST" || method === "PUT" || url === "/auth/account" ? { payload } : {};
+    const body =
+      method === "POST" || method === "PUT" || ["/auth/account", "/auth/second-factor"].includes(url)
+        ? { payload }
+        : {};
     const response = await platform.app.inject({ method: String(method), url: path, headers, ...body });
     reached[name] = String(platform.state.called.at(-1) ?? response.body);
   }
@@ -66,7 +70,8 @@ test("the last RPC that a route calls is the one that it names", async () => {
 test("an operator's routes are forbidden to others and to API tokens, and call no RPC for them", async () => {
   const operatorRoutes = routes.filter(({ url }) => url.startsWith("/admin/"));
   expect(operatorRoutes.length).toBeGreaterThan(4);
-  for (const token of [await platform.signAccessToken(), apiToken]) {
+  const lacking = await platform.signAccessToken({ opNeeds: "second_factor" });
+  for (const token of [await platform.signAccessToken(), lacking, apiToken]) {
     for (const { method, url } of operatorRoutes) {
       platform.state.called.length = 0;
       const response = await platform.app.inject({
@@ -76,7 +81,11 @@ test("an operator's routes are forbidden to others and to API tokens, and call n
         ...(method === "PUT" && { payload }),
       });
       expect(response.statusCode, `${method} ${url}`).toBe(403);
-      if (method !== "HEAD") expect(response.json().error.code).toBe("forbidden");
+      if (method !== "HEAD") {
+        const { code, hint } = response.json().error;
+        expect(code).toBe("forbidden");
+        if (token === lacking) expect(hint).toContain("POST /auth/second-factor");
+      }
       expect(
         platform.state.called.filter(
           ({ parent, name }) => parent.typeName.includes("identity") && !/SigningKeys|VerifyApiToken/.test(name),

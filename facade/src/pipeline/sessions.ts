@@ -91,10 +91,13 @@ export function createSessionVerifier(o: {
         requiredClaims: ["sub", "sid", "exp"],
         currentDate: new Date(now()),
       });
-      const { sub, sid, op, exp } = payload;
+      const { sub, sid, op, op_needs, exp } = payload;
       if (typeof sub !== "string" || typeof sid !== "string" || exp === undefined) throw new errors.JWTInvalid();
       return {
-        signedIn: { user: { id: sub, credential: "session", credentialId: sid, operator: op === true } },
+        signedIn: {
+          user: { id: sub, credential: "session", credentialId: sid, operator: op === true },
+          ...(op_needs === "second_factor" && { needsSecondFactor: true }),
+        },
         sessionId: sid,
         expiresAt: exp * 1000,
       };

@@ -5,4 +5,6 @@ export interface SignedIn {
   user: UserCaller;
   /** The workspace an API token is bound to. */
   boundTo?: string;
+  /** The user is an operator, whose session lacks only a second factor for the rights of one. */
+  needsSecondFactor?: boolean;
 }

@@ -46,9 +46,11 @@ test("has every route of the app, and no other", () => {
     "DELETE /admin/sandboxes/{sandbox_id}",
     "DELETE /admin/users/{user_id}",
     "DELETE /admin/users/{user_id}/api-tokens",
+    "DELETE /admin/users/{user_id}/second-factor",
     "DELETE /admin/users/{user_id}/sessions",
     "DELETE /api-tokens/{token}",
     "DELETE /auth/account",
+    "DELETE /auth/second-factor",
     "DELETE /auth/sessions",
     "DELETE /auth/sessions/{session_id}",
     "DELETE /registries/{registry_id}",
@@ -61,6 +63,7 @@ test("has every route of the app, and no other", () => {
     "GET /admin/users",
     "GET /api-tokens",
     "GET /auth/password/reset",
+    "GET /auth/second-factor",
     "GET /auth/sessions",
     "GET /auth/sso/{provider}",
     "GET /auth/sso/{provider}/callback",
@@ -91,6 +94,9 @@ test("has every route of the app, and no other", () => {
     "POST /auth/refresh",
     "POST /auth/register",
     "POST /auth/resend-verification",
+    "POST /auth/second-factor",
+    "POST /auth/second-factor/confirm",
+    "POST /auth/second-factor/recovery-codes",
     "POST /auth/verify-email",
     "POST /registries",
     "POST /sandbox-images",
@@ -122,8 +128,9 @@ test("describes every operation with its errors and its security", () => {
         name,
       ).toBe(true);
       const sessionOnly =
-        ["/api-tokens", "/auth/sessions", "/auth/account", "/admin/"].some((start) => path.startsWith(start)) ||
-        name === "post /auth/password";
+        ["/api-tokens", "/auth/sessions", "/auth/account", "/auth/second-factor", "/admin/"].some((start) =>
+          path.startsWith(start),
+        ) || name === "post /auth/password";
       const open =
         !sessionOnly &&
         (path.startsWith("/auth/") || ["/docs", "/docs/errors", "/openapi.json", "/healthz", "/readyz"].includes(path));

@@ -25,8 +25,10 @@ import {
   type UseLog,
 } from "./domain/api-tokens.ts";
 import type { MailBudgets } from "./domain/mail-budgets.ts";
+import type { OperatorSecondFactor } from "./domain/operator-rights.ts";
 import type { PasswordChanges } from "./domain/password-changes.ts";
 import type { Recaptcha } from "./domain/recaptcha.ts";
+import type { SecondFactors } from "./domain/second-factors.ts";
 import type { Sessions } from "./domain/sign-in.ts";
 import type { SigningKeys } from "./domain/signing-keys.ts";
 import type { SingleSignOn } from "./domain/sso.ts";
@@ -51,6 +53,8 @@ export function createHandlers(o: {
   passwords: PasswordChanges;
   administration: UserAdministration;
   sessions: Sessions;
+  secondFactors: SecondFactors;
+  operatorSecondFactor: OperatorSecondFactor;
   recaptcha: Recaptcha;
   mailBudgets: MailBudgets;
   sso: SingleSignOn;
@@ -74,6 +78,7 @@ export function createHandlers(o: {
     passwords,
     administration,
     sessions,
+    secondFactors,
     sso,
     recaptcha,
     mailBudgets,
@@ -119,10 +124,11 @@ export function createHandlers(o: {
       return {};
     },
 
-    async signIn({ username, password, recaptchaToken, ...request }, context) {
+    async signIn({ username, password, otp, recaptchaToken, ...request }, context) {
       const call = callOf(context);
       await recaptcha.require(recaptchaToken, call.clientAddress);
-      return { tokens: await sessions.signIn(username, password, toClientInfo(request.client), call) };
+      const client = toClientInfo(request.client);
+      return { tokens: await sessions.signIn({ username, password, otp }, client, call) };
     },
 
     async startSso({ provider, redirectUri }, context) {
@@ -162,6 +168,32 @@ export function createHandlers(o: {
 
     async deleteAccount({ password }, context) {
       await administration.deleteOwn(callOf(context), password);
+      return {};
+    },
+
+    async getSecondFactor(_request, context) {
+      return secondFactors.status(userOf(callOf(context)).id);
+    },
+
+    async createSecondFactor({ password }, context) {
+      return secondFactors.create(userOf(callOf(context)), password);
+    },
+
+    async confirmSecondFactor({ otp }, context) {
+      return { recoveryCodes: await secondFactors.confirm(userOf(callOf(context)), otp) };
+    },
+
+    async createRecoveryCodes({ password, otp }, context) {
+      return { recoveryCodes: await secondFactors.replaceRecoveryCodes(userOf(callOf(context)), { password, otp }) };
+    },
+
+    async deleteSecondFactor({ password, otp }, context) {
+      await secondFactors.remove(userOf(callOf(context)), { password, otp });
+      return {};
+    },
+
+    async deleteUserSecondFactor({ userId }) {
+      await secondFactors.removeOf(userId);
       return {};
     },
 
@@ -260,7 +292,7 @@ export function createHandlers(o: {
         throw new DomainError("INVALID_TOKEN", "The API token is unknown, has been revoked or has expired.");
       }
       uses.note(found, now());
-      return toVerifiedApiToken(found);
+      return toVerifiedApiToken(found, o.operatorSecondFactor);
     },
 
     async batchGetUsers({ userIds, usernames }) {

@@ -15,6 +15,7 @@ import {
   VerifyApiTokenResponseSchema,
 } from "@sandgate/proto/identity/v1/identity";
 import type { ApiToken } from "./domain/api-tokens.ts";
+import { type OperatorSecondFactor, operatorRights } from "./domain/operator-rights.ts";
 import type { SessionTokens } from "./domain/sign-in.ts";
 import type { SsoAttempt, SsoOutcome } from "./domain/sso.ts";
 import type { User } from "./domain/users.ts";
@@ -52,8 +53,11 @@ export function toApiToken(token: ApiToken): ApiTokenMessage {
 }
 
 /** Whom an API token signs in, where, and until when. */
-export function toVerifiedApiToken(token: ApiToken & { operator: boolean }): VerifyApiTokenResponse {
+export function toVerifiedApiToken(
+  token: ApiToken & { operator: boolean; secondFactor: boolean },
+  demanded: OperatorSecondFactor,
+): VerifyApiTokenResponse {
   // With a role it is for that alone.
-  const operator = token.operator && token.role === Role.UNSPECIFIED;
+  const operator = token.role === Role.UNSPECIFIED && operatorRights(token, token.secondFactor, demanded).operator;
   return createMessage(VerifyApiTokenResponseSchema, { ...token, operator, tokenId: token.id });
 }

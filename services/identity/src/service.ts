@@ -11,6 +11,7 @@ import { createPasswordChanges } from "./domain/password-changes.ts";
 import { createPasswordStrength } from "./domain/password-strength.ts";
 import { createPasswordHasher } from "./domain/passwords.ts";
 import { createRecaptcha } from "./domain/recaptcha.ts";
+import { createSecondFactors } from "./domain/second-factors.ts";
 import { createSessions } from "./domain/sign-in.ts";
 import { createSignInAttempts } from "./domain/sign-in-attempts.ts";
 import { openSigningKeys } from "./domain/signing-keys.ts";
@@ -113,7 +114,18 @@ async function openIdentityService(
   const passwords = createPasswordChanges({ store, hasher, strength, mails, mailBudgets, bus, publicUrl, now });
   const administration = createUserAdministration({ store, hasher, bus, now });
   const attempts = createSignInAttempts({ store, perMinute: settings.signInRateLimit, now });
-  const sessions = createSessions({ store, ...signInHashers, attempts, keys, bus, now });
+  const secondFactors = createSecondFactors({ store, hasher, keyring, mails, bus, publicUrl, now });
+  const { operatorSecondFactor } = settings;
+  const sessions = createSessions({
+    store,
+    ...signInHashers,
+    attempts,
+    secondFactors,
+    operatorSecondFactor,
+    keys,
+    bus,
+    now,
+  });
   const sso = createSingleSignOn({
     providers: await openProviders(settings, now),
     store,
@@ -159,6 +171,8 @@ async function openIdentityService(
           passwords,
           administration,
           sessions,
+          secondFactors,
+          operatorSecondFactor,
           recaptcha,
           mailBudgets,
           sso,

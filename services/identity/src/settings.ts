@@ -76,6 +76,10 @@ export const identitySettings = defineSettings({
     accepts: isWebAddress,
     expects: "an http or https address",
   }),
+  operatorSecondFactor: choice("SANDGATE_OPERATOR_SECOND_FACTOR", ["optional", "required"], {
+    default: "optional",
+    doc: "Whether operators have their rights only in sessions that were signed in with a second factor, and in API tokens only while they have one",
+  }),
   maxApiTokens: integer("SANDGATE_USER_MAX_API_TOKENS", {
     default: 50,
     min: 0,

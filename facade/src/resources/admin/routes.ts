@@ -90,6 +90,24 @@ export function addAdminRoutes(app: App, { clients: { identity, sandbox } }: Rou
     },
   );
 
+  app.delete(
+    "/admin/users/:user_id/second-factor",
+    {
+      config: { rules: { rpc: rpc.deleteUserSecondFactor, errors: ["NOT_FOUND"] } },
+      schema: {
+        tags,
+        summary: "Remove the second factor of a user",
+        description: "For a user who has lost it and the recovery codes. Ends the user's sessions, and sends a mail.",
+        params: UserParams,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      await identity.deleteUserSecondFactor({ userId: request.params.user_id }, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+
   app.get(
     "/admin/sandboxes",
     {

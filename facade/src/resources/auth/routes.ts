@@ -151,15 +151,22 @@ export function addAuthRoutes(app: App, { clients: { identity, workspace }, limi
       schema: {
         tags,
         summary: "Sign in",
-        description: "Starts a session.",
+        description:
+          "Starts a session. In an account with a second factor, the right password without its code is answered with `invalid_credentials` and `details` on `body.otp`.",
         body: LoginBody,
         response: { 200: SessionTokens },
       },
     },
     async (request, reply) => {
-      const { username, password, recaptchaToken } = request.body;
+      const { username, password, recaptchaToken, otp } = request.body;
       const { tokens } = await identity.signIn(
-        { username, password, recaptchaToken: recaptchaToken ?? "", client: clientOf(request) },
+        {
+          username,
+          password,
+          recaptchaToken: recaptchaToken ?? "",
+          client: clientOf(request),
+          ...(otp !== undefined && { otp }),
+        },
         callFor(request),
       );
       return reply.headers(noStore).send(toSessionTokens(tokens));

@@ -10,7 +10,10 @@ const NewPassword = Type.String({
   maxLength: 256,
   description: "One that is common or easy to guess is refused.",
 });
-const CurrentPassword = Type.String({ maxLength: 256 });
+export const CurrentPassword = Type.String({ maxLength: 256 });
+/** Of a second factor. */
+const otpMeaning = "A code that your authenticator app shows, or a recovery code; each works once.";
+export const Otp = Type.String({ minLength: 1, maxLength: 64, description: otpMeaning });
 const MailedToken = Type.String({ minLength: 1, maxLength: 512 });
 export const RegisterBody = Type.Object({
   username: Type.String({ format: "email", maxLength: 254 }),
@@ -28,7 +31,12 @@ export const ChangePasswordBody = Type.Object({ current_password: CurrentPasswor
 export const DeleteAccountBody = Type.Object({ password: CurrentPassword });
 export const ResetPasswordBody = Type.Object({ token: MailedToken, password: NewPassword });
 export const UsernameBody = Type.Object({ username: Type.String({ minLength: 1, maxLength: 254 }) });
-export const LoginBody = Type.Object({ username, password: CurrentPassword, recaptchaToken });
+export const LoginBody = Type.Object({
+  username,
+  password: CurrentPassword,
+  recaptchaToken,
+  otp: Type.Optional({ ...Otp, description: `Needed in an account with a second factor. ${otpMeaning}` }),
+});
 export const RefreshBody = Type.Object({ refresh_token: Type.String({ maxLength: 512 }) });
 export const SessionTokens = Type.Object({
   success: Type.Boolean(),

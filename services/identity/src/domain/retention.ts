@@ -8,6 +8,8 @@ export const keptMs = {
   passwordResets: 0,
   /** After their expiry. */
   ssoAttempts: 0,
+  /** After their expiry. */
+  pendingSecondFactors: 0,
   /** After their creation: the version before this one counts them towards an account's mails of the hour. */
   sentMails: hourMs,
   /** Mails that could not be sent, after their creation: by then their link has expired. */

@@ -5,7 +5,9 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import { type Call, userOf } from "@sandgate/kit/rpc/context";
 import { sessionEnded, signalSessionsEnded, userChanged, userSignedIn } from "../events.ts";
 import type { ClientInfo, IdentityStore } from "../store/store.ts";
+import { type OperatorSecondFactor, operatorRights } from "./operator-rights.ts";
 import type { PasswordHasher } from "./passwords.ts";
+import type { SecondFactors } from "./second-factors.ts";
 import {
   accessTokenSeconds,
   endedSessionMs,
@@ -28,9 +30,19 @@ export interface SessionTokens {
 
 /** How sessions begin, continue and end. */
 export interface Sessions {
-  /** Throws INVALID_CREDENTIALS, RATE_LIMITED, and only for the right password EMAIL_NOT_VERIFIED or FORBIDDEN (disabled). */
-  signIn(username: string, password: string, client: ClientInfo, call: Call): Promise<SessionTokens>;
-  /** Starts a session of a user whom a provider of single sign-on has identified. Throws FORBIDDEN (disabled). */
+  /**
+   * Throws INVALID_CREDENTIALS, RATE_LIMITED, and only for the right password EMAIL_NOT_VERIFIED, FORBIDDEN (disabled), or what
+   * is wrong with the code of a second factor.
+   */
+  signIn(
+    request: { username: string; password: string; otp: string | undefined },
+    client: ClientInfo,
+    call: Call,
+  ): Promise<SessionTokens>;
+  /**
+   * Starts a session of a user whom a provider of single sign-on has identified, which never counts as a second factor. Throws
+   * FORBIDDEN (disabled).
+   */
   signInByProvider(user: User, client: ClientInfo, call: Call): Promise<SessionTokens>;
   /** Throws INVALID_TOKEN. */
   refresh(refreshToken: string, client: ClientInfo, call: Call): Promise<SessionTokens>;
@@ -49,16 +61,19 @@ export function createSessions(o: {
   /** For sign-ins from an account's own networks, which those from elsewhere can't keep waiting. */
   ownNetworksHasher: PasswordHasher;
   attempts: SignInAttempts;
+  secondFactors: Pick<SecondFactors, "check">;
+  operatorSecondFactor: OperatorSecondFactor;
   keys: SigningKeys;
   bus: EventBus;
   now: () => Date;
 }): Sessions {
-  const { store, attempts, keys, bus, now } = o;
+  const { store, attempts, secondFactors, keys, bus, now } = o;
 
   /** Undefined when the user was disabled or deleted meanwhile, or got another password than the one compared. */
   async function start(
     user: User,
     passwordHash: string | undefined,
+    secondFactor: boolean,
     client: ClientInfo,
     call: Call,
   ): Promise<SessionTokens | undefined> {
@@ -71,6 +86,7 @@ export function createSessions(o: {
       id,
       userId: user.id,
       passwordHash,
+      secondFactor,
       client,
       createdAt,
       expiresAt,
@@ -81,7 +97,11 @@ export function createSessions(o: {
     if (!started) return undefined;
     await attempts.remember(user.id, client.address);
     return {
-      accessToken: await signAccessToken({ userId: user.id, sessionId: id, operator: user.operator }),
+      accessToken: await signAccessToken({
+        userId: user.id,
+        sessionId: id,
+        ...operatorRights(user, secondFactor, o.operatorSecondFactor),
+      }),
       refreshToken,
       expiresInSeconds: accessTokenSeconds,
       refreshExpiresInSeconds: refreshTokenSeconds,
@@ -89,7 +109,7 @@ export function createSessions(o: {
   }
 
   return {
-    async signIn(username, password, client, call) {
+    async signIn({ username, password, otp }, client, call) {
       const name = usernameKey(username);
       const found = await store.findSignIn({ usernameKey: name });
       const attempt = { usernameKey: name, userId: found?.user.id, address: client.address };
@@ -104,13 +124,13 @@ export function createSessions(o: {
           hint: "Follow the link in the mail, or request another with POST /auth/resend-verification.",
         });
       }
-      const tokens = await start(user, passwordHash, client, call);
+      const tokens = await start(user, passwordHash, await secondFactors.check(user, otp), client, call);
       if (!tokens) throw wrongCredentials();
       return tokens;
     },
 
     async signInByProvider(user, client, call) {
-      const tokens = user.disabled ? undefined : await start(user, undefined, client, call);
+      const tokens = user.disabled ? undefined : await start(user, undefined, false, client, call);
       if (!tokens) throw disabledAccount();
       return tokens;
     },
@@ -133,8 +153,9 @@ export function createSessions(o: {
           break;
         }
         if (refreshed.outcome === "refreshed") {
+          const rights = operatorRights(refreshed, refreshed.secondFactor, o.operatorSecondFactor);
           return {
-            accessToken: await signAccessToken(refreshed),
+            accessToken: await signAccessToken({ ...refreshed, ...rights }),
             refreshToken: successor,
             expiresInSeconds: accessTokenSeconds,
             refreshExpiresInSeconds: secondsBetween(presentedAt, refreshed.refreshTokenExpiresAt),

@@ -57,7 +57,7 @@ describe("signing keys", () => {
   });
 
   const issuer = "https://sandgate.example";
-  const claims = { userId: "ann", sessionId: "s1", operator: true };
+  const claims = { userId: "ann", sessionId: "s1", operator: true, needsSecondFactor: false };
   const open = (now: () => Date) => openSigningKeys({ store, keyring, issuer, audience: "sandgate", now });
   const signingKeyOf = async (keys: SigningKeys) =>
     decodeProtectedHeader(await (await keys.current()).signAccessToken(claims)).kid;

@@ -36,11 +36,13 @@ interface AccessClaims {
   userId: string;
   sessionId: string;
   operator: boolean;
+  /** Whether the user is an operator whose session only lacks a second factor for the rights of one. */
+  needsSecondFactor: boolean;
 }
 
 /** The keys as they were at one moment. */
 interface CurrentKeys {
-  /** A JWT of RFC 9068's type with `sid` (session) and `op` (operator), valid for 300 seconds. */
+  /** A JWT of RFC 9068's type with `sid` (session), `op` (operator) and `op_needs`, valid for 300 seconds. */
   signAccessToken(claims: AccessClaims): Promise<string>;
   /** What derives the successors of refresh tokens: the newest does, an older one did until a day ago at most. */
   readonly refreshKeys: readonly Uint8Array[];
@@ -134,9 +136,14 @@ export async function openSigningKeys(options: {
     return { refreshKeys, signAccessToken: (claims) => sign(key, claims) };
   }
 
-  async function sign(key: StoredKey, { userId, sessionId, operator }: AccessClaims): Promise<string> {
+  async function sign(key: StoredKey, { userId, sessionId, ...rights }: AccessClaims): Promise<string> {
     const issuedAt = Math.floor(now().getTime() / 1000);
-    return new SignJWT({ sid: sessionId, op: operator })
+    const claims = {
+      sid: sessionId,
+      op: rights.operator,
+      ...(rights.needsSecondFactor && { op_needs: "second_factor" }),
+    };
+    return new SignJWT(claims)
       .setProtectedHeader({ alg: algorithm, kid: key.id, typ: "at+jwt" })
       .setIssuer(issuer)
       .setAudience(audience)

@@ -66,3 +66,50 @@ ${o.publicUrl}/auth/password/forgot, and look through your API tokens.
 `,
   };
 }
+
+/** For a user whose account has a second factor from now on. */
+export function composeSecondFactorEnabled(o: { to: string; publicUrl: string }): Mail {
+  return {
+    to: o.to,
+    subject: "Your Sandgate account has a second factor",
+    text: `Signing in to your Sandgate account with the password needs a code of your
+authenticator app from now on. Keep the recovery codes where you find them
+without your phone.
+
+If it wasn't you, set a new password at once by sending your address to
+POST ${o.publicUrl}/auth/password/forgot, and ask an operator
+to remove the second factor.
+`,
+  };
+}
+
+/** For a user whose account has no second factor any more. */
+export function composeSecondFactorRemoved(o: { to: string; publicUrl: string }): Mail {
+  return {
+    to: o.to,
+    subject: "The second factor of your Sandgate account was removed",
+    text: `Signing in to your Sandgate account needs the password alone from now on.
+You or an operator removed the second factor.
+
+If it wasn't you, set a new password at once by sending your address to
+POST ${o.publicUrl}/auth/password/forgot, look through your
+API tokens, and set up a second factor again.
+`,
+  };
+}
+
+/** For a user who used a recovery code. */
+export function composeRecoveryCodeUsed(o: { to: string; publicUrl: string }): Mail {
+  return {
+    to: o.to,
+    subject: "A recovery code of your Sandgate account was used",
+    text: `Somebody, most likely you, used a recovery code in place of a code of your
+authenticator app. It does not work again.
+
+If you have lost the app, remove the second factor with another recovery
+code (DELETE ${o.publicUrl}/auth/second-factor) and set it up
+again. If it wasn't you, set a new password at once by sending your address
+to POST ${o.publicUrl}/auth/password/forgot.
+`,
+  };
+}

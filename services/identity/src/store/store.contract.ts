@@ -501,6 +501,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
           sessionId,
           userId,
           operator: false,
+          secondFactor: false,
           refreshTokenExpiresAt: at(1000 + refreshTokenSeconds * 1000),
         });
         expect(await store.findSessionOf(hashSecret("two"))).toEqual({ sessionId, userId });
@@ -570,7 +571,12 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
           expiresAt: at(1),
         });
         await store.createApiToken({ ...token, tokenHash }, 0, undefined);
-        expect(await store.findApiToken(tokenHash)).toEqual({ ...token, lastUsedAt: undefined, operator: false });
+        expect(await store.findApiToken(tokenHash)).toEqual({
+          ...token,
+          lastUsedAt: undefined,
+          operator: false,
+          secondFactor: false,
+        });
         expect(await store.findApiToken(hashSecret("other"))).toBeUndefined();
       });
 

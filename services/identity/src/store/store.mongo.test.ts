@@ -5,12 +5,14 @@ import type { MongoStoreOptions } from "@sandgate/kit/storage/open-store";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { describeOnMongo } from "@sandgate/test/stores";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { describeSecondFactorStore } from "./second-factor.contract.ts";
 import { describeSsoStore } from "./sso.contract.ts";
 import { describeIdentityStore } from "./store.contract.ts";
 import { createMongoStore, migrations, openMongoStore } from "./store.mongo.ts";
 
 await describeOnMongo("identity", openMongoStore, describeIdentityStore);
 await describeOnMongo("identity", openMongoStore, describeSsoStore);
+await describeOnMongo("identity", openMongoStore, describeSecondFactorStore);
 
 async function openWithDatabase(options: MongoStoreOptions) {
   const database = await openMongo({ ...options, migrations });

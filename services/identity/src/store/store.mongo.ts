@@ -18,6 +18,7 @@ import { keptMs } from "../domain/retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
 import type { User } from "../domain/users.ts";
 import { createLimitStore, type KnownNetworkDocument, limitMigration } from "./limits.mongo.ts";
+import { createSecondFactorCollection, createSecondFactorStore } from "./second-factor.mongo.ts";
 import { createSsoCollections, createSsoStore } from "./sso.mongo.ts";
 import {
   type DueMail,
@@ -80,6 +81,8 @@ interface SessionDocument extends Expiring {
   seenAt?: number;
   address?: string;
   userAgent?: string;
+  /** Set when it was signed in with a second factor that the user still has. */
+  secondFactor?: boolean;
   endedAt?: number;
 }
 
@@ -200,11 +203,13 @@ export const migrations: readonly MongoMigration[] = [
   },
   { name: "identity 5: sso_attempts, external_identities", expands: true, run: createSsoCollections },
   limitMigration,
+  { name: "identity: second_factors", expands: true, run: createSecondFactorCollection },
 ];
 
 const sealedColumns: readonly SealedColumn[] = [
   { table: "keys", column: "sealed" },
   { table: "mails", column: "sealed" },
+  { table: "second_factors", column: "sealed" },
 ];
 
 /** When a document of this kind is removed. */
@@ -406,6 +411,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     await apiTokens.deleteMany({ userId }, { session });
     await mails.deleteMany({ userId }, { session });
     await unlinkUser(tx, userId);
+    await deleteSecondFactor(tx, userId);
     await users.deleteOne({ _id: userId }, { session });
     await tx.publish(events);
     return endOtherSessions(tx, userId, undefined, now);
@@ -414,6 +420,10 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
   const { unlinkUser, ...sso } = createSsoStore(database, {
     removePassword: (tx, userId, now) => setPassword(tx, userId, undefined, now),
   });
+  const { deleteSecondFactor, ...secondFactors } = createSecondFactorStore(database, {
+    addMail,
+    endSessions: (tx, userId, now) => endOtherSessions(tx, userId, undefined, now),
+  });
 
   const endAt = (now: Date) => ({ endedAt: now.getTime(), removeAt: removeAt("sessions", now) });
 
@@ -421,6 +431,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     ...serviceStoreOf(database, sealedColumns),
     ...sso,
     ...createLimitStore(db),
+    ...secondFactors,
     registerUser: (registration) =>
       write(async (tx) => {
         const { session } = tx;
@@ -570,7 +581,17 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       return found.map(toUser);
     },
 
-    createSession: ({ id, userId, passwordHash, client, createdAt, expiresAt, events = [], ...refresh }) =>
+    createSession: ({
+      id,
+      userId,
+      passwordHash,
+      secondFactor,
+      client,
+      createdAt,
+      expiresAt,
+      events = [],
+      ...refresh
+    }) =>
       write(async (tx) => {
         const { session } = tx;
         const { refreshTokenHash, refreshTokenExpiresAt } = refresh;
@@ -590,6 +611,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
             idleAt: idleAt.getTime(),
             seenAt: createdAt.getTime(),
             ...client,
+            ...(secondFactor && { secondFactor }),
             removeAt: removeAt("sessions", idleAt),
           },
           { session },
@@ -620,7 +642,13 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
           usedAt: toOptionalDate(presented.usedAt),
           successorUsed: successor?.usedAt !== undefined,
         };
-        const refreshed = { outcome: "refreshed" as const, sessionId, userId: user._id, operator: user.operator };
+        const refreshed = {
+          outcome: "refreshed" as const,
+          sessionId,
+          userId: user._id,
+          operator: user.operator,
+          secondFactor: signedIn.secondFactor ?? false,
+        };
         switch (judgeRefresh(token, lifetime, now)) {
           case "bad":
             return { outcome: "bad" };
@@ -779,6 +807,11 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
         return ended;
       }),
 
+    async findSessionStart(userId, sessionId) {
+      const found = await sessions.findOne({ _id: sessionId, userId, endedAt: { $exists: false } });
+      return toOptionalDate(found?.createdAt);
+    },
+
     async listSessionsEndedSince(since) {
       const ended = await sessions.find({ endedAt: { $gt: since.getTime() } }, { projection: { _id: 1 } }).toArray();
       return ended.map(({ _id }) => _id);
@@ -813,9 +846,10 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       const token = await apiTokens.findOne({ tokenHash });
       const user =
         token && (await users.findOne({ _id: token.userId }, { projection: { operator: 1, disabledAt: 1 } }));
-      return token && user && user.disabledAt === undefined
-        ? { ...toApiToken(token), operator: user.operator }
-        : undefined;
+      if (!token || !user || user.disabledAt !== undefined) return undefined;
+      const { operator } = user;
+      const secondFactor = operator && (await secondFactors.findSecondFactor(user._id)) !== undefined;
+      return { ...toApiToken(token), operator, secondFactor };
     },
 
     async listApiTokens(userId, limit, before) {

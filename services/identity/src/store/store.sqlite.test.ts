@@ -4,12 +4,14 @@ import { planStatements } from "@sandgate/test/plans";
 import { describeOnSqlite } from "@sandgate/test/stores";
 import { test } from "@sandgate/test-support/test";
 import { expect } from "vitest";
+import { describeSecondFactorStore } from "./second-factor.contract.ts";
 import { describeSsoStore } from "./sso.contract.ts";
 import { describeIdentityStore } from "./store.contract.ts";
 import { openSqliteStore } from "./store.sqlite.ts";
 
 describeOnSqlite("identity", openSqliteStore, describeIdentityStore);
 describeOnSqlite("identity", openSqliteStore, describeSsoStore);
+describeOnSqlite("identity", openSqliteStore, describeSecondFactorStore);
 
 test("an index has a user's API tokens in their order", async ({ folder }) => {
   const file = join(folder, "identity.sqlite");

@@ -5,7 +5,9 @@ import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { keptMs } from "../domain/retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
 import { limitTransactions } from "./limits.sqlite.transactions.ts";
+import { addMail } from "./mails.sqlite.ts";
 import { endOtherSessions, setPassword } from "./passwords.sqlite.ts";
+import { secondFactorTransactions } from "./second-factor.sqlite.transactions.ts";
 import { ssoTransactions } from "./sso.sqlite.transactions.ts";
 import {
   type ClientInfo,
@@ -13,7 +15,6 @@ import {
   type DueMail,
   type FirstOperator,
   type NewApiToken,
-  type NewMail,
   type NewPasswordReset,
   type NewSession,
   type NewVerification,
@@ -179,6 +180,8 @@ function deleteUser(
     "mails",
     "external_identities",
     "known_networks",
+    "second_factors",
+    "recovery_codes",
   ]) {
     tx.db.run(`DELETE FROM ${table} WHERE user_id = ?`, userId);
   }
@@ -205,10 +208,11 @@ function createSession(tx: Transaction, session: NewSession): boolean {
   );
   if (!user || (passwordHash !== undefined && user.password_hash !== passwordHash)) return false;
   tx.db.run(
-    `INSERT INTO sessions (id, user_id, created_at, expires_at, idle_at, seen_at, address, user_agent)
-     VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+    `INSERT INTO sessions (id, user_id, second_factor, created_at, expires_at, idle_at, seen_at, address, user_agent)
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     session.id,
     session.userId,
+    session.secondFactor ? 1 : 0,
     session.createdAt,
     session.expiresAt,
     session.refreshTokenExpiresAt,
@@ -233,12 +237,13 @@ function rotateRefreshToken(
     session_id: string;
     user_id: string;
     operator: number;
+    second_factor: number;
     token_expires_at: number;
     used_at: number | null;
     session_expires_at: number;
     ended_at: number | null;
   }>(
-    `SELECT t.session_id, s.user_id, u.operator, t.expires_at AS token_expires_at, t.used_at,
+    `SELECT t.session_id, s.user_id, u.operator, s.second_factor, t.expires_at AS token_expires_at, t.used_at,
             s.expires_at AS session_expires_at, s.ended_at
      FROM refresh_tokens t JOIN sessions s ON s.id = t.session_id JOIN users u ON u.id = s.user_id
      WHERE t.token_hash = ?`,
@@ -256,7 +261,13 @@ function rotateRefreshToken(
     usedAt: toOptionalDate(row.used_at),
     successorUsed: typeof successor?.used_at === "number",
   };
-  const refreshed = { outcome: "refreshed" as const, sessionId, userId: row.user_id, operator: row.operator === 1 };
+  const refreshed = {
+    outcome: "refreshed" as const,
+    sessionId,
+    userId: row.user_id,
+    operator: row.operator === 1,
+    secondFactor: row.second_factor === 1,
+  };
   switch (judgeRefresh(token, session, now)) {
     case "bad":
       return { outcome: "bad" };
@@ -474,6 +485,7 @@ function sweep(tx: Transaction, now: Date, limit: number): number {
     remove("verifications", "expires_at <= ?", "verifications") +
     remove("password_resets", "expires_at <= ?", "passwordResets") +
     remove("sso_attempts", "expires_at <= ?", "ssoAttempts") +
+    remove("second_factors", "expires_at <= ?", "pendingSecondFactors") +
     remove("mails", "due_at IS NULL AND created_at < ?", "sentMails") +
     remove("mails", "due_at IS NOT NULL AND created_at < ?", "unsentMails") +
     remove("refresh_tokens", "expires_at < ?", "refreshTokens") +
@@ -512,20 +524,10 @@ function addVerification(
   addMail(tx, userId, mail, now);
 }
 
-function addMail(tx: Transaction, userId: string, mail: NewMail, now: Date): void {
-  tx.db.run(
-    "INSERT INTO mails (id, user_id, sealed, attempts, created_at, due_at) VALUES (?, ?, ?, 0, ?, ?)",
-    mail.id,
-    userId,
-    mail.sealed,
-    now,
-    now,
-  );
-}
-
 /** What the writer thread runs; `IdentityStore` says what each one means. */
 export const transactions = {
   ...ssoTransactions,
+  ...secondFactorTransactions,
   registerUser,
   renewVerification,
   verifyEmail,

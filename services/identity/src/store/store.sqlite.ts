@@ -6,6 +6,7 @@ import type { Role } from "@sandgate/proto/common/v1/access";
 import type { ApiToken } from "../domain/api-tokens.ts";
 import type { User } from "../domain/users.ts";
 import { createLimitStore, limitMigration } from "./limits.sqlite.ts";
+import { createSecondFactorStore, secondFactorMigration } from "./second-factor.sqlite.ts";
 import type { transactions } from "./store.sqlite.transactions.ts";
 import type { IdentityStore, StoredKey } from "./store.ts";
 
@@ -136,11 +137,13 @@ const migrations = [
    CREATE INDEX external_identities_user ON external_identities (user_id);`,
   "ALTER TABLE api_tokens ADD COLUMN role INTEGER NOT NULL DEFAULT 0;",
   limitMigration,
+  secondFactorMigration,
 ];
 
 const sealedColumns: readonly SealedColumn[] = [
   { table: "keys", column: "sealed" },
   { table: "mails", column: "sealed" },
+  { table: "second_factors", column: "sealed" },
 ];
 
 const userColumns = "id, username, verified_at, operator, disabled_at, created_at";
@@ -206,6 +209,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
   return {
     ...serviceStoreOf(database, sealedColumns),
     ...createLimitStore(database),
+    ...createSecondFactorStore(database),
     registerUser: write.registerUser,
     renewVerification: write.renewVerification,
     verifyEmail: write.verifyEmail,
@@ -337,17 +341,29 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
       }));
     },
 
+    async findSessionStart(userId, sessionId) {
+      const row = read.get<{ created_at: number }>(
+        "SELECT created_at FROM sessions WHERE id = ? AND user_id = ? AND ended_at IS NULL",
+        sessionId,
+        userId,
+      );
+      return toOptionalDate(row?.created_at);
+    },
+
     async listSessionsEndedSince(since) {
       return read.all<{ id: string }>("SELECT id FROM sessions WHERE ended_at > ?", since).map(({ id }) => id);
     },
 
     async findApiToken(tokenHash) {
-      const row = read.get<ApiTokenRow & { operator: number }>(
-        `SELECT ${apiTokenColumns}, u.operator FROM api_tokens t JOIN users u ON u.id = t.user_id
+      const row = read.get<ApiTokenRow & { operator: number; second_factor: number }>(
+        `SELECT ${apiTokenColumns}, u.operator,
+           u.operator = 1 AND EXISTS (SELECT 1 FROM second_factors f WHERE f.user_id = u.id AND f.enabled_at IS NOT NULL)
+             AS second_factor
+         FROM api_tokens t JOIN users u ON u.id = t.user_id
          WHERE t.token_hash = ? AND u.disabled_at IS NULL`,
         tokenHash,
       );
-      return row && { ...toApiToken(row), operator: row.operator === 1 };
+      return row && { ...toApiToken(row), operator: row.operator === 1, secondFactor: row.second_factor === 1 };
     },
 
     async listApiTokens(userId, limit, before) {

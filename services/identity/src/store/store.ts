@@ -5,9 +5,11 @@ import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { ApiToken } from "../domain/api-tokens.ts";
 import type { User } from "../domain/users.ts";
 import type { LimitStore } from "./limits.ts";
+import type { SecondFactorStore } from "./second-factor.ts";
 import type { SsoStore } from "./sso.ts";
 
 export type { Budget, LimitStore, Overspent } from "./limits.ts";
+export type { SecondFactor } from "./second-factor.ts";
 
 /** A mail that is committed with what it is about. `sealed` holds the recipient and the text, which may contain a secret. */
 export interface NewMail {
@@ -84,6 +86,8 @@ export interface NewSession {
   id: string;
   client: ClientInfo;
   userId: string;
+  /** Whether it is signed in with a second factor; not unless set. */
+  secondFactor?: boolean;
   /** The hash that the sign-in's password was compared with; undefined for a sign-in without one, by a provider. */
   passwordHash: string | undefined;
   createdAt: Date;
@@ -99,7 +103,15 @@ export interface SignIn {
 }
 
 export type Refreshed =
-  | { outcome: "refreshed"; sessionId: string; userId: string; operator: boolean; refreshTokenExpiresAt: Date }
+  | {
+      outcome: "refreshed";
+      sessionId: string;
+      userId: string;
+      operator: boolean;
+      /** Whether the session was signed in with a second factor that the user still has. */
+      secondFactor: boolean;
+      refreshTokenExpiresAt: Date;
+    }
   | { outcome: "bad" }
   /** The token was used before: its session is ended now. */
   | { outcome: "reused"; sessionId: string };
@@ -160,7 +172,7 @@ export const requestWindowMs = 60_000;
  * What identity keeps. Every method that changes something is one transaction, which stores its events too, unless nothing
  * happens. Secrets come hashed or sealed.
  */
-export interface IdentityStore extends ServiceStore, SsoStore, LimitStore {
+export interface IdentityStore extends ServiceStore, SsoStore, LimitStore, SecondFactorStore {
   /**
    * Creates an unverified user. A name that is taken but unverified gets another verification with the password of this
    * registration, and keeps its own; one that is verified gets the notice.
@@ -251,6 +263,8 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore {
   listSessions(userId: string, limit: number, before: Cursor | undefined, now: Date): Promise<Session[]>;
   /** False when the user has no such live session. */
   endSession(userId: string, sessionId: string, now: Date, events?: readonly StagedEvent[]): Promise<boolean>;
+  /** When a live session of the user was signed in. */
+  findSessionStart(userId: string, sessionId: string): Promise<Date | undefined>;
   /** Ends the user's sessions but one, or all, and answers the ids of those that it ended. */
   endOtherSessions(
     userId: string,
@@ -268,8 +282,11 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore {
     record: IdempotencyRecord | undefined,
     events?: readonly StagedEvent[],
   ): Promise<"done" | "too_many">;
-  /** Undefined for an unknown or revoked token and for a disabled user's; one that has expired is found. */
-  findApiToken(tokenHash: Uint8Array): Promise<(ApiToken & { operator: boolean }) | undefined>;
+  /**
+   * With whether its user is an operator, and has a second factor. Undefined for an unknown or revoked token and for a disabled
+   * user's; one that has expired is found.
+   */
+  findApiToken(tokenHash: Uint8Array): Promise<(ApiToken & { operator: boolean; secondFactor: boolean }) | undefined>;
   /** Up to `limit` tokens of the user after `before`, newest first. */
   listApiTokens(userId: string, limit: number, before: Cursor | undefined): Promise<ApiToken[]>;
   /** False when the user has no such token. */

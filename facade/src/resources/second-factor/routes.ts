@@ -1,0 +1,113 @@
+import { IdentityService } from "@sandgate/proto/identity/v1/identity";
+import { callFor, signedInOf } from "../../pipeline/request-context.ts";
+import type { App, RouteContext } from "../../pipeline/route.ts";
+import { NoContent } from "../../pipeline/schema-parts.ts";
+import {
+  ConfirmedBody,
+  ConfirmSecondFactorBody,
+  CreateSecondFactorBody,
+  NewSecondFactor,
+  RecoveryCodes,
+  SecondFactor,
+} from "./schemas.ts";
+
+const { method: rpc } = IdentityService;
+const tags = ["Accounts"];
+/** Responses with a secret must not be cached. */
+const noStore = { "cache-control": "no-store" };
+
+export function addSecondFactorRoutes(app: App, { clients: { identity }, limits }: RouteContext): void {
+  app.get(
+    "/auth/second-factor",
+    {
+      config: { rules: { rpc: rpc.getSecondFactor } },
+      schema: { tags, summary: "Read whether you have a second factor", response: { 200: SecondFactor } },
+    },
+    async (request) => {
+      const { enabled, recoveryCodesLeft } = await identity.getSecondFactor({}, callFor(request));
+      return { enabled, recovery_codes_left: recoveryCodesLeft };
+    },
+  );
+
+  app.post(
+    "/auth/second-factor",
+    {
+      config: { rules: { rpc: rpc.createSecondFactor, errors: ["INVALID_CREDENTIALS", "CONFLICT"] } },
+      schema: {
+        tags,
+        summary: "Set up a second factor",
+        description:
+          "Makes a secret for an authenticator app. It counts once a code of it is sent to POST /auth/second-factor/confirm, within 10 minutes.",
+        body: CreateSecondFactorBody,
+        response: { 201: NewSecondFactor },
+      },
+    },
+    async (request, reply) => {
+      await limits.countPasswordUse(signedInOf(request).user.id, reply);
+      const { secret, uri } = await identity.createSecondFactor(passwordOf(request.body), callFor(request));
+      return reply.code(201).headers(noStore).send({ secret, uri });
+    },
+  );
+
+  app.post(
+    "/auth/second-factor/confirm",
+    {
+      config: { rules: { rpc: rpc.confirmSecondFactor, errors: ["INVALID_CREDENTIALS", "CONFLICT"] } },
+      schema: {
+        tags,
+        summary: "Enable the second factor",
+        description: "From now on a sign-in with the password needs a code. Sends a mail that says so.",
+        body: ConfirmSecondFactorBody,
+        response: { 200: RecoveryCodes },
+      },
+    },
+    async (request, reply) => {
+      const { recoveryCodes } = await identity.confirmSecondFactor({ otp: request.body.otp }, callFor(request));
+      return reply.headers(noStore).send({ recovery_codes: recoveryCodes });
+    },
+  );
+
+  app.post(
+    "/auth/second-factor/recovery-codes",
+    {
+      config: { rules: { rpc: rpc.createRecoveryCodes, errors: ["INVALID_CREDENTIALS", "CONFLICT"] } },
+      schema: {
+        tags,
+        summary: "Make new recovery codes",
+        description: "They replace those that are left.",
+        body: ConfirmedBody,
+        response: { 200: RecoveryCodes },
+      },
+    },
+    async (request, reply) => {
+      await limits.countPasswordUse(signedInOf(request).user.id, reply);
+      const confirmation = { ...passwordOf(request.body), otp: request.body.otp };
+      const { recoveryCodes } = await identity.createRecoveryCodes(confirmation, callFor(request));
+      return reply.headers(noStore).send({ recovery_codes: recoveryCodes });
+    },
+  );
+
+  app.delete(
+    "/auth/second-factor",
+    {
+      config: { rules: { rpc: rpc.deleteSecondFactor, errors: ["INVALID_CREDENTIALS", "CONFLICT"] } },
+      schema: {
+        tags,
+        summary: "Remove the second factor",
+        description: "Sends a mail that says so.",
+        body: ConfirmedBody,
+        response: { 204: NoContent },
+      },
+    },
+    async (request, reply) => {
+      await limits.countPasswordUse(signedInOf(request).user.id, reply);
+      const confirmation = { ...passwordOf(request.body), otp: request.body.otp };
+      await identity.deleteSecondFactor(confirmation, callFor(request));
+      return reply.code(204).send(null);
+    },
+  );
+}
+
+function passwordOf({ password }: { password?: string }): { password?: string } {
+  return password === undefined ? {} : { password };
+}

@@ -1,0 +1,31 @@
+import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
+import { addMs, minuteMs } from "@sandgate/kit/base/time";
+import type { UserCaller } from "@sandgate/kit/rpc/context";
+import type { IdentityStore } from "../store/store.ts";
+import type { PasswordHasher } from "./passwords.ts";
+import type { User } from "./users.ts";
+
+/** So old at most is a sign-in that stands for the password of an account without one. */
+const freshMs = 5 * minuteMs;
+
+/**
+ * The caller, who confirms with the password to be there, or in an account without one (of single sign-on) by having signed
+ * in just now. Throws INVALID_CREDENTIALS, or VALIDATION_ERROR for a password that is missing.
+ */
+export async function confirmCaller(
+  { store, hasher, now }: { store: IdentityStore; hasher: PasswordHasher; now: () => Date },
+  caller: UserCaller,
+  password: string | undefined,
+): Promise<User> {
+  const found = await store.findSignIn({ id: caller.id });
+  if (found?.passwordHash === undefined) {
+    const signedInAt = await store.findSessionStart(caller.id, caller.credentialId);
+    if (found && signedInAt && signedInAt > addMs(now(), -freshMs)) return found.user;
+    throw new DomainError("INVALID_CREDENTIALS", "This needs a sign-in of the last 5 minutes.", {
+      hint: "The account has no password: sign in with your provider again, then repeat this.",
+    });
+  }
+  if (password === undefined) throw invalid("password", "is required");
+  if (await hasher.verify(password, found.passwordHash)) return found.user;
+  throw new DomainError("INVALID_CREDENTIALS", "The password is wrong.");
+}

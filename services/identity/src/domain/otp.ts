@@ -1,0 +1,60 @@
+import { randomBytes } from "node:crypto";
+import { Secret, TOTP } from "otpauth";
+
+/** What authenticator apps take for granted (RFC 6238): SHA-1, 6 digits, 30 seconds. */
+const totp = { algorithm: "SHA1", digits: 6, period: 30 };
+const secretBytes = 20;
+const otpPattern = /^\d{6}$/;
+
+/** Crockford's, in lower case: no letter is taken for a digit or another letter. */
+const alphabet = "0123456789abcdefghjkmnpqrstvwxyz";
+const recoveryCodeCount = 10;
+/** 80 bits, so a fast hash without a salt is enough to store. */
+const recoveryCodeCharacters = 16;
+const recoveryCodePattern = new RegExp(`^[${alphabet}]{${recoveryCodeCharacters}}$`);
+
+/** A new secret of 160 bits. */
+export function newOtpSecret(): Uint8Array {
+  return new Secret({ size: secretBytes }).bytes;
+}
+
+/** The secret as it is typed into an app, and as the address that an app reads from a QR code. */
+export function presentOtpSecret(secret: Uint8Array, username: string): { secret: string; uri: string } {
+  const given = new Secret({ buffer: bufferOf(secret) });
+  const app = new TOTP({ ...totp, issuer: "Sandgate", label: username, secret: given });
+  return { secret: given.base32, uri: app.toString() };
+}
+
+/** The time step that a code is of: the current one, or one before or after it. Undefined for a wrong code. */
+export function stepOf(secret: Uint8Array, otp: string, now: Date): number | undefined {
+  const token = otp.replaceAll(/\s/g, "");
+  if (!otpPattern.test(token)) return undefined;
+  const timestamp = now.getTime();
+  const delta = TOTP.validate({
+    ...totp,
+    token,
+    secret: new Secret({ buffer: bufferOf(secret) }),
+    timestamp,
+    window: 1,
+  });
+  return delta === null ? undefined : TOTP.counter({ period: totp.period, timestamp }) + delta;
+}
+
+/** Ten codes for whoever has lost the app, each in four groups of four. */
+export function newRecoveryCodes(): string[] {
+  return Array.from({ length: recoveryCodeCount }, () => {
+    // 32 characters: each has the same part of the 256 values of a byte.
+    const code = Array.from(randomBytes(recoveryCodeCharacters), (byte) => alphabet.charAt(byte % alphabet.length));
+    return code.join("").replace(/(.{4})(?=.)/g, "$1-");
+  });
+}
+
+/** The form of a recovery code that is hashed, whatever its case, dashes and spaces. Undefined for what can't be one. */
+export function canonicalRecoveryCode(otp: string): string | undefined {
+  const code = otp.toLowerCase().replaceAll(/[\s-]/g, "");
+  return recoveryCodePattern.test(code) ? code : undefined;
+}
+
+function bufferOf(bytes: Uint8Array): ArrayBuffer {
+  return new Uint8Array(bytes).buffer;
+}
