@@ -194,16 +194,28 @@ test("conflict", async () => {
   expectError(await target.post(members, body, { token: owner.token }), "conflict");
 });
 
-test.runIf(hasSettings)("rate_limited", async () => {
-  const limited = await openTarget({ SANDGATE_SIGNIN_RATE_LIMIT: "5" });
+test.runIf(hasSettings)("rate_limited, which no attack brings on a user elsewhere", async () => {
+  const limited = await openTarget({ SANDGATE_SIGNIN_RATE_LIMIT: "5", SANDGATE_TRUSTED_PROXIES: "127.0.0.0/8,::1" });
   try {
-    const attempt = () =>
-      limited.post("/auth/login", { username: "someone@example.com", password: "wrong wrong", recaptchaToken: "" });
+    const { username, password } = limited.operator;
+    const signIn = (address: string, given: string) =>
+      limited.post(
+        "/auth/login",
+        { username, password: given, recaptchaToken: "" },
+        { headers: { "x-forwarded-for": address } },
+      );
     const answers = [];
     for (let i = 0; i < 7; i++) {
-      answers.push(await attempt());
+      answers.push(await signIn("203.0.113.1", "wrong wrong"));
     }
-    expect(answers.at(-1)?.body.error.code).toBe("rate_limited");
+    expect(answers.slice(0, 5).map(({ status }) => status)).toEqual([401, 401, 401, 401, 401]);
+    for (const answer of answers.slice(5)) {
+      expectError(answer, "rate_limited");
+    }
+    for (let i = 0; i < 10; i++) {
+      await signIn(`198.51.${i}.1`, "wrong wrong");
+    }
+    expectStatus(await signIn("192.0.2.1", password), 200);
   } finally {
     await limited.close();
   }
