@@ -30,7 +30,8 @@ async function startProvider(folder: string) {
     state.asked.push(Object.fromEntries(new URLSearchParams(await text(request))));
     if (state.silent) return;
     const body = typeof state.answer === "string" ? state.answer : JSON.stringify(state.answer);
-    response.writeHead(state.status, { "content-type": "application/json", location: "/elsewhere" }).end(body);
+    if (request.url === "/elsewhere") response.end(JSON.stringify(good));
+    else response.writeHead(state.status, { location: "/elsewhere" }).end(body);
   });
   const listening = server.listen(0, "127.0.0.1");
   await once(listening, "listening");
