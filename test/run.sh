@@ -63,6 +63,7 @@ missing=
 command -v docker-registry >/dev/null 2>&1 || missing="$missing docker-registry"
 command -v htpasswd >/dev/null 2>&1 || missing="$missing apache2-utils"
 [ -x /bin/busybox ] || missing="$missing busybox-static"
+command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 # A cluster's own programs are in no package; what they need besides is.
 if [ -z "${KUBECONFIG:-}" ] && { [ -n "${SANDGATE_TEST_KUBERNETES:-}" ] || command -v kubelet >/dev/null 2>&1; }; then
   command -v containerd >/dev/null 2>&1 || missing="$missing containerd"

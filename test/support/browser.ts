@@ -1,0 +1,29 @@
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
+import { type Browser, chromium } from "playwright-core";
+
+/** Without these it asks Google's servers for this and that, also where no network is. */
+const quietly = [
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+
+async function findChromium(): Promise<string> {
+  const { stdout } = await promisify(execFile)("sh", ["-c", "command -v chromium"]).catch((cause: unknown) => {
+    throw new Error("chromium was not found (Debian's package chromium)", { cause });
+  });
+  return stdout.trim();
+}
+
+/** Throws, saying what is missing, unless there is a browser. For `requireServer("chromium", …)`. */
+export const probeBrowser = findChromium;
+
+/** A real browser without a window. Each of its contexts has cookies of its own. */
+export async function openBrowser(): Promise<Browser> {
+  // Its sandbox refuses to run as root.
+  return chromium.launch({ executablePath: await findChromium(), chromiumSandbox: false, args: quietly });
+}
