@@ -8,6 +8,7 @@ import { asService } from "@sandgate/kit/rpc/context";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
+import { type AuditFile, startAuditFile } from "./audit/audit-file.ts";
 import { consumeAuditedEvents } from "./audit/from-events.ts";
 import { createAuditHandlers } from "./audit/handlers.ts";
 import { type Collection, createCollection } from "./collect/collection.ts";
@@ -37,6 +38,7 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
   // Imported here, so that whoever only reads the settings doesn't load a client of the engine.
   const { openDockerContainerSource } = await import("./docker/container-source.docker.ts");
   const draining = new AbortController();
+  let auditFile: AuditFile | undefined;
   const room = openRoom({ ...context, reserveMb: settings.diskReserveMb });
 
   const sandboxes = createClient(SandboxService, context.transport("sandbox"));
@@ -79,6 +81,7 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
       router.service(AuditService, createAuditHandlers(store));
     },
     async start() {
+      if (settings.auditFile !== undefined) auditFile = startAuditFile({ path: settings.auditFile, store, logger });
       return [
         collection.start(),
         ...startRetention({
@@ -90,6 +93,7 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
           metrics,
         }),
         await consumeAuditedEvents({ store, bus }),
+        ...(auditFile ? [auditFile] : []),
       ];
     },
     purge: {
@@ -106,7 +110,7 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
         room.shortage().catch(messageOf),
       ]);
       const disk = context.database.kind === "sqlite" && { disk: shortage ?? "ok" };
-      return { database, runtime: collection.state(), ...disk };
+      return { database, runtime: collection.state(), ...disk, ...(auditFile && { audit_file: auditFile.state() }) };
     },
     endWaits: () => draining.abort(new DomainError("DRAINING", "telemetry is shutting down.")),
   };

@@ -76,6 +76,10 @@ export const telemetrySettings = defineSettings({
     max: 36_500,
     doc: "How long the audit log's entries are kept, also those of deleted workspaces",
   }),
+  auditFile: text("SANDGATE_AUDIT_FILE", {
+    optional: true,
+    doc: "A file to which each entry of the audit log is also added, as a line of JSON, for a collector",
+  }),
   ...nodeSettings,
   kubeletUrl: text("SANDGATE_KUBELET_URL", {
     ...kubeletUrl,
