@@ -3,7 +3,10 @@ import { Id, Moment, NextCursor, NullableText, nullable } from "../../pipeline/s
 
 const username = Type.String({ maxLength: 254 });
 const recaptchaToken = Type.Optional(
-  Type.String({ maxLength: 4096, description: "Required only where reCAPTCHA is set up." }),
+  Type.String({
+    maxLength: 4096,
+    description: "Required only where reCAPTCHA is set up. Each request needs a new one.",
+  }),
 );
 const NewPassword = Type.String({
   minLength: 10,
