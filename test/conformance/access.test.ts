@@ -202,7 +202,10 @@ async function request(
     JSON.stringify(demand.body)
       .replace("{unknown}", unknown)
       .replace("{password}", credential.password ?? "");
-  const filled = path.replace("{workspace_id}", String(named)).replace(/\{\w+\}/g, unknown);
+  const filled = path
+    .replace("{workspace_id}", String(named))
+    .replace("{provider}", "google")
+    .replace(/\{\w+\}/g, unknown);
   return target.send(method, filled + (demand.query ?? ""), {
     headers: {
       ...(credential.authorization !== undefined && { authorization: credential.authorization }),

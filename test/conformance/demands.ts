@@ -65,6 +65,25 @@ export const demands: Record<string, Demand> = {
   "DELETE /auth/sessions": { who: "session", answers: 204, notAsOperator: true },
   "DELETE /auth/sessions/{session_id}": { who: "session", answers: "not_found" },
 
+  "GET /auth/second-factor": { who: "session", answers: 200 },
+  "POST /auth/second-factor": {
+    who: "session",
+    body: { password: "not the password" },
+    answers: "invalid_credentials",
+  },
+  // Nobody of these has one.
+  "POST /auth/second-factor/confirm": { who: "session", body: { otp: "000000" }, answers: "conflict" },
+  "POST /auth/second-factor/recovery-codes": {
+    who: "session",
+    body: { password: "{password}", otp: "000000" },
+    answers: "conflict",
+  },
+  "DELETE /auth/second-factor": {
+    who: "session",
+    body: { password: "{password}", otp: "000000" },
+    answers: "conflict",
+  },
+
   "GET /api-tokens": { who: "session", answers: 200 },
   "POST /api-tokens": { who: "session", body: { description: "access" }, answers: 201 },
   "POST /api-tokens for another's workspace": {
@@ -136,6 +155,7 @@ export const demands: Record<string, Demand> = {
   "DELETE /admin/users/{user_id}": { who: "operator", answers: "not_found" },
   "DELETE /admin/users/{user_id}/sessions": { who: "operator", answers: "not_found" },
   "DELETE /admin/users/{user_id}/api-tokens": { who: "operator", answers: "not_found" },
+  "DELETE /admin/users/{user_id}/second-factor": { who: "operator", answers: "not_found" },
   "GET /admin/sandboxes": { who: "operator", answers: 200 },
   "DELETE /admin/sandboxes/{sandbox_id}": { who: "operator", answers: "sandbox_not_found" },
   "GET /admin/audit-log": { who: "operator", answers: 200 },

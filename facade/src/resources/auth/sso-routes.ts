@@ -62,7 +62,7 @@ export function addSsoRoutes(app: App, { clients: { identity }, publicUrl }: Rou
         {
           provider,
           state,
-          browserSecret: readCookie(request.headers.cookie, state),
+          browserSecret: readCookie(callbackUrl(provider), request.headers.cookie, state),
           ...(code !== undefined && { code }),
           ...(iss !== undefined && { iss }),
           ...(error !== undefined && { error }),

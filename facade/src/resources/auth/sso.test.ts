@@ -3,7 +3,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { openTestPlatform, type TestPlatform } from "../../test-platform.ts";
 
 const state = "state-of-43-characters";
-const cookieName = "sandgate_sso_state-of-43-";
+const cookieName = "__Host-sandgate_sso_state-of-43-";
 const redirectUri = "https://app.test/done?from=sso";
 const tokens = { accessToken: "a+b", refreshToken: "r", expiresInSeconds: 300, refreshExpiresInSeconds: 1800 };
 let platform: TestPlatform;
@@ -42,7 +42,7 @@ beforeEach(() => {
 const get = (url: string, headers: Record<string, string> = {}) =>
   platform.app.inject({ url, headers: { "x-request-id": "request-1", ...headers } });
 
-test("a sign-in starts with a redirect to the provider, and a cookie for the callback alone", async () => {
+test("a sign-in starts with a redirect to the provider, and a cookie that this host alone can set", async () => {
   const response = await get("/auth/sso/google");
   expect(response.statusCode).toBe(302);
   expect(response.headers).toMatchObject({
@@ -50,7 +50,7 @@ test("a sign-in starts with a redirect to the provider, and a cookie for the cal
     "cache-control": "no-store",
     "referrer-policy": "no-referrer",
     "x-request-id": "request-1",
-    "set-cookie": `${cookieName}=secret; Max-Age=600; Path=/v/auth/sso/google/callback; HttpOnly; SameSite=Lax; Secure`,
+    "set-cookie": `${cookieName}=secret; Max-Age=600; Path=/; Secure; HttpOnly; SameSite=Lax`,
   });
   expect(started).toEqual({ provider: "google" });
   await get(`/auth/sso/github?redirect_uri=${encodeURIComponent(redirectUri)}`);
@@ -77,7 +77,7 @@ test("a sign-in ends with the tokens in the fragment, and without its cookie", a
     location: `${redirectUri}#access_token=a%2Bb&refresh_token=r&token_type=Bearer&expires_in=300&refresh_expires_in=1800`,
     "cache-control": "no-store",
     "referrer-policy": "no-referrer",
-    "set-cookie": `${cookieName}=; Max-Age=0; Path=/v/auth/sso/google/callback; HttpOnly; SameSite=Lax; Secure`,
+    "set-cookie": `${cookieName}=; Max-Age=0; Path=/; Secure; HttpOnly; SameSite=Lax`,
   });
   expect(response.body).toBe("");
   expect(finished).toEqual({
@@ -111,7 +111,8 @@ test("a failure reaches the application as a code, with the request's id", async
 
 test.each([
   ["without a cookie", `state=${state}`, ""],
-  ["with the cookie of another attempt", `state=${state}`, "sandgate_sso_another=secret"],
+  ["with the cookie of another attempt", `state=${state}`, "__Host-sandgate_sso_another=secret"],
+  ["with the cookie that another host of the domain can set", `state=${state}`, "sandgate_sso_state-of-43-=secret"],
   ["with a cookie whose name only ends alike", `state=${state}`, `x${cookieName}=secret`],
   ["without a state", "code=c", `${cookieName}=secret`],
 ])("a callback %s is refused without a redirect", async (_, query, cookie) => {
