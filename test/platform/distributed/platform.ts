@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import type { ServiceName } from "@sandgate/kit/base/service-names";
 import { makeKeys } from "@sandgate/kit/rpc/internal-keys";
+import type { TlsFiles } from "@sandgate/kit/rpc/tls";
 import type { FaultProxy } from "@sandgate/test-support/fault-proxy";
 import { probeMongo, type TestReplicaSet } from "@sandgate/test-support/mongo";
 import { findNatsServer, type TestNats } from "@sandgate/test-support/nats";
@@ -14,7 +15,7 @@ import { type Dependency, openFaultProxies } from "./fault-proxies.ts";
 import { planPorts } from "./ports.ts";
 import { launchReplica, type Part, type Replica } from "./replica.ts";
 import { type Servers, startServers } from "./servers.ts";
-import { commonSettings, replicaSettings } from "./settings.ts";
+import { commonSettings, replicaSettings, tlsSettings } from "./settings.ts";
 
 const root = join(import.meta.dirname, "../../..");
 
@@ -76,6 +77,8 @@ export async function startDistributed(
     members?: number;
     /** Each part reaches each dependency through a fault proxy of its own. With one replica of each. */
     faultProxies?: boolean;
+    /** Makes certificates for a host, by which the processes call each other with TLS. */
+    certify?(host: string): Promise<TlsFiles>;
     /** The folder whose code a replica runs; this one unless given. */
     codeRoot?(part: Part, index: number): string;
   } = {},
@@ -91,6 +94,7 @@ export async function startDistributed(
   const [url = "", ...otherUrls] = urlsOf("facade");
   const admin = { username: "admin@localhost", password: randomBytes(12).toString("base64url") };
   const common = await commonSettings({ folder, keysFolder, host, admin, databaseUrl: servers.mongo.url, urlsOf });
+  const secure = o.certify && tlsSettings(await o.certify(host), urlsOf);
 
   const replicas = ports.replicas.map((place) => {
     const { part, index, port, adminPort } = place;
@@ -101,6 +105,7 @@ export async function startDistributed(
       adminUrl: `http://${host}:${adminPort}`,
       env: {
         ...common,
+        ...secure,
         ...o.settings,
         ...replicaSettings(place, { keysFolder, natsUrl: servers.natsUrl }),
         ...proxies?.settingsOf(part),

@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
+import type { TlsFiles } from "@sandgate/kit/rpc/tls";
 import { defaultImageSetting, withoutSettings } from "../local.ts";
 import type { ReplicaPorts } from "./ports.ts";
 import type { Part } from "./replica.ts";
@@ -51,6 +52,21 @@ export async function commonSettings(o: {
     SANDGATE_USER_MAX_SANDBOXES: "0",
     SANDGATE_USER_MAX_MEMORY_MB: "0",
     SANDGATE_WORKSPACE_MAX_IMAGES: "0",
+  };
+}
+
+/** What processes need to call each other with TLS alone, each with a certificate. */
+export function tlsSettings(
+  { certFile = "", keyFile = "", caFile = "" }: TlsFiles,
+  urlsOf: (part: Part) => string[],
+): NodeJS.ProcessEnv {
+  const addressOf = (service: ServiceName) => urlsOf(service).join(",").replaceAll("http:", "https:");
+  return {
+    ...Object.fromEntries(serviceNames.map((service) => [addressVariable(service), addressOf(service)])),
+    SANDGATE_TLS_CERT_FILE: certFile,
+    SANDGATE_TLS_KEY_FILE: keyFile,
+    SANDGATE_TLS_CA_FILE: caFile,
+    SANDGATE_TLS_CLIENTS: "certified",
   };
 }
 

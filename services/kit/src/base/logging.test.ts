@@ -21,8 +21,9 @@ test("secrets are redacted", () => {
   const { logger, lines } = collect();
   logger.info({ authorization: "s3cret", headers: { authorization: "s3cret" }, a: { b: { password: "s3cret" } } }, "x");
   logger.info({ token: "s3cret", body: { refresh_token: "s3cret" } }, "x");
+  logger.info({ body: { current_password: "s3cret", recaptchaToken: "s3cret", otp: "s3cret" } }, "x");
   expect(lines.join("")).not.toContain("s3cret");
-  expect(lines.join("").match(/\[redacted\]/g)).toHaveLength(5);
+  expect(lines.join("").match(/\[redacted\]/g)).toHaveLength(8);
 });
 
 test("the level holds", () => {

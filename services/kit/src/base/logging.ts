@@ -12,6 +12,12 @@ const secretFields = [
   "refreshToken",
   "access_token",
   "refresh_token",
+  "currentPassword",
+  "current_password",
+  "recaptchaToken",
+  "otp",
+  "secret",
+  "cookie",
 ];
 const redactedPaths = secretFields.flatMap((field) => [field, `*.${field}`, `*.*.${field}`]);
 
