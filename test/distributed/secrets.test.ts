@@ -126,7 +126,7 @@ describe.runIf(isAvailable)("secrets of processes that call each other by TLS", 
     const create = () => facades[0].post("/workspaces", { name: "sealed" }, options);
     const created = expectStatus(await create(), 201);
     const file = join(platform.keysFolder, "keyring.json");
-    const { current: old, keys } = JSON.parse(readFileSync(file, "utf8"));
+    const { keys } = JSON.parse(readFileSync(file, "utf8"));
     const next = Buffer.alloc(32, 7).toString("base64");
     const sealing = [
       ["identity", 0],
@@ -140,7 +140,7 @@ describe.runIf(isAvailable)("secrets of processes that call each other by TLS", 
         await platform.replica(service, index).start();
       }
     };
-    await restart({ current: old, keys: { ...keys, next } });
+    // Nobody else uses the platform now: else every replica would have to have the key before one seals with it.
     await restart({ current: "next", keys: { ...keys, next } });
     await until(async () => {
       for (const [service, index] of sealing) {
