@@ -1020,8 +1020,11 @@ describe("abuse", () => {
     for (let i = 0; i < 9; i++) {
       await identity.register({ username: `ann+${i}@example.com`, password }, from(`192.0.${i}.1`));
     }
-    await identity.resendVerification({ username: "ann+0@example.com" }, nobody());
-    await identity.resendVerification({ username: "nobody@example.com" }, nobody());
+    await readMails(3);
+    for (let i = 0; i < 4; i++) {
+      await identity.resendVerification({ username: "ann+0@example.com" }, nobody());
+      await identity.resendVerification({ username: "nobody@example.com" }, nobody());
+    }
     await readMails(5);
     await close();
     expect(await files()).toHaveLength(5);
@@ -1029,6 +1032,16 @@ describe("abuse", () => {
     await open();
     await identity.resendVerification({ username: "ann+8@example.com" }, nobody());
     expect((await readMails(6)).some(({ text }) => text.includes("To: ann+8@example.com"))).toBe(true);
+  });
+
+  test("registrations of a taken name leave its user the mails that set a password", async () => {
+    await open();
+    await createUser();
+    for (let i = 0; i < 5; i++) await identity.register({ username, password }, nobody());
+    const before = await readMails(3);
+    await identity.requestPasswordReset({ username }, nobody());
+    expect((await readMails(4)).some(({ text }) => text.includes("/auth/password/reset?token="))).toBe(true);
+    expect(before.some(({ text }) => text.includes("/auth/password/reset?token="))).toBe(false);
   });
 
   test("an address causes so many mails an hour, whatever the names", async () => {

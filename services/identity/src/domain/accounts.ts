@@ -72,7 +72,7 @@ export function createAccounts(o: {
         usernameKey: usernameKey(username),
         passwordHash: await hasher.hash(password),
         createdAt: now(),
-        mails: (await mailBudgets.mayMail(username, "stranger"))
+        mails: (await mailBudgets.mayMail(username, "registration"))
           ? {
               verification: newVerification(username),
               notice: mails.seal(composeNameTaken({ to: username, publicUrl })),
@@ -100,7 +100,7 @@ export function createAccounts(o: {
 
     async resendVerification(username) {
       const found = await store.findSignIn({ usernameKey: usernameKey(username) });
-      if (!found || found.user.verified || !(await mailBudgets.mayMail(username, "stranger"))) return;
+      if (!found || found.user.verified || !(await mailBudgets.mayMail(username, "verification"))) return;
       // To the address of the account: the one in the request may differ from it, if only in the case of a letter.
       const { user } = found;
       if (await store.renewVerification(user.id, newVerification(user.username), now())) mails.wake();

@@ -5,8 +5,18 @@ import type { LimitStore } from "../store/store.ts";
 import { budget, rateLimited } from "./budgets.ts";
 import { usernameKey } from "./users.ts";
 
-/** What is left of the installation's mails for the links of verified users when strangers register in masses. */
-const strangersShare = 0.8;
+/** Why a mail is sent: to whoever registers, or the link that somebody with an account asks for. */
+type MailPurpose = "registration" | "verification" | "reset";
+
+/**
+ * How much of the mails to a mailbox and of all together may be of a kind. Registrations leave some to links, without which others
+ * could keep a user from setting a password, and those without a verified account leave some to those with one.
+ */
+const shares: Record<MailPurpose, { ofMailbox: number; ofAll: number }> = {
+  registration: { ofMailbox: 0.6, ofAll: 0.8 },
+  verification: { ofMailbox: 1, ofAll: 0.8 },
+  reset: { ofMailbox: 1, ofAll: 1 },
+};
 
 /** Mails in an hour; 0: no limit. */
 export interface MailLimits {
@@ -23,7 +33,7 @@ export interface MailBudgets {
    * Whether the mailbox may get another mail. Mailboxes are one when they differ only in what follows a plus sign. Who asked
    * must not learn the answer, which tells of an account.
    */
-  mayMail(username: string, to: "stranger" | "user"): Promise<boolean>;
+  mayMail(username: string, purpose: MailPurpose): Promise<boolean>;
 }
 
 export function createMailBudgets(o: {
@@ -46,18 +56,19 @@ export function createMailBudgets(o: {
       if (overspent) throw rateLimited("Too many mails were requested from your address.", overspent, at);
     },
 
-    async mayMail(username, to) {
+    async mayMail(username, purpose) {
       const at = now();
-      const inAll = to === "user" ? limits.inAll : Math.ceil(limits.inAll * strangersShare);
+      const inAll = Math.ceil(limits.inAll * shares[purpose].ofAll);
+      const toMailbox = Math.ceil(limits.perMailbox * shares[purpose].ofMailbox);
       const budgets = [
         ...(limits.inAll > 0 ? [budget("mails", inAll, hourMs)] : []),
-        ...(limits.perMailbox > 0 ? [budget(`mails to ${mailboxOf(username)}`, limits.perMailbox, hourMs)] : []),
+        ...(limits.perMailbox > 0 ? [budget(`mails to ${mailboxOf(username)}`, toMailbox, hourMs)] : []),
       ];
       const overspent = await store.spend(budgets, at);
       if (!overspent) return true;
       if (limits.inAll > 0 && overspent.index === 0 && at >= warnedUntil) {
         warnedUntil = overspent.endsAt;
-        logger.warn({ until: warnedUntil, to }, "the mails of the hour are used up; no more are sent until then");
+        logger.warn({ until: warnedUntil, purpose }, "the mails of the hour are used up; no more are sent until then");
       }
       return false;
     },

@@ -76,7 +76,7 @@ export function createPasswordChanges(o: {
 
     async requestReset(username) {
       const found = await store.findSignIn({ usernameKey: usernameKey(username) });
-      if (!found?.user.verified || !(await mailBudgets.mayMail(username, "user"))) return;
+      if (!found?.user.verified || !(await mailBudgets.mayMail(username, "reset"))) return;
       const { user } = found;
       const token = newSecret();
       const reset = {
