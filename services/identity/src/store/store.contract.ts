@@ -170,6 +170,21 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         expect(await takeMails(at(0))).toEqual(["verify", "again"]);
       });
 
+      test("a link that is renewed while another is followed doesn't work after that", async () => {
+        const ann = registration("ann@example.com", { link: "followed" });
+        await store.registerUser(ann);
+        const links = Array.from({ length: 8 }, (_, i) => `renewed ${i}`);
+        const renewals = links.map((link) =>
+          store.renewVerification(
+            ann.id,
+            { tokenHash: hashSecret(link), expiresAt: at(dayMs), mail: mail("again") },
+            at(0),
+          ),
+        );
+        await Promise.all([...renewals, store.verifyEmail(hashSecret("followed"), undefined, at(0), [])]);
+        for (const link of links) expect(await store.findVerification(hashSecret(link), at(0))).toBeUndefined();
+      });
+
       test("a registration without mails creates the user, whom a link can be sent later, and tells others nothing", async () => {
         const ann = registration("ann@example.com", { mails: undefined });
         expect(await store.registerUser(ann)).toBe("created");
