@@ -134,7 +134,7 @@ test("every route of the API is in the table, and every line of the table is a r
 describe("answers exactly what it should to every caller:", () => {
   test.each(Object.entries(demands))("%s", async (line, demand) => {
     const [method] = routeOf(line);
-    for (const sent of method === "GET" ? ["GET", "HEAD"] : [method]) {
+    for (const sent of method === "GET" && !isBrief() ? ["GET", "HEAD"] : [method]) {
       const cells = credentials
         .filter(({ operator }) => !(operator && demand.notAsOperator))
         .flatMap((credential) => placesOf(line, demand, sent).map((place) => ({ credential, place })));
@@ -176,9 +176,12 @@ function outcomeOf(line: string, demand: Demand, credential: Credential, place: 
   return rank(credential.role) < rank(least) ? "insufficient_role" : demand.answers;
 }
 
+/** The facade is the same in every form, so only in one are all its answers read. */
+const isBrief = () => target.setAhead === undefined;
+
 /** Where a workspace doesn't matter, one in the header that is no workspace at all must not either. */
 function placesOf(line: string, { least }: Demand, sent: string): readonly Place[] {
-  if (sent === "HEAD") return least ? ["foreign", "own"] : ["none"];
+  if (sent === "HEAD" || isBrief()) return least ? ["foreign", "own"] : ["none"];
   if (!least) return ["none", "malformed"];
   return line.includes("{workspace_id}") ? places.filter((place) => place !== "none") : places;
 }

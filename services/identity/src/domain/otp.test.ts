@@ -55,12 +55,12 @@ test("recovery codes are ten, each another, and are read however they are typed"
   const codes = newRecoveryCodes();
   expect(new Set(codes).size).toBe(10);
   for (const code of codes) {
-    expect(code).toMatch(/^([0-9a-hjkmnp-tv-z]{4}-){3}[0-9a-hjkmnp-tv-z]{4}$/);
+    expect(code).toMatch(/^([0-9a-hjkmnp-tv-z]{4}-){5}[0-9a-hjkmnp-tv-z]{4}$/);
     const plain = code.replaceAll("-", "");
     expect(canonicalRecoveryCode(code)).toBe(plain);
     expect(canonicalRecoveryCode(` ${code.toUpperCase().replaceAll("-", " ")} `)).toBe(plain);
   }
-  for (const bad of ["", "123456", "0123-4567-89ab-cde", "0123-4567-89ab-cdei"]) {
+  for (const bad of ["", "123456", "0123-4567-89ab-cdef-ghjk-mnp", "0123-4567-89ab-cdef-ghjk-mnpi"]) {
     expect(canonicalRecoveryCode(bad)).toBeUndefined();
   }
 });

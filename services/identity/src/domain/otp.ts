@@ -9,8 +9,8 @@ const otpPattern = /^\d{6}$/;
 /** Crockford's, in lower case: no letter is taken for a digit or another letter. */
 const alphabet = "0123456789abcdefghjkmnpqrstvwxyz";
 const recoveryCodeCount = 10;
-/** 80 bits, so a fast hash without a salt is enough to store. */
-const recoveryCodeCharacters = 16;
+/** 120 bits: from 112 on, a fast hash without a salt is enough to store (OWASP ASVS 5.0, 6.5.2). */
+const recoveryCodeCharacters = 24;
 const recoveryCodePattern = new RegExp(`^[${alphabet}]{${recoveryCodeCharacters}}$`);
 
 /** A new secret of 160 bits. */
@@ -40,7 +40,7 @@ export function stepOf(secret: Uint8Array, otp: string, now: Date): number | und
   return delta === null ? undefined : TOTP.counter({ period: totp.period, timestamp }) + delta;
 }
 
-/** Ten codes for whoever has lost the app, each in four groups of four. */
+/** Ten codes for whoever has lost the app, each in six groups of four. */
 export function newRecoveryCodes(): string[] {
   return Array.from({ length: recoveryCodeCount }, () => {
     // 32 characters: each has the same part of the 256 values of a byte.
