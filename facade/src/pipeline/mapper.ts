@@ -1,5 +1,6 @@
 import { type DescField, type DescMessage, isMessage, type Message, type MessageShape } from "@bufbuild/protobuf";
 import { FeatureSet_FieldPresence, type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { rememberFrozen } from "@sandgate/kit/base/freeze";
 import type { Static, TObject } from "typebox";
 import { present } from "./contract.ts";
 import { toIsoMillis } from "./times.ts";
@@ -70,7 +71,8 @@ export function createMapper(
   schema: Property,
   overrides: AnyOverrides,
 ): (message: Fields) => Fields {
-  return compile(desc, schema, overrides);
+  // In one process a service may send the same frozen message many times.
+  return rememberFrozen(compile(desc, schema, overrides));
 }
 
 function compile(

@@ -1,4 +1,5 @@
 import { invalid } from "@sandgate/kit/base/domain-error";
+import { rememberFrozen } from "@sandgate/kit/base/freeze";
 import { createMessage } from "@sandgate/kit/rpc/messages";
 import type { ResolvedImage } from "@sandgate/proto/imageregistry/v1/image_registry";
 import {
@@ -34,7 +35,8 @@ export function toStates(wanted: readonly StateCode[]): SandboxState[] {
   });
 }
 
-export function toMessage(sandbox: Sandbox): SandboxMessage {
+/** The store gives the same frozen record as long as it is what is stored. */
+export const toMessage = rememberFrozen((sandbox: Sandbox): SandboxMessage => {
   const { image } = sandbox;
   return createMessage(SandboxSchema, {
     ...sandbox,
@@ -45,7 +47,7 @@ export function toMessage(sandbox: Sandbox): SandboxMessage {
     readinessPort: image.readinessPort,
     ttlSeconds: image.ttlSeconds,
   });
-}
+});
 
 export function toSnapshot(image: ResolvedImage): ImageSnapshot {
   const { imageId, reference, registryId, isDefault, memoryMb, readinessPort, ttlSeconds } = image;

@@ -70,6 +70,20 @@ export const idempotencyKeyHeader = "idempotency-key";
 export const traceparentHeader = "traceparent";
 export const clientAddressHeader = "x-sandgate-client-address";
 
+/** Headers of a call within this process, in lower case: a Headers object costs more than the rest of what is read of it. */
+export const localHeadersKey = createContextKey<Readonly<Record<string, string>> | undefined>(undefined, {
+  description: "sandgate local headers",
+});
+
+/** A header of a call that is answered. */
+export function headerOf(
+  context: { readonly values: ContextValues; readonly requestHeader: Headers },
+  name: string,
+): string | undefined {
+  const local = context.values.get(localHeadersKey);
+  return local ? local[name] : (context.requestHeader.get(name) ?? undefined);
+}
+
 const requestIdKey = createContextKey<string | undefined>(undefined, { description: "sandgate request id" });
 const wellFormedRequestId = /^[A-Za-z0-9._-]{1,128}$/;
 
@@ -79,11 +93,12 @@ export function isRequestId(text: string): boolean {
 }
 
 /** The request's id: the caller's when well-formed, else one made once for this request. */
-export function requestIdOf(header: Headers, values: ContextValues): string {
+export function requestIdOf(context: Parameters<typeof headerOf>[0]): string {
+  const { values } = context;
   const known = values.get(requestIdKey);
   if (known !== undefined) return known;
-  const given = header.get(requestIdHeader);
-  const requestId = given !== null && isRequestId(given) ? given : newId();
+  const given = headerOf(context, requestIdHeader);
+  const requestId = given !== undefined && isRequestId(given) ? given : newId();
   values.set(requestIdKey, requestId);
   return requestId;
 }
@@ -92,11 +107,11 @@ export function requestIdOf(header: Headers, values: ContextValues): string {
 export function callOf(context: HandlerContext): Call {
   const caller = context.values.get(callerKey);
   if (!caller) throw new DomainError("CALLER_NOT_ALLOWED", "The call was not authenticated.");
-  const idempotencyKey = context.requestHeader.get(idempotencyKeyHeader);
-  const traceparent = context.requestHeader.get(traceparentHeader);
-  const clientAddress = context.requestHeader.get(clientAddressHeader);
+  const idempotencyKey = headerOf(context, idempotencyKeyHeader);
+  const traceparent = headerOf(context, traceparentHeader);
+  const clientAddress = headerOf(context, clientAddressHeader);
   return {
-    requestId: requestIdOf(context.requestHeader, context.values),
+    requestId: requestIdOf(context),
     ...(caller.user && { user: caller.user }),
     ...(idempotencyKey && { idempotencyKey }),
     ...(traceparent && { traceparent }),

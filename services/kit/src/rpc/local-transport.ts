@@ -26,6 +26,7 @@ import {
   type UnaryResponse,
 } from "@connectrpc/connect";
 import { deepFreeze } from "../base/freeze.ts";
+import { localHeadersKey } from "./context.ts";
 
 type UnarySpec = MethodImplSpec & { kind: "unary" };
 type Invoke = ReturnType<Interceptor>;
@@ -91,6 +92,7 @@ class LocalContext implements HandlerContext {
   constructor(method: DescMethod, header: HeadersInit, deadlineMs: number | undefined) {
     this.method = method;
     this.#given = header;
+    if (isRecord(header)) this.values.set(localHeadersKey, header);
     this.#endsAt = deadlineMs === undefined ? undefined : Date.now() + deadlineMs;
   }
 
@@ -136,6 +138,10 @@ class LocalContext implements HandlerContext {
   throwIfAborted(): void {
     if (this.#aborted) throw this.#aborted.reason;
   }
+}
+
+function isRecord(header: HeadersInit): header is Record<string, string> {
+  return header !== undefined && !(header instanceof Headers) && !Array.isArray(header);
 }
 
 /** What interceptors see of a call. They may change the message; the handler's context stays as it is. */

@@ -12,7 +12,7 @@ import type { Logger } from "../base/logging.ts";
 import { counter, histogram, type Metrics } from "../base/metrics.ts";
 import { isDatabaseUnreachable } from "../storage/database-unreachable.ts";
 import { authorize } from "./access.ts";
-import { callerKey, requestIdOf } from "./context.ts";
+import { callerKey, headerOf, requestIdOf } from "./context.ts";
 import { isExpected, toConnectError } from "./errors.ts";
 import type { TokenVerifier } from "./internal-auth.ts";
 import { validate } from "./validation.ts";
@@ -41,19 +41,18 @@ export function createRouterOptions(o: ServerOptions): ConnectRouterOptions {
     readMaxBytes,
     async requestGate(context) {
       try {
-        const caller = await o.verifier.verify(readBearer(context.requestHeader));
+        const caller = await o.verifier.verify(readBearer(headerOf(context, "authorization")));
         authorize(context.method, caller);
         context.values.set(callerKey, caller);
       } catch (error) {
-        throw report(error, context.method, requestIdOf(context.requestHeader, context.values));
+        throw report(error, context.method, requestIdOf(context));
       }
     },
     interceptors: [createErrorInterceptor(o, measures, report), validationInterceptor],
   };
 }
 
-function readBearer(header: Headers): string {
-  const authorization = header.get("authorization");
+function readBearer(authorization: string | undefined): string {
   if (!authorization?.startsWith("Bearer ")) {
     throw new DomainError("CALLER_NOT_ALLOWED", "The call carries no internal token.");
   }
@@ -111,7 +110,11 @@ function createErrorInterceptor(
     const fail = (thrown: unknown) => {
       // A handler that throws its signal's reason was canceled: that is no fault, whatever the reason is.
       const error = thrown === request.signal.reason ? ConnectError.from(thrown, Code.Canceled) : thrown;
-      return report(error, request.method, requestIdOf(request.header, request.contextValues));
+      return report(
+        error,
+        request.method,
+        requestIdOf({ values: request.contextValues, requestHeader: request.header }),
+      );
     };
     try {
       const response = await next(request);
@@ -125,7 +128,11 @@ function createErrorInterceptor(
         seconds.observe({ service, method: request.method.name }, ms / 1000);
         if (logger.isLevelEnabled("debug")) {
           const { header, contextValues, method } = request;
-          const entry = { method: method.name, request_id: requestIdOf(header, contextValues), ms: Math.round(ms) };
+          const entry = {
+            method: method.name,
+            request_id: requestIdOf({ values: contextValues, requestHeader: header }),
+            ms: Math.round(ms),
+          };
           logger.debug({ ...entry, caller: contextValues.get(callerKey)?.service }, "call ended");
         }
       }
