@@ -147,6 +147,8 @@ describe("answers exactly what it should to every caller:", () => {
           const outcome = outcomeOf(line, demand, credential, place);
           wanted[name] = sent === "HEAD" ? statusOf(outcome) : describeOutcome(outcome);
           const answer = await request(sent, line, demand, credential, place);
+          expect(answer.headers.get("x-content-type-options"), name).toBe("nosniff");
+          expect(answer.headers.get("content-security-policy"), name).toContain("frame-ancestors 'none'");
           found[name] = sent === "HEAD" ? String(answer.status) : describeAnswer(answer);
         }
       };

@@ -76,8 +76,6 @@ export function createClient(...urls: [string, ...string[]]): Client {
 function checkAnswer(answer: Answer, what: string): void {
   const requestId = answer.headers.get("x-request-id");
   expect(requestId, `${what}: X-Request-Id`).toMatch(/^[A-Za-z0-9._-]{1,128}$/);
-  expect(answer.headers.get("x-content-type-options"), what).toBe("nosniff");
-  expect(answer.headers.get("content-security-policy"), what).toContain("frame-ancestors 'none'");
   const error = answer.body?.error;
   if (answer.status < 400 || error === undefined) {
     return;
