@@ -15,6 +15,7 @@ const { method: sandbox } = SandboxService;
 /** What a request to a route with this RPC wants to do: the RPCs of all routes that can be refused to somebody. */
 const actions = new Map<DescMethod, AuditAction>([
   [identity.signIn, "user.sign_in"],
+  [identity.finishSso, "user.sign_in"],
   [identity.changePassword, "user.change_password"],
   [identity.deleteAccount, "user.delete"],
   [identity.listSessions, "session.list"],

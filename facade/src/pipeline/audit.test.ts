@@ -37,6 +37,10 @@ beforeAll(async () => {
           throw new DomainError("INVALID_CREDENTIALS", "Wrong name or password.");
         },
         listApiTokens: () => ({ apiTokens: [] }),
+        finishSso: ({ state }) => {
+          if (state === "unknown") throw new DomainError("INVALID_TOKEN", "This sign-in is unknown.");
+          return { redirectUri: "https://app.test/", outcome: { case: "failure", value: state.toUpperCase() } };
+        },
       },
       imageRegistry: { listRegistries: () => ({ registries: [] }), deleteRegistry: () => ({}) },
       sandbox: { listSandboxes: () => ({ sandboxes: [] }) },
@@ -142,6 +146,16 @@ test("a failed sign-in names the account that it was for, and never what was typ
   ]);
   await expect.poll(unknown).toMatchObject([{ action: "user.sign_in", targetType: "", address: "192.0.2.44" }]);
   expect(inspect(platform.state.audited, { depth: null })).not.toMatch(/secret|wrong field|example\.test/);
+});
+
+test("a sign-in by a provider that fails is in the log, whether or not the browser is sent on", async () => {
+  const callback = (state: string) => entriesOf("GET", `/auth/sso/google/callback?state=${state}&code=a-secret-code`);
+  const forbidden = await callback("forbidden");
+  const unknown = await callback("unknown");
+  const about = { action: "user.sign_in", targetType: "", address: "192.0.2.44", actorId: "" };
+  await expect.poll(forbidden).toMatchObject([{ ...about, outcome: "forbidden" }]);
+  await expect.poll(unknown).toMatchObject([{ ...about, outcome: "invalid_token" }]);
+  expect(inspect(platform.state.audited, { depth: null })).not.toContain("secret-code");
 });
 
 test("reads of what secrets there are are in the log, other reads are not", async () => {

@@ -1,3 +1,4 @@
+import type { DescMethod } from "@bufbuild/protobuf";
 import { isUuid } from "@sandgate/kit/base/ids";
 import type { PublicReason } from "@sandgate/kit/base/reasons";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
@@ -18,6 +19,8 @@ const refusals: ReadonlySet<PublicReason> = new Set([
   "INVALID_TOKEN",
   "WORKSPACE_FORBIDDEN",
 ]);
+
+const signIns: ReadonlySet<DescMethod> = new Set([IdentityService.method.signIn, IdentityService.method.finishSso]);
 
 /** What a path's parameter names. A token's own is not among them: its value may be the token itself. */
 const targetTypes: Readonly<Record<string, string>> = {
@@ -47,7 +50,7 @@ function actOf(request: FastifyRequest, status: number): Act | undefined {
   if (rpc === undefined || rpc === "none" || action === undefined) return undefined;
   const { failure, signedIn } = request;
   const about = { action, address: addressOf(request), requestId: request.id };
-  if (rpc === IdentityService.method.signIn) {
+  if (signIns.has(rpc)) {
     if (failure === undefined || !(refusals.has(failure) || failure === "RATE_LIMITED")) return undefined;
     return { ...about, kind: "sign_in", outcome: codeOf(failure), username: usernameIn(request.body) };
   }

@@ -9,6 +9,7 @@ import {
   UserDeletedSchema,
   UserDisabledSchema,
   UserEnabledSchema,
+  UserLinkedSchema,
   UserPasswordChangedSchema,
   UserPasswordResetSchema,
   UserSessionsEndedSchema,
@@ -50,6 +51,18 @@ export function userChanged(
     call,
     schema: userSchemas[change],
     payload: { userId },
+  });
+}
+
+/** An account at this provider signs in to the user's from now on. */
+export function userLinked(userId: string, issuer: string, call: EventCause): StagedEvent {
+  return stageEvent({
+    subject: "sandgate.identity.user.linked.v1",
+    entityId: userId,
+    entityVersion: Date.now(),
+    call,
+    schema: UserLinkedSchema,
+    payload: { userId, issuer },
   });
 }
 

@@ -131,6 +131,7 @@ async function openIdentityService(
     store,
     sessions,
     bus,
+    mails,
     logger,
     publicUrl,
     redirectUris: settings.redirectUris,

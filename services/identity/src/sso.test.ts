@@ -262,6 +262,22 @@ describe("an account with a password", () => {
     await expect(passwordSignIn()).rejects.toMatchObject({ reason: "INVALID_CREDENTIALS" });
   });
 
+  test("is told of the link by mail, once", async () => {
+    await register();
+    await mailedTokens(1);
+    await signIn();
+    await signIn();
+    const names = await until(async () => {
+      const found = await readdir(join(folder, "mail"));
+      expect(found).toHaveLength(2);
+      return found.toSorted();
+    });
+    const text = await readFile(join(folder, "mail", names[1] ?? ""), "utf8");
+    expect(text).toMatch(/^To: ann@example.com$/m);
+    expect(text).toContain(`an account\nat ${new URL(server.issuer).host} for the first time`);
+    expect(text).not.toContain("token=");
+  });
+
   test("can be given one later, by a mailed link", async () => {
     await signIn();
     await identity.requestPasswordReset({ username }, nobody());
@@ -286,6 +302,18 @@ test("while registration is closed, accounts are linked but none is created", as
   server.account = { sub: "bob", email: "bob@example.com", email_verified: true };
   expect(await signIn()).toEqual({ redirectUri: redirectUris[0], failure: "FORBIDDEN" });
   expect(await userOf("bob@example.com")).toBeUndefined();
+});
+
+test.each([
+  ["optional", true],
+  ["required", false],
+])("an operator has the rights of one where a second factor is %s: %s", async (setting, operator) => {
+  await reopen({ SANDGATE_OPERATOR_SECOND_FACTOR: setting });
+  server.account = { sub: "admin", email: "admin@localhost", email_verified: true };
+  const client = { address: "", userAgent: "" };
+  const { outcome } = await identity.finishSso({ ...(await visit(await start())), client }, nobody());
+  if (outcome.case !== "tokens") throw new Error(`The sign-in failed: ${outcome.value}.`);
+  expect(decodeJwt(outcome.value.accessToken).op).toBe(operator);
 });
 
 test("a disabled user is forbidden", async () => {

@@ -1,4 +1,4 @@
-import { isReason, toPublicReason } from "@sandgate/kit/base/reasons";
+import { isReason, type PublicReason, toPublicReason } from "@sandgate/kit/base/reasons";
 import { IdentityService, type SessionTokens } from "@sandgate/proto/identity/v1/identity";
 import type { FastifyReply } from "fastify";
 import { codeOf } from "../../pipeline/error-envelope.ts";
@@ -36,7 +36,9 @@ export function addSsoRoutes(app: App, { clients: { identity }, publicUrl }: Rou
         { provider, ...(given !== undefined && { redirectUri: given }) },
         callFor(request, { timeoutMs: providerTimeoutMs }),
       );
-      if (outcome.case !== "attempt") return redirect(reply, failureAddress(redirectUri, outcome.value, request.id));
+      if (outcome.case !== "attempt") {
+        return redirect(reply, failureAddress(redirectUri, toPublic(outcome.value), request.id));
+      }
       reply.header("set-cookie", cookieOf(callbackUrl(provider), outcome.value));
       return redirect(reply, outcome.value.authorizationUrl);
     },
@@ -71,7 +73,12 @@ export function addSsoRoutes(app: App, { clients: { identity }, publicUrl }: Rou
         callFor(request, { timeoutMs: providerTimeoutMs }),
       );
       reply.header("set-cookie", removalOf(callbackUrl(provider), state));
-      if (outcome.case !== "tokens") return redirect(reply, failureAddress(redirectUri, outcome.value, request.id));
+      if (outcome.case !== "tokens") {
+        const failure = toPublic(outcome.value);
+        // For the audit log: a redirect is no error to Fastify.
+        request.failure = failure;
+        return redirect(reply, failureAddress(redirectUri, failure, request.id));
+      }
       return redirect(reply, tokensAddress(redirectUri, outcome.value));
     },
   );
@@ -97,9 +104,13 @@ function tokensAddress(redirectUri: string, tokens: SessionTokens): string {
   });
 }
 
-function failureAddress(redirectUri: string, reason: string | undefined, requestId: string): string {
-  const known = reason !== undefined && isReason(reason) ? toPublicReason(reason) : "INTERNAL_ERROR";
-  return withFragment(redirectUri, { error: codeOf(known), request_id: requestId });
+function failureAddress(redirectUri: string, reason: PublicReason, requestId: string): string {
+  return withFragment(redirectUri, { error: codeOf(reason), request_id: requestId });
+}
+
+/** A newer version of identity may know more reasons. */
+function toPublic(reason: string | undefined): PublicReason {
+  return reason !== undefined && isReason(reason) ? toPublicReason(reason) : "INTERNAL_ERROR";
 }
 
 /** A fragment stays in the browser; the configured addresses have none. */

@@ -6,8 +6,10 @@ import { type PublicReason, toPublicReason } from "@sandgate/kit/base/reasons";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { Call } from "@sandgate/kit/rpc/context";
-import { signalSessionsEnded, userChanged, userCreated } from "../events.ts";
-import type { ClientInfo, IdentityStore } from "../store/store.ts";
+import { signalSessionsEnded, userChanged, userCreated, userLinked } from "../events.ts";
+import type { MailQueue } from "../mail/queue.ts";
+import { composeProviderLinked } from "../mail/texts.ts";
+import type { ClientInfo, ExternalIdentity, IdentityStore, ResolvedUser } from "../store/store.ts";
 import type { Sessions, SessionTokens } from "./sign-in.ts";
 import type { ProviderAccount, SignInSecrets, SsoProvider } from "./sso-provider.ts";
 import { hashSecret, newSecret } from "./tokens.ts";
@@ -51,13 +53,14 @@ export function createSingleSignOn(o: {
   store: IdentityStore;
   sessions: Sessions;
   bus: EventBus;
+  mails: MailQueue;
   logger: Logger;
   publicUrl: string;
   redirectUris: readonly string[];
   registration: "open" | "closed";
   now: () => Date;
 }): SingleSignOn {
-  const { store, sessions, bus, logger, now } = o;
+  const { store, sessions, bus, mails, logger, now } = o;
 
   function providerOf(name: string): SsoProvider {
     const provider = o.providers.get(name);
@@ -89,24 +92,38 @@ export function createSingleSignOn(o: {
     }
   }
 
+  /** Links an account at a provider to a user, unless it is already. */
+  async function resolve(identity: ExternalIdentity, call: Call): Promise<Exclude<ResolvedUser, "changed">> {
+    const { issuer, name } = identity;
+    const eventsOf = (id: string, isVerified: boolean) => [
+      ...(isVerified ? [] : [userChanged("verified", id, call)]),
+      userLinked(id, issuer, call),
+    ];
+    const id = newId();
+    const created =
+      o.registration === "open" ? { id, events: [userCreated(id, call), ...eventsOf(id, false)] } : undefined;
+    for (;;) {
+      const user = name && (await store.findSignIn({ usernameKey: name.usernameKey }))?.user;
+      const holder = user && {
+        id: user.id,
+        events: eventsOf(user.id, user.verified),
+        noticeMail: mails.seal(composeProviderLinked({ to: user.username, issuer })),
+      };
+      const resolved = await store.resolveExternalUser(identity, { created, holder }, now());
+      if (resolved !== "changed") return resolved;
+    }
+  }
+
   /** The user of an account at a provider. */
   async function resolveUser({ issuer, subject, email }: ProviderAccount, call: Call): Promise<User> {
     const name = email === undefined ? undefined : { username: email, usernameKey: usernameKey(email) };
-    const holder = name && (await store.findSignIn({ usernameKey: name.usernameKey }))?.user;
-    const id = newId();
-    const resolved = await store.resolveExternalUser(
-      { issuer, subject, name },
-      {
-        created: o.registration === "open" ? { id, events: [userCreated(id, call)] } : undefined,
-        verified: holder && { id: holder.id, events: [userChanged("verified", holder.id, call)] },
-      },
-      now(),
-    );
+    const resolved = await resolve({ issuer, subject, name }, call);
     if (resolved === "email_not_verified") {
       throw new DomainError("EMAIL_NOT_VERIFIED", "The provider has not verified the account's e-mail address.");
     }
     if (resolved === "unknown") throw new DomainError("FORBIDDEN", "Registration is closed on this server.");
     signalSessionsEnded(bus, resolved.endedSessionIds);
+    mails.wake();
     const [user] = await store.findUsers([resolved.userId], []);
     if (!user) throw new DomainError("INVALID_TOKEN", "The account was deleted meanwhile.");
     return user;

@@ -67,6 +67,21 @@ ${o.publicUrl}/auth/password/forgot, and look through your API tokens.
   };
 }
 
+/** For a user to whose account a first sign-in by a provider was linked. */
+export function composeProviderLinked(o: { to: string; issuer: string }): Mail {
+  const { host } = new URL(o.issuer);
+  return {
+    to: o.to,
+    subject: `Your Sandgate account can be signed in to with ${host}`,
+    text: `Somebody, most likely you, signed in to your Sandgate account with an account
+at ${host} for the first time. That account has your
+address, and it opens your Sandgate account from now on.
+
+If it wasn't you, ask an operator of this server to disable your account.
+`,
+  };
+}
+
 /** For a user whose account has a second factor from now on. */
 export function composeSecondFactorEnabled(o: { to: string; publicUrl: string }): Mail {
   return {

@@ -23,7 +23,7 @@ export function describeSecondFactorStore(name: string, open: () => Promise<Iden
       const id = newId();
       const name = { username: `${id}@example.com`, usernameKey: `${id}@example.com` };
       const identity = { issuer: "https://issuer.test", subject: id, name };
-      await store.resolveExternalUser(identity, { created: { id, events: [] }, verified: undefined }, now);
+      await store.resolveExternalUser(identity, { created: { id, events: [] }, holder: undefined }, now);
       return id;
     }
 

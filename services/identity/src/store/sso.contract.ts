@@ -48,7 +48,11 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
       name: byName,
       ...more,
     });
-    const nobody = { created: undefined, verified: undefined };
+    const nobody = { created: undefined, holder: undefined };
+    const known = (id: string) => ({
+      created: undefined,
+      holder: { id, events: [event("linked")], noticeMail: mail() },
+    });
     const newUser = (id = newId()) => ({ ...nobody, created: { id, events: [event("created")] } });
     const subjects = async () => (await store.outbox.unsent(100)).map(({ subject }) => subject);
     const idOf = (resolved: ResolvedUser) => (typeof resolved === "string" ? resolved : resolved.userId);
@@ -98,8 +102,8 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
     });
 
     test("nobody is found or created without a verified address, nor created without a new user", async () => {
-      await register("link");
-      expect(await store.resolveExternalUser(identity("1", { name: undefined }), newUser(), now)).toBe(
+      const ann = await register("link");
+      expect(await store.resolveExternalUser(identity("1", { name: undefined }), known(ann), now)).toBe(
         "email_not_verified",
       );
       const name = { username: "bob@example.com", usernameKey: "bob@example.com" };
@@ -113,10 +117,12 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
       const reset = { tokenHash: hashSecret("reset"), expiresAt: addMs(now, hourMs), mail: mail() };
       await store.addPasswordReset(ann, reset, now);
       await startSession(ann);
-      expect(await store.resolveExternalUser(identity("1"), newUser(), now)).toEqual({
-        userId: ann,
-        endedSessionIds: [],
-      });
+      const resolved = { userId: ann, endedSessionIds: [] };
+      expect(await store.resolveExternalUser(identity("1"), known(ann), now)).toEqual(resolved);
+      expect(await store.resolveExternalUser(identity("1"), known(ann), now)).toEqual(resolved);
+      expect((await subjects()).filter((subject) => subject === "linked")).toHaveLength(1);
+      // Of the registration, of the reset and of the link.
+      expect(await store.takeDueMails(now, later, 10)).toHaveLength(3);
       expect((await store.findSignIn({ id: ann }))?.passwordHash).toBe("hash");
       expect(await store.findPasswordReset(hashSecret("reset"), now)).toBeDefined();
       expect(await store.listSessions(ann, 10, undefined, now)).toHaveLength(1);
@@ -127,17 +133,25 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
       await register("another link");
       await startSession(ann);
       const [started] = await store.listSessions(ann, 10, undefined, now);
-      const verified = { id: ann, events: [event("verified")] };
-      expect(await store.resolveExternalUser(identity("1"), { created: undefined, verified }, now)).toEqual({
+      expect(await store.resolveExternalUser(identity("1"), known(ann), now)).toEqual({
         userId: ann,
         endedSessionIds: [started?.id],
       });
-      expect((await subjects()).at(-1)).toBe("verified");
+      expect((await subjects()).at(-1)).toBe("linked");
       expect(await store.findSignIn({ id: ann })).toMatchObject({ user: { verified: true }, passwordHash: undefined });
       for (const link of ["link", "another link"]) {
         expect(await store.findVerification(hashSecret(link), now)).toBeUndefined();
         expect(await store.verifyEmail(hashSecret(link), "stranger's", now)).toBeUndefined();
       }
+    });
+
+    test("nothing happens when the name has another holder than was known", async () => {
+      const ann = await register("link");
+      for (const first of [nobody, newUser(), known(newId())]) {
+        expect(await store.resolveExternalUser(identity("1"), first, now)).toBe("changed");
+      }
+      expect(await subjects()).toEqual(["registered"]);
+      expect((await store.findSignIn({ id: ann }))?.user.verified).toBe(false);
     });
 
     test("the same subject of another issuer is another identity", async () => {
@@ -151,16 +165,21 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
     test("first sign-ins at once, by one provider or several, make one user", async () => {
       const issuers = ["https://a.test", "https://a.test", "https://b.test", "https://c.test"];
       const resolved = await Promise.all(
-        issuers.map((issuer) => store.resolveExternalUser(identity("1", { issuer }), newUser(), now)),
+        issuers.map(async (issuer) => {
+          const first = await store.resolveExternalUser(identity("1", { issuer }), newUser(), now);
+          if (first !== "changed") return first;
+          const [holder] = await store.findUsers([], [byName.usernameKey]);
+          return store.resolveExternalUser(identity("1", { issuer }), known(holder?.id ?? ""), now);
+        }),
       );
       expect(new Set(resolved.map(idOf)).size).toBe(1);
-      expect(await subjects()).toEqual(["created"]);
+      expect((await subjects()).filter((subject) => subject === "created")).toHaveLength(1);
     });
 
     test("of a first sign-in and the mailed link at once, the first decides about the password", async () => {
       const ann = await register("link");
       const [, verified] = await Promise.all([
-        store.resolveExternalUser(identity("1"), nobody, now),
+        store.resolveExternalUser(identity("1"), known(ann), now),
         store.verifyEmail(hashSecret("link"), undefined, now),
       ]);
       const found = await store.findSignIn({ id: ann });

@@ -2,6 +2,7 @@ import { addMs } from "@sandgate/kit/base/time";
 import { createCollections, type Db, type MongoDatabase, type MongoTransaction } from "@sandgate/kit/storage/mongo";
 import { keptMs } from "../domain/retention.ts";
 import type { SsoStore } from "./sso.ts";
+import type { NewMail } from "./store.ts";
 
 interface SsoAttemptDocument {
   /** The hash of the state. */
@@ -43,6 +44,7 @@ export const createSsoCollections = (db: Db) =>
 export function createSsoStore(
   { db, write }: MongoDatabase,
   o: {
+    addMail(tx: MongoTransaction, userId: string, mail: NewMail, now: Date): Promise<void>;
     /** Takes the user's password, links and sessions, and answers the ids of those that it ended. */
     removePassword(tx: MongoTransaction, userId: string, now: Date): Promise<string[]>;
   },
@@ -75,7 +77,7 @@ export function createSsoStore(
       return taken ? { redirectUri: taken.redirectUri } : undefined;
     },
 
-    resolveExternalUser: ({ issuer, subject, name }, { created, verified }, now) =>
+    resolveExternalUser: ({ issuer, subject, name }, first, now) =>
       write(async (tx) => {
         const { session } = tx;
         const _id = `${issuer} ${subject}`;
@@ -84,22 +86,25 @@ export function createSsoStore(
         if (linked) return { userId: linked._id, endedSessionIds: [] };
         if (!name) return "email_not_verified";
         const holder = await users.findOne({ usernameKey: name.usernameKey }, { session });
-        const userId = holder?._id ?? created?.id;
+        if (holder && holder._id !== first.holder?.id) return "changed";
+        const userId = holder?._id ?? first.created?.id;
         if (userId === undefined) return "unknown";
         // The version before this one deletes users without their links.
         const link = { userId, createdAt: now.getTime() };
         await identities.updateOne({ _id }, { $set: link }, { upsert: true, session });
-        if (!holder) {
-          const verifiedAt = now.getTime();
-          const user = { ...name, verifiedAt, operator: false, version: 1, createdAt: verifiedAt };
-          await users.insertOne({ _id: userId, ...user }, { session });
-          await tx.publish(created?.events ?? []);
+        if (holder && first.holder) {
+          await o.addMail(tx, userId, first.holder.noticeMail, now);
+          await tx.publish(first.holder.events);
+          if (holder.verifiedAt !== undefined) return { userId, endedSessionIds: [] };
+          const change = { $set: { verifiedAt: now.getTime() }, $inc: { version: 1 } };
+          await users.updateOne({ _id: userId }, change, { session });
+          return { userId, endedSessionIds: await o.removePassword(tx, userId, now) };
         }
-        if (!holder || holder.verifiedAt !== undefined) return { userId, endedSessionIds: [] };
-        const change = { $set: { verifiedAt: now.getTime() }, $inc: { version: 1 } };
-        await users.updateOne({ _id: userId }, change, { session });
-        if (verified?.id === userId) await tx.publish(verified.events);
-        return { userId, endedSessionIds: await o.removePassword(tx, userId, now) };
+        const verifiedAt = now.getTime();
+        const user = { ...name, verifiedAt, operator: false, version: 1, createdAt: verifiedAt };
+        await users.insertOne({ _id: userId, ...user }, { session });
+        await tx.publish(first.created?.events ?? []);
+        return { userId, endedSessionIds: [] };
       }),
   };
 }

@@ -1,4 +1,5 @@
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
+import { addMail } from "./mails.sqlite.ts";
 import { setPassword } from "./passwords.sqlite.ts";
 import type { ExternalIdentity, FirstSignIn, ResolvedUser, SsoAttempt } from "./sso.ts";
 
@@ -32,7 +33,7 @@ function takeSsoAttempt(
 function resolveExternalUser(
   tx: Transaction,
   { issuer, subject, name }: ExternalIdentity,
-  { created, verified }: FirstSignIn,
+  first: FirstSignIn,
   now: Date,
 ): ResolvedUser {
   const linked = tx.db.get<{ id: string }>(
@@ -46,7 +47,8 @@ function resolveExternalUser(
     "SELECT id, verified_at FROM users WHERE username_key = ?",
     name.usernameKey,
   );
-  const userId = holder?.id ?? created?.id;
+  if (holder && holder.id !== first.holder?.id) return "changed";
+  const userId = holder?.id ?? first.created?.id;
   if (userId === undefined) return "unknown";
   // The version before this one deletes users without their links.
   tx.db.run(
@@ -57,22 +59,24 @@ function resolveExternalUser(
     userId,
     now,
   );
-  if (!holder) {
-    tx.db.run(
-      `INSERT INTO users (id, username, username_key, verified_at, operator, version, created_at)
-       VALUES (?, ?, ?, ?, 0, 1, ?)`,
-      userId,
-      name.username,
-      name.usernameKey,
-      now,
-      now,
-    );
-    tx.publish(created?.events ?? []);
+  if (holder && first.holder) {
+    addMail(tx, userId, first.holder.noticeMail, now);
+    tx.publish(first.holder.events);
+    if (holder.verified_at !== null) return { userId, endedSessionIds: [] };
+    tx.db.run("UPDATE users SET verified_at = ?, version = version + 1 WHERE id = ?", now, userId);
+    return { userId, endedSessionIds: setPassword(tx, userId, null, now) };
   }
-  if (holder?.verified_at !== null) return { userId, endedSessionIds: [] };
-  tx.db.run("UPDATE users SET verified_at = ?, version = version + 1 WHERE id = ?", now, userId);
-  if (verified?.id === userId) tx.publish(verified.events);
-  return { userId, endedSessionIds: setPassword(tx, userId, null, now) };
+  tx.db.run(
+    `INSERT INTO users (id, username, username_key, verified_at, operator, version, created_at)
+     VALUES (?, ?, ?, ?, 0, 1, ?)`,
+    userId,
+    name.username,
+    name.usernameKey,
+    now,
+    now,
+  );
+  tx.publish(first.created?.events ?? []);
+  return { userId, endedSessionIds: [] };
 }
 
 /** What the writer thread runs; `SsoStore` says what each one means. */

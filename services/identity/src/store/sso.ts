@@ -1,4 +1,5 @@
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { NewMail } from "./store.ts";
 
 /** A browser that has been sent to a provider. */
 export interface SsoAttempt {
@@ -20,18 +21,12 @@ export interface ExternalIdentity {
   name: { username: string; usernameKey: string } | undefined;
 }
 
-/** A user, and what is published when that happens to it. */
-interface UserChange {
-  id: string;
-  events: readonly StagedEvent[];
-}
-
 /** What a first sign-in by a provider may lead to. */
 export interface FirstSignIn {
   /** The user that is created when there is none of the name; undefined: none is. */
-  created: UserChange | undefined;
-  /** The user of the name who was never verified, as far as it is known before. */
-  verified: UserChange | undefined;
+  created: { id: string; events: readonly StagedEvent[] } | undefined;
+  /** The user who has the name, as far as is known before. */
+  holder: { id: string; events: readonly StagedEvent[]; noticeMail: NewMail } | undefined;
 }
 
 export type ResolvedUser =
@@ -39,7 +34,9 @@ export type ResolvedUser =
   /** No user is linked, and the provider hasn't verified an address by which to find one. */
   | "email_not_verified"
   /** There is no user of that name, and none may be created. */
-  | "unknown";
+  | "unknown"
+  /** The holder of the name is another than was known before. */
+  | "changed";
 
 /** What single sign-on keeps. */
 export interface SsoStore {

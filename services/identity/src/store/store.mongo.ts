@@ -418,6 +418,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
   }
 
   const { unlinkUser, ...sso } = createSsoStore(database, {
+    addMail,
     removePassword: (tx, userId, now) => setPassword(tx, userId, undefined, now),
   });
   const { deleteSecondFactor, ...secondFactors } = createSecondFactorStore(database, {

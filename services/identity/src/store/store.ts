@@ -10,6 +10,7 @@ import type { SsoStore } from "./sso.ts";
 
 export type { Budget, LimitStore, Overspent } from "./limits.ts";
 export type { SecondFactor } from "./second-factor.ts";
+export type { ExternalIdentity, ResolvedUser } from "./sso.ts";
 
 /** A mail that is committed with what it is about. `sealed` holds the recipient and the text, which may contain a secret. */
 export interface NewMail {

@@ -5,6 +5,7 @@
 export const auditActions = [
   "user.register",
   "user.verify",
+  "user.link",
   "user.sign_in",
   "user.change_password",
   "user.reset_password",

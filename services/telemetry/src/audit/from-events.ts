@@ -10,6 +10,7 @@ import { credentialOf } from "./messages.ts";
 const actions: Readonly<Record<string, AuditAction>> = {
   "identity.user.created": "user.register",
   "identity.user.verified": "user.verify",
+  "identity.user.linked": "user.link",
   "identity.user.signed_in": "user.sign_in",
   "identity.user.password_changed": "user.change_password",
   "identity.user.password_reset": "user.reset_password",

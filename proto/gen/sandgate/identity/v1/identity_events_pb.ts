@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/identity/v1/identity_events.proto.
  */
 export const file_sandgate_identity_v1_identity_events: GenFile = /*@__PURE__*/
-  fileDesc("CipzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eV9ldmVudHMucHJvdG8SFHNhbmRnYXRlLmlkZW50aXR5LnYxIh4KC1VzZXJDcmVhdGVkEg8KB3VzZXJfaWQYASABKAkiHwoMVXNlclZlcmlmaWVkEg8KB3VzZXJfaWQYASABKAkiMwoMVXNlclNpZ25lZEluEg8KB3VzZXJfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCSImChNVc2VyUGFzc3dvcmRDaGFuZ2VkEg8KB3VzZXJfaWQYASABKAkiJAoRVXNlclBhc3N3b3JkUmVzZXQSDwoHdXNlcl9pZBgBIAEoCSIfCgxVc2VyRGlzYWJsZWQSDwoHdXNlcl9pZBgBIAEoCSIeCgtVc2VyRW5hYmxlZBIPCgd1c2VyX2lkGAEgASgJIiQKEVVzZXJTZXNzaW9uc0VuZGVkEg8KB3VzZXJfaWQYASABKAkiHgoLVXNlckRlbGV0ZWQSDwoHdXNlcl9pZBgBIAEoCSIzCgxTZXNzaW9uRW5kZWQSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIjQKD0FwaVRva2VuQ3JlYXRlZBIQCgh0b2tlbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIjQKD0FwaVRva2VuUmV2b2tlZBIQCgh0b2tlbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJYgZwcm90bzM");
+  fileDesc("CipzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eV9ldmVudHMucHJvdG8SFHNhbmRnYXRlLmlkZW50aXR5LnYxIh4KC1VzZXJDcmVhdGVkEg8KB3VzZXJfaWQYASABKAkiHwoMVXNlclZlcmlmaWVkEg8KB3VzZXJfaWQYASABKAkiLQoKVXNlckxpbmtlZBIPCgd1c2VyX2lkGAEgASgJEg4KBmlzc3VlchgCIAEoCSIzCgxVc2VyU2lnbmVkSW4SDwoHdXNlcl9pZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJIiYKE1VzZXJQYXNzd29yZENoYW5nZWQSDwoHdXNlcl9pZBgBIAEoCSIkChFVc2VyUGFzc3dvcmRSZXNldBIPCgd1c2VyX2lkGAEgASgJIh8KDFVzZXJEaXNhYmxlZBIPCgd1c2VyX2lkGAEgASgJIh4KC1VzZXJFbmFibGVkEg8KB3VzZXJfaWQYASABKAkiJAoRVXNlclNlc3Npb25zRW5kZWQSDwoHdXNlcl9pZBgBIAEoCSIeCgtVc2VyRGVsZXRlZBIPCgd1c2VyX2lkGAEgASgJIjMKDFNlc3Npb25FbmRlZBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkiNAoPQXBpVG9rZW5DcmVhdGVkEhAKCHRva2VuX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkiNAoPQXBpVG9rZW5SZXZva2VkEhAKCHRva2VuX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAliBnByb3RvMw");
 
 /**
  * sandgate.identity.user.created.v1
@@ -51,6 +51,32 @@ export const UserVerifiedSchema: GenMessage<UserVerified> = /*@__PURE__*/
   messageDesc(file_sandgate_identity_v1_identity_events, 1);
 
 /**
+ * sandgate.identity.user.linked.v1. From now on an account at a provider of single sign-on signs in to this one.
+ *
+ * @generated from message sandgate.identity.v1.UserLinked
+ */
+export type UserLinked = Message<"sandgate.identity.v1.UserLinked"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * The provider.
+   *
+   * @generated from field: string issuer = 2;
+   */
+  issuer: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.UserLinked.
+ * Use `create(UserLinkedSchema)` to create a new message.
+ */
+export const UserLinkedSchema: GenMessage<UserLinked> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 2);
+
+/**
  * sandgate.identity.user.signed_in.v1
  *
  * @generated from message sandgate.identity.v1.UserSignedIn
@@ -74,7 +100,7 @@ export type UserSignedIn = Message<"sandgate.identity.v1.UserSignedIn"> & {
  * Use `create(UserSignedInSchema)` to create a new message.
  */
 export const UserSignedInSchema: GenMessage<UserSignedIn> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 2);
+  messageDesc(file_sandgate_identity_v1_identity_events, 3);
 
 /**
  * sandgate.identity.user.password_changed.v1
@@ -93,7 +119,7 @@ export type UserPasswordChanged = Message<"sandgate.identity.v1.UserPasswordChan
  * Use `create(UserPasswordChangedSchema)` to create a new message.
  */
 export const UserPasswordChangedSchema: GenMessage<UserPasswordChanged> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 3);
+  messageDesc(file_sandgate_identity_v1_identity_events, 4);
 
 /**
  * sandgate.identity.user.password_reset.v1. By the link of a mail.
@@ -112,7 +138,7 @@ export type UserPasswordReset = Message<"sandgate.identity.v1.UserPasswordReset"
  * Use `create(UserPasswordResetSchema)` to create a new message.
  */
 export const UserPasswordResetSchema: GenMessage<UserPasswordReset> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 4);
+  messageDesc(file_sandgate_identity_v1_identity_events, 5);
 
 /**
  * sandgate.identity.user.disabled.v1
@@ -131,7 +157,7 @@ export type UserDisabled = Message<"sandgate.identity.v1.UserDisabled"> & {
  * Use `create(UserDisabledSchema)` to create a new message.
  */
 export const UserDisabledSchema: GenMessage<UserDisabled> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 5);
+  messageDesc(file_sandgate_identity_v1_identity_events, 6);
 
 /**
  * sandgate.identity.user.enabled.v1
@@ -150,7 +176,7 @@ export type UserEnabled = Message<"sandgate.identity.v1.UserEnabled"> & {
  * Use `create(UserEnabledSchema)` to create a new message.
  */
 export const UserEnabledSchema: GenMessage<UserEnabled> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 6);
+  messageDesc(file_sandgate_identity_v1_identity_events, 7);
 
 /**
  * sandgate.identity.user.sessions_ended.v1. All, or all but the one with which this was asked for.
@@ -169,7 +195,7 @@ export type UserSessionsEnded = Message<"sandgate.identity.v1.UserSessionsEnded"
  * Use `create(UserSessionsEndedSchema)` to create a new message.
  */
 export const UserSessionsEndedSchema: GenMessage<UserSessionsEnded> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 7);
+  messageDesc(file_sandgate_identity_v1_identity_events, 8);
 
 /**
  * sandgate.identity.user.deleted.v1
@@ -188,7 +214,7 @@ export type UserDeleted = Message<"sandgate.identity.v1.UserDeleted"> & {
  * Use `create(UserDeletedSchema)` to create a new message.
  */
 export const UserDeletedSchema: GenMessage<UserDeleted> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 8);
+  messageDesc(file_sandgate_identity_v1_identity_events, 9);
 
 /**
  * sandgate.identity.session.ended.v1. By itself: not when all of a user's sessions end.
@@ -212,7 +238,7 @@ export type SessionEnded = Message<"sandgate.identity.v1.SessionEnded"> & {
  * Use `create(SessionEndedSchema)` to create a new message.
  */
 export const SessionEndedSchema: GenMessage<SessionEnded> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 9);
+  messageDesc(file_sandgate_identity_v1_identity_events, 10);
 
 /**
  * sandgate.identity.api_token.created.v1
@@ -236,7 +262,7 @@ export type ApiTokenCreated = Message<"sandgate.identity.v1.ApiTokenCreated"> & 
  * Use `create(ApiTokenCreatedSchema)` to create a new message.
  */
 export const ApiTokenCreatedSchema: GenMessage<ApiTokenCreated> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 10);
+  messageDesc(file_sandgate_identity_v1_identity_events, 11);
 
 /**
  * sandgate.identity.api_token.revoked.v1
@@ -260,5 +286,5 @@ export type ApiTokenRevoked = Message<"sandgate.identity.v1.ApiTokenRevoked"> & 
  * Use `create(ApiTokenRevokedSchema)` to create a new message.
  */
 export const ApiTokenRevokedSchema: GenMessage<ApiTokenRevoked> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 11);
+  messageDesc(file_sandgate_identity_v1_identity_events, 12);
 
