@@ -17,6 +17,8 @@ const projects = {
       "test/fault/{engine,internal-error,upstream-error}.test.ts",
       "test/contract/runtime.{docker,kubernetes}.test.ts",
       "test/support/cluster.test.ts",
+      "test/deploy/kubernetes.test.ts",
+      "services/telemetry/src/node-collector.kubernetes.test.ts",
     ],
   },
 };

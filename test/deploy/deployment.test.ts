@@ -22,6 +22,7 @@ import {
   readText,
   root,
   settingsOf,
+  settingsOfCollector,
 } from "./deployment.ts";
 
 const execute = promisify(execFile);
@@ -29,6 +30,7 @@ const forms: Record<string, (name: ProcessName) => Deployed> = {
   compose: readComposeProcess,
   kubernetes: readKubernetesProcess,
   "kubernetes with the Docker Engine of a node": (name) => readKubernetesProcess(name, "overlays/docker-engine"),
+  "kubernetes with sandboxes as pods": (name) => readKubernetesProcess(name, "overlays/pods"),
 };
 
 /** Where each process's part of the secrets is mounted. */
@@ -68,6 +70,39 @@ describe.each(Object.entries(forms))("%s", (_form, read) => {
     const { program } = read(name);
     expect(program).toBe(`${name === "facade" ? "" : "services/"}${name}/src/main.ts`);
     expect(existsSync(join(root, program))).toBe(true);
+  });
+});
+
+describe("the collector of a cluster's nodes", () => {
+  const found = readKubernetes("overlays/pods/collector.yaml").find(({ kind }) => kind === "DaemonSet");
+  const [container] = found?.spec.template.spec.containers ?? [];
+
+  test("has every required setting, with the secrets that the script makes, and runs its own program", () => {
+    const given = Object.fromEntries((container?.env ?? []).map(({ name, value = "192.0.2.1" }) => [name, value]));
+    const { NODE_ADDRESS = "", ...settings } = given;
+    const here = Object.fromEntries(
+      Object.entries(settings).map(([variable, value]) => [
+        variable,
+        value.replace(mounted, join(secrets, "collector")).replace("$(NODE_ADDRESS)", NODE_ADDRESS),
+      ]),
+    );
+    for (const variable of Object.keys(here)) expect(knownVariables()).toContain(variable);
+    const { common, addresses, own } = readParts(settingsOfCollector, here);
+    statSync(common.internalKeyFile);
+    expect(addresses.telemetry).toBe(`http://telemetry.sandgate:${portOf("telemetry")}`);
+    expect(own.kubeletUrl).toBe("https://192.0.2.1:10250");
+    const sandbox = readKubernetesProcess("sandbox", "overlays/pods");
+    expect(own.namespace).toBe(sandbox.env.SANDGATE_KUBERNETES_NAMESPACE);
+    expect(container?.args).toEqual(["services/telemetry/src/collector.main.ts"]);
+    expect(existsSync(join(root, container?.args?.[0] ?? ""))).toBe(true);
+  });
+
+  test("has the node's log files, read-only, and nothing else of the node", () => {
+    const { volumes = [] } = found?.spec.template.spec ?? {};
+    const ofNode = volumes.flatMap(({ hostPath }) => hostPath ?? []);
+    expect(ofNode).toEqual([{ path: "/var/log/pods", type: "Directory" }]);
+    expect(container?.volumeMounts?.find(({ name }) => name === "pod-logs")?.readOnly).toBe(true);
+    expect(container?.securityContext).toMatchObject({ readOnlyRootFilesystem: true, capabilities: { drop: ["ALL"] } });
   });
 });
 
@@ -128,7 +163,9 @@ describe("image", () => {
 
   test("has the version that the deployments name", () => {
     for (const name of processNames) expect(readCompose().services[name]?.image).toBe(`sandgate:${version}`);
-    expect(readText("deploy/kubernetes/base/kustomization.yaml")).toContain(`newTag: ${version}\n`);
+    for (const folder of ["base", "overlays/pods"]) {
+      expect(readText(`deploy/kubernetes/${folder}/kustomization.yaml`)).toContain(`newTag: ${version}\n`);
+    }
   });
 });
 
@@ -164,6 +201,15 @@ describe("network", () => {
       expect(callers?.toSorted()).toEqual(processNames.filter((caller) => calledBy(caller).includes(name)).toSorted());
     },
   );
+
+  test("kubernetes: only processes that talk to the API server or a kubelet have a token", () => {
+    const having = listFiles("deploy/kubernetes").filter((file) =>
+      readText(file).includes("automountServiceAccountToken: true"),
+    );
+    expect(having.toSorted()).toEqual(
+      ["collector", "sandbox"].map((name) => `deploy/kubernetes/overlays/pods/${name}.yaml`),
+    );
+  });
 
   test("kubernetes: MongoDB and NATS may be in the same namespace", () => {
     for (const { metadata, spec } of readKubernetes("base/network-policies.yaml"))
@@ -245,7 +291,7 @@ describe.runIf(await requireServer("docker-compose", () => execute("docker", ["c
 );
 
 describe.runIf(await requireServer("kubectl", () => execute("kubectl", ["version", "--client"])))("kubectl", () => {
-  test.each(["base", "overlays/docker-engine"])("builds %s", async (folder) => {
+  test.each(["base", "overlays/docker-engine", "overlays/pods"])("builds %s", async (folder) => {
     const { stdout } = await execute("kubectl", ["kustomize", join(root, "deploy/kubernetes", folder)]);
     const objects = parseAllDocuments(stdout).map((document) => document.toJS());
     expect(

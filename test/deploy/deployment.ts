@@ -5,9 +5,15 @@ import { identitySettings } from "@sandgate/identity";
 import { imageRegistrySettings } from "@sandgate/image-registry";
 import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
 import type { SettingDefinitions } from "@sandgate/kit/base/settings";
-import { addressSettings, processSettings, serviceProcessSettings } from "@sandgate/kit/process/process-settings";
+import {
+  addressesOf,
+  addressSettings,
+  commonSettings,
+  processSettings,
+  serviceProcessSettings,
+} from "@sandgate/kit/process/process-settings";
 import { sandboxSettings } from "@sandgate/sandbox";
-import { telemetrySettings } from "@sandgate/telemetry";
+import { collectorSettings, telemetrySettings } from "@sandgate/telemetry";
 import { workspaceService } from "@sandgate/workspace";
 import { parse, parseAllDocuments } from "yaml";
 
@@ -29,6 +35,13 @@ export function settingsOf(name: ProcessName): Record<"common" | "addresses" | "
   const own = { ...services[name], ...serviceProcessSettings(name) };
   return { common: processSettings, addresses: addressSettings(name), own };
 }
+
+/** All settings of the collector on each node of a cluster. */
+export const settingsOfCollector = {
+  common: commonSettings,
+  addresses: addressesOf(["telemetry"]),
+  own: collectorSettings,
+};
 
 /** The environment variables that some process reads, the `…_FILE` of secrets included. */
 export function knownVariables(): Set<string> {
@@ -89,7 +102,10 @@ export interface KubernetesObject {
           args?: string[];
           env?: { name: string; value?: string }[];
           envFrom?: { configMapRef: { name: string } }[];
+          volumeMounts?: { name: string; readOnly?: boolean }[];
+          securityContext?: object;
         }[];
+        volumes?: { name: string; hostPath?: { path: string; type: string } }[];
       };
     };
   };

@@ -19,11 +19,11 @@ import { createHandlers } from "./handlers.ts";
 import { type NodeCollector, startNodeCollector } from "./node-collector.ts";
 import { startRetention } from "./retention.ts";
 import { openRoom } from "./room.ts";
-import { type TelemetrySettings, telemetrySettings } from "./settings.ts";
+import { collectorSettings, type TelemetrySettings, telemetrySettings } from "./settings.ts";
 import { purgeLimits } from "./store/chunks.ts";
 import type { TelemetryStore } from "./store/store.ts";
 
-export { telemetrySettings };
+export { collectorSettings, telemetrySettings };
 
 /** The service that collects, stores and answers what sandboxes log and use. */
 export const telemetryService = defineService({

@@ -44,10 +44,7 @@ export const collectorSettings = defineSettings({
 });
 
 export const telemetrySettings = defineSettings({
-  runtime: {
-    ...runtimeSetting,
-    parse: (address) => (address.startsWith("kubernetes:") ? address : runtimeSetting.parse(address)),
-  },
+  runtime: runtimeSetting,
   logQuotaMb: integer("SANDGATE_LOG_QUOTA_MB", {
     default: 1_024,
     min: 0,

@@ -1,0 +1,103 @@
+import { readFileSync } from "node:fs";
+import { request } from "node:https";
+import { openTestCluster, probeCluster, type TestCluster } from "@sandgate/test-support/cluster";
+import { requireServer } from "@sandgate/test-support/require";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { applyManifests, applyRights, buildManifests, createToken, deployed } from "./cluster-rights.ts";
+
+const isAvailable = await requireServer("kubernetes", probeCluster);
+const overlays = ["base", "overlays/docker-engine", "overlays/pods"];
+
+interface Workload {
+  kind: string;
+  metadata: { name: string; namespace: string };
+  spec: { template: { metadata: { labels: Record<string, string> }; spec: { priorityClassName?: string } } };
+}
+
+function isWorkload(object: { kind: string }): object is Workload {
+  return object.kind === "Deployment" || object.kind === "DaemonSet";
+}
+
+describe.runIf(isAvailable)("manifests on a cluster", () => {
+  let cluster: TestCluster;
+
+  beforeAll(async () => {
+    cluster = await openTestCluster();
+    await applyRights(cluster);
+  });
+  afterAll(() => cluster?.stop());
+
+  test.each(overlays)("the API server takes %s, and Pod Security the pods of its processes", async (overlay) => {
+    const objects = await buildManifests(cluster, overlay);
+    // What others depend on has to be there before the rest can be tried.
+    const first = objects.filter(({ kind }) => ["Namespace", "ServiceAccount", "PriorityClass"].includes(kind));
+    await applyManifests(cluster, first);
+    await applyManifests(cluster, objects, { dryRun: true });
+    const pods = objects.filter(isWorkload).map(({ metadata, spec: { template } }) => ({
+      apiVersion: "v1",
+      kind: "Pod",
+      metadata: { ...template.metadata, name: metadata.name, namespace: metadata.namespace },
+      spec: template.spec,
+    }));
+    expect(pods.length).toBeGreaterThanOrEqual(6);
+    await applyManifests(cluster, pods, { dryRun: true });
+    for (const { spec } of pods) expect(spec.priorityClassName).toBe("sandgate-platform");
+  });
+
+  /** What a service account may do in a namespace, as "resource: verbs", besides what everybody may. */
+  async function rightsOf(account: string, namespace: string): Promise<string[]> {
+    const as = `--as=system:serviceaccount:${account}`;
+    const table = await cluster.kubectl("auth", "can-i", "--list", "--no-headers", as, `--namespace=${namespace}`);
+    return table.split("\n").flatMap((line) => {
+      const [, resource, verbs] = /^([a-z]\S*)\s+\[.*?\]\s+\[.*?\]\s+\[(.*)\]\s*$/.exec(line) ?? [];
+      return resource === undefined || resource.startsWith("selfsubject") ? [] : [`${resource}: ${verbs}`];
+    });
+  }
+
+  test("the sandbox process may handle pods and their credentials in its namespace, and nobody else anything", async () => {
+    expect((await rightsOf("sandgate:sandbox", deployed.sandboxes)).toSorted()).toEqual([
+      "events: list",
+      "namespaces: get",
+      "networkpolicies.networking.k8s.io: create get update",
+      "pods: create delete get list patch watch",
+      "secrets: create delete",
+    ]);
+    const figures = ["nodes/metrics: get"];
+    for (const namespace of [deployed.sandboxes, "sandgate", "sandgate-collector", "kube-system"]) {
+      if (namespace !== deployed.sandboxes) expect(await rightsOf("sandgate:sandbox", namespace)).toEqual([]);
+      for (const name of ["facade", "identity", "workspace", "image-registry", "telemetry", "default"]) {
+        expect(await rightsOf(`sandgate:${name}`, namespace), name).toEqual([]);
+      }
+      expect(await rightsOf(`${deployed.sandboxes}:default`, namespace)).toEqual([]);
+      expect(await rightsOf("sandgate-collector:collector", namespace)).toEqual(figures);
+    }
+  });
+
+  test("a kubelet gives the collector its figures, and neither pods nor logs nor a program to run", async () => {
+    const { own } = cluster;
+    // A cluster from outside may have any certificates.
+    if (!own) return;
+    const token = await createToken(cluster, deployed.collector);
+    const ask = (path: string) =>
+      new Promise<number | undefined>((resolve, reject) => {
+        const headers = { authorization: `Bearer ${token}` };
+        const ca = readFileSync(own.certificateAuthority);
+        request(new URL(path, own.kubeletUrl), { ca, headers, agent: false }, (response) => {
+          response.resume();
+          resolve(response.statusCode);
+        })
+          .on("error", reject)
+          .end();
+      });
+    expect(await ask("/metrics/resource")).toBe(200);
+    for (const path of [
+      "/pods",
+      "/logs/",
+      "/containerLogs/default/a/b",
+      "/exec/default/a/b?command=sh",
+      "/stats/summary",
+    ]) {
+      expect(await ask(path), path).toBe(403);
+    }
+  });
+});
