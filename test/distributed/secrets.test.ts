@@ -125,6 +125,8 @@ describe.runIf(isAvailable)("secrets of processes that call each other by TLS", 
     const options = { token, headers: { "idempotency-key": "once" } };
     const create = () => facades[0].post("/workspaces", { name: "sealed" }, options);
     const created = expectStatus(await create(), 201);
+    const { password } = platform.admin;
+    expectStatus(await facades[0].post("/auth/second-factor", { password }, { token }), 201);
     const file = join(platform.keysFolder, "keyring.json");
     const { keys } = JSON.parse(readFileSync(file, "utf8"));
     const next = Buffer.alloc(32, 7).toString("base64");
@@ -152,6 +154,7 @@ describe.runIf(isAvailable)("secrets of processes that call each other by TLS", 
     const head = Buffer.concat([Buffer.from([1, 4]), Buffer.from("next")]);
     for (const [service, collection] of [
       ["identity", "keys"],
+      ["identity", "second_factors"],
       ["workspace", "kit_answers"],
     ] as const) {
       const stored = await platform.database(service).collection(collection).find().toArray();

@@ -5,10 +5,12 @@ import { createServer as createSocketServer } from "node:net";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
+import { startGithub, type TestGithub } from "@sandgate/test-support/github";
 import { findFreePort } from "@sandgate/test-support/process";
 import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
 import { until } from "@sandgate/test-support/until";
+import { Secret, TOTP } from "otpauth";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startPlatform, type TestPlatform } from "../platform/local.ts";
 import { createCanaries, filesIn, valuesIn } from "./canaries.ts";
@@ -48,6 +50,7 @@ describe.runIf(await requireServer("registry", probeRegistry))("secrets that a p
   const stops: (() => unknown)[] = [];
   let platform: TestPlatform;
   let registry: TestRegistry;
+  let github: TestGithub;
   const metrics: string[] = [];
   const files: ReturnType<typeof filesIn> = [];
   const values: ReturnType<typeof valuesIn> = [];
@@ -72,7 +75,7 @@ describe.runIf(await requireServer("registry", probeRegistry))("secrets that a p
       body?: unknown;
       raw?: string;
       headers?: Record<string, string>;
-      issue?(body: never): Record<string, string>;
+      issue?(body: never, headers: Headers): Record<string, string>;
     } = {},
   ) {
     const hasBody = o.body !== undefined || o.raw !== undefined;
@@ -86,10 +89,11 @@ describe.runIf(await requireServer("registry", probeRegistry))("secrets that a p
     const text = `${JSON.stringify([...response.headers])}\n${await response.text()}`;
     const isJson = response.headers.get("content-type")?.includes("json");
     const body = isJson ? JSON.parse(text.slice(text.indexOf("\n") + 1) || "null") : undefined;
-    const issued = response.ok && o.issue ? o.issue(body as never) : {};
+    const isGood = response.ok || response.status === 302;
+    const issued = isGood && o.issue ? o.issue(body as never, response.headers) : {};
     for (const [name, value] of Object.entries(issued)) canaries.add(name, value);
     answers.push({ to: `${method} ${path.slice(0, 40)} ${response.status}`, text, issued: Object.keys(issued) });
-    return { status: response.status, body };
+    return { status: response.status, body, headers: response.headers };
   }
 
   const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
@@ -153,9 +157,18 @@ describe.runIf(await requireServer("registry", probeRegistry))("secrets that a p
       });
     });
     const recaptchaUrl = `http://127.0.0.1:${await listen(provider)}`;
+    github = await startGithub({ callbackUrl: "http://sandgate.test/auth/sso/github/callback" });
+    stops.push(() => github.stop());
+    canaries.add("client secret at GitHub", github.clientSecret);
     platform = await startPlatform({
       settings: {
         ...withoutEngine,
+        SANDGATE_PUBLIC_URL: "http://sandgate.test",
+        SANDGATE_REDIRECT_URIS: "http://app.test/done",
+        SANDGATE_SSO_GITHUB_CLIENT_ID: github.clientId,
+        SANDGATE_SSO_GITHUB_CLIENT_SECRET: github.clientSecret,
+        SANDGATE_SSO_GITHUB_ISSUER: github.url,
+        SANDGATE_SSO_GITHUB_API_URL: github.url,
         SANDGATE_REGISTRY_ALLOW: "127.0.0.1",
         SANDGATE_RECAPTCHA_SECRET: recaptcha.secret,
         SANDGATE_RECAPTCHA_URL: recaptchaUrl,
@@ -166,6 +179,8 @@ describe.runIf(await requireServer("registry", probeRegistry))("secrets that a p
     });
     canaries.add("operator's password", platform.admin.password, { isPassword: true });
     await useAccounts();
+    await useSecondFactor();
+    await useSingleSignOn();
     await useRegistries();
     await misuseEverything();
     metrics.push(...(await readOperatorsPort(platform)));
@@ -237,6 +252,59 @@ describe.runIf(await requireServer("registry", probeRegistry))("secrets that a p
     await send("GET", "/workspaces", { headers: bearer(body.token) });
     await send("POST", "/auth/logout", { body: { refresh_token: again.refresh } });
     await send("GET", "/workspaces", { headers: bearer(again.access) });
+  }
+
+  async function useSecondFactor(): Promise<void> {
+    const headers = bearer((await signIn()).access);
+    await send("POST", "/auth/second-factor", { body: { password: secretOf("wrong for a second factor") }, headers });
+    const { body: made } = await send("POST", "/auth/second-factor", {
+      body: { password: user.password },
+      headers,
+      issue: ({ secret }: { secret: string }) => ({ "TOTP secret": secret }),
+    });
+    canaries.add("TOTP secret in bytes", new Uint8Array(Secret.fromBase32(made.secret).buffer));
+    await send("POST", "/auth/second-factor/confirm", { body: { otp: "wrong!" }, headers });
+    const totp = new TOTP({ secret: made.secret });
+    const { body: confirmed } = await send("POST", "/auth/second-factor/confirm", {
+      body: { otp: totp.generate() },
+      headers,
+      issue: ({ recovery_codes: codes }: { recovery_codes: string[] }) =>
+        Object.fromEntries(codes.map((code, index) => [`recovery code ${index}`, code])),
+    });
+    const [recoveryCode = ""] = confirmed.recovery_codes;
+    for (const code of confirmed.recovery_codes) canaries.add("bare recovery code", code.replaceAll("-", ""));
+    await send("POST", "/auth/login", { body: { ...user, recaptchaToken: goodToken() } });
+    const withCode = (otp: string) => ({ body: { ...user, recaptchaToken: goodToken(), otp }, issue: issueTokens });
+    expect((await send("POST", "/auth/login", withCode(recoveryCode))).status).toBe(200);
+    expect((await send("POST", "/auth/login", withCode(recoveryCode))).status).toBe(401);
+    const remove = { body: { password: user.password, otp: confirmed.recovery_codes[1] }, headers };
+    expect((await send("DELETE", "/auth/second-factor", remove)).status).toBe(204);
+  }
+
+  /** At a provider that knows the user, and at one that is down. */
+  async function useSingleSignOn(): Promise<void> {
+    for (const apiStatus of [undefined, 500]) {
+      github.apiStatus = apiStatus;
+      const stateOf = (headers: Headers) => new URL(headers.get("location") ?? "").searchParams.get("state") ?? "";
+      const cookieOf = (headers: Headers) => /=([^;]+)/.exec(headers.get("set-cookie") ?? "")?.[1] ?? "";
+      const { headers } = await send("GET", "/auth/sso/github", {
+        issue: (_, given) => ({ [`state ${apiStatus}`]: stateOf(given), [`cookie ${apiStatus}`]: cookieOf(given) }),
+      });
+      const back = await github.signIn(headers.get("location") ?? "");
+      canaries.add(`code ${apiStatus}`, back.searchParams.get("code") ?? "");
+      const cookie = headers.get("set-cookie")?.split(";")[0] ?? "";
+      const path = back.pathname + back.search;
+      await send("GET", path);
+      const { status } = await send("GET", path, {
+        headers: { cookie },
+        issue(_, given) {
+          const tokens = Object.fromEntries(new URLSearchParams(new URL(given.get("location") ?? "").hash.slice(1)));
+          return tokens.access_token ? issueTokens({ tokens } as never) : {};
+        },
+      });
+      expect(status).toBe(302);
+      await send("GET", path, { headers: { cookie } });
+    }
   }
 
   async function useRegistries(): Promise<void> {
