@@ -67,7 +67,7 @@ beforeAll(async () => {
   expectStatus(await target.delete(`/api-tokens/${revoked}`, { token: owner.token }), 204);
   const expiring = await createToken(owner, { expires_at: new Date(target.now() + 2_000).toISOString() });
   for (const token of [ended.token, revoked, expiring]) {
-    await until(async () => (await target.get("/workspaces", { token })).status === 401);
+    await until(async () => expect((await target.get("/workspaces", { token })).status).toBe(401));
   }
 
   // Those of the owner, who may do the most: what is refused to them is refused for the credential.

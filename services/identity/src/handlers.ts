@@ -180,20 +180,20 @@ export function createHandlers(o: {
     },
 
     async confirmSecondFactor({ otp }, context) {
-      return { recoveryCodes: await secondFactors.confirm(userOf(callOf(context)), otp) };
+      return { recoveryCodes: await secondFactors.confirm(callOf(context), otp) };
     },
 
     async createRecoveryCodes({ password, otp }, context) {
-      return { recoveryCodes: await secondFactors.replaceRecoveryCodes(userOf(callOf(context)), { password, otp }) };
+      return { recoveryCodes: await secondFactors.replaceRecoveryCodes(callOf(context), { password, otp }) };
     },
 
     async deleteSecondFactor({ password, otp }, context) {
-      await secondFactors.remove(userOf(callOf(context)), { password, otp });
+      await secondFactors.remove(callOf(context), { password, otp });
       return {};
     },
 
-    async deleteUserSecondFactor({ userId }) {
-      await secondFactors.removeOf(userId);
+    async deleteUserSecondFactor({ userId }, context) {
+      await secondFactors.removeOf(callOf(context), userId);
       return {};
     },
 

@@ -682,6 +682,40 @@ describe("second factors", () => {
     expect((await readMails(4)).some(({ text }) => text.includes("was removed"))).toBe(true);
   });
 
+  test("what happens to it is told on the bus, with who did it; what fails is not", async () => {
+    await open();
+    const id = await createUser();
+    const told: [subject: string, user: string | undefined][] = [];
+    const consumption = await bus.consume({
+      consumer: "test",
+      subjects: ["sandgate.identity.user.*.v1"],
+      async handle({ subject, entityId, actor }) {
+        if (entityId === id && /second_factor|recovery/.test(subject)) told.push([subject, actor?.userId]);
+      },
+    });
+    const { recoveryCodes } = await enroll(id);
+    const [first = "", second = "", third = ""] = recoveryCodes;
+    await expect(signInWith("000000")).rejects.toMatchObject(wrongCode);
+    await signInWith(first);
+    await identity.createRecoveryCodes({ password, otp: second }, as(id));
+    await expect(identity.deleteSecondFactor({ password, otp: third }, as(id))).rejects.toMatchObject(wrongCode);
+    const operator = { id: newId(), credential: "session" as const, credentialId: newId(), operator: true };
+    const call = asFacade({ requestId: newId(), user: operator });
+    await identity.deleteUserSecondFactor({ userId: id }, call);
+    await until(() => expect(told).toHaveLength(5));
+    const name = (event: string) => `sandgate.identity.user.${event}.v1`;
+    expect(told.toSorted()).toEqual(
+      [
+        [name("second_factor_enabled"), id],
+        [name("recovery_code_used"), undefined],
+        [name("recovery_code_used"), id],
+        [name("recovery_codes_replaced"), id],
+        [name("second_factor_removed"), operator.id],
+      ].toSorted(),
+    );
+    await consumption.stop();
+  });
+
   test("a new password keeps it", async () => {
     await open();
     await enroll(await createUser());

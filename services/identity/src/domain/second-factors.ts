@@ -2,9 +2,9 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { addMs, minuteMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import type { UserCaller } from "@sandgate/kit/rpc/context";
+import { type Call, type UserCaller, userOf } from "@sandgate/kit/rpc/context";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
-import { signalApiTokenRevoked, signalSessionsEnded } from "../events.ts";
+import { signalApiTokenRevoked, signalSessionsEnded, userChanged } from "../events.ts";
 import type { MailQueue } from "../mail/queue.ts";
 import { composeRecoveryCodeUsed, composeSecondFactorEnabled, composeSecondFactorRemoved } from "../mail/texts.ts";
 import type { IdentityStore, SecondFactor } from "../store/store.ts";
@@ -32,18 +32,18 @@ export interface SecondFactors {
   /** Makes a secret to confirm. Throws CONFLICT when the caller has a second factor, and what `confirmCaller` throws. */
   create(caller: UserCaller, password: string | undefined): Promise<{ secret: string; uri: string }>;
   /** Enables it, and answers its recovery codes. Throws CONFLICT when none is to be confirmed. */
-  confirm(caller: UserCaller, otp: string): Promise<string[]>;
+  confirm(call: Call, otp: string): Promise<string[]>;
   /** Answers new recovery codes, which replace the others. Throws CONFLICT without a second factor. */
-  replaceRecoveryCodes(caller: UserCaller, confirmation: Confirmation): Promise<string[]>;
+  replaceRecoveryCodes(call: Call, confirmation: Confirmation): Promise<string[]>;
   /** Throws CONFLICT without a second factor. */
-  remove(caller: UserCaller, confirmation: Confirmation): Promise<void>;
+  remove(call: Call, confirmation: Confirmation): Promise<void>;
   /** For operators: removes it, if there is one, and ends all sessions of the user then. Throws NOT_FOUND. */
-  removeOf(userId: string): Promise<void>;
+  removeOf(call: Call, userId: string): Promise<void>;
   /**
    * What a sign-in needs besides the right password: whether the user has a second factor, and the code is right. Throws
    * INVALID_CREDENTIALS without one that is needed.
    */
-  check(user: User, otp: string | undefined): Promise<boolean>;
+  check(user: User, otp: string | undefined, call: Call): Promise<boolean>;
 }
 
 export function createSecondFactors(o: {
@@ -62,7 +62,7 @@ export function createSecondFactors(o: {
   const hashesOf = (codes: readonly string[]) => codes.flatMap((code) => hashOf(code) ?? []);
 
   /** False for a user without a second factor. */
-  async function useCode(user: User, otp: string): Promise<boolean> {
+  async function useCode(user: User, otp: string, call: Call): Promise<boolean> {
     const attempt = await store.beginOtpAttempt(user.id, now());
     switch (attempt.outcome) {
       case "none":
@@ -76,32 +76,36 @@ export function createSecondFactors(o: {
         const { factor } = attempt;
         const step = stepOf(open(factor), otp, now());
         const accepted =
-          step === undefined ? await useRecoveryCode(user, factor.id, otp) : await store.acceptOtp(factor.id, step);
+          step === undefined
+            ? await useRecoveryCode(user, factor.id, otp, call)
+            : await store.acceptOtp(factor.id, step);
         if (!accepted) throw wrongOtp();
         return true;
       }
     }
   }
 
-  async function useRecoveryCode(user: User, factorId: string, otp: string): Promise<boolean> {
+  async function useRecoveryCode(user: User, factorId: string, otp: string, call: Call): Promise<boolean> {
     const codeHash = hashOf(otp);
     if (!codeHash) return false;
-    const notice = mails.seal(composeRecoveryCodeUsed({ to: user.username, publicUrl }));
-    const used = await store.useRecoveryCode(user.id, factorId, codeHash, notice, now());
+    const noticeMail = mails.seal(composeRecoveryCodeUsed({ to: user.username, publicUrl }));
+    const events = [userChanged("recovery_code_used", user.id, call)];
+    const used = await store.useRecoveryCode({ userId: user.id, factorId, codeHash, noticeMail, events }, now());
     if (used) mails.wake();
     return used;
   }
 
   /** The caller, once password and code are right. */
-  async function confirmWithCode(caller: UserCaller, { password, otp }: Confirmation): Promise<User> {
-    const user = await confirmCaller(o, caller, password);
-    if (!(await useCode(user, otp))) throw notEnabled();
+  async function confirmWithCode(call: Call, { password, otp }: Confirmation): Promise<User> {
+    const user = await confirmCaller(o, userOf(call), password);
+    if (!(await useCode(user, otp, call))) throw notEnabled();
     return user;
   }
 
-  async function remove(user: Pick<User, "id" | "username">, endSessions: boolean): Promise<boolean> {
+  async function remove(user: User, endSessions: boolean, call: Call): Promise<boolean> {
     const noticeMail = mails.seal(composeSecondFactorRemoved({ to: user.username, publicUrl }));
-    const ended = await store.removeSecondFactor(user.id, { noticeMail, endSessions }, now());
+    const events = [userChanged("second_factor_removed", user.id, call)];
+    const ended = await store.removeSecondFactor(user.id, { noticeMail, endSessions, events }, now());
     if (!ended) return false;
     signalSessionsEnded(bus, ended);
     // The rights of an operator's tokens may depend on it.
@@ -129,7 +133,8 @@ export function createSecondFactors(o: {
       return presentOtpSecret(secret, user.username);
     },
 
-    async confirm({ id: userId }, otp) {
+    async confirm(call, otp) {
+      const { id: userId } = userOf(call);
       const pending = await store.findPendingSecondFactor(userId, now());
       const [user] = await store.findUsers([userId], []);
       if (!pending || !user) throw notPending();
@@ -137,37 +142,39 @@ export function createSecondFactors(o: {
       if (step === undefined) throw wrongOtp();
       const codes = newRecoveryCodes();
       const noticeMail = mails.seal(composeSecondFactorEnabled({ to: user.username, publicUrl }));
-      const confirmed = { id: pending.id, userId, step, recoveryCodeHashes: hashesOf(codes), noticeMail };
+      const events = [userChanged("second_factor_enabled", userId, call)];
+      const confirmed = { id: pending.id, userId, step, recoveryCodeHashes: hashesOf(codes), noticeMail, events };
       if (!(await store.enableSecondFactor(confirmed, now()))) throw notPending();
       signalApiTokenRevoked(bus, userId);
       mails.wake();
       return codes;
     },
 
-    async replaceRecoveryCodes(caller, confirmation) {
-      const user = await confirmWithCode(caller, confirmation);
+    async replaceRecoveryCodes(call, confirmation) {
+      const { id } = await confirmWithCode(call, confirmation);
       const codes = newRecoveryCodes();
-      if (!(await store.replaceRecoveryCodes(user.id, hashesOf(codes)))) throw notEnabled();
+      const events = [userChanged("recovery_codes_replaced", id, call)];
+      if (!(await store.replaceRecoveryCodes(id, hashesOf(codes), events))) throw notEnabled();
       return codes;
     },
 
-    async remove(caller, confirmation) {
-      const user = await confirmWithCode(caller, confirmation);
-      if (!(await remove(user, false))) throw notEnabled();
+    async remove(call, confirmation) {
+      const user = await confirmWithCode(call, confirmation);
+      if (!(await remove(user, false, call))) throw notEnabled();
     },
 
-    async removeOf(userId) {
+    async removeOf(call, userId) {
       const [user] = await store.findUsers([userId], []);
       if (!user) {
         throw new DomainError("NOT_FOUND", "There is no such user.", {
           hint: "Check the id against GET /admin/users.",
         });
       }
-      await remove(user, true);
+      await remove(user, true, call);
     },
 
-    async check(user, otp) {
-      if (otp !== undefined) return useCode(user, otp);
+    async check(user, otp, call) {
+      if (otp !== undefined) return useCode(user, otp, call);
       if (await store.findSecondFactor(user.id)) throw otpNeeded();
       return false;
     },

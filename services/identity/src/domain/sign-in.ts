@@ -124,7 +124,7 @@ export function createSessions(o: {
           hint: "Follow the link in the mail, or request another with POST /auth/resend-verification.",
         });
       }
-      const tokens = await start(user, passwordHash, await secondFactors.check(user, otp), client, call);
+      const tokens = await start(user, passwordHash, await secondFactors.check(user, otp, call), client, call);
       if (!tokens) throw wrongCredentials();
       return tokens;
     },

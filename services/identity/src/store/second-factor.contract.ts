@@ -8,6 +8,7 @@ import type { IdentityStore } from "./store.ts";
 const now = new Date(Date.UTC(2100, 0, 1));
 const expiresAt = addMs(now, 10 * minuteMs);
 const mail = (text: string) => ({ id: newId(), sealed: new Uint8Array(Buffer.from(text)) });
+const event = (subject: string) => ({ id: newId(), subject, bytes: new Uint8Array([1]) });
 const sealed = (text: string) => new Uint8Array(Buffer.from(text));
 
 /** What second factors ask of every store of identity. `open` answers an empty one. */
@@ -51,7 +52,7 @@ export function describeSecondFactorStore(name: string, open: () => Promise<Iden
       const factor = pending(userId);
       await store.addSecondFactor(factor);
       const recoveryCodeHashes = codes.map(hashSecret);
-      const confirmed = { id: factor.id, userId, step, recoveryCodeHashes, noticeMail: mail("enabled") };
+      const confirmed = { id: factor.id, userId, step, recoveryCodeHashes, noticeMail: mail("enabled"), events: [] };
       expect(await store.enableSecondFactor(confirmed, now)).toBe(true);
       return factor.id;
     }
@@ -61,6 +62,8 @@ export function describeSecondFactorStore(name: string, open: () => Promise<Iden
       return mails.map((each) => Buffer.from(each.sealed).toString());
     }
 
+    const subjects = async () => (await store.outbox.unsent(100)).map(({ subject }) => subject);
+
     const refresh = (token: string, successor: string) =>
       store.rotateRefreshToken(hashSecret(token), hashSecret(successor), { address: "", userAgent: "" }, now);
 
@@ -69,7 +72,14 @@ export function describeSecondFactorStore(name: string, open: () => Promise<Iden
       const [first, second] = [pending(ann, "first"), pending(ann, "second")];
       const confirm = (id: string, at = now) =>
         store.enableSecondFactor(
-          { id, userId: ann, step, recoveryCodeHashes: codes.map(hashSecret), noticeMail: mail("enabled") },
+          {
+            id,
+            userId: ann,
+            step,
+            recoveryCodeHashes: codes.map(hashSecret),
+            noticeMail: mail("enabled"),
+            events: [event("enabled")],
+          },
           at,
         );
       expect(await store.addSecondFactor(first)).toBe(true);
@@ -84,6 +94,7 @@ export function describeSecondFactorStore(name: string, open: () => Promise<Iden
       expect(confirmed.filter(Boolean)).toHaveLength(1);
       expect(await store.findSecondFactor(ann)).toEqual({ recoveryCodesLeft: 3 });
       expect(await takeMails()).toEqual(["enabled"]);
+      expect(await subjects()).toEqual(["enabled"]);
       expect(await store.addSecondFactor(pending(ann))).toBe(false);
       expect(await store.findPendingSecondFactor(ann, now)).toBeUndefined();
     });
@@ -103,17 +114,28 @@ export function describeSecondFactorStore(name: string, open: () => Promise<Iden
       const id = await enable(ann);
       await takeMails();
       const use = (code: string, factorId = id) =>
-        store.useRecoveryCode(ann, factorId, hashSecret(code), mail(`used ${code}`), now);
+        store.useRecoveryCode(
+          {
+            userId: ann,
+            factorId,
+            codeHash: hashSecret(code),
+            noticeMail: mail(`used ${code}`),
+            events: [event(`used ${code}`)],
+          },
+          now,
+        );
       expect(await use("four")).toBe(false);
       expect(await use("one", newId())).toBe(false);
       const used = await Promise.all([1, 2, 3, 4].map(() => use("one")));
       expect(used.filter(Boolean)).toHaveLength(1);
       expect(await takeMails()).toEqual(["used one"]);
+      expect(await subjects()).toEqual(["used one"]);
       expect(await store.findSecondFactor(ann)).toEqual({ recoveryCodesLeft: 2 });
-      expect(await store.replaceRecoveryCodes(ann, [hashSecret("new")])).toBe(true);
+      expect(await store.replaceRecoveryCodes(ann, [hashSecret("new")], [event("replaced")])).toBe(true);
       expect(await use("two")).toBe(false);
       expect(await use("new")).toBe(true);
-      expect(await store.replaceRecoveryCodes(await createUser(), [hashSecret("new")])).toBe(false);
+      expect(await store.replaceRecoveryCodes(await createUser(), [hashSecret("new")], [event("none")])).toBe(false);
+      expect(await subjects()).toEqual(["used one", "replaced", "used new"]);
     });
 
     test("after five attempts without a right code they are refused, for longer each time, until one is right", async () => {
@@ -135,7 +157,8 @@ export function describeSecondFactorStore(name: string, open: () => Promise<Iden
       await store.acceptOtp(id, step + 1);
       for (let i = 0; i < 5; i++) expect(await attempt(now)).toBe("counted");
       expect(await attempt(now)).toBe(30);
-      await store.useRecoveryCode(ann, id, hashSecret("one"), mail("used"), now);
+      const used = { userId: ann, factorId: id, codeHash: hashSecret("one"), noticeMail: mail("used"), events: [] };
+      await store.useRecoveryCode(used, now);
       expect(await attempt(now)).toBe("counted");
       // Nobody else's count.
       const bob = await createUser();
@@ -159,10 +182,11 @@ export function describeSecondFactorStore(name: string, open: () => Promise<Iden
       expect(await refresh("with 2", "with 3")).toMatchObject({ secondFactor: true });
       expect(await refresh("without", "without 2")).toMatchObject({ secondFactor: false });
       await takeMails();
-      const removal = { noticeMail: mail("removed"), endSessions: false };
+      const removal = { noticeMail: mail("removed"), endSessions: false, events: [event("removed")] };
       expect(await store.removeSecondFactor(ann, removal, now)).toEqual([]);
       expect(await store.removeSecondFactor(ann, removal, now)).toBeUndefined();
       expect(await takeMails()).toEqual(["removed"]);
+      expect(await subjects()).toEqual(["removed"]);
       expect(await refresh("with 3", "with 4")).toMatchObject({ outcome: "refreshed", secondFactor: false });
       expect(await store.findSecondFactor(ann)).toBeUndefined();
       expect(await store.addSecondFactor(pending(ann))).toBe(true);
@@ -172,7 +196,7 @@ export function describeSecondFactorStore(name: string, open: () => Promise<Iden
       const [ann, bob] = [await createUser(), await createUser()];
       for (const each of [ann, bob]) await enable(each);
       const [anns, bobs] = [await startSession(ann, "ann's", true), await startSession(bob, "bob's", true)];
-      const removal = { noticeMail: mail("removed"), endSessions: true };
+      const removal = { noticeMail: mail("removed"), endSessions: true, events: [] };
       expect(await store.removeSecondFactor(ann, removal, now)).toEqual([anns]);
       expect(await refresh("ann's", "next")).toEqual({ outcome: "bad" });
       expect(await refresh("bob's", "next")).toMatchObject({ sessionId: bobs, secondFactor: true });

@@ -81,7 +81,7 @@ export function createSecondFactorStore(
       return found ? { id: found._id, sealed: new Uint8Array(found.sealed) } : undefined;
     },
 
-    enableSecondFactor: ({ id, userId, step, recoveryCodeHashes, noticeMail }, now) =>
+    enableSecondFactor: ({ id, userId, step, recoveryCodeHashes, noticeMail, events }, now) =>
       write(async (tx) => {
         const confirmed = await factors.updateOne(
           { _id: id, userId, expiresAt: { $gt: now.getTime() } },
@@ -93,6 +93,7 @@ export function createSecondFactorStore(
         );
         if (confirmed.matchedCount === 0) return false;
         await o.addMail(tx, userId, noticeMail, now);
+        await tx.publish(events);
         return true;
       }),
 
@@ -122,7 +123,7 @@ export function createSecondFactorStore(
       return accepted.matchedCount > 0;
     },
 
-    useRecoveryCode: (userId, factorId, codeHash, noticeMail, now) =>
+    useRecoveryCode: ({ userId, factorId, codeHash, noticeMail, events }, now) =>
       write(async (tx) => {
         const used = await factors.updateOne(
           { _id: factorId, userId, recoveryCodes: codeHash },
@@ -131,15 +132,21 @@ export function createSecondFactorStore(
         );
         if (used.matchedCount === 0) return false;
         await o.addMail(tx, userId, noticeMail, now);
+        await tx.publish(events);
         return true;
       }),
 
-    async replaceRecoveryCodes(userId, codeHashes) {
-      const replaced = await factors.updateOne({ userId, ...enabled }, { $set: { recoveryCodes: [...codeHashes] } });
-      return replaced.matchedCount > 0;
-    },
+    replaceRecoveryCodes: (userId, codeHashes, events) =>
+      write(async (tx) => {
+        const recoveryCodes = [...codeHashes];
+        const { session } = tx;
+        const replaced = await factors.updateOne({ userId, ...enabled }, { $set: { recoveryCodes } }, { session });
+        if (replaced.matchedCount === 0) return false;
+        await tx.publish(events);
+        return true;
+      }),
 
-    removeSecondFactor: (userId, { noticeMail, endSessions }, now) =>
+    removeSecondFactor: (userId, { noticeMail, endSessions, events }, now) =>
       write(async (tx) => {
         const removed = await factors.deleteOne({ userId, ...enabled }, { session: tx.session });
         if (removed.deletedCount === 0) return undefined;
@@ -149,6 +156,7 @@ export function createSecondFactorStore(
           { session: tx.session },
         );
         await o.addMail(tx, userId, noticeMail, now);
+        await tx.publish(events);
         return endSessions ? o.endSessions(tx, userId, now) : [];
       }),
   };

@@ -1,8 +1,9 @@
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { refusedUntil } from "../domain/otp-attempts.ts";
 import { addMail } from "./mails.sqlite.ts";
 import { endOtherSessions } from "./passwords.sqlite.ts";
-import type { ConfirmedSecondFactor, NewSecondFactor, OtpAttempt } from "./second-factor.ts";
+import type { ConfirmedSecondFactor, NewSecondFactor, OtpAttempt, UsedRecoveryCode } from "./second-factor.ts";
 import type { NewMail } from "./store.ts";
 
 function addSecondFactor(tx: Transaction, { id, userId, sealed, expiresAt }: NewSecondFactor): boolean {
@@ -19,7 +20,7 @@ function addSecondFactor(tx: Transaction, { id, userId, sealed, expiresAt }: New
 }
 
 function enableSecondFactor(tx: Transaction, confirmed: ConfirmedSecondFactor, now: Date): boolean {
-  const { id, userId, step, recoveryCodeHashes, noticeMail } = confirmed;
+  const { id, userId, step, recoveryCodeHashes, noticeMail, events } = confirmed;
   const enabled = tx.db.run(
     `UPDATE second_factors SET enabled_at = ?, expires_at = NULL, last_step = ?
      WHERE id = ? AND user_id = ? AND expires_at > ?`,
@@ -32,6 +33,7 @@ function enableSecondFactor(tx: Transaction, confirmed: ConfirmedSecondFactor, n
   if (enabled === 0) return false;
   addRecoveryCodes(tx, userId, recoveryCodeHashes);
   addMail(tx, userId, noticeMail, now);
+  tx.publish(events);
   return true;
 }
 
@@ -68,10 +70,7 @@ function acceptOtp(tx: Transaction, factorId: string, step: number): boolean {
 
 function useRecoveryCode(
   tx: Transaction,
-  userId: string,
-  factorId: string,
-  codeHash: Uint8Array,
-  noticeMail: NewMail,
+  { userId, factorId, codeHash, noticeMail, events }: UsedRecoveryCode,
   now: Date,
 ): boolean {
   const factor = tx.db.get("SELECT 1 FROM second_factors WHERE id = ? AND user_id = ?", factorId, userId);
@@ -80,19 +79,26 @@ function useRecoveryCode(
   if (used === 0) return false;
   tx.db.run("UPDATE second_factors SET attempts = 0, refused_until = NULL WHERE id = ?", factorId);
   addMail(tx, userId, noticeMail, now);
+  tx.publish(events);
   return true;
 }
 
-function replaceRecoveryCodes(tx: Transaction, userId: string, codeHashes: readonly Uint8Array[]): boolean {
+function replaceRecoveryCodes(
+  tx: Transaction,
+  userId: string,
+  codeHashes: readonly Uint8Array[],
+  events: readonly StagedEvent[],
+): boolean {
   if (!tx.db.get("SELECT 1 FROM second_factors WHERE user_id = ? AND enabled_at IS NOT NULL", userId)) return false;
   addRecoveryCodes(tx, userId, codeHashes);
+  tx.publish(events);
   return true;
 }
 
 function removeSecondFactor(
   tx: Transaction,
   userId: string,
-  { noticeMail, endSessions }: { noticeMail: NewMail; endSessions: boolean },
+  { noticeMail, endSessions, events }: { noticeMail: NewMail; endSessions: boolean; events: readonly StagedEvent[] },
   now: Date,
 ): string[] | undefined {
   const removed = tx.db.run("DELETE FROM second_factors WHERE user_id = ? AND enabled_at IS NOT NULL", userId);
@@ -100,6 +106,7 @@ function removeSecondFactor(
   tx.db.run("DELETE FROM recovery_codes WHERE user_id = ?", userId);
   tx.db.run("UPDATE sessions SET second_factor = 0 WHERE user_id = ?", userId);
   addMail(tx, userId, noticeMail, now);
+  tx.publish(events);
   return endSessions ? endOtherSessions(tx, userId, undefined, now) : [];
 }
 

@@ -1,3 +1,4 @@
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { NewMail } from "./store.ts";
 
 /** What codes are made from. */
@@ -20,6 +21,15 @@ export interface ConfirmedSecondFactor {
   recoveryCodeHashes: readonly Uint8Array[];
   /** Tells the user. */
   noticeMail: NewMail;
+  events: readonly StagedEvent[];
+}
+
+export interface UsedRecoveryCode {
+  userId: string;
+  factorId: string;
+  codeHash: Uint8Array;
+  noticeMail: NewMail;
+  events: readonly StagedEvent[];
 }
 
 export type OtpAttempt =
@@ -48,22 +58,20 @@ export interface SecondFactorStore {
   /** Uses up a time step with all before it, and forgets the attempts; false, and nothing happens, when it was used up before. */
   acceptOtp(factorId: string, step: number): Promise<boolean>;
   /** Uses up a recovery code, and forgets the attempts; false, and nothing happens, for an unknown or used one. */
-  useRecoveryCode(
-    userId: string,
-    factorId: string,
-    codeHash: Uint8Array,
-    noticeMail: NewMail,
-    now: Date,
-  ): Promise<boolean>;
+  useRecoveryCode(used: UsedRecoveryCode, now: Date): Promise<boolean>;
   /** False, and nothing happens, when none is enabled. */
-  replaceRecoveryCodes(userId: string, codeHashes: readonly Uint8Array[]): Promise<boolean>;
+  replaceRecoveryCodes(
+    userId: string,
+    codeHashes: readonly Uint8Array[],
+    events: readonly StagedEvent[],
+  ): Promise<boolean>;
   /**
    * Removes the enabled one. The user's sessions count as signed in without one from now on, or with `endSessions` end; answers
    * the ids of those that it ended. Undefined, and nothing happens, when none is enabled.
    */
   removeSecondFactor(
     userId: string,
-    o: { noticeMail: NewMail; endSessions: boolean },
+    o: { noticeMail: NewMail; endSessions: boolean; events: readonly StagedEvent[] },
     now: Date,
   ): Promise<string[] | undefined>;
 }

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/identity/v1/identity_events.proto.
  */
 export const file_sandgate_identity_v1_identity_events: GenFile = /*@__PURE__*/
-  fileDesc("CipzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eV9ldmVudHMucHJvdG8SFHNhbmRnYXRlLmlkZW50aXR5LnYxIh4KC1VzZXJDcmVhdGVkEg8KB3VzZXJfaWQYASABKAkiHwoMVXNlclZlcmlmaWVkEg8KB3VzZXJfaWQYASABKAkiLQoKVXNlckxpbmtlZBIPCgd1c2VyX2lkGAEgASgJEg4KBmlzc3VlchgCIAEoCSIzCgxVc2VyU2lnbmVkSW4SDwoHdXNlcl9pZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJIiYKE1VzZXJQYXNzd29yZENoYW5nZWQSDwoHdXNlcl9pZBgBIAEoCSIkChFVc2VyUGFzc3dvcmRSZXNldBIPCgd1c2VyX2lkGAEgASgJIh8KDFVzZXJEaXNhYmxlZBIPCgd1c2VyX2lkGAEgASgJIh4KC1VzZXJFbmFibGVkEg8KB3VzZXJfaWQYASABKAkiJAoRVXNlclNlc3Npb25zRW5kZWQSDwoHdXNlcl9pZBgBIAEoCSIeCgtVc2VyRGVsZXRlZBIPCgd1c2VyX2lkGAEgASgJIjMKDFNlc3Npb25FbmRlZBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkiNAoPQXBpVG9rZW5DcmVhdGVkEhAKCHRva2VuX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkiNAoPQXBpVG9rZW5SZXZva2VkEhAKCHRva2VuX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAliBnByb3RvMw");
+  fileDesc("CipzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eV9ldmVudHMucHJvdG8SFHNhbmRnYXRlLmlkZW50aXR5LnYxIh4KC1VzZXJDcmVhdGVkEg8KB3VzZXJfaWQYASABKAkiHwoMVXNlclZlcmlmaWVkEg8KB3VzZXJfaWQYASABKAkiLQoKVXNlckxpbmtlZBIPCgd1c2VyX2lkGAEgASgJEg4KBmlzc3VlchgCIAEoCSIzCgxVc2VyU2lnbmVkSW4SDwoHdXNlcl9pZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJIiYKE1VzZXJQYXNzd29yZENoYW5nZWQSDwoHdXNlcl9pZBgBIAEoCSIkChFVc2VyUGFzc3dvcmRSZXNldBIPCgd1c2VyX2lkGAEgASgJIioKF1VzZXJTZWNvbmRGYWN0b3JFbmFibGVkEg8KB3VzZXJfaWQYASABKAkiKgoXVXNlclNlY29uZEZhY3RvclJlbW92ZWQSDwoHdXNlcl9pZBgBIAEoCSInChRVc2VyUmVjb3ZlcnlDb2RlVXNlZBIPCgd1c2VyX2lkGAEgASgJIiwKGVVzZXJSZWNvdmVyeUNvZGVzUmVwbGFjZWQSDwoHdXNlcl9pZBgBIAEoCSIfCgxVc2VyRGlzYWJsZWQSDwoHdXNlcl9pZBgBIAEoCSIeCgtVc2VyRW5hYmxlZBIPCgd1c2VyX2lkGAEgASgJIiQKEVVzZXJTZXNzaW9uc0VuZGVkEg8KB3VzZXJfaWQYASABKAkiHgoLVXNlckRlbGV0ZWQSDwoHdXNlcl9pZBgBIAEoCSIzCgxTZXNzaW9uRW5kZWQSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIjQKD0FwaVRva2VuQ3JlYXRlZBIQCgh0b2tlbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIjQKD0FwaVRva2VuUmV2b2tlZBIQCgh0b2tlbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJYgZwcm90bzM");
 
 /**
  * sandgate.identity.user.created.v1
@@ -141,6 +141,82 @@ export const UserPasswordResetSchema: GenMessage<UserPasswordReset> = /*@__PURE_
   messageDesc(file_sandgate_identity_v1_identity_events, 5);
 
 /**
+ * sandgate.identity.user.second_factor_enabled.v1
+ *
+ * @generated from message sandgate.identity.v1.UserSecondFactorEnabled
+ */
+export type UserSecondFactorEnabled = Message<"sandgate.identity.v1.UserSecondFactorEnabled"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.UserSecondFactorEnabled.
+ * Use `create(UserSecondFactorEnabledSchema)` to create a new message.
+ */
+export const UserSecondFactorEnabledSchema: GenMessage<UserSecondFactorEnabled> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 6);
+
+/**
+ * sandgate.identity.user.second_factor_removed.v1
+ *
+ * @generated from message sandgate.identity.v1.UserSecondFactorRemoved
+ */
+export type UserSecondFactorRemoved = Message<"sandgate.identity.v1.UserSecondFactorRemoved"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.UserSecondFactorRemoved.
+ * Use `create(UserSecondFactorRemovedSchema)` to create a new message.
+ */
+export const UserSecondFactorRemovedSchema: GenMessage<UserSecondFactorRemoved> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 7);
+
+/**
+ * sandgate.identity.user.recovery_code_used.v1
+ *
+ * @generated from message sandgate.identity.v1.UserRecoveryCodeUsed
+ */
+export type UserRecoveryCodeUsed = Message<"sandgate.identity.v1.UserRecoveryCodeUsed"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.UserRecoveryCodeUsed.
+ * Use `create(UserRecoveryCodeUsedSchema)` to create a new message.
+ */
+export const UserRecoveryCodeUsedSchema: GenMessage<UserRecoveryCodeUsed> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 8);
+
+/**
+ * sandgate.identity.user.recovery_codes_replaced.v1
+ *
+ * @generated from message sandgate.identity.v1.UserRecoveryCodesReplaced
+ */
+export type UserRecoveryCodesReplaced = Message<"sandgate.identity.v1.UserRecoveryCodesReplaced"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.UserRecoveryCodesReplaced.
+ * Use `create(UserRecoveryCodesReplacedSchema)` to create a new message.
+ */
+export const UserRecoveryCodesReplacedSchema: GenMessage<UserRecoveryCodesReplaced> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 9);
+
+/**
  * sandgate.identity.user.disabled.v1
  *
  * @generated from message sandgate.identity.v1.UserDisabled
@@ -157,7 +233,7 @@ export type UserDisabled = Message<"sandgate.identity.v1.UserDisabled"> & {
  * Use `create(UserDisabledSchema)` to create a new message.
  */
 export const UserDisabledSchema: GenMessage<UserDisabled> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 6);
+  messageDesc(file_sandgate_identity_v1_identity_events, 10);
 
 /**
  * sandgate.identity.user.enabled.v1
@@ -176,7 +252,7 @@ export type UserEnabled = Message<"sandgate.identity.v1.UserEnabled"> & {
  * Use `create(UserEnabledSchema)` to create a new message.
  */
 export const UserEnabledSchema: GenMessage<UserEnabled> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 7);
+  messageDesc(file_sandgate_identity_v1_identity_events, 11);
 
 /**
  * sandgate.identity.user.sessions_ended.v1. All, or all but the one with which this was asked for.
@@ -195,7 +271,7 @@ export type UserSessionsEnded = Message<"sandgate.identity.v1.UserSessionsEnded"
  * Use `create(UserSessionsEndedSchema)` to create a new message.
  */
 export const UserSessionsEndedSchema: GenMessage<UserSessionsEnded> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 8);
+  messageDesc(file_sandgate_identity_v1_identity_events, 12);
 
 /**
  * sandgate.identity.user.deleted.v1
@@ -214,7 +290,7 @@ export type UserDeleted = Message<"sandgate.identity.v1.UserDeleted"> & {
  * Use `create(UserDeletedSchema)` to create a new message.
  */
 export const UserDeletedSchema: GenMessage<UserDeleted> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 9);
+  messageDesc(file_sandgate_identity_v1_identity_events, 13);
 
 /**
  * sandgate.identity.session.ended.v1. By itself: not when all of a user's sessions end.
@@ -238,7 +314,7 @@ export type SessionEnded = Message<"sandgate.identity.v1.SessionEnded"> & {
  * Use `create(SessionEndedSchema)` to create a new message.
  */
 export const SessionEndedSchema: GenMessage<SessionEnded> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 10);
+  messageDesc(file_sandgate_identity_v1_identity_events, 14);
 
 /**
  * sandgate.identity.api_token.created.v1
@@ -262,7 +338,7 @@ export type ApiTokenCreated = Message<"sandgate.identity.v1.ApiTokenCreated"> & 
  * Use `create(ApiTokenCreatedSchema)` to create a new message.
  */
 export const ApiTokenCreatedSchema: GenMessage<ApiTokenCreated> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 11);
+  messageDesc(file_sandgate_identity_v1_identity_events, 15);
 
 /**
  * sandgate.identity.api_token.revoked.v1
@@ -286,5 +362,5 @@ export type ApiTokenRevoked = Message<"sandgate.identity.v1.ApiTokenRevoked"> & 
  * Use `create(ApiTokenRevokedSchema)` to create a new message.
  */
 export const ApiTokenRevokedSchema: GenMessage<ApiTokenRevoked> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 12);
+  messageDesc(file_sandgate_identity_v1_identity_events, 16);
 
