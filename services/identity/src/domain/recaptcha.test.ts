@@ -119,6 +119,7 @@ test.for([
   ["a redirect", { status: 302, answer: "" }],
   ["no JSON", { answer: "<html>" }],
   ["no verdict", { answer: ["success"] }],
+  ["much too much", { answer: { ...good, padding: "x".repeat(100_000) } }],
   ["a refusal of the secret", { answer: { success: false, "error-codes": ["invalid-input-secret"] } }],
   ["nothing in time", { silent: true }],
 ] as const)(

@@ -5,6 +5,8 @@ import { budget } from "./budgets.ts";
 
 /** Longer than the provider accepts a token, which is two minutes. */
 const rememberedMs = 10 * minuteMs;
+/** A verdict has some hundred. */
+const maxVerdictBytes = 64 * 1024;
 /** The provider's words for a token that is bad; any other error is one of this server's settings, or of its own. */
 const tokenErrors = new Set(["missing-input-response", "invalid-input-response", "timeout-or-duplicate"]);
 
@@ -66,7 +68,7 @@ export function createRecaptcha({
         signal: AbortSignal.timeout(timeoutMs),
       });
       if (!response.ok) throw new Error(`the provider answered ${response.status}`);
-      return parseVerdict(await response.json());
+      return parseVerdict(JSON.parse(await readLimited(response)));
     } catch (error) {
       throw upstreamError(error);
     }
@@ -91,6 +93,17 @@ export function createRecaptcha({
       if (await store.spend([budget(`recaptcha ${token}`, 1, rememberedMs)], now())) throw bad("has been used");
     },
   };
+}
+
+async function readLimited(response: Response): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of response.body ?? []) {
+    size += chunk.byteLength;
+    if (size > maxVerdictBytes) throw new Error("the provider's answer is too long");
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString();
 }
 
 function parseVerdict(answer: unknown): Verdict {
