@@ -1,10 +1,20 @@
 import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
 import { createLogger } from "@sandgate/kit/base/logging";
+import {
+  type Observation,
+  type Runtime,
+  type RuntimeFailure,
+  type RuntimeSpec,
+  SandboxRefused,
+} from "@sandgate/sandbox/runtime";
 import { createKubernetesRuntime, type KubernetesRuntimeOptions } from "@sandgate/sandbox/runtime.kubernetes";
 import { openTestCluster, probeCluster, type TestCluster } from "@sandgate/test-support/cluster";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
-import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
+import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
+import { until } from "@sandgate/test-support/until";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { describeRuntime, type RuntimeHarness } from "./runtime.ts";
 
 const logger = createLogger({
@@ -18,7 +28,12 @@ const isAvailable = await requireServer("kubernetes", async () => {
 
 const credential = { username: "alice", password: "correct horse" };
 
-function openRuntime(cluster: TestCluster, installationId: string, changes: Partial<KubernetesRuntimeOptions> = {}) {
+type Changes = Partial<Omit<KubernetesRuntimeOptions, "pod" | "network">> & {
+  pod?: Partial<KubernetesRuntimeOptions["pod"]>;
+  network?: Partial<KubernetesRuntimeOptions["network"]>;
+};
+
+function openRuntime(cluster: TestCluster, installationId: string, changes: Changes = {}) {
   return createKubernetesRuntime({
     address: `kubernetes:${cluster.kubeconfig}`,
     installationId,
@@ -96,3 +111,340 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
 }
 
 describeRuntime("kubernetes", isAvailable, openHarness);
+
+interface PodObject {
+  metadata: { name: string; finalizers?: string[] };
+  spec: Record<string, unknown> & { activeDeadlineSeconds?: number };
+}
+
+describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000 }, () => {
+  const installationId = `test-${randomUUID()}`;
+  const closing = new AsyncDisposableStack();
+  let cluster: TestCluster;
+  let registry: TestRegistry;
+  let privateRegistry: TestRegistry;
+  let runtime: Runtime;
+  const made: [Runtime, string][] = [];
+
+  beforeAll(async () => {
+    cluster = closing.adopt(await openTestCluster({ kubelet: { volumeStatsAggPeriod: "2s" } }), (each) => each.stop());
+    registry = closing.adopt(await startRegistry(), (each) => each.stop());
+    privateRegistry = closing.adopt(await startRegistry({ users: [credential] }), (each) => each.stop());
+    runtime = open();
+    await runtime.check();
+  });
+  afterEach(async () => {
+    await Promise.all(made.splice(0).map(([on, sandboxId]) => on.remove(sandboxId)));
+  });
+  afterAll(() => closing.disposeAsync());
+
+  function open(changes: Changes = {}): Runtime {
+    return closing.adopt(openRuntime(cluster, installationId, changes), (each) => each.close());
+  }
+
+  const pods = (namespace = "sandboxes") => `/api/v1/namespaces/${namespace}/pods`;
+  const read = async (sandboxId: string) => (await cluster.call("GET", `${pods()}/sandgate-${sandboxId}`)) as PodObject;
+
+  async function specOf(
+    o: Parameters<typeof makeImage>[0],
+    changes: Partial<RuntimeSpec> = {},
+    on = runtime,
+  ): Promise<RuntimeSpec> {
+    const host = cluster.registry ?? registry.host;
+    const reference = await pushImage(await makeImage(o), { host, repository: "team/app" });
+    const sandboxId = randomUUID();
+    made.push([on, sandboxId]);
+    return { sandboxId, workspaceId: randomUUID(), reference, memoryMb: 32, cpus: 0.5, pids: 64, ...changes };
+  }
+
+  /** As the service does, until the sandbox runs or has ended. */
+  async function ensure(spec: RuntimeSpec, on = runtime): Promise<Observation> {
+    for (;;) {
+      const seen = await on.ensure(spec);
+      if (seen.phase !== "created") return seen;
+      await delay(50);
+    }
+  }
+
+  async function refusalOf(spec: RuntimeSpec, on = runtime): Promise<RuntimeFailure> {
+    const error = await ensure(spec, on).then(
+      () => undefined,
+      (refused: unknown) => refused,
+    );
+    if (!(error instanceof SandboxRefused)) throw new Error("the sandbox was not refused", { cause: error });
+    return error.failure;
+  }
+
+  /** What keeps a sandbox from running. */
+  const problemOf = (spec: RuntimeSpec, on = runtime) =>
+    until(async () => {
+      const { problem } = await on.ensure(spec);
+      if (!problem) throw new Error("nothing keeps it from running");
+      return problem;
+    });
+
+  const end = (sandboxId: string, on = runtime) =>
+    until(async () => {
+      const seen = await on.inspect(sandboxId);
+      if (seen?.phase !== "exited") throw new Error(`it is ${seen?.phase}`);
+      return seen;
+    });
+
+  test("makes a pod that is limited, unprivileged and knows nothing of the cluster", async () => {
+    const spec = await specOf({ command: ["sleep", "3600"] }, { memoryMb: 48 });
+    await ensure(spec);
+    const { spec: pod } = await read(spec.sandboxId);
+    expect(pod).toMatchObject({
+      restartPolicy: "Never",
+      automountServiceAccountToken: false,
+      enableServiceLinks: false,
+      dnsPolicy: "None",
+      containers: [
+        {
+          image: spec.reference,
+          imagePullPolicy: "Always",
+          resources: {
+            requests: { cpu: "10m", memory: "48Mi", "ephemeral-storage": "64Mi" },
+            limits: { cpu: "500m", memory: "48Mi", "ephemeral-storage": "64Mi" },
+          },
+        },
+      ],
+    });
+    const name = `sandgate-${spec.sandboxId}`;
+    const inside = (script: string) => cluster.kubectl("exec", "--namespace=sandboxes", name, "--", "sh", "-c", script);
+    expect(await inside("cat /etc/resolv.conf; hostname; ls /var/run /run 2>/dev/null; true")).toBe(
+      `nameserver 1.1.1.1\noptions ndots:1\n${spec.sandboxId}\n`,
+    );
+  });
+
+  test("pulls with the sandbox's own credential from the first attempt on, and leaves no Secret", async () => {
+    const image = await makeImage({ command: ["sleep", "3600"] });
+    const reference = await pushImage(image, { host: privateRegistry.host, repository: "team/private", credential });
+    const access = { registryHost: privateRegistry.host, ...credential, volumes: [] };
+    const spec = await specOf({ command: ["true"] }, { reference, findAccess: async () => access });
+    await ensure(spec);
+    const name = `sandgate-${spec.sandboxId}`;
+    const events = await cluster.kubectl(
+      "get",
+      "events",
+      "--namespace=sandboxes",
+      `--field-selector=involvedObject.name=${name}`,
+    );
+    expect(events).toContain("Pulled");
+    expect(events).not.toMatch(/Failed|BackOff/);
+    await expect(cluster.call("GET", `/api/v1/namespaces/sandboxes/secrets/${name}`)).rejects.toThrow("404");
+    const wrong = await specOf(
+      { command: ["true"] },
+      { reference, findAccess: async () => ({ ...access, password: "wrong" }) },
+    );
+    expect(await refusalOf(wrong)).toMatchObject({ reason: "image_pull_unauthorized" });
+    const anonymous = await specOf({ command: ["true"] }, { reference });
+    expect(await refusalOf(anonymous)).toMatchObject({ reason: "image_pull_unauthorized" });
+    // It goes with its pod.
+    await runtime.remove(wrong.sandboxId);
+    await until(() =>
+      expect(cluster.call("GET", `/api/v1/namespaces/sandboxes/secrets/sandgate-${wrong.sandboxId}`)).rejects.toThrow(
+        "404",
+      ),
+    );
+  });
+
+  test("goes on where a crash left a pod without its Secret, or with one of another credential", async () => {
+    const image = await makeImage({ command: ["sleep", "3600"] });
+    const reference = await pushImage(image, { host: privateRegistry.host, repository: "team/private", credential });
+    const access = { registryHost: privateRegistry.host, ...credential, volumes: [] };
+    for (const hasSecret of [false, true]) {
+      let calls = 0;
+      const spec = await specOf({ command: ["true"] }, { reference });
+      const failing = {
+        ...spec,
+        async findAccess() {
+          calls += 1;
+          return { ...access, ...(calls === 1 && { password: "old" }) };
+        },
+      };
+      // The Secret can't be made, and then is: by an attempt whose answer nobody got.
+      await cluster.call("POST", "/api/v1/namespaces/sandboxes/resourcequotas", {
+        metadata: { name: "no-secrets" },
+        spec: { hard: { "count/secrets": "0" } },
+      });
+      await until(() =>
+        expect(cluster.kubectl("create", "secret", "generic", "probe", "--namespace=sandboxes")).rejects.toThrow(
+          "quota",
+        ),
+      );
+      await expect(runtime.ensure(failing)).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
+      await cluster.call("DELETE", "/api/v1/namespaces/sandboxes/resourcequotas/no-secrets");
+      const name = `sandgate-${spec.sandboxId}`;
+      await until(() =>
+        cluster.kubectl("create", "secret", "generic", hasSecret ? name : `other-${name}`, "--namespace=sandboxes"),
+      );
+      expect(await ensure(failing)).toMatchObject({ phase: "running" });
+    }
+  });
+
+  test("names an image that the registry doesn't have, and a registry that can't be reached", async () => {
+    const spec = await specOf({ command: ["true"] });
+    const missing = { ...spec, reference: spec.reference.replace(/[0-9a-f]{64}$/, "0".repeat(64)) };
+    expect(await refusalOf(missing)).toMatchObject({ reason: "image_not_found_in_registry" });
+    const away = await specOf({ command: ["true"] }, { reference: `127.0.0.1:1/team/app@sha256:${"0".repeat(64)}` });
+    expect(await problemOf(away)).toMatchObject({ reason: "registry_unreachable", isFinal: false });
+  });
+
+  test("says what a pod waits for, and what the cluster refuses, in the cluster's words", async () => {
+    const huge = await specOf({ command: ["true"] }, { memoryMb: 10_000_000 });
+    expect(await problemOf(huge)).toEqual({
+      reason: "unschedulable",
+      message: expect.stringContaining("Insufficient memory"),
+      isFinal: false,
+    });
+    await runtime.stop(huge.sandboxId, 10);
+    expect(await runtime.inspect(huge.sandboxId)).toMatchObject({ phase: "exited" });
+    const restricted = open({ pod: { security: "restricted" }, namespace: "strict" });
+    await restricted.check();
+    const root = await specOf({ command: ["true"] }, {}, restricted);
+    expect(await refusalOf(root, restricted)).toEqual({
+      reason: "container_config_error",
+      message: expect.stringContaining("runAsNonRoot"),
+    });
+    const user = await specOf({ command: ["sleep", "3600"], config: { User: "1000" } }, {}, restricted);
+    expect(await ensure(user, restricted)).toMatchObject({ phase: "running" });
+    await cluster.call("POST", "/api/v1/namespaces/strict/resourcequotas", {
+      metadata: { name: "few" },
+      spec: { hard: { pods: "2" } },
+    });
+    await until(async () => {
+      const { status } = (await cluster.call("GET", "/api/v1/namespaces/strict/resourcequotas/few")) as {
+        status: { used?: object };
+      };
+      expect(status.used).toEqual({ pods: "2" });
+    });
+    const third = await specOf({ command: ["true"] }, {}, restricted);
+    expect(await refusalOf(third, restricted)).toEqual({
+      reason: "provisioning_failed",
+      message: expect.stringContaining("exceeded quota: few"),
+    });
+  });
+
+  test("ends a sandbox at its time to live without anybody's doing", async () => {
+    const spec = await specOf({ command: ["sleep", "3600"] }, { ttlSeconds: 3 });
+    const { startedAt } = await ensure(spec);
+    const seen = await end(spec.sandboxId);
+    expect(seen).toMatchObject({ isExpired: true });
+    expect(seen).not.toHaveProperty("failure");
+    const ranMs = Date.now() - (startedAt?.getTime() ?? 0);
+    expect(ranMs).toBeGreaterThanOrEqual(3_000);
+    // Five seconds, and one as times are cut to seconds.
+    expect(ranMs).toBeLessThan(9_000);
+  });
+
+  test("ends a sandbox that writes more than it may to a volume of its image", async () => {
+    const small = open({ pod: { diskMb: 8 } });
+    const script = "dd if=/dev/zero of=/data/big bs=1M count=24 2>/dev/null; sleep 3600";
+    const spec = await specOf(
+      { command: ["sh", "-c", script] },
+      { findAccess: async () => ({ registryHost: "", username: "", password: "", volumes: ["/data"] }) },
+      small,
+    );
+    await ensure(spec, small);
+    expect((await end(spec.sandboxId, small)).failure).toMatchObject({ reason: "disk_full" });
+  });
+
+  test("tells a pod that somebody deletes from one whose node is drained, and lets go of both", async () => {
+    const [deleted, drained] = [
+      await specOf({ command: ["sleep", "3600"] }),
+      await specOf({ command: ["sleep", "3600"] }),
+    ];
+    await Promise.all([ensure(deleted), ensure(drained)]);
+    await cluster.call("DELETE", `${pods()}/sandgate-${deleted.sandboxId}`, {});
+    const name = `sandgate-${drained.sandboxId}`;
+    await cluster.call("POST", `${pods()}/${name}/eviction`, {
+      apiVersion: "policy/v1",
+      kind: "Eviction",
+      metadata: { name, namespace: "sandboxes" },
+    });
+    expect((await end(deleted.sandboxId)).failure).toMatchObject({ reason: "runtime_lost" });
+    expect((await end(drained.sandboxId)).failure).toMatchObject({ reason: "node_drained" });
+    // Its object stays until that was read.
+    expect((await read(deleted.sandboxId)).metadata.finalizers).toEqual(["sandgate.io/sandbox"]);
+    for (const { sandboxId } of [deleted, drained]) {
+      await runtime.remove(sandboxId);
+      await until(() => expect(read(sandboxId)).rejects.toThrow("404"));
+    }
+  });
+
+  test("a namespace that is deleted ends what runs in it, and goes", async () => {
+    const own = open({ namespace: "doomed" });
+    await own.check();
+    const spec = await specOf({ command: ["sleep", "3600"] }, {}, own);
+    await ensure(spec, own);
+    await cluster.call("DELETE", "/api/v1/namespaces/doomed");
+    expect((await end(spec.sandboxId, own)).failure).toMatchObject({ reason: "runtime_lost" });
+    const next = await specOf({ command: ["true"] }, {}, own);
+    await expect(own.ensure(next)).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
+    await own.remove(spec.sandboxId);
+    await until(() => expect(cluster.call("GET", "/api/v1/namespaces/doomed")).rejects.toThrow("404"));
+    await own.check();
+    expect(await ensure(next, own)).toMatchObject({ phase: expect.stringMatching(/running|exited/) });
+  });
+
+  test("keeps its network policy as the settings have it, and refuses where it can't", async () => {
+    const policies = "/apis/networking.k8s.io/v1/namespaces/sandboxes/networkpolicies";
+    const readPolicy = () => cluster.call("GET", `${policies}/sandgate-${installationId}`);
+    expect(await readPolicy()).toMatchObject({ spec: { policyTypes: ["Ingress", "Egress"] } });
+    await cluster.call("DELETE", `${policies}/sandgate-${installationId}`);
+    await runtime.check();
+    expect(await readPolicy()).toMatchObject({ spec: { policyTypes: ["Ingress", "Egress"] } });
+    await open({ network: { allow: [{ network: "10.1.0.0/16", port: 5432 }] } }).check();
+    expect(JSON.stringify(await readPolicy())).toContain("10.1.0.0/16");
+    await runtime.check();
+    expect(JSON.stringify(await readPolicy())).not.toContain("10.1.0.0/16");
+    await cluster.call("POST", "/api/v1/namespaces", { metadata: { name: "lax" } });
+    const lax = open({ namespace: "lax" });
+    const unavailable = { reason: "ISOLATION_UNAVAILABLE", message: expect.stringContaining("pod-security") };
+    await expect(lax.check()).rejects.toMatchObject(unavailable);
+    await open({ namespace: "lax", isolation: false }).check();
+  });
+
+  test("spreads workspaces over namespaces, and finds each pod in its own", async () => {
+    const spread = open({ namespace: "shard", namespaces: 2 });
+    await spread.check();
+    const specs = await Promise.all(
+      Array.from({ length: 6 }, () => specOf({ command: ["sleep", "3600"] }, {}, spread)),
+    );
+    await Promise.all(specs.map((spec) => ensure(spec, spread)));
+    const counts = await Promise.all(
+      ["shard-0", "shard-1"].map(
+        async (name) => ((await cluster.call("GET", pods(name))) as { items: unknown[] }).items.length,
+      ),
+    );
+    expect(counts.reduce((sum, count) => sum + count, 0)).toBe(6);
+    expect((await spread.list()).map(({ sandboxId }) => sandboxId).toSorted()).toEqual(
+      specs.map(({ sandboxId }) => sandboxId).toSorted(),
+    );
+    expect(await runtime.list()).toEqual([]);
+  });
+
+  test("neither lists nor inspects the pods of another installation", async () => {
+    const spec = await specOf({ command: ["sleep", "3600"] });
+    await ensure(spec);
+    const other = closing.adopt(openRuntime(cluster, `test-${randomUUID()}`), (each) => each.close());
+    expect(await other.list()).toEqual([]);
+    expect(await other.inspect(spec.sandboxId)).toBeUndefined();
+  });
+
+  test("answers nothing without the API server, and then sees what happened meanwhile", async ({ skip }) => {
+    const { own } = cluster;
+    if (!own) return skip("the cluster is not ours");
+    const [ending, staying] = [await specOf({ command: ["sleep", "6"] }), await specOf({ command: ["sleep", "3600"] })];
+    await Promise.all([ensure(ending), ensure(staying)]);
+    await own.apiServer.kill();
+    await until(() => expect(runtime.list()).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" }));
+    await expect(runtime.inspect(staying.sandboxId)).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
+    await own.apiServer.start();
+    expect(await end(ending.sandboxId)).toMatchObject({ exitCode: 0 });
+    const listed = await until(() => runtime.list());
+    expect(listed).toContainEqual(expect.objectContaining({ sandboxId: staying.sandboxId, phase: "running" }));
+    await until(() => runtime.check());
+  });
+});

@@ -43,8 +43,15 @@ export interface Api {
    * 15 s, so it may have been done already when it fails. Throws an ApiError, the signal's reason, or whatever kept it from being sent.
    */
   call(request: ApiRequest): Promise<unknown>;
-  /** The lines of an answer that doesn't end by itself, parsed. Nothing is tried again. Ends with the answer, or throws. */
-  stream(path: string, query: Readonly<Record<string, string>>, signal: AbortSignal): AsyncGenerator<unknown>;
+  /**
+   * Resolves once the server has begun an answer that doesn't end by itself, with its lines, parsed. They end with the answer, or throw.
+   * Nothing is tried again.
+   */
+  openStream(
+    path: string,
+    query: Readonly<Record<string, string>>,
+    signal: AbortSignal,
+  ): Promise<AsyncIterable<unknown>>;
   close(): Promise<void>;
 }
 
@@ -164,18 +171,10 @@ export function openApi(
       }
     },
 
-    async *stream(path, query, signal) {
+    async openStream(path, query, signal) {
       const response = await send({ method: "GET", path, query }, signal);
       if (response.httpStatusCode >= 400) throw toApiError(response.httpStatusCode, await response.body.text());
-      const body = response.body.stream();
-      if (!body) return;
-      let rest = "";
-      const decoder = new TextDecoder();
-      for await (const chunk of body) {
-        const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
-        rest = lines.pop() ?? "";
-        for (const line of lines) if (line !== "") yield JSON.parse(line);
-      }
+      return parseLines(response.body.stream());
     },
 
     async close() {
@@ -183,6 +182,16 @@ export function openApi(
       await dispatcher?.destroy();
     },
   };
+}
+
+async function* parseLines(body: ReadableStream<Uint8Array> | null): AsyncGenerator<unknown> {
+  const decoder = new TextDecoder();
+  let rest = "";
+  for await (const chunk of body ?? []) {
+    const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) if (line !== "") yield JSON.parse(line);
+  }
 }
 
 interface Credentials {

@@ -204,29 +204,37 @@ export interface EgressPolicy {
   allow: readonly Destination[];
 }
 
-const lastPort = 65_535;
 const smtpPort = 25;
+const allPorts: readonly PortRange[] = [{ port: 1, endPort: 65_535 }];
+
+interface PortRange {
+  port: number;
+  endPort: number;
+}
+
+/** What is open: a network but for parts of it, on these ports. */
+interface Opening {
+  cidr: string;
+  except: readonly string[];
+  tcp: readonly PortRange[];
+  udp: readonly PortRange[];
+}
 
 /**
- * The rules of an installation's pods: nothing comes in, and out goes what is open outside. A policy can only open, so a port that is
- * closed is the ranges around it, and a network with a closed port is left out of the outside and opened by itself.
+ * The rules of an installation's pods: nothing comes in, and out goes what is open outside. A policy can only open, so what is closed is
+ * cut out of what would be opened.
  */
 export function networkPolicyOf(installationId: string, namespace: string, policy: EgressPolicy): V1NetworkPolicy {
-  const deniedWhole = policy.deny.filter(({ port }) => port === undefined).map(({ network }) => network);
-  const deniedPorts = Map.groupBy(
-    policy.deny.filter(({ port }) => port !== undefined),
-    ({ network }) => network,
-  );
-  const smtp = policy.smtp ? [] : [smtpPort];
-  const outside = "0.0.0.0/0";
-  const except = [...new Set([...policy.closed, ...deniedWhole, ...deniedPorts.keys()])];
-  const open = (cidr: string, without: readonly string[], closedPorts: readonly number[]) => ({
-    to: [{ ipBlock: { cidr, ...(without.length > 0 && { except: [...without] }) } }],
-    ports: [
-      ...rangesWithout(closedPorts).map((range) => ({ protocol: "TCP", ...range })),
-      { protocol: "UDP", port: 1, endPort: lastPort },
-    ],
+  const tcp = policy.smtp ? allPorts : withoutPort(allPorts, smtpPort);
+  const outside: Opening = { cidr: "0.0.0.0/0", except: policy.closed, tcp, udp: allPorts };
+  const allowed = policy.allow.map(({ network, port }): Opening => {
+    const only = port === undefined ? undefined : [{ port, endPort: port }];
+    return { cidr: network, except: [], tcp: only ?? tcp, udp: only ?? allPorts };
   });
+  const openings = policy.deny.reduce(
+    (open, denied) => open.flatMap((each) => close(each, denied)),
+    [outside, ...allowed],
+  );
   return {
     apiVersion: "networking.k8s.io/v1",
     kind: "NetworkPolicy",
@@ -236,24 +244,13 @@ export function networkPolicyOf(installationId: string, namespace: string, polic
       policyTypes: ["Ingress", "Egress"],
       ingress: [],
       egress: [
-        open(outside, except, smtp),
         {
           to: policy.nameservers.map((address) => ({ ipBlock: { cidr: `${address}/32` } })),
           ports: ["UDP", "TCP"].map((protocol) => ({ protocol, port: 53 })),
         },
-        ...[...deniedPorts].map(([network, closed]) =>
-          open(
-            network,
-            policy.closed.filter((range) => range !== network && isWithin(range, network)),
-            [...smtp, ...closed.flatMap(({ port }) => port ?? [])],
-          ),
-        ),
-        ...policy.allow.map(({ network, port }) => ({
-          to: [{ ipBlock: { cidr: network, ...exceptWithin(network, deniedWhole) } }],
-          ports: ["TCP", "UDP"].map((protocol) => ({
-            protocol,
-            ...(port === undefined ? { port: 1, endPort: lastPort } : { port }),
-          })),
+        ...openings.map(({ cidr, except, ...ports }) => ({
+          to: [{ ipBlock: { cidr, ...(except.length > 0 && { except: [...except] }) } }],
+          ports: [...ports.tcp.map((range) => portOf("TCP", range)), ...ports.udp.map((range) => portOf("UDP", range))],
         })),
       ],
     },
@@ -268,32 +265,40 @@ export function policyNameOf(installationId: string): string {
     .slice(0, 253);
 }
 
-function exceptWithin(network: string, closed: readonly string[]): { except?: string[] } {
-  const within = closed.filter((range) => isWithin(range, network));
-  return within.length > 0 ? { except: within } : {};
+function portOf(protocol: string, { port, endPort }: PortRange) {
+  return { protocol, port, ...(endPort > port && { endPort }) };
 }
 
-/** Whether the network `inner` is a strict part of `outer`. */
-function isWithin(inner: string, outer: string): boolean {
+/** What is left open of an opening once a destination is closed. */
+function close(open: Opening, { network, port }: Destination): Opening[] {
+  const left = (part: Opening): Opening[] =>
+    port === undefined ? [] : [{ ...part, tcp: withoutPort(part.tcp, port), udp: withoutPort(part.udp, port) }];
+  const hasPorts = ({ tcp, udp }: Opening) => tcp.length + udp.length > 0;
+  if (contains(network, open.cidr)) return left(open).filter(hasPorts);
+  if (!contains(open.cidr, network) || open.except.some((range) => contains(range, network))) return [open];
+  const within = open.except.filter((range) => contains(network, range));
+  const around = { ...open, except: [...open.except.filter((range) => !within.includes(range)), network] };
+  return [around, ...left({ ...open, cidr: network, except: within }).filter(hasPorts)];
+}
+
+function withoutPort(ranges: readonly PortRange[], closed: number): PortRange[] {
+  return ranges.flatMap(({ port, endPort }) =>
+    [
+      { port, endPort: Math.min(endPort, closed - 1) },
+      { port: Math.max(port, closed + 1), endPort },
+    ].filter((range) => range.port <= range.endPort && (range.port > closed || range.endPort < closed)),
+  );
+}
+
+/** Whether the network `inner` is the network `outer` or a part of it. */
+function contains(outer: string, inner: string): boolean {
   const [innerFirst, innerBits] = parse(inner);
   const [outerFirst, outerBits] = parse(outer);
   const size = 2 ** (32 - outerBits);
-  return innerBits > outerBits && Math.floor(innerFirst / size) === Math.floor(outerFirst / size);
+  return innerBits >= outerBits && Math.floor(innerFirst / size) === Math.floor(outerFirst / size);
 }
 
 function parse(network: string): [first: number, bits: number] {
   const [address = "", bits = "32"] = network.split("/");
   return [address.split(".").reduce((sum, part) => sum * 256 + Number(part), 0), Number(bits)];
-}
-
-/** All ports but these, as ranges. */
-function rangesWithout(closed: readonly number[]): { port: number; endPort: number }[] {
-  const ranges: { port: number; endPort: number }[] = [];
-  let from = 1;
-  for (const port of [...new Set(closed)].sort((a, b) => a - b)) {
-    if (port > from) ranges.push({ port: from, endPort: port - 1 });
-    from = port + 1;
-  }
-  if (from <= lastPort) ranges.push({ port: from, endPort: lastPort });
-  return ranges;
 }

@@ -8,7 +8,6 @@ export const finalizer = "sandgate.io/sandbox";
 export const pullGate = "sandgate.io/pull-secret";
 /** On a pod whose container runs: its Secret is gone and its deadline is its time to live. */
 export const settledAnnotation = "sandgate.io/settled";
-export const workspaceAnnotation = "sandgate.io/workspace-id";
 
 export interface ContainerState {
   /** Started by the kubelet and never ended, or since ended. Missing for one that could not be started. */
@@ -57,7 +56,7 @@ interface RawTerminated {
   exitCode: number;
   reason?: string;
   message?: string;
-  startedAt?: string;
+  startedAt?: string | null;
 }
 
 /** The parts of a Pod (core/v1) that are read. */
@@ -90,7 +89,7 @@ export interface RawPod {
       started?: boolean;
       state?: {
         waiting?: { reason?: string; message?: string };
-        running?: { startedAt?: string };
+        running?: { startedAt?: string | null };
         terminated?: RawTerminated;
       };
     }[];
@@ -154,7 +153,9 @@ function readContainer({ status }: RawPod): ContainerState | undefined {
   };
 }
 
-/** A container that never ran has the year 1970. */
-function parseTime(text: string | undefined): Date | undefined {
-  return text === undefined || text.startsWith("1970-") || text.startsWith("0001-") ? undefined : new Date(text);
+/** A container that never ran has the year 1970, or null. */
+function parseTime(text: string | null | undefined): Date | undefined {
+  return text === undefined || text === null || text.startsWith("1970-") || text.startsWith("0001-")
+    ? undefined
+    : new Date(text);
 }

@@ -121,7 +121,7 @@ export function createPods(o: {
       const timer = setTimeout(() => silence.abort(new Error("the watch of the pods went silent")), silenceMs).unref();
       let version = from;
       try {
-        const events = api.stream(
+        const events = await api.openStream(
           path,
           {
             ...query,
@@ -132,6 +132,7 @@ export function createPods(o: {
           },
           signal,
         );
+        setLive();
         for await (const event of events) {
           timer.refresh();
           const { type, object } = event as { type: string; object: RawPod & { code?: number; message?: string } };
@@ -157,8 +158,10 @@ export function createPods(o: {
       let failures = 0;
       while (!closing.signal.aborted) {
         try {
-          version ??= await list();
-          setLive();
+          if (version === undefined) {
+            version = await list();
+            setLive();
+          }
           const startedAt = performance.now();
           version = await follow(version);
           failures = performance.now() - startedAt > 1_000 ? 0 : failures + 1;

@@ -1,0 +1,160 @@
+import { expect, test } from "vitest";
+import { type EgressPolicy, networkPolicyOf, type PodDefaults, podOf, pullSecretOf } from "./pod-spec.ts";
+
+const defaults: PodDefaults = {
+  installationId: "i1",
+  cpuRequestMillis: 50,
+  diskMb: 100,
+  nameservers: ["1.1.1.1"],
+  security: "baseline",
+  userNamespaces: false,
+  runtimeClass: undefined,
+  nodeLostSeconds: 30,
+  startSeconds: 700,
+  architecture: "amd64",
+};
+const spec = {
+  sandboxId: "s1",
+  workspaceId: "w1",
+  reference: "ghcr.io/team/tool@sha256:aa",
+  memoryMb: 256,
+  cpus: 1,
+  pids: 64,
+};
+const open = { registryHost: "ghcr.io", username: "", password: "", volumes: [] };
+const policy: EgressPolicy = { nameservers: ["1.1.1.1"], smtp: false, closed: ["10.0.0.0/8"], deny: [], allow: [] };
+
+test("a pod waits for a Secret only where there is a credential", () => {
+  expect(podOf(spec, open, "n", defaults).spec).not.toHaveProperty("schedulingGates");
+  const access = { ...open, username: "alice", password: "hunter2" };
+  const pod = podOf(spec, access, "n", defaults);
+  expect(pod.spec).toMatchObject({
+    schedulingGates: [{ name: "sandgate.io/pull-secret" }],
+    imagePullSecrets: [{ name: "sandgate-s1" }],
+  });
+  expect(JSON.stringify(pod)).not.toContain("hunter2");
+  const config = JSON.parse(
+    pullSecretOf({ name: "sandgate-s1", namespace: "n", uid: "u1" }, access).stringData?.[".dockerconfigjson"] ?? "",
+  );
+  expect(config.auths["ghcr.io"]).toMatchObject({ username: "alice", password: "hunter2" });
+  const hub = pullSecretOf({ name: "a", namespace: "n", uid: "u1" }, { ...access, registryHost: "docker.io" });
+  expect(hub.stringData?.[".dockerconfigjson"]).toContain("https://index.docker.io/v1/");
+});
+
+test("a deadline is generous at first, and there is none without a time to live", () => {
+  expect(podOf(spec, open, "n", defaults).spec).not.toHaveProperty("activeDeadlineSeconds");
+  expect(podOf({ ...spec, ttlSeconds: 60 }, open, "n", defaults).spec?.activeDeadlineSeconds).toBe(760);
+});
+
+test("an image's volumes are counted directories, each path once", () => {
+  const volumes = ["/data", "/data/", "/tmp/../cache", "/", "/a:b"];
+  const pod = podOf(spec, { ...open, volumes }, "n", defaults);
+  expect(pod.spec?.containers[0]?.volumeMounts?.map(({ mountPath }) => mountPath)).toEqual(["/data", "/cache"]);
+  expect(pod.spec?.volumes).toEqual([
+    { name: "volume-0", emptyDir: { sizeLimit: "100Mi" } },
+    { name: "volume-1", emptyDir: { sizeLimit: "100Mi" } },
+  ]);
+});
+
+test("settings choose user namespaces, a RuntimeClass and the restricted level", () => {
+  const pod = podOf(spec, open, "n", {
+    ...defaults,
+    security: "restricted",
+    userNamespaces: true,
+    runtimeClass: "gvisor",
+  });
+  expect(pod.spec).toMatchObject({
+    hostUsers: false,
+    runtimeClassName: "gvisor",
+    securityContext: { runAsNonRoot: true, seccompProfile: { type: "RuntimeDefault" } },
+  });
+  expect(pod.spec?.containers[0]?.securityContext?.capabilities).toEqual({ drop: ["ALL"], add: ["NET_BIND_SERVICE"] });
+});
+
+test("the network policy opens the outside but for SMTP, and the resolvers", () => {
+  const { spec: rules } = networkPolicyOf("i1", "n", policy);
+  expect(rules).toMatchObject({ policyTypes: ["Ingress", "Egress"], ingress: [] });
+  expect(rules?.egress).toEqual([
+    {
+      to: [{ ipBlock: { cidr: "1.1.1.1/32" } }],
+      ports: [
+        { protocol: "UDP", port: 53 },
+        { protocol: "TCP", port: 53 },
+      ],
+    },
+    {
+      to: [{ ipBlock: { cidr: "0.0.0.0/0", except: ["10.0.0.0/8"] } }],
+      ports: [
+        { protocol: "TCP", port: 1, endPort: 24 },
+        { protocol: "TCP", port: 26, endPort: 65_535 },
+        { protocol: "UDP", port: 1, endPort: 65_535 },
+      ],
+    },
+  ]);
+});
+
+test("the operator's lists close and open networks and single ports, and what is closed counts first", () => {
+  const { spec: rules } = networkPolicyOf("i1", "n", {
+    ...policy,
+    smtp: true,
+    deny: [
+      { network: "203.0.113.0/24", port: undefined },
+      { network: "198.51.100.7/32", port: 443 },
+      { network: "10.1.2.0/24", port: undefined },
+    ],
+    allow: [{ network: "10.1.0.0/16", port: 5432 }],
+  });
+  const [, outside, ports, allowed] = rules?.egress ?? [];
+  expect(outside?.to?.[0]?.ipBlock?.except).toEqual(["10.0.0.0/8", "203.0.113.0/24", "198.51.100.7/32"]);
+  expect(ports).toEqual({
+    to: [{ ipBlock: { cidr: "198.51.100.7/32" } }],
+    ports: [
+      { protocol: "TCP", port: 1, endPort: 442 },
+      { protocol: "TCP", port: 444, endPort: 65_535 },
+      { protocol: "UDP", port: 1, endPort: 442 },
+      { protocol: "UDP", port: 444, endPort: 65_535 },
+    ],
+  });
+  expect(allowed).toEqual({
+    to: [{ ipBlock: { cidr: "10.1.0.0/16", except: ["10.1.2.0/24"] } }],
+    ports: [
+      { protocol: "TCP", port: 5432 },
+      { protocol: "UDP", port: 5432 },
+    ],
+  });
+});
+
+test("a closed port of a private network, or of one within a closed one, opens nothing", () => {
+  const { spec: rules } = networkPolicyOf("i1", "n", { ...policy, deny: [{ network: "10.9.0.0/16", port: 80 }] });
+  expect(rules?.egress).toHaveLength(2);
+  const within = networkPolicyOf("i1", "n", {
+    ...policy,
+    deny: [
+      { network: "203.0.113.0/24", port: undefined },
+      { network: "203.0.113.7/32", port: 80 },
+    ],
+  });
+  expect(within.spec?.egress).toHaveLength(2);
+});
+
+test("a closed port counts for what is opened too", () => {
+  const { spec: rules } = networkPolicyOf("i1", "n", {
+    ...policy,
+    smtp: true,
+    deny: [{ network: "10.1.2.3/32", port: 22 }],
+    allow: [{ network: "10.1.0.0/16", port: undefined }],
+  });
+  const opened = rules?.egress?.filter(({ to }) => to?.[0]?.ipBlock?.cidr?.startsWith("10.")) ?? [];
+  expect(
+    opened.map(({ to, ports }) => [to?.[0]?.ipBlock, ports?.filter(({ protocol }) => protocol === "TCP")]),
+  ).toEqual([
+    [{ cidr: "10.1.0.0/16", except: ["10.1.2.3/32"] }, [{ protocol: "TCP", port: 1, endPort: 65_535 }]],
+    [
+      { cidr: "10.1.2.3/32" },
+      [
+        { protocol: "TCP", port: 1, endPort: 21 },
+        { protocol: "TCP", port: 23, endPort: 65_535 },
+      ],
+    ],
+  ]);
+});

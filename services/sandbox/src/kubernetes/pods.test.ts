@@ -1,0 +1,146 @@
+import { createLogger } from "@sandgate/kit/base/logging";
+import { until } from "@sandgate/test-support/until";
+import { afterEach, expect, test } from "vitest";
+import { type Api, ApiError } from "./api.ts";
+import { finalizer, type RawPod } from "./pod.ts";
+import { createPods, type Pods } from "./pods.ts";
+
+// The cache against an API server whose answers are written here; the contract suite runs it against a real one.
+
+const logger = createLogger({ service: "pods-test", level: "silent" });
+let pods: Pods;
+afterEach(() => pods.close());
+
+function rawPod(sandboxId: string, version: number): RawPod {
+  return {
+    metadata: {
+      name: `sandgate-${sandboxId}`,
+      namespace: "n",
+      uid: `uid-${sandboxId}`,
+      resourceVersion: String(version),
+      creationTimestamp: "2026-01-02T03:04:00Z",
+      finalizers: [finalizer],
+      labels: { "sandgate.io/sandbox-id": sandboxId, "sandgate.io/workspace-id": "w", "sandgate.io/installation": "i" },
+    },
+    spec: { containers: [{ name: "sandbox" }] },
+  };
+}
+
+/** A server with these pods. What is pushed goes out on the watch that is open. */
+function openServer(known: Map<string, RawPod>) {
+  const watches: string[] = [];
+  let lists = 0;
+  let down = false;
+  let push: (event: unknown) => void = () => {};
+  const api: Api = {
+    async call({ query }) {
+      if (down) throw new Error("connection refused");
+      lists += 1;
+      const all = [...known.values()];
+      // Pages of two.
+      const from = Number(query?.continue ?? 0);
+      const next = from + 2 < all.length ? { continue: String(from + 2) } : {};
+      return { metadata: { resourceVersion: "100", ...next }, items: all.slice(from, from + 2) };
+    },
+    async openStream(_path, query, signal) {
+      if (down) throw new Error("connection refused");
+      watches.push(query.resourceVersion ?? "");
+      return follow(signal);
+    },
+    async close() {},
+  };
+  async function* follow(signal: AbortSignal) {
+    const queue: unknown[] = [];
+    let wake = () => {};
+    push = (event) => {
+      queue.push(event);
+      wake();
+    };
+    signal.addEventListener("abort", () => wake());
+    while (!signal.aborted) {
+      const event = queue.shift();
+      if (event === "end") return;
+      if (event instanceof Error) throw event;
+      if (event) yield event;
+      else await new Promise<void>((resolve) => (wake = resolve));
+    }
+  }
+  pods = createPods({ api, namespaces: ["n"], labelSelector: "a=b", logger });
+  return {
+    watches,
+    lists: () => lists,
+    push: (event: unknown) => push(event),
+    setDown: (isDown: boolean) => {
+      down = isDown;
+    },
+  };
+}
+
+const idsOf = async () => [...(await pods.current()).keys()].toSorted();
+
+test("lists in pages, then follows changes without asking again", async () => {
+  const known = new Map(["a", "b", "c"].map((id, index) => [id, rawPod(id, index + 1)]));
+  const server = openServer(known);
+  expect(await idsOf()).toEqual(["a", "b", "c"]);
+  await until(() => expect(server.watches).toEqual(["100"]));
+  server.push({ type: "ADDED", object: rawPod("d", 101) });
+  server.push({ type: "DELETED", object: rawPod("a", 102) });
+  await until(async () => expect(await idsOf()).toEqual(["b", "c", "d"]));
+  expect(server.lists()).toBe(2);
+});
+
+test("goes on from the last bookmark when the server ends the watch", async () => {
+  const server = openServer(new Map());
+  await pods.current();
+  await until(() => expect(server.watches).toHaveLength(1));
+  server.push({ type: "BOOKMARK", object: { metadata: { resourceVersion: "250" } } });
+  server.push("end");
+  await until(() => expect(server.watches).toEqual(["100", "250"]));
+  expect(server.lists()).toBe(1);
+});
+
+test.each([
+  ["an event", { type: "ERROR", object: { code: 410, message: "too old" } }],
+  ["a refusal", new ApiError(410, "Expired", "too old")],
+])("lists again after 410, given as %s, and drops what is gone meanwhile", async (_how, tooOld) => {
+  const known = new Map(["a", "b"].map((id, index) => [id, rawPod(id, index + 1)]));
+  const server = openServer(known);
+  await pods.current();
+  await until(() => expect(server.watches).toHaveLength(1));
+  const told: string[] = [];
+  pods.listen((sandboxId) => told.push(sandboxId));
+  known.delete("a");
+  known.set("c", rawPod("c", 99));
+  server.push(tooOld);
+  await until(async () => expect(await idsOf()).toEqual(["b", "c"]));
+  expect(told.toSorted()).toEqual(["a", "c"]);
+});
+
+test("keeps what a write has answered over what an older event or list says", async () => {
+  const known = new Map([["a", rawPod("a", 5)]]);
+  const server = openServer(known);
+  await pods.current();
+  await until(() => expect(server.watches).toHaveLength(1));
+  pods.apply(rawPod("new", 120));
+  pods.apply(rawPod("a", 130));
+  server.push({ type: "MODIFIED", object: rawPod("a", 110) });
+  server.push({ type: "ERROR", object: { code: 410, message: "too old" } });
+  await until(() => expect(server.watches).toHaveLength(2));
+  expect(await idsOf()).toEqual(["a", "new"]);
+  expect((await pods.find("a"))?.version).toBe(130n);
+});
+
+test("answers nothing while the server is away, and everything once it is back", async () => {
+  const server = openServer(new Map([["a", rawPod("a", 1)]]));
+  await pods.current();
+  await until(() => expect(server.watches).toHaveLength(1));
+  server.setDown(true);
+  server.push(new Error("connection reset"));
+  await until(() => expect(pods.current()).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" }));
+  const isThere = pods.until("a", (pod) => pod?.version === 2n, 60_000);
+  server.setDown(false);
+  await until(() => expect(server.watches).toHaveLength(2));
+  server.push({ type: "MODIFIED", object: rawPod("a", 2) });
+  expect(await isThere).toBe(true);
+  expect(await idsOf()).toEqual(["a"]);
+});

@@ -1,0 +1,261 @@
+import { describe, expect, test } from "vitest";
+import { finalizer, type RawPod, readPod } from "./pod.ts";
+import { observationOf, pullProblemOf } from "./states.ts";
+
+const now = new Date("2026-01-02T03:05:00Z");
+const created = "2026-01-02T03:04:00Z";
+const started = "2026-01-02T03:04:03Z";
+
+type Status = NonNullable<RawPod["status"]>;
+type ContainerStatus = NonNullable<Status["containerStatuses"]>[number];
+
+function rawPod(o: { status?: Status; deleted?: string; finalizers?: string[]; node?: string | null } = {}): RawPod {
+  return {
+    metadata: {
+      name: "sandgate-s1",
+      namespace: "sandboxes",
+      uid: "u1",
+      resourceVersion: "7",
+      creationTimestamp: created,
+      ...(o.deleted !== undefined && { deletionTimestamp: o.deleted }),
+      finalizers: o.finalizers ?? [finalizer],
+      labels: {
+        "sandgate.io/sandbox-id": "s1",
+        "sandgate.io/workspace-id": "w1",
+        "sandgate.io/installation": "i1",
+      },
+    },
+    spec: { ...(o.node !== null && { nodeName: o.node ?? "node1" }), containers: [{ name: "sandbox" }] },
+    ...(o.status && { status: o.status }),
+  };
+}
+
+function see(o: Parameters<typeof rawPod>[0]) {
+  const pod = readPod(rawPod(o));
+  if (!pod) throw new Error("not a sandbox's pod");
+  return observationOf(pod, now);
+}
+
+const running: Status = { phase: "Running", containerStatuses: [{ state: { running: { startedAt: started } } }] };
+const waiting = (reason: string, message = ""): Status => ({
+  phase: "Pending",
+  containerStatuses: [{ state: { waiting: { reason, message } } }],
+});
+const terminated = (
+  end: NonNullable<NonNullable<ContainerStatus["state"]>["terminated"]>,
+  rest: Status = {},
+): Status => ({
+  phase: end.exitCode === 0 ? "Succeeded" : "Failed",
+  containerStatuses: [{ state: { terminated: { startedAt: started, ...end } } }],
+  ...rest,
+});
+const disrupted = (reason: string, message = ""): Status => ({
+  conditions: [{ type: "DisruptionTarget", status: "True", reason, message }],
+});
+
+describe("a pod's phase", () => {
+  test("is the sandbox's", () => {
+    expect(see({})).toMatchObject({
+      sandboxId: "s1",
+      workspaceId: "w1",
+      phase: "created",
+      createdAt: new Date(created),
+    });
+    expect(see({ status: waiting("ContainerCreating") })).not.toHaveProperty("problem");
+    expect(see({ status: running })).toMatchObject({ phase: "running", startedAt: new Date(started) });
+    expect(see({ status: terminated({ exitCode: 4, reason: "Error" }) })).toMatchObject({
+      phase: "exited",
+      exitCode: 4,
+      outOfMemory: false,
+    });
+    expect(see({ status: terminated({ exitCode: 137, reason: "OOMKilled" }) })).toMatchObject({ outOfMemory: true });
+    expect(see({ status: terminated({ exitCode: 3, reason: "OOMKilled" }) })).toMatchObject({ outOfMemory: false });
+  });
+
+  test("is unknown of what is no sandbox's pod, and of one that is being removed", () => {
+    const stranger = rawPod();
+    expect(readPod({ ...stranger, metadata: { ...stranger.metadata, labels: {} } })).toBeUndefined();
+    expect(see({ status: running, deleted: started, finalizers: [] })).toBeUndefined();
+    expect(see({ status: running, finalizers: [] })).toMatchObject({ phase: "running" });
+  });
+
+  test("is created where the container could not be started, although the kubelet calls it ended", () => {
+    const status = terminated({
+      exitCode: 128,
+      reason: "StartError",
+      startedAt: "1970-01-01T00:00:00Z",
+      message:
+        'OCI runtime create failed: runc create failed: unable to start container process: exec: "/no": no such file: unknown',
+    });
+    expect(see({ status })).toMatchObject({
+      phase: "created",
+      problem: {
+        reason: "start_failed",
+        isFinal: true,
+        message: 'The container could not be started: exec: "/no": no such file',
+      },
+    });
+  });
+});
+
+test("a pod that never ran has no times that could be read", () => {
+  const status = terminated({ exitCode: 137, reason: "ContainerStatusUnknown", startedAt: null });
+  expect(see({ status })).not.toHaveProperty("startedAt");
+});
+
+describe("when a container started", () => {
+  const at = (acceptedAt: string, startedAt: string) =>
+    see({
+      status: {
+        phase: "Running",
+        startTime: acceptedAt,
+        conditions: [{ type: "PodScheduled", status: "True", lastTransitionTime: "2026-01-02T03:04:01Z" }],
+        containerStatuses: [{ state: { running: { startedAt } } }],
+      },
+    })?.startedAt?.toISOString();
+
+  test("is told by the control plane's clock where the node's is off", () => {
+    expect(at("2026-01-02T03:04:02Z", "2026-01-02T03:04:10Z")).toBe("2026-01-02T03:04:10.000Z");
+    expect(at("2026-01-02T03:05:01Z", "2026-01-02T03:05:10Z")).toBe("2026-01-02T03:04:10.000Z");
+    expect(at("2026-01-02T03:03:01Z", "2026-01-02T03:03:10Z")).toBe("2026-01-02T03:04:10.000Z");
+  });
+
+  test("is neither before it was created nor later than now", () => {
+    expect(at("2026-01-02T03:04:01Z", "2026-01-02T03:03:59Z")).toBe("2026-01-02T03:04:00.000Z");
+    expect(at("2026-01-02T03:04:01Z", "2026-01-02T03:09:00Z")).toBe("2026-01-02T03:05:00.000Z");
+  });
+});
+
+test("an end that the cluster brought about has a reason of its own", () => {
+  const killed = { exitCode: 137, reason: "Error" };
+  const ends: [Status | undefined, string | undefined, string][] = [
+    [terminated(killed, { reason: "Evicted", message: "The node was low on resource: memory." }), undefined, "evicted"],
+    [terminated({ exitCode: 0 }, disrupted("TerminationByKubelet", "low on memory")), undefined, "evicted"],
+    [
+      terminated(killed, {
+        reason: "Evicted",
+        message: "Pod ephemeral local storage usage exceeds the total limit of containers 16Mi.",
+      }),
+      undefined,
+      "disk_full",
+    ],
+    [
+      terminated(killed, {
+        reason: "Evicted",
+        message: 'Usage of EmptyDir volume "volume-0" exceeds the limit "16Mi".',
+      }),
+      undefined,
+      "disk_full",
+    ],
+    [terminated(killed, disrupted("PreemptionByScheduler")), started, "preempted"],
+    [terminated(killed, disrupted("EvictionByEvictionAPI")), started, "node_drained"],
+    [terminated(killed, disrupted("DeletionByTaintManager")), started, "node_lost"],
+    [{ ...disrupted("DeletionByPodGC"), phase: "Failed" }, started, "node_lost"],
+    [terminated(killed, { reason: "Terminated", message: "imminent node shutdown" }), undefined, "node_drained"],
+    [{ phase: "Failed", reason: "OutOfmemory" }, undefined, "unschedulable"],
+    [terminated(killed), started, "runtime_lost"],
+    // Its kubelet doesn't answer: it should have ended long ago.
+    [running, started, "node_lost"],
+  ];
+  for (const [status, deleted, reason] of ends) {
+    const seen = see({ ...(status && { status }), ...(deleted !== undefined && { deleted }) });
+    expect([seen?.phase, seen?.failure?.reason], JSON.stringify(status)).toEqual(["exited", reason]);
+  }
+  expect(see({ deleted: started, node: null })).toMatchObject({ phase: "exited", failure: { reason: "runtime_lost" } });
+});
+
+test("a pod that is being ended runs on until its kubelet says otherwise", () => {
+  expect(see({ status: running, deleted: "2026-01-02T03:04:55Z" })).toMatchObject({ phase: "running" });
+});
+
+test("the end of its time to live is told as such, and is no failure", () => {
+  const seen = see({ status: terminated({ exitCode: 143 }, { phase: "Failed", reason: "DeadlineExceeded" }) });
+  expect(seen).toMatchObject({ phase: "exited", isExpired: true, exitCode: 143 });
+  expect(seen).not.toHaveProperty("failure");
+});
+
+describe("what keeps a container from running", () => {
+  test("is named, and whether it may pass", () => {
+    const problems: [Status, string, boolean][] = [
+      [
+        waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
+        "container_config_error",
+        true,
+      ],
+      [
+        waiting("CreateContainerConfigError", "failed to sync secret cache: timed out waiting"),
+        "container_config_error",
+        false,
+      ],
+      [waiting("InvalidImageName", "couldn't parse"), "image_invalid", true],
+      [waiting("CreateContainerError", "no command specified"), "start_failed", true],
+      [waiting("CreateContainerError", "context deadline exceeded"), "start_failed", false],
+    ];
+    for (const [status, reason, isFinal] of problems) {
+      expect(see({ status })?.problem, JSON.stringify(status)).toMatchObject({ reason, isFinal });
+    }
+    const message = "0/3 nodes are available: 3 Insufficient memory.";
+    const unschedulable = { conditions: [{ type: "PodScheduled", status: "False", reason: "Unschedulable", message }] };
+    expect(see({ status: unschedulable, node: null })?.problem).toEqual({
+      reason: "unschedulable",
+      message: `No node can take the sandbox: ${message}`,
+      isFinal: false,
+    });
+    const gated = { conditions: [{ type: "PodScheduled", status: "False", reason: "SchedulingGated" }] };
+    expect(see({ status: gated, node: null })).not.toHaveProperty("problem");
+  });
+
+  // As containerd 1.6 to 2.1 and the kubelet put them.
+  test.each([
+    [
+      "image_pull_unauthorized",
+      true,
+      "pull access denied, repository does not exist or may require authorization: server message: insufficient_scope: authorization failed",
+    ],
+    [
+      "image_pull_unauthorized",
+      true,
+      'failed to resolve reference "r/a@sha256:0": unexpected status from HEAD request to http://r/v2/a/manifests/sha256:0: 401 Unauthorized',
+    ],
+    [
+      "image_pull_unauthorized",
+      true,
+      "failed to authorize: failed to fetch anonymous token: unexpected status: 403 Forbidden",
+    ],
+    [
+      "image_not_found_in_registry",
+      true,
+      'rpc error: code = NotFound desc = failed to pull and unpack image "r/a@sha256:0": failed to resolve reference "r/a@sha256:0": r/a@sha256:0: not found',
+    ],
+    [
+      "registry_unreachable",
+      false,
+      'failed to do request: Head "http://127.0.0.1:1/v2/a": dial tcp 127.0.0.1:1: connect: connection refused',
+    ],
+    ["registry_unreachable", false, 'failed to do request: Head "https://r/v2/a": dial tcp: lookup r: no such host'],
+    ["registry_unreachable", false, "tls: failed to verify certificate: x509: certificate signed by unknown authority"],
+    [
+      "registry_unreachable",
+      false,
+      "unexpected status from GET request to https://r/v2/a/blobs/sha256:0: 503 Service Unavailable",
+    ],
+    [
+      "registry_unreachable",
+      false,
+      "429 Too Many Requests - Server message: toomanyrequests: You have reached your pull rate limit.",
+    ],
+    ["image_invalid", true, "no match for platform in manifest: not found"],
+    [
+      "image_pull_failed",
+      false,
+      "failed to extract layer sha256:0: write /var/lib/containerd/x: no space left on device",
+    ],
+    ["image_pull_failed", false, "something new"],
+  ])("a pull that failed: %s", (reason, isFinal, message) => {
+    expect(pullProblemOf(`Back-off pulling image "r/a@sha256:0": ErrImagePull: ${message}`)).toMatchObject({
+      reason,
+      isFinal,
+      message: expect.stringContaining(message),
+    });
+  });
+});
