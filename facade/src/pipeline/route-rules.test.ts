@@ -67,6 +67,11 @@ test("the last RPC that a route calls is the one that it names", async () => {
   expect(Object.keys(named).length).toBeGreaterThan(30);
 });
 
+test("the OpenAPI document, from which the conformance suite knows the routes, leaves out none but the reference's script", () => {
+  const hidden = routes.filter(({ method, schema }) => method !== "HEAD" && schema?.hide);
+  expect(hidden.map(({ url }) => url)).toEqual(["/docs/reference.js"]);
+});
+
 test("an operator's routes are forbidden to others and to API tokens, and call no RPC for them", async () => {
   const operatorRoutes = routes.filter(({ url }) => url.startsWith("/admin/"));
   expect(operatorRoutes.length).toBeGreaterThan(4);

@@ -52,10 +52,7 @@ export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: Ro
         callFor(request),
       );
       const { token_hint, last_used_at, ...record } = toApiToken(present(created.apiToken));
-      return reply
-        .code(201)
-        .header("cache-control", "no-store")
-        .send({ ...record, token: created.token });
+      return reply.code(201).send({ ...record, token: created.token });
     },
   );
 

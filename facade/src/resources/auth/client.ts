@@ -4,9 +4,6 @@ import type { FastifyRequest } from "fastify";
 const maxAddressLength = 64;
 const maxUserAgentLength = 256;
 
-/** Responses with a credential must not be cached (RFC 6749, 5.1). */
-export const noStore = { "cache-control": "no-store" };
-
 /** Where a request came from, as the list of sessions shows it. */
 export function clientOf(request: FastifyRequest): { address: string; userAgent: string } {
   return {

@@ -2,7 +2,7 @@ import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
 import { NoContent, PageQuery, Success } from "../../pipeline/schema-parts.ts";
-import { clientOf, noStore } from "./client.ts";
+import { clientOf } from "./client.ts";
 import { type MailPage, mailPagePolicy, passwordResetPage, verificationPage } from "./mail-pages.ts";
 import { toSession, toSessionTokens } from "./mapping.ts";
 import {
@@ -169,7 +169,7 @@ export function addAuthRoutes(app: App, { clients: { identity, workspace }, limi
         },
         callFor(request),
       );
-      return reply.headers(noStore).send(toSessionTokens(tokens));
+      return reply.send(toSessionTokens(tokens));
     },
   );
 
@@ -190,7 +190,7 @@ export function addAuthRoutes(app: App, { clients: { identity, workspace }, limi
         { refreshToken: request.body.refresh_token, client: clientOf(request) },
         callFor(request),
       );
-      return reply.headers(noStore).send(toSessionTokens(tokens));
+      return reply.send(toSessionTokens(tokens));
     },
   );
 
@@ -298,7 +298,7 @@ function addMailPage(app: App, path: string, { title, html }: MailPage): void {
     async (_request, reply) =>
       reply
         .type("text/html; charset=utf-8")
-        .headers({ ...noStore, "content-security-policy": mailPagePolicy, "referrer-policy": "no-referrer" })
+        .header("content-security-policy", mailPagePolicy)
         .serializer((text: string) => text)
         .send(html),
   );

@@ -4,7 +4,7 @@ import type { FastifyReply } from "fastify";
 import { codeOf } from "../../pipeline/error-envelope.ts";
 import { callFor } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
-import { clientOf, noStore } from "./client.ts";
+import { clientOf } from "./client.ts";
 import { Redirect, SsoCallbackQuery, SsoParams, SsoQuery } from "./schemas.ts";
 import { cookieOf, readCookie, removalOf } from "./sso-cookie.ts";
 
@@ -86,12 +86,9 @@ export function addSsoRoutes(app: App, { clients: { identity }, publicUrl }: Rou
   const callbackUrl = (provider: string) => new URL(`${publicUrl()}/auth/sso/${provider}/callback`);
 }
 
-/** The addresses carry secrets: they are neither cached nor sent on as a referrer. */
+/** The addresses carry secrets: no answer of ours is cached or sent on as a referrer. */
 function redirect(reply: FastifyReply, location: string): FastifyReply {
-  return reply
-    .code(302)
-    .headers({ ...noStore, "referrer-policy": "no-referrer", location })
-    .send();
+  return reply.code(302).header("location", location).send();
 }
 
 function tokensAddress(redirectUri: string, tokens: SessionTokens): string {

@@ -13,8 +13,6 @@ import {
 
 const { method: rpc } = IdentityService;
 const tags = ["Accounts"];
-/** Responses with a secret must not be cached. */
-const noStore = { "cache-control": "no-store" };
 
 export function addSecondFactorRoutes(app: App, { clients: { identity }, limits }: RouteContext): void {
   app.get(
@@ -45,7 +43,7 @@ export function addSecondFactorRoutes(app: App, { clients: { identity }, limits 
     async (request, reply) => {
       await limits.countPasswordUse(signedInOf(request).user.id, reply);
       const { secret, uri } = await identity.createSecondFactor(passwordOf(request.body), callFor(request));
-      return reply.code(201).headers(noStore).send({ secret, uri });
+      return reply.code(201).send({ secret, uri });
     },
   );
 
@@ -63,7 +61,7 @@ export function addSecondFactorRoutes(app: App, { clients: { identity }, limits 
     },
     async (request, reply) => {
       const { recoveryCodes } = await identity.confirmSecondFactor({ otp: request.body.otp }, callFor(request));
-      return reply.headers(noStore).send({ recovery_codes: recoveryCodes });
+      return reply.send({ recovery_codes: recoveryCodes });
     },
   );
 
@@ -83,7 +81,7 @@ export function addSecondFactorRoutes(app: App, { clients: { identity }, limits 
       await limits.countPasswordUse(signedInOf(request).user.id, reply);
       const confirmation = { ...passwordOf(request.body), otp: request.body.otp };
       const { recoveryCodes } = await identity.createRecoveryCodes(confirmation, callFor(request));
-      return reply.headers(noStore).send({ recovery_codes: recoveryCodes });
+      return reply.send({ recovery_codes: recoveryCodes });
     },
   );
 
