@@ -119,6 +119,7 @@ export function defineService<
         },
       );
       let relay: BackgroundTask | undefined;
+      let sealing: ReturnType<typeof startSealingAnew> | undefined;
       let background: readonly BackgroundTask[] = [];
 
       return {
@@ -136,8 +137,12 @@ export function defineService<
               ...parts.purge,
             }),
           ];
-          const sealing = startSealingAnew({ service: name, sealed: store.sealed, keyring, metrics, logger });
+          sealing = startSealingAnew({ service: name, sealed: store.sealed, keyring, metrics, logger });
           background = [sealing, ...(purges ?? []), ...((await parts.start?.()) ?? [])];
+        },
+        async dependencies() {
+          const keyring = sealing?.state() ?? "ok";
+          return { ...(await parts.dependencies()), ...(keyring !== "ok" && { keyring }) };
         },
         async drain() {
           parts.endWaits?.();

@@ -98,7 +98,7 @@ describe.each(databases)("sealed values on %s", (_name, isAvailable, open) => {
       const lines = (await printMetrics([metrics])).split("\n").filter((line) => line.startsWith("sandgate_sealed"));
       return lines.map((line) => line.replace(/.*table="(\w+)",key="([^"]+)"} /, "$1 $2 ")).toSorted();
     };
-    return { sealed, counts };
+    return { sealed, counts, state: task.state };
   }
 
   const place = (id: string, workspace?: string) => ({
@@ -130,12 +130,13 @@ describe.each(databases)("sealed values on %s", (_name, isAvailable, open) => {
           { id: "b", sealed: old.seal(Buffer.from("answer"), answer("b", "w")) },
         ],
       };
-      const { sealed, counts } = await start({ rows, ring, folder });
+      const { sealed, counts, state } = await start({ rows, ring, folder });
       await until(async () =>
         expect(await counts()).toEqual(
           [`answers ${old.currentKeyId} 1`, "answers next 1", "secrets next 232", "secrets unknown 1"].toSorted(),
         ),
       );
+      expect(state()).toBe("sealed values were damaged or copied; the log names them");
       const { ring: onlyNext } = await rotate(folder, true);
       const opened: string[] = [];
       for (let after: string | undefined; ; ) {
@@ -156,8 +157,9 @@ describe.each(databases)("sealed values on %s", (_name, isAvailable, open) => {
     const { old } = await rotate(folder);
     const { ring } = await rotate(folder, true);
     const rows = { secrets: [{ id: "s", sealed: old.seal(Buffer.from("x"), place("s")) }], answers: [] };
-    const { counts } = await start({ rows, ring, folder });
+    const { counts, state } = await start({ rows, ring, folder });
     await until(async () => expect(await counts()).toContain(`secrets ${old.currentKeyId} 1`));
+    expect(state()).toBe(`sealed values need keys that the key ring lacks: ${old.currentKeyId}`);
   });
 
   test.runIf(isAvailable)("that change meanwhile keep the change", async ({ folder }) => {

@@ -48,11 +48,13 @@ interface Treated {
 /** How often everything is looked at: others may have sealed with an older ring meanwhile. */
 const everyMs = 10 * 60_000;
 const pageSize = 100;
+/** What a value counts under that can't be read. */
+const unknownKey = "unknown";
 
 /**
  * Seals everything in the store that isn't sealed with the ring's current key anew, page by page, at the start and every ten
  * minutes, so that an older key can be taken out of the ring. The metric `sandgate_sealed_values` has how many values each key
- * seals after that, and the log says when something changed.
+ * seals after that, and the log says when something changed. `state` is "ok", or why values can't be opened.
  */
 export function startSealingAnew(o: {
   service: string;
@@ -60,7 +62,7 @@ export function startSealingAnew(o: {
   keyring: Keyring;
   metrics: Metrics;
   logger: Logger;
-}): PeriodicTask {
+}): PeriodicTask & { state(): "ok" | string } {
   const { service, sealed, keyring, logger } = o;
   const counted = gauge(o.metrics, {
     name: "sandgate_sealed_values",
@@ -68,6 +70,7 @@ export function startSealingAnew(o: {
     labelNames: ["service", "table", "key"],
   });
   let reported = "";
+  let state: "ok" | string = "ok";
 
   /** The key that the value needs now, if it is still there, and whether it was sealed anew. */
   async function treat(column: SealedColumn, row: SealedRow, before: Uint8Array): Promise<Treated> {
@@ -100,7 +103,7 @@ export function startSealingAnew(o: {
         const treated = await treat(column, row, row.sealed).catch((error: unknown): Treated => {
           const { table } = column;
           logger.error({ err: error, table, record: row.id }, "a sealed value can't be sealed anew");
-          return { key: "unknown" };
+          return { key: unknownKey };
         });
         if (treated.key !== undefined) byKey.set(treated.key, (byKey.get(treated.key) ?? 0) + 1);
         if (treated.sealedAnew) sealedAnew++;
@@ -123,16 +126,25 @@ export function startSealingAnew(o: {
         if (key !== keyring.currentKeyId) others.set(key, (others.get(key) ?? 0) + count);
       }
     }
+    const missing = [...others.keys()].filter((key) => key !== unknownKey && !keyring.hasKey(key));
+    const problems = [
+      ...(missing.length > 0 ? [`sealed values need keys that the key ring lacks: ${missing.join(", ")}`] : []),
+      ...(others.has(unknownKey) ? ["sealed values were damaged or copied; the log names them"] : []),
+    ];
+    state = problems.length === 0 ? "ok" : problems.join("; ");
     const report = JSON.stringify([...others]);
     if (sealedAnew === 0 && report === reported) return;
     reported = report;
-    logger.info(
-      { key: keyring.currentKeyId, sealed_anew: sealedAnew, still_sealed_with: Object.fromEntries(others) },
-      others.size === 0
-        ? "everything is sealed with the current key of the key ring"
-        : "some values still need another key of the key ring",
-    );
+    const counts = {
+      key: keyring.currentKeyId,
+      sealed_anew: sealedAnew,
+      still_sealed_with: Object.fromEntries(others),
+    };
+    if (problems.length > 0) logger.error(counts, state);
+    else if (others.size > 0) logger.info(counts, "some values still need another key of the key ring");
+    else logger.info(counts, "everything is sealed with the current key of the key ring");
   }
 
-  return startPeriodicTask({ what: "seal everything with the current key", everyMs, logger, work: treatAll });
+  const task = startPeriodicTask({ what: "seal everything with the current key", everyMs, logger, work: treatAll });
+  return { stop: task.stop, state: () => state };
 }
