@@ -167,7 +167,7 @@ export function createHandlers(o: {
     },
 
     async deleteAccount({ password }, context) {
-      await administration.deleteOwn(callOf(context), password);
+      await administration.deleteOwn(callOf(context), password || undefined);
       return {};
     },
 

@@ -1,4 +1,4 @@
-import { readdir, readFile } from "node:fs/promises";
+import { mkdir, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Client, createClient } from "@connectrpc/connect";
 import { newId } from "@sandgate/kit/base/ids";
@@ -14,6 +14,7 @@ import { startOpenIdProvider, type TestOpenIdProvider } from "@sandgate/test-sup
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { decodeJwt } from "jose";
+import { Secret, TOTP } from "otpauth";
 import { afterEach, describe, expect } from "vitest";
 import { defineIdentityService } from "./service.ts";
 
@@ -178,6 +179,52 @@ describe("a sign-in by a provider", () => {
       await expect(identity.startSso({ provider }, nobody())).rejects.toMatchObject({ reason: "NOT_FOUND" });
       await expect(identity.finishSso({ provider }, nobody())).rejects.toMatchObject({ reason: "NOT_FOUND" });
     }
+  });
+});
+
+describe("an account without a password", () => {
+  /** Signs in, and answers how calls are made with the session. */
+  async function startSession() {
+    const { outcome } = await identity.finishSso(await visit(await start()), nobody());
+    if (outcome.case !== "tokens") throw new Error(`The sign-in failed: ${outcome.value}.`);
+    const { sub, sid, ...claims } = decodeJwt(outcome.value.accessToken);
+    const user = { id: String(sub), credential: "session" as const, credentialId: String(sid), operator: false };
+    return { claims, as: () => asFacade({ requestId: newId(), user }) };
+  }
+  const codeOf = (secret: string) => TOTP.generate({ secret: Secret.fromBase32(secret), timestamp: now });
+  const stale = { reason: "INVALID_CREDENTIALS", message: "This needs a sign-in of the last 5 minutes." };
+
+  test("gets a second factor, and is deleted, by who has signed in within the last five minutes", async () => {
+    const old = await startSession();
+    now += 5 * 60_000;
+    await expect(identity.createSecondFactor({}, old.as())).rejects.toMatchObject(stale);
+    await expect(identity.deleteAccount({}, old.as())).rejects.toMatchObject(stale);
+    const { as } = await startSession();
+    const { secret } = await identity.createSecondFactor({}, as());
+    await identity.confirmSecondFactor({ otp: codeOf(secret) }, as());
+    now += 60_000;
+    await expect(identity.deleteSecondFactor({ otp: codeOf(secret) }, old.as())).rejects.toMatchObject(stale);
+    await identity.deleteSecondFactor({ otp: codeOf(secret) }, as());
+    await identity.deleteAccount({}, as());
+    expect(await userOf(username)).toBeUndefined();
+  });
+
+  test("is asked for no second factor by us, and the sign-in counts as none", async () => {
+    folder = join(folder, "operators");
+    await mkdir(folder);
+    await reopen({
+      SANDGATE_ADMIN_USERNAME: username,
+      SANDGATE_ADMIN_PASSWORD: password,
+      SANDGATE_OPERATOR_SECOND_FACTOR: "required",
+    });
+    expect((await startSession()).claims).toMatchObject({ op: false, op_needs: "second_factor" });
+    const { as } = await startSession();
+    const { secret } = await identity.createSecondFactor({ password }, as());
+    await identity.confirmSecondFactor({ otp: codeOf(secret) }, as());
+    expect((await startSession()).claims).toMatchObject({ op: false, op_needs: "second_factor" });
+    now += 60_000;
+    const { tokens } = await identity.signIn({ username, password, otp: codeOf(secret) }, nobody());
+    expect(decodeJwt(tokens?.accessToken ?? "")).toMatchObject({ op: true });
   });
 });
 

@@ -228,7 +228,7 @@ export function addAuthRoutes(app: App, { clients: { identity, workspace }, limi
     async (request, reply) => {
       await limits.countPasswordUse(signedInOf(request).user.id, reply);
       await workspace.checkAccountDeletion({}, callFor(request));
-      await identity.deleteAccount({ password: request.body.password }, callFor(request));
+      await identity.deleteAccount({ password: request.body.password ?? "" }, callFor(request));
       return reply.code(204).send(null);
     },
   );

@@ -13,7 +13,7 @@ const NewPassword = Type.String({
   maxLength: 256,
   description: "One that is common or easy to guess is refused.",
 });
-export const CurrentPassword = Type.String({ maxLength: 256 });
+const CurrentPassword = Type.String({ maxLength: 256 });
 /** Of a second factor. */
 const otpMeaning = "A code that your authenticator app shows, or a recovery code; each works once.";
 export const Otp = Type.String({ minLength: 1, maxLength: 64, description: otpMeaning });
@@ -31,7 +31,12 @@ export const VerifyEmailBody = Type.Object({
   }),
 });
 export const ChangePasswordBody = Type.Object({ current_password: CurrentPassword, password: NewPassword });
-export const DeleteAccountBody = Type.Object({ password: CurrentPassword });
+/** What confirms the caller. */
+export const ConfirmingPassword = Type.Optional({
+  ...CurrentPassword,
+  description: "Needed, but in an account without one: there a sign-in of the last 5 minutes stands for it.",
+});
+export const DeleteAccountBody = Type.Object({ password: ConfirmingPassword });
 export const ResetPasswordBody = Type.Object({ token: MailedToken, password: NewPassword });
 export const UsernameBody = Type.Object({ username: Type.String({ minLength: 1, maxLength: 254 }) });
 export const LoginBody = Type.Object({

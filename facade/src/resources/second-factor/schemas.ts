@@ -1,10 +1,6 @@
 import { Type } from "typebox";
-import { CurrentPassword, Otp } from "../auth/schemas.ts";
+import { Otp, ConfirmingPassword as password } from "../auth/schemas.ts";
 
-const password = Type.Optional({
-  ...CurrentPassword,
-  description: "Needed, but in an account without one: there a sign-in of the last 5 minutes stands for it.",
-});
 export const CreateSecondFactorBody = Type.Object({ password });
 export const ConfirmSecondFactorBody = Type.Object({ otp: Otp });
 export const ConfirmedBody = Type.Object({ password, otp: Otp });

@@ -4,6 +4,7 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import { type Call, userOf } from "@sandgate/kit/rpc/context";
 import { apiTokenRevoked, signalApiTokenRevoked, signalSessionsEnded, userChanged } from "../events.ts";
 import type { IdentityStore } from "../store/store.ts";
+import { confirmCaller } from "./confirmation.ts";
 import type { PasswordHasher } from "./passwords.ts";
 import { type User, unverifiedDays } from "./users.ts";
 
@@ -13,8 +14,8 @@ const unverifiedBatchSize = 100;
 
 /** How accounts are closed and deleted, by operators and by their users. All but the first three throw NOT_FOUND for no such user. */
 export interface UserAdministration {
-  /** Deletes the caller's own account. Throws INVALID_CREDENTIALS for a wrong password, CONFLICT for the last operator. */
-  deleteOwn(call: Call, password: string): Promise<void>;
+  /** Deletes the caller's own account. Throws what `confirmCaller` throws, CONFLICT for the last operator. */
+  deleteOwn(call: Call, password: string | undefined): Promise<void>;
   /** Deletes the accounts that were never verified in time. */
   deleteUnverified(signal: AbortSignal): Promise<void>;
   /** Ends all sessions of a user. */
@@ -33,7 +34,7 @@ export function createUserAdministration(o: {
   bus: EventBus;
   now: () => Date;
 }): UserAdministration {
-  const { store, hasher, bus, now } = o;
+  const { store, bus, now } = o;
 
   async function deleteUser(call: Call, userId: string): Promise<void> {
     const ended = await store.deleteUser(userId, [userChanged("deleted", userId, call)], now());
@@ -53,11 +54,7 @@ export function createUserAdministration(o: {
 
   return {
     async deleteOwn(call, password) {
-      const { id } = userOf(call);
-      const found = await store.findSignIn({ id });
-      if (!(await hasher.verify(password, found?.passwordHash))) {
-        throw new DomainError("INVALID_CREDENTIALS", "The password is wrong.");
-      }
+      const { id } = await confirmCaller(o, userOf(call), password);
       await deleteUser(call, id);
     },
 

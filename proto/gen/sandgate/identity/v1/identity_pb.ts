@@ -787,6 +787,8 @@ export const ResetPasswordResponseSchema: GenMessage<ResetPasswordResponse> = /*
   messageDesc(file_sandgate_identity_v1_identity, 32);
 
 /**
+ * The password confirms the caller; in an account without one, where it is empty, a sign-in of the last 5 minutes does.
+ *
  * @generated from message sandgate.identity.v1.DeleteAccountRequest
  */
 export type DeleteAccountRequest = Message<"sandgate.identity.v1.DeleteAccountRequest"> & {
@@ -1862,7 +1864,7 @@ export const IdentityService: GenService<{
     output: typeof EndOtherSessionsResponseSchema;
   },
   /**
-   * Deletes the caller's account, once the password is confirmed. The workspace service must have been asked before.
+   * Deletes the caller's account, once the caller is confirmed. The workspace service must have been asked before.
    *
    * @generated from rpc sandgate.identity.v1.IdentityService.DeleteAccount
    */
