@@ -1,11 +1,20 @@
 import { readFileSync } from "node:fs";
 import { request } from "node:https";
+import { newId } from "@sandgate/kit/base/ids";
+import { createLogger } from "@sandgate/kit/base/logging";
+import { createKubernetesRuntime } from "@sandgate/sandbox/runtime.kubernetes";
 import { openTestCluster, probeCluster, type TestCluster } from "@sandgate/test-support/cluster";
+import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
+import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
+import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { applyManifests, applyRights, buildManifests, createToken, deployed } from "./cluster-rights.ts";
 
-const isAvailable = await requireServer("kubernetes", probeCluster);
+const isAvailable = await requireServer("kubernetes", async () => {
+  await probeCluster();
+  await probeRegistry();
+});
 const overlays = ["base", "overlays/docker-engine", "overlays/pods"];
 
 interface Workload {
@@ -70,6 +79,56 @@ describe.runIf(isAvailable)("manifests on a cluster", () => {
       }
       expect(await rightsOf(`${deployed.sandboxes}:default`, namespace)).toEqual([]);
       expect(await rightsOf("sandgate-collector:collector", namespace)).toEqual(figures);
+    }
+  });
+
+  test("the adapter needs no more than the sandbox process may do: a private image, figures of its pods, a stop, a removal", async () => {
+    const token = await createToken(cluster, deployed.sandbox);
+    const credential = { username: "alice", password: "correct horse" };
+    const registry = await startRegistry({ users: [credential] });
+    const runtime = createKubernetesRuntime({
+      address: `kubernetes:${await cluster.writeKubeconfig("sandbox", token)}`,
+      installationId: `test-${newId()}`,
+      namespace: deployed.sandboxes,
+      namespaces: 1,
+      isolation: true,
+      writesPerSecond: 200,
+      logger: createLogger({ service: "runtime-test", level: "silent" }),
+      pod: {
+        cpuRequestMillis: 10,
+        diskMb: 64,
+        security: "baseline",
+        userNamespaces: false,
+        runtimeClass: undefined,
+        nodeLostSeconds: 60,
+        startSeconds: 600,
+      },
+      network: { nameservers: ["1.1.1.1"], smtp: false, closed: ["10.0.0.0/8"], deny: [], allow: [] },
+    });
+    try {
+      // Namespace, Pod Security and the network policy, which it makes and finds again.
+      await runtime.check();
+      await runtime.check();
+      const { host } = registry;
+      const image = await makeImage({ command: ["sleep", "3600"] });
+      const reference = await pushImage(image, { host, repository: "team/app", credential });
+      const sandboxId = newId();
+      const access = { registryHost: host, ...credential, volumes: [] };
+      const spec = { sandboxId, workspaceId: newId(), reference, memoryMb: 64, cpus: 0.1, pids: 64, ttlSeconds: 600 };
+      const ensure = () => runtime.ensure({ ...spec, findAccess: async () => access });
+      await until(async () => expect((await ensure()).phase).toBe("running"));
+      await until(async () =>
+        expect(await runtime.probe(sandboxId, undefined, new AbortController().signal)).toBe(true),
+      );
+      const secrets = () => cluster.kubectl("get", "secrets", `--namespace=${deployed.sandboxes}`, "--output=name");
+      await until(async () => expect(await secrets()).toBe(""));
+      expect((await runtime.list()).map((each) => each.sandboxId)).toEqual([sandboxId]);
+      await runtime.stop(sandboxId, 0);
+      await runtime.remove(sandboxId);
+      await until(async () => expect(await runtime.list()).toEqual([]));
+    } finally {
+      await runtime.close();
+      await registry.stop();
     }
   });
 
