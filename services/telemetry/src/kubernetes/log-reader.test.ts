@@ -15,6 +15,8 @@ const pace = { poll: { firstMs: 1, lastMs: 2 }, settleMs: 5 };
 /** What the runtime and the kubelet do to a container's log. */
 function createLog(folder: string) {
   let now = 1_795_364_046_000_000_000n;
+  // The kubelet's clock, by which rotated files are named.
+  let rotations = 1_795_364_046_000;
   const rotated = () => readdir(folder).then((names) => names.filter((name) => name !== "0.log").sort());
   return {
     async write(stream: StreamName, text: string, tag: "P" | "F" = "F"): Promise<void> {
@@ -22,6 +24,9 @@ function createLog(folder: string) {
       const seconds = new Date(Number(now / 1_000_000n)).toISOString().slice(0, 19);
       const time = `${seconds}.${String(now % 1_000_000_000n).padStart(9, "0")}Z`;
       await appendFile(join(folder, "0.log"), `${time} ${stream} ${tag} ${text}\n`);
+    },
+    setClockBack(): void {
+      now -= 3_600_000_000_000n;
     },
     /** As the kubelet does: it compresses what was rotated before, and keeps `keep` files beside the one that is written. */
     async rotate(keep = 100): Promise<void> {
@@ -33,8 +38,8 @@ function createLog(folder: string) {
         await rm(path);
       }
       for (const name of (await rotated()).slice(0, -keep)) await rm(join(folder, name));
-      now += 1_000_000_000n;
-      const [date, time] = new Date(Number(now / 1_000_000n)).toISOString().split(/[T.]/);
+      rotations += 1_000;
+      const [date, time] = new Date(rotations).toISOString().split(/[T.]/);
       await rename(
         join(folder, "0.log"),
         join(folder, `0.log.${date?.replaceAll("-", "")}-${time?.replaceAll(":", "")}`),
@@ -124,9 +129,30 @@ test("a folder that is removed is read to the end from the file that is open", a
   const blocks = readPodLog({ folder: own, ended: signal }, "", { follow: true, logger, signal, pace });
   expect((await blocks.next()).value?.rows).toMatchObject([{ log: "first" }]);
   await log.write("stdout", "second");
+  await log.write("stdout", "no end", "P");
   await rm(own, { recursive: true });
   expect((await blocks.next()).value?.rows).toMatchObject([{ log: "second" }]);
+  expect((await blocks.next()).value?.rows).toMatchObject([{ log: "no end" }]);
   expect((await blocks.next()).done).toBe(true);
+});
+
+test("a file that is compressed while it is read is found again, also after the clock was set back", async ({
+  folder,
+}) => {
+  const log = createLog(folder);
+  await log.write("stdout", "1");
+  const { signal } = new AbortController();
+  const blocks = readPodLog({ folder, ended: signal }, "", { follow: true, logger, signal, pace });
+  const texts = async () => (await blocks.next()).value?.rows.map((row: LogRow) => row.log);
+  expect(await texts()).toEqual(["1"]);
+  await log.write("stdout", "2");
+  await log.rotate();
+  log.setClockBack();
+  await log.write("stdout", "3");
+  await log.rotate();
+  await log.write("stdout", "4");
+  expect([await texts(), await texts(), await texts()]).toEqual([["2"], ["3"], ["4"]]);
+  await blocks.return(undefined);
 });
 
 test("what was removed before it was read is lost, and nothing is read twice for it", async ({ folder }) => {
