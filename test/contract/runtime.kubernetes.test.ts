@@ -15,6 +15,7 @@ import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-
 import { requireServer } from "@sandgate/test-support/require";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { applyRights, createToken, deployed } from "../deploy/cluster-rights.ts";
 import { describeRuntime, type RuntimeHarness } from "./runtime.ts";
 
 const logger = createLogger({
@@ -72,14 +73,18 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
   const registry = closing.adopt(await startRegistry(), (each) => each.stop());
   const host = cluster.registry ?? registry.host;
   const installationId = `test-${randomUUID()}`;
+  // With the rights that the sandbox process has, and no others.
+  await applyRights(cluster);
+  const kubeconfig = await cluster.writeKubeconfig("sandbox", await createToken(cluster, deployed.sandbox));
+  const namespace = deployed.sandboxes;
   const open = () => {
-    const runtime = openRuntime(cluster, installationId);
+    const runtime = openRuntime({ ...cluster, kubeconfig }, installationId, { namespace });
     closing.defer(() => runtime.close());
     return runtime;
   };
   const runtime = open();
   await runtime.check();
-  const podOf = (sandboxId: string) => ["--namespace=sandboxes", `sandgate-${sandboxId}`];
+  const podOf = (sandboxId: string) => [`--namespace=${namespace}`, `sandgate-${sandboxId}`];
   const publish = async (command: readonly string[], programs?: readonly string[]) => {
     const image = await makeImage({ command, ...(programs && { programs }), files: { "www/index.html": "hello\n" } });
     return pushImage(image, { host, repository: "team/app" });

@@ -99,7 +99,8 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
     },
     async stop() {
       await running.stop();
-      await removeSandboxes(dataFolder);
+      // Pods go with their cluster.
+      if (!o.settings?.SANDGATE_RUNTIME?.startsWith("kubernetes:")) await removeSandboxes(dataFolder);
       await removeData();
     },
   };
