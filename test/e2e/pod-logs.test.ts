@@ -59,7 +59,7 @@ describe.runIf(isAvailable)("logs and figures of pods, in one process on their n
   async function register(command: readonly string[]): Promise<string> {
     const image = await makeImage({ command });
     const reference = await pushImage(image, { host: registry.host, repository: "team/app" });
-    return operator.registerImage(reference, { memory_mb: 64 });
+    return operator.registerImage(reference, { memory_mb: 256 });
   }
   const linesOf = async (sandboxId: string): Promise<string[]> =>
     (await operator.monitor(sandboxId)).logs.map(({ log }: { log: string }) => log);
