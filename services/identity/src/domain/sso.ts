@@ -6,6 +6,7 @@ import { type PublicReason, toPublicReason } from "@sandgate/kit/base/reasons";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { Call } from "@sandgate/kit/rpc/context";
+import { isDatabaseUnreachable } from "@sandgate/kit/storage/database-unreachable";
 import { signalSessionsEnded, userChanged, userCreated, userLinked } from "../events.ts";
 import type { MailQueue } from "../mail/queue.ts";
 import { composeProviderLinked } from "../mail/texts.ts";
@@ -82,7 +83,7 @@ export function createSingleSignOn(o: {
     try {
       return { redirectUri, result: await work() };
     } catch (error) {
-      const failure = error instanceof DomainError ? toPublicReason(error.reason) : "INTERNAL_ERROR";
+      const failure = failureOf(error);
       const entry = { request_id: requestId, provider, reason: failure };
       if (failure === "INTERNAL_ERROR") logger.error({ ...entry, err: error }, "single sign-on failed");
       else if (failure === "UPSTREAM_ERROR" || failure === "INVALID_TOKEN") {
@@ -170,6 +171,12 @@ export function createSingleSignOn(o: {
       });
     },
   };
+}
+
+/** What the application is told of an error, which is what a caller of the service would be told. */
+export function failureOf(error: unknown): PublicReason {
+  if (isDatabaseUnreachable(error)) return "UPSTREAM_ERROR";
+  return error instanceof DomainError ? toPublicReason(error.reason) : "INTERNAL_ERROR";
 }
 
 /**
