@@ -4,8 +4,12 @@
 #   secrets.sh add <folder> <caller>         one more signing key for a process, and its public half for everybody
 #   secrets.sh use <folder> <caller> <kid>   makes keys/<kid>.jwk.json the key that a process signs its calls with
 #   secrets.sh drop <folder> <kid>           nobody believes what this key signed any more
+#   secrets.sh ring-add <folder>             one more key in the key ring, which opens what it sealed; prints its id
+#   secrets.sh ring-use <folder> <id>        the key of this id seals from the next start on
+#   secrets.sh ring-drop <folder> <id>       takes a key out of the ring that nothing needs any more
 #   secrets.sh publish <folder>              hands out keys/jwks.json and keys/keyring.json again, after a change of theirs
-# Keys are made by services/kit/src/rpc/internal-keys.ts: in the image that IMAGE names, else with this machine's Node.js 24.
+# Keys are made by services/kit/src/rpc/internal-keys.ts, and changed in the ring by services/kit/src/storage/key-ring.ts: in the
+# image that IMAGE names, else with this machine's Node.js 24.
 # MONGODB_HOSTS (mongodb:27017) and MONGODB_OPTIONS (replicaSet=rs0&authSource=admin) go into the databases' addresses.
 #
 # The folder is its owner's alone. What lies below can be read by whoever is given a subfolder, which is how a container of
@@ -14,7 +18,7 @@ set -eu
 umask 077
 
 usage() {
-  sed -n '3,7s/^#   //p' "$0" >&2
+  sed -n '3,10s/^#   //p' "$0" >&2
   exit 64
 }
 [ $# -ge 2 ] || usage
@@ -23,16 +27,30 @@ folder=$2
 services="identity workspace image-registry sandbox telemetry"
 root=$(cd "$(dirname "$0")/.." && pwd)
 
+# run <program> <command> <file or folder in keys/> [<argument>]
+run() {
+  program=services/kit/src/$1
+  command=$2
+  on=$3
+  shift 3
+  if [ -n "${IMAGE:-}" ]; then
+    docker run --rm --network none --user "$(id -u):$(id -g)" --volume "$(cd "$folder" && pwd):/secrets" \
+      "$IMAGE" "$program" "$command" "/secrets/keys$on" "$@"
+  else
+    node "$root/$program" "$command" "$folder/keys$on" "$@"
+  fi
+}
 # keys make, keys add <caller>, keys drop <kid>
 keys() {
   command=$1
   shift
-  if [ -n "${IMAGE:-}" ]; then
-    docker run --rm --network none --user "$(id -u):$(id -g)" --volume "$(cd "$folder" && pwd):/secrets" \
-      "$IMAGE" services/kit/src/rpc/internal-keys.ts "$command" /secrets/keys "$@"
-  else
-    node "$root/services/kit/src/rpc/internal-keys.ts" "$command" "$folder/keys" "$@"
-  fi
+  run rpc/internal-keys.ts "$command" "" "$@"
+}
+# ring add, ring use <id>, ring drop <id>
+ring() {
+  command=$1
+  shift
+  run storage/key-ring.ts "$command" /keyring.json "$@"
 }
 
 # put <file>: its new content from standard input, in one step, so that a reader finds the old or the new.
@@ -91,6 +109,15 @@ case $verb in
     # A process that was not there when the secrets were made.
     [ -d "$folder/$3" ] || { mkdir "$folder/$3" && chmod 755 "$folder/$3"; }
     put "$folder/$3/internal-key.json" <"$folder/keys/$4.jwk.json"
+    ;;
+  ring-add)
+    ring add
+    publish
+    ;;
+  ring-use | ring-drop)
+    [ $# = 3 ] || usage
+    ring "${verb#ring-}" "$3"
+    publish
     ;;
   publish) publish ;;
   *) usage ;;

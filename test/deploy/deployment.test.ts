@@ -144,6 +144,17 @@ describe("secrets", () => {
     expect(keys.map(({ kid }: { kid: string }) => kid)).toContain("telemetry.2");
     expect(keys.map(({ kid }: { kid: string }) => kid)).not.toContain("telemetry");
   });
+
+  test("the key ring gets another key as the runbook says", () => {
+    const ring = () => JSON.parse(readFileSync(join(secrets, "sandbox/keyring.json"), "utf8"));
+    const { current: old } = ring();
+    const added = secretsScript("ring-add", secrets);
+    expect(ring()).toMatchObject({ current: old, keys: { [added]: expect.any(String) } });
+    secretsScript("ring-use", secrets, added);
+    expect(ring().current).toBe(added);
+    secretsScript("ring-drop", secrets, old);
+    expect(Object.keys(ring().keys)).toEqual([added]);
+  });
 });
 
 describe("image", () => {

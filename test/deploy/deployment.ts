@@ -151,8 +151,7 @@ export function readEnvFile(path: string): Record<string, string> {
 /** The names of every file below a folder, from the repository's root. */
 export function listFiles(folder: string): string[] {
   return readdirSync(join(root, folder), { recursive: true, withFileTypes: true })
-    .filter(
-      (entry) => entry.isFile() && !entry.parentPath.includes("node_modules") && !entry.parentPath.includes("/secrets"),
-    )
-    .map((entry) => join(entry.parentPath, entry.name).slice(root.length + 1));
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name).slice(root.length + 1))
+    .filter((file) => !file.includes("node_modules/") && !file.includes("/secrets/"));
 }

@@ -1,5 +1,7 @@
+import { execFile } from "node:child_process";
 import { chmodSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { test } from "@sandgate/test-support/test";
 import { expect } from "vitest";
 import { openKeyring } from "./sealing.ts";
@@ -81,6 +83,26 @@ test("keys rotate: the new one seals, the old one still opens until it is taken 
   expect(() => cut.open(old, place)).toThrow(
     `a record of image-registry (registries) is sealed with the key "${retired}", which the key ring ${file} doesn't hold`,
   );
+});
+
+test("the operators' program adds a key, makes it the one that seals, and takes the old one out", async () => {
+  const program = join(import.meta.dirname, "key-ring.ts");
+  const run = async (...args: string[]) =>
+    (await promisify(execFile)(process.execPath, [program, ...args])).stdout.trim();
+  const { currentKeyId: first } = await openKeyring({ file, create: true });
+  const added = await run("add", file);
+  expect((await openKeyring({ file, create: false })).currentKeyId).toBe(first);
+  await expect(run("drop", file, first)).rejects.toThrow("use another one first");
+  await run("use", file, added);
+  const ring = await openKeyring({ file, create: false });
+  expect([ring.currentKeyId, ring.hasKey(first)]).toEqual([added, true]);
+  await run("drop", file, first);
+  const dropped = await openKeyring({ file, create: false });
+  expect([dropped.currentKeyId, dropped.hasKey(first)]).toEqual([added, false]);
+  expect(Buffer.from(dropped.open(ring.seal(plain, place), place))).toEqual(plain);
+  expect(statSync(file).mode & 0o777).toBe(0o600);
+  await expect(run("drop", file, first)).rejects.toThrow(`There is no key "${first}"`);
+  await expect(run("add")).rejects.toThrow("use <file> <id>");
 });
 
 test("the error for a value of another ring names the missing key, also when both keys have one name", async () => {

@@ -22,7 +22,7 @@ export interface Keyring {
 }
 
 /** Keys by id, in base64 of 32 bytes; `current` seals, every key opens. */
-interface RingFile {
+export interface RingFile {
   current: string;
   keys: Record<string, string>;
 }
@@ -123,6 +123,13 @@ async function readRing(file: string, create: boolean): Promise<{ current: strin
   return { current: ring.current, keys };
 }
 
+/** A new key in base64, and its id: today and a part of its hash, which tells it apart from another ring's of the same day. */
+export function newRingKey(): { id: string; key: string } {
+  const key = randomBytes(keyBytes);
+  const fingerprint = createHash("sha256").update(key).digest("hex").slice(0, 8);
+  return { id: `${new Date().toISOString().slice(0, 10)}-${fingerprint}`, key: key.toString("base64") };
+}
+
 async function readOrCreate(file: string, create: boolean): Promise<string> {
   try {
     const text = await readFile(file, "utf8");
@@ -132,10 +139,8 @@ async function readOrCreate(file: string, create: boolean): Promise<string> {
     if (!isErrno(error, "ENOENT")) throw error;
     if (!create) throw new Error(`The key ring ${file} is missing: ${remedy}`, { cause: error });
   }
-  const key = randomBytes(keyBytes);
-  // Told apart from another ring's of the same day by the key itself.
-  const id = `${new Date().toISOString().slice(0, 10)}-${createHash("sha256").update(key).digest("hex").slice(0, 8)}`;
-  const ring: RingFile = { current: id, keys: { [id]: key.toString("base64") } };
+  const { id, key } = newRingKey();
+  const ring: RingFile = { current: id, keys: { [id]: key } };
   await mkdir(dirname(file), { recursive: true, mode: 0o700 });
   // Linked into place when complete, so that a crash leaves no partial ring, and only one of two concurrent starts wins.
   const draft = `${file}.${process.pid}.${randomBytes(4).toString("hex")}`;
@@ -150,7 +155,8 @@ async function readOrCreate(file: string, create: boolean): Promise<string> {
   return readFile(file, "utf8");
 }
 
-function parseRing(text: string): RingFile | undefined {
+/** The ring that a file holds; undefined when it holds none. */
+export function parseRing(text: string): RingFile | undefined {
   let value: unknown;
   try {
     value = JSON.parse(text);

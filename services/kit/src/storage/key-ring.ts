@@ -1,0 +1,49 @@
+/** Changes the key ring's file: a program for operators. Processes read the file at their start. */
+import { readFile, rename, writeFile } from "node:fs/promises";
+import { basename } from "node:path";
+import { messageOf } from "../base/domain-error.ts";
+import { newRingKey, parseRing, type RingFile } from "./sealing.ts";
+
+const usage = `The key ring that seals secrets:
+  add <file>        one more key, which opens; prints its id
+  use <file> <id>   from the next start on this key seals, and everything is sealed anew with it
+  drop <file> <id>  takes a key out that nothing is sealed with any more (sandgate_sealed_values)
+After add and before use, every process that seals has to have been started with the new file.
+`;
+
+async function read(file: string): Promise<RingFile> {
+  const ring = parseRing(await readFile(file, "utf8"));
+  if (!ring) throw new Error(`${file} is no key ring.`);
+  return ring;
+}
+
+/** Readers find the old text or the new one, never a part. */
+async function write(file: string, ring: RingFile): Promise<void> {
+  await writeFile(`${file}.new`, `${JSON.stringify(ring, undefined, 2)}\n`, { mode: 0o600, flush: true });
+  await rename(`${file}.new`, file);
+}
+
+async function run([command, file, id]: readonly string[]): Promise<string> {
+  if (command === "add" && file) {
+    const { current, keys } = await read(file);
+    const added = newRingKey();
+    await write(file, { current, keys: { ...keys, [added.id]: added.key } });
+    return `${added.id}\n`;
+  }
+  if ((command === "use" || command === "drop") && file && id) {
+    const { current, keys } = await read(file);
+    if (!Object.hasOwn(keys, id)) throw new Error(`There is no key "${id}".`);
+    if (command === "drop" && id === current) throw new Error(`"${id}" is the key that seals: use another one first.`);
+    const { [id]: key = "", ...others } = keys;
+    await write(file, command === "use" ? { current: id, keys: { ...others, [id]: key } } : { current, keys: others });
+    return "";
+  }
+  throw new Error(usage);
+}
+
+try {
+  process.stdout.write(await run(process.argv.slice(2)));
+} catch (error) {
+  process.stderr.write(`${basename(import.meta.filename)}: ${messageOf(error)}\n`);
+  process.exitCode = 1;
+}
