@@ -16,7 +16,7 @@ export interface Demand {
   query?: string;
   /** Not for an API token that is bound to a workspace, or that is an owner nowhere. */
   unbound?: true;
-  /** Each request has a workspace of its own, since the one who may takes it away. */
+  /** Each request that is granted takes a workspace away, so it has one of its own. */
   disposable?: true;
   /** The operator's request is left out: it would end sessions of which others that use the platform know nothing. */
   notAsOperator?: true;

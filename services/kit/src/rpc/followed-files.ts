@@ -3,7 +3,7 @@ import { messageOf } from "../base/domain-error.ts";
 import type { Logger } from "../base/logging.ts";
 
 /** How soon a changed file takes effect. */
-export const rereadEveryMs = 2_000;
+const rereadEveryMs = 2_000;
 
 /**
  * What the files hold, parsed again when the text of one changes, until it is closed. They are polled rather than watched,
