@@ -113,7 +113,7 @@ export function createSecondFactorStore(
           { session },
         );
         return { outcome: "counted", factor: { id: found._id, sealed: new Uint8Array(found.sealed) } };
-      }, userId),
+      }),
 
     async acceptOtp(factorId, step) {
       const accepted = await factors.updateOne(
