@@ -9,6 +9,7 @@ import { startGithub, type TestGithub } from "@sandgate/test-support/github";
 import { findFreePort } from "@sandgate/test-support/process";
 import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
 import { Secret, TOTP } from "otpauth";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -157,12 +158,15 @@ describe.runIf(await requireServer("registry", probeRegistry))("secrets that a p
       });
     });
     const recaptchaUrl = `http://127.0.0.1:${await listen(provider)}`;
+    const auditFolder = await createTempFolder();
+    stops.push(auditFolder.remove);
     github = await startGithub({ callbackUrl: "http://sandgate.test/auth/sso/github/callback" });
     stops.push(() => github.stop());
     canaries.add("client secret at GitHub", github.clientSecret);
     platform = await startPlatform({
       settings: {
         ...withoutEngine,
+        SANDGATE_AUDIT_FILE: join(auditFolder.path, "audit.jsonl"),
         SANDGATE_PUBLIC_URL: "http://sandgate.test",
         SANDGATE_REDIRECT_URIS: "http://app.test/done",
         SANDGATE_SSO_GITHUB_CLIENT_ID: github.clientId,
@@ -188,6 +192,10 @@ describe.runIf(await requireServer("registry", probeRegistry))("secrets that a p
     output.push(platform.process.output());
     files.push(...filesIn(platform.dataFolder));
     values.push(...valuesIn(platform.dataFolder));
+    const [auditFile, ...others] = filesIn(auditFolder.path);
+    expect([auditFile?.path, others]).toEqual(["audit.jsonl", []]);
+    expect(auditFile?.bytes.length).toBeGreaterThan(1_000);
+    if (auditFile) files.push(auditFile);
     await mailInVain();
   });
   afterAll(async () => {
