@@ -15,6 +15,7 @@ describe.runIf(await requireDistributed())("the public API, distributed,", () =>
   for (const [what, load] of [
     ["access", () => import("../conformance/access.test.ts")],
     ["accounts", () => import("../conformance/accounts.test.ts")],
+    ["the audit log", () => import("../conformance/audit-log.test.ts")],
     ["codes", () => import("../conformance/codes.test.ts")],
     ["what is common", () => import("../conformance/common.test.ts")],
     ["images", () => import("../conformance/images.test.ts")],
