@@ -7,7 +7,7 @@ import type { AuditEntry, AuditStore } from "../store/audit.ts";
 import { credentialOf } from "./messages.ts";
 
 /** What each event says somebody did. One that isn't here tells how something fares, and has no entry. */
-const actions: Readonly<Record<string, AuditAction>> = {
+export const actions: Readonly<Record<string, AuditAction>> = {
   "identity.user.created": "user.register",
   "identity.user.verified": "user.verify",
   "identity.user.linked": "user.link",
@@ -46,7 +46,7 @@ const actions: Readonly<Record<string, AuditAction>> = {
  * The subjects with what people do. Of the other services' events nearly all are audited; of sandbox's, most tell how
  * sandboxes fare.
  */
-const subjects = [
+export const subjects = [
   "sandgate.identity.*.*.v1",
   "sandgate.workspace.*.*.v1",
   "sandgate.image-registry.*.*.v1",

@@ -1,0 +1,34 @@
+import { globSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { auditActions } from "@sandgate/kit/base/audit-actions";
+import { matchesSubject } from "@sandgate/kit/events/subject";
+import { expect, test } from "vitest";
+import { actions, subjects } from "./from-events.ts";
+
+/** Events that tell how something fares, rather than what somebody did. */
+const noActs = [
+  "sandgate.image-registry.workspace.workspace_purged.v1",
+  "sandgate.sandbox.sandbox.failed.v1",
+  "sandgate.sandbox.sandbox.ready.v1",
+  "sandgate.sandbox.sandbox.stopped.v1",
+  "sandgate.sandbox.workspace.workspace_purged.v1",
+  "sandgate.telemetry.workspace.workspace_purged.v1",
+];
+
+test("every event of the contracts has its word in the audit log, and is read, unless it tells of no act", () => {
+  const folder = join(import.meta.dirname, "../../../../proto");
+  const declared = globSync("sandgate/**/*_events.proto", { cwd: folder }).flatMap((path) =>
+    [...readFileSync(join(folder, path), "utf8").matchAll(/^\/\/ (sandgate\.\S+\.v1)\b/gm)].map(
+      ([, subject = ""]) => subject,
+    ),
+  );
+  const audited = Object.keys(actions).map((event) => `sandgate.${event}.v1`);
+  expect([...audited, ...noActs].toSorted()).toEqual(declared.toSorted());
+  for (const subject of audited) {
+    expect(
+      subjects.some((pattern) => matchesSubject(pattern, subject)),
+      subject,
+    ).toBe(true);
+  }
+  for (const action of Object.values(actions)) expect(auditActions).toContain(action);
+});
