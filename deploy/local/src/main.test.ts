@@ -312,6 +312,21 @@ test("start.sh refuses an engine that was named and doesn't answer", async () =>
   await expectRefusal(started, `no container engine answers at docker://${folder}/none.sock (ENOENT)`);
 });
 
+test("start.sh asks for no engine where sandboxes are pods", async () => {
+  const { PATH, HOME } = process.env;
+  const engine = { DOCKER_HOST: `unix://${folder}/none.sock` };
+  const env = {
+    PATH,
+    HOME,
+    ...engine,
+    SANDGATE_RUNTIME: `kubernetes:${folder}/none`,
+    SANDGATE_DATA: join(folder, "data"),
+  };
+  const started = startProcess("sh", [join(root, "deploy/local/start.sh")], { cwd: folder, env });
+  running.push(started);
+  await expectRefusal(started, `no such file or directory, open '${folder}/none'`);
+});
+
 test("an engine that shares its kernel with sandboxes as root is warned of while anybody may register", async () => {
   const socket = join(folder, "engine.sock");
   const engine = createHttpServer((request, response) => {
