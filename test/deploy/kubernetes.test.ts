@@ -82,7 +82,7 @@ describe.runIf(isAvailable)("manifests on a cluster", () => {
     }
   });
 
-  test("the adapter needs no more than the sandbox process may do: a private image, figures of its pods, a stop, a removal", async () => {
+  test("the adapter needs no more than the sandbox process may do: a private image, a probe, a stop, a removal", async () => {
     const token = await createToken(cluster, deployed.sandbox);
     const credential = { username: "alice", password: "correct horse" };
     const registry = await startRegistry({ users: [credential] });
