@@ -17,6 +17,11 @@ const consumers = [
   ["image-registry", "image-registry-purges", "sandgate.workspace.workspace.deleted.v1"],
   ["sandbox", "sandbox-purges", "sandgate.workspace.workspace.deleted.v1"],
   ["telemetry", "telemetry-purges", "sandgate.workspace.workspace.deleted.v1"],
+  ["telemetry", "telemetry-audit", "sandgate.identity.*.*.v1"],
+  ["telemetry", "telemetry-audit", "sandgate.workspace.*.*.v1"],
+  ["telemetry", "telemetry-audit", "sandgate.image-registry.*.*.v1"],
+  ["telemetry", "telemetry-audit", "sandgate.sandbox.sandbox.provisioned.v1"],
+  ["telemetry", "telemetry-audit", "sandgate.sandbox.sandbox.stop_requested.v1"],
 ] as const;
 
 const subjectOf = (service: string) => `sandgate.${service}.thing.changed.v1`;
