@@ -41,6 +41,15 @@ test("a pod waits for a Secret only where there is a credential", () => {
   expect(hub.stringData?.[".dockerconfigjson"]).toContain("https://index.docker.io/v1/");
 });
 
+test("a pod is probed each second until it is ready, and never ended for not being so", () => {
+  const probeOf = (readinessPort?: number) =>
+    podOf({ ...spec, ...(readinessPort !== undefined && { readinessPort }) }, open, "n", defaults).spec?.containers[0]
+      ?.startupProbe;
+  const often = { periodSeconds: 1, failureThreshold: 2_147_483_647 };
+  expect(probeOf()).toMatchObject({ exec: { command: ["true"] }, ...often });
+  expect(probeOf(8080)).toMatchObject({ httpGet: { path: "/", port: 8080 }, ...often });
+});
+
 test("a deadline is generous at first, and there is none without a time to live", () => {
   expect(podOf(spec, open, "n", defaults).spec).not.toHaveProperty("activeDeadlineSeconds");
   expect(podOf({ ...spec, ttlSeconds: 60 }, open, "n", defaults).spec?.activeDeadlineSeconds).toBe(760);

@@ -137,10 +137,11 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
             privileged: false,
             capabilities: { drop: ["ALL"], add: isRestricted ? ["NET_BIND_SERVICE"] : capabilities },
           },
-          // A startup probe, as it ends with its first success. What can't be run, `true` in an image without it, is no failure.
+          // A startup probe, as it ends with its first success. What can't be run, `true` in an image without it, is no failure. The
+          // first one comes up to a period after the start.
           startupProbe:
             readinessPort === undefined
-              ? { exec: { command: ["true"] }, periodSeconds: 5, timeoutSeconds: 10, failureThreshold: endless }
+              ? { exec: { command: ["true"] }, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: endless }
               : {
                   httpGet: { path: "/", port: readinessPort, scheme: "HTTP" },
                   periodSeconds: 1,
