@@ -26,6 +26,7 @@ test("in an account without a password a sign-in of the last five minutes confir
     expiresAt: addMs(signedInAt, dayMs),
     refreshTokenHash: hashSecret("token"),
     refreshTokenExpiresAt: addMs(signedInAt, hourMs),
+    events: [],
   });
   const hasher = createPasswordHasher();
   const confirm = (ms: number, credentialId = sessionId) =>

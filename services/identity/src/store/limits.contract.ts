@@ -57,7 +57,7 @@ export function describeLimits(storeOf: () => IdentityStore): void {
       const link = { tokenHash: bytes(9), expiresAt: at(dayMs), mail: { id: newId(), sealed: bytes(0) } };
       await store.registerUser({ ...ann, createdAt: at(0), mails: { verification: link, notice: link.mail } });
       await store.noteNetwork(ann.id, bytes(1), at(0));
-      await store.verifyEmail(link.tokenHash, undefined, at(0));
+      await store.verifyEmail(link.tokenHash, undefined, at(0), []);
       expect(await store.isKnownNetwork(ann.id, bytes(1), at(0))).toBe(false);
       await store.noteNetwork(ann.id, bytes(1), at(0));
       await store.deleteUser(ann.id, [], at(0));

@@ -40,6 +40,7 @@ export function describeSecondFactorStore(name: string, open: () => Promise<Iden
         expiresAt: addMs(now, dayMs),
         refreshTokenHash: hashSecret(token),
         refreshTokenExpiresAt: addMs(now, hourMs),
+        events: [],
       });
       return id;
     }
@@ -229,6 +230,7 @@ export function describeSecondFactorStore(name: string, open: () => Promise<Iden
         },
         0,
         undefined,
+        [],
       );
       await store.addSecondFactor(pending(operator.id));
       expect(await store.findApiToken(tokenHash)).toMatchObject({ operator: true, secondFactor: false });
@@ -242,7 +244,7 @@ export function describeSecondFactorStore(name: string, open: () => Promise<Iden
       await refresh("token", "next");
       expect(await store.findSessionStart(ann, id)).toEqual(now);
       expect(await store.findSessionStart(bob, id)).toBeUndefined();
-      await store.endSession(ann, id, now);
+      await store.endSession(ann, id, now, []);
       expect(await store.findSessionStart(ann, id)).toBeUndefined();
     });
   });

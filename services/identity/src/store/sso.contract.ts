@@ -83,6 +83,7 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
         expiresAt: addMs(now, dayMs),
         refreshTokenHash: hashSecret(newId()),
         refreshTokenExpiresAt: addMs(now, hourMs),
+        events: [],
       });
 
     test("a first sign-in creates a verified user without a password, whom the subject finds from then on", async () => {
@@ -113,7 +114,7 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
 
     test("a verified user keeps password, links and sessions", async () => {
       const ann = await register("link");
-      await store.verifyEmail(hashSecret("link"), undefined, now);
+      await store.verifyEmail(hashSecret("link"), undefined, now, []);
       const reset = { tokenHash: hashSecret("reset"), expiresAt: addMs(now, hourMs), mail: mail() };
       await store.addPasswordReset(ann, reset, now);
       await startSession(ann);
@@ -141,7 +142,7 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
       expect(await store.findSignIn({ id: ann })).toMatchObject({ user: { verified: true }, passwordHash: undefined });
       for (const link of ["link", "another link"]) {
         expect(await store.findVerification(hashSecret(link), now)).toBeUndefined();
-        expect(await store.verifyEmail(hashSecret(link), "stranger's", now)).toBeUndefined();
+        expect(await store.verifyEmail(hashSecret(link), "stranger's", now, [])).toBeUndefined();
       }
     });
 
@@ -180,7 +181,7 @@ export function describeSsoStore(name: string, open: () => Promise<IdentityStore
       const ann = await register("link");
       const [, verified] = await Promise.all([
         store.resolveExternalUser(identity("1"), known(ann), now),
-        store.verifyEmail(hashSecret("link"), undefined, now),
+        store.verifyEmail(hashSecret("link"), undefined, now, []),
       ]);
       const found = await store.findSignIn({ id: ann });
       expect(found?.passwordHash).toBe(verified ? "hash" : undefined);

@@ -53,7 +53,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       const link = newId();
       const user = registration(username, { link });
       await store.registerUser(user);
-      await store.verifyEmail(hashSecret(link), undefined, at(0));
+      await store.verifyEmail(hashSecret(link), undefined, at(0), []);
       return user.id;
     }
 
@@ -67,6 +67,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         expiresAt: at(sessionSeconds * 1000),
         refreshTokenHash: hashSecret(token),
         refreshTokenExpiresAt: at(refreshTokenSeconds * 1000),
+        events: [],
         ...more,
       };
     }
@@ -136,19 +137,19 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
           username: "ann@example.com",
           hasPassword: true,
         });
-        expect(await store.verifyEmail(hashSecret("ann's"), undefined, at(0))).toEqual([]);
+        expect(await store.verifyEmail(hashSecret("ann's"), undefined, at(0), [])).toEqual([]);
         expect(await passwordOf("ann@example.com")).toBe("ann's");
-        expect(await store.verifyEmail(hashSecret("eve's"), undefined, at(0))).toBeUndefined();
+        expect(await store.verifyEmail(hashSecret("eve's"), undefined, at(0), [])).toBeUndefined();
         expect(await passwordOf("ann@example.com")).toBe("ann's");
       });
 
       test("a link verifies once, until it expires", async () => {
         await store.registerUser(registration("ann@example.com", { link: "one" }));
-        expect(await store.verifyEmail(hashSecret("another"), undefined, at(0))).toBeUndefined();
-        expect(await store.verifyEmail(hashSecret("one"), undefined, at(dayMs))).toBeUndefined();
+        expect(await store.verifyEmail(hashSecret("another"), undefined, at(0), [])).toBeUndefined();
+        expect(await store.verifyEmail(hashSecret("one"), undefined, at(dayMs), [])).toBeUndefined();
         expect(await store.findVerification(hashSecret("one"), at(dayMs))).toBeUndefined();
-        expect(await store.verifyEmail(hashSecret("one"), undefined, at(dayMs - 1))).toEqual([]);
-        expect(await store.verifyEmail(hashSecret("one"), undefined, at(0))).toBeUndefined();
+        expect(await store.verifyEmail(hashSecret("one"), undefined, at(dayMs - 1), [])).toEqual([]);
+        expect(await store.verifyEmail(hashSecret("one"), undefined, at(0), [])).toBeUndefined();
         expect((await store.findUsers([], ["ann@example.com"]))[0]?.verified).toBe(true);
       });
 
@@ -163,8 +164,8 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         await store.registerUser(ann);
         expect(await store.renewVerification(ann.id, another("b"), at(0))).toBe(true);
         expect(await store.findVerification(hashSecret("b"), at(0))).toMatchObject({ hasPassword: false });
-        expect(await store.verifyEmail(hashSecret("b"), undefined, at(0))).toBeUndefined();
-        expect(await store.verifyEmail(hashSecret("b"), "ann's", at(0))).toEqual([]);
+        expect(await store.verifyEmail(hashSecret("b"), undefined, at(0), [])).toBeUndefined();
+        expect(await store.verifyEmail(hashSecret("b"), "ann's", at(0), [])).toEqual([]);
         expect(await passwordOf("ann@example.com")).toBe("ann's");
         expect(await store.renewVerification(ann.id, another("c"), at(0))).toBe(false);
         expect(await takeMails(at(0))).toEqual(["verify", "again"]);
@@ -192,7 +193,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         expect(await takeMails(at(0))).toEqual([]);
         const link = { tokenHash: hashSecret("later"), expiresAt: at(dayMs), mail: mail("again") };
         expect(await store.renewVerification(ann.id, link, at(0))).toBe(true);
-        expect(await store.verifyEmail(hashSecret("later"), "own", at(0))).toEqual([]);
+        expect(await store.verifyEmail(hashSecret("later"), "own", at(0), [])).toEqual([]);
         expect(await store.registerUser(registration("ann@example.com", { mails: undefined }))).toBe("taken");
         expect(await takeMails(at(0))).toEqual(["again"]);
       });
@@ -249,12 +250,12 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         const [ann, bob] = [await createUser("ann@example.com"), await createUser("bob@example.com")];
         const [one, two, three] = [session(ann, "one"), session(ann, "two"), session(ann, "three")];
         for (const each of [one, two, three]) await store.createSession(each);
-        expect(await store.endSession(bob, one.id, at(0))).toBe(false);
-        expect(await store.endSession(ann, newId(), at(0))).toBe(false);
-        expect(await store.endSession(ann, one.id, at(0))).toBe(true);
-        expect(await store.endSession(ann, one.id, at(0))).toBe(false);
+        expect(await store.endSession(bob, one.id, at(0), [])).toBe(false);
+        expect(await store.endSession(ann, newId(), at(0), [])).toBe(false);
+        expect(await store.endSession(ann, one.id, at(0), [])).toBe(true);
+        expect(await store.endSession(ann, one.id, at(0), [])).toBe(false);
         expect(await rotate("one", "next", at(0))).toEqual({ outcome: "bad" });
-        expect(await store.endOtherSessions(ann, two.id, at(0))).toEqual([three.id]);
+        expect(await store.endOtherSessions(ann, two.id, at(0), [])).toEqual([three.id]);
         expect(await idsOf(ann)).toEqual([two.id]);
         expect((await store.listSessionsEndedSince(new Date(0))).toSorted()).toEqual([one.id, three.id].toSorted());
       });
@@ -289,10 +290,10 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         const [ann, bob] = [await createUser("ann@example.com"), await createUser("bob@example.com")];
         const [anns, bobs] = [session(ann, "ann's"), session(bob, "bob's")];
         for (const each of [anns, bobs]) await store.createSession(each);
-        await store.createApiToken(apiToken(ann, "token"), 0, undefined);
-        const changed = await store.setUserDisabled(ann, true, at(0));
+        await store.createApiToken(apiToken(ann, "token"), 0, undefined, []);
+        const changed = await store.setUserDisabled(ann, true, at(0), []);
         expect(changed).toMatchObject({ user: { id: ann, disabled: true }, endedSessionIds: [anns.id] });
-        expect((await store.setUserDisabled(ann, true, at(1)))?.endedSessionIds).toEqual([]);
+        expect((await store.setUserDisabled(ann, true, at(1), []))?.endedSessionIds).toEqual([]);
         for (const passwordHash of ["hash", undefined]) {
           expect(await store.createSession(session(ann, "another", { passwordHash }))).toBe(false);
         }
@@ -300,10 +301,10 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         expect(await rotate("bob's", "next", at(0))).toMatchObject({ outcome: "refreshed" });
         expect(await store.findApiToken(hashSecret("token"))).toBeUndefined();
         expect((await store.findSignIn({ id: ann }))?.user.disabled).toBe(true);
-        expect((await store.setUserDisabled(ann, false, at(2)))?.user.disabled).toBe(false);
+        expect((await store.setUserDisabled(ann, false, at(2), []))?.user.disabled).toBe(false);
         expect(await store.findApiToken(hashSecret("token"))).toBeDefined();
         expect(await store.createSession(session(ann, "another"))).toBe(true);
-        expect(await store.setUserDisabled(newId(), true, at(0))).toBeUndefined();
+        expect(await store.setUserDisabled(newId(), true, at(0), [])).toBeUndefined();
       });
 
       test("a session without a password needs its user alone", async () => {
@@ -321,7 +322,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
           const next = session(ann, `token ${i}`);
           if (await store.createSession(next)) started.push(next.id);
         });
-        const [changed] = await Promise.all([store.setUserDisabled(ann, true, at(0)), ...starting]);
+        const [changed] = await Promise.all([store.setUserDisabled(ann, true, at(0), []), ...starting]);
         expect(changed?.endedSessionIds.toSorted()).toEqual(started.toSorted());
       });
 
@@ -330,8 +331,8 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         await takeMails(at(0));
         const [anns, bobs] = [session(ann, "ann's"), session(bob, "bob's")];
         for (const each of [anns, bobs]) await store.createSession(each);
-        await store.createApiToken(apiToken(ann, "ann's token"), 0, undefined);
-        await store.createApiToken(apiToken(bob, "bob's token"), 0, undefined);
+        await store.createApiToken(apiToken(ann, "ann's token"), 0, undefined, []);
+        await store.createApiToken(apiToken(bob, "bob's token"), 0, undefined, []);
         const reset = { tokenHash: hashSecret("link"), expiresAt: at(hourMs), mail: mail("reset") };
         await store.addPasswordReset(ann, reset, at(0));
         expect(await store.deleteUser(ann, [event("deleted")], at(0))).toEqual([anns.id]);
@@ -371,7 +372,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         expect(await store.deleteUnverified(old.id, [event("deleted")], now)).toBe(false);
         expect(await store.findSignIn({ id: old.id })).toBeUndefined();
         expect((await subjects()).filter((subject) => subject === "deleted")).toHaveLength(1);
-        expect(await store.verifyEmail(hashSecret("again"), "hash", now)).toEqual([]);
+        expect(await store.verifyEmail(hashSecret("again"), "hash", now, [])).toEqual([]);
       });
     });
 
@@ -398,7 +399,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         store.rotateRefreshToken(hashSecret("three"), hashSecret("next"), otherClient, at(dayMs / 48), events(name));
       for (const name of ["reused", "not again"]) await reuse(name);
 
-      const change = { passwordHash: "new", noticeMail: mail("changed") };
+      const change = { passwordHash: "new", noticeMail: mail("changed"), events: [] };
       const currentHash = "hash";
       for (const name of ["changed", "not again"]) {
         const changing = { ...change, noticeMail: mail("changed"), events: events(name) };
@@ -423,7 +424,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
 
     describe("passwords", () => {
       const reset = (link: string) => ({ tokenHash: hashSecret(link), expiresAt: at(hourMs), mail: mail("reset") });
-      const change = { passwordHash: "new", noticeMail: mail("changed") };
+      const change = { passwordHash: "new", noticeMail: mail("changed"), events: [] };
       const another = () => ({ ...change, noticeMail: mail("changed") });
       const passwordOf = async (id: string) => (await store.findSignIn({ id }))?.passwordHash;
 
@@ -461,7 +462,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         await store.addPasswordReset(ann, reset("one"), at(0));
         const outcomes = await Promise.all(
           ["ann's", "eve's"].map((passwordHash) =>
-            store.resetPassword(hashSecret("one"), { passwordHash, noticeMail: mail("changed") }, at(0)),
+            store.resetPassword(hashSecret("one"), { passwordHash, noticeMail: mail("changed"), events: [] }, at(0)),
           ),
         );
         expect(outcomes.filter((outcome) => outcome !== undefined)).toHaveLength(1);
@@ -569,9 +570,9 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       test("any token of a session ends it, once", async () => {
         const { id } = await startSession(await createUser(), "one");
         await rotate("one", "two", at(0));
-        expect(await store.endSessionOf(hashSecret("none"), at(0))).toBeUndefined();
-        expect(await store.endSessionOf(hashSecret("one"), at(1))).toBe(id);
-        expect(await store.endSessionOf(hashSecret("two"), at(2))).toBeUndefined();
+        expect(await store.endSessionOf(hashSecret("none"), at(0), [])).toBeUndefined();
+        expect(await store.endSessionOf(hashSecret("one"), at(1), [])).toBe(id);
+        expect(await store.endSessionOf(hashSecret("two"), at(2), [])).toBeUndefined();
         expect(await rotate("two", "three", at(2))).toEqual({ outcome: "bad" });
         expect(await store.listSessionsEndedSince(at(0))).toEqual([id]);
       });
@@ -585,7 +586,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
           role: Role.ADMIN,
           expiresAt: at(1),
         });
-        await store.createApiToken({ ...token, tokenHash }, 0, undefined);
+        await store.createApiToken({ ...token, tokenHash }, 0, undefined, []);
         expect(await store.findApiToken(tokenHash)).toEqual({
           ...token,
           lastUsedAt: undefined,
@@ -598,8 +599,8 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       test("an idempotency record is stored with the token, and only the first", async () => {
         const userId = await createUser();
         const record: IdempotencyRecord = { id: "record", sealed: new Uint8Array([1]) };
-        await store.createApiToken(apiToken(userId, "first"), 0, record);
-        await expect(store.createApiToken(apiToken(userId, "second"), 0, record)).rejects.toThrow();
+        await store.createApiToken(apiToken(userId, "first"), 0, record, []);
+        await expect(store.createApiToken(apiToken(userId, "second"), 0, record, [])).rejects.toThrow();
         expect(await store.findApiToken(hashSecret("second"))).toBeUndefined();
       });
 
@@ -608,22 +609,22 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         const [first, second, third] = ["first", "second", "third"].map((token) => apiToken(ann, token));
         if (!first || !second || !third) throw new Error("three tokens were made");
         const record = { id: newId(), sealed: new Uint8Array([1]) };
-        expect(await store.createApiToken({ ...first, expiresAt: at(-1) }, 2, undefined)).toBe("done");
-        expect(await store.createApiToken(second, 2, undefined)).toBe("done");
-        expect(await store.createApiToken(third, 2, record)).toBe("too_many");
+        expect(await store.createApiToken({ ...first, expiresAt: at(-1) }, 2, undefined, [])).toBe("done");
+        expect(await store.createApiToken(second, 2, undefined, [])).toBe("done");
+        expect(await store.createApiToken(third, 2, record, [])).toBe("too_many");
         expect(await store.findApiToken(third.tokenHash)).toBeUndefined();
-        expect(await store.createApiToken(apiToken(bob, "bob's"), 2, undefined)).toBe("done");
+        expect(await store.createApiToken(apiToken(bob, "bob's"), 2, undefined, [])).toBe("done");
         await store.revokeApiToken(ann, first.id, [], undefined);
-        expect(await store.createApiToken(third, 2, record)).toBe("done");
-        expect(await store.createApiToken(apiToken(ann, "fourth"), 2, undefined)).toBe("too_many");
-        expect(await store.createApiToken(apiToken(ann, "fifth"), 0, undefined)).toBe("done");
+        expect(await store.createApiToken(third, 2, record, [])).toBe("done");
+        expect(await store.createApiToken(apiToken(ann, "fourth"), 2, undefined, [])).toBe("too_many");
+        expect(await store.createApiToken(apiToken(ann, "fifth"), 0, undefined, [])).toBe("done");
       });
 
       test("of many tokens that are created at once for the last place, one is", async () => {
         const userId = await createUser();
-        await store.createApiToken(apiToken(userId, "first"), 2, undefined);
+        await store.createApiToken(apiToken(userId, "first"), 2, undefined, []);
         const outcomes = await Promise.all(
-          [1, 2, 3, 4, 5].map((i) => store.createApiToken(apiToken(userId, `${i}`), 2, undefined)),
+          [1, 2, 3, 4, 5].map((i) => store.createApiToken(apiToken(userId, `${i}`), 2, undefined, [])),
         );
         expect(outcomes.sort()).toEqual(["done", "too_many", "too_many", "too_many", "too_many"]);
         expect(await store.listApiTokens(userId, 10, undefined)).toHaveLength(2);
@@ -633,8 +634,8 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         const ann = await createUser("ann@example.com");
         const bob = await createUser("bob@example.com");
         const created = [0, 1, 1, 2].map((ms, i) => apiToken(ann, `${i}`, { createdAt: at(ms) }));
-        for (const token of created) await store.createApiToken(token, 0, undefined);
-        await store.createApiToken(apiToken(bob, "bob's"), 0, undefined);
+        for (const token of created) await store.createApiToken(token, 0, undefined, []);
+        await store.createApiToken(apiToken(bob, "bob's"), 0, undefined, []);
 
         const newestFirst = created.map(({ id }) => id).toReversed();
         const first = await store.listApiTokens(ann, 2, undefined);
@@ -646,7 +647,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
         const ann = await createUser("ann@example.com");
         const bob = await createUser("bob@example.com");
         const token = apiToken(ann, "t");
-        await store.createApiToken(token, 0, undefined);
+        await store.createApiToken(token, 0, undefined, []);
         expect(await store.revokeApiToken(bob, token.id, [event("revoked")], undefined)).toBe(false);
         expect(await store.revokeApiToken(ann, token.id, [event("revoked")], undefined)).toBe(true);
         expect(await store.revokeApiToken(ann, token.id, [event("revoked")], undefined)).toBe(false);
@@ -658,7 +659,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       test("an idempotency record is stored with the revocation, and only with one", async () => {
         const ann = await createUser("ann@example.com");
         const token = apiToken(ann, "t");
-        await store.createApiToken(token, 0, undefined);
+        await store.createApiToken(token, 0, undefined, []);
         const record = { id: "record", sealed: new Uint8Array([1]) };
         expect(await store.revokeApiToken(ann, newId(), [], record)).toBe(false);
         expect(await store.idempotency.find("record")).toBeUndefined();
@@ -668,7 +669,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
 
       test("the time of the last use never goes back", async () => {
         const token = apiToken(await createUser(), "t");
-        await store.createApiToken(token, 0, undefined);
+        await store.createApiToken(token, 0, undefined, []);
         await store.noteApiTokenUses([{ id: token.id, usedAt: at(120_000) }]);
         await store.noteApiTokenUses([{ id: token.id, usedAt: at(60_000) }]);
         expect((await store.findApiToken(token.tokenHash))?.lastUsedAt).toEqual(at(120_000));
@@ -820,15 +821,15 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       for (const token of ["old", "older", "oldest"]) await sessionFrom(token, addMs(now, -dayMs - 1000));
       await sessionFrom("expired lately", addMs(now, -dayMs + hourMs));
       await sessionFrom("ended long ago", addMs(now, dayMs));
-      await store.endSessionOf(hashSecret("ended long ago"), addMs(now, -dayMs - 1000));
+      await store.endSessionOf(hashSecret("ended long ago"), addMs(now, -dayMs - 1000), []);
       const ended = await sessionFrom("ended lately", addMs(now, dayMs));
-      await store.endSessionOf(hashSecret("ended lately"), addMs(now, -dayMs + hourMs));
+      await store.endSessionOf(hashSecret("ended lately"), addMs(now, -dayMs + hourMs), []);
       const apiTokens = {
         old: apiToken(userId, "old", { expiresAt: addMs(now, -30 * dayMs - 1000) }),
         expired: apiToken(userId, "expired", { expiresAt: addMs(now, -29 * dayMs) }),
         lasting: apiToken(userId, "lasting"),
       };
-      for (const token of Object.values(apiTokens)) await store.createApiToken(token, 0, undefined);
+      for (const token of Object.values(apiTokens)) await store.createApiToken(token, 0, undefined, []);
 
       const remaining = async () => ({
         refreshTokens: await Promise.all(

@@ -81,17 +81,23 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
       expiresAt: addMs(now, 30 * dayMs),
       refreshTokenHash: hash(2),
       refreshTokenExpiresAt: addMs(now, hourMs),
+      events: [],
     });
     expect(await endsIn("sessions")).toEqual(at(hourMs + dayMs));
     expect(await endsIn("refresh_tokens")).toEqual(at(hourMs + dayMs));
     await store.rotateRefreshToken(hash(2), hash(3), client, addMs(now, 1000));
     expect(await endsIn("sessions")).toEqual(at(1000 + 1_800_000 + dayMs));
-    await store.endSessionOf(hash(3), addMs(now, 2000));
+    await store.endSessionOf(hash(3), addMs(now, 2000), []);
     expect(await endsIn("sessions")).toEqual(at(2000 + dayMs));
 
     const token = { userId, description: "", hint: "", workspaceId: undefined, role: Role.UNSPECIFIED, createdAt: now };
-    await store.createApiToken({ ...token, id: "a", tokenHash: hash(4), expiresAt: addMs(now, hourMs) }, 0, undefined);
-    await store.createApiToken({ ...token, id: "b", tokenHash: hash(5), expiresAt: undefined }, 0, undefined);
+    await store.createApiToken(
+      { ...token, id: "a", tokenHash: hash(4), expiresAt: addMs(now, hourMs) },
+      0,
+      undefined,
+      [],
+    );
+    await store.createApiToken({ ...token, id: "b", tokenHash: hash(5), expiresAt: undefined }, 0, undefined, []);
     expect(await endsIn("api_tokens")).toEqual([...at(hourMs + 30 * dayMs), undefined]);
 
     await store.drawRequests({ key: hash(6), limit: 1, wanted: 1 }, now);

@@ -478,7 +478,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       return { userId: user._id, username: user.username, hasPassword: verification.passwordHash !== undefined };
     },
 
-    verifyEmail: (tokenHash, given, now, events = []) =>
+    verifyEmail: (tokenHash, given, now, events) =>
       write(async (tx) => {
         const { session } = tx;
         const verification = await verifications.findOne(
@@ -522,7 +522,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       return user ? { userId: user._id, username: user.username } : undefined;
     },
 
-    resetPassword: (tokenHash, { passwordHash, noticeMail, events = [] }, now) =>
+    resetPassword: (tokenHash, { passwordHash, noticeMail, events }, now) =>
       write(async (tx) => {
         const reset = await passwordResets.findOne(
           { _id: tokenHash, expiresAt: { $gt: now.getTime() } },
@@ -534,7 +534,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
         return setPassword(tx, reset.userId, passwordHash, now);
       }),
 
-    changePassword: ({ id, currentHash, sessionId }, { passwordHash, noticeMail, events = [] }, now) =>
+    changePassword: ({ id, currentHash, sessionId }, { passwordHash, noticeMail, events }, now) =>
       write(async (tx) => {
         const user = await users.findOne({ _id: id, passwordHash: currentHash }, { session: tx.session });
         if (!user) return undefined;
@@ -582,17 +582,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       return found.map(toUser);
     },
 
-    createSession: ({
-      id,
-      userId,
-      passwordHash,
-      secondFactor,
-      client,
-      createdAt,
-      expiresAt,
-      events = [],
-      ...refresh
-    }) =>
+    createSession: ({ id, userId, passwordHash, secondFactor, client, createdAt, expiresAt, events, ...refresh }) =>
       write(async (tx) => {
         const { session } = tx;
         const { refreshTokenHash, refreshTokenExpiresAt } = refresh;
@@ -684,7 +674,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
         }
       }),
 
-    endSessionOf: (refreshTokenHash, now, events = []) =>
+    endSessionOf: (refreshTokenHash, now, events) =>
       write(async (tx) => {
         const { session } = tx;
         const token = await refreshTokens.findOne({ _id: refreshTokenHash }, { session });
@@ -709,7 +699,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       return found.map(toUser);
     },
 
-    setUserDisabled: (userId, disabled, now, events = []) =>
+    setUserDisabled: (userId, disabled, now, events) =>
       write(async (tx) => {
         const disabledAt = { $ifNull: ["$disabledAt", now.getTime()] };
         const found = await users.findOneAndUpdate(
@@ -792,7 +782,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       }));
     },
 
-    endSession: (userId, sessionId, now, events = []) =>
+    endSession: (userId, sessionId, now, events) =>
       write(async (tx) => {
         const live = { _id: sessionId, userId, endedAt: { $exists: false }, idleAt: { $gt: now.getTime() } };
         const ended = await sessions.updateOne(live, { $set: endAt(now) }, { session: tx.session });
@@ -801,7 +791,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
         return true;
       }),
 
-    endOtherSessions: (userId, keptSessionId, now, events = []) =>
+    endOtherSessions: (userId, keptSessionId, now, events) =>
       write(async (tx) => {
         const ended = await endOtherSessions(tx, userId, keptSessionId, now);
         if (ended.length > 0) await tx.publish(events);
@@ -818,7 +808,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
       return ended.map(({ _id }) => _id);
     },
 
-    createApiToken: ({ id, createdAt, expiresAt, ...token }, maxTokens, record, events = []) =>
+    createApiToken: ({ id, createdAt, expiresAt, ...token }, maxTokens, record, events) =>
       write(async (tx) => {
         const { session } = tx;
         const { userId } = token;

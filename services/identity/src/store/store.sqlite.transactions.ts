@@ -101,7 +101,7 @@ function addPasswordReset(
 function resetPassword(
   tx: Transaction,
   tokenHash: Uint8Array,
-  { passwordHash, noticeMail, events = [] }: PasswordChange,
+  { passwordHash, noticeMail, events }: PasswordChange,
   now: Date,
 ): string[] | undefined {
   const reset = tx.db.get<{ user_id: string }>(
@@ -118,7 +118,7 @@ function resetPassword(
 function changePassword(
   tx: Transaction,
   user: { id: string; currentHash: string; sessionId: string },
-  { passwordHash, noticeMail, events = [] }: PasswordChange,
+  { passwordHash, noticeMail, events }: PasswordChange,
   now: Date,
 ): string[] | undefined {
   if (!tx.db.get("SELECT 1 FROM users WHERE id = ? AND password_hash = ?", user.id, user.currentHash)) return undefined;

@@ -37,7 +37,7 @@ export interface PasswordChange {
   passwordHash: string;
   /** Tells the user about it. */
   noticeMail: NewMail;
-  events?: readonly StagedEvent[];
+  events: readonly StagedEvent[];
 }
 
 export interface Registration {
@@ -95,7 +95,7 @@ export interface NewSession {
   expiresAt: Date;
   refreshTokenHash: Uint8Array;
   refreshTokenExpiresAt: Date;
-  events?: readonly StagedEvent[];
+  events: readonly StagedEvent[];
 }
 
 export interface SignIn {
@@ -195,7 +195,7 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore, Secon
     tokenHash: Uint8Array,
     passwordHash: string | undefined,
     now: Date,
-    events?: readonly StagedEvent[],
+    events: readonly StagedEvent[],
   ): Promise<string[] | undefined>;
   /** Adds a link for a verified user; false, and nothing happens, for any other. */
   addPasswordReset(userId: string, reset: NewPasswordReset, now: Date): Promise<boolean>;
@@ -228,7 +228,7 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore, Secon
     userId: string,
     disabled: boolean,
     now: Date,
-    events?: readonly StagedEvent[],
+    events: readonly StagedEvent[],
   ): Promise<{ user: User; endedSessionIds: string[] } | undefined>;
   /**
    * Deletes the user with all tokens and links, and ends all sessions, whose ids it answers. Undefined: no such user. The last
@@ -259,11 +259,11 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore, Secon
     eventsOfReuse?: readonly StagedEvent[],
   ): Promise<Refreshed>;
   /** Ends the token's session and answers its id; undefined for an unknown token or a session that had ended. */
-  endSessionOf(refreshTokenHash: Uint8Array, now: Date, events?: readonly StagedEvent[]): Promise<string | undefined>;
+  endSessionOf(refreshTokenHash: Uint8Array, now: Date, events: readonly StagedEvent[]): Promise<string | undefined>;
   /** Up to `limit` live sessions of the user after `before`, newest first. */
   listSessions(userId: string, limit: number, before: Cursor | undefined, now: Date): Promise<Session[]>;
   /** False when the user has no such live session. */
-  endSession(userId: string, sessionId: string, now: Date, events?: readonly StagedEvent[]): Promise<boolean>;
+  endSession(userId: string, sessionId: string, now: Date, events: readonly StagedEvent[]): Promise<boolean>;
   /** When a live session of the user was signed in. */
   findSessionStart(userId: string, sessionId: string): Promise<Date | undefined>;
   /** Ends the user's sessions but one, or all, and answers the ids of those that it ended. */
@@ -271,7 +271,7 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore, Secon
     userId: string,
     keptSessionId: string | undefined,
     now: Date,
-    events?: readonly StagedEvent[],
+    events: readonly StagedEvent[],
   ): Promise<string[]>;
   /** Ids of sessions that ended after this time. */
   listSessionsEndedSince(since: Date): Promise<string[]>;
@@ -281,7 +281,7 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore, Secon
     token: NewApiToken,
     maxTokens: number,
     record: IdempotencyRecord | undefined,
-    events?: readonly StagedEvent[],
+    events: readonly StagedEvent[],
   ): Promise<"done" | "too_many">;
   /**
    * With whether its user is an operator, and has a second factor. Undefined for an unknown or revoked token and for a disabled
