@@ -72,7 +72,7 @@ interface Window {
 
 const flushMs = 1_000;
 /** Groups of a kind in a window; what doesn't fit is counted by action and outcome alone. */
-const maxGroups = 50;
+const maxGroups = 200;
 /** Of these, for one user or network, so that nobody hides what others do. */
 const maxGroupsOfOrigin = 10;
 /** With more groups than this, the next window is twice as long, so that no flood fills the disk. */
@@ -85,7 +85,7 @@ const entriesAtOnce = 500;
 
 /**
  * Keeps what is noted in groups of what is alike: the first act of a group gets an entry at once, the others in the same minute
- * one entry together, with their count. So however much comes, no request waits for it and few entries are written: 100 a
+ * one entry together, with their count. So however much comes, no request waits for it and few entries are written: 400 a
  * minute of each kind at most, and as many an hour while that lasts.
  */
 export function createAuditTrail(o: {
