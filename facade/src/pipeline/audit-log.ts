@@ -1,5 +1,6 @@
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { newId } from "@sandgate/kit/base/ids";
+import { usernameKey } from "@sandgate/kit/base/usernames";
 import { toCredential } from "@sandgate/kit/rpc/access";
 import { asFacade } from "@sandgate/kit/rpc/context";
 import { Credential } from "@sandgate/proto/common/v1/access";
@@ -30,9 +31,4 @@ export function auditLogOf({ audit, identity }: Pick<Clients, "audit" | "identit
       return new Map(users.map(({ id, username }) => [usernameKey(username), id]));
     },
   };
-}
-
-/** The form in which identity compares user names. */
-export function usernameKey(username: string): string {
-  return username.trim().normalize("NFC").toLowerCase();
 }

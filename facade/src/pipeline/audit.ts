@@ -1,11 +1,11 @@
 import type { DescMethod } from "@bufbuild/protobuf";
 import { isUuid } from "@sandgate/kit/base/ids";
 import type { PublicReason } from "@sandgate/kit/base/reasons";
+import { usernameKey } from "@sandgate/kit/base/usernames";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import { workspaceNamedBy } from "./admission.ts";
 import { actionOf, isNotedRead } from "./audit-actions.ts";
-import { usernameKey } from "./audit-log.ts";
 import type { Act, AuditTrail } from "./audit-trail.ts";
 import { codeOf } from "./error-envelope.ts";
 import { addressOf } from "./request-context.ts";

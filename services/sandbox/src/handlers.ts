@@ -1,7 +1,7 @@
 import type { Client, HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
-import { decodeCursor, pageLimit, readPage, toPage } from "@sandgate/kit/base/page";
+import { readPage } from "@sandgate/kit/base/page";
 import { type Call, callOf, onBehalfOf, userOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
@@ -113,15 +113,14 @@ export function createHandlers(o: {
     },
 
     async listSandboxes(request, context) {
-      const limit = pageLimit(request.page?.limit);
-      const cursor = decodeCursor(request.page?.cursor ?? "");
-      const rows = await store.list(
-        workspaceOf(callOf(context)),
-        { states: toStates(request.states), labels: request.labels },
-        { limit: limit + 1, signal: context.signal, ...(cursor && { after: cursor }) },
+      const { rows, nextCursor } = await readPage(request.page, (limit, after) =>
+        store.list(
+          workspaceOf(callOf(context)),
+          { states: toStates(request.states), labels: request.labels },
+          { limit, signal: context.signal, ...(after && { after }) },
+        ),
       );
-      const page = toPage(rows, limit, (row) => row);
-      return { sandboxes: page.rows.map(toMessage), nextCursor: page.nextCursor };
+      return { sandboxes: rows.map(toMessage), nextCursor };
     },
 
     async waitSandboxes(request, context) {

@@ -26,7 +26,4 @@ export const defaultOperatorUsername = "admin@localhost";
 /** How long a password may be, in characters; the same as the contract says of RegisterRequest. */
 export const passwordLength = { min: 10, max: 256 };
 
-/** The form in which user names are compared and unique: case doesn't matter. */
-export function usernameKey(username: string): string {
-  return username.trim().normalize("NFC").toLowerCase();
-}
+export { usernameKey } from "@sandgate/kit/base/usernames";

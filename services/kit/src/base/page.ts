@@ -36,12 +36,21 @@ export function toPage<R>(
 }
 
 /** Reads a page of a store's list, in whose order rows come after `after`. Throws what `decodeCursor` throws. */
-export async function readPage<R extends Cursor>(
+export function readPage<R extends Cursor>(
+  page: { limit: number; cursor: string } | undefined,
+  read: (limit: number, after: Cursor | undefined) => Promise<readonly R[]>,
+): Promise<{ rows: R[]; nextCursor: string }> {
+  return readPageBy((row) => row, page, read);
+}
+
+/** `readPage` for rows that have their place in the order under other names. */
+export async function readPageBy<R>(
+  cursorOf: (row: R) => Cursor,
   page: { limit: number; cursor: string } | undefined,
   read: (limit: number, after: Cursor | undefined) => Promise<readonly R[]>,
 ): Promise<{ rows: R[]; nextCursor: string }> {
   const limit = pageLimit(page?.limit);
-  return toPage(await read(limit + 1, decodeCursor(page?.cursor ?? "")), limit, (row) => row);
+  return toPage(await read(limit + 1, decodeCursor(page?.cursor ?? "")), limit, cursorOf);
 }
 
 function parse(text: string): Cursor | undefined {
