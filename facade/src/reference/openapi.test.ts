@@ -166,12 +166,13 @@ test("has a page to read, which needs nothing from another server", async () => 
   expect(gunzipSync(compressed.rawPayload).equals(plain.rawPayload)).toBe(true);
 });
 
-test("has a page of errors, with an anchor for each code that docs_url can name", async () => {
+test("has a page of errors, with an anchor for each code that docs_url can name, and of why sandboxes end", async () => {
   const response = await platform.app.inject("/docs/errors/");
   expect(response.headers["content-type"]).toBe("text/html; charset=utf-8");
   expect(response.headers["content-security-policy"]).toContain("default-src 'none'");
   expect(publicReasons).toHaveLength(25);
   for (const code of publicReasons) expect(response.body).toContain(`id="${code.toLowerCase()}"`);
+  expect(response.body).toContain('id="sandbox-unschedulable"');
 });
 
 test("tells its own health, and that of what it needs", async () => {

@@ -1,6 +1,7 @@
 import { publicErrors, publicReasons } from "@sandgate/kit/base/reasons";
 import type { ApiReferenceConfiguration } from "@scalar/fastify-api-reference";
 import { codeOf } from "../pipeline/error-envelope.ts";
+import { stateReasons } from "../pipeline/state-reasons.ts";
 
 /** Everything that would call an address outside of this server is off; the page's policy would refuse it too. */
 const referenceOptions: Partial<ApiReferenceConfiguration> = {
@@ -45,13 +46,17 @@ export function renderReference(path: string, nonce: string): string {
 export const errorsPolicy =
   "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/** Every error code, with an anchor for each. */
+/** Every error code and every reason of a sandbox's end, with an anchor for each. */
 export function renderErrors(): string {
   const rows = publicReasons.map((reason) => {
     const code = codeOf(reason);
     const { status, retryable, meaning, hint } = publicErrors[reason];
     return `<tr id="${code}"><td><code>${code}</code></td><td>${status}</td><td>${retryable ? "yes" : "no"}</td><td>${renderText(meaning)}</td><td>${renderText(hint)}</td></tr>`;
   });
+  const ends = Object.entries(stateReasons).map(
+    ([reason, { meaning, hint }]) =>
+      `<tr id="sandbox-${reason}"><td><code>${reason}</code></td><td>${renderText(meaning)}</td><td>${renderText(hint)}</td></tr>`,
+  );
   return `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -71,6 +76,12 @@ Branch on <code>error.code</code>; <code>detail</code> is a deprecated copy of t
 <table>
 <tr><th>Code</th><th>Status</th><th>Retryable</th><th>Meaning</th><th>What to do</th></tr>
 ${rows.join("\n")}
+</table>
+<h2>Why a sandbox ended</h2>
+<p>The <code>state_reason</code> of a sandbox that is stopping, stopped or failed.</p>
+<table>
+<tr><th>Reason</th><th>Meaning</th><th>What to do</th></tr>
+${ends.join("\n")}
 </table>
 </html>
 `;

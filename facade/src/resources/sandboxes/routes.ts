@@ -7,6 +7,7 @@ import { readPage } from "../../pipeline/pages.ts";
 import { callFor, signedInOf } from "../../pipeline/request-context.ts";
 import type { App, RouteContext } from "../../pipeline/route.ts";
 import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/schema-parts.ts";
+import { stateReasons } from "../../pipeline/state-reasons.ts";
 import { imageIdOf } from "../sandbox-images/mapping.ts";
 import { fromLabelPairs, fromStateNames, sandboxIdOf, toSandbox } from "./mapping.ts";
 import { ProvisionBody, Sandbox, SandboxList, SandboxParams, SandboxQuery, WaitBody } from "./schemas.ts";
@@ -165,31 +166,6 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
   );
 }
 
-/** What to do about a failed sandbox, by its `state_reason`. */
-const failureHints: Record<string, string> = {
-  image_pull_unauthorized: "Give the image a registry credential that can pull it (POST /registries, `registry_id`).",
-  image_not_found_in_registry: "Check the image's name and tag: the registry has no such image.",
-  image_invalid: "The image's manifest or platform can't be used. Build it for the platform of the nodes.",
-  image_pull_failed: "The image could not be pulled to a node. Try again, or use a smaller image.",
-  registry_unreachable: "The registry did not respond. Check its address, or try again later.",
-  pull_timeout: "The pull took too long. Try again, or use a smaller image.",
-  provisioning_failed:
-    "The cluster refused the sandbox, by a quota or a policy of its own. Its operator can change that.",
-  unschedulable: "No node has room for it. Lower `memory_mb` of the image, stop other sandboxes, or try again later.",
-  container_config_error:
-    "The image can't run under the platform's rules, such as that none runs as root. Set a numeric USER in it.",
-  start_failed: "The container could not be started. Check the command and the platform of the image.",
-  out_of_memory: "The container ran out of memory. Increase `memory_mb` of the image.",
-  disk_full: "The container wrote more to its disk than it may. Write less, or delete what it no longer needs.",
-  readiness_timeout: "The container ran but did not become ready. Check `readiness_port` and the logs.",
-  evicted: "The node ran short of memory or disk. Provision it again.",
-  preempted: "More important work took its place. Provision it again.",
-  node_drained: "Its node was taken out of service. Provision it again.",
-  node_lost: "Its node stopped answering. Provision it again.",
-  runtime_lost: "The container was removed from outside the platform. Provision it again.",
-  exited: "The container exited. Read its logs with GET /sandbox/monitoring/{sandbox_id}.",
-};
-
 /** The sandbox if it is ready. Otherwise throws an error that says why it is not. */
 function requireReady(sandbox: SandboxMessage): SandboxMessage {
   switch (sandbox.state) {
@@ -199,7 +175,7 @@ function requireReady(sandbox: SandboxMessage): SandboxMessage {
       throw new DomainError(
         "PROVISIONING_FAILED",
         `The sandbox failed (${sandbox.stateReason})${sandbox.message ? `: ${sandbox.message}` : "."}`,
-        { hint: failureHints[sandbox.stateReason] },
+        { hint: stateReasons[sandbox.stateReason]?.hint },
       );
     case SandboxState.STOPPING:
     case SandboxState.STOPPED:

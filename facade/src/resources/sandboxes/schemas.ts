@@ -9,6 +9,7 @@ import {
   Page,
   TextByName,
 } from "../../pipeline/schema-parts.ts";
+import { stateReasons } from "../../pipeline/state-reasons.ts";
 
 export const ProvisionBody = Type.Object({
   image_id: Type.String(),
@@ -59,7 +60,12 @@ export const Sandbox = Type.Object({
   image: Type.String(),
   image_digest: NullableText,
   state: Type.Unsafe<(typeof sandboxStates)[number]>({ type: "string", enum: [...sandboxStates] }),
-  state_reason: NullableText,
+  state_reason: Type.Unsafe<string | null>({
+    ...NullableText,
+    description: `Why it is not, or no longer, ready. More may come.\n\n${Object.entries(stateReasons)
+      .map(([reason, { meaning }]) => `- \`${reason}\`: ${meaning}`)
+      .join("\n")}`,
+  }),
   message: NullableText,
   exit_code: NullableInteger,
   labels: TextByName,

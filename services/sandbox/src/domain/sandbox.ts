@@ -4,30 +4,36 @@ export const sandboxStates = ["provisioning", "ready", "stopping", "stopped", "f
 
 export type SandboxState = (typeof sandboxStates)[number];
 
-export type StopReason = "stopped_by_user" | "stopped_by_operator" | "ttl_expired" | "workspace_deleted";
+export const stopReasons = ["stopped_by_user", "stopped_by_operator", "ttl_expired", "workspace_deleted"] as const;
 
-export type FailureReason =
-  | "image_pull_unauthorized"
-  | "image_not_found_in_registry"
-  | "image_invalid"
-  | "image_pull_failed"
-  | "registry_unreachable"
-  | "pull_timeout"
-  | "provisioning_failed"
-  | "unschedulable"
-  | "container_config_error"
-  | "start_failed"
-  | "isolation_unavailable"
-  | "runtime_unavailable"
-  | "out_of_memory"
-  | "disk_full"
-  | "readiness_timeout"
-  | "exited"
-  | "evicted"
-  | "preempted"
-  | "node_drained"
-  | "node_lost"
-  | "runtime_lost";
+export type StopReason = (typeof stopReasons)[number];
+
+export const failureReasons = [
+  "image_pull_unauthorized",
+  "image_not_found_in_registry",
+  "image_invalid",
+  "image_pull_failed",
+  "registry_unreachable",
+  "pull_timeout",
+  "provisioning_failed",
+  "unschedulable",
+  "node_error",
+  "container_config_error",
+  "start_failed",
+  "isolation_unavailable",
+  "runtime_unavailable",
+  "out_of_memory",
+  "disk_full",
+  "readiness_timeout",
+  "exited",
+  "evicted",
+  "preempted",
+  "node_drained",
+  "node_lost",
+  "runtime_lost",
+] as const;
+
+export type FailureReason = (typeof failureReasons)[number];
 
 export type Phase = "accepted" | "image_pulled" | "created" | "started" | "ready" | "stopped";
 

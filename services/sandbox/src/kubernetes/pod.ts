@@ -13,7 +13,7 @@ export interface ContainerState {
   /** Started by the kubelet and never ended, or since ended. Missing for one that could not be started. */
   startedAt?: Date;
   waiting?: { reason: string; message: string };
-  terminated?: { exitCode: number; reason: string; message: string };
+  terminated?: { exitCode: number; reason: string; message: string; finishedAt?: Date };
   /** Its startup probe has succeeded. */
   isStarted: boolean;
 }
@@ -29,6 +29,7 @@ export interface Pod {
   createdAt: Date;
   /** When it should have ended, once its deletion was asked for. */
   deletionAt?: Date;
+  deletionAskedAt?: Date;
   /** Has our finalizer. */
   isHeld: boolean;
   isGated: boolean;
@@ -57,6 +58,7 @@ interface RawTerminated {
   reason?: string;
   message?: string;
   startedAt?: string | null;
+  finishedAt?: string | null;
 }
 
 /** The parts of a Pod (core/v1) that are read. */
@@ -68,6 +70,7 @@ export interface RawPod {
     resourceVersion: string;
     creationTimestamp: string;
     deletionTimestamp?: string;
+    deletionGracePeriodSeconds?: number;
     finalizers?: string[];
     labels?: Record<string, string>;
     annotations?: Record<string, string>;
@@ -114,7 +117,7 @@ export function readPod(raw: RawPod): Pod | undefined {
     sandboxId: owner.sandboxId,
     workspaceId: owner.workspaceId,
     createdAt: new Date(metadata.creationTimestamp),
-    ...(metadata.deletionTimestamp !== undefined && { deletionAt: new Date(metadata.deletionTimestamp) }),
+    ...readDeletion(metadata),
     isHeld: metadata.finalizers?.includes(finalizer) ?? false,
     isGated: spec.schedulingGates?.some(({ name }) => name === pullGate) ?? false,
     hasPullSecret: (spec.imagePullSecrets?.length ?? 0) > 0,
@@ -134,11 +137,18 @@ export function readPod(raw: RawPod): Pod | undefined {
   };
 }
 
+function readDeletion({ deletionTimestamp, deletionGracePeriodSeconds = 0 }: RawPod["metadata"]): Partial<Pod> {
+  if (deletionTimestamp === undefined) return {};
+  const deletionAt = new Date(deletionTimestamp);
+  return { deletionAt, deletionAskedAt: new Date(deletionAt.getTime() - deletionGracePeriodSeconds * 1000) };
+}
+
 function readContainer({ status }: RawPod): ContainerState | undefined {
   const [container] = status?.containerStatuses ?? [];
   const { running, waiting, terminated } = container?.state ?? {};
   if (!container) return undefined;
   const startedAt = parseTime(running?.startedAt ?? terminated?.startedAt);
+  const finishedAt = parseTime(terminated?.finishedAt);
   return {
     ...(startedAt && { startedAt }),
     ...(waiting && { waiting: { reason: waiting.reason ?? "", message: waiting.message ?? "" } }),
@@ -147,6 +157,7 @@ function readContainer({ status }: RawPod): ContainerState | undefined {
         exitCode: terminated.exitCode,
         reason: terminated.reason ?? "",
         message: terminated.message ?? "",
+        ...(finishedAt && { finishedAt }),
       },
     }),
     isStarted: container.started ?? false,

@@ -9,7 +9,9 @@ const started = "2026-01-02T03:04:03Z";
 type Status = NonNullable<RawPod["status"]>;
 type ContainerStatus = NonNullable<Status["containerStatuses"]>[number];
 
-function rawPod(o: { status?: Status; deleted?: string; finalizers?: string[]; node?: string | null } = {}): RawPod {
+function rawPod(
+  o: { status?: Status; deleted?: string; graceSeconds?: number; finalizers?: string[]; node?: string | null } = {},
+): RawPod {
   return {
     metadata: {
       name: "sandgate-s1",
@@ -18,6 +20,7 @@ function rawPod(o: { status?: Status; deleted?: string; finalizers?: string[]; n
       resourceVersion: "7",
       creationTimestamp: created,
       ...(o.deleted !== undefined && { deletionTimestamp: o.deleted }),
+      ...(o.graceSeconds !== undefined && { deletionGracePeriodSeconds: o.graceSeconds }),
       finalizers: o.finalizers ?? [finalizer],
       labels: {
         "sandgate.io/sandbox-id": "s1",
@@ -126,42 +129,145 @@ describe("when a container started", () => {
   });
 });
 
-test("an end that the cluster brought about has a reason of its own", () => {
-  const killed = { exitCode: 137, reason: "Error" };
-  const ends: [Status | undefined, string | undefined, string][] = [
-    [terminated(killed, { reason: "Evicted", message: "The node was low on resource: memory." }), undefined, "evicted"],
-    [terminated({ exitCode: 0 }, disrupted("TerminationByKubelet", "low on memory")), undefined, "evicted"],
-    [
-      terminated(killed, {
-        reason: "Evicted",
-        message: "Pod ephemeral local storage usage exceeds the total limit of containers 16Mi.",
-      }),
-      undefined,
-      "disk_full",
-    ],
-    [
-      terminated(killed, {
-        reason: "Evicted",
-        message: 'Usage of EmptyDir volume "volume-0" exceeds the limit "16Mi".',
-      }),
-      undefined,
-      "disk_full",
-    ],
-    [terminated(killed, disrupted("PreemptionByScheduler")), started, "preempted"],
-    [terminated(killed, disrupted("EvictionByEvictionAPI")), started, "node_drained"],
-    [terminated(killed, disrupted("DeletionByTaintManager")), started, "node_lost"],
-    [{ ...disrupted("DeletionByPodGC"), phase: "Failed" }, started, "node_lost"],
-    [terminated(killed, { reason: "Terminated", message: "imminent node shutdown" }), undefined, "node_drained"],
-    [{ phase: "Failed", reason: "OutOfmemory" }, undefined, "unschedulable"],
-    [terminated(killed), started, "runtime_lost"],
-    // Its kubelet doesn't answer: it should have ended long ago.
-    [running, started, "node_lost"],
-  ];
-  for (const [status, deleted, reason] of ends) {
-    const seen = see({ ...(status && { status }), ...(deleted !== undefined && { deleted }) });
-    expect([seen?.phase, seen?.failure?.reason], JSON.stringify(status)).toEqual(["exited", reason]);
-  }
+const killed = { exitCode: 137, reason: "Error" };
+const rejected = (reason: string, message = ""): Status => ({ phase: "Failed", reason, message });
+const lost = (reason: string, exitCode: number): Status =>
+  terminated({ exitCode, reason, startedAt: null, message: "The container could not be located" });
+
+// As the kubelet, the scheduler and the controllers of 1.34 set them.
+test.each<[what: string, Status | undefined, deleted: string | undefined, reason: string]>([
+  [
+    "eviction of a node short of memory",
+    terminated(killed, {
+      ...disrupted("TerminationByKubelet"),
+      reason: "Evicted",
+      message: "The node was low on resource: memory.",
+    }),
+    undefined,
+    "evicted",
+  ],
+  [
+    "eviction told by its condition alone",
+    terminated({ exitCode: 0 }, disrupted("TerminationByKubelet", "low on memory")),
+    undefined,
+    "evicted",
+  ],
+  [
+    "a disk used up",
+    terminated(killed, {
+      reason: "Evicted",
+      message: "Pod ephemeral local storage usage exceeds the total limit of containers 16Mi. ",
+    }),
+    undefined,
+    "disk_full",
+  ],
+  [
+    "a disk used up by the container",
+    terminated(killed, {
+      reason: "Evicted",
+      message: 'Container sandbox exceeded its local ephemeral storage limit "16Mi". ',
+    }),
+    undefined,
+    "disk_full",
+  ],
+  [
+    "a volume used up",
+    terminated(killed, {
+      reason: "Evicted",
+      message: 'Usage of EmptyDir volume "volume-0" exceeds the limit "16Mi". ',
+    }),
+    undefined,
+    "disk_full",
+  ],
+  ["preemption by the scheduler", terminated(killed, disrupted("PreemptionByScheduler")), started, "preempted"],
+  [
+    "preemption by the kubelet",
+    terminated(killed, {
+      ...disrupted("TerminationByKubelet"),
+      reason: "Preempting",
+      message: "Preempted in order to admit critical pod",
+    }),
+    undefined,
+    "preempted",
+  ],
+  ["a drain", terminated(killed, disrupted("EvictionByEvictionAPI")), started, "node_drained"],
+  [
+    "a shutdown of the node",
+    terminated(killed, {
+      ...disrupted("TerminationByKubelet", "Pod was terminated in response to imminent node shutdown."),
+      reason: "Terminated",
+      message: "Pod was terminated in response to imminent node shutdown.",
+    }),
+    undefined,
+    "node_drained",
+  ],
+  [
+    "a node that is being shut down",
+    rejected("NodeShutdown", "Pod was rejected as the node is shutting down."),
+    undefined,
+    "node_drained",
+  ],
+  ["a node that is out of reach", terminated(killed, disrupted("DeletionByTaintManager")), started, "node_lost"],
+  ["a node that was removed", { ...disrupted("DeletionByPodGC"), phase: "Failed" }, started, "node_lost"],
+  ["a node out of reach, as earlier versions tell it", { ...running, reason: "NodeLost" }, started, "node_lost"],
+  ["a container that the kubelet doesn't find", lost("ContainerStatusUnknown", 137), undefined, "node_lost"],
+  ["a container from before the node's restart", lost("Unknown", 255), undefined, "node_lost"],
+  ...[
+    "OutOfcpu",
+    "OutOfmemory",
+    "OutOfpods",
+    "OutOfephemeral-storage",
+    "NodeAffinity",
+    "NodeName",
+    "UnexpectedAdmissionError",
+    "TopologyAffinityError",
+    "InvalidNodeInfo",
+    "PodOSNotSupported",
+    "AppArmor",
+    "SysctlForbidden",
+  ].map((reason): [string, Status, undefined, string] => [
+    `a node's refusal: ${reason}`,
+    rejected(reason, "Pod was rejected: why"),
+    undefined,
+    "unschedulable",
+  ]),
+  [
+    "a deadline before it ran",
+    rejected("DeadlineExceeded", "Pod was active on the node longer than the specified deadline"),
+    undefined,
+    "pull_timeout",
+  ],
+  ["a deletion", terminated(killed), started, "runtime_lost"],
+  // It should have ended long ago.
+  ["a kubelet that doesn't answer", running, started, "node_lost"],
+])("%s has a reason of its own", (_what, status, deleted, reason) => {
+  const seen = see({ ...(status && { status }), ...(deleted !== undefined && { deleted }) });
+  expect([seen?.phase, seen?.failure?.reason]).toEqual(["exited", reason]);
+  expect(seen?.failure?.message).toMatch(/^The .{10,}/);
+  expect(seen).not.toHaveProperty("isExpired");
+});
+
+test("a pod that is deleted before it has a node is lost", () => {
   expect(see({ deleted: started, node: null })).toMatchObject({ phase: "exited", failure: { reason: "runtime_lost" } });
+});
+
+test("a container that ended before its pod was deleted ended by itself", () => {
+  const end = (finishedAt: string) =>
+    see({
+      status: terminated({ exitCode: 4, reason: "Error", finishedAt }, disrupted("EvictionByEvictionAPI")),
+      deleted: "2026-01-02T03:04:40Z",
+      graceSeconds: 10,
+    });
+  expect(end("2026-01-02T03:04:20Z")).toMatchObject({ phase: "exited", exitCode: 4 });
+  expect(end("2026-01-02T03:04:20Z")).not.toHaveProperty("failure");
+  // The clocks of a node and of the control plane may differ by as much.
+  expect(end("2026-01-02T03:04:27Z")).toMatchObject({ failure: { reason: "node_drained" } });
+  expect(end("2026-01-02T03:04:31Z")).toMatchObject({ failure: { reason: "node_drained" } });
+});
+
+test("how nobody knows it ended has no exit code", () => {
+  const status = terminated({ exitCode: 255, reason: "Unknown" });
+  expect(see({ status })).not.toHaveProperty("exitCode");
 });
 
 test("a pod that is being ended runs on until its kubelet says otherwise", () => {
@@ -183,13 +289,45 @@ describe("what keeps a container from running", () => {
         true,
       ],
       [
+        waiting("CreateContainerConfigError", "container has runAsNonRoot and image has non-numeric user (node)"),
+        "container_config_error",
+        true,
+      ],
+      [
         waiting("CreateContainerConfigError", "failed to sync secret cache: timed out waiting"),
         "container_config_error",
         false,
       ],
+      [
+        waiting(
+          "CreateContainerConfigError",
+          "services have not yet been read at least once, cannot construct envvars",
+        ),
+        "container_config_error",
+        false,
+      ],
       [waiting("InvalidImageName", "couldn't parse"), "image_invalid", true],
-      [waiting("CreateContainerError", "no command specified"), "start_failed", true],
+      [waiting("ErrImageNeverPull", "not present with pull policy of Never"), "image_invalid", true],
+      [waiting("SignatureValidationFailed", "Source image rejected: no signature"), "image_invalid", true],
+      [waiting("ImageInspectError", "rpc error: code = Unavailable"), "image_pull_failed", false],
+      [waiting("RegistryUnavailable", "the registry is unavailable"), "registry_unreachable", false],
+      [waiting("ErrImagePull", "manifest unknown"), "image_not_found_in_registry", true],
+      [waiting("ImagePullBackOff", 'Back-off pulling image "r/a"'), "image_pull_failed", false],
+      [waiting("CreateContainerError", "failed to generate spec: no command specified"), "start_failed", true],
+      [
+        waiting("CreateContainerError", "unable to find user app: no matching entries in passwd file"),
+        "start_failed",
+        true,
+      ],
+      [
+        waiting("CreateContainerError", "executable file `serve` not found in $PATH: No such file or directory"),
+        "start_failed",
+        true,
+      ],
+      [waiting("CreateContainerError", 'exec: "/app": permission denied'), "start_failed", true],
       [waiting("CreateContainerError", "context deadline exceeded"), "start_failed", false],
+      [waiting("RunContainerError", "exec format error"), "start_failed", true],
+      [waiting("PreStartHookError", "rpc error: code = Unavailable"), "start_failed", false],
     ];
     for (const [status, reason, isFinal] of problems) {
       expect(see({ status })?.problem, JSON.stringify(status)).toMatchObject({ reason, isFinal });
@@ -251,6 +389,37 @@ describe("what keeps a container from running", () => {
       "failed to extract layer sha256:0: write /var/lib/containerd/x: no space left on device",
     ],
     ["image_pull_failed", false, "something new"],
+    // CRI-O
+    [
+      "image_pull_unauthorized",
+      true,
+      "unable to pull image or OCI artifact: pull image err: initializing source docker://r/a@sha256:0: reading manifest sha256:0 in r/a: unauthorized: authentication required",
+    ],
+    [
+      "image_not_found_in_registry",
+      true,
+      "initializing source docker://r/a@sha256:0: reading manifest sha256:0 in r/a: manifest unknown",
+    ],
+    [
+      "registry_unreachable",
+      false,
+      'pinging container registry r: Get "https://r/v2/": dial tcp 203.0.113.7:443: i/o timeout',
+    ],
+    [
+      "image_invalid",
+      true,
+      'choosing image instance: no image found in image index for architecture "arm64", variant "v8", OS "linux"',
+    ],
+    // What tenants name must not look like a cause.
+    [
+      "registry_unreachable",
+      false,
+      'failed to resolve reference "r/denied-404/app-403@sha256:0": failed to do request: Head "https://r/v2/denied-404/unauthorized/manifests/sha256:0": dial tcp: lookup denied.example on 10.0.0.1:53: no such host',
+    ],
+    ["image_not_found_in_registry", true, "reading manifest sha256:0 in r/timeout/denied: manifest unknown"],
+    ["image_pull_failed", false, "failed to extract layer sha256:0: mkdir /var/lib/containerd/x: permission denied"],
+    ["image_pull_failed", false, "failed commit on ref: unexpected commit digest sha256:1, expected sha256:2"],
+    ["image_pull_failed", false, "pull QPS exceeded"],
   ])("a pull that failed: %s", (reason, isFinal, message) => {
     expect(pullProblemOf(`Back-off pulling image "r/a@sha256:0": ErrImagePull: ${message}`)).toMatchObject({
       reason,

@@ -11,6 +11,9 @@ const skewMs = 5_000;
 /** A reason why a container was never started, although the kubelet calls it ended. */
 const neverStarted = new Set(["StartError", "ContainerCannotRun"]);
 
+/** Nobody knows how the container ended: the kubelet's word for one that it doesn't find, and containerd's after a restart of the node. */
+const lostTrack = new Set(["ContainerStatusUnknown", "Unknown"]);
+
 /** What the adapter says of a pod. Undefined for one that is being removed. */
 export function observationOf(pod: Pod, now: Date): Observation | undefined {
   if (isGone(pod)) return undefined;
@@ -29,11 +32,11 @@ export function observationOf(pod: Pod, now: Date): Observation | undefined {
   return {
     ...base,
     phase: "exited",
-    ...(startedAt && terminated && { exitCode: terminated.exitCode }),
+    ...(startedAt && terminated && !lostTrack.has(terminated.reason) && { exitCode: terminated.exitCode }),
     // The kernel kills one process; the reason is the same when another than the first was killed.
     outOfMemory: terminated?.reason === "OOMKilled" && terminated.exitCode === 137,
     ...(failure && { failure }),
-    ...(pod.reason === "DeadlineExceeded" && { isExpired: true }),
+    ...(pod.reason === "DeadlineExceeded" && startedAt && { isExpired: true }),
   };
 }
 
@@ -54,48 +57,91 @@ export function hasEnded(pod: Pod, now: Date): boolean {
  * When its container started, by the control plane's clock: the node's own may be off by minutes, which shows in when it took the pod
  * up. Undefined: it never did.
  */
-function startOf({ container, scheduledAt, acceptedAt, createdAt }: Pod, now: Date): Date | undefined {
+function startOf(pod: Pod, now: Date): Date | undefined {
+  const { container, createdAt } = pod;
   const startedAt = container?.startedAt;
   if (!startedAt || (container.terminated && neverStarted.has(container.terminated.reason))) return undefined;
-  const offMs = scheduledAt && acceptedAt ? acceptedAt.getTime() - scheduledAt.getTime() : 0;
-  const byControlPlane = startedAt.getTime() - (Math.abs(offMs) > skewMs ? offMs : 0);
+  const byControlPlane = startedAt.getTime() - clockOffMs(pod);
   return new Date(Math.max(createdAt.getTime(), Math.min(byControlPlane, now.getTime())));
 }
 
+/** How far its node's clock is ahead of the control plane's, where it is off. */
+function clockOffMs({ scheduledAt, acceptedAt }: Pod): number {
+  const offMs = scheduledAt && acceptedAt ? acceptedAt.getTime() - scheduledAt.getTime() : 0;
+  return Math.abs(offMs) > skewMs ? offMs : 0;
+}
+
+/** Why a kubelet ended a pod, or did not take it: `status.reason`. */
+const podReasons: Readonly<Record<string, (pod: Pod) => RuntimeFailure["reason"]>> = {
+  Evicted: ({ message }) =>
+    /ephemeral local storage usage|local ephemeral storage limit|usage of EmptyDir/i.test(message)
+      ? "disk_full"
+      : "evicted",
+  Preempting: () => "preempted",
+  // The node was being shut down: first for one that ran, then for one that came too late.
+  Terminated: () => "node_drained",
+  NodeShutdown: () => "node_drained",
+  NodeLost: () => "node_lost",
+};
+
+/** Why the control plane took a pod away: the reason of its condition DisruptionTarget. */
+const disruptions: Readonly<Record<string, RuntimeFailure["reason"]>> = {
+  PreemptionByScheduler: "preempted",
+  EvictionByEvictionAPI: "node_drained",
+  DeletionByTaintManager: "node_lost",
+  DeletionByPodGC: "node_lost",
+};
+
+const failureTexts: Partial<Record<RuntimeFailure["reason"], string>> = {
+  disk_full: "The sandbox wrote more to its disk than it may",
+  evicted: "The node was short of something and evicted the sandbox",
+  preempted: "The sandbox had to make room for a pod of higher priority",
+  node_drained: "The sandbox's node was drained or shut down",
+  node_lost: "The sandbox's node no longer answers",
+  unschedulable: "The node refused the sandbox",
+};
+
 /** How the cluster ended it, if it was not its own doing. */
 function endOf(pod: Pod, now: Date): RuntimeFailure | undefined {
-  const { reason, message, disruption, container } = pod;
-  const said = disruption?.message || message;
-  const tell = (text: string) => (said ? `${text}: ${said}` : `${text}.`);
-  if (reason === "Evicted" || disruption?.reason === "TerminationByKubelet") {
-    return /ephemeral local storage usage|usage of EmptyDir/i.test(message)
-      ? { reason: "disk_full", message: tell("The sandbox wrote more to its disk than it may") }
-      : { reason: "evicted", message: tell("The node was short of something and evicted the sandbox") };
+  const { disruption, container, phase } = pod;
+  const byKubelet =
+    podReasons[pod.reason]?.(pod) ?? (disruption?.reason === "TerminationByKubelet" ? "evicted" : undefined);
+  const byControlPlane = disruption && !endedBeforeDeletion(pod) ? disruptions[disruption.reason] : undefined;
+  const reason = byKubelet ?? byControlPlane;
+  if (reason) return tell(reason, disruption?.message || pod.message);
+  if (container?.terminated && lostTrack.has(container.terminated.reason)) {
+    return {
+      reason: "node_lost",
+      message: "The sandbox's node was restarted, or its container runtime lost the sandbox.",
+    };
   }
-  switch (disruption?.reason) {
-    case "PreemptionByScheduler":
-      return { reason: "preempted", message: tell("The sandbox had to make room for a pod of higher priority") };
-    case "EvictionByEvictionAPI":
-      return { reason: "node_drained", message: tell("The sandbox's node was drained") };
-    case "DeletionByTaintManager":
-    case "DeletionByPodGC":
-      return { reason: "node_lost", message: tell("The sandbox's node no longer answers") };
+  const ranOrWas = container?.startedAt !== undefined || container?.terminated !== undefined;
+  if (phase === "Failed" && pod.reason === "DeadlineExceeded" && !ranOrWas) {
+    return { reason: "pull_timeout", message: "The container did not run before the pod's deadline." };
   }
-  if (reason === "NodeLost") return { reason: "node_lost", message: tell("The sandbox's node no longer answers") };
-  if (reason === "Terminated" || reason === "NodeShutdown") {
-    return { reason: "node_drained", message: tell("The sandbox's node was shut down") };
-  }
-  if (/^(NodeAffinity|OutOf\w+|UnexpectedAdmissionError|Preempting|TopologyAffinityError)$/.test(reason)) {
-    return { reason: "unschedulable", message: tell("The node refused the sandbox") };
-  }
-  if (pod.deletionAt) {
+  // Such as OutOfmemory, OutOfpods, NodeAffinity, UnexpectedAdmissionError: the kubelet knew better than the scheduler.
+  if (phase === "Failed" && pod.reason !== "" && !ranOrWas)
+    return tell("unschedulable", `${pod.reason}: ${pod.message}`);
+  if (pod.deletionAt && !endedBeforeDeletion(pod)) {
     const isOverdue =
-      !container?.terminated && pod.phase !== "Failed" && pod.phase !== "Succeeded" && pod.nodeName !== undefined;
+      !container?.terminated && phase !== "Failed" && phase !== "Succeeded" && pod.nodeName !== undefined;
     return isOverdue && now.getTime() > pod.deletionAt.getTime()
       ? { reason: "node_lost", message: "The sandbox's node did not end it when it should have." }
       : { reason: "runtime_lost", message: "The sandbox's pod was deleted." };
   }
   return undefined;
+}
+
+function tell(reason: RuntimeFailure["reason"], said: string): RuntimeFailure {
+  const text = failureTexts[reason] ?? "";
+  return { reason, message: said ? `${text}: ${said}` : `${text}.` };
+}
+
+/** Whether its container ended well before anybody asked for the pod's deletion, and so not because of it. */
+function endedBeforeDeletion(pod: Pod): boolean {
+  const finishedAt = pod.container?.terminated?.finishedAt;
+  if (!finishedAt || !pod.deletionAskedAt) return false;
+  return finishedAt.getTime() - clockOffMs(pod) < pod.deletionAskedAt.getTime() - skewMs;
 }
 
 /** Why a container that was made could not be started. */
@@ -119,10 +165,16 @@ function problemOf({ unschedulable, nodeName, container }: Pod): Observation["pr
   switch (reason) {
     case "ErrImagePull":
     case "ImagePullBackOff":
-    case "RegistryUnavailable":
       return pullProblemOf(message);
-    case "InvalidImageName":
+    case "RegistryUnavailable":
+      return {
+        reason: "registry_unreachable",
+        message: `The node can't reach the registry: ${message}`,
+        isFinal: false,
+      };
     case "ImageInspectError":
+      return { reason: "image_pull_failed", message: `The node can't look at the image: ${message}`, isFinal: false };
+    case "InvalidImageName":
     case "ErrImageNeverPull":
     case "SignatureValidationFailed":
       return { reason: "image_invalid", message: `The image can't be used: ${message}`, isFinal: true };
@@ -130,16 +182,18 @@ function problemOf({ unschedulable, nodeName, container }: Pod): Observation["pr
       return {
         reason: "container_config_error",
         message: `The container can't be set up: ${message}`,
-        // The kubelet's own caches may be late.
-        isFinal: !/timed out|failed to sync/i.test(message),
+        // The kubelet's own caches may be late, above all after its start.
+        isFinal: !/timed out|failed to sync|not yet been read/i.test(message),
       };
     case "CreateContainerError":
     case "RunContainerError":
+    case "PreCreateHookError":
+    case "PreStartHookError":
       return {
         reason: "start_failed",
         message: `The container could not be started: ${withoutLayers(message)}`,
         isFinal:
-          /no command specified|unable to find (user|group)|no matching entries|executable file not found|no such file/i.test(
+          /no command specified|unable to find (user|group)|no matching entries|executable file .*not found|no such file|permission denied|exec format error|is a directory/i.test(
             message,
           ),
       };
@@ -148,42 +202,67 @@ function problemOf({ unschedulable, nodeName, container }: Pod): Observation["pr
   }
 }
 
-/** The kubelet passes containerd's errors on as text alone. */
+/** What a pull's failure says it was, the first that fits. The kubelet passes on the text of containerd or CRI-O and nothing else. */
+const pullFailures: readonly (readonly [
+  pattern: RegExp,
+  reason: RuntimeFailure["reason"],
+  text: string,
+  isFinal: boolean,
+])[] = [
+  [
+    /unauthorized|authentication required|no basic auth|authorization failed|insufficient_scope|(?<!permission )denied|\b40[13]\b/i,
+    "image_pull_unauthorized",
+    "The registry refused the credential",
+    true,
+  ],
+  [
+    /no match for platform|no matching manifest|no image found in|unsupported|mediatype|invalid reference|unexpected end of JSON/i,
+    "image_invalid",
+    "The image can't be used",
+    true,
+  ],
+  [
+    /no space left|disk quota|input\/output error|read-only file system/i,
+    "image_pull_failed",
+    "The node can't store the image",
+    false,
+  ],
+  [
+    /dial tcp|connection re(fused|set)|no such host|timeout|deadline exceeded|tls:|x509|\bEOF\b|HTTP response to HTTPS|too ?many ?requests|\b(429|5\d\d)\b|server misbehaving|unreachable|no route to host/i,
+    "registry_unreachable",
+    "The node can't reach the registry",
+    false,
+  ],
+  [
+    /not found|manifest unknown|(repository )?name (unknown|not known)|\b404\b/i,
+    "image_not_found_in_registry",
+    "The registry does not have the image",
+    true,
+  ],
+];
+
+/** Why a pull failed. What the image and its registry are called has no say in that. */
 export function pullProblemOf(message: string): NonNullable<Observation["problem"]> {
   const cause = message.replace(/^Back-off pulling image "[^"]*": (ErrImagePull: )?/, "");
-  const say = (text: string) => `${text}: ${cause}`;
-  if (
-    /unauthorized|authentication required|no basic auth|authorization failed|insufficient_scope|denied|\b40[13]\b/i.test(
-      cause,
-    )
-  ) {
-    return { reason: "image_pull_unauthorized", message: say("The registry refused the credential"), isFinal: true };
-  }
-  if (
-    /no match for platform|no matching manifest|unsupported|mediatype|invalid reference|unexpected end of JSON/i.test(
-      cause,
-    )
-  ) {
-    return { reason: "image_invalid", message: say("The image can't be used"), isFinal: true };
-  }
-  if (/no space left|disk quota|input\/output error/i.test(cause)) {
-    return { reason: "image_pull_failed", message: say("The node can't store the image"), isFinal: false };
-  }
-  if (
-    /dial tcp|connection re(fused|set)|no such host|timeout|deadline exceeded|tls:|x509|\bEOF\b|HTTP response to HTTPS|too many requests|\b(429|5\d\d)\b|server misbehaving|unreachable/i.test(
-      cause,
-    )
-  ) {
-    return { reason: "registry_unreachable", message: say("The node can't reach the registry"), isFinal: false };
-  }
-  if (/not found|manifest unknown|name unknown|\b404\b/i.test(cause)) {
-    return {
-      reason: "image_not_found_in_registry",
-      message: say("The registry does not have the image"),
-      isFinal: true,
-    };
-  }
-  return { reason: "image_pull_failed", message: say("The image could not be pulled"), isFinal: false };
+  const told = withoutNames(cause);
+  const [, reason, text, isFinal] = pullFailures.find(([pattern]) => pattern.test(told)) ?? [
+    undefined,
+    "image_pull_failed" as const,
+    "The image could not be pulled",
+    false,
+  ];
+  return { reason, message: `${text}: ${cause}`, isFinal };
+}
+
+/** A pull's failure without references, addresses and hosts, which tenants choose. */
+function withoutNames(cause: string): string {
+  return cause
+    .replace(/"[^"]*"/g, "")
+    .replace(/https?:\/\/\S+/g, "")
+    .replace(/\S*@sha256:\w+/g, "")
+    .replace(/\breading manifest \S+ in \S+/g, "")
+    .replace(/\blookup \S+/g, "")
+    .replace(/\b\d+(\.\d+){3}(:\d+)?/g, "");
 }
 
 /** A message of containerd or runc without the layers that it came through. */

@@ -1,3 +1,4 @@
+import { constants } from "node:os";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type Observation, type RuntimeFailure, SandboxRefused } from "./runtime.ts";
 
@@ -44,5 +45,12 @@ export function exitFailure({ exitCode, outOfMemory, failure }: Observation): Fa
   }
   return outOfMemory
     ? { reason: "out_of_memory", message: "The container used more memory than its limit and was killed.", ...code }
-    : { reason: "exited", message: `The container exited with code ${exitCode ?? "unknown"}.`, ...code };
+    : { reason: "exited", message: `The container exited with code ${describeCode(exitCode)}.`, ...code };
+}
+
+/** `143 (SIGTERM)`: what a shell makes of a signal, and a runtime too. */
+function describeCode(code: number | undefined): string {
+  if (code === undefined) return "unknown";
+  const [signal] = Object.entries(constants.signals).find(([, number]) => code === 128 + number) ?? [];
+  return signal === undefined ? String(code) : `${code} (${signal})`;
 }

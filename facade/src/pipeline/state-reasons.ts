@@ -1,0 +1,95 @@
+/** What a sandbox's `state_reason` means, and what its user can do about it. */
+export const stateReasons: Readonly<Record<string, { meaning: string; hint: string }>> = {
+  stopped_by_user: { meaning: "A user stopped it.", hint: "Provision a new one." },
+  stopped_by_operator: { meaning: "An operator stopped it.", hint: "Ask the operator before you provision it again." },
+  ttl_expired: { meaning: "Its time to live was over.", hint: "Increase `ttl_seconds` of the image." },
+  workspace_deleted: { meaning: "Its workspace was deleted.", hint: "Provision it in another workspace." },
+  image_pull_unauthorized: {
+    meaning: "The registry refused the credential, or there was none.",
+    hint: "Give the image a registry credential that can pull it (POST /registries, `registry_id`).",
+  },
+  image_not_found_in_registry: {
+    meaning: "The registry has no such image.",
+    hint: "Check the image's name and tag: the registry has no such image.",
+  },
+  image_invalid: {
+    meaning: "The image's manifest, signature or platform can't be used.",
+    hint: "The image's manifest or platform can't be used. Build it for the platform of the nodes.",
+  },
+  image_pull_failed: {
+    meaning: "The image could not be pulled for a reason that is none of the others, or not be stored.",
+    hint: "The image could not be pulled to a node. Try again, or use a smaller image.",
+  },
+  registry_unreachable: {
+    meaning: "The registry did not answer, or has too many requests.",
+    hint: "The registry did not respond. Check its address, or try again later.",
+  },
+  pull_timeout: {
+    meaning: "The image was not pulled and started in time.",
+    hint: "The pull took too long. Try again, or use a smaller image.",
+  },
+  provisioning_failed: {
+    meaning: "The cluster refused the sandbox, by a quota, a limit or a policy.",
+    hint: "The cluster refused the sandbox, by a quota or a policy of its own. Its operator can change that.",
+  },
+  unschedulable: {
+    meaning: "No node could take it, in time or when it came there.",
+    hint: "No node has room for it. Lower `memory_mb` of the image, stop other sandboxes, or try again later.",
+  },
+  node_error: {
+    meaning: "Its node could not prepare a place for it, such as its network.",
+    hint: "Its node could not prepare it. Provision it again; if that doesn't help, the operator has to look at the nodes.",
+  },
+  container_config_error: {
+    meaning: "The image can't run under the platform's rules.",
+    hint: "The image can't run under the platform's rules, such as that none runs as root. Set a numeric USER in it.",
+  },
+  start_failed: {
+    meaning: "The container was made, but its program could not be started.",
+    hint: "The container could not be started. Check the command and the platform of the image.",
+  },
+  isolation_unavailable: {
+    meaning: "The rules that isolate sandboxes could not be set.",
+    hint: "Try again later; the operator has to make isolation work.",
+  },
+  runtime_unavailable: {
+    meaning: "What runs sandboxes could not be reached for as long as a pull may take.",
+    hint: "Try again later.",
+  },
+  out_of_memory: {
+    meaning: "It used more memory than its limit and was killed.",
+    hint: "The container ran out of memory. Increase `memory_mb` of the image.",
+  },
+  disk_full: {
+    meaning: "It wrote more to its disk than it may.",
+    hint: "The container wrote more to its disk than it may. Write less, or delete what it no longer needs.",
+  },
+  readiness_timeout: {
+    meaning: "It ran, but was not ready in time.",
+    hint: "The container ran but did not become ready. Check `readiness_port` and the logs.",
+  },
+  exited: {
+    meaning: "Its program ended by itself; `exit_code` is its code, 128 and more for a signal.",
+    hint: "The container exited. Read its logs with GET /sandbox/monitoring/{sandbox_id}.",
+  },
+  evicted: {
+    meaning: "Its node was short of memory or disk and ended it.",
+    hint: "The node ran short of memory or disk. Provision it again.",
+  },
+  preempted: {
+    meaning: "It had to make room for more important work.",
+    hint: "More important work took its place. Provision it again.",
+  },
+  node_drained: {
+    meaning: "Its node was taken out of service.",
+    hint: "Its node was taken out of service. Provision it again.",
+  },
+  node_lost: {
+    meaning: "Its node stopped answering or was restarted.",
+    hint: "Its node stopped answering. Provision it again.",
+  },
+  runtime_lost: {
+    meaning: "Its container was removed from outside the platform.",
+    hint: "The container was removed from outside the platform. Provision it again.",
+  },
+};
