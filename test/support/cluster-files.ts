@@ -5,7 +5,7 @@ import { randomBytes } from "node:crypto";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import type { HostChanges } from "./cluster-host.ts";
+import type { HostChanges, NodeNetwork } from "./cluster-host.ts";
 
 const execute = promisify(execFile);
 
@@ -13,7 +13,10 @@ const execute = promisify(execFile);
 const serviceAddress = "10.96.0.1";
 
 /** Makes an authority (ca) and what it signed: server (of the API server), kubelet, node (the kubelet as a client) and admin. */
-export async function makeCertificates(folder: string, o: { nodeName: string; nodeAddress: string }): Promise<void> {
+export async function makeCertificates(
+  folder: string,
+  o: { nodeName: string; nodeAddress: string; serverAddress: string },
+): Promise<void> {
   const openssl = (...args: string[]) => execute("openssl", args, { cwd: folder });
   const key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
   await openssl("req", "-x509", ...key, "-keyout", "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=test-ca");
@@ -38,6 +41,7 @@ export async function makeCertificates(folder: string, o: { nodeName: string; no
   await Promise.all([
     sign("server", "/CN=kube-apiserver", [
       ...addresses,
+      `IP:${o.serverAddress}`,
       `IP:${serviceAddress}`,
       ...["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"].map((name) => `DNS:${name}`),
     ]),
@@ -53,6 +57,8 @@ export interface ClusterFiles {
   pauseImage: string;
   kubelet: string;
   kubeletKubeconfig: string;
+  /** The admin's, for programs on the node. */
+  nodeKubeconfig: string;
   /** The admin's. */
   kubeconfig: string;
   tokens: string;
@@ -82,12 +88,12 @@ export async function writeClusterFiles(
     pauseImage: "registry.test/pause:1",
     kubelet: at("kubelet.yaml"),
     kubeletKubeconfig: at("kubelet.kubeconfig"),
+    nodeKubeconfig: at("node.kubeconfig"),
     kubeconfig: at("admin.kubeconfig"),
     tokens: at("tokens.csv"),
     podLogs: at("pod-logs"),
   };
-  const server = `https://127.0.0.1:${o.api}`;
-  const writeConfig = (path: string, user: object) =>
+  const writeConfig = (path: string, user: object, server = `https://127.0.0.1:${o.api}`) =>
     // JSON is YAML.
     writeFile(
       path,
@@ -103,7 +109,10 @@ export async function writeClusterFiles(
     );
   await writeFile(files.tokens, `${o.adminToken},admin,admin,system:masters\n`, { mode: 0o600 });
   await writeConfig(files.kubeconfig, { token: o.adminToken });
-  await writeConfig(files.kubeletKubeconfig, { "client-certificate": at("node.crt"), "client-key": at("node.key") });
+  const nodeUser = { "client-certificate": at("node.crt"), "client-key": at("node.key") };
+  const serverOfNode = `https://${host.serverAddress}:${o.api}`;
+  await writeConfig(files.kubeletKubeconfig, nodeUser, serverOfNode);
+  await writeConfig(files.nodeKubeconfig, { token: o.adminToken }, serverOfNode);
 
   await writeFile(
     at("cni/10-test.conflist"),
@@ -120,12 +129,19 @@ export async function writeClusterFiles(
           ipam: {
             type: "host-local",
             dataDir: at("cni-addresses"),
-            ranges: [[{ subnet: `${host.subnet}.0/24`, rangeStart: `${host.subnet}.10` }]],
+            ranges: [
+              [{ subnet: `${host.subnet}.0/24`, rangeStart: `${host.subnet}.10` }],
+              ...(host.network
+                ? [[{ subnet: `${host.network.subnet6}:/64`, rangeStart: `${host.network.subnet6}:10` }]]
+                : []),
+            ],
           },
         },
       ],
     }),
   );
+
+  const pluginsFolder = host.network ? await writePlugins(at("cni-plugins"), o.cniFolder, host.network) : o.cniFolder;
 
   const cri = 'plugins."io.containerd.grpc.v1.cri"';
   await writeFile(
@@ -142,8 +158,9 @@ state = "${at("run")}"
   disable_apparmor = true
   netns_mounts_under_state_dir = true
   sandbox_image = "${files.pauseImage}"
+  stream_server_address = "${host.network?.hostAddress ?? "127.0.0.1"}"
   [${cri}.cni]
-    bin_dir = "${o.cniFolder}"
+    bin_dir = "${pluginsFolder}"
     conf_dir = "${at("cni")}"
   [${cri}.registry]
     config_path = "${at("registries")}"
@@ -199,4 +216,17 @@ state = "${at("run")}"
       return path;
     },
   };
+}
+
+/**
+ * CNI plugins that work in the node's network. containerd itself stays on this machine's, so that it pulls from registries on the
+ * loopback address.
+ */
+async function writePlugins(folder: string, cniFolder: string, { enter }: NodeNetwork): Promise<string> {
+  await mkdir(folder);
+  for (const name of ["bridge", "host-local", "loopback"]) {
+    const script = `#!/bin/sh\nexec ${enter.join(" ")} env CNI_PATH=${cniFolder} ${join(cniFolder, name)}\n`;
+    await writeFile(join(folder, name), script, { mode: 0o755 });
+  }
+  return folder;
 }

@@ -35,31 +35,56 @@ interface HostState {
   pid: number;
   folder: string;
   bridge: string;
+  /** The name of the node's network namespace, if it has one. */
+  namespace?: string;
   controlGroup: string;
   kernel: Record<string, string>;
   /** Folders that were not there before. */
   madeFolders: string[];
 }
 
+/** The network of a node of its own, which only a cable connects with this machine: the machine is the world outside. */
+export interface NodeNetwork {
+  /** This machine's end of the cable, which goes with the node. */
+  hostInterface: string;
+  /** The ends' addresses, of the machine and of the node. */
+  hostAddress: string;
+  hostAddress6: string;
+  nodeAddress6: string;
+  /** `fd…:` of the pods' /64 network. */
+  subnet6: string;
+  /** The command that runs another one there. */
+  enter: readonly string[];
+}
+
 export interface HostChanges {
-  /** The bridge of the pods, which is the node's address too. */
+  /** The bridge of the pods. */
   bridge: string;
+  /** The node's: the bridge's, or that of its end of the cable. */
   address: string;
+  /** Where the node and its pods find the API server. */
+  serverAddress: string;
   /** `10.x.y` of the pods' /24 network. */
   subnet: string;
+  /** Undefined: the node is on this machine's network. */
+  network: NodeNetwork | undefined;
   /** The parent of all control groups of pods: `/name`. */
   controlGroup: string;
   /** Removes and resets everything, also what pods left behind. Once all programs have ended, except for the shims of containers. */
   restore(): Promise<void>;
 }
 
-/** @param subnet `10.x.y` */
-export async function prepareHost(folder: string, subnet: string): Promise<HostChanges> {
+/**
+ * @param subnet `10.x.y`
+ * @param cable `10.x.y` of the cable to a node with a network of its own; without one the node is on this machine's
+ */
+export async function prepareHost(folder: string, subnet: string, cable?: string): Promise<HostChanges> {
   const id = randomBytes(3).toString("hex");
   const state: HostState = {
     pid: process.pid,
     folder,
     bridge: `sgk${id}`,
+    ...(cable !== undefined && { namespace: `sgk${id}` }),
     controlGroup: `sandgate-test-${id}`,
     kernel: Object.fromEntries(
       kernelSettings
@@ -69,19 +94,60 @@ export async function prepareHost(folder: string, subnet: string): Promise<HostC
     madeFolders: hostFolders.filter((path) => !existsSync(path)),
   };
   await writeFile(join(folder, stateFile), JSON.stringify(state));
-  const address = `${subnet}.1`;
-  await execute("ip", ["link", "add", state.bridge, "type", "bridge"]);
-  await execute("ip", ["address", "add", `${address}/24`, "dev", state.bridge]);
-  await execute("ip", ["link", "set", state.bridge, "up"]);
-  for (const rule of forwardRules(state.bridge)) await iptables("-I", rule);
+  const network = cable === undefined ? undefined : await makeNetwork(state.bridge, subnet, cable);
+  if (!network) {
+    await execute("ip", ["link", "add", state.bridge, "type", "bridge"]);
+    await execute("ip", ["address", "add", `${subnet}.1/24`, "dev", state.bridge]);
+    await execute("ip", ["link", "set", state.bridge, "up"]);
+    for (const rule of forwardRules(state.bridge)) await iptables("-I", rule);
+  }
   for (const path of await controllers()) await mkdir(join(path, state.controlGroup));
   return {
     bridge: state.bridge,
-    address,
+    address: network ? `${cable}.2` : `${subnet}.1`,
+    serverAddress: network ? network.hostAddress : `${subnet}.1`,
     subnet,
+    network,
     controlGroup: `/${state.controlGroup}`,
     restore: () => restoreHost(state),
   };
+}
+
+/** A network namespace with the pods' bridge, routed through a cable. The bridge's packets pass the namespace's iptables. */
+async function makeNetwork(name: string, subnet: string, cable: string): Promise<NodeNetwork> {
+  const prefix6 = `fd${randomBytes(5).toString("hex")}`.replace(/(....)(....)(....)/, "$1:$2:$3");
+  const network: NodeNetwork = {
+    hostInterface: `${name}-h`,
+    hostAddress: `${cable}.1`,
+    hostAddress6: `${prefix6}:1::1`,
+    nodeAddress6: `${prefix6}:1::2`,
+    subnet6: `${prefix6}:2:`,
+    enter: ["nsenter", `--net=/run/netns/${name}`],
+  };
+  const ip = (...args: string[]) => execute("ip", args);
+  const [enter = "", ...args] = network.enter;
+  const inside = (...command: string[]) => execute(enter, [...args, ...command]);
+  await ip("netns", "add", name);
+  await ip("link", "add", network.hostInterface, "type", "veth", "peer", "name", "uplink", "netns", name);
+  await ip("address", "add", `${network.hostAddress}/24`, "dev", network.hostInterface);
+  await ip("address", "add", `${network.hostAddress6}/64`, "dev", network.hostInterface, "nodad");
+  await ip("link", "set", network.hostInterface, "up");
+  for (const link of ["lo", "uplink"]) await inside("ip", "link", "set", link, "up");
+  await inside("ip", "address", "add", `${cable}.2/24`, "dev", "uplink");
+  await inside("ip", "address", "add", `${network.nodeAddress6}/64`, "dev", "uplink", "nodad");
+  await inside("ip", "link", "add", name, "type", "bridge");
+  await inside("ip", "address", "add", `${subnet}.1/24`, "dev", name);
+  await inside("ip", "address", "add", `${network.subnet6}:1/64`, "dev", name, "nodad");
+  await inside("ip", "link", "set", name, "up");
+  await inside("ip", "route", "add", "default", "via", network.hostAddress);
+  await inside("ip", "route", "add", "default", "via", network.hostAddress6);
+  const settings = ["ipv4/ip_forward", "ipv6/conf/all/forwarding", "bridge/bridge-nf-call-iptables"];
+  for (const setting of [...settings, "bridge/bridge-nf-call-ip6tables"]) {
+    await inside("sh", "-c", `echo 1 >/proc/sys/net/${setting}`);
+  }
+  await ip("route", "add", `${subnet}.0/24`, "via", `${cable}.2`);
+  await ip("route", "add", `${network.subnet6}:/64`, "via", network.nodeAddress6);
+  return network;
 }
 
 /** A Docker Engine beside it lets nothing through that it doesn't know. */
@@ -109,8 +175,14 @@ async function restoreHost(state: HostState): Promise<void> {
   // Those within others come last.
   for (const path of (await mountsBelow(folder)).toReversed())
     await execute("umount", ["--lazy", path]).catch(() => {});
-  for (const rule of forwardRules(state.bridge)) await iptables("-D", rule).catch(() => {});
-  await execute("ip", ["link", "del", state.bridge]).catch(() => {});
+  if (state.namespace === undefined) {
+    for (const rule of forwardRules(state.bridge)) await iptables("-D", rule).catch(() => {});
+    await execute("ip", ["link", "del", state.bridge]).catch(() => {});
+  } else {
+    // With this end of the cable go the other end and its routes; the namespace itself, with its last process.
+    await execute("ip", ["link", "del", `${state.bridge}-h`]).catch(() => {});
+    await execute("ip", ["netns", "del", state.namespace]).catch(() => {});
+  }
   for (const path of await controllers()) await removeControlGroup(join(path, state.controlGroup));
   for (const [name, value] of Object.entries(state.kernel)) await writeFile(`/proc/sys/${name}`, value).catch(() => {});
   for (const path of await linksInto("/var/log/containers", folder)) await rm(path, { force: true });

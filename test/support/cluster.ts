@@ -7,7 +7,7 @@ import { delimiter, dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { type ClusterFiles, makeCertificates, writeClusterFiles } from "./cluster-files.ts";
-import { cleanUpAfterDead, type HostChanges, prepareHost } from "./cluster-host.ts";
+import { cleanUpAfterDead, type HostChanges, type NodeNetwork, prepareHost } from "./cluster-host.ts";
 import { imageArchive, makeImage } from "./oci-images.ts";
 import { findFreePort, type RunningProcess, startProcess } from "./process.ts";
 import { createTempFolder } from "./temp-folder.ts";
@@ -19,6 +19,10 @@ const givenConfig = process.env.KUBECONFIG;
 const givenRegistry = process.env.SANDGATE_TEST_KUBERNETES_REGISTRY;
 /** A folder of Kubernetes' own programs, looked for on PATH as well. */
 const givenFolder = process.env.SANDGATE_TEST_KUBERNETES;
+
+const programFolders = [givenFolder ?? "", ...(process.env.PATH ?? "").split(delimiter), "/usr/sbin", "/sbin"].filter(
+  Boolean,
+);
 
 const startTimeoutMs = 60_000;
 const nodeName = "node1";
@@ -47,8 +51,10 @@ export interface ClusterProgram {
 /** A cluster that was started here, with one node. */
 export interface OwnCluster {
   nodeName: string;
-  /** The node's address: the pods' bridge. */
+  /** The node's address: the pods' bridge, or that of its own network. */
   nodeAddress: string;
+  /** With `enforcePolicies`. */
+  network: NodeNetwork | undefined;
   /** `https://address:port` of the kubelet, which asks the API server who may do what. */
   kubeletUrl: string;
   /** The certificate authority of the API server and of the kubelet, a file. */
@@ -81,6 +87,8 @@ export interface TestCluster {
 }
 
 export interface ClusterOptions {
+  /** Gives the node a network of its own, and a program that enforces NetworkPolicies there (`probePolicies`). */
+  enforcePolicies?: boolean;
   /** More of the kubelet's configuration (KubeletConfiguration v1beta1). */
   kubelet?: Readonly<Record<string, unknown>>;
   /** More arguments of the controller manager and of the API server. */
@@ -103,10 +111,30 @@ export async function probeCluster(): Promise<void> {
   if (process.getuid?.() !== 0) throw new Error("a kubelet runs as root alone");
 }
 
+/** Throws, saying what is missing, unless a cluster can be started that enforces NetworkPolicies. */
+export async function probePolicies(): Promise<void> {
+  if (givenConfig) throw new Error("the cluster at KUBECONFIG is not looked at from its nodes, unset it");
+  await probeCluster();
+  await findEnforcer();
+}
+
+/** The path of kube-router. */
+async function findEnforcer(): Promise<string> {
+  const found = await findIn(programFolders, "kube-router");
+  if (found === undefined) throw new Error("neither SANDGATE_TEST_KUBERNETES nor PATH has kube-router");
+  for (const [name, debianPackage] of [
+    ["ipset", "ipset"],
+    ["nsenter", "util-linux"],
+  ] as const) {
+    if ((await findIn(programFolders, name)) === undefined) {
+      throw new Error(`${name} was not found (Debian's package ${debianPackage})`);
+    }
+  }
+  return found;
+}
+
 async function findPrograms(): Promise<Programs> {
-  const folders = [givenFolder ?? "", ...(process.env.PATH ?? "").split(delimiter), "/usr/sbin", "/sbin"].filter(
-    Boolean,
-  );
+  const folders = programFolders;
   const found: Partial<Programs> = {};
   const missing: string[] = [];
   for (const [key, name] of Object.entries(programs)) {
@@ -212,7 +240,8 @@ async function startCluster(options: ClusterOptions): Promise<TestCluster> {
   const found = await findPrograms();
   await cleanUpAfterDead();
   const { path: folder, remove: removeFolder } = await createTempFolder();
-  const host = await prepareHost(folder, await chooseSubnet());
+  const subnet = chooseSubnet();
+  const host = await prepareHost(folder, subnet, options.enforcePolicies ? chooseSubnet(subnet) : undefined);
   const running: RunningProgram[] = [];
   const stop = async () => {
     // The kubelet first: it would start again what is killed.
@@ -247,7 +276,7 @@ async function fillCluster(
   const ports = { etcd: 0, peer: 0, api: 0, kubelet: 0 };
   for (const name of ["etcd", "peer", "api", "kubelet"] as const) ports[name] = await findFreePort("0.0.0.0");
   const adminToken = randomBytes(16).toString("hex");
-  await makeCertificates(folder, { nodeName, nodeAddress: host.address });
+  await makeCertificates(folder, { nodeName, nodeAddress: host.address, serverAddress: host.serverAddress });
   const files: ClusterFiles = await writeClusterFiles(folder, {
     api: ports.api,
     kubeletPort: ports.kubelet,
@@ -297,7 +326,7 @@ async function fillCluster(
     `--etcd-servers=http://127.0.0.1:${ports.etcd}`,
     "--bind-address=0.0.0.0",
     `--secure-port=${ports.api}`,
-    `--advertise-address=${host.address}`,
+    `--advertise-address=${host.serverAddress}`,
     `--tls-cert-file=${folder}/server.crt`,
     `--tls-private-key-file=${folder}/server.key`,
     `--client-ca-file=${folder}/ca.crt`,
@@ -305,7 +334,7 @@ async function fillCluster(
     "--service-account-issuer=https://kubernetes.default.svc",
     `--service-account-signing-key-file=${folder}/server.key`,
     `--service-account-key-file=${folder}/server.crt`,
-    "--service-cluster-ip-range=10.96.0.0/16",
+    `--service-cluster-ip-range=${serviceRanges(host).join(",")}`,
     "--authorization-mode=Node,RBAC",
     "--enable-admission-plugins=NodeRestriction",
     "--kubelet-preferred-address-types=InternalIP",
@@ -356,11 +385,15 @@ async function fillCluster(
     "--secure-port=0",
     "--profiling=false",
   ]);
-  const kubelet = start("kubelet", found.kubelet, [
+  const startOnNode = (name: string, path: string, args: readonly string[]) => {
+    const [program = "", ...words] = [...(host.network?.enter ?? []), path, ...args];
+    return start(name, program, words);
+  };
+  const kubelet = startOnNode("kubelet", found.kubelet, [
     `--config=${files.kubelet}`,
     `--kubeconfig=${files.kubeletKubeconfig}`,
     `--hostname-override=${nodeName}`,
-    `--node-ip=${host.address}`,
+    `--node-ip=${[host.address, ...(host.network ? [host.network.nodeAddress6] : [])].join(",")}`,
     `--root-dir=${folder}/kubelet`,
     `--cert-dir=${folder}/kubelet`,
   ]);
@@ -369,6 +402,32 @@ async function fillCluster(
     await call("GET", "/api/v1/namespaces/default/serviceaccounts/default");
     return node?.status === "True";
   });
+  if (host.network) {
+    const { enter, subnet6 } = host.network;
+    // Of these networks it drops what comes from a pod that it doesn't know yet.
+    const annotations = { "kube-router.io/pod-cidrs": `${host.subnet}.0/24,${subnet6}:/64` };
+    await call("PATCH", `/api/v1/nodes/${nodeName}`, { metadata: { annotations } });
+    startOnNode("kube-router", await findEnforcer(), [
+      `--kubeconfig=${files.nodeKubeconfig}`,
+      `--hostname-override=${nodeName}`,
+      "--run-firewall=true",
+      "--run-router=false",
+      "--run-service-proxy=false",
+      "--run-loadbalancer=false",
+      "--enable-cni=false",
+      "--enable-ipv6=true",
+      "--netpol-default-deny=true",
+      "--health-port=0",
+      ...serviceRanges(host).map((range) => `--service-cluster-ip-range=${range}`),
+    ]);
+    for (const program of ["iptables", "ip6tables"]) {
+      await until("kube-router", async () => {
+        const [command = "", ...words] = [...enter, program, "--list-rules", "KUBE-ROUTER-FORWARD"];
+        const env = { PATH: `${process.env.PATH}:/usr/sbin:/sbin` };
+        return (await execute(command, words, { env })).stdout.includes("KUBE-NWPLCY-TAIL");
+      });
+    }
+  }
 
   return {
     kubeconfig: files.kubeconfig,
@@ -376,6 +435,7 @@ async function fillCluster(
     own: {
       nodeName,
       nodeAddress: host.address,
+      network: host.network,
       kubeletUrl: `https://${host.address}:${ports.kubelet}`,
       certificateAuthority: join(folder, "ca.crt"),
       podLogsFolder: files.podLogs,
@@ -391,6 +451,10 @@ async function fillCluster(
     writeKubeconfig: (name, token) => files.writeKubeconfig(name, token),
     stop,
   };
+}
+
+function serviceRanges({ network }: HostChanges): string[] {
+  return ["10.96.0.0/16", ...(network ? ["fd00:96::/112"] : [])];
 }
 
 function conditionsOf(node: unknown): { type: string; status: string }[] {
@@ -434,11 +498,11 @@ function callServer(o: {
   });
 }
 
-/** A network for pods that no interface of this machine has: `10.x.y`. */
-async function chooseSubnet(): Promise<string> {
+/** A network that no interface of this machine has, nor is the other one: `10.x.y`. */
+function chooseSubnet(other?: string): string {
   const taken = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
   for (;;) {
     const prefix = `10.${randomInt(200, 250)}.${randomInt(256)}`;
-    if (!taken.some(({ address }) => address.startsWith(`${prefix}.`))) return prefix;
+    if (prefix !== other && !taken.some(({ address }) => address.startsWith(`${prefix}.`))) return prefix;
   }
 }
