@@ -30,14 +30,14 @@ export async function measureProvision(): Promise<Figure[]> {
   }
 }
 
-type Undo = () => Promise<unknown>;
+export type Undo = () => Promise<unknown>;
 
 interface Runs {
   ours(): Promise<Undo>;
   bare(): Promise<Undo>;
 }
 
-async function compare(what: string, aim: string, runs: Runs, amount: number, rounds: number): Promise<Figure> {
+export async function compare(what: string, aim: string, runs: Runs, amount: number, rounds: number): Promise<Figure> {
   const ours: number[] = [];
   const bare: number[] = [];
   // The first round only warms both up.

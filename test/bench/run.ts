@@ -1,6 +1,7 @@
 // `npm run bench`: what the platform costs, each figure a ratio or a size measured in one run, beside its aim.
 import { stdout } from "node:process";
 import type { Figure } from "./figure.ts";
+import { measureKubernetes } from "./kubernetes.ts";
 import { measureProvision } from "./provision.ts";
 import { measureRequests } from "./requests.ts";
 import { measureStalls } from "./stalls.ts";
@@ -17,6 +18,7 @@ const benches: Record<string, () => Promise<Figure[]>> = {
   telemetry: measureTelemetry,
   stalls: measureStalls,
   thousand: measureThousand,
+  kubernetes: measureKubernetes,
 };
 
 const wanted = process.argv.slice(2);

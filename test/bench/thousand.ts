@@ -122,20 +122,24 @@ export async function measureThousand(): Promise<Figure[]> {
 const secondsOf = (ms: number) => (ms / 1000).toFixed(1);
 
 /** The run takes a while, and may end early. */
-function report(what: string): void {
+export function report(what: string): void {
   stderr.write(`${new Date().toISOString()} ${what}\n`);
 }
 
 /** Does the work for each of the items, so many at once. */
-async function forEach<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
+export async function forEach<T>(
+  items: readonly T[],
+  work: (item: T) => Promise<void>,
+  atOnce = concurrency,
+): Promise<void> {
   const waiting = [...items];
-  const workers = Array.from({ length: concurrency }, async () => {
+  const workers = Array.from({ length: atOnce }, async () => {
     for (let item = waiting.shift(); item !== undefined; item = waiting.shift()) await work(item);
   });
   await Promise.all(workers);
 }
 
-async function openWorkspaces({ as, post }: Operator, count: number): Promise<string[]> {
+export async function openWorkspaces({ as, post }: Operator, count: number): Promise<string[]> {
   const ids: string[] = [];
   for (let i = 0; i < count; i++) ids.push(expectStatus(await post("/workspaces", { name: `bench ${i}` }, as), 201).id);
   return ids;
@@ -216,13 +220,14 @@ function ignoreMissing(error: { statusCode?: number }): void {
 }
 
 /** The values of a metric of the platform by their labels, as Prometheus prints them. */
-async function readMetric({ adminUrl }: TestPlatform, name: string): Promise<Map<string, number>> {
+export async function readMetric({ adminUrl }: TestPlatform, name: string): Promise<Map<string, number>> {
   const text = await (await fetch(`${adminUrl}/metrics`)).text();
   const values = text.matchAll(new RegExp(`^${name}(?:\\{(.*)\\})? (\\S+)$`, "gm"));
   return new Map([...values].map(([, labels = "", value]) => [labels, Number(value)]));
 }
 
-const sumOf = (values: ReadonlyMap<string, number>) => [...values.values()].reduce((sum, value) => sum + value, 0);
+export const sumOf = (values: ReadonlyMap<string, number>) =>
+  [...values.values()].reduce((sum, value) => sum + value, 0);
 
 async function measureRestart(platform: TestPlatform, running: number) {
   await platform.terminate();
@@ -297,7 +302,7 @@ async function readGaps(operator: Operator, started: readonly Started[], sinceMs
   return gaps;
 }
 
-function percentile(values: readonly number[], share: number): number {
+export function percentile(values: readonly number[], share: number): number {
   return [...values].sort((a, b) => a - b)[Math.floor(values.length * share)] ?? Number.NaN;
 }
 

@@ -91,8 +91,9 @@ export interface ClusterOptions {
   enforcePolicies?: boolean;
   /** More of the kubelet's configuration (KubeletConfiguration v1beta1). */
   kubelet?: Readonly<Record<string, unknown>>;
-  /** More arguments of the controller manager and of the API server. */
+  /** More arguments of the controller manager, of the scheduler and of the API server. */
   controllerManagerArgs?: readonly string[];
+  schedulerArgs?: readonly string[];
   apiServerArgs?: readonly string[];
 }
 
@@ -384,6 +385,7 @@ async function fillCluster(
     "--leader-elect=false",
     "--secure-port=0",
     "--profiling=false",
+    ...(options.schedulerArgs ?? []),
   ]);
   const startOnNode = (name: string, path: string, args: readonly string[]) => {
     const [program = "", ...words] = [...(host.network?.enter ?? []), path, ...args];

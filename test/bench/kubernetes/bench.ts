@@ -1,0 +1,69 @@
+import type { TestCluster } from "@sandgate/test-support/cluster";
+import { createToken, deployed } from "../../deploy/cluster-rights.ts";
+import { startPlatform, type TestPlatform } from "../../platform/local.ts";
+import { type JsonClient, openJsonClient } from "../json-client.ts";
+
+/** What the parts of the bench share. */
+export interface Bench {
+  cluster: TestCluster;
+  /** Of the API server's certificate, PEM. */
+  certificateAuthority: Buffer;
+  /** A reference at a registry that needs no credential. */
+  image: string;
+  /** Where a container of the image answers. */
+  port: number;
+}
+
+/** The path of the sandboxes' pods. */
+export const podsPath = `/api/v1/namespaces/${deployed.sandboxes}/pods`;
+
+/** The platform on the cluster, with the rights of the sandbox process and without limits that are not the cluster's. */
+export async function startOnCluster(bench: Bench, settings: Record<string, string> = {}): Promise<TestPlatform> {
+  return startPlatform({
+    settings: {
+      SANDGATE_LOG_LEVEL: "warn",
+      SANDGATE_RUNTIME: await openAddress(bench),
+      SANDGATE_KUBERNETES_NAMESPACE: deployed.sandboxes,
+      SANDGATE_KUBERNETES_WRITES_PER_SECOND: "10000",
+      SANDGATE_REGISTRY_ALLOW: "127.0.0.0/8",
+      SANDGATE_WORKSPACE_MAX_SANDBOXES: "0",
+      SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0",
+      ...settings,
+    },
+  });
+}
+
+/** SANDGATE_RUNTIME with a token of the sandbox process, good for an hour. */
+export async function openAddress({ cluster }: Bench): Promise<string> {
+  const token = await createToken(cluster, deployed.sandbox);
+  return `kubernetes:${await cluster.writeKubeconfig(`bench-${crypto.randomUUID()}`, token)}`;
+}
+
+/** A client of the API server with the same rights. */
+export async function openBareClient({ cluster, certificateAuthority }: Bench): Promise<JsonClient> {
+  const token = await createToken(cluster, deployed.sandbox);
+  return openJsonClient(cluster.server, { headers: { authorization: `Bearer ${token}` }, ca: certificateAuthority });
+}
+
+/** How many pods there are. */
+export async function countPods(client: JsonClient): Promise<number> {
+  const { items, metadata } = await client.call("GET", `${podsPath}?limit=1`);
+  return items.length + (metadata.remainingItemCount ?? 0);
+}
+
+interface PodObject {
+  metadata: { name: string; labels: Record<string, string> };
+  spec: Record<string, unknown>;
+}
+
+/** The pod of a sandbox as somebody else would create it: with the same spec, of no installation that is watched. */
+export async function readBarePod(client: JsonClient, sandboxId: string): Promise<(name: string) => PodObject> {
+  const pod: PodObject = await client.call("GET", `${podsPath}/sandgate-${sandboxId}`);
+  const installation = pod.metadata.labels["sandgate.io/installation"] ?? "";
+  const { nodeName: _, ...spec } = pod.spec;
+  const text = JSON.stringify({ metadata: { labels: pod.metadata.labels }, spec }).replaceAll(installation, "bare");
+  return (name) => {
+    const { metadata, ...rest } = JSON.parse(text);
+    return { apiVersion: "v1", kind: "Pod", metadata: { name, ...metadata }, ...rest };
+  };
+}

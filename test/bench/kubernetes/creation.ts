@@ -1,0 +1,158 @@
+import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import { createLogger } from "@sandgate/kit/base/logging";
+import type { Runtime } from "@sandgate/sandbox/runtime";
+import { createKubernetesRuntime } from "@sandgate/sandbox/runtime.kubernetes";
+import { deployed } from "../../deploy/cluster-rights.ts";
+import { openOperator } from "../../platform/operator.ts";
+import { type Figure, median } from "../figure.ts";
+import { type JsonClient, openJsonClient } from "../json-client.ts";
+import { processorMs } from "../process-figures.ts";
+import { forEach, openWorkspaces, report } from "../thousand.ts";
+import { type Bench, countPods, openAddress, openBareClient, podsPath, readBarePod, startOnCluster } from "./bench.ts";
+
+/** Calls at once. */
+const inFlight = [8, 32];
+/** With each, after one that only warms up. */
+const rounds = 3;
+const workspaces = 10;
+
+/** Creates so many pods, and answers how to remove them. Resolves once the last call was answered. */
+type Create = (count: number, atOnce: number) => Promise<() => Promise<void>>;
+
+/**
+ * Pods a second, from the first call until the last pod is there: of a bare client, of the adapter alone, and of the whole platform, to
+ * which a call is a request of the public API. Scheduler and nodes work beside all three.
+ */
+export async function measureCreation(bench: Bench, count: number): Promise<Figure[]> {
+  await using closing = new AsyncDisposableStack();
+  const client = closing.adopt(await openBareClient(bench), (each) => each.close());
+  const platform = closing.adopt(await startOnCluster(bench), (each) => each.stop());
+  const operator = await openOperator(platform);
+  const api = closing.adopt(
+    openJsonClient(platform.url, { headers: { authorization: `Bearer ${operator.as.token}` } }),
+    (each) => each.close(),
+  );
+  const imageId = await operator.registerImage(bench.image, { readiness_port: bench.port });
+  // The first pull is verified layer by layer, for all.
+  const first = await operator.provisionReady(imageId);
+  const bareOf = await readBarePod(client, first);
+  await operator.delete(`/sandboxes/${first}`, operator.as);
+  const runtime = closing.adopt(await openRuntime(bench), (each) => each.close());
+  const creators: Record<"bare" | "adapter" | "platform", Create> = {
+    bare: createBare(client, bareOf),
+    adapter: createByAdapter(runtime, bench),
+    async platform(pods, atOnce) {
+      const ids = await openWorkspaces(operator, workspaces);
+      const requests = Array.from({ length: pods }, (_, index) => ids[index % workspaces] ?? "");
+      await forEach(requests, (workspace) => provision(api, workspace, imageId), atOnce);
+      return async () => {
+        for (const id of ids) await api.call("DELETE", `/workspaces/${id}`, { allowed: [200, 202, 204] });
+      };
+    },
+  };
+  await untilNone(client);
+
+  const figures: Figure[] = [];
+  for (const atOnce of inFlight) {
+    const rates = { bare: [] as number[], adapter: [] as number[], platform: [] as number[] };
+    const platformMs: number[] = [];
+    for (let round = 0; round <= rounds; round++) {
+      for (const name of ["bare", "adapter", "platform"] as const) {
+        const before = await processorMs(platform.process.child.pid);
+        const perSecond = await rateOf(client, creators[name], round === 0 ? Math.ceil(count / 5) : count, atOnce);
+        if (round === 0) continue;
+        if (name === "platform") platformMs.push(((await processorMs(platform.process.child.pid)) - before) / count);
+        rates[name].push(perSecond);
+      }
+    }
+    for (const name of ["adapter", "platform"] as const) {
+      const ratios = rates[name].map((rate, round) => rate / (rates.bare[round] ?? Number.NaN));
+      const cost =
+        name === "platform" ? `; ${median(platformMs).toFixed(1)} ms of the platform's processor time for each` : "";
+      figures.push({
+        what: `${count} pods created with ${atOnce} calls in flight by ${name === "adapter" ? "the adapter alone" : "the platform over REST"}, of a bare client's rate`,
+        value: median(ratios),
+        unit: "",
+        aim: "at least 0.9",
+        detail: `${median(rates[name]).toFixed(0)} against ${median(rates.bare).toFixed(0)} a second; ${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)} in ${rounds} rounds${cost}`,
+      });
+      report(`${atOnce} in flight, ${name}: ${figures.at(-1)?.value.toFixed(2)}; ${figures.at(-1)?.detail}`);
+    }
+  }
+  return figures;
+}
+
+async function rateOf(client: JsonClient, create: Create, count: number, atOnce: number): Promise<number> {
+  const startedAt = performance.now();
+  const remove = await create(count, atOnce);
+  while ((await countPods(client)) < count) await delay(20);
+  const seconds = (performance.now() - startedAt) / 1000;
+  await remove();
+  await untilNone(client);
+  return count / seconds;
+}
+
+async function untilNone(client: JsonClient): Promise<void> {
+  while ((await countPods(client)) > 0) await delay(200);
+}
+
+/** POST /sandboxes/provision. */
+async function provision(api: JsonClient, workspace: string, imageId: string): Promise<void> {
+  await api.call("POST", "/sandboxes/provision", {
+    body: { image_id: imageId },
+    headers: { "x-workspace-id": workspace },
+  });
+}
+
+function createBare(client: JsonClient, bareOf: (name: string) => object): Create {
+  return async (count, atOnce) => {
+    const names = Array.from({ length: count }, () => `bare-${randomUUID()}`);
+    await forEach(names, (name) => client.call("POST", podsPath, { body: bareOf(name) }), atOnce);
+    return () => forEach(names, (name) => client.call("DELETE", `${podsPath}/${name}`));
+  };
+}
+
+function createByAdapter(runtime: Runtime, bench: Bench): Create {
+  return async (count, atOnce) => {
+    const ids = Array.from({ length: count }, () => `sbx-${randomUUID()}`);
+    const ensure = async (sandboxId: string) => {
+      await runtime.ensure({
+        sandboxId,
+        workspaceId: "bench",
+        reference: bench.image,
+        memoryMb: 256,
+        cpus: 1,
+        pids: 512,
+        readinessPort: bench.port,
+      });
+    };
+    await forEach(ids, ensure, atOnce);
+    return () => forEach(ids, (id) => runtime.remove(id));
+  };
+}
+
+/** The adapter with the platform's settings. */
+async function openRuntime(bench: Bench): Promise<Runtime> {
+  const runtime = createKubernetesRuntime({
+    address: await openAddress(bench),
+    installationId: randomUUID(),
+    namespace: deployed.sandboxes,
+    namespaces: 1,
+    isolation: true,
+    writesPerSecond: 10_000,
+    logger: createLogger({ service: "bench", level: "warn" }),
+    pod: {
+      cpuRequestMillis: 50,
+      diskMb: 10_240,
+      security: "baseline",
+      userNamespaces: false,
+      runtimeClass: undefined,
+      nodeLostSeconds: 60,
+      startSeconds: 720,
+    },
+    network: { nameservers: ["1.1.1.1"], smtp: false, closed: [], deny: [], allow: [] },
+  });
+  await runtime.check();
+  return runtime;
+}

@@ -1,0 +1,284 @@
+import { env } from "node:process";
+import { setTimeout as delay } from "node:timers/promises";
+import type { TestPlatform } from "../../platform/local.ts";
+import { openOperator, readRows } from "../../platform/operator.ts";
+import { type Figure, median } from "../figure.ts";
+import { type JsonClient, openJsonClient } from "../json-client.ts";
+import { processorMs, residentMb } from "../process-figures.ts";
+import { forEach, openWorkspaces, percentile, readMetric, report, sumOf } from "../thousand.ts";
+import { type Bench, openBareClient, podsPath, startOnCluster } from "./bench.ts";
+
+const perWorkspace = 100;
+const perSecond = 10;
+const churnSeconds = Number(env.SANDGATE_BENCH_CHURN_SECONDS ?? 600);
+const idleSeconds = 60;
+const idlePauseMs = 15_000;
+const reads = 300;
+
+interface Sandbox {
+  id: string;
+  workspace: string;
+}
+
+/** What the platform does to its cluster and for its users with very many live sandboxes. */
+interface Live {
+  platform: TestPlatform;
+  api: JsonClient;
+  workspaces: readonly string[];
+  imageId: string;
+  /** Accepted, and not stopped since; the oldest first. */
+  sandboxes: Sandbox[];
+}
+
+/**
+ * Memory, processor time and calls of the API server with that many live sandboxes, idle and while some go and others come; what reading
+ * them takes; and what is there at the end, after the platform was killed in the middle.
+ */
+export async function measureLive(bench: Bench, count: number): Promise<Figure[]> {
+  await using closing = new AsyncDisposableStack();
+  const client = closing.adopt(await openBareClient(bench), (each) => each.close());
+  const platform = closing.adopt(await startOnCluster(bench), (each) => each.stop());
+  const operator = await openOperator(platform);
+  const api = closing.adopt(
+    openJsonClient(platform.url, { headers: { authorization: `Bearer ${operator.as.token}` } }),
+    (each) => each.close(),
+  );
+  const workspaces = await openWorkspaces(operator, Math.ceil(count / perWorkspace));
+  const imageId = await operator.registerImage(bench.image, { readiness_port: bench.port });
+  const live: Live = { platform, api, workspaces, imageId, sandboxes: [] };
+  const emptyMb = await residentMb(platform.process.child.pid);
+
+  await provision(live, Math.min(perWorkspace, count));
+  const few = await measureReads(live);
+  const startedAt = performance.now();
+  await provision(live, count - live.sandboxes.length);
+  const fillSeconds = (performance.now() - startedAt) / 1000;
+  report(`${count} are ready, ${((count - perWorkspace) / fillSeconds).toFixed(0)} a second`);
+
+  await delay(idlePauseMs);
+  const idle = await measureUse(platform, async () => {
+    await delay(idleSeconds * 1000);
+  });
+  report(`idle: ${idle.text}`);
+  const many = await measureReads(live);
+  report(`reads: ${many.text}; among ${perWorkspace}: ${few.text}`);
+  const churning = await measureUse(platform, () => churn(live, churnSeconds));
+  report(`churn: ${churning.text}`);
+  const restart = await killInTheMiddle(live);
+  report(
+    `killed in the middle: ready again after ${restart.readySeconds.toFixed(1)} s, ${restart.failed} calls failed`,
+  );
+  const end = await compareEnds(live, client);
+  report(`at the end: ${end.text}`);
+
+  return [
+    {
+      what: `memory of the platform with ${count} idle sandboxes`,
+      value: idle.residentMb,
+      unit: " MB",
+      aim: "at most 700 MB",
+      detail: `resident set; ${emptyMb.toFixed(0)} MB without any, ${churning.residentMb.toFixed(0)} MB at the end of the churn`,
+    },
+    {
+      what: `CPU of the platform with ${count} idle sandboxes`,
+      value: idle.cpu * 100,
+      unit: " % of a core",
+      aim: "at most 15 %",
+      detail: `${idle.calls.toFixed(2)} calls of the API server a second in all: ${idle.callText || "none"}`,
+    },
+    {
+      what: `CPU of the platform while ${perSecond} a second go and as many come`,
+      value: churning.cpu * 100,
+      unit: " % of a core",
+      aim: "at most 60 %",
+      detail: `for ${churnSeconds} s, ${churning.result.failed} of ${churning.result.calls} calls failed; ${(churning.calls / perSecond).toFixed(2)} calls of the API server for each: ${churning.callText}`,
+    },
+    {
+      what: `a list of ${perWorkspace} among ${count} live sandboxes, of the time among ${perWorkspace}`,
+      value: many.listMs.median / few.listMs.median,
+      unit: "",
+      aim: "at most 1.2",
+      detail: `${many.text}; among ${perWorkspace}: ${few.text}; while others come and go: ${churning.result.text}`,
+    },
+    {
+      what: "killed in the middle of the churn: left over or missing at the end",
+      value: end.wrong,
+      unit: "",
+      aim: "0",
+      detail: `${end.text}; ready again after ${restart.readySeconds.toFixed(1)} s`,
+    },
+  ];
+}
+
+/** Provisions so many in turn of all workspaces, and waits until all are ready. */
+async function provision(live: Live, count: number): Promise<void> {
+  const next = Array.from({ length: count }, (_, index) => live.sandboxes.length + index);
+  await forEach(
+    next,
+    async (index) => {
+      // Whole workspaces, one after another.
+      await provisionOne(live, live.workspaces[Math.floor(index / perWorkspace) % live.workspaces.length] ?? "");
+    },
+    32,
+  );
+  await untilSettled(live);
+}
+
+async function provisionOne({ api, imageId, sandboxes }: Live, workspace: string): Promise<void> {
+  const { id } = await api.call("POST", "/sandboxes/provision", {
+    body: { image_id: imageId },
+    headers: { "x-workspace-id": workspace },
+  });
+  sandboxes.push({ id, workspace });
+}
+
+async function stopOne({ api }: Live, { id, workspace }: Sandbox): Promise<void> {
+  await api.call("DELETE", `/sandboxes/${id}`, { headers: { "x-workspace-id": workspace }, allowed: [200, 204] });
+}
+
+/** Until each record that is not done with is ready. */
+async function untilSettled({ platform }: Live): Promise<void> {
+  for (;;) {
+    const states = await readMetric(platform, "sandgate_sandboxes");
+    if (sumOf(states) === (states.get('state="ready"') ?? 0)) return;
+    await delay(250);
+  }
+}
+
+async function measureReads(live: Live) {
+  const lists: number[] = [];
+  const gets: number[] = [];
+  for (let round = 0; round < reads; round++) {
+    const sandbox = live.sandboxes[(round * 7919) % live.sandboxes.length];
+    if (!sandbox) continue;
+    lists.push(await timeOf(live, sandbox, "/sandboxes?limit=100"));
+    gets.push(await timeOf(live, sandbox, `/sandboxes/${sandbox.id}`));
+  }
+  return summarize(lists, gets);
+}
+
+function summarize(lists: readonly number[], gets: readonly number[]) {
+  const figuresOf = (values: readonly number[]) => ({ median: median(values), p99: percentile(values, 0.99) });
+  const [listMs, getMs] = [figuresOf(lists), figuresOf(gets)];
+  const show = ({ median: half, p99 }: { median: number; p99: number }) =>
+    `${half.toFixed(1)} ms (99 %: ${p99.toFixed(1)})`;
+  return { listMs, getMs, text: `list ${show(listMs)}, read ${show(getMs)}` };
+}
+
+async function timeOf({ api }: Live, { workspace }: Sandbox, path: string): Promise<number> {
+  const startedAt = performance.now();
+  await api.call("GET", path, { headers: { "x-workspace-id": workspace } });
+  return performance.now() - startedAt;
+}
+
+/** What the platform's process uses while some work goes on. */
+async function measureUse<T>(platform: TestPlatform, work: () => Promise<T>) {
+  const read = async () => ({
+    atMs: performance.now(),
+    cpuMs: await processorMs(platform.process.child.pid),
+    calls: await readMetric(platform, "sandgate_kubernetes_calls_total"),
+  });
+  const before = await read();
+  const result = await work();
+  const after = await read();
+  const ms = after.atMs - before.atMs;
+  const calls = [...after.calls].map(([labels, count]) => {
+    const [, method, resource, status] = /method="(.*)",resource="(.*)",status="(.*)"/.exec(labels) ?? [];
+    const each = ((count - (before.calls.get(labels) ?? 0)) * 1000) / ms;
+    return { call: `${method} ${resource} ${status}`, perSecond: each };
+  });
+  const callText = calls
+    .filter((each) => each.perSecond > 0)
+    .sort((a, b) => b.perSecond - a.perSecond)
+    .map((each) => `${each.call} ${each.perSecond.toFixed(2)}`)
+    .join(", ");
+  const use = {
+    result,
+    cpu: (after.cpuMs - before.cpuMs) / ms,
+    residentMb: await residentMb(platform.process.child.pid),
+    calls: calls.reduce((sum, each) => sum + each.perSecond, 0),
+    callText,
+  };
+  const text = `${(use.cpu * 100).toFixed(1)} % of a core, ${use.residentMb.toFixed(0)} MB, calls a second: ${callText}`;
+  return { ...use, text };
+}
+
+/** Each tick stops the oldest and provisions another; some reads besides. Calls that fail are counted, and stops are made again. */
+async function churn(live: Live, seconds: number) {
+  const running = new Set<Promise<void>>();
+  const lists: number[] = [];
+  const gets: number[] = [];
+  let calls = 0;
+  let failed = 0;
+  const attempt = async (work: () => Promise<void>) => {
+    calls += 1;
+    await work().catch(() => {
+      failed += 1;
+    });
+  };
+  const replaceOldest = async () => {
+    const oldest = live.sandboxes.shift();
+    if (!oldest) return;
+    await attempt(async () => {
+      await stopOne(live, oldest).catch((error: unknown) => {
+        live.sandboxes.unshift(oldest);
+        throw error;
+      });
+    });
+    await attempt(() => provisionOne(live, oldest.workspace));
+    const [sandbox] = live.sandboxes;
+    if (!sandbox) return;
+    await attempt(async () => {
+      lists.push(await timeOf(live, sandbox, "/sandboxes?limit=100"));
+      gets.push(await timeOf(live, sandbox, `/sandboxes?limit=1`));
+    });
+  };
+  const startedAt = performance.now();
+  for (let tick = 0; tick < seconds * perSecond; tick++) {
+    await delay(Math.max(0, startedAt + (tick * 1000) / perSecond - performance.now()));
+    const work = replaceOldest().finally(() => running.delete(work));
+    running.add(work);
+  }
+  await Promise.all(running);
+  return { calls, failed, text: summarize(lists, gets).text };
+}
+
+async function killInTheMiddle(live: Live) {
+  const churning = churn(live, Math.min(churnSeconds, 60));
+  await delay(Math.min(churnSeconds, 60) * 500);
+  await live.platform.kill();
+  const startedAt = performance.now();
+  await live.platform.start();
+  const readySeconds = (performance.now() - startedAt) / 1000;
+  return { readySeconds, failed: (await churning).failed };
+}
+
+/** Records that are live, and pods, against what was accepted and not stopped. */
+async function compareEnds(live: Live, client: JsonClient) {
+  await untilSettled(live);
+  const records = new Set(
+    readRows(live.platform, "sandbox", "SELECT id FROM sandboxes WHERE cleaned_at IS NULL").map(({ id }) => String(id)),
+  );
+  const pods = new Set(await listPods(client));
+  const accepted = live.sandboxes.map(({ id }) => id);
+  const lost = accepted.filter((id) => !records.has(id)).length;
+  const missing = [...records].filter((id) => !pods.has(id)).length;
+  const leftOver = [...pods].filter((id) => !records.has(id)).length;
+  // Of calls that were cut off: accepted, which nobody was told.
+  const untold = records.size - (accepted.length - lost);
+  return {
+    wrong: lost + missing + leftOver,
+    text: `${accepted.length} accepted and not stopped, of which ${lost} have no live record; ${records.size} live records, of which ${missing} have no pod and ${untold} are of calls that were cut off; ${pods.size} pods, of which ${leftOver} have no live record`,
+  };
+}
+
+/** The ids of the sandboxes that have pods. */
+async function listPods(client: JsonClient): Promise<string[]> {
+  const ids: string[] = [];
+  for (let next = ""; ; ) {
+    const { items, metadata } = await client.call("GET", `${podsPath}?limit=500&continue=${encodeURIComponent(next)}`);
+    for (const pod of items) ids.push(pod.metadata.labels["sandgate.io/sandbox-id"]);
+    next = metadata.continue ?? "";
+    if (next === "") return ids;
+  }
+}

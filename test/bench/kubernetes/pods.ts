@@ -1,0 +1,62 @@
+import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import { type Operator, openOperator } from "../../platform/operator.ts";
+import type { Figure } from "../figure.ts";
+import type { JsonClient } from "../json-client.ts";
+import { compare, type Undo } from "../provision.ts";
+import { type Bench, openBareClient, podsPath, readBarePod, startOnCluster } from "./bench.ts";
+
+const atOnce = 30;
+const roundsAtOnce = 3;
+/** A container's start can be told to the second alone, and a kubelet probes it once a second. */
+const pollMs = 10;
+
+/**
+ * Provision until ready over the public API, against a client that creates a pod with the same spec and asks until it is ready: alone,
+ * and thirty at once, which for the platform are of one workspace.
+ */
+export async function measurePods(bench: Bench, rounds: number): Promise<Figure[]> {
+  await using closing = new AsyncDisposableStack();
+  const client = closing.adopt(await openBareClient(bench), (each) => each.close());
+  const platform = closing.adopt(await startOnCluster(bench), (each) => each.stop());
+  const operator = await openOperator(platform);
+  const imageId = await operator.registerImage(bench.image, { readiness_port: bench.port });
+  const first = await operator.provisionReady(imageId);
+  const bareOf = await readBarePod(client, first);
+  await remove(operator, client, first);
+  const runs = {
+    async ours(): Promise<Undo> {
+      const id = await operator.provisionReady(imageId);
+      return () => remove(operator, client, id);
+    },
+    bare: () => runBare(client, bareOf(`bare-${randomUUID()}`)),
+  };
+  return [
+    await compare("pod: provision to ready, of a bare pod's time", "at most 1.15", runs, 1, rounds),
+    await compare(`${atOnce} pods at once, of bare pods' time`, "at most 1.2", runs, atOnce, roundsAtOnce),
+  ];
+}
+
+async function remove(operator: Operator, client: JsonClient, id: string): Promise<void> {
+  await operator.delete(`/sandboxes/${id}`, operator.as);
+  await untilGone(client, `${podsPath}/sandgate-${id}`);
+}
+
+async function runBare(client: JsonClient, pod: { metadata: { name: string } }): Promise<Undo> {
+  await client.call("POST", podsPath, { body: pod });
+  const path = `${podsPath}/${pod.metadata.name}`;
+  for (;;) {
+    const { status } = await client.call("GET", path);
+    const conditions: { type: string; status: string }[] = status.conditions ?? [];
+    if (conditions.some((each) => each.type === "Ready" && each.status === "True")) break;
+    await delay(pollMs);
+  }
+  return async () => {
+    await client.call("DELETE", path);
+    await untilGone(client, path);
+  };
+}
+
+async function untilGone(client: JsonClient, path: string): Promise<void> {
+  while ((await client.call("GET", path, { allowed: [200, 404] })).kind === "Pod") await delay(100);
+}
