@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { createClient } from "@connectrpc/connect";
 import { stateOf } from "@sandgate/kit/base/dependencies";
 import { openDiskSpace } from "@sandgate/kit/base/disk-space";
@@ -37,6 +38,9 @@ const accessTimeoutMs = 30_000;
 
 /** How long an ended container's logs may take to be read before it is removed all the same. */
 const drainSeconds = 30;
+
+/** A cluster's API server takes more at once than an engine, and answers before anything was started. */
+const clusterStarts = { perKey: 48, total: 64 };
 
 /** The service that runs sandboxes. */
 export const sandboxService = defineService({
@@ -100,6 +104,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       readinessTimeoutMs: settings.readinessTimeoutSeconds * 1000,
       schedulingTimeoutMs: engine ? 0 : settings.schedulingTimeoutSeconds * 1000,
       drainTimeoutMs: drainSeconds * 1000,
+      ...(!engine && { starts: clusterStarts }),
     },
     diskMb: settings.diskMb,
     findFreeBytes: diskSpace.measureFree,
@@ -193,6 +198,7 @@ async function findPinned(store: SandboxStore): Promise<Set<string>> {
     const last = page.at(-1);
     if (!last) return ids;
     afterId = last.id;
+    await nextTurn();
   }
 }
 

@@ -43,6 +43,8 @@ export function createPods(o: {
   const { api, logger } = o;
   const pods = new Map<string, Pod>();
   const listeners = new Set<(sandboxId: string) => void>();
+  /** By the ids of the sandboxes that they wait for: thousands may be stopped at once. */
+  const waiting = new Map<string, Set<() => void>>();
   const closing = new AbortController();
   let watches: NamespaceWatch[] | undefined;
 
@@ -62,9 +64,11 @@ export function createPods(o: {
 
   function tell(sandboxId: string): void {
     for (const listener of listeners) listener(sandboxId);
+    for (const check of waiting.get(sandboxId) ?? []) check();
   }
 
   interface NamespaceWatch {
+    isLive(): boolean;
     /** Resolves once it is up to date. */
     ready(): Promise<void>;
     failure(): unknown;
@@ -183,6 +187,7 @@ export function createPods(o: {
     const ended = run();
     return {
       ended,
+      isLive: () => isLive,
       failure: () => failure,
       ready: () =>
         isLive
@@ -196,6 +201,8 @@ export function createPods(o: {
   async function current(): Promise<ReadonlyMap<string, Pod>> {
     watches ??= o.namespaces.map(watchNamespace);
     const running = watches;
+    // Nearly always, and asked several times for each change of a pod.
+    if (running.every((watch) => watch.isLive())) return pods;
     const ready = Promise.all(running.map((watch) => watch.ready())).then(() => true);
     const patience = new AbortController();
     const tooLong = delay(patienceMs, false, { signal: patience.signal }).catch(() => false);
@@ -213,17 +220,19 @@ export function createPods(o: {
     find: async (sandboxId) => (await current()).get(sandboxId),
     until(sandboxId, isSo, timeoutMs) {
       return new Promise((resolve) => {
+        const checks = waiting.get(sandboxId) ?? new Set();
         const end = (isMet: boolean) => {
           clearTimeout(timer);
-          listeners.delete(check);
+          checks.delete(check);
+          if (checks.size === 0) waiting.delete(sandboxId);
           resolve(isMet);
         };
-        const check = (changed: string) => {
-          if (changed === sandboxId && isSo(pods.get(sandboxId))) end(true);
+        const check = () => {
+          if (isSo(pods.get(sandboxId))) end(true);
         };
         const timer = setTimeout(() => end(isSo(pods.get(sandboxId))), timeoutMs);
-        listeners.add(check);
-        check(sandboxId);
+        waiting.set(sandboxId, checks.add(check));
+        check();
       });
     },
     apply(raw) {

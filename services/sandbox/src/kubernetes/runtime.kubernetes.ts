@@ -259,8 +259,8 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
       const pod = await pods.find(sandboxId);
       if (!pod || isGone(pod)) return;
       try {
-        // First: a pod without our finalizer that nobody deletes would stay.
-        if (!(await requestDeletion(pod, 1))) return;
+        // First: a pod without our finalizer that nobody deletes would stay. One that was stopped has been deleted already.
+        if ((pod.deletionAt === undefined || !hasEnded(pod, new Date())) && !(await requestDeletion(pod, 1))) return;
         const finalizers = { "$deleteFromPrimitiveList/finalizers": [finalizer] };
         const patch = { method: "PATCH", path: pathOf(pod), body: { metadata: finalizers } } as const;
         if ((await ignoreStatus([404], api.call(patch))) === undefined) pods.forget(pod);

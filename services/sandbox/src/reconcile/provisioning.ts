@@ -33,6 +33,8 @@ export interface ProvisioningOptions extends ReadinessOptions {
     registryRetryMs?: number;
     /** How long rules that can't be set are tried again. Default 30 s. */
     isolationRetryMs?: number;
+    /** Starts at once, of a workspace and in all. Default 12 and 16. */
+    starts?: { perKey: number; total: number };
     /** How long a sandbox waits for a place to run, where the runtime has to find one. Default 0. */
     schedulingTimeoutMs?: number;
   };
@@ -43,7 +45,7 @@ export interface ProvisioningOptions extends ReadinessOptions {
  * starts to itself while no other wants one; the rest are there at once for whoever comes.
  */
 const pullLimits = { perKey: 4 };
-const startLimits = { perKey: 12, total: 16 };
+const engineStarts = { perKey: 12, total: 16 };
 
 /** How often a container that is on its way is looked at when nothing tells of it. */
 const startPollMs = 2_000;
@@ -56,7 +58,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
   const schedulingTimeoutMs = limits.schedulingTimeoutMs ?? 0;
   const startTimeoutMs = schedulingTimeoutMs + limits.pullTimeoutMs;
   const limitPulls = createFairLimit(pullLimits);
-  const limitStarts = createFairLimit(startLimits);
+  const limitStarts = createFairLimit(limits.starts ?? engineStarts);
   const awaitReadiness = createReadinessWait(o);
 
   /** Makes sure that the image is on the engine, and saves its pinned reference. Undefined: the record changed or failed. */

@@ -199,6 +199,13 @@ function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void> {
 }
 
 async function provision(o: { isDefault?: boolean; ttlSeconds?: number } = {}): Promise<string> {
+  const id = await provisionBefore(o);
+  reconciler.wake(id);
+  return id;
+}
+
+/** Its record alone, as the reconciler finds it when it starts. */
+async function provisionBefore(o: { isDefault?: boolean; ttlSeconds?: number } = {}): Promise<string> {
   const id = newId();
   const sandbox = acceptSandbox({
     id,
@@ -217,7 +224,6 @@ async function provision(o: { isDefault?: boolean; ttlSeconds?: number } = {}): 
     now: new Date(),
   });
   await store.create(sandbox, undefined, { workspace: noQuota, user: noQuota, installation: noQuota }, [], undefined);
-  reconciler.wake(id);
   return id;
 }
 
@@ -542,6 +548,58 @@ test("removes containers whose record has ended, but not many orphans at once", 
   await reconciler.stop();
   await start({ confirmOrphanRemoval: true });
   await until(() => expect(engine.objects.size).toBe(0));
+});
+
+/** Counts the turns of the event loop until the test ends. */
+function countTurns(onTestFinished: (end: () => void) => void): () => number {
+  let turn = 0;
+  const next = () => {
+    turn += 1;
+    timer = setImmediate(next);
+  };
+  let timer = setImmediate(next);
+  onTestFinished(() => clearImmediate(timer));
+  return () => turn;
+}
+
+test("others get their turn between the pages of a sweep", async ({ onTestFinished }) => {
+  const turn = countTurns(onTestFinished);
+  const sandbox = await read(await provisionBefore());
+  const turns: number[] = [];
+  const pages = [1, 2, 3, 4].map((page) => [{ ...sandbox, id: String(page) }]);
+  const listUnfinished = async () => {
+    turns.push(turn());
+    return pages.shift() ?? [];
+  };
+  await start({ store: { ...store, listUnfinished } });
+  await until(() => expect(turns.length).toBeGreaterThanOrEqual(5));
+  expect(new Set(turns).size).toBe(turns.length);
+});
+
+test("others get their turn while the runtime tells of all its sandboxes, as after a restart", async ({
+  onTestFinished,
+}) => {
+  const turn = countTurns(onTestFinished);
+  const told = Array.from({ length: 1_000 }, (_, index) => ({ sandboxId: String(index) }));
+  const readsIn = new Map<number, number>();
+  await start({
+    runtime: {
+      ...engine,
+      async *observe() {
+        yield* told;
+      },
+    },
+    store: {
+      ...store,
+      async get() {
+        readsIn.set(turn(), (readsIn.get(turn()) ?? 0) + 1);
+        return undefined;
+      },
+    },
+  });
+  const sum = () => [...readsIn.values()].reduce((all, count) => all + count, 0);
+  await until(() => expect(sum()).toBe(told.length));
+  expect(Math.max(...readsIn.values())).toBeLessThanOrEqual(50);
 });
 
 test("many orphans are counted over the whole engine, however few of them are this replica's", async () => {

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
@@ -14,6 +15,8 @@ import { createRuntimeHealth } from "./runtime-health.ts";
 import { createSweeps } from "./sweep.ts";
 import { createWorkQueue, type Next, type Pass } from "./work-queue.ts";
 
+/** A runtime that has been connected tells of all its sandboxes; after so many others get their turn. */
+const toldAtOnce = 50;
 /** How often the disk as a whole is looked at. */
 const diskCheckMs = 1_000;
 
@@ -105,8 +108,11 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
   }
 
   async function observeRuntime(): Promise<void> {
+    let told = 0;
     for await (const { sandboxId } of runtime.observe(stopping.signal)) {
       queue.wake(sandboxId);
+      told += 1;
+      if (told % toldAtOnce === 0) await nextTurn();
     }
   }
 

@@ -1,4 +1,4 @@
-import { setTimeout as delay } from "node:timers/promises";
+import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
 import { hasReason } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
@@ -92,6 +92,8 @@ export function createSweeps(o: SweepOptions): Sweeps {
         return;
       }
       afterId = last.id;
+      // Some databases answer at once, so nothing else would get its turn until all records were read.
+      await nextTurn();
     }
   }
 
