@@ -5,7 +5,11 @@ const projects = {
   /** Whole platforms of a dozen processes, file by file. */
   distributed: {
     maxWorkers: 1,
-    include: ["test/distributed/*.test.ts", "test/fault/{distributed,network}.test.ts", "test/deploy/compose.test.ts"],
+    include: [
+      "test/distributed/*.test.ts",
+      "test/fault/{distributed,network,kubernetes-conformance}.test.ts",
+      "test/deploy/compose.test.ts",
+    ],
   },
   /** These use the machine's container engine, and mostly wait for it. */
   engine: {

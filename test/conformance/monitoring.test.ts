@@ -1,12 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { buildImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
-import { requireServer } from "@sandgate/test-support/require";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectError, expectInvalid, expectStatus, isoMicroseconds, uniqueName } from "./client.ts";
+import { type HostImage, openSandboxHost, requireSandboxHost, type SandboxHost } from "./sandbox-host.ts";
 import { openTarget, type Target, type Tenant } from "./target.ts";
-
-const hasEngine = await requireServer("docker", probeEngine);
 
 interface LogEntry {
   timestamp: string;
@@ -29,17 +26,17 @@ while :; do
 done
 `;
 
-describe.runIf(hasEngine)(
+describe.runIf(await requireSandboxHost())(
   "monitoring",
   () => {
     let target: Target;
     let owner: Tenant;
     let stranger: Tenant;
-    let image: TestImage;
+    let host: SandboxHost;
+    let image: HostImage;
     let imageId: string;
     let id: string;
     let name: string;
-    const engine = openTestEngine();
 
     const as = (tenant: Tenant) => ({ token: tenant.token, workspace: tenant.workspace });
     const path = (query = "", which = id) => `/sandbox/monitoring/${which}${query}`;
@@ -52,7 +49,8 @@ describe.runIf(hasEngine)(
     }
 
     beforeAll(async () => {
-      image = await buildImage(engine, { command: ["/bin/sh", "/run"], files: { "/run": script } });
+      host = openSandboxHost();
+      image = await host.makeImage({ command: ["/bin/sh", "/run"], files: { "/run": script } });
       target = await openTarget();
       [owner, stranger] = [await target.newTenant(), await target.newTenant()];
       const body = { name: "talker", image: image.reference, is_default: true, memory_mb: 256 };
@@ -134,7 +132,7 @@ describe.runIf(hasEngine)(
 
     test("logs are kept to the last line after the sandbox has ended", async () => {
       const body = { name: "brief", is_default: true, memory_mb: 256 };
-      const brief = await buildImage(engine, {
+      const brief = await host.makeImage({
         command: ["/bin/sh", "-c", "echo first; sleep 1; echo last >&2; exit 3"],
       });
       const made = await target.post("/sandbox-images", { ...body, image: brief.reference }, as(target.operator));
@@ -155,7 +153,7 @@ describe.runIf(hasEngine)(
     });
 
     test("a container that exits at once is on the timeline and its logs are kept, every time", async () => {
-      const quick = await buildImage(engine, { command: ["echo", "last words"] });
+      const quick = await host.makeImage({ command: ["echo", "last words"] });
       const body = { name: "quick", image: quick.reference, is_default: true, memory_mb: 256 };
       const image_id = expectStatus(await target.post("/sandbox-images", body, as(target.operator)), 201).id;
       const ids: string[] = await Promise.all(
@@ -174,11 +172,7 @@ describe.runIf(hasEngine)(
         );
         const phases = sandbox.timeline.map((entry: { phase: string }) => entry.phase);
         expect(phases).toEqual(expect.arrayContaining(["created", "started", "stopped"]));
-        await until(
-          async () =>
-            expect(await engine.getContainer(`sandgate-${sandboxId}`).inspect().catch(String)).toContain("404"),
-          { intervalMs: 500 },
-        );
+        await until(async () => expect(await host.list({ sandbox: sandboxId })).toEqual([]), { intervalMs: 500 });
         const logs: LogEntry[] = (await query("", sandboxId)).logs;
         return logs.map(({ log }) => log).join() === "last words" ? [] : [sandboxId];
       };

@@ -1,21 +1,18 @@
 import { randomUUID } from "node:crypto";
-import { buildImage, openTestEngine, probeEngine, type TestImage } from "@sandgate/test-support/images";
-import { requireServer } from "@sandgate/test-support/require";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectError, expectInvalid, expectStatus, isoMilliseconds, uniqueName, uuid } from "./client.ts";
+import { type HostImage, openSandboxHost, requireSandboxHost, type SandboxHost } from "./sandbox-host.ts";
 import { openTarget, type Target, type Tenant } from "./target.ts";
 
-const hasEngine = await requireServer("docker", probeEngine);
-
-describe.runIf(hasEngine)(
+describe.runIf(await requireSandboxHost())(
   "sandboxes",
   () => {
     let target: Target;
     let owner: Tenant;
     let stranger: Tenant;
-    let image: TestImage;
-    const engine = openTestEngine();
+    let host: SandboxHost;
+    let image: HostImage;
 
     const as = (tenant: Tenant) => ({ token: tenant.token, workspace: tenant.workspace });
     const provision = async (body: object = {}, tenant = owner) =>
@@ -28,7 +25,7 @@ describe.runIf(hasEngine)(
     const read = async (id: string) => expectStatus(await target.get(`/sandboxes/${id}`, as(owner)), 200);
     const reaches = (id: string, state: string, reason: string | null) =>
       until(async () => expect(await read(id)).toMatchObject({ state, state_reason: reason }));
-    /** A default image over the test's own, which only the engine has: the operator may. */
+    /** A default image over one of the test's own: the operator may. */
     const imageOf = async (body: object): Promise<string> =>
       expectStatus(
         await target.post(
@@ -40,7 +37,8 @@ describe.runIf(hasEngine)(
       ).id;
 
     beforeAll(async () => {
-      image = await buildImage(engine, {
+      host = openSandboxHost();
+      image = await host.makeImage({
         command: ["/bin/sh", "/run"],
         files: {
           "/run": "trap '' TERM\nwhile [ ! -e /stop ]; do sleep 0.1; done\n",
@@ -152,7 +150,7 @@ describe.runIf(hasEngine)(
     });
 
     test("a container that exits has failed, even with code 0", async () => {
-      const shortLived = await buildImage(engine, { command: ["/bin/sh", "-c", "exit 0"] });
+      const shortLived = await host.makeImage({ command: ["/bin/sh", "-c", "exit 0"] });
       const { id } = await provision({ image_id: await imageOf({ image: shortLived.reference, readiness_port: 80 }) });
       expectError(await wait(id), "provisioning_failed");
       expect(await read(id)).toMatchObject({ state: "failed", state_reason: "exited", exit_code: 0 });
@@ -160,7 +158,7 @@ describe.runIf(hasEngine)(
     });
 
     test("a command that is not in the image fails with the engine's message", async () => {
-      const broken = await buildImage(engine, { command: ["/no/such/program"] });
+      const broken = await host.makeImage({ command: ["/no/such/program"] });
       const { id } = await provision({ image_id: await imageOf({ image: broken.reference }) });
       const failed = await wait(id);
       expectError(failed, "provisioning_failed");
@@ -248,7 +246,7 @@ describe.runIf(hasEngine)(
       });
 
       test("a sandbox over its memory limit fails as out of memory", async () => {
-        const greedy = await buildImage(engine, {
+        const greedy = await host.makeImage({
           command: ["/bin/sh", "-c", "sleep 1; x=0123456789abcdef; while :; do x=$x$x; done"],
         });
         const { id } = await provision({ image_id: await imageOf({ image: greedy.reference }) });
@@ -291,25 +289,23 @@ describe.runIf(hasEngine)(
           expect(answer.body.error.hint).toMatch(/20 sandboxes/);
         }
         expectStatus(await target.delete(`/workspaces/${tenant.workspace}`, { token: tenant.token }), 204);
-        await until(async () => expect(await containersOf(tenant.workspace)).toEqual([]), { intervalMs: 500 });
+        await until(async () => expect(await host.list({ workspace: tenant.workspace })).toEqual([]), {
+          intervalMs: 500,
+        });
       });
 
       test("deleting the workspace removes its containers", async () => {
         const tenant = await target.newTenant();
         const { id } = await provision({}, tenant);
         expectStatus(await wait(id, 60, tenant), 200);
-        expect(await containersOf(tenant.workspace)).toHaveLength(1);
+        expect(await host.list({ workspace: tenant.workspace })).toHaveLength(1);
         expectStatus(await target.delete(`/workspaces/${tenant.workspace}`, { token: tenant.token }), 204);
-        await until(async () => expect(await containersOf(tenant.workspace)).toEqual([]), { intervalMs: 200 });
+        await until(async () => expect(await host.list({ workspace: tenant.workspace })).toEqual([]), {
+          intervalMs: 200,
+        });
         expectError(await target.get(`/sandboxes/${id}`, as(tenant)), "workspace_forbidden");
       });
     });
-
-    async function containersOf(workspaceId: string): Promise<string[]> {
-      const label = `sandgate.io/workspace-id=${workspaceId}`;
-      const containers = await engine.listContainers({ all: true, filters: { label: [label] } });
-      return containers.map((container) => container.Id);
-    }
   },
   90_000,
 );

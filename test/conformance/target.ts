@@ -36,7 +36,7 @@ export interface Target extends Client {
 const given = process.env.SANDGATE_CONFORMANCE_URL;
 
 /** Whether a target takes the settings that it is opened with: one that is running already has its own. */
-export const hasSettings = given === undefined;
+export let hasSettings = given === undefined;
 
 /** Settings of the suite that most of its files can share. */
 export const suiteSettings = {
@@ -56,6 +56,21 @@ export function testDistributed(platform: DistributedPlatform): void {
   shared = platform;
 }
 
+/** A service that is running, with its operator account and the folder of its mails. */
+export interface RunningService {
+  urls: [string, ...string[]];
+  admin: { username: string; password: string };
+  mailFolder: string;
+}
+
+let running: (() => RunningService) | undefined;
+
+/** The suite's files that are imported from now on test this service, which is asked for in their hooks. It has `suiteSettings`. */
+export function testRunning(service: () => RunningService): void {
+  running = service;
+  hasSettings = false;
+}
+
 /**
  * Opens the service at SANDGATE_CONFORMANCE_URL, with its operator in SANDGATE_CONFORMANCE_USERNAME and _PASSWORD and its
  * folder of mails in SANDGATE_CONFORMANCE_MAIL, or starts a platform with these settings beside the suite's.
@@ -73,6 +88,7 @@ export async function openTarget(settings?: Record<string, string>): Promise<Tar
       stop: async () => {},
     });
   }
+  if (running) return describeTarget({ ...running(), stop: async () => {} });
   if (!shared) {
     const platform = await startPlatform({ settings: { ...suiteSettings, ...settings } });
     let aheadMs = 0;
@@ -90,12 +106,7 @@ export async function openTarget(settings?: Record<string, string>): Promise<Tar
   return describeTarget(await startDistributed({ settings: { ...suiteSettings, ...settings }, replicas: single }));
 }
 
-async function describeTarget(o: {
-  urls: DistributedPlatform["urls"];
-  admin: { username: string; password: string };
-  mailFolder: string;
-  stop(): Promise<void>;
-}): Promise<Target> {
+async function describeTarget(o: RunningService & { stop(): Promise<void> }): Promise<Target> {
   const client = createClient(...o.urls);
 
   async function signIn(username: string, password: string): Promise<Tenant> {

@@ -63,6 +63,8 @@ export interface ClusterFiles {
   kubeconfig: string;
   tokens: string;
   podLogs: string;
+  /** A folder for each registry that needs settings of its own. */
+  registries: string;
   writeKubeconfig(name: string, token: string): Promise<string>;
 }
 
@@ -92,6 +94,7 @@ export async function writeClusterFiles(
     kubeconfig: at("admin.kubeconfig"),
     tokens: at("tokens.csv"),
     podLogs: at("pod-logs"),
+    registries: at("registries"),
   };
   const writeConfig = (path: string, user: object, server = `https://127.0.0.1:${o.api}`) =>
     // JSON is YAML.
@@ -163,7 +166,7 @@ state = "${at("run")}"
     bin_dir = "${pluginsFolder}"
     conf_dir = "${at("cni")}"
   [${cri}.registry]
-    config_path = "${at("registries")}"
+    config_path = "${files.registries}"
   [${cri}.containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [${cri}.containerd.runtimes.runc.options]

@@ -15,9 +15,9 @@ export interface Credential {
   password: string;
 }
 
-/** A real private registry on the loopback address, where engines speak plain HTTP to it. */
+/** A real private registry, as a rule on the loopback address, where engines speak plain HTTP to it. */
 export interface TestRegistry {
-  /** `127.0.0.1:port` */
+  /** `address:port` */
   host: string;
   /** Pushes an image of the engine as `host/repository:tag` and answers its digest, `sha256:…`. The engine keeps no tag of it. */
   push(engine: Docker, imageId: string, repository: string, tag: string, credential?: Credential): Promise<string>;
@@ -37,13 +37,16 @@ export async function probeRegistry(): Promise<void> {
   }
 }
 
-/** Starts a registry that knows these users; with none it is open to all. */
-export async function startRegistry(o: { users: readonly Credential[] } = { users: [] }): Promise<TestRegistry> {
+/** Starts a registry that knows these users; with none it is open to all. `address`: where it listens, 127.0.0.1 unless given. */
+export async function startRegistry(
+  o: { users?: readonly Credential[]; address?: string } = {},
+): Promise<TestRegistry> {
   await probeRegistry();
   const { path: folder, remove: removeFolder } = await createTempFolder();
-  const host = `127.0.0.1:${await findFreePort()}`;
+  const { users = [], address = "127.0.0.1" } = o;
+  const host = `${address}:${await findFreePort(address)}`;
   const lines: string[] = [];
-  for (const { username, password } of o.users) {
+  for (const { username, password } of users) {
     const { stdout } = await execute("htpasswd", ["-Bbn", username, password]);
     lines.push(stdout.trim());
   }
@@ -53,7 +56,7 @@ export async function startRegistry(o: { users: readonly Credential[] } = { user
     log: { level: "warn" },
     storage: { filesystem: { rootdirectory: join(folder, "data") }, delete: { enabled: true } },
     http: { addr: host, secret: crypto.randomUUID() },
-    ...(o.users.length > 0 && { auth: { htpasswd: { realm: "test", path: join(folder, "htpasswd") } } }),
+    ...(users.length > 0 && { auth: { htpasswd: { realm: "test", path: join(folder, "htpasswd") } } }),
   };
   // JSON is YAML.
   await writeFile(join(folder, "config.yml"), JSON.stringify(config));
@@ -62,7 +65,7 @@ export async function startRegistry(o: { users: readonly Credential[] } = { user
   });
   const answers = () =>
     fetch(`http://${host}/v2/`).then(
-      (response) => response.status === (o.users.length > 0 ? 401 : 200),
+      (response) => response.status === (users.length > 0 ? 401 : 200),
       () => false,
     );
   while (!(await answers())) {

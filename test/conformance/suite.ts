@@ -1,0 +1,23 @@
+import { describe } from "vitest";
+
+const files = [
+  ["access", () => import("./access.test.ts")],
+  ["accounts", () => import("./accounts.test.ts")],
+  ["the audit log", () => import("./audit-log.test.ts")],
+  ["codes", () => import("./codes.test.ts")],
+  ["what is common", () => import("./common.test.ts")],
+  ["images", () => import("./images.test.ts")],
+  ["monitoring", () => import("./monitoring.test.ts")],
+  ["registries", () => import("./registries.test.ts")],
+  ["sandboxes", () => import("./sandboxes.test.ts")],
+  ["workspaces", () => import("./workspaces.test.ts")],
+] as const;
+
+/** The suite's files within the file that calls this, so that they share its platform: its start takes longer than most of them. */
+export function describeSuite(): void {
+  for (const [what, load] of files) {
+    describe(what, async () => {
+      await load();
+    });
+  }
+}
