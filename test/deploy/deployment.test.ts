@@ -172,6 +172,14 @@ describe("image", () => {
     expect(dockerfile.match(/^COPY \S+\/package\.json .*$/gm)?.toSorted()).toEqual(lists.toSorted());
   });
 
+  test("copies nothing that .dockerignore keeps from the engine", () => {
+    const kept = [...readText(".dockerignore").matchAll(/^!(\S+)$/gm)].map(([, path]) => path);
+    const copied = [...dockerfile.matchAll(/^COPY (?!--from)(.+) \S+$/gm)].flatMap(([, paths]) => paths?.split(" "));
+    expect(copied).toContain("facade");
+    // A folder is kept with all that it has.
+    expect(copied.filter((path) => !kept.some((each) => path === each || path?.startsWith(`${each}/`)))).toEqual([]);
+  });
+
   test("has the version that the deployments name", () => {
     for (const name of processNames) expect(readCompose().services[name]?.image).toBe(`sandgate:${version}`);
     for (const folder of ["base", "overlays/pods"]) {

@@ -158,6 +158,25 @@ function forwardRules(bridge: string): string[][] {
   ];
 }
 
+/** The chain of a cluster's Services (`cluster-services.ts`) in the table nat. */
+export function servicesChain(bridge: string): string {
+  return `${bridge}-services`;
+}
+
+/** Removes the chain and the jumps to it, if they are there. */
+async function removeServices(bridge: string): Promise<void> {
+  const env = { PATH: `${process.env.PATH}:/usr/sbin:/sbin` };
+  const nat = (...args: string[]) => execute("iptables", ["-w", "10", "-t", "nat", ...args], { env });
+  const chain = servicesChain(bridge);
+  const { stdout } = await nat("-S");
+  for (const rule of stdout.split("\n").filter((line) => line.endsWith(` -j ${chain}`))) {
+    await nat("-D", ...rule.split(" ").slice(1));
+  }
+  if (!stdout.includes(`-N ${chain}\n`)) return;
+  await nat("-F", chain);
+  await nat("-X", chain);
+}
+
 async function iptables(action: "-I" | "-D", rule: readonly string[]): Promise<void> {
   await execute("iptables", ["-w", "10", action, ...rule], { env: { PATH: `${process.env.PATH}:/usr/sbin:/sbin` } });
 }
@@ -177,9 +196,10 @@ async function restoreHost(state: HostState): Promise<void> {
     await execute("umount", ["--lazy", path]).catch(() => {});
   if (state.namespace === undefined) {
     for (const rule of forwardRules(state.bridge)) await iptables("-D", rule).catch(() => {});
+    await removeServices(state.bridge);
     await execute("ip", ["link", "del", state.bridge]).catch(() => {});
   } else {
-    // With this end of the cable go the other end and its routes; the namespace itself, with its last process.
+    // With this end of the cable go the other end and its routes; the namespace itself and its rules, with its last process.
     await execute("ip", ["link", "del", `${state.bridge}-h`]).catch(() => {});
     await execute("ip", ["netns", "del", state.namespace]).catch(() => {});
   }

@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { randomBytes, randomInt } from "node:crypto";
-import { access, readFile, writeFile } from "node:fs/promises";
+import { access, mkdir, readFile, writeFile } from "node:fs/promises";
 import { request as httpsRequest } from "node:https";
 import { networkInterfaces } from "node:os";
 import { delimiter, dirname, join } from "node:path";
@@ -59,8 +59,16 @@ export interface OwnCluster {
   kubeletUrl: string;
   /** The certificate authority of the API server and of the kubelet, a file. */
   certificateAuthority: string;
+  /** The program, which may be another than that on PATH. */
+  kubectlProgram: string;
+  /** The bridge of the pods. */
+  bridge: string;
   /** What stands for /var/log/pods. */
   podLogsFolder: string;
+  /** Gives the node the images in this file (an archive of OCI or Docker), which pods find under their names there. */
+  importImages(archive: string): Promise<void>;
+  /** From now on the node pulls from this registry (`host:port`) by plain HTTP, as it does from those on loopback addresses. */
+  trustRegistry(host: string): Promise<void>;
   apiServer: ClusterProgram;
   kubelet: ClusterProgram;
   scheduler: ClusterProgram;
@@ -351,21 +359,15 @@ async function fillCluster(
   const ca = await readFile(join(folder, "ca.crt"));
   const call = (method: string, path: string, body?: unknown) =>
     callServer({ server, ca, token: adminToken, method, path, body });
+  const importImages = async (archive: string) => {
+    const place = ["--address", files.containerdSocket, "--namespace", "k8s.io"];
+    await execute(found.ctr, [...place, "images", "import", archive]);
+  };
   const importPause = async () => {
     await until("containerd", () => exists(files.containerdSocket));
     const archive = join(folder, "pause.tar");
     await writeFile(archive, imageArchive(await makeImage({ command: ["sleep", "2147483647"] }), files.pauseImage));
-    await until("containerd", () =>
-      execute(found.ctr, [
-        "--address",
-        files.containerdSocket,
-        "--namespace",
-        "k8s.io",
-        "images",
-        "import",
-        archive,
-      ]).then(() => true),
-    );
+    await until("containerd", () => importImages(archive).then(() => true));
   };
   await Promise.all([
     until("the API server", async () => (await call("GET", "/api/v1/namespaces/default")) !== undefined),
@@ -440,7 +442,16 @@ async function fillCluster(
       network: host.network,
       kubeletUrl: `https://${host.address}:${ports.kubelet}`,
       certificateAuthority: join(folder, "ca.crt"),
+      kubectlProgram: found.kubectl,
+      bridge: host.bridge,
       podLogsFolder: files.podLogs,
+      importImages,
+      async trustRegistry(registry) {
+        await mkdir(join(files.registries, registry));
+        // containerd 1.6 wants a host besides the server.
+        const address = `"http://${registry}"`;
+        await writeFile(join(files.registries, registry, "hosts.toml"), `server = ${address}\n[host.${address}]\n`);
+      },
       apiServer,
       kubelet,
       scheduler,

@@ -66,7 +66,7 @@ export async function probeMongo(): Promise<void> {
 }
 
 /** The program `mongod`, or throws what was tried. */
-function findMongod(): Promise<string> {
+export function findMongod(): Promise<string> {
   found ??= findOnPath().catch((onPath: Error) =>
     download().catch((cause: Error) => {
       throw new Error(`SANDGATE_TEST_MONGODB_URL is not set; ${onPath.message}; a download: ${cause.message}`, {

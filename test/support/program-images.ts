@@ -1,0 +1,91 @@
+// Images of programs that this machine has, with the shared libraries that they need, without an engine or a registry.
+
+import { execFile } from "node:child_process";
+import { createHash } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { cp, mkdir, rename, stat, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { pipeline } from "node:stream/promises";
+import { promisify } from "node:util";
+
+const execute = promisify(execFile);
+
+const types = {
+  manifest: "application/vnd.oci.image.manifest.v1+json",
+  config: "application/vnd.oci.image.config.v1+json",
+  layer: "application/vnd.oci.image.layer.v1.tar",
+};
+
+interface Descriptor {
+  mediaType: string;
+  digest: string;
+  size: number;
+}
+
+/** Copies a program into an image's folder at `place`, and its shared libraries to where it looks for them. */
+export async function addProgram(folder: string, program: string, place: string): Promise<void> {
+  const copy = async (from: string, to: string) => {
+    await mkdir(dirname(join(folder, to)), { recursive: true });
+    await cp(from, join(folder, to), { dereference: true });
+  };
+  await copy(program, place);
+  // Of a program that is linked statically it says that this is none for it.
+  const { stdout } = await execute("ldd", [program]).catch((error: { stdout?: string; stderr?: string }) => {
+    if (/not a dynamic executable/.test(`${error.stdout}${error.stderr}`)) return { stdout: "" };
+    throw error;
+  });
+  for (const [, library] of stdout.matchAll(/(\/\S+) \(0x/g)) if (library) await copy(library, library);
+}
+
+/**
+ * Writes an image as a file that containerd imports under this name (image-spec, "OCI Image Layout"): a layer for each folder,
+ * whose files are root's. `config`: its configuration, such as `{ Entrypoint: ["node"] }`.
+ * @param o.folder where it is put together, and where the file is in the end
+ */
+export async function writeImageArchive(o: {
+  folder: string;
+  name: string;
+  layers: readonly string[];
+  config: Readonly<Record<string, unknown>>;
+}): Promise<string> {
+  const layout = join(o.folder, "layout");
+  await mkdir(join(layout, "blobs/sha256"), { recursive: true });
+  const store = async (file: string, mediaType: string): Promise<Descriptor> => {
+    const hash = createHash("sha256");
+    await pipeline(createReadStream(file), hash);
+    const digest = hash.digest("hex");
+    const { size } = await stat(file);
+    await rename(file, join(layout, "blobs/sha256", digest));
+    return { mediaType, digest: `sha256:${digest}`, size };
+  };
+  const storeJson = async (content: object, mediaType: string) => {
+    await writeFile(join(layout, "blob"), JSON.stringify(content));
+    return store(join(layout, "blob"), mediaType);
+  };
+  const layers: Descriptor[] = [];
+  for (const folder of o.layers) {
+    const file = join(layout, "layer.tar");
+    await execute("tar", ["-c", "-f", file, "-C", folder, "--owner=0", "--group=0", "--numeric-owner", "."]);
+    layers.push(await store(file, types.layer));
+  }
+  const config = await storeJson(
+    {
+      architecture: { x64: "amd64" }[process.arch as string] ?? process.arch,
+      os: "linux",
+      config: o.config,
+      // Not packed, a layer's content is the layer.
+      rootfs: { type: "layers", diff_ids: layers.map(({ digest }) => digest) },
+    },
+    types.config,
+  );
+  const manifest = await storeJson({ schemaVersion: 2, mediaType: types.manifest, config, layers }, types.manifest);
+  const index = {
+    schemaVersion: 2,
+    manifests: [{ ...manifest, annotations: { "io.containerd.image.name": o.name } }],
+  };
+  await writeFile(join(layout, "oci-layout"), '{"imageLayoutVersion":"1.0.0"}');
+  await writeFile(join(layout, "index.json"), JSON.stringify(index));
+  const archive = join(o.folder, "image.tar");
+  await execute("tar", ["-c", "-f", archive, "-C", layout, "oci-layout", "index.json", "blobs"]);
+  return archive;
+}
