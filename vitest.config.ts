@@ -1,15 +1,16 @@
 import { defineConfig } from "vitest/config";
 
-/** What needs servers that take much of a machine. test/run.sh runs these one after the other, and the rest meanwhile. */
+/** What needs servers that take much of a machine. test/run.sh runs two of these one after the other, and the rest meanwhile. */
 const projects = {
   /** Whole platforms of a dozen processes, file by file. */
   distributed: {
     maxWorkers: 1,
-    include: [
-      "test/distributed/*.test.ts",
-      "test/fault/{distributed,network,kubernetes-conformance}.test.ts",
-      "test/deploy/compose.test.ts",
-    ],
+    include: ["test/distributed/*.test.ts", "test/fault/{distributed,network}.test.ts", "test/deploy/compose.test.ts"],
+  },
+  /** Takes minutes: `npm run fault` alone has it. */
+  fault: {
+    maxWorkers: 1,
+    include: ["test/fault/long/*.test.ts"],
   },
   /** These use the machine's container engine, and mostly wait for it. */
   engine: {

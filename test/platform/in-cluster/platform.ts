@@ -15,7 +15,7 @@ import { findMongod } from "@sandgate/test-support/mongo";
 import { findNatsServer } from "@sandgate/test-support/nats";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import { findFreePort, startProcess } from "@sandgate/test-support/process";
-import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
+import { type Credential, probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
@@ -44,6 +44,12 @@ export interface ClusterPlatform {
   mailFolder: string;
   /** `host:port` of a registry without users that the platform and the node pull from. */
   registry: string;
+  /** Another one, and its user. */
+  privateRegistry: { host: string; credential: Credential };
+  /** Ends all replicas of a process (a Deployment) as a crash would, and for good. */
+  kill(process: string): Promise<void>;
+  /** Starts them again. */
+  start(process: string): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -88,7 +94,11 @@ export async function startInCluster(o: {
   for (const name of ["platform", "mongodb", "nats"]) await own.importImages(join(folder, name, "image.tar"));
   const outside = own.network?.hostAddress ?? own.nodeAddress;
   const registry = starting.adopt(await startRegistry({ address: outside }), (each) => each.stop());
-  await own.trustRegistry(registry.host);
+  const credential = { username: "alice", password: "correct horse" };
+  const users = [credential];
+  const privateRegistry = starting.adopt(await startRegistry({ address: outside, users }), (each) => each.stop());
+  const registries = [registry.host, privateRegistry.host];
+  for (const host of registries) await own.trustRegistry(host);
   const mailFolder = join(folder, "mail");
   await mkdir(mailFolder);
   starting.use(await startMailServer({ address: outside, port: smtpPort, folder: mailFolder }));
@@ -110,6 +120,7 @@ export async function startInCluster(o: {
   // The steps of the operator, in a folder that looks like the repository's.
   for (const name of ["deploy", "services", "node_modules"]) await symlink(join(root, name), join(folder, name));
   const env = {
+    HOME: folder,
     KUBECONFIG: cluster.kubeconfig,
     PATH: [dirname(own.kubectlProgram), dirname(process.execPath), process.env.PATH].join(":"),
   };
@@ -130,7 +141,7 @@ export async function startInCluster(o: {
   await mkdir(join(folder, "overlay"));
   const overlay = describeOverlay({
     own,
-    registry: registry.host,
+    registries,
     facadePort,
     replicas: o.replicas,
     apiServer: { address: outside, port: Number(new URL(cluster.server).port) },
@@ -153,6 +164,18 @@ export async function startInCluster(o: {
     admin: { username: "admin@localhost", password },
     mailFolder,
     registry: registry.host,
+    privateRegistry: { host: privateRegistry.host, credential },
+    async kill(name) {
+      const at = ["--namespace", deployed.sandbox.namespace];
+      await cluster.kubectl("scale", ...at, `deployment/${name}`, "--replicas=0");
+      const selected = ["pods", `--selector=app.kubernetes.io/name=${name}`];
+      await cluster.kubectl("delete", ...at, ...selected, "--force", "--grace-period=0", "--wait=true");
+    },
+    async start(name) {
+      const at = ["--namespace", deployed.sandbox.namespace];
+      await cluster.kubectl("scale", ...at, `deployment/${name}`, `--replicas=${o.replicas}`);
+      await awaitPods(cluster, deployed.sandbox.namespace);
+    },
     stop: () => started.disposeAsync(),
   };
 }
@@ -197,7 +220,8 @@ async function initiateDatabases(cluster: TestCluster, own: OwnCluster, folder: 
   const forward = startProcess(
     own.kubectlProgram,
     [`--kubeconfig=${cluster.kubeconfig}`, `--namespace=${pod.namespace}`, "port-forward", pod.name, `${port}:27017`],
-    { env: {} },
+    // Where kubectl keeps what it has found out.
+    { env: { HOME: folder } },
   );
   const operate = async (auth: string, work: (run: (command: Document) => Promise<Document>) => Promise<unknown>) => {
     const client = new MongoClient(`mongodb://${auth}127.0.0.1:${port}`, { directConnection: true });
@@ -260,7 +284,7 @@ async function awaitReady(cluster: TestCluster, url: string): Promise<void> {
 /** What an operator writes over overlays/pods. */
 function describeOverlay(o: {
   own: OwnCluster;
-  registry: string;
+  registries: readonly string[];
   facadePort: number;
   apiServer: { address: string; port: number };
   replicas: number;
@@ -268,7 +292,6 @@ function describeOverlay(o: {
   defaultImage: string;
 }) {
   const { own } = o;
-  const [registryAddress, registryPort] = o.registry.split(":");
   const variables = (kind: string, name: string, values: Readonly<Record<string, string>>) => ({
     patch: JSON.stringify({
       apiVersion: "apps/v1",
@@ -318,10 +341,10 @@ function describeOverlay(o: {
         ),
         variables("Deployment", "identity", { SANDGATE_SMTP_URL_FILE: "/run/sandgate/smtp-url" }),
         variables("Deployment", "image-registry", {
-          SANDGATE_REGISTRY_ALLOW: o.registry,
+          SANDGATE_REGISTRY_ALLOW: o.registries.join(),
           SANDGATE_DEFAULT_IMAGE: o.defaultImage,
         }),
-        variables("Deployment", "sandbox", { SANDGATE_REGISTRY_ALLOW: o.registry }),
+        variables("Deployment", "sandbox", { SANDGATE_REGISTRY_ALLOW: o.registries.join() }),
         ...["facade", "identity"].map((name) =>
           variables("Deployment", name, { SANDGATE_REDIRECT_URIS: o.settings.SANDGATE_REDIRECT_URIS ?? "" }),
         ),
@@ -346,7 +369,10 @@ function describeOverlay(o: {
           matchExpressions: [{ key: "app.kubernetes.io/name", operator: "In", values: ["image-registry", "sandbox"] }],
         },
         policyTypes: ["Egress"],
-        egress: [{ to: [{ ipBlock: { cidr: `${registryAddress}/32` } }], ports: [{ port: Number(registryPort) }] }],
+        egress: o.registries.map((host) => {
+          const [address, port] = host.split(":");
+          return { to: [{ ipBlock: { cidr: `${address}/32` } }], ports: [{ port: Number(port) }] };
+        }),
       },
     },
   };

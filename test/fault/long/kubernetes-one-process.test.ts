@@ -6,11 +6,11 @@ import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-
 import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, beforeAll, describe } from "vitest";
-import { clusterHost, testSandboxesOn } from "../conformance/sandbox-host.ts";
-import { describeSuite } from "../conformance/suite.ts";
-import { suiteSettings, testRunning } from "../conformance/target.ts";
-import { applyRights, createToken, deployed } from "../deploy/cluster-rights.ts";
-import { startPlatform, type TestPlatform } from "../platform/local.ts";
+import { clusterHost, testSandboxesOn } from "../../conformance/sandbox-host.ts";
+import { describeSuite } from "../../conformance/suite.ts";
+import { suiteSettings, testRunning } from "../../conformance/target.ts";
+import { applyRights, createToken, deployed } from "../../deploy/cluster-rights.ts";
+import { startPlatform, type TestPlatform } from "../../platform/local.ts";
 
 const isAvailable = await requireServer("kubernetes", async () => {
   // The platform reads the files of a node, so this must be one.

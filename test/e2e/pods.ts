@@ -1,0 +1,109 @@
+import type { TestCluster } from "@sandgate/test-support/cluster";
+import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
+import type { Credential } from "@sandgate/test-support/registry";
+import { until } from "@sandgate/test-support/until";
+import { expect, test } from "vitest";
+import { expectStatus } from "../conformance/client.ts";
+import { deployed } from "../deploy/cluster-rights.ts";
+import type { Operator } from "../platform/operator.ts";
+
+/** A platform whose sandboxes are pods. */
+export interface PodsPlatform {
+  cluster: TestCluster;
+  operator: Operator;
+  /** `host:port` of a registry without users that the platform and the node pull from. */
+  registry: string;
+  /** Another one, and its user. */
+  privateRegistry: { host: string; credential: Credential };
+  /** Ends the process that looks after sandboxes as a crash would, and for good. */
+  kill(): Promise<void>;
+  start(): Promise<void>;
+}
+
+const pods = `/api/v1/namespaces/${deployed.sandboxes}/pods`;
+
+/** Registers an image of the machine's busybox that serves "hello" from /www if its command does; answers its id. */
+export async function registerImage(
+  { operator, registry }: PodsPlatform,
+  command: readonly string[],
+  changes: object = {},
+): Promise<string> {
+  const image = await makeImage({ command, files: { "www/index.html": "hello\n" } });
+  return operator.registerImage(await pushImage(image, { host: registry, repository: "team/app" }), changes);
+}
+
+export const readPod = ({ cluster }: PodsPlatform, sandboxId: string) =>
+  cluster.call("GET", `${pods}/sandgate-${sandboxId}`);
+
+export const isRemoved = (platform: PodsPlatform, sandboxId: string) =>
+  until(() => expect(readPod(platform, sandboxId)).rejects.toThrow("404"));
+
+/** Waits until a sandbox is in this state for this reason, and answers its record. */
+export const reaches = ({ operator }: PodsPlatform, sandboxId: string, state: string, reason: string | null) =>
+  until(async () => {
+    const sandbox = await operator.read(sandboxId);
+    expect([sandbox.state, sandbox.state_reason]).toEqual([state, reason]);
+    return sandbox;
+  });
+
+/** What holds of sandboxes that are pods, wherever the platform's own processes run. */
+export function testPods(platform: () => PodsPlatform): void {
+  test("provisions a sandbox that answers on its port, stops it, and removes its pod", async () => {
+    const { operator } = platform();
+    const serve = ["httpd", "-f", "-p", "8000", "-h", "/www"];
+    const id = await operator.provisionReady(await registerImage(platform(), serve, { readiness_port: 8000 }));
+    expect(await readPod(platform(), id)).toMatchObject({ status: { phase: "Running" } });
+    expectStatus(await operator.delete(`/sandboxes/${id}`, operator.as), 204);
+    await reaches(platform(), id, "stopped", "stopped_by_user");
+    await isRemoved(platform(), id);
+  });
+
+  test("pulls a private image with its workspace's credential", async () => {
+    const { operator, cluster, privateRegistry } = platform();
+    const { host, credential } = privateRegistry;
+    const image = await makeImage({ command: ["sleep", "3600"] });
+    const reference = await pushImage(image, { host, repository: "team/private", credential });
+    const made = await operator.post("/registries", { name: "private", url: host, ...credential }, operator.as);
+    const { id: registryId } = expectStatus(made, 201);
+    const body = { name: "private", image: reference, memory_mb: 256 };
+    const open = expectStatus(await operator.post("/sandbox-images", body, operator.as), 201).id;
+    const closed = { ...body, name: "with-credential", registry_id: registryId };
+    const known = expectStatus(await operator.post("/sandbox-images", closed, operator.as), 201).id;
+    await operator.provisionReady(known);
+    // The node has the image now, which is no help to who may not pull it.
+    await reaches(platform(), await operator.provision(open), "failed", "image_pull_unauthorized");
+    const secrets = await cluster.kubectl("get", "secrets", `--namespace=${deployed.sandboxes}`, "--output=name");
+    expect(secrets).toBe("");
+  });
+
+  test("tells how a sandbox failed", async () => {
+    const { operator, cluster } = platform();
+    const exited = await operator.provision(await registerImage(platform(), ["sh", "-c", "exit 4"]));
+    expect(await reaches(platform(), exited, "failed", "exited")).toMatchObject({ exit_code: 4 });
+    const missing = await operator.provision(await registerImage(platform(), ["/no/such/program"]));
+    expect((await reaches(platform(), missing, "failed", "start_failed")).message).toContain("/no/such/program");
+    const lost = await operator.provisionReady(await registerImage(platform(), ["sleep", "3600"]));
+    await cluster.call("DELETE", `${pods}/sandgate-${lost}`, {});
+    await reaches(platform(), lost, "failed", "runtime_lost");
+    await isRemoved(platform(), lost);
+  });
+
+  test("goes on after a crash, and a time to live ends a sandbox while the platform is away", async () => {
+    const { operator, cluster } = platform();
+    const idle = await registerImage(platform(), ["sleep", "3600"]);
+    const limited = await registerImage(platform(), ["sleep", "3600"], { ttl_seconds: 3_600 });
+    const expiring = await operator.provisionReady(limited);
+    const staying = await operator.provisionReady(idle);
+    const accepted = await operator.provision(idle);
+    await platform().kill();
+    // As if its hour were over.
+    await cluster.call("PATCH", `${pods}/sandgate-${expiring}`, { spec: { activeDeadlineSeconds: 1 } });
+    await until(async () =>
+      expect(await readPod(platform(), expiring)).toMatchObject({ status: { reason: "DeadlineExceeded" } }),
+    );
+    await platform().start();
+    await reaches(platform(), expiring, "stopped", "ttl_expired");
+    await reaches(platform(), staying, "ready", null);
+    await reaches(platform(), accepted, "ready", null);
+  });
+}

@@ -1,0 +1,20 @@
+import { afterAll, beforeAll, describe } from "vitest";
+import { clusterHost, testSandboxesOn } from "../../conformance/sandbox-host.ts";
+import { describeSuite } from "../../conformance/suite.ts";
+import { suiteSettings, testRunning } from "../../conformance/target.ts";
+import { deployed } from "../../deploy/cluster-rights.ts";
+import { type ClusterPlatform, requireInCluster, startInCluster } from "../../platform/in-cluster/platform.ts";
+
+describe.runIf(await requireInCluster())("the public API as pods of a cluster", () => {
+  let platform: ClusterPlatform;
+
+  testRunning(() => ({ ...platform, urls: [platform.url] }));
+  testSandboxesOn(() => clusterHost(platform.cluster, { namespace: deployed.sandboxes, registry: platform.registry }));
+
+  beforeAll(async () => {
+    platform = await startInCluster({ settings: suiteSettings, replicas: 2 });
+  });
+  afterAll(() => platform?.stop());
+
+  describeSuite();
+});
