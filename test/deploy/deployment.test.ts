@@ -1,5 +1,5 @@
 import { execFile, execFileSync } from "node:child_process";
-import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { callerNames, type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
@@ -320,5 +320,31 @@ describe.runIf(await requireServer("kubectl", () => execute("kubectl", ["version
         .sort(),
     ).toEqual(processNames.toSorted());
     expect(stdout).not.toContain("set-by-kustomize");
+  });
+
+  test("builds the overlay that the README shows", async () => {
+    await using temp = await createTempFolder();
+    const { path: folder } = temp;
+    const [, example = ""] = /^ *```yaml\n([\s\S]*?)^ *```$/m.exec(readText("deploy/README.md")) ?? [];
+    writeFileSync(join(folder, "kustomization.yaml"), example.replace(/^ {3}/gm, ""));
+    symlinkSync(root, join(folder, "sandgate"));
+    const { stdout } = await execute("kubectl", ["kustomize", folder]);
+    const objects = parseAllDocuments(stdout).map((document) => document.toJS());
+    const find = (kind: string, name: string) =>
+      objects.find((each) => each.kind === kind && each.metadata.name.replace(/-[0-9a-z]{10}$/, "") === name);
+    expect(find("ConfigMap", "settings").data).toMatchObject({
+      SANDGATE_PUBLIC_URL: "https://sandgate.example.com",
+      SANDGATE_EVENTS: "nats://nats.servers:4222",
+      SANDGATE_IDENTITY_URL: "http://identity:8081",
+    });
+    for (const name of processNames) {
+      const [{ image, envFrom }] = find("Deployment", name).spec.template.spec.containers;
+      expect(image).toBe("registry.example.com/sandgate:0.1.0");
+      expect(envFrom[0].configMapRef.name).toBe(find("ConfigMap", "settings").metadata.name);
+    }
+    const { env } = find("Deployment", "facade").spec.template.spec.containers[0];
+    expect(env).toContainEqual({ name: "SANDGATE_TRUSTED_PROXIES", value: "10.0.3.0/24" });
+    expect(env).toContainEqual({ name: "SANDGATE_EVENTS_USER", value: "facade" });
+    expect(find("NetworkPolicy", "to-api-server").spec.egress[0].to).toEqual([{ ipBlock: { cidr: "10.0.0.4/32" } }]);
   });
 });
