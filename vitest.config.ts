@@ -35,10 +35,10 @@ const limited = Object.entries(projects).map(([name, project]) => ({
 
 export default defineConfig({
   test: {
-    testTimeout: 60_000,
+    // Longer than polls take to say what they miss.
+    testTimeout: 180_000,
     // A hook may start every server of the distributed form.
     hookTimeout: 300_000,
-    // The test's own limit ends it before, unless it names a longer one.
     expect: { poll: { timeout: 120_000 } },
     projects: [
       ...limited,

@@ -1,4 +1,3 @@
-import { setTimeout as delay } from "node:timers/promises";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectError, expectInvalid, expectStatus, isoMicroseconds, uniqueName } from "./client.ts";
@@ -209,10 +208,9 @@ describe.runIf(await requireSandboxHost())(
         headers: { authorization: `Bearer ${tokens.access_token}`, "x-workspace-id": owner.workspace },
       });
       expect(response.status).toBe(200);
-      await delay(300);
+      const ended = await readUntilLog(response);
       expectStatus(await target.post("/auth/logout", { refresh_token: tokens.refresh_token }), 204);
-      // Resolves only when the server ends the stream.
-      expect(await response.text()).toContain("event: log");
+      await ended();
     });
 
     test("a wait and a live stream end when their member is removed, and others' go on", async () => {
@@ -229,13 +227,12 @@ describe.runIf(await requireSandboxHost())(
         headers: { authorization: `Bearer ${member.token}`, "x-workspace-id": owner.workspace },
       });
       expect(stream.status).toBe(200);
-      const others = readStream(40);
-      await delay(1_000);
+      const ended = await readUntilLog(stream);
+      const others = readStream(25);
       expectStatus(await target.delete(`${members}/${user_id}`, as(owner)), 204);
       expectError(await waiting, "workspace_forbidden");
-      // Resolves only when the server ends the stream.
-      expect(await stream.text()).toContain("event: log");
-      expect(await others).toHaveLength(40);
+      await ended();
+      expect(await others).toHaveLength(25);
       expectStatus(await target.delete(`/sandboxes/${slow}`, as(owner)), 204);
     });
 
@@ -300,6 +297,20 @@ describe.runIf(await requireSandboxHost())(
       id: string;
       event: string;
       data: { timestamp: string; log: string };
+    }
+
+    /** Resolves with the first log line that comes, with a function that resolves when the server ends the stream. */
+    async function readUntilLog({ body }: Response): Promise<() => Promise<void>> {
+      const reader = body?.pipeThrough(new TextDecoderStream()).getReader();
+      if (!reader) throw new Error("the answer has no body");
+      for (let text = ""; !text.includes("event: log"); ) {
+        const { done, value } = await reader.read();
+        if (done) throw new Error(`the stream ended without a log line: ${text}`);
+        text += value;
+      }
+      return async () => {
+        while (!(await reader.read()).done);
+      };
     }
 
     async function readStream(count: number, lastEventId?: string): Promise<StreamEvent[]> {

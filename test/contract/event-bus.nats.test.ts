@@ -17,7 +17,7 @@ describe.runIf(await requireServer("nats", probeNats))("NATS", () => {
           service: "test",
           logger: createLogger({ service: "test", level: "silent" }),
           metrics: createMetrics(),
-          policy: { ...policyUnderTest, ackWaitMs: 2_000 },
+          policy: { ...policyUnderTest, ackWaitMs: 5_000 },
         }),
       wipe: () => server.wipe(),
       remove: () => server.stop(),

@@ -646,9 +646,12 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
 
     test("keeps a sandbox to its rate of new connections", async () => {
       const { open } = await start({ newConnectionsPerSecond: 2 });
+      const began = performance.now();
       const opened = await open(40);
+      const seconds = (performance.now() - began) / 1_000;
+      // Five seconds' worth at once.
       expect(opened).toBeGreaterThanOrEqual(10);
-      expect(opened).toBeLessThan(30);
+      expect(opened).toBeLessThanOrEqual(10 + 2 * Math.ceil(seconds));
     });
 
     test("keeps a sandbox to its bandwidth, in both directions", async () => {

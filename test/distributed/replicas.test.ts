@@ -218,7 +218,7 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
     throw new Error(`the stream ended: ${text}`);
   }
 
-  test("the work of a sandbox replica that was killed is taken over within 10 s", async () => {
+  test("the work of a sandbox replica that was killed is taken over", async () => {
     await expect.poll(async () => new Set(await shardHolders()).size).toBe(2);
     // With an idempotency key, so that a call which the killed replica leaves unanswered is repeated.
     const provision = () =>
@@ -230,7 +230,7 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
     const before = await Promise.all([1, 2, 3, 4].map(provision));
     await platform.replica("sandbox", 0).kill();
     const taken = expect
-      .poll(async () => [(await shardHolders()).length, new Set(await shardHolders()).size], { timeout: 10_000 })
+      .poll(async () => [(await shardHolders()).length, new Set(await shardHolders()).size])
       .toEqual([64, 1]);
     const after = await Promise.all([1, 2, 3, 4].map(provision));
     await taken;

@@ -7,7 +7,7 @@ import { createServer } from "node:net";
 export interface RunningProcess {
   readonly child: ChildProcess;
   output(): string;
-  /** SIGTERM, and SIGKILL after `graceMs` (10 s unless given). Resolves with the exit code, null when a signal ended it. */
+  /** SIGTERM, and SIGKILL after `graceMs` (30 s unless given). Resolves with the exit code, null when a signal ended it. */
   stop(graceMs?: number): Promise<number | null>;
   /** SIGKILL at once, as a crash would. */
   kill(): Promise<void>;
@@ -48,7 +48,7 @@ export function startProcess(
     child,
     output: () => output,
     exited,
-    async stop(graceMs = 10_000) {
+    async stop(graceMs = 30_000) {
       const timer = setTimeout(() => child.kill("SIGKILL"), graceMs);
       child.kill("SIGTERM");
       try {

@@ -136,9 +136,14 @@ test("the first start shows the operator's password once and makes a private key
 
 test("a first start that is killed before it shows the password leaves that to the next", async () => {
   const port = String(await findFreePort());
-  const first = launch({ SANDGATE_PORT: port });
-  await until(() => expect(existsSync(join(folder, "data/identity.sqlite"))).toBe(true), { intervalMs: 1 });
-  await first.kill();
+  for (let hasShown = true; hasShown; ) {
+    rmSync(join(folder, "data"), { recursive: true, force: true });
+    const first = launch({ SANDGATE_PORT: port });
+    await until(() => expect(existsSync(join(folder, "data/identity.sqlite"))).toBe(true), { intervalMs: 1 });
+    await first.kill();
+    // On a busy machine it may have gone further than this test has seen.
+    hasShown = first.output().includes("Sign in as");
+  }
   const second = await launchUntilReady({ SANDGATE_PORT: port });
   const password = /Sign in as admin@localhost with the password (\S+),/.exec(second.output())?.[1] ?? "";
   const answer = await fetch(`http://127.0.0.1:${port}/auth/login`, {

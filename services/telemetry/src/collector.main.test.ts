@@ -77,7 +77,7 @@ test("the collector is a process that needs telemetry alone, and goes on when th
     await host.close();
     await write("second");
     host = await serve();
-    const drained = telemetry.as.sandbox.awaitDrained({ sandboxId, timeoutSeconds: 30 }, asService({ timeoutMs: 0 }));
+    const drained = telemetry.as.sandbox.awaitDrained({ sandboxId, timeoutSeconds: 60 }, asService({ timeoutMs: 0 }));
     expect((await drained).drained).toBe(true);
     expect(await readLines()).toEqual(["first", "second"]);
     expect(await collector.stop()).toBe(0);

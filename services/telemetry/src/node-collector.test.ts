@@ -89,7 +89,7 @@ async function readLines(sandboxId: string, workspaceId: string): Promise<string
   return logs.map(({ log }) => log);
 }
 
-async function awaitDrained(sandboxId: string, timeoutSeconds = 20): Promise<boolean> {
+async function awaitDrained(sandboxId: string, timeoutSeconds = 60): Promise<boolean> {
   const { drained } = await telemetry.as.sandbox.awaitDrained(
     { sandboxId, timeoutSeconds },
     asService({ timeoutMs: 0 }),

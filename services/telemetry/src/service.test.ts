@@ -235,9 +235,11 @@ describe("telemetry", () => {
   });
 
   test("draining ends a tail", async () => {
-    const tail = telemetry.tailTelemetry({ ...all, sandboxId: newId() }, member());
-    const next = tail[Symbol.asyncIterator]().next();
-    await delay(50);
+    const sandboxId = newId();
+    await ingestLines(sandboxId, "", "a", ["1"]);
+    const rows = telemetry.tailTelemetry({ ...all, sandboxId, position: "0.0" }, member())[Symbol.asyncIterator]();
+    expect(await rows.next()).toMatchObject({ done: false });
+    const next = rows.next();
     await service.service.drain();
     expect(await next).toMatchObject({ done: true });
   });

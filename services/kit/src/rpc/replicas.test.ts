@@ -7,6 +7,7 @@ import { createClient } from "@connectrpc/connect";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-support/process";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
+import { until } from "@sandgate/test-support/until";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { createLogger } from "../base/logging.ts";
 import { createRemoteTransport } from "./clients.ts";
@@ -134,9 +135,9 @@ test("restarting one replica after the other fails no call", async () => {
     await start(address);
     await untilAnswered(ask, [first, second]);
   }
+  await until(() => expect(Math.min(asking.answered(), creating.answered())).toBeGreaterThan(100));
   await Promise.all([asking.stop(), creating.stop()]);
   expect([...asking.failures, ...creating.failures]).toEqual([]);
-  expect(Math.min(asking.answered(), creating.answered())).toBeGreaterThan(100);
 });
 
 test("killing a replica fails no call that may be repeated", async () => {
@@ -156,7 +157,7 @@ test("an address that never answers holds nobody up", async () => {
   // Reserved for documentation (RFC 5737): nobody is there.
   addresses = ["192.0.2.1", first];
   const { ask } = openClient();
-  const answers = await Promise.all(Array.from({ length: 10 }, () => ask(1_000)));
+  const answers = await Promise.all(Array.from({ length: 10 }, () => ask()));
   expect(new Set(answers)).toEqual(new Set([first]));
 });
 

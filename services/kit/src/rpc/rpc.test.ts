@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError, type ConnectRouter, createClient, type Transport } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
@@ -165,7 +166,8 @@ describe.each(ways)("%s", (_, open) => {
     let seen: Call | undefined;
     handle = async (call) => {
       seen = call;
-      expect(call.timeoutMs()).toBeGreaterThan(4_000);
+      // More than a call has by default.
+      expect(call.timeoutMs()).toBeGreaterThan(15_000);
       expect(userOf(call).id).toBe("u1");
       expect(workspaceOf(call)).toBe("w1");
     };
@@ -173,7 +175,7 @@ describe.each(ways)("%s", (_, open) => {
     const clientAddress = "2001:db8::7";
     const answer = await workspace().createWorkspace(
       { name: "ok" },
-      asFacade({ requestId: "req-1", user, idempotencyKey: "once", traceparent, clientAddress, timeoutMs: 5_000 }),
+      asFacade({ requestId: "req-1", user, idempotencyKey: "once", traceparent, clientAddress, timeoutMs: 30_000 }),
     );
     expect(answer.workspace?.name).toBe("ok");
     expect(seen).toMatchObject({ requestId: "req-1", user, idempotencyKey: "once", traceparent, clientAddress });
@@ -265,15 +267,20 @@ describe.each(ways)("%s", (_, open) => {
   });
 
   test("a deadline that passes is an upstream error and stops the handler", async () => {
-    const stopped = Promise.withResolvers<void>();
+    let started = 0;
+    let stopped = 0;
     handle = async ({ signal }) => {
-      await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
-      stopped.resolve();
+      started += 1;
+      if (!signal.aborted) await once(signal, "abort");
+      stopped += 1;
     };
-    await expect(workspace().getWorkspace({}, asFacade({ requestId: "r", user, timeoutMs: 50 }))).rejects.toEqual(
-      reason("UPSTREAM_ERROR"),
-    );
-    await stopped.promise;
+    // On a busy machine it may pass before the call gets there.
+    while (started === 0) {
+      await expect(workspace().getWorkspace({}, asFacade({ requestId: "r", user, timeoutMs: 50 }))).rejects.toEqual(
+        reason("UPSTREAM_ERROR"),
+      );
+    }
+    await until(() => expect(stopped).toBe(started));
   });
 
   test("a caller that goes away stops the handler, and the error it then throws isn't a fault", async () => {

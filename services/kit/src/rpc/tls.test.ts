@@ -80,7 +80,7 @@ describe.runIf(await requireServer("openssl", probeOpenssl))("calls between proc
     });
     const { workspaceExists } = await createClient(WorkspaceService, transport).getMembership(
       {},
-      asService({ timeoutMs: 3_000 }),
+      asService({ timeoutMs: 20_000 }),
     );
     return workspaceExists;
   }
@@ -195,10 +195,10 @@ describe.runIf(await requireServer("openssl", probeOpenssl))("calls between proc
       resolve: async () => ["127.0.0.1"],
     });
     const client = createClient(WorkspaceService, transport);
-    await expect(client.getMembership({}, asService({ timeoutMs: 3_000 }))).rejects.toMatchObject(refused);
+    await expect(client.getMembership({}, asService({ timeoutMs: 20_000 }))).rejects.toMatchObject(refused);
     await writeFile(followed, await readFile(next.caFile));
     await until(async () => {
-      const answer = client.getMembership({}, asService({ timeoutMs: 3_000 }));
+      const answer = client.getMembership({}, asService({ timeoutMs: 20_000 }));
       expect(await answer).toMatchObject({ workspaceExists: true });
     });
   });

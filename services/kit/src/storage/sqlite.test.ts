@@ -359,7 +359,7 @@ test.each([
   const child = spawn(
     process.execPath,
     [fileURLToPath(new URL("./sqlite.fixture.child.ts", import.meta.url)), file, thread, ending],
-    { stdio: ["ignore", "pipe", "inherit"], timeout: 20_000 },
+    { stdio: ["ignore", "pipe", "inherit"], timeout: 50_000 },
   );
   let printed = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {

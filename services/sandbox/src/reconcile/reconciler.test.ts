@@ -9,7 +9,7 @@ import { allShards } from "@sandgate/kit/process/shards";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { Counter, Histogram, Registry } from "prom-client";
-import { afterEach, expect } from "vitest";
+import { afterEach, expect, vi } from "vitest";
 import { acceptSandbox, beginStop, recordPulled, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import type { SandboxStore } from "../store/store.ts";
@@ -261,7 +261,17 @@ test.beforeEach(async ({ folder: own }) => {
 afterEach(async () => {
   await reconciler.stop();
   await store.close();
+  vi.useRealTimers();
 });
+
+/** Outages and limits of a minute are then as long as the test says, however busy the machine is. */
+function holdClock(): void {
+  vi.useFakeTimers({ toFake: ["Date"] });
+}
+
+function passMinute(): void {
+  vi.setSystemTime(Date.now() + 60_000);
+}
 
 test("pulls by digest, starts, becomes ready, and records each phase on the timeline", async () => {
   await start();
@@ -374,6 +384,7 @@ test.each([
 });
 
 test("an unreachable registry is tried again until the retry time is over", async () => {
+  holdClock();
   let tries = 0;
   await start({
     pullImage: async () => {
@@ -383,14 +394,17 @@ test("an unreachable registry is tried again until the retry time is over", asyn
     limits: {
       cpus: 1,
       pids: 64,
-      pullTimeoutMs: 60_000,
+      pullTimeoutMs: 120_000,
       readinessTimeoutMs: 60_000,
       drainTimeoutMs: 30_000,
-      registryRetryMs: 700,
+      registryRetryMs: 60_000,
     },
   });
-  await reaches(await provision(), "failed", "registry_unreachable");
-  expect(tries).toBeGreaterThan(1);
+  const id = await provision();
+  await until(() => expect(tries).toBeGreaterThan(1));
+  expect((await read(id)).state).toBe("provisioning");
+  passMinute();
+  await reaches(id, "failed", "registry_unreachable");
 });
 
 test.each([
@@ -416,8 +430,9 @@ test("a sandbox that the engine refuses fails with the engine's message", async 
 });
 
 test("rules that can't be set are tried again, and fail a sandbox only when that goes on", async () => {
-  const limits = { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
-  await start({ limits: { ...limits, isolationRetryMs: 700 } });
+  holdClock();
+  const limits = { cpus: 1, pids: 64, pullTimeoutMs: 300_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
+  await start({ limits: { ...limits, isolationRetryMs: 60_000 } });
   const locked = new DomainError("ISOLATION_UNAVAILABLE", "Another app is currently holding the xtables lock.");
   engine.refusal = locked;
   const passing = await provision();
@@ -427,6 +442,8 @@ test("rules that can't be set are tried again, and fail a sandbox only when that
   await reaches(passing, "ready");
   engine.refusal = locked;
   const id = await provision();
+  await delay(200);
+  passMinute();
   const failed = await reaches(id, "failed", "isolation_unavailable");
   expect(failed.message).toBe(locked.message);
 });
@@ -679,6 +696,7 @@ test("what the container started decides whether its logs are read, not what the
 });
 
 test("an ended container whose logs nobody can be asked about is removed after its time, and counted", async () => {
+  holdClock();
   const lost = new Counter({ name: "lost", help: "lost", registers: [] });
   let asked = 0;
   await start({
@@ -686,18 +704,18 @@ test("an ended container whose logs nobody can be asked about is removed after i
       asked += 1;
       throw new DomainError("UPSTREAM_ERROR", "telemetry can't be reached.");
     },
-    limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 700 },
+    limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 60_000 },
     metrics: { readySeconds: new Histogram({ name: "a", help: "a", registers: [] }), logsLost: lost },
   });
   const id = await provision();
   await reaches(id, "ready");
   engine.exit(id, { exitCode: 0 });
   await reaches(id, "failed", "exited");
-  await delay(300);
+  await until(() => expect(asked).toBeGreaterThan(1));
   expect(engine.objects.has(id)).toBe(true);
+  passMinute();
   await until(async () => expect((await read(id)).cleanedAt).toBeDefined());
   expect(engine.objects.has(id)).toBe(false);
-  expect(asked).toBeGreaterThan(1);
   expect((await lost.get()).values).toMatchObject([{ value: 1 }]);
 });
 
@@ -749,6 +767,7 @@ test("a replica that stops gives its shards away before it finishes its steps", 
   const stopping = reconciler.stop().then(() => {
     hasStopped = true;
   });
+  await until(() => expect(gaveAway).toBe(true));
   await delay(50);
   const seen = { gaveAway, hasStopped };
   held.resolve();

@@ -1,5 +1,4 @@
-import { setTimeout as delay } from "node:timers/promises";
-import { afterEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { createWorkQueue, type Next, type Pass, type WorkQueue } from "./work-queue.ts";
 
 let queue: WorkQueue;
@@ -40,10 +39,14 @@ function createHeldQueue(o: { owns?: (id: string) => boolean } = {}) {
 }
 
 let held: ReturnType<typeof createHeldQueue>;
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+});
 afterEach(async () => {
   const stopped = queue.stop();
   held?.endAll();
   await stopped;
+  vi.useRealTimers();
 });
 
 test("gives an id one pass at a time, and all wakes during it one more", async () => {
@@ -70,12 +73,15 @@ test("comes back after the time that a pass named, and at a wake before it", asy
   queue.wake("a");
   await held.end({ retryInMs: 30 });
   expect([queue.isRunning("a"), queue.isScheduled("a")]).toEqual([false, true]);
-  await expect.poll(() => held.begun).toEqual(["a", "a"]);
+  vi.advanceTimersByTime(29);
+  expect(held.begun).toEqual(["a"]);
+  vi.advanceTimersByTime(1);
+  expect(held.begun).toEqual(["a", "a"]);
   await held.end({ retryInMs: 50 });
   queue.wake("a");
   expect(held.begun).toEqual(["a", "a", "a"]);
   await held.end("idle");
-  await delay(100);
+  await vi.advanceTimersByTimeAsync(100);
   expect(held.begun).toEqual(["a", "a", "a"]);
 });
 
@@ -152,7 +158,7 @@ test("a stop aborts what runs, waits for it, and begins nothing more", async () 
   });
   queue.wake("b");
   queue.wake("c");
-  await delay(30);
+  await vi.advanceTimersByTimeAsync(30);
   expect(isOver).toBe(false);
   pass.end("again");
   await over;

@@ -1,3 +1,4 @@
+import { until } from "@sandgate/test-support/until";
 import fc from "fast-check";
 import { describe, expect, test, vi } from "vitest";
 import type { LogRow } from "../store/rows.ts";
@@ -47,7 +48,7 @@ describe("batches", () => {
     const send = vi.fn(async () => undefined);
     const batcher = createBatcher({ send, onFailure: () => undefined });
     await batcher.add(blockOf(1, "a"));
-    await vi.waitUntil(() => send.mock.calls.length === 1);
+    await until(() => expect(send).toHaveBeenCalledOnce());
     expect(send).toHaveBeenCalledWith([{ timeNs: 1n, stream: "stdout", log: "x" }], "a");
   });
 
