@@ -3,6 +3,7 @@ import http from "node:http";
 import https from "node:https";
 import type { LookupFunction } from "node:net";
 import type { Readable } from "node:stream";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import { type AllowedHosts, isPrivateHost } from "./allowed-hosts.ts";
 
 export interface GuardedResponse {
@@ -44,7 +45,7 @@ const maxRedirects = 3;
 /** Milliseconds for the answer of one DNS server, and how often each is asked. */
 const dnsLimits = { timeout: 2_000, tries: 2 };
 /** For a manifest, an image's config or a token; registries themselves refuse manifests over 4 MiB. */
-const maxBytes = 4 * 1024 * 1024;
+const maxBytes = 4 * mebibyte;
 /** Of a body that nobody reads; more than an error's text takes. */
 const maxDiscardedBytes = 64 * 1024;
 const idleMs = 30_000;

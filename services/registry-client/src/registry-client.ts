@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { AllowedHosts } from "./allowed-hosts.ts";
 import { parseChallenge } from "./challenge.ts";
 import { createContentCache } from "./content-cache.ts";
@@ -118,10 +119,10 @@ const manifestTypes = [
   "application/vnd.docker.distribution.manifest.v2+json",
 ].join(", ");
 /** Manifests and configs; most take a few KB. */
-const cacheBytes = 32 * 1024 * 1024;
+const cacheBytes = 32 * mebibyte;
 /** Tags whose digest is remembered. */
 const maxTags = 10_000;
-const maxConfigBytes = 1024 * 1024;
+const maxConfigBytes = mebibyte;
 
 interface SendOptions {
   readonly method?: "GET" | "HEAD";

@@ -42,7 +42,7 @@ export function createCharges(o: {
 
   async function takeOver(call: Call): Promise<void> {
     if (userOf(call).role !== "owner") {
-      throw new DomainError("PROVISIONING_FAILED", "The owner whom this workspace counted for has left it.", {
+      throw ownerHasLeft({
         hint: "An owner of the workspace takes it over by provisioning a sandbox, or with PUT /workspaces/{workspace_id}/members/{user_id} and the role that they have.",
       });
     }
@@ -50,10 +50,7 @@ export function createCharges(o: {
       await workspaces.takeOverWorkspace({}, onBehalfOf(call));
     } catch (error) {
       if (!(error instanceof DomainError && error.reason === "CONFLICT")) throw error;
-      throw new DomainError("PROVISIONING_FAILED", "The owner whom this workspace counted for has left it.", {
-        hint: error.hint,
-        cause: error,
-      });
+      throw ownerHasLeft({ hint: error.hint, cause: error });
     }
   }
 
@@ -102,4 +99,8 @@ export function createCharges(o: {
       };
     },
   };
+}
+
+function ownerHasLeft(o: { hint: string | undefined; cause?: unknown }): DomainError {
+  return new DomainError("PROVISIONING_FAILED", "The owner whom this workspace counted for has left it.", o);
 }

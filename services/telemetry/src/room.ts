@@ -1,11 +1,12 @@
 import { dirname } from "node:path";
 import { openDiskSpace } from "@sandgate/kit/base/disk-space";
 import type { Metrics } from "@sandgate/kit/base/metrics";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { DatabaseTarget } from "@sandgate/kit/storage/open-store";
 import type { TelemetryStore } from "./store/store.ts";
 
 /** With so much reusable, the database's file doesn't grow by the batches on their way. */
-const enoughReusableBytes = 64 * 1024 * 1024;
+const enoughReusableBytes = 64 * mebibyte;
 
 /** Whether the disk of the database has room for new rows. */
 export interface Room {

@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { createClient, type ServiceImpl } from "@connectrpc/connect";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
-import { decodeCursor, pageLimit, toPage } from "@sandgate/kit/base/page";
+import { readPage, readPageBy } from "@sandgate/kit/base/page";
 import type { ServiceContext } from "@sandgate/kit/process/service";
 import { limitRole, requireLimitedRole, requireRoleFor } from "@sandgate/kit/rpc/access";
 import { type Call, callOf, onBehalfOf, type UserCaller, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
@@ -150,14 +150,12 @@ export function createHandlers({
       });
     },
 
-    async listWorkspaces(request, context) {
+    async listWorkspaces({ page }, context) {
       const call = callOf(context);
-      const after = decodeCursor(request.page?.cursor ?? "");
-      const limit = pageLimit(request.page?.limit);
+      const user = userOf(call);
       await ensurePersonalWorkspace(call);
-      const read = await store.listWorkspaces(userOf(call).id, after, limit + 1);
-      const { rows, nextCursor } = toPage(read, limit, (workspace) => workspace);
-      return { workspaces: rows.map((row) => toWorkspace(withinLimit(userOf(call), row))), nextCursor };
+      const { rows, nextCursor } = await readPage(page, (limit, after) => store.listWorkspaces(user.id, after, limit));
+      return { workspaces: rows.map((row) => toWorkspace(withinLimit(user, row))), nextCursor };
     },
 
     async getWorkspace(_request, context) {
@@ -220,16 +218,14 @@ export function createHandlers({
       });
     },
 
-    async listMembers(request, context) {
+    async listMembers({ page }, context) {
       const call = callOf(context);
-      const after = decodeCursor(request.page?.cursor ?? "");
-      const limit = pageLimit(request.page?.limit);
       const { id, role } = await findWorkspace(call);
       requireRoleFor(method.listMembers, role);
-      const { rows, nextCursor } = toPage(await store.listMembers(id, after, limit + 1), limit, (member) => ({
-        createdAt: member.joinedAt,
-        id: member.userId,
-      }));
+      const cursorOf = ({ joinedAt, userId }: MemberRecord) => ({ createdAt: joinedAt, id: userId });
+      const { rows, nextCursor } = await readPageBy(cursorOf, page, (limit, after) =>
+        store.listMembers(id, after, limit),
+      );
       const userIds = rows.map(({ userId }) => userId);
       const usernames = await findUsernames(call, userIds);
       // A deleted user leaves the workspace as soon as the event of the deletion arrives.

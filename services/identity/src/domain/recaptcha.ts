@@ -2,6 +2,7 @@ import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { minuteMs } from "@sandgate/kit/base/time";
 import type { LimitStore } from "../store/store.ts";
 import { budget } from "./budgets.ts";
+import { limitResponse } from "./limited-response.ts";
 
 /** Longer than the provider accepts a token, which is two minutes. */
 const rememberedMs = 10 * minuteMs;
@@ -68,7 +69,7 @@ export function createRecaptcha({
         signal: AbortSignal.timeout(timeoutMs),
       });
       if (!response.ok) throw new Error(`the provider answered ${response.status}`);
-      return parseVerdict(JSON.parse(await readLimited(response)));
+      return parseVerdict(await limitResponse(response, maxVerdictBytes).json());
     } catch (error) {
       throw upstreamError(error);
     }
@@ -93,17 +94,6 @@ export function createRecaptcha({
       if (await store.spend([budget(`recaptcha ${token}`, 1, rememberedMs)], now())) throw bad("has been used");
     },
   };
-}
-
-async function readLimited(response: Response): Promise<string> {
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  for await (const chunk of response.body ?? []) {
-    size += chunk.byteLength;
-    if (size > maxVerdictBytes) throw new Error("the provider's answer is too long");
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString();
 }
 
 function parseVerdict(answer: unknown): Verdict {

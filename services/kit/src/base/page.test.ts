@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { decodeCursor, encodeCursor, pageLimit, toPage } from "./page.ts";
+import { type Cursor, decodeCursor, encodeCursor, readPage } from "./page.ts";
 
 test("a cursor comes back as it was", () => {
   fc.assert(
@@ -24,18 +24,20 @@ test("any other text is a violation of query.cursor", () => {
   }
 });
 
-test("pages join to the whole list", () => {
+test("pages join to the whole list", async () => {
   const rows = Array.from({ length: 7 }, (_, index) => ({
     createdAt: new Date(10 - Math.floor(index / 2)),
     id: `${9 - index}`,
   }));
+  const read = async (limit: number, after: Cursor | undefined) => {
+    const from = after ? rows.findIndex(({ id }) => id === after.id) + 1 : 0;
+    return rows.slice(from, from + limit);
+  };
   for (const limit of [1, 2, 3, 7, 100]) {
     const seen: typeof rows = [];
     let cursor = "";
     do {
-      const after = decodeCursor(cursor);
-      const from = after ? rows.findIndex(({ id }) => id === after.id) + 1 : 0;
-      const page = toPage(rows.slice(from, from + limit + 1), limit, (row) => row);
+      const page = await readPage({ limit, cursor }, read);
       seen.push(...page.rows);
       cursor = page.nextCursor;
     } while (cursor);
@@ -43,6 +45,10 @@ test("pages join to the whole list", () => {
   }
 });
 
-test("no limit is the default of 100", () => {
-  expect([pageLimit(0), pageLimit(undefined), pageLimit(7)]).toEqual([100, 100, 7]);
+test("no limit is the default of 100", async () => {
+  const rows = Array.from({ length: 200 }, (_, index) => ({ createdAt: new Date(0), id: String(index) }));
+  const lengths = [{ limit: 0, cursor: "" }, undefined, { limit: 7, cursor: "" }].map(
+    async (page) => (await readPage(page, async (limit) => rows.slice(0, limit))).rows.length,
+  );
+  expect(await Promise.all(lengths)).toEqual([100, 100, 7]);
 });

@@ -19,23 +19,10 @@ export function decodeCursor(text: string): Cursor | undefined {
   return cursor;
 }
 
-/** The number of rows on a page: 100 when none is asked for. */
-export function pageLimit(limit: number | undefined): number {
-  return limit || 100;
-}
-
-/** Makes a page of rows that were read with LIMIT `limit + 1`; the cursor is empty on the last page. */
-export function toPage<R>(
-  rows: readonly R[],
-  limit: number,
-  cursorOf: (row: R) => Cursor,
-): { rows: R[]; nextCursor: string } {
-  const page = rows.slice(0, limit);
-  const last = page.at(-1);
-  return { rows: page, nextCursor: last !== undefined && rows.length > limit ? encodeCursor(cursorOf(last)) : "" };
-}
-
-/** Reads a page of a store's list, in whose order rows come after `after`. Throws what `decodeCursor` throws. */
+/**
+ * Reads a page of a store's list, in whose order rows come after `after`; 100 rows unless asked for others. The cursor is empty
+ * on the last page. Throws what `decodeCursor` throws.
+ */
 export function readPage<R extends Cursor>(
   page: { limit: number; cursor: string } | undefined,
   read: (limit: number, after: Cursor | undefined) => Promise<readonly R[]>,
@@ -49,8 +36,12 @@ export async function readPageBy<R>(
   page: { limit: number; cursor: string } | undefined,
   read: (limit: number, after: Cursor | undefined) => Promise<readonly R[]>,
 ): Promise<{ rows: R[]; nextCursor: string }> {
-  const limit = pageLimit(page?.limit);
-  return toPage(await read(limit + 1, decodeCursor(page?.cursor ?? "")), limit, cursorOf);
+  const limit = page?.limit || 100;
+  // One more tells whether there is another page.
+  const found = await read(limit + 1, decodeCursor(page?.cursor ?? ""));
+  const rows = found.slice(0, limit);
+  const last = rows.at(-1);
+  return { rows, nextCursor: last !== undefined && found.length > limit ? encodeCursor(cursorOf(last)) : "" };
 }
 
 function parse(text: string): Cursor | undefined {

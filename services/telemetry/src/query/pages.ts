@@ -1,3 +1,4 @@
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import { type LogRow, type MetricRow, maxLineBytes, type Numbered, type StreamName } from "../store/rows.ts";
 import type { TelemetryStore } from "../store/store.ts";
 import { formatPageToken, parsePageToken, type Rest, type Rests } from "./page-token.ts";
@@ -8,7 +9,7 @@ import { type Page, rowBytes, type Window } from "./windows.ts";
  * The most that the lines of one read may come to when encoded: 500 lines of the maximum length, so that the default limit
  * is always met, and together with 10,000 samples less than the 32 MiB that our clients read in one answer.
  */
-const maxBytes = 31.5 * 1024 * 1024;
+const maxBytes = 31.5 * mebibyte;
 /** With less left than a line may have, a read is at its end. */
 const longestRowBytes = maxLineBytes + rowBytes;
 /** Rows of a page at most: whoever makes or reads one does nothing else meanwhile. */

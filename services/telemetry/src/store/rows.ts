@@ -1,3 +1,5 @@
+import { mebibyte } from "@sandgate/kit/base/sizes";
+
 export const streamNames = ["stdout", "stderr"] as const;
 export type StreamName = (typeof streamNames)[number];
 
@@ -15,7 +17,7 @@ export interface LogRow {
 /** The most bytes of a line in UTF-8. */
 export const maxLineBytes = 64 * 1024;
 /** The most bytes of the lines that are stored at once. */
-export const maxBatchBytes = 1024 * 1024;
+export const maxBatchBytes = mebibyte;
 
 /** One sample of a container's counters. */
 export interface MetricRow {
