@@ -56,7 +56,14 @@ export function createNamespaces(o: {
         `The namespace ${name} doesn't enforce Pod Security: label it ${enforceLabel}=${o.pod.security}.`,
       );
     }
-    await verifyPolicy(name);
+    try {
+      await verifyPolicy(name);
+    } catch (error) {
+      // Its rights go with a namespace, even before it has gone.
+      const hasNone = labels === "unreadable" && error instanceof ApiError && error.status === 403;
+      if (hasNone || isTerminating(error)) throw missing(name, error);
+      throw error instanceof ApiError && error.status !== 404 ? policyUnset(name, error) : error;
+    }
   }
 
   /** A namespace's labels. One that is missing is made. */
@@ -86,24 +93,13 @@ export function createNamespaces(o: {
     const wanted = networkPolicyOf(installationId, name, o.network);
     const policies = `/apis/networking.k8s.io/v1/namespaces/${name}/networkpolicies`;
     const path = `${policies}/${policyNameOf(installationId)}`;
-    try {
-      const known = (await ignoreStatus([404], api.call({ method: "GET", path }))) as
-        | { metadata: object; spec?: unknown }
-        | undefined;
-      if (known === undefined) {
-        await ignoreStatus([409], api.call({ method: "POST", path: policies, body: wanted }));
-      } else if (!includes(known.spec, wanted.spec)) {
-        await api.call({ method: "PUT", path, body: { ...wanted, metadata: known.metadata } });
-      }
-    } catch (error) {
-      if (!(error instanceof ApiError) || error.status === 404) throw error;
-      throw new DomainError(
-        "ISOLATION_UNAVAILABLE",
-        `The network policy of sandboxes can't be set in ${name}: ${error.message}`,
-        {
-          cause: error,
-        },
-      );
+    const known = (await ignoreStatus([404], api.call({ method: "GET", path }))) as
+      | { metadata: object; spec?: unknown }
+      | undefined;
+    if (known === undefined) {
+      await ignoreStatus([409], api.call({ method: "POST", path: policies, body: wanted }));
+    } else if (!includes(known.spec, wanted.spec)) {
+      await api.call({ method: "PUT", path, body: { ...wanted, metadata: known.metadata } });
     }
   }
 
@@ -125,17 +121,32 @@ export function createNamespaces(o: {
       if (performance.now() - verifiedAt > recheckMs) await verify();
     },
     explainRefusal(name, error) {
-      if (error.status === 404 || /being terminated|because it is being deleted/i.test(error.message)) {
+      if (error.status === 404 || isTerminating(error)) {
         verifiedAt = Number.NEGATIVE_INFINITY;
-        return new DomainError("RUNTIME_UNAVAILABLE", `The namespace ${name} is missing or being deleted.`, {
-          cause: error,
-        });
+        return missing(name, error);
       }
-      if (/cannot (create|get|patch|delete) resource/i.test(error.message)) return toRuntimeUnavailable(error);
+      if (/cannot (create|get|patch|delete) resource/i.test(error.message)) {
+        verifiedAt = Number.NEGATIVE_INFINITY;
+        return toRuntimeUnavailable(error);
+      }
       const message = `The cluster refused the sandbox: ${error.message}`;
       return new SandboxRefused({ reason: "provisioning_failed", message });
     },
   };
+}
+
+function isTerminating(error: unknown): boolean {
+  return error instanceof ApiError && /being terminated|because it is being deleted/i.test(error.message);
+}
+
+function missing(name: string, cause: unknown): DomainError {
+  const message = `The namespace ${name} is missing, being deleted, or closed to the platform.`;
+  return new DomainError("RUNTIME_UNAVAILABLE", message, { cause });
+}
+
+function policyUnset(name: string, error: ApiError): DomainError {
+  const message = `The network policy of sandboxes can't be set in ${name}: ${error.message}`;
+  return new DomainError("ISOLATION_UNAVAILABLE", message, { cause: error });
 }
 
 /** Whether the server's object says all that was wanted of it; it may have added defaults. */

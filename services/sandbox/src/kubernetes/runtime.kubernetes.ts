@@ -15,7 +15,7 @@ import { createNamespaces } from "./namespaces.ts";
 import { finalizer, type Pod, pullGate, type RawPod, settledAnnotation } from "./pod.ts";
 import { type EgressPolicy, type PodDefaults, podOf, pullSecretOf } from "./pod-spec.ts";
 import { createPods } from "./pods.ts";
-import { hasEnded, isGone, observationOf } from "./states.ts";
+import { evictionOf, hasEnded, isGone, observationOf } from "./states.ts";
 
 /** How long a container must have run when its image has no program to exec. Pods say when it started to the second. */
 const minUptimeMs = 2_000;
@@ -23,6 +23,8 @@ const minUptimeMs = 2_000;
 const eventsEveryMs = 1_000;
 /** Besides the time that a stop gives, how long a kubelet may take to report the end. */
 const stopSlackMs = 30_000;
+/** Within which time a kubelet pulls again after its first failures; it waits 10 s at first, and twice as long each time. */
+const repullMs = 45_000;
 /** How long it may take until a change that another replica has just made is seen. */
 const settleMs = 2_000;
 
@@ -62,12 +64,20 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     architecture: process.arch === "x64" ? "amd64" : process.arch,
   };
   const ensuring = new Map<string, Promise<Observation>>();
+  /** When the Secrets of pods were made again, by their uid. */
+  const restored = new Map<string, number>();
   /** When the events of a pod were last looked through, and what they said. */
   const probes = new Map<string, { askedAt: number; hasNoProgram: boolean }>();
 
   const pathOf = ({ namespace, name }: Pick<Pod, "namespace" | "name">) =>
     `/api/v1/namespaces/${namespace}/pods/${name}`;
-  const observe = (pod: Pod | undefined) => pod && observationOf(pod, new Date());
+  async function observe(pod: Pod | undefined): Promise<Observation | undefined> {
+    const seen = pod && observationOf(pod, new Date());
+    // One that ended with 0 when it was evicted has succeeded: only an event says why.
+    if (seen?.phase !== "exited" || pod?.phase !== "Succeeded" || seen.failure) return seen;
+    const [said] = await messagesOf(pod, "Evicted");
+    return said === undefined ? seen : { ...seen, failure: evictionOf(said) };
+  }
 
   const findAccess = async (spec: RuntimeSpec): Promise<ImageAccess> =>
     (await spec.findAccess?.()) ?? { registryHost: "", username: "", password: "", volumes: [] };
@@ -106,6 +116,22 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     const gates = [{ $patch: "delete", name: pullGate }];
     const patched = await api.call({ method: "PATCH", path: pathOf(pod), body: { spec: { schedulingGates: gates } } });
     pods.apply(patched as RawPod);
+  }
+
+  /**
+   * Makes the Secret of a pod whose pull was refused, if somebody has deleted it: the kubelet pulls without one then. Answers whether the
+   * kubelet is going to try with it.
+   */
+  async function restoreSecret(pod: Pod, spec: RuntimeSpec): Promise<boolean> {
+    const restoredAt = restored.get(pod.uid);
+    if (restoredAt !== undefined) return performance.now() - restoredAt < repullMs;
+    const path = `/api/v1/namespaces/${pod.namespace}/secrets`;
+    const body = pullSecretOf(pod, await findAccess(spec));
+    const made = await ignoreStatus([409], api.call({ method: "POST", path, body }));
+    if (made === undefined) return false;
+    logger.warn({ sandboxId: pod.sandboxId }, "the Secret of a pull was deleted, and is made again");
+    restored.set(pod.uid, performance.now());
+    return true;
   }
 
   /** Once the container runs: its Secret goes, and its deadline becomes its time to live. */
@@ -150,11 +176,15 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
         await release(pod, access ?? (await findAccess(spec)));
         pod = (await pods.find(spec.sandboxId)) ?? pod;
       }
-      const seen = observationOf(pod, new Date());
+      const seen = await observe(pod);
       if (!seen) throw new DomainError("RUNTIME_UNAVAILABLE", "The pod of this sandbox is being removed.");
       if (seen.phase === "running") await settle(pod, spec);
-      if (seen.phase === "created" && seen.problem?.isFinal) throw new SandboxRefused(seen.problem);
-      return seen;
+      if (seen.phase !== "created") restored.delete(pod.uid);
+      if (seen.phase !== "created" || !seen.problem?.isFinal) return seen;
+      const isRefused = seen.problem.reason === "image_pull_unauthorized" && pod.hasPullSecret && !pod.deletionAt;
+      if (isRefused && (await restoreSecret(pod, spec)))
+        return { ...seen, problem: { ...seen.problem, isFinal: false } };
+      throw new SandboxRefused(seen.problem);
     } catch (error) {
       throw toRuntimeUnavailable(error);
     }
@@ -182,7 +212,7 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
 
   async function probe(sandboxId: string, readinessPort: number | undefined): Promise<boolean> {
     const pod = await pods.find(sandboxId);
-    const seen = observe(pod);
+    const seen = pod && observationOf(pod, new Date());
     if (!pod || seen?.phase !== "running" || pod.readinessPort !== readinessPort) return false;
     if (pod.container?.isStarted) {
       probes.delete(pod.uid);
@@ -222,7 +252,11 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     },
 
     async inspect(sandboxId) {
-      return observe(await pods.find(sandboxId));
+      try {
+        return await observe(await pods.find(sandboxId));
+      } catch (error) {
+        throw toRuntimeUnavailable(error);
+      }
     },
 
     async probe(sandboxId, readinessPort, signal) {
@@ -258,6 +292,7 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     async remove(sandboxId) {
       const pod = await pods.find(sandboxId);
       if (!pod || isGone(pod)) return;
+      restored.delete(pod.uid);
       try {
         // First: a pod without our finalizer that nobody deletes would stay. One that was stopped has been deleted already.
         if ((pod.deletionAt === undefined || !hasEnded(pod, new Date())) && !(await requestDeletion(pod, 1))) return;

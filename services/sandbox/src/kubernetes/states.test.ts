@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { finalizer, type RawPod, readPod } from "./pod.ts";
+import { finalizer, pullGate, type RawPod, readPod } from "./pod.ts";
 import { observationOf, pullProblemOf } from "./states.ts";
 
 const now = new Date("2026-01-02T03:05:00Z");
@@ -339,8 +339,12 @@ describe("what keeps a container from running", () => {
       message: `No node can take the sandbox: ${message}`,
       isFinal: false,
     });
-    const gated = { conditions: [{ type: "PodScheduled", status: "False", reason: "SchedulingGated" }] };
-    expect(see({ status: gated, node: null })).not.toHaveProperty("problem");
+    // No scheduler runs, or somebody else's gate holds it back.
+    expect(see({ node: null })?.problem).toMatchObject({ reason: "unschedulable", isFinal: false });
+    const gated = rawPod({ node: null });
+    gated.spec.schedulingGates = [{ name: pullGate }];
+    const pod = readPod(gated);
+    expect(pod && observationOf(pod, now)).not.toHaveProperty("problem");
   });
 
   // As containerd 1.6 to 2.1 and the kubelet put them.

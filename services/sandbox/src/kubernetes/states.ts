@@ -73,16 +73,24 @@ function clockOffMs({ scheduledAt, acceptedAt }: Pod): number {
 
 /** Why a kubelet ended a pod, or did not take it: `status.reason`. */
 const podReasons: Readonly<Record<string, (pod: Pod) => RuntimeFailure["reason"]>> = {
-  Evicted: ({ message }) =>
-    /ephemeral local storage usage|local ephemeral storage limit|usage of EmptyDir/i.test(message)
-      ? "disk_full"
-      : "evicted",
+  Evicted: ({ message }) => evictionReason(message),
   Preempting: () => "preempted",
   // The node was being shut down: first for one that ran, then for one that came too late.
   Terminated: () => "node_drained",
   NodeShutdown: () => "node_drained",
   NodeLost: () => "node_lost",
 };
+
+/** A node that is short of something, or a limit of the sandbox's own. */
+function evictionReason(said: string): RuntimeFailure["reason"] {
+  const isOwnLimit = /ephemeral local storage usage|local ephemeral storage limit|usage of EmptyDir/i;
+  return isOwnLimit.test(said) ? "disk_full" : "evicted";
+}
+
+/** The failure that an event of an eviction tells. */
+export function evictionOf(said: string): RuntimeFailure {
+  return tell(evictionReason(said), said);
+}
 
 /** Why the control plane took a pod away: the reason of its condition DisruptionTarget. */
 const disruptions: Readonly<Record<string, RuntimeFailure["reason"]>> = {
@@ -155,11 +163,14 @@ function startFailureOf({ container }: Pod): RuntimeFailure | undefined {
 }
 
 /** What keeps a pod from running. */
-function problemOf({ unschedulable, nodeName, container }: Pod): Observation["problem"] {
+function problemOf({ unschedulable, isGated, nodeName, container }: Pod): Observation["problem"] {
+  if (isGated) return undefined;
   if (nodeName === undefined) {
-    return unschedulable === undefined
-      ? undefined
-      : { reason: "unschedulable", message: `No node can take the sandbox: ${unschedulable}`, isFinal: false };
+    const message =
+      unschedulable === undefined
+        ? "The cluster's scheduler has not looked at the sandbox."
+        : `No node can take the sandbox: ${unschedulable}`;
+    return { reason: "unschedulable", message, isFinal: false };
   }
   const { reason, message } = container?.waiting ?? { reason: "", message: "" };
   switch (reason) {

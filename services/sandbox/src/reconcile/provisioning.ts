@@ -162,7 +162,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
   }
 
   /** The next pass over a sandbox whose container is on its way, unless that takes too long. */
-  async function awaitStart(sandbox: Sandbox, { problem }: Observation): Promise<Next> {
+  async function awaitStart(sandbox: Sandbox, { problem, createdAt: waitsSince }: Observation): Promise<Next> {
     const { id, createdAt } = sandbox;
     const isUnreachable = problem?.reason === "registry_unreachable";
     const isUnschedulable = problem?.reason === "unschedulable";
@@ -177,7 +177,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
     if (
       isLate ||
       (isUnreachable && retries.isDownTooLong(id, "registry", registryRetryMs)) ||
-      (isUnschedulable && retries.isDownTooLong(id, "scheduler", schedulingTimeoutMs, createdAt.getTime()))
+      (isUnschedulable && retries.isDownTooLong(id, "scheduler", schedulingTimeoutMs, waitsSince.getTime()))
     ) {
       const message = `The container did not run within ${startTimeoutMs / 1000} s.`;
       await records.saveFailure(sandbox, {

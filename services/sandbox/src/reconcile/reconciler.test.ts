@@ -198,14 +198,16 @@ function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void> {
   return reconciler.start();
 }
 
-async function provision(o: { isDefault?: boolean; ttlSeconds?: number } = {}): Promise<string> {
+async function provision(o: { isDefault?: boolean; ttlSeconds?: number; acceptedAt?: Date } = {}): Promise<string> {
   const id = await provisionBefore(o);
   reconciler.wake(id);
   return id;
 }
 
 /** Its record alone, as the reconciler finds it when it starts. */
-async function provisionBefore(o: { isDefault?: boolean; ttlSeconds?: number } = {}): Promise<string> {
+async function provisionBefore(
+  o: { isDefault?: boolean; ttlSeconds?: number; acceptedAt?: Date } = {},
+): Promise<string> {
   const id = newId();
   const sandbox = acceptSandbox({
     id,
@@ -221,7 +223,7 @@ async function provisionBefore(o: { isDefault?: boolean; ttlSeconds?: number } =
     },
     labels: {},
     createdBy: "u1",
-    now: new Date(),
+    now: o.acceptedAt ?? new Date(),
   });
   await store.create(sandbox, undefined, { workspace: noQuota, user: noQuota, installation: noQuota }, [], undefined);
   return id;
@@ -812,6 +814,17 @@ test("waits for a place to run, and for a registry, for as long as the settings 
       expect((await read(id)).stateReason).toBe(reason);
     });
   }
+});
+
+test("the time before the container was asked for is none that it waited for a place to run", async () => {
+  const limits = { cpus: 1, pids: 64, pullTimeoutMs: 3_600_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
+  await start({ limits: { ...limits, schedulingTimeoutMs: 60_000 } });
+  engine.starting = { problem: { reason: "unschedulable", message: "0/1 nodes", isFinal: false } };
+  const id = await provision({ acceptedAt: new Date(Date.now() - 600_000) });
+  await until(() => expect(engine.specs).not.toHaveLength(0));
+  engine.starting = undefined;
+  reconciler.wake(id);
+  await reaches(id, "ready");
 });
 
 test("fails a sandbox at once with the runtime's own reason when it never will run", async () => {
