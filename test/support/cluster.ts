@@ -69,6 +69,14 @@ export interface OwnCluster {
   importImages(archive: string): Promise<void>;
   /** From now on the node pulls from this registry (`host:port`) by plain HTTP, as it does from those on loopback addresses. */
   trustRegistry(host: string): Promise<void>;
+  /** Files of the certificates that the API server and the kubelet (as a client) have. */
+  certificates: Record<"server" | "node", { cert: string; key: string }>;
+  /** What the kubelet finds the API server by, a file. */
+  kubeletKubeconfig: string;
+  /** Its HTTP API, without credentials. */
+  etcdUrl: string;
+  /** Changes the kubelet's configuration, from its next start on. */
+  configureKubelet(changes: Readonly<Record<string, unknown>>): Promise<void>;
   apiServer: ClusterProgram;
   kubelet: ClusterProgram;
   scheduler: ClusterProgram;
@@ -433,6 +441,7 @@ async function fillCluster(
     }
   }
 
+  const certificate = (name: string) => ({ cert: join(folder, `${name}.crt`), key: join(folder, `${name}.key`) });
   return {
     kubeconfig: files.kubeconfig,
     server,
@@ -451,6 +460,13 @@ async function fillCluster(
         // containerd 1.6 wants a host besides the server.
         const address = `"http://${registry}"`;
         await writeFile(join(files.registries, registry, "hosts.toml"), `server = ${address}\n[host.${address}]\n`);
+      },
+      certificates: { server: certificate("server"), node: certificate("node") },
+      kubeletKubeconfig: files.kubeletKubeconfig,
+      etcdUrl: `http://127.0.0.1:${ports.etcd}`,
+      async configureKubelet(changes) {
+        const config = JSON.parse(await readFile(files.kubelet, "utf8"));
+        await writeFile(files.kubelet, JSON.stringify({ ...config, ...changes }));
       },
       apiServer,
       kubelet,
