@@ -19,7 +19,7 @@ const projects = {
       "services/telemetry/src/{service,replicas}.test.ts",
       "services/telemetry/src/docker/samplers.test.ts",
       "test/{conformance,e2e}/*.test.ts",
-      "test/fault/{engine,internal-error,upstream-error}.test.ts",
+      "test/fault/{engine,internal-error,kubernetes,upstream-error}.test.ts",
       "test/contract/runtime.{docker,kubernetes}.test.ts",
       "test/support/cluster.test.ts",
       "test/deploy/kubernetes.test.ts",

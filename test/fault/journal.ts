@@ -41,6 +41,9 @@ interface Routes {
   remove(id: string): string;
 }
 
+/** No answer takes as long, whatever fails. */
+const hangMs = 60_000;
+
 const livePerCaller = { workspace: 3, image: 6, token: 6, sandbox: 3 };
 /** Sessions last 300 s. */
 const sessionMs = 200_000;
@@ -75,12 +78,19 @@ export function createCallers(o: { facades: readonly Client[]; operator: Operato
 
   async function attempt(send: (facade: Client) => Promise<Answer>): Promise<Answer | undefined> {
     const facade = o.facades[journal.requests++ % o.facades.length] ?? operator;
+    const answered = new AbortController();
+    const hangs = delay(hangMs, undefined, { signal: answered.signal }).then(
+      () => journal.violations.push(`a request was not answered within ${hangMs / 1000} s`),
+      () => {},
+    );
     try {
-      const answer = await send(facade);
-      if (answer.status < 500) return answer;
+      const answer = await Promise.race([send(facade), hangs.then(() => undefined)]);
+      if (answer && answer.status < 500) return answer;
     } catch (error) {
       // What fetch throws when there is no answer, or only a part of one.
       if (!(error instanceof TypeError)) throw error;
+    } finally {
+      answered.abort();
     }
     journal.unknown++;
     return undefined;

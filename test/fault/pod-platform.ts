@@ -1,0 +1,212 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type ApiProxy, openApiProxy } from "@sandgate/test-support/api-proxy";
+import {
+  type ClusterOptions,
+  type OwnCluster,
+  openTestCluster,
+  type TestCluster,
+} from "@sandgate/test-support/cluster";
+import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
+import { startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
+import { until } from "@sandgate/test-support/until";
+import { expect } from "vitest";
+import { type Answer, expectStatus } from "../conformance/client.ts";
+import { applyRights, createToken, deployed } from "../deploy/cluster-rights.ts";
+import { startPlatform, type TestPlatform } from "../platform/local.ts";
+import { type Operator, openOperator } from "../platform/operator.ts";
+import type { Journal } from "./journal.ts";
+
+/** Writes a line every fifth of a second for as long as it runs, and ends with 0 when told to. */
+export const writer = [
+  "sh",
+  "-c",
+  "trap 'exit 0' TERM; i=0; while :; do i=$((i+1)); echo \"line $i\"; sleep 0.2; done",
+];
+
+const credential = { username: "alice", password: "correct horse" };
+
+/** What is read here of a pod. */
+export interface PodObject {
+  metadata: { name: string; uid: string; finalizers?: string[]; deletionTimestamp?: string };
+  spec: { activeDeadlineSeconds?: number; nodeName?: string };
+  status: { phase?: string; startTime?: string };
+}
+
+/** The platform in one process on a cluster with one node, whose logs it collects, with the rights of deploy/kubernetes. */
+export interface PodPlatform {
+  cluster: TestCluster;
+  own: OwnCluster;
+  /** Between the platform and the API server. */
+  proxy: ApiProxy;
+  registry: TestRegistry;
+  platform: TestPlatform;
+  operator: Operator;
+  /** Registers an image of busybox with this command as a global default image. */
+  register(command: readonly string[], changes?: object): Promise<string>;
+  /** Registers one with a credential in a registry of its own, and starts that. */
+  registerPrivate(command: readonly string[]): Promise<{ imageId: string; stop(): Promise<void> }>;
+  podOf(sandboxId: string): Promise<PodObject>;
+  listPods(): Promise<PodObject[]>;
+  /** Waits until the sandbox is in this state for this reason. */
+  reaches(sandboxId: string, state: string, reason: string | null): Promise<Answer["body"]>;
+  /** Waits until its pod is gone. */
+  isRemoved(sandboxId: string): Promise<void>;
+  linesOf(sandboxId: string): Promise<string[]>;
+  /** Lets go of the pods of a namespace that is being deleted, as an admin, and waits until it is gone: the rights in it went first. */
+  finishNamespace(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+export const podPath = (name = "") => `/api/v1/namespaces/${deployed.sandboxes}/pods${name && `/${name}`}`;
+
+/** With a cluster that notices within 8 s that its node is gone. */
+export async function startPodPlatform(
+  o: { settings?: Record<string, string>; cluster?: ClusterOptions } = {},
+): Promise<PodPlatform> {
+  const closing = new AsyncDisposableStack();
+  try {
+    return await fillPodPlatform(closing, o);
+  } catch (error) {
+    await closing.disposeAsync();
+    throw error;
+  }
+}
+
+async function fillPodPlatform(
+  closing: AsyncDisposableStack,
+  o: { settings?: Record<string, string>; cluster?: ClusterOptions },
+): Promise<PodPlatform> {
+  const cluster = closing.adopt(
+    await openTestCluster({
+      controllerManagerArgs: ["--node-monitor-period=1s", "--node-monitor-grace-period=8s"],
+      ...o.cluster,
+      kubelet: { nodeStatusUpdateFrequency: "2s", nodeLeaseDurationSeconds: 4, ...o.cluster?.kubelet },
+    }),
+    (each) => each.stop(),
+  );
+  const { own } = cluster;
+  if (!own) throw new Error("unreachable: the cluster was started here");
+  const registry = closing.adopt(await startRegistry(), (each) => each.stop());
+  const { path: folder } = closing.adopt(await createTempFolder(), ({ remove }) => remove());
+  const proxy = closing.adopt(
+    await openApiProxy({
+      server: cluster.server,
+      certificate: own.certificates.server,
+      certificateAuthority: own.certificateAuthority,
+    }),
+    (each) => each.close(),
+  );
+  await applyRights(cluster);
+  const direct = await cluster.writeKubeconfig("sandbox", await createToken(cluster, deployed.sandbox));
+  const tokenFile = join(folder, "token");
+  await writeFile(tokenFile, await createToken(cluster, deployed.collector));
+  const platform = closing.adopt(
+    await startPlatform({
+      settings: {
+        SANDGATE_RUNTIME: `kubernetes:${await proxy.writeKubeconfig(direct)}`,
+        SANDGATE_KUBERNETES_NAMESPACE: deployed.sandboxes,
+        SANDGATE_REGISTRY_ALLOW: "127.0.0.0/8",
+        SANDGATE_KUBELET_URL: own.kubeletUrl,
+        SANDGATE_KUBELET_TOKEN_FILE: tokenFile,
+        SANDGATE_KUBELET_CA_FILE: own.certificateAuthority,
+        SANDGATE_POD_LOGS: own.podLogsFolder,
+        SANDGATE_WORKSPACE_MAX_SANDBOXES: "0",
+        SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0",
+        ...o.settings,
+      },
+    }),
+    (each) => each.stop(),
+  );
+  const operator = await openOperator(platform);
+
+  const podOf = async (sandboxId: string) => (await cluster.call("GET", podPath(`sandgate-${sandboxId}`))) as PodObject;
+  return {
+    cluster,
+    own,
+    proxy,
+    registry,
+    platform,
+    operator,
+    async register(command, changes) {
+      const reference = await pushImage(await makeImage({ command }), { host: registry.host, repository: "team/app" });
+      return operator.registerImage(reference, changes);
+    },
+    async registerPrivate(command) {
+      const own = await startRegistry({ users: [credential] });
+      const { host } = own;
+      const reference = await pushImage(await makeImage({ command }), { host, repository: "team/private", credential });
+      const made = await operator.post("/registries", { name: host, url: host, ...credential }, operator.as);
+      const body = { name: host, image: reference, memory_mb: 256, registry_id: expectStatus(made, 201).id };
+      const imageId = expectStatus(await operator.post("/sandbox-images", body, operator.as), 201).id;
+      return { imageId, stop: () => own.stop() };
+    },
+    podOf,
+    listPods: async () => ((await cluster.call("GET", podPath())) as { items: PodObject[] }).items,
+    reaches: (sandboxId, state, reason) =>
+      until(
+        async () => {
+          const sandbox = await operator.read(sandboxId);
+          expect([sandbox.state, sandbox.state_reason], sandbox.message).toEqual([state, reason]);
+          return sandbox;
+        },
+        { intervalMs: 100 },
+      ),
+    isRemoved: (sandboxId) => until(() => expect(podOf(sandboxId)).rejects.toThrow("404"), { intervalMs: 100 }),
+    linesOf: async (sandboxId) =>
+      (await operator.monitor(sandboxId, "&include=logs")).logs.map(({ log }: { log: string }) => log),
+    async finishNamespace() {
+      const letGo = ["--type=merge", '--patch={"metadata":{"finalizers":null}}'];
+      await until(
+        async () => {
+          const names = await cluster.kubectl("get", "pods", `--namespace=${deployed.sandboxes}`, "--output=name");
+          for (const name of names.split("\n").filter(Boolean))
+            await cluster.kubectl("patch", `--namespace=${deployed.sandboxes}`, name, ...letGo);
+          await expect(cluster.call("GET", `/api/v1/namespaces/${deployed.sandboxes}`)).rejects.toThrow("404");
+        },
+        { intervalMs: 500 },
+      );
+    },
+    stop: () => closing.disposeAsync(),
+  };
+}
+
+/**
+ * Compares records, pods and logs with the journal of the clients, whose sandboxes run `writer`. Answers the differences, in one line
+ * each: none once the platform is idle.
+ */
+export async function findPodProblems(journal: Journal, on: PodPlatform): Promise<string[]> {
+  const { operator, cluster } = on;
+  const problems: string[] = [];
+  const running = new Set<string>();
+  for (const thing of journal.things) {
+    if (thing.kind !== "sandbox" || thing.id === undefined) continue;
+    const { id, name, gone } = thing;
+    const as = { token: operator.as.token, workspace: thing.workspace?.id };
+    const answer = await operator.get(`/sandboxes/${id}`, as);
+    // It goes with its workspace.
+    if (answer.status !== 200 && thing.workspace?.gone !== "no") continue;
+    const { state, state_reason: reason, message } = expectStatus(answer, 200);
+    if (state === "ready") {
+      running.add(`sandgate-${id}`);
+      if (gone === "yes") problems.push(`${name} was stopped and runs`);
+    } else if (state !== "stopped" || reason !== "stopped_by_user" || gone === "no") {
+      problems.push(`${name} is ${state}: ${reason} ${message}`);
+    }
+    const monitored = await operator.get(`/sandbox/monitoring/${id}?include=logs&limit=10000`, as);
+    const lines: string[] = expectStatus(monitored, 200).logs.map(({ log }: { log: string }) => log);
+    const odd = lines.findIndex((line, index) => line !== `line ${index + 1}`);
+    if (odd >= 0) problems.push(`${name} has ${lines[odd]} for line ${odd + 1}`);
+    if (state === "ready" && lines.length === 0) problems.push(`${name} has no line`);
+  }
+  const pods = (await on.listPods()).map(({ metadata, status }) => ({ name: metadata.name, phase: status.phase }));
+  for (const { name, phase } of pods) {
+    if (!running.delete(name)) problems.push(`${name} was leaked`);
+    else if (phase !== "Running") problems.push(`${name} is ${phase}`);
+  }
+  for (const name of running) problems.push(`${name} is missing`);
+  const secrets = await cluster.kubectl("get", "secrets", `--namespace=${deployed.sandboxes}`, "--output=name");
+  if (secrets !== "") problems.push(`there are ${secrets}`);
+  return problems;
+}
