@@ -6,7 +6,7 @@ import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, beforeAll, describe } from "vitest";
 
-/** The suite that every adapter of a service's store passes. `open` answers an empty store. */
+/** The suite that every adapter of a service's store passes. `open` returns an empty store. */
 type StoreContract<S> = (database: string, open: () => Promise<S>) => void;
 
 interface Closable {

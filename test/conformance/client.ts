@@ -122,7 +122,7 @@ export function expectInvalid(answer: Answer, ...fields: string[]): void {
   expect(found.sort()).toEqual(fields.sort());
 }
 
-/** Expects success, and answers the body. */
+/** Expects success, and returns the body. */
 export function expectStatus(answer: Answer, status: number): Answer["body"] {
   expect(answer.status, answer.text).toBe(status);
   return answer.body;

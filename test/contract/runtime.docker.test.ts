@@ -565,7 +565,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       const reaches = async (address: string, port: number) =>
         (await run(`timeout 2 wget -q -O /dev/null http://${address}:${port}/ && echo reached`)) === "reached";
       /**
-       * Opens as many connections at once; answers how many there were together, of all that the sandbox has. They are held
+       * Opens as many connections at once; returns how many there were together, of all that the sandbox has. They are held
        * for so many seconds more.
        */
       const open = async (count: number, heldSeconds = 0) => {

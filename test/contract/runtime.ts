@@ -30,7 +30,7 @@ export interface RuntimeHarness {
   registry: {
     host: string;
     credential: Credential;
-    /** Puts a new image there that the engine does not have; answers its pinned reference. */
+    /** Puts a new image there that the engine does not have; returns its pinned reference. */
     publish(): Promise<string>;
   };
   close(): Promise<void>;

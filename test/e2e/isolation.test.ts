@@ -51,7 +51,7 @@ describe.runIf(isAvailable)("a sandbox made through the public API", { timeout: 
     return image.reference;
   }
 
-  /** Runs a script in a sandbox and answers the lines it logged before its last one, "done". */
+  /** Runs a script in a sandbox and returns the lines it logged before its last one, "done". */
   async function runInSandbox(script: string): Promise<string[]> {
     const reference = await makeImage(`${script}\necho done\nsleep 3600\n`);
     const sandboxId = await operator.provisionReady(await operator.registerImage(reference));

@@ -22,7 +22,7 @@ export interface PodsPlatform {
 
 const pods = `/api/v1/namespaces/${deployed.sandboxes}/pods`;
 
-/** Registers an image of the machine's busybox that serves "hello" from /www if its command does; answers its id. */
+/** Registers an image of the machine's busybox that serves "hello" from /www if its command does; returns its id. */
 export async function registerImage(
   { operator, registry }: PodsPlatform,
   command: readonly string[],
@@ -38,7 +38,7 @@ export const readPod = ({ cluster }: PodsPlatform, sandboxId: string) =>
 export const isRemoved = (platform: PodsPlatform, sandboxId: string) =>
   until(() => expect(readPod(platform, sandboxId)).rejects.toThrow("404"));
 
-/** Waits until a sandbox is in this state for this reason, and answers its record. */
+/** Waits until a sandbox is in this state for this reason, and returns its record. */
 export const reaches = ({ operator }: PodsPlatform, sandboxId: string, state: string, reason: string | null) =>
   until(async () => {
     const sandbox = await operator.read(sandboxId);

@@ -10,13 +10,13 @@ export interface Operator extends Client {
   as: { token: string; workspace: string };
   /** The global default image that the platform has from its first start. */
   defaultImageId: string;
-  /** Registers a global default image over a reference that the engine has; answers its id. */
+  /** Registers a global default image over a reference that the engine has; returns its id. */
   registerImage(reference: string, changes?: object): Promise<string>;
   /** Answers the id of a sandbox that was accepted. */
   provision(imageId: string, changes?: object): Promise<string>;
   /** POST /sandboxes/wait. */
   wait(sandboxId: string, options?: RequestOptions): Promise<Answer>;
-  /** Provisions, and answers the id once it is ready. */
+  /** Provisions, and returns the id once it is ready. */
   provisionReady(imageId: string, changes?: object): Promise<string>;
   read(sandboxId: string): Promise<Answer["body"]>;
   /** The newest 10,000 log lines and samples since the sandbox was made. */

@@ -127,7 +127,7 @@ describe.runIf(await requireServer("registry", probeRegistry))("secrets that a p
     return token;
   }
 
-  /** A server of the test's own on the loopback address; answers its port. */
+  /** A server of the test's own on the loopback address; returns its port. */
   async function listen(server: ReturnType<typeof createServer | typeof createSocketServer>): Promise<number> {
     const port = await findFreePort();
     await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));

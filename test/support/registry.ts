@@ -19,7 +19,7 @@ export interface Credential {
 export interface TestRegistry {
   /** `address:port` */
   host: string;
-  /** Pushes an image of the engine as `host/repository:tag` and answers its digest, `sha256:…`. The engine keeps no tag of it. */
+  /** Pushes an image of the engine as `host/repository:tag` and returns its digest, `sha256:…`. The engine keeps no tag of it. */
   push(engine: Docker, imageId: string, repository: string, tag: string, credential?: Credential): Promise<string>;
   /** Also removes all it stored. */
   stop(): Promise<void>;

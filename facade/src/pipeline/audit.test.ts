@@ -58,7 +58,7 @@ async function setRole(role: Role): Promise<void> {
   await setImmediate();
 }
 
-/** Sends a request and answers what it adds to the audit log, by its request id. */
+/** Sends a request and returns what it adds to the audit log, by its request id. */
 async function entriesOf(
   method: "GET" | "POST" | "DELETE",
   url: string,

@@ -2,7 +2,7 @@ import type { RoleName } from "@sandgate/kit/rpc/context";
 import { type Static, type TSchema, Type } from "typebox";
 import { idempotencyKeyPattern } from "./request-context.ts";
 
-// Schemas that several resources share. The validator, the serializer and the OpenAPI document are made from the schemas.
+// Schemas that several resources share. The validator, the serializer and the OpenAPI document are derived from the schemas.
 
 /** Allows null too. A list of types, because the serializer handles one without validating at run time. */
 export function nullable<T extends TSchema & { type: string }>(schema: T) {

@@ -49,7 +49,7 @@ const aloneMs = 2_000;
  * because it died, is free 30 s after it last did. While the shared count can't be reached, each facade counts alone up to the limit.
  */
 export function createSharedSlots(o: {
-  /** Tells the shared count what this facade has and wants of each key, and answers how many it holds. */
+  /** Tells the shared count what this facade has and wants of each key, and returns how many it holds. */
   hold(holds: readonly SlotHold[]): Promise<Held>;
   logger: Logger;
 }): Slots {

@@ -6,7 +6,7 @@ export interface SlotLimit {
 
 /** Counts what is open at once. */
 export interface Slots {
-  /** Takes a slot of each, or none when one has none left: answers that one then. */
+  /** Takes a slot of each, or none when one has none left: returns that one then. */
   take(limits: readonly SlotLimit[]): SlotLimit | undefined | Promise<SlotLimit | undefined>;
   /** Gives back what `take` took. */
   release(limits: readonly SlotLimit[]): void;

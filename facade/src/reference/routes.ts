@@ -10,7 +10,7 @@ const tags = ["Reference"];
 const rules: RouteRules = { rpc: "none" };
 const htmlResponse = { 200: { description: "HTML.", content: { "text/html": { schema: { type: "string" } } } } };
 
-/** The documentation of the API. What doesn't change is made on the first request and kept. */
+/** The documentation of the API. What doesn't change is generated on the first request and kept. */
 export function addReferenceRoutes(app: App, document: () => object, publicUrl: () => string): void {
   let json: string | undefined;
   let errors: string | undefined;

@@ -98,7 +98,7 @@ async function start(provider = "google", redirectUri?: string): Promise<SsoAtte
 
 type Response = Partial<Pick<FinishSsoRequest, "provider" | "state" | "code" | "iss" | "error" | "browserSecret">>;
 
-/** Signs in at the provider, and answers what the browser then brings to the callback. */
+/** Signs in at the provider, and returns what the browser then brings to the callback. */
 async function visit(attempt: SsoAttempt, o: { provider?: "google" | "github"; cancel?: boolean } = {}) {
   const { provider = "google" } = o;
   const callback = await (provider === "google" ? server : github).signIn(attempt.authorizationUrl, o);
@@ -183,7 +183,7 @@ describe("a sign-in by a provider", () => {
 });
 
 describe("an account without a password", () => {
-  /** Signs in, and answers how calls are made with the session. */
+  /** Signs in, and returns how calls are made with the session. */
   async function startSession() {
     const { outcome } = await identity.finishSso(await visit(await start()), nobody());
     if (outcome.case !== "tokens") throw new Error(`The sign-in failed: ${outcome.value}.`);

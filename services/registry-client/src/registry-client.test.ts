@@ -112,7 +112,7 @@ function indexOf(...entries: { manifest: string; os?: string; architecture: stri
 
 /**
  * Pushes an image without layers to `host/repository:latest`, and an index of it and of one for another architecture to
- * `:index`, by the distribution API, and answers their digests.
+ * `:index`, by the distribution API, and returns their digests.
  */
 async function pushEmptyImages(host: string, repository: string, authorization: string) {
   const send = async (url: string, method: string, body?: string, type = "application/octet-stream") => {

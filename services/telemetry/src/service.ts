@@ -25,7 +25,7 @@ import type { TelemetryStore } from "./store/store.ts";
 
 export { collectorSettings, telemetrySettings };
 
-/** The service that collects, stores and answers what sandboxes log and use. */
+/** The service that collects, stores and returns what sandboxes log and use. */
 export const telemetryService = defineService({
   name: "telemetry",
   settings: telemetrySettings,

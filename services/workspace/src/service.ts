@@ -7,7 +7,7 @@ import { startAnnouncements } from "./domain/deletions.ts";
 import { createHandlers } from "./handlers.ts";
 import { workspaceSettings } from "./settings.ts";
 
-/** How often workspaces are looked for that an older version made, during an upgrade. */
+/** How often workspaces are looked for that an older version created, during an upgrade. */
 const chargingMs = 10_000;
 
 /** The service that owns workspaces, their members and roles. */

@@ -17,7 +17,7 @@ const inFlight = [8, 32];
 const rounds = 3;
 const workspaces = 10;
 
-/** Creates so many pods, and answers how to remove them. Resolves once the last call was answered. */
+/** Creates so many pods, and returns how to remove them. Resolves once the last call was answered. */
 type Create = (count: number, atOnce: number) => Promise<() => Promise<void>>;
 
 /**

@@ -31,7 +31,7 @@ export interface SecondFactors {
   status(userId: string): Promise<{ enabled: boolean; recoveryCodesLeft: number }>;
   /** Makes a secret to confirm. Throws CONFLICT when the caller has a second factor, and what `confirmCaller` throws. */
   create(caller: UserCaller, password: string | undefined): Promise<{ secret: string; uri: string }>;
-  /** Enables it, and answers its recovery codes. Throws CONFLICT when none is to be confirmed. */
+  /** Enables it, and returns its recovery codes. Throws CONFLICT when none is to be confirmed. */
   confirm(call: Call, otp: string): Promise<string[]>;
   /** Answers new recovery codes, which replace the others. Throws CONFLICT without a second factor. */
   replaceRecoveryCodes(call: Call, confirmation: Confirmation): Promise<string[]>;

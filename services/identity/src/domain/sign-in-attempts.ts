@@ -18,7 +18,7 @@ const newcomerTries = 5;
  */
 export interface SignInAttempts {
   /**
-   * Counts an attempt, before its password is looked at, and answers whether it comes from one of the account's own networks.
+   * Counts an attempt, before its password is looked at, and returns whether it comes from one of the account's own networks.
    * Throws RATE_LIMITED. It counts for a name that nobody has too, so that the answer doesn't tell.
    */
   admit(attempt: {

@@ -7,7 +7,7 @@ import type { IdentityStore, StoredKey } from "../store/store.ts";
 import { accessTokenSeconds, endedSessionMs } from "./sessions.ts";
 
 const algorithm = "EdDSA";
-/** A key signs for this long before another is made. */
+/** A key signs for this long before another is created. */
 const keyLifeMs = 90 * dayMs;
 /** A new key is published for this long before it signs, so that every facade knows it by then. */
 const settlingMs = 10 * 60_000;

@@ -1,7 +1,7 @@
 import type { Transaction } from "@sandgate/kit/storage/sqlite";
 
 /**
- * Sets a password, or none, and ends all links and sessions of the user but one, and answers the ids of those that it ended.
+ * Sets a password, or none, and ends all links and sessions of the user but one, and returns the ids of those that it ended.
  */
 export function setPassword(
   tx: Transaction,
@@ -17,7 +17,7 @@ export function setPassword(
   return endOtherSessions(tx, userId, keptSession, now);
 }
 
-/** Ends the user's sessions but one, and answers the ids of those that it ended. */
+/** Ends the user's sessions but one, and returns the ids of those that it ended. */
 export function endOtherSessions(
   tx: Transaction,
   userId: string,

@@ -11,7 +11,7 @@ const mail = (text: string) => ({ id: newId(), sealed: new Uint8Array(Buffer.fro
 const event = (subject: string) => ({ id: newId(), subject, bytes: new Uint8Array([1]) });
 const sealed = (text: string) => new Uint8Array(Buffer.from(text));
 
-/** What second factors ask of every store of identity. `open` answers an empty one. */
+/** What second factors ask of every store of identity. `open` returns an empty one. */
 export function describeSecondFactorStore(name: string, open: () => Promise<IdentityStore>): void {
   describe(`second factors' store on ${name}`, () => {
     let store: IdentityStore;

@@ -39,7 +39,7 @@ export function createSecondFactorStore(
   { db, write }: MongoDatabase,
   o: {
     addMail(tx: MongoTransaction, userId: string, mail: NewMail, now: Date): Promise<void>;
-    /** Ends the user's sessions, and answers their ids. */
+    /** Ends the user's sessions, and returns their ids. */
     endSessions(tx: MongoTransaction, userId: string, now: Date): Promise<string[]>;
   },
 ): SecondFactorStore & { deleteSecondFactor(tx: MongoTransaction, userId: string): Promise<void> } {

@@ -66,7 +66,7 @@ export interface SecondFactorStore {
     events: readonly StagedEvent[],
   ): Promise<boolean>;
   /**
-   * Removes the enabled one. The user's sessions count as signed in without one from now on, or with `endSessions` end; answers
+   * Removes the enabled one. The user's sessions count as signed in without one from now on, or with `endSessions` end; returns
    * the ids of those that it ended. Undefined, and nothing happens, when none is enabled.
    */
   removeSecondFactor(

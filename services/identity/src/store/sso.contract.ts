@@ -12,7 +12,7 @@ const later = addMs(now, 10 * minuteMs);
 const event = (subject: string) => ({ id: newId(), subject, bytes: new Uint8Array([1]) });
 const mail = () => ({ id: newId(), sealed: new Uint8Array([1]) });
 
-/** What single sign-on asks of every store of identity. `open` answers an empty one. */
+/** What single sign-on asks of every store of identity. `open` returns an empty one. */
 export function describeSsoStore(name: string, open: () => Promise<IdentityStore>): void {
   describe(`single sign-on's store on ${name}`, () => {
     let store: IdentityStore;

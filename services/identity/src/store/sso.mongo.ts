@@ -45,7 +45,7 @@ export function createSsoStore(
   { db, write }: MongoDatabase,
   o: {
     addMail(tx: MongoTransaction, userId: string, mail: NewMail, now: Date): Promise<void>;
-    /** Takes the user's password, links and sessions, and answers the ids of those that it ended. */
+    /** Takes the user's password, links and sessions, and returns the ids of those that it ended. */
     removePassword(tx: MongoTransaction, userId: string, now: Date): Promise<string[]>;
   },
 ): SsoStore & { unlinkUser(tx: MongoTransaction, userId: string): Promise<void> } {

@@ -48,7 +48,7 @@ export interface SsoStore {
   ): Promise<{ redirectUri: string } | undefined>;
   /**
    * The user that is linked to the identity. Without one, the user of its name is linked: one who was never verified is
-   * verified now and loses the password, all links and sessions, whose ids are answered; and without such a user, the new one
+   * verified now and loses the password, all links and sessions, whose ids are returned; and without such a user, the new one
    * is created.
    */
   resolveExternalUser(identity: ExternalIdentity, first: FirstSignIn, now: Date): Promise<ResolvedUser>;

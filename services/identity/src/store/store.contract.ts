@@ -19,7 +19,7 @@ const mail = (text: string) => ({ id: newId(), sealed: new Uint8Array(Buffer.fro
 const otherClient = { address: "2001:db8::1", userAgent: "Firefox" };
 const textOf = (bytes: Uint8Array) => Buffer.from(bytes).toString();
 
-/** What every store of identity does, whatever the database. `open` answers an empty one. */
+/** What every store of identity does, whatever the database. `open` returns an empty one. */
 export function describeIdentityStore(name: string, open: () => Promise<IdentityStore>): void {
   describe(`identity store on ${name}`, () => {
     let store: IdentityStore;

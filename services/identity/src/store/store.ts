@@ -188,7 +188,7 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore, Secon
   ): Promise<{ userId: string; username: string; hasPassword: boolean } | undefined>;
   /**
    * Verifies the user, sets the password (the one registered with this very link unless another is given, so that nobody who
-   * registered the name before its owner gets in) and ends the user's other links and all sessions, whose ids it answers.
+   * registered the name before its owner gets in) and ends the user's other links and all sessions, whose ids it returns.
    * Undefined, and nothing happens, for an unknown, used or expired token, and without any password.
    */
   verifyEmail(
@@ -202,12 +202,12 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore, Secon
   /** Whose link this is. Undefined for an unknown, used or expired token. */
   findPasswordReset(tokenHash: Uint8Array, now: Date): Promise<{ userId: string; username: string } | undefined>;
   /**
-   * Sets the password and ends the user's other links and all sessions, whose ids it answers. Undefined, and nothing happens,
+   * Sets the password and ends the user's other links and all sessions, whose ids it returns. Undefined, and nothing happens,
    * for an unknown, used or expired token.
    */
   resetPassword(tokenHash: Uint8Array, change: PasswordChange, now: Date): Promise<string[] | undefined>;
   /**
-   * Replaces the user's password, if it still has that hash, and ends the user's links and all sessions but one. Answers the
+   * Replaces the user's password, if it still has that hash, and ends the user's links and all sessions but one. Returns the
    * ids of the ended ones; undefined when another change came first.
    */
   changePassword(
@@ -223,7 +223,7 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore, Secon
   findSignIn(who: { usernameKey: string } | { id: string }): Promise<SignIn | undefined>;
   /** Up to `limit` users after `before`, newest first; with a name that user alone. */
   listUsers(usernameKey: string | undefined, limit: number, before: Cursor | undefined): Promise<User[]>;
-  /** Disables the user and ends all sessions, whose ids it answers, or enables the user. Undefined: no such user. */
+  /** Disables the user and ends all sessions, whose ids it returns, or enables the user. Undefined: no such user. */
   setUserDisabled(
     userId: string,
     disabled: boolean,
@@ -231,7 +231,7 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore, Secon
     events: readonly StagedEvent[],
   ): Promise<{ user: User; endedSessionIds: string[] } | undefined>;
   /**
-   * Deletes the user with all tokens and links, and ends all sessions, whose ids it answers. Undefined: no such user. The last
+   * Deletes the user with all tokens and links, and ends all sessions, whose ids it returns. Undefined: no such user. The last
    * operator stays: without one the next start would create another.
    */
   deleteUser(
@@ -258,7 +258,7 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore, Secon
     now: Date,
     eventsOfReuse?: readonly StagedEvent[],
   ): Promise<Refreshed>;
-  /** Ends the token's session and answers its id; undefined for an unknown token or a session that had ended. */
+  /** Ends the token's session and returns its id; undefined for an unknown token or a session that had ended. */
   endSessionOf(refreshTokenHash: Uint8Array, now: Date, events: readonly StagedEvent[]): Promise<string | undefined>;
   /** Up to `limit` live sessions of the user after `before`, newest first. */
   listSessions(userId: string, limit: number, before: Cursor | undefined, now: Date): Promise<Session[]>;
@@ -266,7 +266,7 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore, Secon
   endSession(userId: string, sessionId: string, now: Date, events: readonly StagedEvent[]): Promise<boolean>;
   /** When a live session of the user was signed in. */
   findSessionStart(userId: string, sessionId: string): Promise<Date | undefined>;
-  /** Ends the user's sessions but one, or all, and answers the ids of those that it ended. */
+  /** Ends the user's sessions but one, or all, and returns the ids of those that it ended. */
   endOtherSessions(
     userId: string,
     keptSessionId: string | undefined,
@@ -324,6 +324,6 @@ export interface IdentityStore extends ServiceStore, SsoStore, LimitStore, Secon
    */
   holdSlots(holder: string, holds: readonly SlotHold[], now: Date): Promise<number[]>;
 
-  /** Deletes up to `limit` rows of each kind that have been kept long enough, and answers how many; none where the database does that. */
+  /** Deletes up to `limit` rows of each kind that have been kept long enough, and returns how many; none where the database does that. */
   sweep(now: Date, limit: number): Promise<number>;
 }

@@ -43,7 +43,7 @@ function registryOf(fields: Partial<RegistryRecord> = {}): RegistryRecord {
   };
 }
 
-/** What every store of images and registries does, whatever the database. `open` answers an empty one. */
+/** What every store of images and registries does, whatever the database. `open` returns an empty one. */
 export function describeImageRegistryStore(name: string, open: () => Promise<ImageRegistryStore>): void {
   describe(`image registry store on ${name}`, () => {
     let store: ImageRegistryStore;

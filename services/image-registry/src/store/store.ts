@@ -118,7 +118,7 @@ export interface ImageRegistryStore extends ServiceStore, PurgeStore {
   putVerifiedLayers(host: string, layers: readonly VerifiedLayer[], at: Date): Promise<void>;
   /** When the newest layer was verified that has so many newer ones; undefined: there aren't as many. */
   findVerifiedBeyond(count: number): Promise<Date | undefined>;
-  /** Forgets up to `limit` layers that were verified before this, and answers how many. */
+  /** Forgets up to `limit` layers that were verified before this, and returns how many. */
   deleteVerifiedBefore(before: Date, limit: number): Promise<number>;
 
   /** Removes up to `limit` of each of the workspace's images and registries; true when none is left. */

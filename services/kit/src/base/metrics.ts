@@ -20,19 +20,19 @@ export function createMetrics(o: { processMetrics?: boolean } = {}): Metrics {
   return registry;
 }
 
-/** The registry's counter of that name, made at first use. */
+/** The registry's counter of that name, created at first use. */
 export function counter<L extends string>(metrics: Metrics, o: CounterConfiguration<L>): Counter<L> {
   const known = metrics.getSingleMetric(o.name);
   return known instanceof Counter ? known : new Counter({ ...o, registers: [metrics] });
 }
 
-/** The registry's gauge of that name, made at first use. */
+/** The registry's gauge of that name, created at first use. */
 export function gauge<L extends string>(metrics: Metrics, o: GaugeConfiguration<L>): Gauge<L> {
   const known = metrics.getSingleMetric(o.name);
   return known instanceof Gauge ? known : new Gauge({ ...o, registers: [metrics] });
 }
 
-/** The registry's histogram of that name, made at first use. */
+/** The registry's histogram of that name, created at first use. */
 export function histogram<L extends string>(metrics: Metrics, o: HistogramConfiguration<L>): Histogram<L> {
   const known = metrics.getSingleMetric(o.name);
   return known instanceof Histogram ? known : new Histogram({ ...o, registers: [metrics] });

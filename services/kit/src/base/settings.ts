@@ -159,6 +159,6 @@ function setting<T, O extends { doc: string; optional?: true }>(
   parse: (text: string) => T | undefined,
 ): Setting<Value<T, O>> {
   const base = { name, kind, doc: o.doc, default: fallback, required: fallback === undefined && !o.optional, expects };
-  // `Value` adds undefined only for a setting that may be left out, which `readSetting` answers without parsing.
+  // `Value` adds undefined only for a setting that may be left out, which `readSetting` returns without parsing.
   return { ...base, parse } as Setting<Value<T, O>>;
 }

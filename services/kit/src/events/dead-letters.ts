@@ -14,7 +14,7 @@ type Handlers = ReadonlyMap<string, (event: Event) => Promise<void>>;
 
 /** What a bus has to keep dead letters with. */
 interface DeadLetterStore extends Pick<DeadLetters, "list"> {
-  /** `readEvent` answers the event to replay; it throws for a message that must not reach a handler, with the reason. */
+  /** `readEvent` returns the event to replay; it throws for a message that must not reach a handler, with the reason. */
   find(id: string): Promise<{ letter: DeadLetter; readEvent(): Event } | undefined>;
   /** False when it is gone already. */
   remove(id: string): Promise<boolean>;

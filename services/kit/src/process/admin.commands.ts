@@ -2,7 +2,7 @@ import type { FastifyInstance } from "fastify";
 import { messageOf } from "../base/domain-error.ts";
 import { requireLocalRequests } from "./admin.local.ts";
 
-/** What operators may have a service do, by name. Each takes options and answers what it did. */
+/** What operators may have a service do, by name. Each takes options and returns what it did. */
 export type Commands = Readonly<Record<string, (options: ReadonlySet<string>) => Promise<object>>>;
 
 /** POST /<name>?option=<option>… runs a command of this process's services, for requests from this machine. */

@@ -55,7 +55,7 @@ async function start(settings: Record<string, string>) {
     ...started,
     url: `http://127.0.0.1:${port}`,
     adminUrl: `http://127.0.0.1:${adminPort}`,
-    /** Waits until /readyz answers so, and answers its body. */
+    /** Waits until /readyz answers so, and returns its body. */
     async untilReadiness(status: number): Promise<unknown> {
       for (;;) {
         const answer = await fetch(`http://127.0.0.1:${adminPort}/readyz`).catch(() => undefined);

@@ -196,7 +196,7 @@ export interface InMemoryNetwork {
   transport(caller: string, service: ServiceName): Transport;
 }
 
-/** A network for one process. Keys for internal tokens are made fresh and stay in memory. */
+/** A network for one process. Keys for internal tokens are generated at each start and stay in memory. */
 export async function createInMemoryNetwork(): Promise<InMemoryNetwork> {
   const keys = await createInternalKeys(callerNames);
   const services = new Map(serviceNames.map((service) => [service, createServedTransport(service)]));

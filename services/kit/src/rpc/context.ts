@@ -92,7 +92,7 @@ export function isRequestId(text: string): boolean {
   return wellFormedRequestId.test(text);
 }
 
-/** The request's id: the caller's when well-formed, else one made once for this request. */
+/** The request's id: the caller's when well-formed, else one generated once for this request. */
 export function requestIdOf(context: Parameters<typeof headerOf>[0]): string {
   const { values } = context;
   const known = values.get(requestIdKey);

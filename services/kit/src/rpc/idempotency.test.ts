@@ -59,7 +59,7 @@ function callOf({ key, user = "ann", workspace }: Request): Call {
 
 const methodOf = (name: string) => ({ name, input: ErrorNoteSchema, output: ErrorNoteSchema });
 
-/** Adds a note named after the number of times that this test has worked, and answers it. */
+/** Adds a note named after the number of times that this test has worked, and returns it. */
 function addNote(request: Request = {}): Promise<ErrorNote> {
   return runIdempotent({
     call: callOf(request),

@@ -12,7 +12,7 @@ const running = new WeakMap<IdempotencyStore, Map<string, Promise<unknown>>>();
  * Runs the work of a creating call once per (user, workspace, rpc, Idempotency-Key) within 24 h. A call with the same
  * request gets the first answer again; one with another request is refused with CONFLICT. `work` asks `recordFor` for the
  * record of its response and hands it to `tx.keepIdempotencyRecord` in the transaction of the creation, so that only successes are kept.
- * Without a key `recordFor` answers undefined and the work just runs.
+ * Without a key `recordFor` returns undefined and the work just runs.
  */
 export async function runIdempotent<I extends DescMessage, O extends DescMessage>(options: {
   call: Call;

@@ -223,7 +223,7 @@ export function afterPlace<D extends Document>(last: Partial<D> | undefined): Fi
 }
 
 /**
- * Deletes up to `limit` documents that match, and answers how many it found: fewer only if there were no more, although
+ * Deletes up to `limit` documents that match, and returns how many it found: fewer only if there were no more, although
  * another replica may have deleted some of them first.
  */
 export async function deleteBatch<D extends Document>(

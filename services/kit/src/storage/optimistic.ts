@@ -6,7 +6,7 @@ const maxAttempts = 200;
 
 /**
  * Reads, decides and commits under optimistic concurrency: once, and again for as long as the commit finds that what was
- * read has changed. `attempt` answers `stale` then, and otherwise the result. Throws when 200 attempts in a row were stale.
+ * read has changed. `attempt` returns `stale` then, and otherwise the result. Throws when 200 attempts in a row were stale.
  */
 export async function retryWhileStale<T>(attempt: () => Promise<T | Stale>): Promise<T> {
   for (let attempts = 0; attempts < maxAttempts; attempts += 1) {

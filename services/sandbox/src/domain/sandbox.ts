@@ -49,7 +49,7 @@ export interface ImageSnapshot {
   reference: string;
   /** Empty: pulled without a credential. */
   registryId: string;
-  /** An operator-made global default: may exist on the engine alone. */
+  /** A global default that an operator created: may exist on the engine alone. */
   isDefault: boolean;
   memoryMb: number;
   readinessPort?: number;
@@ -79,7 +79,7 @@ export interface Sandbox {
   expiresAt?: Date;
   stoppedAt?: Date;
   timeline: TimelineEntry[];
-  /** When its container was removed, or was known never to have been made. Unset: there may be one. */
+  /** When its container was removed, or was known never to have been created. Unset: there may be one. */
   cleanedAt?: Date;
 }
 

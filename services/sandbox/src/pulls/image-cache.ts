@@ -7,7 +7,7 @@ import type { ImageEngine } from "../reconcile/runtime.ts";
 
 /** A use is stored at most this often for each image. */
 const resolutionMs = minuteMs;
-/** An image that was used so lately stays: its container may be about to be made. */
+/** An image that was used so lately stays: its container may be about to be created. */
 const restMs = 10 * minuteMs;
 
 export interface ImageCacheOptions {
@@ -18,7 +18,7 @@ export interface ImageCacheOptions {
     listImageUses(): Promise<{ name: string; at: Date }[]>;
     forgetImageUses(names: readonly string[]): Promise<void>;
   };
-  /** Ids of images that sandboxes are going to be made from. */
+  /** Ids of images that sandboxes are going to be created from. */
   findWanted(): Promise<ReadonlySet<string>>;
   /** The host in the names of images that are pulled now. Those of images that were pulled before are known by their uses. */
   registryHost(): Promise<string>;

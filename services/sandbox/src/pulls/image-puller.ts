@@ -190,7 +190,7 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
     );
   }
 
-  /** Downloads layers into the folder, and answers with their files. The first failure ends all. */
+  /** Downloads layers into the folder, and returns their files. The first failure ends all. */
   async function downloadAll(
     pull: AuthorizePullResponse,
     source: BlobSource,

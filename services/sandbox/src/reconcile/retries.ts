@@ -11,7 +11,7 @@ interface RetryState {
 
 /** What is remembered of a sandbox's failed attempts. In memory only: a restart gives it more time. */
 export interface Retries {
-  /** Counts a failed attempt and answers when the next is due. */
+  /** Counts a failed attempt and returns when the next is due. */
   afterFailure(sandboxId: string): { retryInMs: number };
   /** Notes that a dependency is unavailable, since `sinceMs` or now. True once it has been so for `limitMs`. */
   isDownTooLong(sandboxId: string, dependency: Dependency, limitMs: number, sinceMs?: number): boolean;

@@ -50,7 +50,7 @@ export function createSweeps(o: SweepOptions): Sweeps {
 
   /**
    * Answers true when another sweep is wanted soon. The list is taken first: a record is always written before its
-   * container is made.
+   * container is created.
    */
   async function sweep(): Promise<boolean> {
     await health.refresh();

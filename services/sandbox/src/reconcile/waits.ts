@@ -6,7 +6,7 @@ import type { Changes } from "./changes.ts";
 const rereadMs = 5_000;
 
 /**
- * Waits until none of the sandboxes is provisioning any more, `timeoutMs` is over, or `signal` aborts, and answers the
+ * Waits until none of the sandboxes is provisioning any more, `timeoutMs` is over, or `signal` aborts, and returns the
  * sandboxes as they are then. It watches before it reads, so that it misses no change.
  */
 export async function waitUntilSettled(o: {

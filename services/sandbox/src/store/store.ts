@@ -84,7 +84,7 @@ export interface SandboxStore extends ServiceStore, PurgeStore {
   listLive(workspaceId: string, limit: number): Promise<Sandbox[]>;
   /** Up to `limit` of a workspace's sandboxes that are not cleaned. */
   listUncleaned(workspaceId: string, limit: number): Promise<Sandbox[]>;
-  /** Deletes up to `limit` of a workspace's cleaned records; answers how many. */
+  /** Deletes up to `limit` of a workspace's cleaned records; returns how many. */
   deleteCleaned(workspaceId: string, limit: number): Promise<number>;
 
   /** Notes the use of a pulled image, unless a later one is known. */
@@ -94,6 +94,6 @@ export interface SandboxStore extends ServiceStore, PurgeStore {
   /** Forgets the uses of images that the engine doesn't have any more. */
   forgetImageUses(names: readonly string[]): Promise<void>;
 
-  /** Deletes up to `limit` cleaned records that ended before `before`; answers how many. */
+  /** Deletes up to `limit` cleaned records that ended before `before`; returns how many. */
   deleteEndedBefore(before: Date, limit: number): Promise<number>;
 }

@@ -8,7 +8,7 @@ const pollTopic = "telemetry.look";
 /** A signal may be lost. */
 const repeatMs = 2_000;
 
-/** Calls the listener when a replica asks for a sandbox's containers to be polled at once. Answers how to stop. */
+/** Calls the listener when a replica asks for a sandbox's containers to be polled at once. Returns how to stop. */
 export function onPollRequest(bus: EventBus, listener: (sandboxId: string) => void): () => void {
   return bus.watch(pollTopic, listener);
 }

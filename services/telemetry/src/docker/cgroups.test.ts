@@ -6,7 +6,7 @@ import { findCgroup } from "./cgroups.ts";
 
 const containerId = "1f0a3c5e7b9d";
 
-/** Writes files below the folder, and answers what `findCgroup` takes. */
+/** Writes files below the folder, and returns what `findCgroup` takes. */
 async function lay(folder: string, files: Record<string, string>) {
   for (const [path, text] of Object.entries(files)) {
     await mkdir(dirname(join(folder, path)), { recursive: true });

@@ -102,7 +102,7 @@ function unlessGone<T>(read: () => T): T | undefined {
   }
 }
 
-/** The container's own cgroup, above those that its processes may have made below it. */
+/** The container's own cgroup, above those that its processes may have created below it. */
 function cgroupOf(path: string, containerId: string): string {
   const end = path.indexOf("/", path.indexOf(containerId));
   return end === -1 ? path : path.slice(0, end);

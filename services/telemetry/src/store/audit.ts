@@ -56,7 +56,7 @@ export interface AuditStore {
   listAudit(query: AuditQuery): Promise<AuditEntry[]>;
   /** Up to `limit` entries that were added after this one, in the order in which they were. 0: from the first. */
   listAuditAfter(sequence: number, limit: number): Promise<NumberedEntry[]>;
-  /** Removes up to `limit` entries from before this time, and answers how many. */
+  /** Removes up to `limit` entries from before this time, and returns how many. */
   sweepAudit(before: Date, limit: number): Promise<number>;
   /** The number of the last entry that a copy of the log has; 0: none yet. */
   findAuditCursor(copy: string): Promise<number>;

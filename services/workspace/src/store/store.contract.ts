@@ -16,7 +16,7 @@ function memberAt(ms: number, userId: string, role: Role = Role.MEMBER): MemberR
   return { userId, role, joinedAt: at(ms) };
 }
 
-/** What every store of workspaces does, whatever the database. `open` answers an empty one. */
+/** What every store of workspaces does, whatever the database. `open` returns an empty one. */
 export function describeWorkspaceStore(name: string, open: () => Promise<WorkspaceStore>): void {
   describe(`workspace store on ${name}`, () => {
     let store: WorkspaceStore;

@@ -162,7 +162,7 @@ export function createMongoStore(database: MongoDatabase): WorkspaceStore {
   const { write } = database;
   const { workspaces, members, accounts, deletions } = collectionsOf(database.db);
 
-  /** Moves the workspace on from `version` and answers it; undefined when it has another version or is gone. */
+  /** Moves the workspace on from `version` and returns it; undefined when it has another version or is gone. */
   async function advance(tx: MongoTransaction, workspaceId: string, version: number) {
     const advanced = await workspaces.findOneAndUpdate(
       { _id: workspaceId, version },
@@ -190,7 +190,7 @@ export function createMongoStore(database: MongoDatabase): WorkspaceStore {
 
   /**
    * `advance` for a change of a member, with which its caller may take the workspace over, unless they own too many. Nothing
-   * has changed unless it answers `done`.
+   * has changed unless it returns `done`.
    */
   async function advanceWith(
     tx: MongoTransaction,

@@ -55,7 +55,7 @@ function advance(tx: Transaction, workspaceId: string, version: number): boolean
 
 /**
  * The same for a change of a member, with which its caller may take the workspace over, unless they own too many. Nothing has
- * changed unless it answers `done`.
+ * changed unless it returns `done`.
  */
 function advanceWith(
   tx: Transaction,

@@ -138,7 +138,7 @@ export interface WorkspaceStore extends ServiceStore {
     events: readonly StagedEvent[],
     takeOver: TakeOver | undefined,
   ): Promise<Outcome | OwnsTooMany>;
-  /** Charges each workspace that an older version made, which knew of no charges, to the owner who joined first. */
+  /** Charges each workspace that an older version created, which knew of no charges, to the owner who joined first. */
   chargeFirstOwners(): Promise<void>;
 
   /** From now on the user can neither create nor join a workspace. */
