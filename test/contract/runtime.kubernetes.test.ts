@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { createLogger } from "@sandgate/kit/base/logging";
+import { createMetrics } from "@sandgate/kit/base/metrics";
 import {
   type Observation,
   type Runtime,
@@ -220,6 +221,29 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000 }, (
     expect(await inside("cat /etc/resolv.conf; hostname; ls /var/run /run 2>/dev/null; true")).toBe(
       `nameserver 1.1.1.1\noptions ndots:1\n${spec.sandboxId}\n`,
     );
+  });
+
+  test("asks for nothing but a sandbox's creation and its end, however often it is asked itself", async () => {
+    const metrics = createMetrics();
+    const counted = open({ metrics });
+    await counted.check();
+    const spec = await specOf({ command: ["sleep", "3600"] }, {}, counted);
+    await ensure(spec, counted);
+    await until(async () =>
+      expect(await counted.probe(spec.sandboxId, undefined, AbortSignal.timeout(5_000))).toBe(true),
+    );
+    await counted.ensure(spec);
+    await counted.list();
+    await counted.stop(spec.sandboxId, 1);
+    await counted.stop(spec.sandboxId, 0);
+    await counted.remove(spec.sandboxId);
+    const calls = await metrics.getSingleMetric("sandgate_kubernetes_calls_total")?.get();
+    const ofPods = calls?.values.filter(({ labels }) => labels.resource === "pods" && labels.method !== "GET");
+    expect(Object.fromEntries(ofPods?.map(({ labels, value }) => [labels.method, value]) ?? [])).toEqual({
+      POST: 1,
+      DELETE: 1,
+      PATCH: 1,
+    });
   });
 
   test("pulls with the sandbox's own credential from the first attempt on, and leaves no Secret", async () => {

@@ -1,4 +1,8 @@
+import { readFile, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import type { TestCluster } from "@sandgate/test-support/cluster";
+import { until } from "@sandgate/test-support/until";
 import { createToken, deployed } from "../../deploy/cluster-rights.ts";
 import { startPlatform, type TestPlatform } from "../../platform/local.ts";
 import { type JsonClient, openJsonClient } from "../json-client.ts";
@@ -31,6 +35,28 @@ export async function startOnCluster(bench: Bench, settings: Record<string, stri
       ...settings,
     },
   });
+}
+
+/** Begins and ends a measurement of how late the event loop of a platform is that was started with these settings. */
+export interface DelayMonitor {
+  settings: Record<string, string>;
+  /** In ms, since the last call. */
+  read(platform: TestPlatform): Promise<{ p50: number; p99: number; max: number }>;
+}
+
+export function createDelayMonitor(folder: string): DelayMonitor {
+  const file = join(folder, "loop-delay.json");
+  return {
+    settings: {
+      NODE_OPTIONS: `--import=${fileURLToPath(new URL("../loop-delay.ts", import.meta.url))}`,
+      LOOP_DELAY_FILE: file,
+    },
+    async read(platform) {
+      await rm(file, { force: true });
+      platform.process.child.kill("SIGUSR2");
+      return until(async () => JSON.parse(await readFile(file, "utf8")));
+    },
+  };
 }
 
 /** SANDGATE_RUNTIME with a token of the sandbox process, good for an hour. */

@@ -1,12 +1,20 @@
 import { env } from "node:process";
 import { setTimeout as delay } from "node:timers/promises";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import type { TestPlatform } from "../../platform/local.ts";
 import { openOperator, readRows } from "../../platform/operator.ts";
 import { type Figure, median } from "../figure.ts";
 import { type JsonClient, openJsonClient } from "../json-client.ts";
 import { processorMs, residentMb } from "../process-figures.ts";
 import { forEach, openWorkspaces, percentile, readMetric, report, sumOf } from "../thousand.ts";
-import { type Bench, openBareClient, podsPath, startOnCluster } from "./bench.ts";
+import {
+  type Bench,
+  createDelayMonitor,
+  type DelayMonitor,
+  openBareClient,
+  podsPath,
+  startOnCluster,
+} from "./bench.ts";
 
 const perWorkspace = 100;
 const perSecond = 10;
@@ -23,6 +31,7 @@ interface Sandbox {
 /** What the platform does to its cluster and for its users with very many live sandboxes. */
 interface Live {
   platform: TestPlatform;
+  monitor: DelayMonitor;
   api: JsonClient;
   workspaces: readonly string[];
   imageId: string;
@@ -37,7 +46,9 @@ interface Live {
 export async function measureLive(bench: Bench, count: number): Promise<Figure[]> {
   await using closing = new AsyncDisposableStack();
   const client = closing.adopt(await openBareClient(bench), (each) => each.close());
-  const platform = closing.adopt(await startOnCluster(bench), (each) => each.stop());
+  const folder = closing.use(await createTempFolder());
+  const monitor = createDelayMonitor(folder.path);
+  const platform = closing.adopt(await startOnCluster(bench, monitor.settings), (each) => each.stop());
   const operator = await openOperator(platform);
   const api = closing.adopt(
     openJsonClient(platform.url, { headers: { authorization: `Bearer ${operator.as.token}` } }),
@@ -45,7 +56,7 @@ export async function measureLive(bench: Bench, count: number): Promise<Figure[]
   );
   const workspaces = await openWorkspaces(operator, Math.ceil(count / perWorkspace));
   const imageId = await operator.registerImage(bench.image, { readiness_port: bench.port });
-  const live: Live = { platform, api, workspaces, imageId, sandboxes: [] };
+  const live: Live = { platform, monitor, api, workspaces, imageId, sandboxes: [] };
   const emptyMb = await residentMb(platform.process.child.pid);
 
   await provision(live, Math.min(perWorkspace, count));
@@ -56,13 +67,13 @@ export async function measureLive(bench: Bench, count: number): Promise<Figure[]
   report(`${count} are ready, ${((count - perWorkspace) / fillSeconds).toFixed(0)} a second`);
 
   await delay(idlePauseMs);
-  const idle = await measureUse(platform, async () => {
+  const idle = await measureUse(live, async () => {
     await delay(idleSeconds * 1000);
   });
   report(`idle: ${idle.text}`);
   const many = await measureReads(live);
   report(`reads: ${many.text}; among ${perWorkspace}: ${few.text}`);
-  const churning = await measureUse(platform, () => churn(live, churnSeconds));
+  const churning = await measureUse(live, () => churn(live, churnSeconds));
   report(`churn: ${churning.text}`);
   const restart = await killInTheMiddle(live);
   report(
@@ -84,14 +95,14 @@ export async function measureLive(bench: Bench, count: number): Promise<Figure[]
       value: idle.cpu * 100,
       unit: " % of a core",
       aim: "at most 15 %",
-      detail: `${idle.calls.toFixed(2)} calls of the API server a second in all: ${idle.callText || "none"}`,
+      detail: `${idle.late}; ${idle.calls.toFixed(2)} calls of the API server a second in all: ${idle.callText || "none"}`,
     },
     {
       what: `CPU of the platform while ${perSecond} a second go and as many come`,
       value: churning.cpu * 100,
       unit: " % of a core",
       aim: "at most 60 %",
-      detail: `for ${churnSeconds} s, ${churning.result.failed} of ${churning.result.calls} calls failed; ${(churning.calls / perSecond).toFixed(2)} calls of the API server for each: ${churning.callText}`,
+      detail: `for ${churnSeconds} s, ${churning.late}; ${churning.result.failed} of ${churning.result.calls} calls failed; ${(churning.calls / perSecond).toFixed(2)} calls of the API server for each: ${churning.callText}`,
     },
     {
       what: `a list of ${perWorkspace} among ${count} live sandboxes, of the time among ${perWorkspace}`,
@@ -172,14 +183,16 @@ async function timeOf({ api }: Live, { workspace }: Sandbox, path: string): Prom
 }
 
 /** What the platform's process uses while some work goes on. */
-async function measureUse<T>(platform: TestPlatform, work: () => Promise<T>) {
+async function measureUse<T>({ platform, monitor }: Live, work: () => Promise<T>) {
   const read = async () => ({
     atMs: performance.now(),
     cpuMs: await processorMs(platform.process.child.pid),
     calls: await readMetric(platform, "sandgate_kubernetes_calls_total"),
   });
   const before = await read();
+  await monitor.read(platform);
   const result = await work();
+  const late = await monitor.read(platform);
   const after = await read();
   const ms = after.atMs - before.atMs;
   const calls = [...after.calls].map(([labels, count]) => {
@@ -194,12 +207,13 @@ async function measureUse<T>(platform: TestPlatform, work: () => Promise<T>) {
     .join(", ");
   const use = {
     result,
+    late: `event loop late by ${late.p99.toFixed(0)} ms (99 %), ${late.max.toFixed(0)} ms at most`,
     cpu: (after.cpuMs - before.cpuMs) / ms,
     residentMb: await residentMb(platform.process.child.pid),
     calls: calls.reduce((sum, each) => sum + each.perSecond, 0),
     callText,
   };
-  const text = `${(use.cpu * 100).toFixed(1)} % of a core, ${use.residentMb.toFixed(0)} MB, calls a second: ${callText}`;
+  const text = `${(use.cpu * 100).toFixed(1)} % of a core, ${use.residentMb.toFixed(0)} MB, ${use.late}, calls a second: ${callText}`;
   return { ...use, text };
 }
 
