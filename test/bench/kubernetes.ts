@@ -11,6 +11,7 @@ import type { Bench } from "./kubernetes/bench.ts";
 import { measureCreation } from "./kubernetes/creation.ts";
 import { measureLive } from "./kubernetes/live.ts";
 import { measurePods } from "./kubernetes/pods.ts";
+import { measureLostReplica } from "./kubernetes/replica.ts";
 
 /** Live sandboxes at once, on nodes that only pretend; 0 leaves that part out, as with those below. */
 const live = Number(env.SANDGATE_BENCH_PODS ?? 10_000);
@@ -51,8 +52,11 @@ export async function measureKubernetes(): Promise<Figure[]> {
   const figures: Figure[] = [];
   if (rounds > 0) figures.push(...(await measurePods(bench, rounds)));
   if (live === 0 && creations === 0) return figures;
-  closing.adopt(await startKwok(cluster, { pods: Math.max(live, creations) * 1.2 + 500 }), (each) => each.stop());
+  closing.adopt(await startKwok(cluster, { pods: Math.max(live, creations) * 1.2 + 1_500 }), (each) => each.stop());
   if (creations > 0) figures.push(...(await measureCreation(bench, creations)));
-  if (live > 0) figures.push(...(await measureLive(bench, live)));
+  if (live > 0) {
+    figures.push(...(await measureLive(bench, live)));
+    figures.push(...(await measureLostReplica(bench, live)));
+  }
   return figures;
 }

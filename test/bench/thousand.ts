@@ -220,7 +220,7 @@ function ignoreMissing(error: { statusCode?: number }): void {
 }
 
 /** The values of a metric of the platform by their labels, as Prometheus prints them. */
-export async function readMetric({ adminUrl }: TestPlatform, name: string): Promise<Map<string, number>> {
+export async function readMetric({ adminUrl }: { adminUrl: string }, name: string): Promise<Map<string, number>> {
   const text = await (await fetch(`${adminUrl}/metrics`)).text();
   const values = text.matchAll(new RegExp(`^${name}(?:\\{(.*)\\})? (\\S+)$`, "gm"));
   return new Map([...values].map(([, labels = "", value]) => [labels, Number(value)]));

@@ -24,17 +24,20 @@ export const podsPath = `/api/v1/namespaces/${deployed.sandboxes}/pods`;
 /** The platform on the cluster, with the rights of the sandbox process and without limits that are not the cluster's. */
 export async function startOnCluster(bench: Bench, settings: Record<string, string> = {}): Promise<TestPlatform> {
   return startPlatform({
-    settings: {
-      SANDGATE_LOG_LEVEL: "warn",
-      SANDGATE_RUNTIME: await openAddress(bench),
-      SANDGATE_KUBERNETES_NAMESPACE: deployed.sandboxes,
-      SANDGATE_KUBERNETES_WRITES_PER_SECOND: "10000",
-      SANDGATE_REGISTRY_ALLOW: "127.0.0.0/8",
-      SANDGATE_WORKSPACE_MAX_SANDBOXES: "0",
-      SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0",
-      ...settings,
-    },
+    settings: { SANDGATE_LOG_LEVEL: "warn", ...(await clusterSettings(bench)), ...settings },
   });
+}
+
+/** The settings of a platform on the cluster. */
+export async function clusterSettings(bench: Bench): Promise<Record<string, string>> {
+  return {
+    SANDGATE_RUNTIME: await openAddress(bench),
+    SANDGATE_KUBERNETES_NAMESPACE: deployed.sandboxes,
+    SANDGATE_KUBERNETES_WRITES_PER_SECOND: "10000",
+    SANDGATE_REGISTRY_ALLOW: "127.0.0.0/8",
+    SANDGATE_WORKSPACE_MAX_SANDBOXES: "0",
+    SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0",
+  };
 }
 
 /** Begins and ends a measurement of how late the event loop of a platform is that was started with these settings. */

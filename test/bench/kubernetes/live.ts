@@ -22,21 +22,24 @@ const churnSeconds = Number(env.SANDGATE_BENCH_CHURN_SECONDS ?? 600);
 const idleSeconds = 60;
 const idlePauseMs = 15_000;
 const reads = 300;
+const listPath = `/sandboxes?limit=${perWorkspace}`;
 
 interface Sandbox {
   id: string;
   workspace: string;
 }
 
-/** What the platform does to its cluster and for its users with very many live sandboxes. */
-interface Live {
-  platform: TestPlatform;
-  monitor: DelayMonitor;
+/** Sandboxes of a platform that come and go. */
+export interface Live {
+  /** Where its metrics are. */
+  adminUrl(): string;
   api: JsonClient;
   workspaces: readonly string[];
   imageId: string;
   /** Accepted, and not stopped since; the oldest first. */
   sandboxes: Sandbox[];
+  /** The ids of the records that are not done with. */
+  readRecords(): Promise<string[]>;
 }
 
 /**
@@ -56,7 +59,18 @@ export async function measureLive(bench: Bench, count: number): Promise<Figure[]
   );
   const workspaces = await openWorkspaces(operator, Math.ceil(count / perWorkspace));
   const imageId = await operator.registerImage(bench.image, { readiness_port: bench.port });
-  const live: Live = { platform, monitor, api, workspaces, imageId, sandboxes: [] };
+  const live: Live = {
+    adminUrl: () => platform.adminUrl,
+    api,
+    workspaces,
+    imageId,
+    sandboxes: [],
+    async readRecords() {
+      const rows = readRows(platform, "sandbox", "SELECT id FROM sandboxes WHERE cleaned_at IS NULL");
+      return rows.map(({ id }) => String(id));
+    },
+  };
+  const measured = { platform, monitor };
   const emptyMb = await residentMb(platform.process.child.pid);
 
   await provision(live, Math.min(perWorkspace, count));
@@ -67,18 +81,24 @@ export async function measureLive(bench: Bench, count: number): Promise<Figure[]
   report(`${count} are ready, ${((count - perWorkspace) / fillSeconds).toFixed(0)} a second`);
 
   await delay(idlePauseMs);
-  const idle = await measureUse(live, async () => {
+  const idle = await measureUse(measured, async () => {
     await delay(idleSeconds * 1000);
   });
   report(`idle: ${idle.text}`);
   const many = await measureReads(live);
   report(`reads: ${many.text}; among ${perWorkspace}: ${few.text}`);
-  const churning = await measureUse(live, () => churn(live, churnSeconds));
+  const churning = await measureUse(measured, () => churn(live, churnSeconds));
   report(`churn: ${churning.text}`);
-  const restart = await killInTheMiddle(live);
-  report(
-    `killed in the middle: ready again after ${restart.readySeconds.toFixed(1)} s, ${restart.failed} calls failed`,
-  );
+  let readySeconds = Number.NaN;
+  const failed = await churnThrough(live, async () => {
+    await platform.kill();
+    const killedAt = performance.now();
+    await platform.start();
+    readySeconds = (performance.now() - killedAt) / 1000;
+  });
+  const { max } = await monitor.read(platform);
+  const restart = `ready again after ${readySeconds.toFixed(1)} s, its event loop late by ${max.toFixed(0)} ms at most since; ${failed} calls failed`;
+  report(`killed in the middle: ${restart}`);
   const end = await compareEnds(live, client);
   report(`at the end: ${end.text}`);
 
@@ -116,13 +136,13 @@ export async function measureLive(bench: Bench, count: number): Promise<Figure[]
       value: end.wrong,
       unit: "",
       aim: "0",
-      detail: `${end.text}; ready again after ${restart.readySeconds.toFixed(1)} s`,
+      detail: `${end.text}; ${restart}`,
     },
   ];
 }
 
 /** Provisions so many in turn of all workspaces, and waits until all are ready. */
-async function provision(live: Live, count: number): Promise<void> {
+export async function provision(live: Live, count: number): Promise<void> {
   const next = Array.from({ length: count }, (_, index) => live.sandboxes.length + index);
   await forEach(
     next,
@@ -148,9 +168,9 @@ async function stopOne({ api }: Live, { id, workspace }: Sandbox): Promise<void>
 }
 
 /** Until each record that is not done with is ready. */
-async function untilSettled({ platform }: Live): Promise<void> {
+async function untilSettled(live: Live): Promise<void> {
   for (;;) {
-    const states = await readMetric(platform, "sandgate_sandboxes");
+    const states = await readMetric({ adminUrl: live.adminUrl() }, "sandgate_sandboxes");
     if (sumOf(states) === (states.get('state="ready"') ?? 0)) return;
     await delay(250);
   }
@@ -162,7 +182,7 @@ async function measureReads(live: Live) {
   for (let round = 0; round < reads; round++) {
     const sandbox = live.sandboxes[(round * 7919) % live.sandboxes.length];
     if (!sandbox) continue;
-    lists.push(await timeOf(live, sandbox, "/sandboxes?limit=100"));
+    lists.push(await timeOf(live, sandbox, listPath));
     gets.push(await timeOf(live, sandbox, `/sandboxes/${sandbox.id}`));
   }
   return summarize(lists, gets);
@@ -183,7 +203,10 @@ async function timeOf({ api }: Live, { workspace }: Sandbox, path: string): Prom
 }
 
 /** What the platform's process uses while some work goes on. */
-async function measureUse<T>({ platform, monitor }: Live, work: () => Promise<T>) {
+async function measureUse<T>(
+  { platform, monitor }: { platform: TestPlatform; monitor: DelayMonitor },
+  work: () => Promise<T>,
+) {
   const read = async () => ({
     atMs: performance.now(),
     cpuMs: await processorMs(platform.process.child.pid),
@@ -217,7 +240,7 @@ async function measureUse<T>({ platform, monitor }: Live, work: () => Promise<T>
   return { ...use, text };
 }
 
-/** Each tick stops the oldest and provisions another; some reads besides. Calls that fail are counted, and stops are made again. */
+/** Each tick stops the oldest and provisions another; each second some reads besides. Calls that fail are counted, and stops are made again. */
 async function churn(live: Live, seconds: number) {
   const running = new Set<Promise<void>>();
   const lists: number[] = [];
@@ -230,7 +253,7 @@ async function churn(live: Live, seconds: number) {
       failed += 1;
     });
   };
-  const replaceOldest = async () => {
+  const replaceOldest = async (reading: boolean) => {
     const oldest = live.sandboxes.shift();
     if (!oldest) return;
     await attempt(async () => {
@@ -241,40 +264,37 @@ async function churn(live: Live, seconds: number) {
     });
     await attempt(() => provisionOne(live, oldest.workspace));
     const [sandbox] = live.sandboxes;
-    if (!sandbox) return;
+    if (!sandbox || !reading) return;
     await attempt(async () => {
-      lists.push(await timeOf(live, sandbox, "/sandboxes?limit=100"));
-      gets.push(await timeOf(live, sandbox, `/sandboxes?limit=1`));
+      lists.push(await timeOf(live, sandbox, listPath));
+      gets.push(await timeOf(live, sandbox, `/sandboxes/${sandbox.id}`));
     });
   };
   const startedAt = performance.now();
   for (let tick = 0; tick < seconds * perSecond; tick++) {
     await delay(Math.max(0, startedAt + (tick * 1000) / perSecond - performance.now()));
-    const work = replaceOldest().finally(() => running.delete(work));
+    const work = replaceOldest(tick % perSecond === 0).finally(() => running.delete(work));
     running.add(work);
   }
   await Promise.all(running);
   return { calls, failed, text: summarize(lists, gets).text };
 }
 
-async function killInTheMiddle(live: Live) {
-  const churning = churn(live, Math.min(churnSeconds, 60));
-  await delay(Math.min(churnSeconds, 60) * 500);
-  await live.platform.kill();
-  const startedAt = performance.now();
-  await live.platform.start();
-  const readySeconds = (performance.now() - startedAt) / 1000;
-  return { readySeconds, failed: (await churning).failed };
+/** Some come and go, and something happens in the middle. Answers how many calls failed. */
+export async function churnThrough(live: Live, happen: () => Promise<void>): Promise<number> {
+  const seconds = Math.min(churnSeconds, 60);
+  const churning = churn(live, seconds);
+  await delay(seconds * 500);
+  await happen();
+  return (await churning).failed;
 }
 
 /** Records that are live, and pods, against what was accepted and not stopped. */
-async function compareEnds(live: Live, client: JsonClient) {
+export async function compareEnds(live: Live, client: JsonClient) {
   await untilSettled(live);
-  const records = new Set(
-    readRows(live.platform, "sandbox", "SELECT id FROM sandboxes WHERE cleaned_at IS NULL").map(({ id }) => String(id)),
-  );
-  const pods = new Set(await listPods(client));
+  const records = new Set(await live.readRecords());
   const accepted = live.sandboxes.map(({ id }) => id);
+  const pods = new Set(await listPods(client, await client.call("GET", `${podsPath}/sandgate-${accepted.at(-1)}`)));
   const lost = accepted.filter((id) => !records.has(id)).length;
   const missing = [...records].filter((id) => !pods.has(id)).length;
   const leftOver = [...pods].filter((id) => !records.has(id)).length;
@@ -286,13 +306,15 @@ async function compareEnds(live: Live, client: JsonClient) {
   };
 }
 
-/** The ids of the sandboxes that have pods. */
-async function listPods(client: JsonClient): Promise<string[]> {
+/** The ids of the sandboxes that have pods in the same installation as this one. */
+async function listPods(client: JsonClient, pod: { metadata: { labels: Record<string, string> } }): Promise<string[]> {
+  const installation = pod.metadata.labels["sandgate.io/installation"];
+  const query = new URLSearchParams({ limit: "500", labelSelector: `sandgate.io/installation=${installation}` });
   const ids: string[] = [];
-  for (let next = ""; ; ) {
-    const { items, metadata } = await client.call("GET", `${podsPath}?limit=500&continue=${encodeURIComponent(next)}`);
-    for (const pod of items) ids.push(pod.metadata.labels["sandgate.io/sandbox-id"]);
-    next = metadata.continue ?? "";
-    if (next === "") return ids;
+  for (;;) {
+    const { items, metadata } = await client.call("GET", `${podsPath}?${query}`);
+    for (const each of items) ids.push(each.metadata.labels["sandgate.io/sandbox-id"]);
+    if (!metadata.continue) return ids;
+    query.set("continue", metadata.continue);
   }
 }
