@@ -104,10 +104,10 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
     ];
 
     /** The gRPC status that a call with an empty message ends with. */
-    async function callOver(service: ServiceName, method: string, token?: string): Promise<status> {
+    async function callOver(service: ServiceName, method: string, authorization?: string): Promise<status> {
       const client = new GrpcClient(new URL(platform.replica(service, 0).url).host, credentials.createInsecure());
       const metadata = new Metadata();
-      if (token !== undefined) metadata.set("authorization", `Bearer ${token}`);
+      if (authorization !== undefined) metadata.set("authorization", authorization);
       try {
         return await new Promise((resolve) => {
           const done = (error: ServiceError | null) => resolve(error?.code ?? status.OK);
@@ -124,14 +124,14 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
       const strangers = await createInternalKeys(["facade"]);
       const signer = await signerOf("facade");
       const other = serviceNames.find((name) => name !== service) ?? "";
-      const tokens = [
+      const headers = [
         undefined,
-        "nonsense",
-        operator.as.token,
+        "Bearer nonsense",
+        `Bearer ${operator.as.token}`,
         await strangers.signer("facade").mint(service, { passedOn: false }),
         await signer.mint(other, { passedOn: false }),
       ];
-      for (const token of tokens) expect(await callOver(service, method, token)).toBe(status.PERMISSION_DENIED);
+      for (const header of headers) expect(await callOver(service, method, header)).toBe(status.PERMISSION_DENIED);
       signer.close();
     });
 

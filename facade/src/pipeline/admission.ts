@@ -136,9 +136,7 @@ export async function enterWorkspaceById(
   workspaceId: string,
   o: { inPath: boolean; least: Role } = { inPath: false, least: Role.MEMBER },
 ): Promise<void> {
-  const signedIn = signedInOf(request);
-  const role = await scope.enter(signedIn, workspaceId, { ...o, requestId: request.id });
-  request.inWorkspace = { ...signedIn.user, workspaceId, role };
+  request.inWorkspace = await scope.enter(signedInOf(request), workspaceId, { ...o, requestId: request.id });
 }
 
 function readPathWorkspace(params: unknown): unknown {

@@ -2,7 +2,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { isUuid } from "@sandgate/kit/base/ids";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { requireLimitedRole } from "@sandgate/kit/rpc/access";
-import { asFacade, type RoleName } from "@sandgate/kit/rpc/context";
+import { asFacade, type RoleName, type UserCaller } from "@sandgate/kit/rpc/context";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { Clients } from "./clients.ts";
 import { LoadingCache } from "./loading-cache.ts";
@@ -16,26 +16,39 @@ interface Membership {
 
 export interface WorkspaceScope {
   /**
-   * The role of the signed-in user's credential in the workspace. Throws WORKSPACE_FORBIDDEN for somebody who is not a member,
+   * The signed-in user in the workspace, with the role of the credential there. Throws WORKSPACE_FORBIDDEN for somebody who is not a member,
    * INSUFFICIENT_ROLE for a role below `least`, and WORKSPACE_NOT_FOUND when a workspace in the path doesn't exist.
    */
   enter(
     signedIn: SignedIn,
     workspaceId: string,
     o: { inPath: boolean; least: Role; requestId: string },
-  ): Promise<RoleName>;
+  ): Promise<UserCaller>;
   close(): void;
 }
 
 const noMembership: Membership = { workspaceExists: false, role: Role.UNSPECIFIED };
 
 /** Cached memberships are at most a second old; workspace's signals drop them earlier. */
-export function createWorkspaceScope(o: { clients: Clients; bus: EventBus }): WorkspaceScope {
+export function createWorkspaceScope(o: {
+  clients: Pick<Clients, "workspace">;
+  bus: Pick<EventBus, "watch">;
+}): WorkspaceScope {
   const memberships = new LoadingCache<Membership>({ maxAgeMs: 1_000 });
   const unwatch = o.bus.watch("workspace.membership", (body) => {
     const [workspaceId = "", userId = "*"] = body.split(" ");
     memberships.forget(userId === "*" ? (key) => key.startsWith(`${workspaceId} `) : (key) => key === body);
   });
+
+  /** A user's last caller, which the next request in the same workspace is given again: what is signed for it is found at once. */
+  const lastCallers = new WeakMap<UserCaller, UserCaller>();
+  function callerIn(user: UserCaller, workspaceId: string, role: RoleName): UserCaller {
+    const last = lastCallers.get(user);
+    if (last?.workspaceId === workspaceId && last.role === role) return last;
+    const caller = { ...user, workspaceId, role };
+    lastCallers.set(user, caller);
+    return caller;
+  }
 
   async function readMembership(workspaceId: string, userId: string, requestId: string): Promise<Membership> {
     const answer = await o.clients.workspace.getMembership({ workspaceId, userId }, asFacade({ requestId }));
@@ -54,7 +67,7 @@ export function createWorkspaceScope(o: { clients: Clients; bus: EventBus }): Wo
         ? await memberships.get(`${workspaceId} ${user.id}`, () => readMembership(workspaceId, user.id, requestId))
         : noMembership;
       if (!workspaceExists && inPath) throw new DomainError("WORKSPACE_NOT_FOUND", "There is no such workspace.");
-      return requireLimitedRole(role, user, least);
+      return callerIn(user, workspaceId, requireLimitedRole(role, user, least));
     },
     close: unwatch,
   };

@@ -10,7 +10,7 @@ export type { OutboxStore, StagedEvent } from "../storage/outbox-store.ts";
 
 /** What an event tells of the call that caused it. */
 export type EventCause = Pick<Call, "requestId" | "traceparent" | "clientAddress"> & {
-  user?: Pick<UserCaller, "id" | "credential" | "credentialId">;
+  user?: Pick<UserCaller, "id" | "credential" | "credentialId"> | undefined;
 };
 
 /** The cause of an event, for the events that handling it causes. */

@@ -48,18 +48,13 @@ const readMaxBytes = 32 * 1024 * 1024;
  * does no harm.
  */
 export function createCallingTransport(o: { inner: Transport; signer: TokenSigner; audience: ServiceName }): Transport {
-  async function sign(
-    given: GivenHeaders,
-    { requestId, traceparent, clientAddress, ...call }: Outgoing,
-    key: string | undefined,
-  ): Promise<GivenHeaders> {
-    const own = {
-      authorization: `Bearer ${await o.signer.mint(o.audience, call)}`,
-      [requestIdHeader]: requestId,
-      ...(traceparent && { [traceparentHeader]: traceparent }),
-      ...(clientAddress && { [clientAddressHeader]: clientAddress }),
-      ...(key && { [idempotencyKeyHeader]: key }),
-    };
+  async function sign(given: GivenHeaders, call: Outgoing, key: string | undefined): Promise<GivenHeaders> {
+    const { requestId, traceparent, clientAddress } = call;
+    const own: Record<string, string> = { authorization: await o.signer.mint(o.audience, call) };
+    own[requestIdHeader] = requestId;
+    if (traceparent) own[traceparentHeader] = traceparent;
+    if (clientAddress) own[clientAddressHeader] = clientAddress;
+    if (key) own[idempotencyKeyHeader] = key;
     if (given === undefined) return own;
     const header = new Headers(given);
     for (const [name, value] of Object.entries(own)) header.set(name, value);
@@ -179,8 +174,8 @@ export function createServedTransport(service: string): {
   };
   return {
     transport: {
-      unary: async (...call) => find().unary(...call),
-      stream: async (...call) => find().stream(...call),
+      unary: (...call) => find().unary(...call),
+      stream: (...call) => find().stream(...call),
     },
     serve(routes, options) {
       served = createLocalTransport(routes, options, readMaxBytes);

@@ -16,28 +16,28 @@ export type RoleName = "member" | "admin" | "owner";
 
 /** The signed-in user a call is made for. */
 export interface UserCaller {
-  id: string;
-  credential: CredentialKind;
+  readonly id: string;
+  readonly credential: CredentialKind;
   /** The session's or the API token's id. */
-  credentialId: string;
-  operator: boolean;
+  readonly credentialId: string;
+  readonly operator: boolean;
   /** The highest role that the credential has in any workspace, whatever its user's; absent for no limit. */
-  roleLimit?: RoleName;
+  readonly roleLimit?: RoleName;
   /** The workspace of the call and the role in it, already authorized by the facade; never above the limit. */
-  workspaceId?: string;
-  role?: RoleName;
+  readonly workspaceId?: string;
+  readonly role?: RoleName;
 }
 
 /** What a handler knows about the call it answers. */
 export interface Call {
   requestId: string;
   /** The original user, also through a hop. */
-  user?: UserCaller;
-  idempotencyKey?: string;
+  user?: UserCaller | undefined;
+  idempotencyKey?: string | undefined;
   /** W3C trace context. */
-  traceparent?: string;
+  traceparent?: string | undefined;
   /** The network address of the client whose request this is part of. */
-  clientAddress?: string;
+  clientAddress?: string | undefined;
   /** Aborted when the caller goes away, the deadline passes or the call has ended. */
   signal: AbortSignal;
   /** Milliseconds left until the deadline; undefined without one. */
@@ -47,12 +47,12 @@ export interface Call {
 /** What asFacade, asService and onBehalfOf tell a transport about a call. */
 export interface Outgoing {
   /** The facade speaks for the user itself; a service only passes on a user it was called for. */
-  user?: UserCaller;
+  user?: UserCaller | undefined;
   passedOn: boolean;
   requestId: string;
-  idempotencyKey?: string;
-  traceparent?: string;
-  clientAddress?: string;
+  idempotencyKey?: string | undefined;
+  traceparent?: string | undefined;
+  clientAddress?: string | undefined;
 }
 
 export const outgoingKey = createContextKey<Outgoing | undefined>(undefined, { description: "sandgate outgoing" });
@@ -107,20 +107,34 @@ export function requestIdOf(context: Parameters<typeof headerOf>[0]): string {
 export function callOf(context: HandlerContext): Call {
   const caller = context.values.get(callerKey);
   if (!caller) throw new DomainError("CALLER_NOT_ALLOWED", "The call was not authenticated.");
-  const idempotencyKey = headerOf(context, idempotencyKeyHeader);
-  const traceparent = headerOf(context, traceparentHeader);
-  const clientAddress = headerOf(context, clientAddressHeader);
-  return {
-    requestId: requestIdOf(context),
-    ...(caller.user && { user: caller.user }),
-    ...(idempotencyKey && { idempotencyKey }),
-    ...(traceparent && { traceparent }),
-    ...(clientAddress && { clientAddress }),
-    get signal() {
-      return context.signal;
-    },
-    timeoutMs: () => context.timeoutMs(),
-  };
+  return new HandledCall(context, caller.user);
+}
+
+/** Its signal is asked for only when it is read: a call in this process makes it then, which costs more than the rest. */
+class HandledCall implements Call {
+  readonly requestId: string;
+  readonly user: UserCaller | undefined;
+  readonly idempotencyKey: string | undefined;
+  readonly traceparent: string | undefined;
+  readonly clientAddress: string | undefined;
+  readonly #context: HandlerContext;
+
+  constructor(context: HandlerContext, user: UserCaller | undefined) {
+    this.requestId = requestIdOf(context);
+    this.user = user;
+    this.idempotencyKey = headerOf(context, idempotencyKeyHeader);
+    this.traceparent = headerOf(context, traceparentHeader);
+    this.clientAddress = headerOf(context, clientAddressHeader);
+    this.#context = context;
+  }
+
+  get signal() {
+    return this.#context.signal;
+  }
+
+  timeoutMs() {
+    return this.#context.timeoutMs();
+  }
 }
 
 /** The user of the call. Throws UNAUTHENTICATED without one. */
@@ -154,9 +168,9 @@ export function onBehalfOf(call: Call): CallOptions {
     {
       passedOn: true,
       requestId: call.requestId,
-      ...(call.user && { user: call.user }),
-      ...(call.traceparent && { traceparent: call.traceparent }),
-      ...(call.clientAddress && { clientAddress: call.clientAddress }),
+      user: call.user,
+      traceparent: call.traceparent,
+      clientAddress: call.clientAddress,
     },
     call.signal,
     // Connect takes 0 and less for "no deadline".
@@ -179,10 +193,10 @@ export function asFacade(o: {
     {
       passedOn: false,
       requestId: o.requestId,
-      ...(o.user && { user: o.user }),
-      ...(o.idempotencyKey && { idempotencyKey: o.idempotencyKey }),
-      ...(o.traceparent && { traceparent: o.traceparent }),
-      ...(o.clientAddress && { clientAddress: o.clientAddress }),
+      user: o.user,
+      idempotencyKey: o.idempotencyKey,
+      traceparent: o.traceparent,
+      clientAddress: o.clientAddress,
     },
     o.signal,
     o.timeoutMs,

@@ -86,10 +86,10 @@ const getMembership = {
 function call<I extends DescMessage, O extends DescMessage>(
   { path, input, output }: Way<I, O>,
   request: MessageInitShape<I>,
-  token?: string,
+  authorization?: string,
 ): Promise<MessageShape<O>> {
   const metadata = new Metadata();
-  if (token) metadata.set("authorization", `Bearer ${token}`);
+  if (authorization) metadata.set("authorization", authorization);
   return new Promise((resolve, reject) => {
     const done = (error: ServiceError | null, response?: MessageShape<O>) => {
       if (response) resolve(response);
@@ -196,7 +196,7 @@ test("a call needs a token for this service, of a caller that may call it", asyn
 
   const refused = { code: status.PERMISSION_DENIED };
   await expect(call(getMembership, request)).rejects.toMatchObject(refused);
-  await expect(call(getMembership, request, "no token")).rejects.toMatchObject(refused);
+  await expect(call(getMembership, request, "Bearer no token")).rejects.toMatchObject(refused);
   await expect(call(getMembership, request, await mint("facade", "identity"))).rejects.toMatchObject(refused);
   await expect(call(getMembership, request, await mint("sandbox", "workspace"))).rejects.toMatchObject(refused);
 });

@@ -123,9 +123,12 @@ test("hostile tokens are refused", async () => {
     key: Parameters<SignJWT["sign"]>[0] = own.privateKey,
   ) => new SignJWT({ ...claims, ...c }).setProtectedHeader({ ...header, ...h }).sign(key);
 
-  expect(await verifier.verify(await sign({}, { user: userClaims }))).toMatchObject({ user: { id: "u1" } });
-
   const good = await sign({}, { user: userClaims });
+  expect(await verifier.verify(`Bearer ${good}`)).toMatchObject({ user: { id: "u1" } });
+  for (const authorization of [undefined, "", good, `Basic ${good}`, `bearer ${good}`]) {
+    await expect(verifier.verify(authorization), authorization).rejects.toMatchObject(refused);
+  }
+
   const [head = "", , signature = ""] = good.split(".");
   const forgedBody = Buffer.from(JSON.stringify({ ...claims, user: { ...userClaims, operator: true } }));
   const publicBytes = new TextEncoder().encode(publicJwk.x ?? "");
@@ -163,6 +166,6 @@ test("hostile tokens are refused", async () => {
     "a user that is a word": await sign({}, { user: "u1" }),
   };
   for (const [name, token] of Object.entries(hostile)) {
-    await expect(verifier.verify(token), name).rejects.toMatchObject(refused);
+    await expect(verifier.verify(`Bearer ${token}`), name).rejects.toMatchObject(refused);
   }
 });

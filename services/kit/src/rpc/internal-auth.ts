@@ -17,6 +17,7 @@ import type { Caller, Outgoing, UserCaller } from "./context.ts";
 const facade = "facade";
 const algorithm = "EdDSA";
 const type = "sandgate-internal+jwt";
+const scheme = "Bearer ";
 const lifeSeconds = 60;
 /** For differences between the clocks of machines. */
 const toleranceSeconds = 5;
@@ -24,14 +25,23 @@ const rememberedTokens = 10_000;
 
 /** Makes the tokens of one caller. */
 export interface TokenSigner {
-  /** A token for `audience`, the service to be called; an earlier one for the same user while it is younger than half its life. */
+  /**
+   * An Authorization header with a token for `audience`, the service to be called; an earlier one for the same user while it is
+   * younger than half its life.
+   */
   mint(audience: string, outgoing: Pick<Outgoing, "user" | "passedOn">): Promise<string>;
 }
 
 /** Checks the tokens that reach one service. */
 export interface TokenVerifier {
-  /** Throws CALLER_NOT_ALLOWED, whatever is wrong with the token. */
-  verify(token: string): Promise<Caller>;
+  /** Checks an Authorization header. Throws CALLER_NOT_ALLOWED, whatever is wrong with it. */
+  verify(authorization: string | undefined): Promise<Caller>;
+}
+
+interface Minted {
+  authorization: Promise<string>;
+  /** Epoch milliseconds. */
+  until: number;
 }
 
 export interface InternalKeys {
@@ -67,7 +77,8 @@ export function createTokenSigner(o: {
   now?: () => number;
 }): TokenSigner {
   const now = o.now ?? Date.now;
-  const minted = new Map<string, { token: Promise<string>; until: number }>();
+  /** By audience and user. Headers are kept, not tokens: in one process the callee knows the same string again at once. */
+  const minted = new Map<string, Map<string, Minted>>();
 
   return {
     async mint(audience, { user, passedOn }) {
@@ -77,21 +88,24 @@ export function createTokenSigner(o: {
           "Only the facade speaks for users, and services only pass them on.",
         );
       }
-      const key = user ? JSON.stringify([audience, ...userFields(user)]) : audience;
+      const headers = minted.get(audience) ?? new Map<string, Minted>();
+      minted.set(audience, headers);
+      const key = user ? keyOf(user) : "";
       const time = now();
-      const known = minted.get(key);
-      if (known && known.until > time) return known.token;
+      const known = headers.get(key);
+      if (known && known.until > time) return known.authorization;
       const issuedAt = Math.floor(time / 1000);
       const claims = user ? { [passedOn ? "act" : "user"]: toUserClaims(user) } : {};
-      const token = new SignJWT(claims)
+      const authorization = new SignJWT(claims)
         .setProtectedHeader({ alg: algorithm, typ: type, kid: o.keyId })
         .setIssuer(o.caller)
         .setAudience(audience)
         .setIssuedAt(issuedAt)
         .setExpirationTime(issuedAt + lifeSeconds)
-        .sign(o.privateKey);
-      remember(minted, key, { token, until: (issuedAt + lifeSeconds / 2) * 1000 });
-      return token;
+        .sign(o.privateKey)
+        .then((token) => `${scheme}${token}`);
+      remember(headers, key, { authorization, until: (issuedAt + lifeSeconds / 2) * 1000 });
+      return authorization;
     },
   };
 }
@@ -103,9 +117,13 @@ export function createTokenVerifier(o: { audience: string; jwks: JSONWebKeySet; 
   const verified = new Map<string, { caller: Caller; until: number }>();
 
   return {
-    async verify(token) {
-      const known = verified.get(token);
+    async verify(authorization = "") {
+      const known = verified.get(authorization);
       if (known && known.until > now()) return known.caller;
+      if (!authorization.startsWith(scheme)) {
+        throw new DomainError("CALLER_NOT_ALLOWED", "The call carries no internal token.");
+      }
+      const token = authorization.slice(scheme.length);
       try {
         // Without a key id, any caller's key of the right kind would be accepted.
         if (!decodeProtectedHeader(token).kid) throw new Error("The token names no key.");
@@ -119,7 +137,7 @@ export function createTokenVerifier(o: { audience: string; jwks: JSONWebKeySet; 
           currentDate: new Date(now()),
         });
         const caller = readClaims(payload, protectedHeader.kid ?? "");
-        remember(verified, token, { caller, until: (payload.exp ?? 0) * 1000 });
+        remember(verified, authorization, { caller, until: (payload.exp ?? 0) * 1000 });
         return caller;
       } catch (cause) {
         throw new DomainError("CALLER_NOT_ALLOWED", "The call carries no valid internal token.", { cause });
@@ -148,8 +166,17 @@ function readClaims(payload: JWTPayload, keyId: string): Caller {
   return claims === undefined ? { service: issuer } : { service: issuer, user: fromUserClaims(claims) };
 }
 
-function userFields(user: UserCaller): unknown[] {
-  return [user.id, user.credential, user.credentialId, user.operator, user.roleLimit, user.workspaceId, user.role];
+const keys = new WeakMap<UserCaller, string>();
+
+/** A text that two users have in common only if they are alike in everything that their token says. */
+function keyOf(user: UserCaller): string {
+  let key = keys.get(user);
+  if (key === undefined) {
+    const { id, credential, credentialId, operator, roleLimit, workspaceId, role } = user;
+    key = JSON.stringify([id, credential, credentialId, operator, roleLimit, workspaceId, role]);
+    keys.set(user, key);
+  }
+  return key;
 }
 
 function toUserClaims(user: UserCaller): Record<string, unknown> {

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { test } from "@sandgate/test-support/test";
+import { decodeProtectedHeader } from "jose";
 import { expect, onTestFinished } from "vitest";
 import { createLogger } from "../base/logging.ts";
 import { addKey, dropKey, makeKeys, openTokenSigner, openTokenVerifier } from "./internal-keys.ts";
@@ -30,8 +31,7 @@ async function openVerifier() {
   return verifier;
 }
 
-const keyIdOf = (token: string): unknown =>
-  JSON.parse(Buffer.from(token.split(".")[0] ?? "", "base64url").toString()).kid;
+const keyIdOf = (authorization: string): unknown => decodeProtectedHeader(authorization.slice("Bearer ".length)).kid;
 
 /** The kid of the first token that is signed with another key than `old`. */
 async function waitForKey(signer: Awaited<ReturnType<typeof openSigner>>, old: string): Promise<unknown> {
@@ -49,8 +49,8 @@ test("what is made is enough for every caller, and private", async () => {
     expect([file, mode & 0o777]).toEqual([file, file === "jwks.json" ? 0o644 : 0o600]);
   }
   expect(await readFile(join(folder, "jwks.json"), "utf8")).not.toContain('"d"');
-  const token = await (await openSigner("facade.jwk.json")).mint("workspace", nobody);
-  expect(await (await openVerifier()).verify(token)).toEqual({ service: "facade" });
+  const authorization = await (await openSigner("facade.jwk.json")).mint("workspace", nobody);
+  expect(await (await openVerifier()).verify(authorization)).toEqual({ service: "facade" });
   await expect(makeKeys(folder)).rejects.toThrow("EEXIST");
 });
 

@@ -45,7 +45,7 @@ export async function openTokenVerifier(o: KeyFileOptions & { audience: string }
     const jwks = readPublicKeys(text);
     return createTokenVerifier({ audience: o.audience, jwks });
   });
-  return { verify: (token) => verifier.current().verify(token), close: verifier.close };
+  return { verify: (authorization) => verifier.current().verify(authorization), close: verifier.close };
 }
 
 function followKeyFile<T>({ file, ...o }: KeyFileOptions, parse: (text: string) => Promise<T>) {

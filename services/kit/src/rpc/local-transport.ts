@@ -38,8 +38,9 @@ const ended = new ConnectError("the call has ended", Code.Canceled);
 /**
  * A transport to handlers in this process. Streams take Connect's router transport. Unary calls skip its HTTP framing,
  * which costs several times what a call does otherwise, and keep the rest: the same gate and interceptors, limits of the
- * request, deadline and signal. A request passes as bytes, so that the handler gets what it would over a network. A response,
- * whose encoding would be a fifth of a call, passes as it is, frozen, so that neither side changes what the other has.
+ * request, deadline and signal. The handler gets the request that it would get over a network: its bytes decoded, or, where that
+ * is the same, a copy. A response, whose encoding would be a fifth of a call, passes as it is, frozen, so that neither side
+ * changes what the other has.
  */
 export function createLocalTransport(
   routes: (router: ConnectRouter) => void,
@@ -61,8 +62,7 @@ export function createLocalTransport(
       if (deadlineMs !== undefined && deadlineMs > (options.maxTimeoutMs ?? Number.POSITIVE_INFINITY)) {
         throw new ConnectError(`timeout ${deadlineMs}ms must be <= ${options.maxTimeoutMs}`, Code.InvalidArgument);
       }
-      const request = toBinary(method.input, create(method.input, input));
-      checkSize(request, options.readMaxBytes);
+      const request = receive(method.input, create(method.input, input), options.readMaxBytes);
       const context = new LocalContext(method, header, deadlineMs);
       // A handler that ignores its signal is left running.
       const response = await untilCanceled(context, signal, deadlineMs, answer(spec, context, request, options));
@@ -210,7 +210,7 @@ class LocalResponse<I extends DescMessage, O extends DescMessage> implements Una
 async function answer(
   { method, impl }: UnarySpec,
   context: LocalContext,
-  request: Uint8Array,
+  request: () => Message,
   { requestGate, interceptors = [] }: ConnectRouterOptions,
 ): Promise<Message> {
   await requestGate?.(context);
@@ -220,7 +220,7 @@ async function answer(
     return new LocalResponse(method, context, create(method.output, await impl(request.message, context)));
   };
   const invoke = interceptors.reduceRight((next, interceptor) => interceptor(next), handle);
-  const response = await invoke(new LocalRequest(method, context, fromBinary(method.input, request)));
+  const response = await invoke(new LocalRequest(method, context, request()));
   if (response.stream) throw new Error(`An interceptor made a stream of ${method.name}.`);
   return deepFreeze(response.message);
 }
@@ -262,9 +262,32 @@ function untilCanceled<T>(
   });
 }
 
-function checkSize(bytes: Uint8Array, most = Number.POSITIVE_INFINITY): void {
-  if (bytes.byteLength <= most) return;
-  throw new ConnectError(`message size ${bytes.byteLength} is larger than ${most}`, Code.ResourceExhausted);
+/** Longer texts are encoded, so that the limit of a request's size is kept. */
+const maxCopiedText = 1024;
+
+/** What a callee gets of the message. Throws at once for one that is larger than `most` bytes. */
+function receive<D extends DescMessage>(
+  desc: D,
+  message: MessageShape<D>,
+  most = Number.POSITIVE_INFINITY,
+): () => MessageShape<D> {
+  if (isPlain(message)) {
+    const copy = { ...message };
+    return () => copy;
+  }
+  const bytes = toBinary(desc, message);
+  if (bytes.byteLength > most) {
+    throw new ConnectError(`message size ${bytes.byteLength} is larger than ${most}`, Code.ResourceExhausted);
+  }
+  return () => fromBinary(desc, bytes);
+}
+
+/** Whether a copy of the message is what its encoding would be decoded to, as it is of a few short texts, such as ids. */
+function isPlain(message: Message): boolean {
+  if (Object.getPrototypeOf(message) !== Object.prototype) return false;
+  return Object.values(message).every(
+    (value) => typeof value === "string" && value.length <= maxCopiedText && value.isWellFormed(),
+  );
 }
 
 /** A router that also records the unary methods in `specs`, except those with options of their own. */

@@ -5,7 +5,7 @@ import { createConnectTransport } from "@connectrpc/connect-node";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { WaitSandboxesRequestSchema } from "@sandgate/proto/sandbox/v1/sandbox";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
-import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { type GetMembershipRequest, WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createGrpcJsTransport } from "@sandgate/test-support/grpc-js-transport";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
@@ -351,6 +351,42 @@ test("without a token, or with a made up one, the body is not even read", async 
   } finally {
     await Promise.all([...hosts.values()].map((host) => host.close()));
   }
+});
+
+test("within one process a request arrives as it would over a network", async () => {
+  const network = await createInMemoryNetwork();
+  let given: GetMembershipRequest | undefined;
+  network.serve("workspace", {
+    routes: (router) =>
+      router.service(WorkspaceService, {
+        getMembership(request) {
+          given = request;
+          return {};
+        },
+      }),
+    logger,
+    metrics: createMetrics(),
+  });
+  const { unary } = network.transport("facade", "workspace");
+  const { getMembership } = WorkspaceService.method;
+  const { contextValues } = asFacade({ requestId: "r" });
+  const send = (message: GetMembershipRequest) =>
+    unary(getMembership, undefined, undefined, undefined, message, contextValues);
+
+  for (const [userId, arrived] of [
+    ["u1", "u1"],
+    ["u".repeat(2_000), "u".repeat(2_000)],
+    // Half a surrogate pair can't be encoded.
+    ["\ud800", "\ufffd"],
+  ] as const) {
+    const message = create(getMembership.input, { workspaceId: "w1", userId });
+    await send(message);
+    expect(given).not.toBe(message);
+    expect(given).toEqual(create(getMembership.input, { workspaceId: "w1", userId: arrived }));
+  }
+  await expect(send(create(getMembership.input, { userId: "u".repeat(5_000_000) }))).rejects.toMatchObject({
+    reason: "INTERNAL_ERROR",
+  });
 });
 
 test("within one process caller and handler can't change what the other has", async () => {

@@ -41,7 +41,7 @@ export function createRouterOptions(o: ServerOptions): ConnectRouterOptions {
     readMaxBytes,
     async requestGate(context) {
       try {
-        const caller = await o.verifier.verify(readBearer(headerOf(context, "authorization")));
+        const caller = await o.verifier.verify(headerOf(context, "authorization"));
         authorize(context.method, caller);
         context.values.set(callerKey, caller);
       } catch (error) {
@@ -50,13 +50,6 @@ export function createRouterOptions(o: ServerOptions): ConnectRouterOptions {
     },
     interceptors: [createErrorInterceptor(o, measures, report), validationInterceptor],
   };
-}
-
-function readBearer(authorization: string | undefined): string {
-  if (!authorization?.startsWith("Bearer ")) {
-    throw new DomainError("CALLER_NOT_ALLOWED", "The call carries no internal token.");
-  }
-  return authorization.slice("Bearer ".length);
 }
 
 interface Measures {

@@ -100,7 +100,7 @@ describe.runIf(await requireServer("openssl", probeOpenssl))("calls between proc
     const client = new Client(`localhost:${new URL(server.url).port}`, credentials.createSsl(await readFile(caFile)));
     ended.push(() => client.close());
     const metadata = new Metadata();
-    metadata.set("authorization", `Bearer ${await server.signer.mint("workspace", { passedOn: false })}`);
+    metadata.set("authorization", await server.signer.mint("workspace", { passedOn: false }));
     const answer = await new Promise((resolve, reject) => {
       client.makeUnaryRequest(
         "/sandgate.workspace.v1.WorkspaceService/GetMembership",

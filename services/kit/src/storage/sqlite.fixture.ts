@@ -28,6 +28,9 @@ export const transactions = {
     tx.keepIdempotencyRecord(more.record);
     return id;
   },
+  moveNote(tx: Transaction, id: string, parent: string): void {
+    tx.db.run("UPDATE notes SET parent = ? WHERE id = ?", parent, id);
+  },
   addNoteAndRefuse(tx: Transaction, id: string): never {
     tx.db.run("INSERT INTO notes (id) VALUES (?)", id);
     throw new DomainError("CONFLICT", "refused", {

@@ -99,6 +99,26 @@ test("a read sees every write that was answered", async () => {
   }
 });
 
+test("a remembered read sees every write that was answered, the kit's own too", async () => {
+  const database = await open();
+  const holderOf = database.remember(
+    (name) => database.read.get<{ holder: string }>("SELECT holder FROM kit_leases WHERE name = ?", name)?.holder,
+  );
+  const parentOf = database.remember(
+    (id) => database.read.get<{ parent: string }>("SELECT parent FROM notes WHERE id = ?", id)?.parent,
+  );
+  for (const id of ["a", "b", "c"]) {
+    await database.write.addNote(id, { parent: id });
+    await database.write.moveNote("a", id);
+    expect(parentOf("a")).toBe(id);
+    await database.leases.acquire([id], id, 60_000);
+    expect(holderOf(id)).toBe(id);
+    await database.leases.release([id], id);
+    await database.leases.acquire([id], "next", 60_000);
+    expect(holderOf(id)).toBe("next");
+  }
+});
+
 test("a query sees every write that was answered", async () => {
   const database = await open();
   for (const ids of [["a"], ["a", "b"], ["a", "b", "c"]]) {

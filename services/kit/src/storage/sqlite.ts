@@ -10,7 +10,8 @@ import type { Queries } from "./queries.ts";
 import type { SealedValues } from "./sealed-values.ts";
 import { createConnection, type SqliteConnection } from "./sqlite-connection.ts";
 import type { kitTransactions } from "./sqlite-kit.ts";
-import type { Call, SqliteMigration } from "./sqlite-messages.ts";
+import { createMemory } from "./sqlite-memory.ts";
+import type { Call, SqliteMigration, WriteCall } from "./sqlite-messages.ts";
 import { type SqliteThread, startReader, startWriter } from "./sqlite-thread.ts";
 import type { Transactions } from "./transaction.ts";
 
@@ -31,6 +32,11 @@ export interface SqliteDatabase<T extends Transactions, Q extends Queries = Reco
    * sees every write that was answered before it.
    */
   readonly read: SqliteConnection;
+  /**
+   * The same function of what `read` finds for a key, which remembers its results until the next write to this database begins.
+   * For what is asked again and again; its results are shared, so they must not be changed.
+   */
+  readonly remember: <V>(find: (key: string) => V | undefined) => (key: string) => V | undefined;
   /** Runs a query in the reader thread, for lists. It sees every write that was answered before it was called. */
   readonly query: Calls<Q>;
   /** Runs a transaction in the writer thread; resolves once it is on disk. */
@@ -81,7 +87,9 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
   );
   const connection = new DatabaseSync(file, { readOnly: true, timeout: busyTimeoutMs });
   const read = createConnection(connection);
-  const kit = callsOf<typeof kitTransactions>((call) => writer.call({ owner: "kit", ...call }));
+  const remembered = createMemory();
+  const write = (call: WriteCall) => remembered.during(() => writer.call(call));
+  const kit = callsOf<typeof kitTransactions>((call) => write({ owner: "kit", ...call }));
   let reader: Promise<SqliteThread<Call>> | undefined;
   /** A thread takes some 12 MB and a part of a second, so it starts with the first query. */
   const openReader = (queries: URL) => {
@@ -110,7 +118,8 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
       if (!options.queries) throw new Error(`${file} was opened without queries`);
       return (await openReader(options.queries)).call(call);
     }),
-    write: callsOf<T>((call) => writer.call({ owner: "service", ...call })),
+    remember: remembered.remember,
+    write: callsOf<T>((call) => write({ owner: "service", ...call })),
     outbox: {
       name: basename(file).replace(/\.\w+$/, ""),
       async unsent(limit) {

@@ -66,6 +66,7 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
     const row = read.get<Row>(sql, ...parameters);
     return row && decode(row);
   };
+  const byId = database.remember((id) => one("SELECT record, cleaned_at FROM sandboxes WHERE id = ?", id));
   const many = (sql: string, ...parameters: (string | number)[]): Sandbox[] =>
     read.all<Row>(sql, ...parameters).map(decodeRow);
 
@@ -87,12 +88,13 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
     update: (sandbox, events) => write.update(sandbox, events),
     markCleaned: (id, at) => write.markCleaned(id, at),
     async get(id) {
-      return one("SELECT record, cleaned_at FROM sandboxes WHERE id = ?", id);
+      return byId(id);
     },
     async find(workspaceId, idOrName) {
+      const sandbox = byId(idOrName);
+      if (sandbox?.workspaceId === workspaceId) return sandbox;
       const select = "SELECT record, cleaned_at FROM sandboxes";
       return (
-        one(`${select} WHERE id = ? AND workspace_id = ?`, idOrName, workspaceId) ??
         one(
           `${select} WHERE workspace_id = ? AND name = ? AND state IN ('provisioning', 'ready')`,
           workspaceId,

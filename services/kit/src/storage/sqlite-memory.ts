@@ -1,0 +1,40 @@
+/** Results that a function remembers at most. */
+const maxRemembered = 1_000;
+
+/** What reads of a database have found since it was last written to. */
+export interface Memory {
+  /** The same function, which remembers what it found for a key until a write begins. */
+  remember<V>(find: (key: string) => V | undefined): (key: string) => V | undefined;
+  /** Runs a write: from its begin to its answer nothing is remembered, since reads may see it or not. */
+  during<T>(write: () => Promise<T>): Promise<T>;
+}
+
+export function createMemory(): Memory {
+  const memories: Map<string, unknown>[] = [];
+  let writes = 0;
+
+  return {
+    remember<V>(find: (key: string) => V | undefined) {
+      const found = new Map<string, V>();
+      memories.push(found);
+      return (key) => {
+        const known = found.get(key);
+        if (known !== undefined) return known;
+        const value = find(key);
+        if (value === undefined || writes > 0) return value;
+        if (found.size >= maxRemembered) found.clear();
+        found.set(key, value);
+        return value;
+      };
+    },
+    async during(write) {
+      writes++;
+      for (const found of memories) found.clear();
+      try {
+        return await write();
+      } finally {
+        writes--;
+      }
+    },
+  };
+}
