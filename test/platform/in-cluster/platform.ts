@@ -332,7 +332,7 @@ function describeOverlay(o: {
       replicas: ["workspace", "image-registry", "sandbox", "telemetry"].map((name) => ({ name, count: o.replicas })),
       patches: [
         change("HorizontalPodAutoscaler", undefined, replace("/spec/minReplicas", o.replicas)),
-        change("Deployment", undefined, replace("/spec/template/spec/containers/0/resources/requests/cpu", "10m")),
+        change("Deployment", undefined, replace("/spec/template/spec/containers/0/resources/requests/cpu", "30m")),
         change(
           "Service",
           "facade",

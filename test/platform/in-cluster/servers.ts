@@ -65,6 +65,7 @@ function describeServer(o: {
                 args: o.args,
                 ...(o.envFrom && { envFrom: o.envFrom }),
                 ports: [{ containerPort: o.port }],
+                resources: { requests: { cpu: "30m" } },
                 readinessProbe: { tcpSocket: { port: o.port }, periodSeconds: 1 },
                 volumeMounts: [
                   { name: "data", mountPath: "/data" },
@@ -72,7 +73,8 @@ function describeServer(o: {
                 ],
               },
             ],
-            volumes: [{ name: "data", emptyDir: {} }, volume],
+            // In memory: they wait for the disk a lot while databases and streams are made.
+            volumes: [{ name: "data", emptyDir: { medium: "Memory" } }, volume],
           },
         },
       },
