@@ -1,8 +1,8 @@
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type { TestCluster } from "@sandgate/test-support/cluster";
-import { until } from "@sandgate/test-support/until";
 import { createToken, deployed } from "../../deploy/cluster-rights.ts";
 import { startPlatform, type TestPlatform } from "../../platform/local.ts";
 import { type JsonClient, openJsonClient } from "../json-client.ts";
@@ -57,7 +57,11 @@ export function createDelayMonitor(folder: string): DelayMonitor {
     async read(platform) {
       await rm(file, { force: true });
       platform.process.child.kill("SIGUSR2");
-      return until(async () => JSON.parse(await readFile(file, "utf8")));
+      for (;;) {
+        const text = await readFile(file, "utf8").catch(() => undefined);
+        if (text !== undefined) return JSON.parse(text);
+        await delay(20);
+      }
     },
   };
 }

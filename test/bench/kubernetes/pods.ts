@@ -4,6 +4,7 @@ import { type Operator, openOperator } from "../../platform/operator.ts";
 import type { Figure } from "../figure.ts";
 import type { JsonClient } from "../json-client.ts";
 import { compare, type Undo } from "../provision.ts";
+import { report } from "../thousand.ts";
 import { type Bench, openBareClient, podsPath, readBarePod, startOnCluster } from "./bench.ts";
 
 const atOnce = 30;
@@ -31,10 +32,12 @@ export async function measurePods(bench: Bench, rounds: number): Promise<Figure[
     },
     bare: () => runBare(client, bareOf(`bare-${randomUUID()}`)),
   };
-  return [
+  const figures = [
     await compare("pod: provision to ready, of a bare pod's time", "at most 1.15", runs, 1, rounds),
     await compare(`${atOnce} pods at once, of bare pods' time`, "at most 1.2", runs, atOnce, roundsAtOnce),
   ];
+  for (const { what, value, detail } of figures) report(`${what}: ${value.toFixed(2)}; ${detail}`);
+  return figures;
 }
 
 async function remove(operator: Operator, client: JsonClient, id: string): Promise<void> {
