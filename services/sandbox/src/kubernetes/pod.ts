@@ -99,11 +99,11 @@ export interface RawPod {
   };
 }
 
-/** Reads a pod. Undefined for one without the labels of a sandbox. */
-export function readPod(raw: RawPod): Pod | undefined {
+/** Reads a pod. Undefined for one that is no sandbox's of this installation. */
+export function readPod(raw: RawPod, installationId: string): Pod | undefined {
   const { metadata, spec, status } = raw;
   const owner = ownerOf(metadata.labels ?? {});
-  if (!owner) return undefined;
+  if (owner?.installationId !== installationId) return undefined;
   const conditions = status?.conditions ?? [];
   const scheduled = conditions.find(({ type }) => type === "PodScheduled");
   const disruption = conditions.find((each) => each.type === "DisruptionTarget" && each.status === "True");

@@ -11,12 +11,12 @@ const logger = createLogger({ service: "pods-test", level: "silent" });
 let pods: Pods;
 afterEach(() => pods.close());
 
-function rawPod(sandboxId: string, version: number): RawPod {
+function rawPod(sandboxId: string, version: number, uid = `uid-${sandboxId}`): RawPod {
   return {
     metadata: {
       name: `sandgate-${sandboxId}`,
       namespace: "n",
-      uid: `uid-${sandboxId}`,
+      uid,
       resourceVersion: String(version),
       creationTimestamp: "2026-01-02T03:04:00Z",
       finalizers: [finalizer],
@@ -31,16 +31,22 @@ function openServer(known: Map<string, RawPod>) {
   const watches: string[] = [];
   let lists = 0;
   let down = false;
+  let version = "100";
+  let refusals: Error[] = [];
   let push: (event: unknown) => void = () => {};
   const api: Api = {
     async call({ query }) {
       if (down) throw new Error("connection refused");
       lists += 1;
+      if (query?.continue || lists > 1) {
+        const refusal = refusals.shift();
+        if (refusal) throw refusal;
+      }
       const all = [...known.values()];
       // Pages of two.
       const from = Number(query?.continue ?? 0);
       const next = from + 2 < all.length ? { continue: String(from + 2) } : {};
-      return { metadata: { resourceVersion: "100", ...next }, items: all.slice(from, from + 2) };
+      return { metadata: { resourceVersion: version, ...next }, items: all.slice(from, from + 2) };
     },
     async openStream(_path, query, signal) {
       if (down) throw new Error("connection refused");
@@ -65,11 +71,18 @@ function openServer(known: Map<string, RawPod>) {
       else await new Promise<void>((resolve) => (wake = resolve));
     }
   }
-  pods = createPods({ api, namespaces: ["n"], labelSelector: "a=b", logger });
+  pods = createPods({ api, namespaces: ["n"], installationId: "i", logger });
   return {
     watches,
     lists: () => lists,
     push: (event: unknown) => push(event),
+    /** What the next requests for a later page, or for another list, are answered with. */
+    refuse: (...given: Error[]) => {
+      refusals = given;
+    },
+    setVersion: (given: string) => {
+      version = given;
+    },
     setDown: (isDown: boolean) => {
       down = isDown;
     },
@@ -123,6 +136,7 @@ test("keeps what a write has answered over what an older event or list says", as
   await until(() => expect(server.watches).toHaveLength(1));
   pods.apply(rawPod("new", 120));
   pods.apply(rawPod("a", 130));
+  server.setVersion("115");
   server.push({ type: "MODIFIED", object: rawPod("a", 110) });
   server.push({ type: "ERROR", object: { code: 410, message: "too old" } });
   await until(() => expect(server.watches).toHaveLength(2));
@@ -137,10 +151,82 @@ test("answers nothing while the server is away, and everything once it is back",
   server.setDown(true);
   server.push(new Error("connection reset"));
   await until(() => expect(pods.current()).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" }));
-  const isThere = pods.until("a", (pod) => pod?.version === 2n, 60_000);
+  const isThere = pods.until("a", (pod) => pod?.version === 102n, 60_000);
   server.setDown(false);
   await until(() => expect(server.watches).toHaveLength(2));
-  server.push({ type: "MODIFIED", object: rawPod("a", 2) });
+  server.push({ type: "MODIFIED", object: rawPod("a", 102) });
   expect(await isThere).toBe(true);
   expect(await idsOf()).toEqual(["a"]);
+});
+
+test("lists from the beginning when a page has expired", async () => {
+  const known = new Map(["a", "b", "c"].map((id, index) => [id, rawPod(id, index + 1)]));
+  const server = openServer(known);
+  server.refuse(new ApiError(410, "Expired", "The provided continue parameter is too old"));
+  expect(await idsOf()).toEqual(["a", "b", "c"]);
+  expect(server.lists()).toBe(4);
+});
+
+test("a write that is answered late brings no pod back that is gone", async () => {
+  const server = openServer(new Map());
+  await pods.current();
+  await until(() => expect(server.watches).toHaveLength(1));
+  server.push({ type: "ADDED", object: rawPod("a", 110) });
+  server.push({ type: "DELETED", object: rawPod("a", 130) });
+  server.push({ type: "ADDED", object: rawPod("b", 131) });
+  await until(async () => expect(await idsOf()).toEqual(["b"]));
+  expect(pods.apply(rawPod("a", 120))).toBe(true);
+  expect(await idsOf()).toEqual(["b"]);
+  pods.apply(rawPod("c", 140));
+  expect(await idsOf()).toEqual(["b", "c"]);
+});
+
+test("a pod of the same name is another one, whatever is still told of the first", async () => {
+  const server = openServer(new Map([["a", rawPod("a", 1)]]));
+  await pods.current();
+  await until(() => expect(server.watches).toHaveLength(1));
+  pods.apply(rawPod("a", 120, "second"));
+  server.push({ type: "MODIFIED", object: rawPod("a", 110) });
+  server.push({ type: "DELETED", object: rawPod("a", 115) });
+  server.push({ type: "ADDED", object: rawPod("b", 116) });
+  await until(async () => expect(await idsOf()).toEqual(["a", "b"]));
+  expect((await pods.find("a"))?.uid).toBe("second");
+});
+
+test("takes over no pod of another installation", async () => {
+  openServer(new Map());
+  await pods.current();
+  const foreign = rawPod("a", 120);
+  foreign.metadata.labels = { ...foreign.metadata.labels, "sandgate.io/installation": "other" };
+  expect(pods.apply(foreign)).toBe(false);
+  expect(await idsOf()).toEqual([]);
+});
+
+test("has what is there after a cluster was restored from a backup, whose versions are lower", async () => {
+  const known = new Map(["a", "b"].map((id, index) => [id, rawPod(id, 90 + index)]));
+  const server = openServer(known);
+  await pods.current();
+  await until(() => expect(server.watches).toHaveLength(1));
+  known.delete("a");
+  known.set("b", rawPod("b", 20));
+  known.set("c", rawPod("c", 30));
+  server.setVersion("50");
+  server.push({ type: "BOOKMARK", object: { metadata: { resourceVersion: "51" } } });
+  await until(async () => expect(await idsOf()).toEqual(["b", "c"]));
+  expect((await pods.find("b"))?.version).toBe(20n);
+  await until(() => expect(server.watches).toEqual(["100", "50"]));
+  server.push(new ApiError(504, "Timeout", "Too large resource version: 50, current: 40"));
+  await until(() => expect(server.lists()).toBe(3));
+});
+
+test("says what the server refuses", async () => {
+  const server = openServer(new Map());
+  await pods.current();
+  await until(() => expect(server.watches).toHaveLength(1));
+  const forbidden = new ApiError(403, "Forbidden", "pods is forbidden");
+  server.refuse(...Array.from({ length: 1_000 }, () => forbidden));
+  server.push({ type: "ERROR", object: { code: 410, message: "too old" } });
+  await until(() =>
+    expect(pods.current()).rejects.toMatchObject({ message: expect.stringContaining("403 Forbidden") }),
+  );
 });

@@ -1,8 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { labelFilter } from "@sandgate/docker-engine/containers";
 import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
-import { type Api, ApiError } from "./api.ts";
+import { type Api, ApiError, toRuntimeUnavailable } from "./api.ts";
 import { type Pod, type RawPod, readPod } from "./pod.ts";
 
 const pageSize = 500;
@@ -24,8 +25,8 @@ export interface Pods {
    * Waits until the sandbox's pod, or its absence, is as wanted. False: that took too long. It goes on waiting while the API server is away.
    */
   until(sandboxId: string, isSo: (pod: Pod | undefined) => boolean, timeoutMs: number): Promise<boolean>;
-  /** Takes over what a write answered, unless something newer is known. */
-  apply(raw: RawPod): void;
+  /** Takes over what the server answered, unless something newer is known. False: the pod is not of this installation. */
+  apply(raw: RawPod): boolean;
   /** A write found that it is gone. */
   forget(pod: Pod): void;
   /** Calls back with the sandbox of each pod that changes. Answers how to end that. */
@@ -37,21 +38,23 @@ export interface Pods {
 export function createPods(o: {
   api: Api;
   namespaces: readonly string[];
-  labelSelector: string;
+  installationId: string;
   logger: Logger;
 }): Pods {
-  const { api, logger } = o;
+  const { api, installationId, logger } = o;
   const pods = new Map<string, Pod>();
+  /** By namespace: up to which version everything was told. */
+  const told = new Map<string, bigint>();
   const listeners = new Set<(sandboxId: string) => void>();
   /** By the ids of the sandboxes that they wait for: thousands may be stopped at once. */
   const waiting = new Map<string, Set<() => void>>();
   const closing = new AbortController();
   let watches: NamespaceWatch[] | undefined;
 
-  /** Sandboxes' ids are unique, so one that is in two namespaces is there by mistake: the later one counts. */
+  /** Versions are those of the whole cluster. A sandbox that has two pods has the second because the first is gone. */
   function set(pod: Pod): void {
     const known = pods.get(pod.sandboxId);
-    if (known && known.uid === pod.uid && known.version >= pod.version) return;
+    if (known && known.version >= pod.version) return;
     pods.set(pod.sandboxId, pod);
     tell(pod.sandboxId);
   }
@@ -77,7 +80,7 @@ export function createPods(o: {
 
   function watchNamespace(namespace: string): NamespaceWatch {
     const path = `/api/v1/namespaces/${namespace}/pods`;
-    const query = { labelSelector: o.labelSelector };
+    const query = { labelSelector: labelFilter(installationId).join(",") };
     let isLive = false;
     let failure: unknown;
     let waiters: (() => void)[] = [];
@@ -92,7 +95,7 @@ export function createPods(o: {
 
     /** Lists all, and answers from which version on to watch. */
     async function list(): Promise<string> {
-      const seen = new Set<string>();
+      const listed = new Map<string, Pod>();
       let next = "";
       for (;;) {
         const page = (await api.call({
@@ -102,20 +105,26 @@ export function createPods(o: {
           signal: closing.signal,
         })) as { metadata: { resourceVersion: string; continue?: string }; items: RawPod[] };
         for (const raw of page.items) {
-          const pod = readPod(raw);
-          if (!pod) continue;
-          seen.add(pod.uid);
-          set(pod);
+          const pod = readPod(raw, installationId);
+          if (pod) listed.set(pod.uid, pod);
         }
         next = page.metadata.continue ?? "";
         if (next !== "") continue;
-        const listed = BigInt(page.metadata.resourceVersion);
-        for (const pod of [...pods.values()]) {
-          // One that was made since is none that the list should have had.
-          if (pod.namespace === namespace && !seen.has(pod.uid) && pod.version <= listed) drop(pod);
-        }
+        replace(listed, BigInt(page.metadata.resourceVersion));
         return page.metadata.resourceVersion;
       }
+    }
+
+    function replace(listed: ReadonlyMap<string, Pod>, version: bigint): void {
+      // What was restored from a backup counts on from there.
+      const isRestored = version < (told.get(namespace) ?? 0n);
+      for (const pod of [...pods.values()]) {
+        if (pod.namespace !== namespace) continue;
+        // One that was made since is none that the list should have had.
+        if (isRestored || (!listed.has(pod.uid) && pod.version <= version)) drop(pod);
+      }
+      told.set(namespace, version);
+      for (const pod of listed.values()) set(pod);
     }
 
     /** Follows changes until the server ends the watch, and answers from which version on to go on; undefined: list again. */
@@ -144,9 +153,12 @@ export function createPods(o: {
             if (object.code === 410) return undefined;
             throw new Error(`the watch of the pods ended: ${object.message}`);
           }
+          // Only in a cluster that was restored from a backup.
+          if (BigInt(object.metadata.resourceVersion) < BigInt(version)) return undefined;
           version = object.metadata.resourceVersion;
+          told.set(namespace, BigInt(version));
           if (type === "BOOKMARK") continue;
-          const pod = readPod(object);
+          const pod = readPod(object, installationId);
           if (!pod) continue;
           if (type === "DELETED") drop(pod);
           else set(pod);
@@ -171,7 +183,10 @@ export function createPods(o: {
           failures = performance.now() - startedAt > 1_000 ? 0 : failures + 1;
         } catch (error) {
           if (closing.signal.aborted) return;
-          if (error instanceof ApiError && error.status === 410) version = undefined;
+          const isVersionBad =
+            error instanceof ApiError &&
+            (error.status === 410 || /too (large|old) resource version/i.test(error.message));
+          if (isVersionBad) version = undefined;
           else {
             if (isLive || failure === undefined) logger.warn({ err: error, namespace }, "the pods can't be watched");
             isLive = false;
@@ -210,6 +225,7 @@ export function createPods(o: {
     patience.abort();
     if (!isReady) {
       const cause = running.map((watch) => watch.failure()).find((failure) => failure !== undefined);
+      if (cause instanceof ApiError) throw toRuntimeUnavailable(cause);
       throw new DomainError("RUNTIME_UNAVAILABLE", "The Kubernetes API server can't be reached.", { cause });
     }
     return pods;
@@ -236,8 +252,11 @@ export function createPods(o: {
       });
     },
     apply(raw) {
-      const pod = readPod(raw);
-      if (pod) set(pod);
+      const pod = readPod(raw, installationId);
+      if (!pod) return false;
+      // One that the watch doesn't know, although it has come further, is gone meanwhile.
+      if (pods.has(pod.sandboxId) || pod.version > (told.get(pod.namespace) ?? -1n)) set(pod);
+      return true;
     },
     forget: drop,
     listen(onChange) {

@@ -1,4 +1,4 @@
-import { containerNameOf, labelFilter } from "@sandgate/docker-engine/containers";
+import { containerNameOf } from "@sandgate/docker-engine/containers";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Metrics } from "@sandgate/kit/base/metrics";
@@ -54,7 +54,7 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
   const pods = createPods({
     api,
     namespaces: namespaces.all,
-    labelSelector: labelFilter(installationId).join(","),
+    installationId,
     logger,
   });
   const defaults: PodDefaults = {

@@ -34,7 +34,7 @@ function rawPod(
 }
 
 function see(o: Parameters<typeof rawPod>[0]) {
-  const pod = readPod(rawPod(o));
+  const pod = readPod(rawPod(o), "i1");
   if (!pod) throw new Error("not a sandbox's pod");
   return observationOf(pod, now);
 }
@@ -77,7 +77,8 @@ describe("a pod's phase", () => {
 
   test("is unknown of what is no sandbox's pod, and of one that is being removed", () => {
     const stranger = rawPod();
-    expect(readPod({ ...stranger, metadata: { ...stranger.metadata, labels: {} } })).toBeUndefined();
+    expect(readPod({ ...stranger, metadata: { ...stranger.metadata, labels: {} } }, "i1")).toBeUndefined();
+    expect(readPod(stranger, "i2")).toBeUndefined();
     expect(see({ status: running, deleted: started, finalizers: [] })).toBeUndefined();
     expect(see({ status: running, finalizers: [] })).toMatchObject({ phase: "running" });
   });
