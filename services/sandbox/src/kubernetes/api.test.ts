@@ -8,7 +8,8 @@ import { expect } from "vitest";
 import { type Api, type ApiError, openApi } from "./api.ts";
 
 interface Answer {
-  status: number;
+  /** Undefined: there is no answer. */
+  status?: number;
   body?: object;
   headers?: Record<string, string>;
 }
@@ -24,12 +25,19 @@ const test = baseTest.extend("serve", async ({ folder }, { onCleanup }) => {
     }
   });
   return async (answers: readonly Answer[]) => {
-    const requests: { method: string; url: string; type: string | undefined; socket: IncomingMessage["socket"] }[] = [];
+    const requests: {
+      method: string;
+      url: string;
+      type: string | undefined;
+      token: string | undefined;
+      socket: IncomingMessage["socket"];
+    }[] = [];
     const server = createServer((request, response) => {
       const answer = answers[Math.min(requests.length, answers.length - 1)];
       const { method = "", url = "", headers, socket } = request;
-      requests.push({ method, url, type: headers["content-type"], socket });
+      requests.push({ method, url, type: headers["content-type"], token: headers.authorization, socket });
       request.resume().on("end", () => {
+        if (answer && answer.status === undefined) return;
         response.writeHead(answer?.status ?? 200, answer?.headers);
         response.end(JSON.stringify(answer?.body ?? {}));
       });
@@ -37,16 +45,17 @@ const test = baseTest.extend("serve", async ({ folder }, { onCleanup }) => {
     await once(server, "listening");
     const { port } = server.address() as AddressInfo;
     const path = join(folder, "kubeconfig");
-    const config = {
+    const configWith = (token: string) => ({
       clusters: [{ name: "c", cluster: { server: `http://127.0.0.1:${port}`, "insecure-skip-tls-verify": true } }],
-      users: [{ name: "u", user: { token: "t" } }],
+      users: [{ name: "u", user: { token } }],
       contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
       "current-context": "c",
-    };
-    await writeFile(path, JSON.stringify(config));
-    const api = openApi(`kubernetes:${path}`, { writesPerSecond: 1_000 });
+    });
+    const setToken = (token: string) => writeFile(path, JSON.stringify(configWith(token)));
+    await setToken("first");
+    const api = openApi(`kubernetes:${path}`, { writesPerSecond: 1_000, requestTimeoutMs: 500 });
     servers.push({ server, api });
-    return { api, requests };
+    return { api, requests, setToken };
   };
 });
 
@@ -90,4 +99,38 @@ test("ends with its signal", async ({ serve }) => {
   const calling = api.call({ method: "GET", path: "/api", signal: controller.signal });
   controller.abort(reason);
   await expect(calling).rejects.toBe(reason);
+});
+
+test("reads its credentials again when the server takes them no more, and asks once more", async ({ serve }) => {
+  const { api, requests, setToken } = await serve([{ status: 200 }, { status: 401 }, { status: 200 }, { status: 401 }]);
+  const get = () => api.call({ method: "GET", path: "/api/v1/namespaces/n/pods" });
+  await get();
+  await setToken("second");
+  await get();
+  expect(requests.map(({ token }) => token)).toEqual(["Bearer first", "Bearer first", "Bearer second"]);
+  await expect(get()).rejects.toMatchObject({ status: 401 });
+  expect(requests).toHaveLength(5);
+});
+
+test("a stream that does not begin in time fails", async ({ serve }) => {
+  const { api } = await serve([{}]);
+  await expect(api.openStream("/api", {}, new AbortController().signal)).rejects.toThrow();
+});
+
+test("a request that is not answered is sent again", async ({ serve }) => {
+  const { api, requests } = await serve([{}, { status: 200 }]);
+  await api.call({ method: "GET", path: "/api" });
+  expect(requests).toHaveLength(2);
+});
+
+test("tells how far the server's clock is ahead, but not what its seconds can't", async ({ serve }) => {
+  const at = (aheadMs: number): Answer => ({
+    status: 200,
+    headers: { date: new Date(Date.now() + aheadMs).toUTCString() },
+  });
+  const { api } = await serve([at(600_000), at(0)]);
+  await api.call({ method: "GET", path: "/api" });
+  expect(Math.abs(api.clockAheadMs() - 600_000)).toBeLessThan(60_000);
+  await api.call({ method: "GET", path: "/api" });
+  expect(api.clockAheadMs()).toBe(0);
 });

@@ -6,13 +6,15 @@ import { counter, type Metrics } from "@sandgate/kit/base/metrics";
 import { Agent, type Dispatcher } from "undici";
 import { createWriteLimit } from "./write-limit.ts";
 
-/** How long one request may take. */
+/** How long one request may take, and a stream until it begins. */
 const requestTimeoutMs = 10_000;
 /** How long a request is tried again that the API server refused for now, or that did not reach it. */
 const retryForMs = 15_000;
 const retry: Backoff = { firstMs: 100, lastMs: 3_000 };
 /** Credentials are read again that often: tokens of service accounts and certificates change while the process runs. */
 const credentialsForMs = 60_000;
+/** Answers say when they were sent to the second, and take their time. */
+const clockToleranceMs = 3_000;
 
 /** A request that the API server has refused (its Status object). */
 export class ApiError extends Error {
@@ -53,6 +55,8 @@ export interface Api {
     query: Readonly<Record<string, string>>,
     signal: AbortSignal,
   ): Promise<AsyncIterable<unknown>>;
+  /** How far the server's clock is ahead of ours, in milliseconds; 0 for what the seconds of its answers can't tell. */
+  clockAheadMs(): number;
   close(): Promise<void>;
 }
 
@@ -71,15 +75,18 @@ function readConfig(address: string): KubeConfig {
  * A client for an address as SANDGATE_RUNTIME has it. Connections are kept between requests, which the library's own clients don't do:
  * each of their calls is a connection and a TLS handshake of its own. They also go through `fetch`, which costs twice the processor time.
  *
- * @param writesPerSecond at most that many requests that change something, with a second's worth at once after a pause
+ * @param o.writesPerSecond at most that many requests that change something, with a second's worth at once after a pause
+ * @param o.requestTimeoutMs how long one request may take, and a stream until it begins. Default 10 s
  */
 export function openApi(
   address: string,
-  { writesPerSecond, metrics }: { writesPerSecond: number; metrics?: Metrics | undefined },
+  o: { writesPerSecond: number; metrics?: Metrics | undefined; requestTimeoutMs?: number },
 ): Api {
-  const config = readConfig(address);
+  const { metrics } = o;
+  const timeoutMs = o.requestTimeoutMs ?? requestTimeoutMs;
+  let config = readConfig(address);
   const server = config.getCurrentCluster()?.server ?? "";
-  const takeTurn = createWriteLimit(writesPerSecond);
+  const takeTurn = createWriteLimit(o.writesPerSecond);
   const calls =
     metrics &&
     counter(metrics, {
@@ -89,6 +96,7 @@ export function openApi(
     });
   let known: Promise<Credentials> | undefined;
   let knownUntil = 0;
+  let aheadMs = 0;
 
   function credentials(): Promise<Credentials> {
     if (known && performance.now() < knownUntil) return known;
@@ -109,10 +117,23 @@ export function openApi(
     return { headers: context.getHeaders(), dispatcher: context.getDispatcher() ?? new Agent() };
   }
 
+  /** The server doesn't take these credentials any more: reads the kubeconfig or the token again, unless that was done meanwhile. */
+  function renew(refused: Promise<Credentials>): void {
+    if (known !== refused) return;
+    config = readConfig(address);
+    knownUntil = 0;
+  }
+
+  function readClock(date: string): void {
+    const offMs = Date.parse(date) - Date.now();
+    aheadMs = Math.abs(offMs) > clockToleranceMs ? offMs : 0;
+  }
+
   async function send(request: ApiRequest, signal: AbortSignal) {
     const url = new URL(server + request.path);
     for (const [name, value] of Object.entries(request.query ?? {})) url.searchParams.set(name, value);
-    const { headers, dispatcher } = await credentials();
+    const used = credentials();
+    const { headers, dispatcher } = await used;
     const patchType = request.patchType ?? "application/strategic-merge-patch+json";
     const type = request.method === "PATCH" ? patchType : "application/json";
     const hasBody = request.body !== undefined;
@@ -132,6 +153,8 @@ export function openApi(
         signal,
       });
       calls?.inc({ ...label, status: response.statusCode });
+      readClock(String(response.headers.date));
+      if (response.statusCode === 401) renew(used);
       return response;
     } catch (error) {
       calls?.inc({ ...label, status: "none" });
@@ -142,12 +165,12 @@ export function openApi(
   async function attempt(
     request: ApiRequest,
   ): Promise<{ answer: unknown } | { refused: ApiError; retryInMs: number | undefined }> {
-    const timeout = AbortSignal.timeout(requestTimeoutMs);
+    const timeout = AbortSignal.timeout(timeoutMs);
     const response = await send(request, request.signal ? AbortSignal.any([request.signal, timeout]) : timeout);
     const text = await response.body.text();
     if (response.statusCode < 400) return { answer: JSON.parse(text) };
     const refused = toApiError(response.statusCode, text);
-    if (refused.status !== 429 && refused.status < 500) throw refused;
+    if (refused.status !== 401 && refused.status !== 429 && refused.status < 500) throw refused;
     const seconds = Number(response.headers["retry-after"]);
     return { refused, retryInMs: seconds > 0 ? seconds * 1000 : undefined };
   }
@@ -155,6 +178,7 @@ export function openApi(
   return {
     async call(request) {
       const deadline = performance.now() + retryForMs;
+      let hasRenewed = false;
       for (let failures = 1; ; failures++) {
         request.signal?.throwIfAborted();
         if (request.method !== "GET") await takeTurn(request.signal);
@@ -169,6 +193,12 @@ export function openApi(
           if (error instanceof ApiError) throw error;
           failure = error;
         }
+        // Once, with credentials that were read again.
+        if (failure instanceof ApiError && failure.status === 401) {
+          if (hasRenewed) throw failure;
+          hasRenewed = true;
+          continue;
+        }
         const waitMs = retryInMs ?? backoffMs(failures, retry);
         if (performance.now() + waitMs > deadline) throw failure;
         await delay(waitMs, undefined, { ...(request.signal && { signal: request.signal }) });
@@ -176,10 +206,16 @@ export function openApi(
     },
 
     async openStream(path, query, signal) {
-      const response = await send({ method: "GET", path, query }, signal);
+      const opening = new AbortController();
+      const late = () => opening.abort(new Error(`no answer within ${timeoutMs / 1000} s`));
+      const timer = setTimeout(late, timeoutMs);
+      const either = AbortSignal.any([signal, opening.signal]);
+      const response = await send({ method: "GET", path, query }, either).finally(() => clearTimeout(timer));
       if (response.statusCode >= 400) throw toApiError(response.statusCode, await response.body.text());
       return parseLines(response.body);
     },
+
+    clockAheadMs: () => aheadMs,
 
     async close() {
       const last = await known?.catch(() => undefined);

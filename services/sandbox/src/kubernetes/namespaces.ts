@@ -9,6 +9,15 @@ import { type EgressPolicy, networkPolicyOf, policyNameOf } from "./pod-spec.ts"
 const recheckMs = 60_000;
 const enforceLabel = "pod-security.kubernetes.io/enforce";
 
+/** What refused a pod, by the API server's words. */
+const refusals: readonly (readonly [pattern: RegExp, text: string])[] = [
+  [/exceeded quota|insufficient quota|must specify .* for: /i, "A quota of the cluster is used up"],
+  [/violates PodSecurity/i, "The cluster's Pod Security does not allow the sandbox"],
+  [/(maximum|minimum) .* usage per|limit to request ratio/i, "A limit of the cluster does not allow the sandbox"],
+  [/admission webhook|ValidatingAdmissionPolicy/i, "A policy of the cluster does not allow the sandbox"],
+  [/ is invalid: |unable to parse|cannot unmarshal/i, "The cluster does not understand the sandbox's pod"],
+];
+
 /** The namespaces of an installation's pods: one, or several that workspaces are spread over. */
 export interface Namespaces {
   all: readonly string[];
@@ -38,6 +47,7 @@ export function createNamespaces(o: {
   const all =
     o.namespaces === 1 ? [namespace] : Array.from({ length: o.namespaces }, (_, index) => `${namespace}-${index}`);
   let verifiedAt = Number.NEGATIVE_INFINITY;
+  let verifying: Promise<void> | undefined;
   let warned = false;
 
   async function verifyOne(name: string): Promise<void> {
@@ -118,7 +128,11 @@ export function createNamespaces(o: {
       all[createHash("sha256").update(workspaceId).digest().readUInt32BE() % all.length] ?? namespace,
     verify,
     async verifyRecent() {
-      if (performance.now() - verifiedAt > recheckMs) await verify();
+      if (performance.now() - verifiedAt <= recheckMs) return;
+      verifying ??= verify().finally(() => {
+        verifying = undefined;
+      });
+      await verifying;
     },
     explainRefusal(name, error) {
       if (error.status === 404 || isTerminating(error)) {
@@ -129,8 +143,11 @@ export function createNamespaces(o: {
         verifiedAt = Number.NEGATIVE_INFINITY;
         return toRuntimeUnavailable(error);
       }
-      const message = `The cluster refused the sandbox: ${error.message}`;
-      return new SandboxRefused({ reason: "provisioning_failed", message });
+      // The quota has just been made, and nothing is counted yet.
+      if (/status unknown for quota/i.test(error.message)) return toRuntimeUnavailable(error);
+      const [, text = "The cluster refused the sandbox"] =
+        refusals.find(([pattern]) => pattern.test(error.message)) ?? [];
+      return new SandboxRefused({ reason: "provisioning_failed", message: `${text}: ${error.message}` });
     },
   };
 }

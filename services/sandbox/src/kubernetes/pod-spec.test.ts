@@ -56,13 +56,56 @@ test("a deadline is generous at first, and there is none without a time to live"
 });
 
 test("an image's volumes are counted directories, each path once", () => {
-  const volumes = ["/data", "/data/", "/tmp/../cache", "/", "/a:b"];
+  const volumes = ["/data", "/data/", "/tmp/../cache", "/", "/a:b", "100%", "/c?d#e"];
   const pod = podOf(spec, { ...open, volumes }, "n", defaults);
-  expect(pod.spec?.containers[0]?.volumeMounts?.map(({ mountPath }) => mountPath)).toEqual(["/data", "/cache"]);
-  expect(pod.spec?.volumes).toEqual([
-    { name: "volume-0", emptyDir: { sizeLimit: "100Mi" } },
-    { name: "volume-1", emptyDir: { sizeLimit: "100Mi" } },
+  expect(pod.spec?.containers[0]?.volumeMounts?.map(({ mountPath }) => mountPath)).toEqual([
+    "/data",
+    "/cache",
+    "/100%",
+    "/c?d#e",
   ]);
+  expect(pod.spec?.volumes).toEqual(
+    [0, 1, 2, 3].map((index) => ({ name: `volume-${index}`, emptyDir: { sizeLimit: "100Mi" } })),
+  );
+});
+
+test("a pod has nothing of the cluster and no more rights than root needs inside", () => {
+  const pod = podOf(spec, open, "n", defaults).spec;
+  expect(pod).toMatchObject({
+    restartPolicy: "Never",
+    terminationGracePeriodSeconds: 1,
+    automountServiceAccountToken: false,
+    enableServiceLinks: false,
+    dnsPolicy: "None",
+    dnsConfig: { nameservers: ["1.1.1.1"], searches: [] },
+    securityContext: { seccompProfile: { type: "RuntimeDefault" } },
+    nodeSelector: { "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64" },
+    topologySpreadConstraints: [{ topologyKey: "kubernetes.io/hostname", whenUnsatisfiable: "ScheduleAnyway" }],
+  });
+  expect(pod?.tolerations?.map(({ tolerationSeconds }) => tolerationSeconds)).toEqual([30, 30]);
+  const [container] = pod?.containers ?? [];
+  expect(container).toMatchObject({
+    image: spec.reference,
+    imagePullPolicy: "Always",
+    resources: {
+      requests: { cpu: "50m", memory: "256Mi", "ephemeral-storage": "64Mi" },
+      limits: { cpu: "1000m", memory: "256Mi", "ephemeral-storage": "100Mi" },
+    },
+    securityContext: { allowPrivilegeEscalation: false, privileged: false, capabilities: { drop: ["ALL"] } },
+  });
+  expect(container?.env?.filter(({ value }) => value !== "")).toEqual([]);
+  expect(pod).not.toHaveProperty("hostNetwork");
+});
+
+test("what is made for a pod is kept with it: a finalizer keeps the pod, and the pod its Secret", () => {
+  const { metadata } = podOf(spec, open, "n", defaults);
+  expect(metadata).toMatchObject({ name: "sandgate-s1", namespace: "n", finalizers: ["sandgate.io/sandbox"] });
+  const access = { ...open, username: "alice", password: "hunter2" };
+  expect(pullSecretOf({ name: "sandgate-s1", namespace: "n", uid: "u1" }, access).metadata).toEqual({
+    name: "sandgate-s1",
+    namespace: "n",
+    ownerReferences: [{ apiVersion: "v1", kind: "Pod", name: "sandgate-s1", uid: "u1" }],
+  });
 });
 
 test("settings choose user namespaces, a RuntimeClass and the restricted level", () => {

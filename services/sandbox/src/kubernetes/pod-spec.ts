@@ -1,3 +1,4 @@
+import { posix } from "node:path";
 import type { V1NetworkPolicy, V1Pod, V1Secret } from "@kubernetes/client-node";
 import { containerNameOf, labelsOf } from "@sandgate/docker-engine/containers";
 import type { ImageAccess, RuntimeSpec } from "../reconcile/runtime.ts";
@@ -163,8 +164,8 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
 
 /** The paths that an image declares as volumes, each once, as Kubernetes takes them. */
 function volumePaths(declared: readonly string[]): string[] {
-  const paths = declared.map((path) => new URL(path, "file:///").pathname.replace(/\/+$/, "")).map(decodeURIComponent);
-  return [...new Set(paths)].filter((path) => path !== "" && !path.includes(":"));
+  const paths = declared.map((path) => posix.resolve("/", path));
+  return [...new Set(paths)].filter((path) => path !== "/" && !path.includes(":"));
 }
 
 /** The credential of a pod's pull. It goes with the pod. */

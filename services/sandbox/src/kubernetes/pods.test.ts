@@ -53,6 +53,7 @@ function openServer(known: Map<string, RawPod>) {
       watches.push(query.resourceVersion ?? "");
       return follow(signal);
     },
+    clockAheadMs: () => 0,
     async close() {},
   };
   async function* follow(signal: AbortSignal) {

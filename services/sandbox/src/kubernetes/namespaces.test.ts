@@ -1,0 +1,65 @@
+import { createLogger } from "@sandgate/kit/base/logging";
+import { expect, test } from "vitest";
+import { SandboxRefused } from "../reconcile/runtime.ts";
+import { type Api, ApiError, type ApiRequest } from "./api.ts";
+import { createNamespaces } from "./namespaces.ts";
+
+const logger = createLogger({ service: "namespaces-test", level: "silent" });
+const network = { nameservers: [], smtp: false, closed: [], deny: [], allow: [] };
+
+/** A server that has these objects by their paths. */
+function openServer(objects: Record<string, object> = {}, o: { namespaces?: number } = {}) {
+  const requests: ApiRequest[] = [];
+  const api: Api = {
+    async call(request) {
+      requests.push(request);
+      const known = objects[request.path];
+      if (request.method === "GET" && !known) throw new ApiError(404, "NotFound", "not found");
+      return known ?? {};
+    },
+    openStream: () => Promise.reject(new Error("unexpected")),
+    clockAheadMs: () => 0,
+    async close() {},
+  };
+  const given = { namespace: "s", namespaces: 1, installationId: "i", isolation: true, network, logger, ...o };
+  return { requests, namespaces: createNamespaces({ ...given, api, pod: { security: "baseline" } }) };
+}
+
+const refused = (status: number, message: string) => new ApiError(status, "", message);
+
+// As the API server of 1.34 says them.
+test.each<[status: number, said: string, told: RegExp]>([
+  [403, 'pods "p" is forbidden: exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2', /^A quota /],
+  [403, 'pods "p" is forbidden: failed quota: few: must specify limits.cpu for: sandbox', /^A quota /],
+  [403, 'pods "p" is forbidden: maximum memory usage per Container is 128Mi, but limit is 256Mi', /^A limit /],
+  [403, 'pods "p" is forbidden: minimum cpu usage per Container is 1, but request is 50m', /^A limit /],
+  [403, 'pods "p" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true', /Pod Security/],
+  [403, 'admission webhook "policy.example" denied the request: no', /^A policy /],
+  [422, "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'x' with binding 'y' denied request: no", /^A policy /],
+  [422, 'Pod "p" is invalid: spec.containers[0].image: Required value', /does not understand/],
+  [400, 'Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal string', /does not understand/],
+  [403, "something new", /^The cluster refused the sandbox/],
+])("%s %s fails the sandbox for good, in words of its own", (status, said, told) => {
+  const error = openServer().namespaces.explainRefusal("s", refused(status, said));
+  expect(error).toBeInstanceOf(SandboxRefused);
+  expect(error.message).toMatch(told);
+  expect(error.message).toContain(said);
+});
+
+test.each<[status: number, said: string]>([
+  [403, 'pods is forbidden: User "sandbox" cannot create resource "pods" in API group "" in the namespace "s"'],
+  [403, 'pods "p" is forbidden: status unknown for quota: few, resources: pods'],
+  [403, 'pods "p" is forbidden: unable to create new content in namespace s because it is being terminated'],
+  [404, 'namespaces "s" not found'],
+])("%s %s is no fault of the sandbox, which is tried again", (status, said) => {
+  const error = openServer().namespaces.explainRefusal("s", refused(status, said));
+  expect(error).toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
+});
+
+test("many that want to know whether the namespaces are as they should be ask once", async () => {
+  const { namespaces, requests } = openServer({}, { namespaces: 3 });
+  await Promise.all(Array.from({ length: 8 }, () => namespaces.verifyRecent()));
+  expect(requests.filter(({ path }) => path === "/api/v1/namespaces/s-1")).toHaveLength(1);
+  await namespaces.verifyRecent();
+  expect(requests.filter(({ path }) => path === "/api/v1/namespaces/s-1")).toHaveLength(1);
+});
