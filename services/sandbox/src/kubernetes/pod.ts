@@ -46,6 +46,8 @@ export interface Pod {
   scheduledAt?: Date;
   /** When its node took it up, by the node's clock. */
   acceptedAt?: Date;
+  /** Whether its node has made its network and volumes; undefined: the kubelet hasn't said. */
+  isSetUp?: boolean;
   /** Why the scheduler finds no node. */
   unschedulable?: string;
   /** Why something of the cluster ended it (condition DisruptionTarget). */
@@ -106,6 +108,7 @@ export function readPod(raw: RawPod, installationId: string): Pod | undefined {
   if (owner?.installationId !== installationId) return undefined;
   const conditions = status?.conditions ?? [];
   const scheduled = conditions.find(({ type }) => type === "PodScheduled");
+  const setUp = conditions.find(({ type }) => type === "PodReadyToStartContainers");
   const disruption = conditions.find((each) => each.type === "DisruptionTarget" && each.status === "True");
   const port = spec.containers[0]?.startupProbe?.httpGet?.port;
   const container = readContainer(raw);
@@ -131,6 +134,7 @@ export function readPod(raw: RawPod, installationId: string): Pod | undefined {
     ...(scheduled?.status === "True" &&
       scheduled.lastTransitionTime !== undefined && { scheduledAt: new Date(scheduled.lastTransitionTime) }),
     ...(status?.startTime !== undefined && { acceptedAt: new Date(status.startTime) }),
+    ...(setUp && { isSetUp: setUp.status === "True" }),
     ...(scheduled?.reason === "Unschedulable" && { unschedulable: scheduled.message ?? "" }),
     ...(disruption && { disruption: { reason: disruption.reason ?? "", message: disruption.message ?? "" } }),
     ...(container && { container }),

@@ -19,12 +19,14 @@ import { evictionOf, hasEnded, isGone, observationOf } from "./states.ts";
 
 /** How long a container must have run when its image has no program to exec. Pods say when it started to the second. */
 const minUptimeMs = 2_000;
-/** How often the events of a pod are looked through for a probe that could not be run. */
+/** How often the events of a pod are looked through for a probe that could not be run, or an eviction. */
 const eventsEveryMs = 1_000;
 /** Besides the time that a stop gives, how long a kubelet may take to report the end. */
 const stopSlackMs = 30_000;
 /** Within which time a kubelet pulls again after its first failures; it waits 10 s at first, and twice as long each time. */
 const repullMs = 45_000;
+/** How long a pod that has a node may take for its network and volumes, until its events are looked through that often. */
+const slowSetupMs = 10_000;
 /** How long it may take until a change that another replica has just made is seen. */
 const settleMs = 2_000;
 
@@ -66,16 +68,30 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
   const ensuring = new Map<string, Promise<Observation>>();
   /** When the Secrets of pods were made again, by their uid. */
   const restored = new Map<string, number>();
-  /** When the events of a pod were last looked through, and what they said. */
-  const probes = new Map<string, { askedAt: number; hasNoProgram: boolean }>();
+  /** By pod's uid: when its events were last looked through, and what those with these reasons said. */
+  const events = new Map<string, { reasons: string; askedAt: number; said: readonly string[] }>();
 
   const pathOf = ({ namespace, name }: Pick<Pod, "namespace" | "name">) =>
     `/api/v1/namespaces/${namespace}/pods/${name}`;
+  /** By the API server's clock. */
+  const now = () => new Date(Date.now() + api.clockAheadMs());
+  /** By ours. */
+  function observePod(pod: Pod): Observation | undefined {
+    const seen = observationOf(pod, now());
+    const aheadMs = api.clockAheadMs();
+    if (!seen || aheadMs === 0) return seen;
+    const { createdAt, startedAt } = seen;
+    const toOurs = (at: Date) => new Date(at.getTime() - aheadMs);
+    return { ...seen, createdAt: toOurs(createdAt), ...(startedAt && { startedAt: toOurs(startedAt) }) };
+  }
+
+  /** With what stands in events alone. */
   async function observe(pod: Pod | undefined): Promise<Observation | undefined> {
-    const seen = pod && observationOf(pod, new Date());
+    const seen = pod && observePod(pod);
+    if (seen?.phase === "created") return withSetupProblem(pod, seen);
     // One that ended with 0 when it was evicted has succeeded: only an event says why.
     if (seen?.phase !== "exited" || pod?.phase !== "Succeeded" || seen.failure) return seen;
-    const [said] = await messagesOf(pod, "Evicted");
+    const [said] = await messagesOf(pod, ["Evicted"], eventsEveryMs);
     return said === undefined ? seen : { ...seen, failure: evictionOf(said) };
   }
 
@@ -91,11 +107,14 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
       pods.apply(made as RawPod);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      if (error.status === 409) {
+      if (error.reason === "AlreadyExists") {
         // Made by an earlier attempt, or by another process meanwhile.
-        const path = pathOf({ namespace, name: containerNameOf(spec.sandboxId) });
-        const known = await ignoreStatus([404], api.call({ method: "GET", path }));
-        if (known !== undefined) pods.apply(known as RawPod);
+        const name = containerNameOf(spec.sandboxId);
+        const known = await ignoreStatus([404], api.call({ method: "GET", path: pathOf({ namespace, name }) }));
+        if (known !== undefined && !pods.apply(known as RawPod)) {
+          const message = `The cluster has a pod ${name} in ${namespace} that is not this installation's.`;
+          throw new SandboxRefused({ reason: "provisioning_failed", message });
+        }
       } else if ([400, 403, 404, 422].includes(error.status)) {
         throw namespaces.explainRefusal(namespace, error);
       } else throw error;
@@ -114,7 +133,11 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
       await api.call({ method: "POST", path: secrets, body });
     }
     const gates = [{ $patch: "delete", name: pullGate }];
-    const patched = await api.call({ method: "PATCH", path: pathOf(pod), body: { spec: { schedulingGates: gates } } });
+    const patched = await api.call({
+      method: "PATCH",
+      path: pathOf(pod),
+      body: { metadata: { uid: pod.uid }, spec: { schedulingGates: gates } },
+    });
     pods.apply(patched as RawPod);
   }
 
@@ -147,12 +170,12 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     const startMs = (container?.startedAt?.getTime() ?? 0) - (acceptedAt?.getTime() ?? 0);
     const lowered = deadline ? Math.ceil(Math.max(0, startMs) / 1000) + (spec.ttlSeconds ?? 0) + 1 : 0;
     const patched = await ignoreStatus(
-      [404],
+      [404, 409],
       api.call({
         method: "PATCH",
         path: pathOf(pod),
         body: {
-          metadata: { annotations: { [settledAnnotation]: "true" } },
+          metadata: { uid: pod.uid, annotations: { [settledAnnotation]: "true" } },
           ...(deadline && lowered < deadlineSeconds && { spec: { activeDeadlineSeconds: lowered } }),
         },
       }),
@@ -192,34 +215,64 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
 
   /** Whether the kubelet could not run the startup probe for want of its program. */
   async function hasNoProgram(pod: Pod): Promise<boolean> {
-    const known = probes.get(pod.uid);
-    if (known && (known.hasNoProgram || performance.now() - known.askedAt < eventsEveryMs)) return known.hasNoProgram;
-    const said = await messagesOf(pod, "Unhealthy");
-    const found = said.some((message) =>
-      /executable file not found|no such file or directory|not found in \$PATH/i.test(message),
+    const said = await messagesOf(pod, ["Unhealthy"], eventsEveryMs);
+    return said.some((message) =>
+      /executable file .*not found|no such file or directory|not found in \$PATH/i.test(message),
     );
-    probes.set(pod.uid, { askedAt: performance.now(), hasNoProgram: found });
-    return found;
   }
 
-  /** What the events of a pod with this reason say. */
-  async function messagesOf({ namespace, uid }: Pod, reason: string): Promise<string[]> {
-    const query = { fieldSelector: `involvedObject.uid=${uid},reason=${reason}` };
-    const path = `/api/v1/namespaces/${namespace}/events`;
-    const { items } = (await api.call({ method: "GET", path, query })) as { items: { message?: string }[] };
-    return items.map(({ message }) => message ?? "");
+  /** Adds what a kubelet tells in events alone: why it can't set a pod up. */
+  async function withSetupProblem(pod: Pod, seen: Observation): Promise<Observation> {
+    const { scheduledAt, isSetUp } = pod;
+    if (seen.phase !== "created" || seen.problem || !scheduledAt || isSetUp !== false) return seen;
+    if (now().getTime() - scheduledAt.getTime() < slowSetupMs) return seen;
+    const last = (await messagesOf(pod, ["FailedMount", "FailedCreatePodSandBox"], slowSetupMs)).at(-1);
+    if (last === undefined) return seen;
+    const message = `The node can't set the sandbox up: ${last}`;
+    return { ...seen, problem: { reason: "node_error", message, isFinal: false } };
+  }
+
+  /**
+   * What the events of a pod with these reasons say, as it was up to `everyMs` ago: the server looks through all events of the
+   * namespace for it.
+   */
+  async function messagesOf(pod: Pod, reasons: readonly string[], everyMs: number): Promise<readonly string[]> {
+    const known = events.get(pod.uid);
+    if (known?.reasons === reasons.join() && performance.now() - known.askedAt < everyMs) return known.said;
+    const said: string[] = [];
+    for (const reason of reasons) {
+      const query = { fieldSelector: `involvedObject.uid=${pod.uid},reason=${reason}` };
+      const path = `/api/v1/namespaces/${pod.namespace}/events`;
+      const { items } = (await api.call({ method: "GET", path, query })) as { items: { message?: string }[] };
+      said.push(...items.map(({ message }) => message ?? ""));
+    }
+    events.set(pod.uid, { reasons: reasons.join(), askedAt: performance.now(), said });
+    return said;
   }
 
   async function probe(sandboxId: string, readinessPort: number | undefined): Promise<boolean> {
     const pod = await pods.find(sandboxId);
-    const seen = pod && observationOf(pod, new Date());
-    if (!pod || seen?.phase !== "running" || pod.readinessPort !== readinessPort) return false;
+    if (!pod || pod.readinessPort !== readinessPort) return false;
+    const seen = observationOf(pod, now());
+    if (seen?.phase !== "running") return false;
     if (pod.container?.isStarted) {
-      probes.delete(pod.uid);
+      events.delete(pod.uid);
       return true;
     }
-    if (readinessPort !== undefined || Date.now() - (seen.startedAt?.getTime() ?? 0) < minUptimeMs) return false;
+    if (readinessPort !== undefined || now().getTime() - (seen.startedAt?.getTime() ?? 0) < minUptimeMs) return false;
     return hasNoProgram(pod);
+  }
+
+  /** Asks the API server for a pod that the watch doesn't show, since that may be behind: what has no pod is given up. */
+  async function findMissing(sandboxId: string): Promise<Pod | undefined> {
+    const name = containerNameOf(sandboxId);
+    const found = await Promise.all(
+      namespaces.all.map((namespace) =>
+        ignoreStatus([404], api.call({ method: "GET", path: pathOf({ namespace, name }) })),
+      ),
+    );
+    for (const raw of found) if (raw !== undefined) pods.apply(raw as RawPod);
+    return pods.find(sandboxId);
   }
 
   /** Asks for a pod's deletion. Answers false when it is gone. */
@@ -253,7 +306,7 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
 
     async inspect(sandboxId) {
       try {
-        return await observe(await pods.find(sandboxId));
+        return await observe((await pods.find(sandboxId)) ?? (await findMissing(sandboxId)));
       } catch (error) {
         throw toRuntimeUnavailable(error);
       }
@@ -276,14 +329,13 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
 
     async stop(sandboxId, graceSeconds) {
       const pod = await pods.find(sandboxId);
-      if (!pod || isGone(pod) || hasEnded(pod, new Date())) return;
+      if (!pod || isGone(pod) || hasEnded(pod, now())) return;
       try {
         if (!(await requestDeletion(pod, graceSeconds))) return;
       } catch (error) {
         throw toRuntimeUnavailable(error);
       }
-      const ended = (seen: Pod | undefined) =>
-        !seen || seen.uid !== pod.uid || isGone(seen) || hasEnded(seen, new Date());
+      const ended = (seen: Pod | undefined) => !seen || seen.uid !== pod.uid || isGone(seen) || hasEnded(seen, now());
       if (!(await pods.until(sandboxId, ended, graceSeconds * 1000 + stopSlackMs))) {
         throw new DomainError("RUNTIME_UNAVAILABLE", "The sandbox's node did not end it in time.");
       }
@@ -293,12 +345,14 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
       const pod = await pods.find(sandboxId);
       if (!pod || isGone(pod)) return;
       restored.delete(pod.uid);
+      events.delete(pod.uid);
       try {
         // First: a pod without our finalizer that nobody deletes would stay. One that was stopped has been deleted already.
-        if ((pod.deletionAt === undefined || !hasEnded(pod, new Date())) && !(await requestDeletion(pod, 1))) return;
-        const finalizers = { "$deleteFromPrimitiveList/finalizers": [finalizer] };
-        const patch = { method: "PATCH", path: pathOf(pod), body: { metadata: finalizers } } as const;
-        if ((await ignoreStatus([404], api.call(patch))) === undefined) pods.forget(pod);
+        if ((pod.deletionAt === undefined || !hasEnded(pod, now())) && !(await requestDeletion(pod, 1))) return;
+        const metadata = { uid: pod.uid, "$deleteFromPrimitiveList/finalizers": [finalizer] };
+        const patch = { method: "PATCH", path: pathOf(pod), body: { metadata } } as const;
+        // 409: another pod has its name.
+        if ((await ignoreStatus([404, 409], api.call(patch))) === undefined) pods.forget(pod);
       } catch (error) {
         throw toRuntimeUnavailable(error);
       }
@@ -306,9 +360,8 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     },
 
     async list() {
-      const now = new Date();
       return [...(await pods.current()).values()].flatMap((pod) => {
-        const seen = observationOf(pod, now);
+        const seen = observePod(pod);
         return seen
           ? [{ sandboxId: seen.sandboxId, workspaceId: seen.workspaceId, phase: seen.phase, createdAt: seen.createdAt }]
           : [];

@@ -544,6 +544,23 @@ test("kills an expired sandbox at once, also one that expired while the reconcil
   expect(engine.stops[0]).toEqual([id, 0]);
 });
 
+test("a live sandbox is not lost whose container is there, though no list shows it", async () => {
+  await start();
+  const id = await provision();
+  await reaches(id, "ready");
+  const { inspect } = engine;
+  let [asked, lists] = [0, 0];
+  // The first time it is missing, so that a sweep is wanted.
+  engine.inspect = async (sandboxId) => (++asked === 1 ? undefined : inspect(sandboxId));
+  engine.list = async () => {
+    lists += 1;
+    return [];
+  };
+  reconciler.wake(id);
+  await until(() => expect(lists).toBeGreaterThan(3));
+  expect((await store.get(id))?.state).toBe("ready");
+});
+
 test("a live sandbox is lost only after two complete lists without its container", async () => {
   await start();
   const id = await provision();

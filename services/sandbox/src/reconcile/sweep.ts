@@ -68,10 +68,10 @@ export function createSweeps(o: SweepOptions): Sweeps {
       }
       const hasRun = isLive(sandbox.state) && sandbox.startedAt !== undefined && sandbox.startedAt < listedAt;
       if (hasRun && !seen) {
-        if (missing.has(sandbox.id)) {
-          await records.saveFailure(sandbox, containerLost);
-        } else {
+        if (!missing.has(sandbox.id)) {
           missingNow.add(sandbox.id);
+        } else if (!(await runtime.inspect(sandbox.id))) {
+          await records.saveFailure(sandbox, containerLost);
         }
       }
       if (sandbox.state !== "ready" || seen?.phase !== "running" || isExpiryDue(sandbox)) {
