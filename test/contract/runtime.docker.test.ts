@@ -169,6 +169,7 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
   return {
     runtime,
     images: runtime,
+    missingImage: `sha256:${"0".repeat(64)}`,
     openSecond: open,
     shortestGraceSeconds: 0,
     limitsProcesses: true,

@@ -72,6 +72,7 @@ async function openHarness(): Promise<RuntimeHarness> {
 async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarness> {
   const cluster = closing.adopt(await openTestCluster(), (each) => each.stop());
   const registry = closing.adopt(await startRegistry(), (each) => each.stop());
+  const privateRegistry = closing.adopt(await startRegistry({ users: [credential] }), (each) => each.stop());
   const host = cluster.registry ?? registry.host;
   const installationId = `test-${randomUUID()}`;
   // With the rights that the sandbox process has, and no others.
@@ -90,9 +91,14 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
     const image = await makeImage({ command, ...(programs && { programs }), files: { "www/index.html": "hello\n" } });
     return pushImage(image, { host, repository: "team/app" });
   };
+  const publishPrivately = async () => {
+    const image = await makeImage({ command: ["sleep", "3600"] });
+    return pushImage(image, { host: privateRegistry.host, repository: "team/private", credential });
+  };
   return {
     runtime,
     images: undefined,
+    missingImage: `${host}/team/app@sha256:${"0".repeat(64)}`,
     openSecond: open,
     makeImage: publish,
     shortestGraceSeconds: 2,
@@ -111,7 +117,7 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
     },
     readLogs: (sandboxId) => cluster.kubectl("logs", ...podOf(sandboxId)).catch(() => ""),
     addressOf: (sandboxId) => cluster.kubectl("get", "pod", ...podOf(sandboxId), "--output=jsonpath={.status.podIP}"),
-    registry: { host, credential, publish: () => publish(["sleep", "3600"]) },
+    registry: { host: privateRegistry.host, credential, publish: publishPrivately },
     close: () => closing.disposeAsync(),
   };
 }
@@ -460,6 +466,57 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000 }, (
     const other = closing.adopt(openRuntime(cluster, `test-${randomUUID()}`), (each) => each.close());
     expect(await other.list()).toEqual([]);
     expect(await other.inspect(spec.sandboxId)).toBeUndefined();
+  });
+
+  test("leaves a pod of its name alone that another installation has, and says so", async () => {
+    const spec = await specOf({ command: ["sleep", "3600"] });
+    const other = closing.adopt(openRuntime(cluster, `test-${randomUUID()}`), (each) => each.close());
+    await ensure(spec, other);
+    made.push([other, spec.sandboxId]);
+    expect(await refusalOf(spec)).toEqual({
+      reason: "provisioning_failed",
+      message: expect.stringContaining("not this installation's"),
+    });
+    await runtime.remove(spec.sandboxId);
+    expect(await other.inspect(spec.sandboxId)).toMatchObject({ phase: "running" });
+  });
+
+  test("says what keeps a node from setting a pod up", async ({ skip }) => {
+    const mapped = open({ pod: { userNamespaces: true } });
+    const spec = await specOf({ command: ["sleep", "3600"] }, {}, mapped);
+    const seen = await until(async () => {
+      const now = await mapped.ensure(spec);
+      if (now.phase === "created" && now.problem?.reason !== "node_error") throw new Error("nothing is known yet");
+      return now;
+    });
+    if (seen.phase === "running") return skip("the nodes here run pods with user namespaces");
+    expect(seen.problem).toEqual({
+      reason: "node_error",
+      message: expect.stringMatching(/set the sandbox up: .*user namespace/is),
+      isFinal: false,
+    });
+  });
+
+  test("the API server changes and deletes no pod of the name that is another one than was meant", async () => {
+    const spec = await specOf({ command: ["sleep", "3600"] });
+    await ensure(spec);
+    const path = `${pods()}/sandgate-${spec.sandboxId}`;
+    const uid = randomUUID();
+    const patch = { metadata: { uid, "$deleteFromPrimitiveList/finalizers": ["sandgate.io/sandbox"] } };
+    await expect(cluster.call("PATCH", path, patch)).rejects.toThrow(/422 .*metadata.uid/);
+    await expect(cluster.call("DELETE", path, { preconditions: { uid } })).rejects.toThrow("409");
+    expect((await read(spec.sandboxId)).metadata.finalizers).toEqual(["sandgate.io/sandbox"]);
+  });
+
+  test("a Secret whose pod is gone before it was made goes too", async () => {
+    const metadata = {
+      name: "sandgate-gone",
+      ownerReferences: [{ apiVersion: "v1", kind: "Pod", name: "sandgate-gone", uid: randomUUID() }],
+    };
+    await cluster.call("POST", "/api/v1/namespaces/sandboxes/secrets", { metadata });
+    await until(() =>
+      expect(cluster.call("GET", "/api/v1/namespaces/sandboxes/secrets/sandgate-gone")).rejects.toThrow("404"),
+    );
   });
 
   test("answers nothing without the API server, and then sees what happened meanwhile", async ({ skip }) => {

@@ -3,9 +3,17 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { type AddressInfo, createServer as createTcpServer, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
-import type { ImageEngine, Observation, PullRequest, Runtime, RuntimeSpec } from "@sandgate/sandbox/runtime";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import {
+  type ImageAccess,
+  type ImageEngine,
+  type Observation,
+  type Runtime,
+  type RuntimeSpec,
+  SandboxRefused,
+} from "@sandgate/sandbox/runtime";
 import type { Credential } from "@sandgate/test-support/registry";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 /** What the suite needs of an engine besides the port. Images contain busybox, with all its programs. */
 export interface RuntimeHarness {
@@ -14,6 +22,8 @@ export interface RuntimeHarness {
   images: ImageEngine | undefined;
   /** A second adapter of the same installation, as another process would have. */
   openSecond(): Runtime;
+  /** A reference of an image that exists nowhere. */
+  missingImage: string;
   /** Makes an image that `ensure` takes as a reference. `programs`: the only ones it has. */
   makeImage(command: readonly string[], programs?: readonly string[]): Promise<string>;
   /** Runs a program inside a sandbox, with what it printed on both streams. */
@@ -162,10 +172,8 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await runtime.inspect(spec.sandboxId)).toMatchObject({ phase: "created" });
       });
 
-      test("refuses an image that the engine does not have", async ({ skip }) => {
-        skip(!harness.images, "each container's image is pulled by the runtime");
-        const spec = specOf(`sha256:${"0".repeat(64)}`);
-        await expect(ensure(spec)).rejects.toMatchObject({ reason: "PROVISIONING_FAILED" });
+      test("refuses an image that is not there", async () => {
+        await expect(ensure(specOf(harness.missingImage))).rejects.toMatchObject({ reason: "PROVISIONING_FAILED" });
       });
 
       test("lets a sandbox end on SIGTERM, and kills one that ignores it", async () => {
@@ -286,7 +294,10 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
       });
 
       test("keeps a fork bomb within its process limit while a neighbour answers", async ({ skip }) => {
-        skip(!harness.limitsProcesses, "the limit is the node's, and no container can read it");
+        skip(
+          !harness.limitsProcesses,
+          "how many processes a sandbox may have is set for its node (podPidsLimit), not for it alone",
+        );
         const neighbour = await run(serve, { readinessPort: 8000 });
         await until(() => probe(neighbour.sandboxId, 8000));
         // The inner shell ends when it can't fork, which leaves room for one more; the outer then forks no more.
@@ -390,80 +401,115 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
     });
 
     describe("images", () => {
-      beforeEach(({ skip }) => skip(!harness.images, "each container's image is pulled by the runtime"));
-      const engine = (): ImageEngine => {
-        if (!harness.images) throw new Error("the runtime has no store of images");
-        return harness.images;
-      };
-      const pull = (pinnedReference: string, changes: Partial<PullRequest> = {}) =>
-        engine().pull({
-          pinnedReference,
-          registryHost: harness.registry.host,
-          ...harness.registry.credential,
-          signal: new AbortController().signal,
-          ...changes,
-        });
+      /** Runs an image of a registry as the service does: an engine pulls it first, a node with its pod. */
+      async function runFrom(reference: string, changes: Partial<ImageAccess> = {}): Promise<Observation> {
+        const access = { registryHost: harness.registry.host, ...harness.registry.credential, volumes: [], ...changes };
+        const { signal } = new AbortController();
+        await harness.images?.pull({ pinnedReference: reference, ...access, signal });
+        const spec = specOf(reference, { findAccess: async () => access });
+        for (;;) {
+          const seen = await runtime.ensure(spec);
+          // It has none of the scheduler's word at first.
+          if (seen.phase !== "created" || (seen.problem && seen.problem.reason !== "unschedulable")) return seen;
+          await delay(50);
+        }
+      }
 
-      test("pulls by digest with a credential and runs what it pulled", async () => {
+      /** Why that fails, as the sandbox's record tells it. */
+      async function refusalOf(reference: string, changes: Partial<ImageAccess> = {}): Promise<string | undefined> {
+        try {
+          return (await runFrom(reference, changes)).problem?.reason;
+        } catch (error) {
+          if (error instanceof SandboxRefused) return error.failure.reason;
+          if (error instanceof DomainError) return error.reason.toLowerCase();
+          throw error;
+        }
+      }
+
+      test("are pulled by digest with a credential, again and again", async () => {
         const reference = await harness.registry.publish();
-        await pull(reference);
-        await pull(reference);
-        expect(await ensure(specOf(reference))).toMatchObject({ phase: "running" });
+        expect(await runFrom(reference)).toMatchObject({ phase: "running" });
+        expect(await runFrom(reference)).toMatchObject({ phase: "running" });
       });
 
-      test("distinguishes a refused credential from a missing image", async () => {
+      test("are refused with a wrong credential, also where they are already, and told from missing ones", async () => {
         const reference = await harness.registry.publish();
-        const refused = { reason: "IMAGE_PULL_UNAUTHORIZED" };
-        await expect(pull(reference, { password: "wrong" })).rejects.toMatchObject(refused);
-        await expect(pull(reference, { username: "", password: "" })).rejects.toMatchObject(refused);
-        const missing = { reason: "IMAGE_NOT_FOUND_IN_REGISTRY" };
-        await expect(pull(reference.replace(/[0-9a-f]{64}$/, "0".repeat(64)))).rejects.toMatchObject(missing);
-        await expect(pull(reference.replace(/\/[^@]+@/, "/no/such@"))).rejects.toMatchObject(missing);
+        expect(await refusalOf(reference, { password: "wrong" })).toBe("image_pull_unauthorized");
+        expect(await refusalOf(reference, { username: "", password: "" })).toBe("image_pull_unauthorized");
+        const missing = "image_not_found_in_registry";
+        expect(await refusalOf(reference.replace(/[0-9a-f]{64}$/, "0".repeat(64)))).toBe(missing);
+        expect(await refusalOf(reference.replace(/\/[^@]+@/, "/no/such@"))).toBe(missing);
       });
 
-      test("reports a registry that can't be reached", async () => {
+      test("of a registry that can't be reached are told as such", async () => {
         const registryHost = "127.0.0.1:1";
         const reference = `${registryHost}/team/app@sha256:${"0".repeat(64)}`;
-        await expect(pull(reference, { registryHost })).rejects.toMatchObject({ reason: "REGISTRY_UNREACHABLE" });
+        expect(await refusalOf(reference, { registryHost })).toBe("registry_unreachable");
       });
 
-      test("aborts a pull with its signal", async () => {
+      test("are no longer waited for once their pull is given up", async () => {
         const sockets = new Set<Socket>();
         const silent = createTcpServer((socket) => sockets.add(socket)).listen(0, "127.0.0.1");
         await once(silent, "listening");
         const registryHost = `127.0.0.1:${(silent.address() as AddressInfo).port}`;
-        const controller = new AbortController();
-        const reason = new Error("enough");
+        const access = { registryHost, ...harness.registry.credential };
         const reference = `${registryHost}/team/app@sha256:${"0".repeat(64)}`;
-        const pulling = pull(reference, { registryHost, signal: controller.signal });
-        silent.once("connection", () => controller.abort(reason));
-        await expect(pulling).rejects.toBe(reason);
-        await expect(pull(reference, { registryHost, signal: controller.signal })).rejects.toBe(reason);
+        const connected = once(silent, "connection");
+        if (harness.images) {
+          const controller = new AbortController();
+          const reason = new Error("enough");
+          const request = { pinnedReference: reference, ...access, signal: controller.signal };
+          const pulling = harness.images.pull(request);
+          connected.then(() => controller.abort(reason));
+          await expect(pulling).rejects.toBe(reason);
+          await expect(harness.images.pull(request)).rejects.toBe(reason);
+        } else {
+          const spec = specOf(reference, { findAccess: async () => ({ ...access, volumes: [] }) });
+          expect(await runtime.ensure(spec)).toMatchObject({ phase: "created" });
+          await connected;
+          await runtime.stop(spec.sandboxId, 10);
+          await runtime.remove(spec.sandboxId);
+          expect(await runtime.inspect(spec.sandboxId)).toBeUndefined();
+        }
         for (const socket of sockets) socket.destroy();
         silent.close();
       });
 
-      test("finds an image that the engine has, and no other", async () => {
+      /** Nodes keep the images of their pods by themselves. */
+      const noStore =
+        "nodes fetch, keep and delete images themselves: the platform neither finds, lists nor removes any there";
+      const pull = (pinnedReference: string) =>
+        harness.images?.pull({
+          pinnedReference,
+          registryHost: harness.registry.host,
+          ...harness.registry.credential,
+          signal: new AbortController().signal,
+        });
+
+      test("are found that the engine has, and no others", async ({ skip }) => {
+        skip(!harness.images, noStore);
         const id = await harness.makeImage(idle);
         expect(await runtime.findLocalImage(id)).toEqual({ reference: id, digest: expect.stringMatching(/^sha256:/) });
         expect(await runtime.findLocalImage("sandgate-test/none:1")).toBeUndefined();
       });
 
-      test("lists images with their names, and removes one that no container uses", async () => {
+      test("are listed with their names, and removed where no container uses them", async ({ skip }) => {
+        const { images } = harness;
+        if (!images) return skip(noStore);
         const name = await harness.registry.publish();
         await pull(name);
-        const find = async () => (await engine().listImages()).find(({ names }) => names.includes(name));
+        const find = async () => (await images.listImages()).find(({ names }) => names.includes(name));
         const { reference: id } = (await runtime.findLocalImage(name)) ?? {};
         expect(await find()).toMatchObject({ id, names: [name], isUsed: false });
         expect((await find())?.sizeBytes).toBeGreaterThan(100_000);
         const spec = specOf(id ?? "");
         await ensure(spec);
         expect(await find()).toMatchObject({ isUsed: true });
-        expect(await engine().removeImage(name)).toBe(false);
+        expect(await images.removeImage(name)).toBe(false);
         await runtime.remove(spec.sandboxId);
-        expect(await engine().removeImage(name)).toBe(true);
+        expect(await images.removeImage(name)).toBe(true);
         expect(await find()).toBeUndefined();
-        expect(await engine().removeImage(name)).toBe(false);
+        expect(await images.removeImage(name)).toBe(false);
       });
     });
   });

@@ -88,7 +88,7 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
   /** With what stands in events alone. */
   async function observe(pod: Pod | undefined): Promise<Observation | undefined> {
     const seen = pod && observePod(pod);
-    if (seen?.phase === "created") return withSetupProblem(pod, seen);
+    if (pod && seen?.phase === "created") return withSetupProblem(pod, seen);
     // One that ended with 0 when it was evicted has succeeded: only an event says why.
     if (seen?.phase !== "exited" || pod?.phase !== "Succeeded" || seen.failure) return seen;
     const [said] = await messagesOf(pod, ["Evicted"], eventsEveryMs);
@@ -122,6 +122,21 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     return pods.find(spec.sandboxId);
   }
 
+  /** Changes this pod, and none that has its name by now. Undefined: it is gone. */
+  async function patch(
+    pod: Pod,
+    { metadata, ...rest }: { metadata?: object; spec?: object },
+  ): Promise<RawPod | undefined> {
+    const body = { metadata: { ...metadata, uid: pod.uid }, ...rest };
+    try {
+      return (await api.call({ method: "PATCH", path: pathOf(pod), body })) as RawPod;
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      if (error.status === 404 || (error.status === 422 && error.message.includes("metadata.uid"))) return undefined;
+      throw error;
+    }
+  }
+
   /** Gives a gated pod its Secret, and then to the scheduler. */
   async function release(pod: Pod, access: ImageAccess): Promise<void> {
     const secrets = `/api/v1/namespaces/${pod.namespace}/secrets`;
@@ -133,12 +148,8 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
       await api.call({ method: "POST", path: secrets, body });
     }
     const gates = [{ $patch: "delete", name: pullGate }];
-    const patched = await api.call({
-      method: "PATCH",
-      path: pathOf(pod),
-      body: { metadata: { uid: pod.uid }, spec: { schedulingGates: gates } },
-    });
-    pods.apply(patched as RawPod);
+    const patched = await patch(pod, { spec: { schedulingGates: gates } });
+    if (patched) pods.apply(patched);
   }
 
   /**
@@ -169,18 +180,11 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     // Both by the node's clock, which the kubelet goes by. A second more, as both are cut to seconds: the platform's own stop comes first.
     const startMs = (container?.startedAt?.getTime() ?? 0) - (acceptedAt?.getTime() ?? 0);
     const lowered = deadline ? Math.ceil(Math.max(0, startMs) / 1000) + (spec.ttlSeconds ?? 0) + 1 : 0;
-    const patched = await ignoreStatus(
-      [404, 409],
-      api.call({
-        method: "PATCH",
-        path: pathOf(pod),
-        body: {
-          metadata: { uid: pod.uid, annotations: { [settledAnnotation]: "true" } },
-          ...(deadline && lowered < deadlineSeconds && { spec: { activeDeadlineSeconds: lowered } }),
-        },
-      }),
-    );
-    if (patched !== undefined) pods.apply(patched as RawPod);
+    const patched = await patch(pod, {
+      metadata: { annotations: { [settledAnnotation]: "true" } },
+      ...(deadline && lowered < deadlineSeconds && { spec: { activeDeadlineSeconds: lowered } }),
+    });
+    if (patched) pods.apply(patched);
   }
 
   async function ensureOnce(spec: RuntimeSpec): Promise<Observation> {
@@ -349,10 +353,8 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
       try {
         // First: a pod without our finalizer that nobody deletes would stay. One that was stopped has been deleted already.
         if ((pod.deletionAt === undefined || !hasEnded(pod, now())) && !(await requestDeletion(pod, 1))) return;
-        const metadata = { uid: pod.uid, "$deleteFromPrimitiveList/finalizers": [finalizer] };
-        const patch = { method: "PATCH", path: pathOf(pod), body: { metadata } } as const;
-        // 409: another pod has its name.
-        if ((await ignoreStatus([404, 409], api.call(patch))) === undefined) pods.forget(pod);
+        const patched = await patch(pod, { metadata: { "$deleteFromPrimitiveList/finalizers": [finalizer] } });
+        if (!patched) pods.forget(pod);
       } catch (error) {
         throw toRuntimeUnavailable(error);
       }

@@ -344,7 +344,7 @@ describe("what keeps a container from running", () => {
     expect(see({ node: null })?.problem).toMatchObject({ reason: "unschedulable", isFinal: false });
     const gated = rawPod({ node: null });
     gated.spec.schedulingGates = [{ name: pullGate }];
-    const pod = readPod(gated);
+    const pod = readPod(gated, "i1");
     expect(pod && observationOf(pod, now)).not.toHaveProperty("problem");
   });
 

@@ -1,0 +1,291 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { createLogger } from "@sandgate/kit/base/logging";
+import { test as baseTest } from "@sandgate/test-support/test";
+import { until } from "@sandgate/test-support/until";
+import { expect } from "vitest";
+import type { Runtime, RuntimeSpec } from "../reconcile/runtime.ts";
+import { openTestApiServer, type SeenRequest } from "./api-server.fixture.ts";
+import { createKubernetesRuntime } from "./runtime.kubernetes.ts";
+
+// What the adapter asks of an API server, and in which order; the contract suite shows that a real cluster does as asked.
+
+const logger = createLogger({ service: "runtime-test", level: "silent" });
+const pods = "/api/v1/namespaces/s/pods";
+const secrets = "/api/v1/namespaces/s/secrets";
+const path = `${pods}/sandgate-s1`;
+const secret = `${secrets}/sandgate-s1`;
+const spec: RuntimeSpec = {
+  sandboxId: "s1",
+  workspaceId: "w1",
+  reference: "r/a@sha256:0",
+  memoryMb: 32,
+  cpus: 1,
+  pids: 9,
+};
+const access = { registryHost: "r", username: "alice", password: "hunter2", volumes: [] };
+const secretSpec: RuntimeSpec = { ...spec, ttlSeconds: 60, findAccess: async () => access };
+
+const test = baseTest
+  .extend("server", async ({ folder }, { onCleanup }) => {
+    const server = await openTestApiServer(folder);
+    onCleanup(() => server.close());
+    return server;
+  })
+  .extend("open", async ({ server }, { onCleanup }) => {
+    const opened: Runtime[] = [];
+    onCleanup(async () => {
+      await Promise.all(opened.map((runtime) => runtime.close()));
+    });
+    return () => {
+      const runtime = createKubernetesRuntime({
+        address: `kubernetes:${server.kubeconfig}`,
+        installationId: "i1",
+        namespace: "s",
+        namespaces: 1,
+        isolation: true,
+        writesPerSecond: 1_000,
+        logger,
+        pod: {
+          cpuRequestMillis: 10,
+          diskMb: 64,
+          security: "baseline",
+          userNamespaces: false,
+          runtimeClass: undefined,
+          nodeLostSeconds: 60,
+          startSeconds: 600,
+        },
+        network: { nameservers: [], smtp: false, closed: [], deny: [], allow: [] },
+      });
+      opened.push(runtime);
+      return runtime;
+    };
+  });
+
+type Server = Awaited<ReturnType<typeof openTestApiServer>>;
+
+/** Has the pod run, as its kubelet tells it. */
+function run(server: Server, acceptedAt = new Date(Date.now() + 60)): void {
+  const at = (ms: number) => new Date(acceptedAt.getTime() + ms).toISOString();
+  server.update(path, (pod) => {
+    pod.spec.nodeName = "node1";
+    pod.status = {
+      phase: "Running",
+      startTime: at(0),
+      conditions: [{ type: "PodScheduled", status: "True", lastTransitionTime: at(0) }],
+      containerStatuses: [{ started: true, state: { running: { startedAt: at(5_000) } } }],
+    };
+  });
+}
+
+const isGated = (server: Server) => JSON.stringify(server.objects.get(path)?.spec).includes("sandgate.io/pull-secret");
+
+/** As the service does, until the sandbox runs. */
+async function provision(server: Server, runtime: Runtime, given: RuntimeSpec): Promise<void> {
+  for (;;) {
+    const seen = await runtime.ensure(given);
+    if (seen.phase === "running") return;
+    if (server.objects.get(path)?.status?.phase !== "Running" && !isGated(server)) run(server);
+    await delay(5);
+  }
+}
+
+const steps: [what: string, isMeant: (request: SeenRequest) => boolean][] = [
+  ["creation of the pod", ({ method, path: at }) => method === "POST" && at === pods],
+  ["creation of its Secret", ({ method, path: at }) => method === "POST" && at === secrets],
+  ["removal of its gate", ({ method, body }) => method === "PATCH" && JSON.stringify(body).includes("schedulingGates")],
+  ["removal of its Secret", ({ method, path: at }) => method === "DELETE" && at === secret],
+  ["lowering of its deadline", ({ method, body }) => method === "PATCH" && JSON.stringify(body).includes("settled")],
+];
+
+test.for(steps)("goes on after a crash before or after the %s", async ([, isMeant], { server, open }) => {
+  for (const isDone of [false, true]) {
+    server.objects.clear();
+    server.writes.length = 0;
+    if (isDone) server.loseAnswer(isMeant);
+    else server.refuse(isMeant, 400, "BadRequest");
+    const first = open();
+    while (server.refusalsLeft() > 0) {
+      await first.ensure(secretSpec).catch(() => {});
+      if (server.refusalsLeft() > 0 && server.objects.has(path) && !isGated(server)) run(server);
+      await delay(5);
+    }
+    await first.close();
+    const second = open();
+    await provision(server, second, secretSpec);
+    expect([...server.objects.keys()].filter((at) => at.startsWith("/api/v1"))).toEqual([path]);
+    const pod = server.objects.get(path);
+    expect(pod?.spec).toMatchObject({ schedulingGates: [], activeDeadlineSeconds: 66 });
+    await second.remove(spec.sandboxId);
+    expect(server.objects.has(path)).toBe(false);
+    await second.close();
+  }
+});
+
+test("makes the Secret between the pod, which owns it, and the end of the gate, and removes it once the container runs", async ({
+  server,
+  open,
+}) => {
+  await provision(server, open(), secretSpec);
+  const order = server.writes.filter(({ path: at }) => at.startsWith("/api/v1"));
+  expect(order.map(({ method, path: at }) => `${method} ${at}`)).toEqual([
+    `POST ${pods}`,
+    `POST ${secrets}`,
+    `PATCH ${path}`,
+    `DELETE ${secret}`,
+    `PATCH ${path}`,
+  ]);
+  const { uid } = server.objects.get(path)?.metadata ?? {};
+  const [, made, ungated, , lowered] = order;
+  expect(made?.body).toMatchObject({ metadata: { ownerReferences: [{ kind: "Pod", uid }] } });
+  for (const patch of [ungated, lowered]) expect(patch?.body).toMatchObject({ metadata: { uid } });
+});
+
+test("lowers a deadline to what is left from when the node took the pod up, once, and never raises it", async ({
+  server,
+  open,
+}) => {
+  const runtime = open();
+  await runtime.ensure({ ...spec, ttlSeconds: 60 });
+  expect(server.objects.get(path)?.spec.activeDeadlineSeconds).toBe(660);
+  run(server);
+  const lower = async () => {
+    await until(async () => expect(await runtime.inspect("s1")).toMatchObject({ phase: "running" }));
+    await runtime.ensure({ ...spec, ttlSeconds: 60 });
+  };
+  await lower();
+  expect(server.objects.get(path)?.spec.activeDeadlineSeconds).toBe(66);
+  const { length } = server.writes;
+  await lower();
+  expect(server.writes).toHaveLength(length);
+  await runtime.remove("s1");
+  await runtime.ensure({ ...spec, ttlSeconds: 60 });
+  server.update(path, (pod) => {
+    pod.spec.activeDeadlineSeconds = 20;
+  });
+  run(server);
+  await lower();
+  expect(server.objects.get(path)?.spec.activeDeadlineSeconds).toBe(20);
+});
+
+test("deletes a pod by its uid and with the stop's grace, keeps it until it is removed, and lets it go then", async ({
+  server,
+  open,
+}) => {
+  const runtime = open();
+  await provision(server, runtime, spec);
+  const { uid } = server.objects.get(path)?.metadata ?? {};
+  server.writes.length = 0;
+  const stopping = runtime.stop("s1", 10);
+  await until(() => expect(server.writes).toHaveLength(1));
+  expect(server.writes[0]?.body).toMatchObject({ gracePeriodSeconds: 10, preconditions: { uid } });
+  server.update(path, (pod) => {
+    const terminated = { exitCode: 143, reason: "Error", startedAt: new Date().toISOString() };
+    pod.status = { ...pod.status, phase: "Failed", containerStatuses: [{ state: { terminated } }] };
+  });
+  await stopping;
+  expect(await runtime.inspect("s1")).toMatchObject({ phase: "exited", exitCode: 143 });
+  await runtime.remove("s1");
+  expect(server.writes.at(-1)).toMatchObject({ method: "PATCH", body: { metadata: { uid } } });
+  expect(server.objects.has(path)).toBe(false);
+  expect(await runtime.inspect("s1")).toBeUndefined();
+});
+
+test("touches no other pod that has the name meanwhile", async ({ server, open }) => {
+  const runtime = open();
+  await provision(server, runtime, spec);
+  server.silenceWatches();
+  server.update(path, (pod) => {
+    pod.metadata.uid = "another";
+  });
+  await runtime.remove("s1");
+  expect(server.objects.get(path)?.metadata).toMatchObject({ uid: "another", finalizers: ["sandgate.io/sandbox"] });
+  expect(server.objects.get(path)?.metadata).not.toHaveProperty("deletionTimestamp");
+});
+
+test("has a pod that its watch has not told of, and none that nobody has", async ({ server, open }) => {
+  const [runtime, other] = [open(), open()];
+  expect(await runtime.list()).toEqual([]);
+  server.silenceWatches();
+  await other.ensure(spec);
+  expect(await runtime.inspect("s1")).toMatchObject({ sandboxId: "s1", phase: "created" });
+  expect(await runtime.inspect("s2")).toBeUndefined();
+  server.refuse(({ method }) => method === "GET", 403, "Forbidden");
+  await expect(runtime.inspect("s2")).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
+});
+
+test("tells a quota that changed at the same time from a pod that is there", async ({ server, open }) => {
+  const runtime = open();
+  await runtime.list();
+  server.refuse(({ method }) => method === "POST", 409, "Conflict", "the object has been modified");
+  server.refuse(
+    ({ method, path: at }) => method === "POST" && at === pods,
+    409,
+    "Conflict",
+    "the object has been modified",
+  );
+  await expect(runtime.ensure(spec)).rejects.toMatchObject({ message: expect.stringContaining("409 Conflict") });
+  expect(await runtime.ensure(spec)).toMatchObject({ phase: "created" });
+});
+
+test("goes by the API server's clock, and tells times by ours", async ({ server, open }) => {
+  server.setClockAhead(-3_600_000);
+  const runtime = open();
+  await runtime.ensure(spec);
+  run(server, new Date(Date.now() - 3_600_000));
+  const seen = await until(async () => {
+    const now = await runtime.inspect("s1");
+    expect(now?.phase).toBe("running");
+    return now;
+  });
+  expect(Math.abs((seen?.createdAt.getTime() ?? 0) - Date.now())).toBeLessThan(60_000);
+  expect(Math.abs((seen?.startedAt?.getTime() ?? 0) - Date.now())).toBeLessThan(60_000);
+  // By our clock its end is an hour overdue.
+  server.update(path, (pod) => {
+    pod.metadata.deletionTimestamp = new Date(Date.now() - 3_600_000 + 30_000).toISOString();
+  });
+  server.update(path, (pod) => {
+    pod.metadata.annotations = { seen: "true" };
+  });
+  expect(await runtime.inspect("s1")).toMatchObject({ phase: "running" });
+});
+
+test("says what a kubelet tells in events alone, once a pod's set-up takes long", async ({ server, open }) => {
+  const runtime = open();
+  await runtime.ensure(spec);
+  const { uid } = server.objects.get(path)?.metadata ?? { uid: "" };
+  const event = {
+    metadata: { ...rawMetadata, name: "e1" },
+    spec: { containers: [] },
+    message: "no room in the subnet",
+  };
+  server.objects.set("/api/v1/namespaces/s/events/e1", event);
+  const scheduled = (at: Date, isSetUp: boolean) =>
+    server.update(path, (pod) => {
+      pod.metadata.uid = uid;
+      pod.spec.nodeName = "node1";
+      pod.status = {
+        phase: "Pending",
+        conditions: [
+          { type: "PodScheduled", status: "True", lastTransitionTime: at.toISOString() },
+          { type: "PodReadyToStartContainers", status: isSetUp ? "True" : "False" },
+        ],
+      };
+    });
+  scheduled(new Date(), false);
+  await until(async () => expect(await runtime.ensure(spec)).not.toHaveProperty("problem"));
+  scheduled(new Date(Date.now() - 20_000), false);
+  await until(async () =>
+    expect(await runtime.ensure(spec)).toMatchObject({
+      problem: {
+        reason: "node_error",
+        message: "The node can't set the sandbox up: no room in the subnet",
+        isFinal: false,
+      },
+    }),
+  );
+  // It pulls now.
+  scheduled(new Date(Date.now() - 20_000), true);
+  await until(async () => expect(await runtime.ensure(spec)).not.toHaveProperty("problem"));
+});
+
+const rawMetadata = { namespace: "s", uid: "e", resourceVersion: "1", creationTimestamp: "2026-01-02T03:04:00Z" };
