@@ -141,7 +141,7 @@ test("sandbox_not_ready and provisioning_failed", async () => {
     await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 1 }, mine()),
     "sandbox_not_ready",
   );
-  const failed = await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 60 }, mine());
+  const failed = await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 240 }, mine());
   expectError(failed, "provisioning_failed");
 });
 

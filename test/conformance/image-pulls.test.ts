@@ -136,7 +136,7 @@ describe.runIf(isAvailable)("images are pulled", { timeout: 300_000 }, () => {
 
   /** The record of a sandbox once it is ready or has failed. It is stopped then. */
   async function settle(tenant: Tenant, id: string) {
-    await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 120 }, as(tenant));
+    await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 240 }, as(tenant));
     const record = expectStatus(await target.get(`/sandboxes/${id}`, as(tenant)), 200);
     expectStatus(await target.delete(`/sandboxes/${id}`, as(tenant)), 204);
     return record;

@@ -57,7 +57,7 @@ describe.runIf(await requireSandboxHost())(
       name = uniqueName("talker");
       const provisioned = await target.post("/sandboxes/provision", { image_id: imageId, name }, as(owner));
       id = expectStatus(provisioned, 201).id;
-      expectStatus(await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 60 }, as(owner)), 200);
+      expectStatus(await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 240 }, as(owner)), 200);
       await until(async () => expect((await query()).logs.length).toBeGreaterThan(20), { intervalMs: 200 });
     });
     afterAll(async () => {

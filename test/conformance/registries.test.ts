@@ -36,7 +36,7 @@ describe.runIf(hasRegistry)("registry credentials at a real private registry", {
       .id;
   const outcomeOf = async (imageId: string, tenant = owner) => {
     const { id } = expectStatus(await target.post("/sandboxes/provision", { image_id: imageId }, as(tenant)), 201);
-    await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 60 }, as(tenant));
+    await target.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 240 }, as(tenant));
     const record = expectStatus(await target.get(`/sandboxes/${id}`, as(tenant)), 200);
     expectStatus(await target.delete(`/sandboxes/${id}`, as(tenant)), 204);
     return record;

@@ -20,7 +20,7 @@ describe.runIf(await requireSandboxHost())(
         await target.post("/sandboxes/provision", { image_id: target.defaultImageId, ...body }, as(tenant)),
         201,
       );
-    const wait = (sandbox_id: string, timeout_seconds = 60, tenant = owner) =>
+    const wait = (sandbox_id: string, timeout_seconds = 240, tenant = owner) =>
       target.post("/sandboxes/wait", { sandbox_id, timeout_seconds }, as(tenant));
     const read = async (id: string) => expectStatus(await target.get(`/sandboxes/${id}`, as(owner)), 200);
     const reaches = (id: string, state: string, reason: string | null) =>
@@ -226,11 +226,11 @@ describe.runIf(await requireSandboxHost())(
         const neverReady = await imageOf({ readiness_port: 9 });
         const { id } = await provision({ image_id: neverReady });
         expectError(await wait(id, 1), "sandbox_not_ready");
-        const stopped = wait(id, 60);
+        const stopped = wait(id);
         expectStatus(await target.delete(`/sandboxes/${id}`, as(owner)), 204);
         expectError(await stopped, "conflict");
         const second = await provision({ image_id: neverReady });
-        const failed = await wait(second.id, 60);
+        const failed = await wait(second.id);
         expectError(failed, "provisioning_failed");
         expect(failed.body.error.message).toMatch(/not ready within \d+ s/);
         expect(await read(second.id)).toMatchObject({ state: "failed", state_reason: "readiness_timeout" });
@@ -297,7 +297,7 @@ describe.runIf(await requireSandboxHost())(
       test("deleting the workspace removes its containers", async () => {
         const tenant = await target.newTenant();
         const { id } = await provision({}, tenant);
-        expectStatus(await wait(id, 60, tenant), 200);
+        expectStatus(await wait(id, 240, tenant), 200);
         expect(await host.list({ workspace: tenant.workspace })).toHaveLength(1);
         expectStatus(await target.delete(`/workspaces/${tenant.workspace}`, { token: tenant.token }), 204);
         await until(async () => expect(await host.list({ workspace: tenant.workspace })).toEqual([]), {

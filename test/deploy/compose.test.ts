@@ -99,7 +99,7 @@ describe.runIf(await requireServer("compose", probeCompose))("the composed platf
       const { images } = expectStatus(await client.get("/sandbox-images", operator), 200);
       const body = { image_id: images[0].id };
       const { id } = expectStatus(await client.post("/sandboxes/provision", body, operator), 201);
-      expectStatus(await client.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 60 }, operator), 200);
+      expectStatus(await client.post("/sandboxes/wait", { sandbox_id: id, timeout_seconds: 240 }, operator), 200);
       return id;
     };
     const id = await provision();

@@ -12,7 +12,7 @@ import { removeHostObjects } from "./host-objects.ts";
 const removalsAtOnce = 16;
 
 const root = join(import.meta.dirname, "../..");
-const startTimeoutMs = 60_000;
+const startTimeoutMs = 180_000;
 /** As in deploy/local/start.sh. */
 const nodeOptions = ["--max-semi-space-size=8"];
 

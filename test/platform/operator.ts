@@ -50,7 +50,7 @@ export async function openOperator(platform: Pick<TestPlatform, "url" | "admin">
       return expectStatus(await client.post("/sandboxes/provision", body, as), 201).id;
     },
     wait: (sandboxId, options = as) =>
-      client.post("/sandboxes/wait", { sandbox_id: sandboxId, timeout_seconds: 120 }, options),
+      client.post("/sandboxes/wait", { sandbox_id: sandboxId, timeout_seconds: 240 }, options),
     async provisionReady(imageId, changes) {
       const sandboxId = await operator.provision(imageId, changes);
       expectStatus(await operator.wait(sandboxId), 200);

@@ -13,7 +13,7 @@ const execute = promisify(execFile);
 /** The first version whose JetStream survives a crash; older ones are not used. */
 const oldest = [2, 10, 23];
 const givenUrl = process.env.SANDGATE_TEST_NATS_URL;
-const startTimeoutMs = 20_000;
+const startTimeoutMs = 60_000;
 /** Where the server from the Python package index is kept. */
 const cacheFolder = join(import.meta.dirname, "../../.cache/nats-server");
 
