@@ -1,4 +1,4 @@
-import { openBrowser, probeBrowser } from "@sandgate/test-support/browser";
+import { actionTimeoutMs, openBrowser, probeBrowser } from "@sandgate/test-support/browser";
 import { findFreePort } from "@sandgate/test-support/process";
 import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
@@ -34,6 +34,7 @@ describe.runIf(await requireServer("chromium", probeBrowser))("the pages behind 
     username = `user${++users}@example.com`;
     problems.length = 0;
     page = await browser.newPage();
+    page.setDefaultTimeout(actionTimeoutMs);
     page.on("pageerror", (error) => problems.push(error.message));
   });
   afterEach(async () => {

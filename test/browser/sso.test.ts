@@ -1,4 +1,4 @@
-import { openBrowser, probeBrowser } from "@sandgate/test-support/browser";
+import { actionTimeoutMs, openBrowser, probeBrowser } from "@sandgate/test-support/browser";
 import { startGithub, type TestGithub } from "@sandgate/test-support/github";
 import { startOpenIdProvider, type TestOpenIdProvider } from "@sandgate/test-support/open-id-provider";
 import { findFreePort } from "@sandgate/test-support/process";
@@ -49,6 +49,7 @@ describe.runIf(await requireServer("chromium", probeBrowser))("single sign-on in
   });
   beforeEach(async () => {
     context = await browser.newContext();
+    context.setDefaultTimeout(actionTimeoutMs);
     page = await context.newPage();
   });
   afterEach(() => context.close());

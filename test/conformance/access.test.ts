@@ -66,7 +66,7 @@ beforeAll(async () => {
   expectStatus(await target.post("/auth/logout", { refresh_token: ended.refreshToken }), 204);
   const revoked = await createToken(owner);
   expectStatus(await target.delete(`/api-tokens/${revoked}`, { token: owner.token }), 204);
-  const expiring = await createToken(owner, { expires_at: new Date(target.now() + 2_000).toISOString() });
+  const expiring = await createToken(owner, { expires_at: new Date(target.now() + 5_000).toISOString() });
   for (const token of [ended.token, revoked, expiring]) {
     await until(async () => expect((await target.get("/workspaces", { token })).status).toBe(401));
   }

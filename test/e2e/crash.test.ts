@@ -81,6 +81,7 @@ describe.runIf(await requireServer("docker", probeEngine))("a crash of the platf
       { path: "/api-tokens/", field: "description", body: {}, options: { token: session } },
     ];
     const attempts: { name: string; send(): Promise<Answer>; answer?: unknown }[] = [];
+    const listAcknowledged = () => attempts.filter(({ answer }) => answer !== undefined);
     let crashed = false;
 
     async function writeUntilCrash({ path, field, body, options }: (typeof kinds)[number]): Promise<void> {
@@ -100,7 +101,9 @@ describe.runIf(await requireServer("docker", probeEngine))("a crash of the platf
 
     for (let round = 1; round <= 2; round++) {
       crashed = false;
+      const before = listAcknowledged().length;
       const writers = Promise.all([...kinds, ...kinds, ...kinds].map(writeUntilCrash));
+      await expect.poll(() => listAcknowledged().length).toBeGreaterThan(before);
       await delay(200 + randomInt(300));
       crashed = true;
       await platform.kill();
@@ -108,8 +111,6 @@ describe.runIf(await requireServer("docker", probeEngine))("a crash of the platf
       await platform.start();
     }
 
-    const acknowledged = attempts.filter(({ answer }) => answer !== undefined);
-    expect(acknowledged.length).toBeGreaterThan(0);
     for (const { send, answer } of attempts) {
       const repeated = expectStatus(await send(), 201);
       if (answer !== undefined) expect(repeated).toEqual(answer);

@@ -86,9 +86,7 @@ describe.runIf(isAvailable)("a sandbox made through the public API", { timeout: 
     return { id, address: Object.values(Networks)[0]?.IPAddress ?? "" };
   }
 
-  test("reaches neither the platform, the engine, a neighbour nor link-local addresses", {
-    timeout: 90_000,
-  }, async () => {
+  test("reaches neither the platform, the engine, a neighbour nor link-local addresses", async () => {
     const neighbour = await provisionNeighbour();
     const { port } = new URL(platform.url);
     const hostAddresses = Object.values(networkInterfaces())
@@ -100,13 +98,13 @@ describe.runIf(isAvailable)("a sandbox made through the public API", { timeout: 
       ...hostAddresses.map((address) => `http://${address}:${port}/healthz`),
       `http://${linkLocal}:${(metadata.address() as AddressInfo).port}/`,
     ];
-    const tries = (urls: readonly string[]) =>
+    const tries = (urls: readonly string[], seconds: number) =>
       [
-        ...urls.map((url) => `(timeout 5 wget -q -O /dev/null ${url} && echo reached ${url}) 2>/dev/null &`),
+        ...urls.map((url) => `(timeout ${seconds} wget -q -O /dev/null ${url} && echo reached ${url}) 2>/dev/null &`),
         "wait",
       ].join("\n");
 
-    const reached = await runUnprotected(tries(targets));
+    const reached = await runUnprotected(tries(targets, 30));
     expect(reached.sort()).toEqual(targets.map((url) => `reached ${url}`).sort());
     const neighbourly = `http://${neighbour.address}:8080/`;
     expect((await fetch(neighbourly)).status).toBe(200);
@@ -116,7 +114,7 @@ describe.runIf(isAvailable)("a sandbox made through the public API", { timeout: 
     const sockets = ["/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock"];
     const seen = await runInSandbox(
       [
-        tries([...targets, neighbourly, ...enginePorts]),
+        tries([...targets, neighbourly, ...enginePorts], 5),
         ...sockets.map((path) => `[ -e ${path} ] && echo found ${path}`),
         "grep -q docker.sock /proc/mounts && echo mounted",
       ].join("\n"),

@@ -85,7 +85,7 @@ describe.runIf(await requireServer("registry", probeRegistry))("secrets that a p
       redirect: "manual",
       headers: { ...(hasBody && { "content-type": "application/json" }), ...o.headers },
       ...(hasBody && { body: o.raw ?? JSON.stringify(o.body) }),
-      signal: AbortSignal.timeout(20_000),
+      signal: AbortSignal.timeout(60_000),
     });
     const text = `${JSON.stringify([...response.headers])}\n${await response.text()}`;
     const isJson = response.headers.get("content-type")?.includes("json");

@@ -22,6 +22,9 @@ async function findChromium(): Promise<string> {
 /** Throws, saying what is missing, unless there is a browser. For `requireServer("chromium", …)`. */
 export const probeBrowser = findChromium;
 
+/** How long actions on a page may take, on a machine that has much else to do. */
+export const actionTimeoutMs = 120_000;
+
 /** A real browser without a window. Each of its contexts has cookies of its own. */
 export async function openBrowser(): Promise<Browser> {
   // Its sandbox refuses to run as root.
