@@ -132,6 +132,63 @@ describe.runIf(isAvailable)("manifests on a cluster", () => {
     }
   });
 
+  test("facade and identity are two without anybody saying so, and a drain leaves one until the other is replaced", async () => {
+    const names = ["facade", "identity"];
+    const objects = await buildManifests(cluster, "overlays/pods");
+    const kinds = ["ServiceAccount", "Deployment", "PodDisruptionBudget", "HorizontalPodAutoscaler"];
+    const wanted = objects.filter(({ kind, metadata }) => {
+      const shared = ["Namespace", "PriorityClass", "ConfigMap"].includes(kind);
+      return shared || (names.includes(metadata.name) && kinds.includes(kind));
+    });
+    const secrets = names.map((name) => ({
+      apiVersion: "v1",
+      kind: "Secret",
+      metadata: { name, namespace: "sandgate" },
+      stringData: { "admin-password": "unused" },
+    }));
+    const registry = await startRegistry();
+    try {
+      // It answers probes as the processes do.
+      const config = { Entrypoint: ["sh", "-c", "httpd -f -p 9464 -h /www"] };
+      const files = { "www/healthz": "ok\n", "www/readyz": "ok\n" };
+      const image = await pushImage(await makeImage({ command: [], files, config }), {
+        host: cluster.registry ?? registry.host,
+        repository: "test/process",
+      });
+      const text = JSON.stringify([...secrets, ...wanted]).replaceAll(
+        /"image":"sandgate:[^"]+"/g,
+        `"image":"${image}"`,
+      );
+      await applyManifests(cluster, JSON.parse(text));
+      const ready = async (name: string): Promise<number> => {
+        const path = `/apis/apps/v1/namespaces/sandgate/deployments/${name}`;
+        const { status } = (await cluster.call("GET", path)) as { status: { readyReplicas?: number } };
+        return status.readyReplicas ?? 0;
+      };
+      for (const name of names) await until(async () => expect(await ready(name)).toBe(2), { intervalMs: 200 });
+
+      // The only node: what is evicted finds no other.
+      const node = (await cluster.kubectl("get", "nodes", "--output=jsonpath={.items[*].metadata.name}")).split(" ");
+      if (node.length > 1) return;
+      const selector = "--pod-selector=app.kubernetes.io/name in (facade,identity)";
+      const drain = cluster.kubectl(
+        "drain",
+        ...node,
+        selector,
+        "--delete-emptydir-data",
+        "--grace-period=1",
+        "--timeout=15s",
+      );
+      await expect(drain).rejects.toThrow("would violate the pod's disruption budget");
+      for (const name of names) expect(await ready(name)).toBe(1);
+      await cluster.kubectl("uncordon", ...node);
+      for (const name of names) await until(async () => expect(await ready(name)).toBe(2), { intervalMs: 200 });
+    } finally {
+      await cluster.kubectl("delete", "hpa,deployment", "--namespace=sandgate", "--all", "--grace-period=1");
+      await registry.stop();
+    }
+  });
+
   test("a kubelet gives the collector its figures, and neither pods nor logs nor a program to run", async () => {
     const { own } = cluster;
     // A cluster from outside may have any certificates.
