@@ -22,7 +22,7 @@ const projects = {
       "test/fault/{engine,internal-error,kubernetes,upstream-error}.test.ts",
       "test/contract/runtime.{docker,kubernetes}.test.ts",
       "test/support/cluster.test.ts",
-      "test/deploy/kubernetes.test.ts",
+      "test/deploy/{kubernetes,network-policies}.test.ts",
       "services/telemetry/src/node-collector.kubernetes.test.ts",
     ],
   },
