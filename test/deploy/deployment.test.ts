@@ -230,6 +230,10 @@ describe("network", () => {
     );
   });
 
+  test("kubernetes: Helm would find nothing to fill in", () => {
+    for (const file of listFiles("deploy/kubernetes")) expect(readText(file), file).not.toContain("{{");
+  });
+
   test("kubernetes: MongoDB and NATS may be in the same namespace", () => {
     for (const { metadata, spec } of readKubernetes("base/network-policies.yaml"))
       expect(spec.podSelector, metadata.name).not.toEqual({});
