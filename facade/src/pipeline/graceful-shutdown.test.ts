@@ -23,12 +23,13 @@ async function send(url: string, text: string): Promise<Socket> {
   return socket;
 }
 
-/** All that comes until the connection ends, 1 MiB every few ms at most. */
+/** All that comes until the connection ends, with a pause after each MiB. */
 async function readSlowly(socket: Socket): Promise<number> {
   let bytes = 0;
+  let pauses = 0;
   for await (const chunk of socket) {
     bytes += chunk.length;
-    await delay(chunk.length / 50_000);
+    for (; pauses < Math.floor(bytes / 1024 ** 2); pauses++) await delay(20);
   }
   return bytes;
 }

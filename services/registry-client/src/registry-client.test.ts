@@ -48,7 +48,7 @@ async function startDns(address: string): Promise<dns.Resolver> {
   server.bind(0, "127.0.0.1");
   await once(server, "listening");
   cleanUps.push(async () => server.close());
-  const resolver = new dns.Resolver({ timeout: 1_000, tries: 1 });
+  const resolver = new dns.Resolver({ timeout: 30_000, tries: 1 });
   resolver.setServers([`127.0.0.1:${server.address().port}`]);
   return resolver;
 }
