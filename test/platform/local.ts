@@ -48,6 +48,8 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
   const env = {
     // As deploy/local/prepare.sh sets it.
     NODE_COMPILE_CACHE: join(root, "node_modules/.cache/node"),
+    // As deploy/local/start.sh sets it.
+    MALLOC_ARENA_MAX: "2",
     ...withoutSettings(process.env),
     SANDGATE_DATA: dataFolder,
     SANDGATE_PORT: String(port),

@@ -20,7 +20,7 @@ import type { SsoProvider } from "./domain/sso-provider.ts";
 import { createUserAdministration } from "./domain/user-administration.ts";
 import { createHandlers } from "./handlers.ts";
 import { createMailQueue } from "./mail/queue.ts";
-import { createFileTransport, createSmtpTransport, sweepMailFiles } from "./mail/transports.ts";
+import { createFileTransport, sweepMailFiles } from "./mail/transports.ts";
 import {
   type IdentitySettings,
   identitySettings,
@@ -94,7 +94,7 @@ async function openIdentityService(
   const transport =
     smtpUrl === undefined
       ? createFileTransport({ folder: mailFolder, from: mailFrom, logger })
-      : createSmtpTransport({ url: smtpUrl, from: mailFrom });
+      : (await import("./mail/smtp.ts")).createSmtpTransport({ url: smtpUrl, from: mailFrom });
   const mails = createMailQueue({ store, keyring, transport, logger, now });
   const strength = createPasswordStrength();
   const recaptcha = createRecaptcha({ settings: recaptchaSettings(settings), store, now });

@@ -11,8 +11,9 @@ import { SMTPServer } from "smtp-server";
 import { describe, expect } from "vitest";
 import type { DueMail } from "../store/store.ts";
 import { createMailQueue, mailBackoff } from "./queue.ts";
+import { createSmtpTransport } from "./smtp.ts";
 import { composeNameTaken, composeVerification, type Mail } from "./texts.ts";
-import { createFileTransport, createSmtpTransport, type MailTransport, sweepMailFiles } from "./transports.ts";
+import { createFileTransport, type MailTransport, sweepMailFiles } from "./transports.ts";
 
 const logger = createLogger({ service: "identity", level: "silent" });
 const token = "t".repeat(43);

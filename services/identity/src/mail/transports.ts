@@ -2,7 +2,6 @@ import { mkdir, readdir, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { addMs, dayMs } from "@sandgate/kit/base/time";
-import { createTransport } from "nodemailer";
 import type { Mail } from "./texts.ts";
 
 export interface MailTransport {
@@ -11,44 +10,16 @@ export interface MailTransport {
   close(): void;
 }
 
-/** Both ends of a slow SMTP conversation give up before the mail's lease is over. */
-const smtpTimeoutMs = 15_000;
-
 /** Mails in files are kept this long; their links expire earlier. */
 const fileKeptMs = 7 * dayMs;
-
-const composer = createTransport({ streamTransport: true, buffer: true, newline: "unix" });
-
-/** The message id is made of the mail's own, so that a receiver can drop a duplicate. */
-async function composeMessage(from: string, id: string, mail: Mail) {
-  const { envelope, message } = await composer.sendMail({ from, ...mail, messageId: `<${id}@sandgate>` });
-  const [header = ""] = message.toString().split("\n\n", 1);
-  // nodemailer breaks lines over 76 characters with quoted-printable. The texts are ASCII with lines far below 998
-  // characters, so 7bit is right as well (RFC 2045, section 2.7) and keeps a link in one piece for whoever reads the source.
-  const plain = header.replace(/^Content-Transfer-Encoding:.*$/m, "Content-Transfer-Encoding: 7bit");
-  return { envelope, raw: `${plain}\n\n${mail.text}` };
-}
-
-export function createSmtpTransport(o: { url: string; from: string }): MailTransport {
-  const transport = createTransport({
-    url: o.url,
-    connectionTimeout: smtpTimeoutMs,
-    greetingTimeout: smtpTimeoutMs,
-    socketTimeout: smtpTimeoutMs,
-  });
-  return {
-    async send(id, mail) {
-      await transport.sendMail(await composeMessage(o.from, id, mail));
-    },
-    close: () => transport.close(),
-  };
-}
 
 /** Writes each mail to a file of its own, readable by its owner alone, and logs the path. */
 export function createFileTransport(o: { folder: string; from: string; logger: Logger }): MailTransport {
   const folder = resolve(o.folder);
   return {
     async send(id, mail) {
+      // With nodemailer, which takes some 14 MB: many installations never send a mail.
+      const { composeMessage } = await import("./message.ts");
       const { raw } = await composeMessage(o.from, id, mail);
       await mkdir(folder, { recursive: true, mode: 0o700 });
       const file = join(folder, `${id}.eml`);
