@@ -1,12 +1,10 @@
 #!/bin/sh
-# `npm run fault`: crashes of every process of the distributed platform. `npm run fault -- kubernetes`: a cluster's, whole.
+# `npm run fault`: crashes of every process of the distributed platform. `npm run fault -- kubernetes`: faults of a cluster, and the
+# conformance suite on pods. Further arguments go to vitest.
 set -eu
 cd "$(dirname "$0")/../.."
-case "${1:-distributed}" in
-  distributed) exec vitest run --project distributed test/fault/distributed ;;
-  kubernetes) exec vitest run --project engine --project fault test/fault/kubernetes test/fault/long/kubernetes ;;
-  *)
-    echo "usage: npm run fault [-- distributed|kubernetes]" >&2
-    exit 2
-    ;;
-esac
+if [ "${1:-}" = kubernetes ]; then
+  shift
+  exec vitest run --project engine --project fault test/fault/kubernetes test/fault/long/kubernetes "$@"
+fi
+exec vitest run --project distributed test/fault/distributed "$@"
