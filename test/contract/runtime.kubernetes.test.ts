@@ -497,6 +497,16 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000 }, (
     });
   });
 
+  test("a stopped sandbox has the time that the stop gives, though a deadline would give none", async () => {
+    const script = "trap 'sleep 4; exit 7' TERM; echo up; while true; do sleep 0.1; done";
+    const spec = await specOf({ command: ["sh", "-c", script] });
+    await ensure(spec);
+    const name = `sandgate-${spec.sandboxId}`;
+    await until(async () => expect(await cluster.kubectl("logs", "--namespace=sandboxes", name)).toBe("up\n"));
+    await runtime.stop(spec.sandboxId, 10);
+    expect(await runtime.inspect(spec.sandboxId)).toMatchObject({ phase: "exited", exitCode: 7 });
+  });
+
   test("the API server changes and deletes no pod of the name that is another one than was meant", async () => {
     const spec = await specOf({ command: ["sleep", "3600"] });
     await ensure(spec);

@@ -499,12 +499,15 @@ function callServer(o: {
   body: unknown;
 }): Promise<unknown> {
   return new Promise((resolve, reject) => {
+    const body = o.body === undefined ? undefined : JSON.stringify(o.body);
     const call = httpsRequest(new URL(o.path, o.server), {
       ca: o.ca,
       method: o.method,
       headers: {
         authorization: `Bearer ${o.token}`,
         "content-type": o.method === "PATCH" ? "application/strategic-merge-patch+json" : "application/json",
+        // Without it a DELETE has no body.
+        ...(body !== undefined && { "content-length": Buffer.byteLength(body) }),
       },
       timeout: 30_000,
       agent: false,
@@ -523,7 +526,7 @@ function callServer(o: {
         else resolve(text.startsWith("{") ? JSON.parse(text) : text);
       });
     });
-    call.end(o.body === undefined ? undefined : JSON.stringify(o.body));
+    call.end(body);
   });
 }
 

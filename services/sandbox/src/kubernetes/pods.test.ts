@@ -1,6 +1,6 @@
 import { createLogger } from "@sandgate/kit/base/logging";
 import { until } from "@sandgate/test-support/until";
-import { afterEach, expect, test } from "vitest";
+import { afterEach, expect, test, vi } from "vitest";
 import { type Api, ApiError } from "./api.ts";
 import { finalizer, type RawPod } from "./pod.ts";
 import { createPods, type Pods } from "./pods.ts";
@@ -50,6 +50,8 @@ function openServer(known: Map<string, RawPod>) {
     },
     async openStream(_path, query, signal) {
       if (down) throw new Error("connection refused");
+      // Without bookmarks a quiet watch can't be told from a dead one, and its version grows old.
+      expect(query).toMatchObject({ watch: "true", allowWatchBookmarks: "true" });
       watches.push(query.resourceVersion ?? "");
       return follow(signal);
     },
@@ -218,6 +220,23 @@ test("has what is there after a cluster was restored from a backup, whose versio
   await until(() => expect(server.watches).toEqual(["100", "50"]));
   server.push(new ApiError(504, "Timeout", "Too large resource version: 50, current: 40"));
   await until(() => expect(server.lists()).toBe(3));
+});
+
+test("opens a watch again that says nothing for longer than bookmarks take, not even a bookmark", async () => {
+  const server = openServer(new Map());
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  try {
+    await pods.current();
+    await vi.waitFor(() => expect(server.watches).toHaveLength(1));
+    await vi.advanceTimersByTimeAsync(60_000);
+    server.push({ type: "BOOKMARK", object: { metadata: { resourceVersion: "250" } } });
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(server.watches).toHaveLength(1);
+    await vi.advanceTimersByTimeAsync(60_000);
+  } finally {
+    vi.useRealTimers();
+  }
+  await until(() => expect(server.watches).toEqual(["100", "250"]));
 });
 
 test("says what the server refuses", async () => {
