@@ -140,6 +140,49 @@ test("makes the Secret between the pod, which owns it, and the end of the gate, 
   for (const patch of [ungated, lowered]) expect(patch?.body).toMatchObject({ metadata: { uid } });
 });
 
+test("replaces a Secret that an earlier attempt has left, as its credential may be another", async ({
+  server,
+  open,
+}) => {
+  const old = { ...rawMetadata, name: "sandgate-s1" };
+  server.objects.set(secret, { metadata: old, spec: { containers: [] } });
+  await open().ensure(secretSpec);
+  expect(server.objects.get(secret)).toMatchObject({ type: "kubernetes.io/dockerconfigjson" });
+});
+
+test("a container without the program of its probe is ready once it has run for two seconds", async ({
+  server,
+  open,
+}) => {
+  const runtime = open();
+  await runtime.ensure(spec);
+  const said = 'Startup probe errored: exec failed: "true": executable file not found in $PATH';
+  const event = { metadata: { ...rawMetadata, name: "e1" }, spec: { containers: [] }, message: said };
+  const isReady = () => runtime.probe("s1", undefined, new AbortController().signal);
+  const runSince = async (at: Date) => {
+    run(server, new Date(at.getTime() - 5_000));
+    server.update(path, (pod) => {
+      pod.metadata.creationTimestamp = new Date(at.getTime() - 60_000).toISOString();
+      const [container] = pod.status?.containerStatuses ?? [];
+      if (container) container.started = false;
+    });
+    await until(async () =>
+      expect((await runtime.inspect("s1"))?.startedAt?.getTime()).toBeLessThanOrEqual(at.getTime()),
+    );
+  };
+  server.objects.set("/api/v1/namespaces/s/events/e1", event);
+  // It starts when it is asked.
+  await runSince(new Date(Date.now() + 60_000));
+  expect(await isReady()).toBe(false);
+  await runSince(new Date(Date.now() - 10_000));
+  expect(await isReady()).toBe(true);
+  await runtime.remove("s1");
+  server.objects.delete("/api/v1/namespaces/s/events/e1");
+  await runtime.ensure(spec);
+  await runSince(new Date(Date.now() - 10_000));
+  expect(await isReady()).toBe(false);
+});
+
 test("lowers a deadline to what is left from when the node took the pod up, once, and never raises it", async ({
   server,
   open,
