@@ -270,6 +270,22 @@ test("tells a quota that changed at the same time from a pod that is there", asy
   expect(await runtime.ensure(spec)).toMatchObject({ phase: "created" });
 });
 
+test("what the cluster refuses for good, or has of another installation, is not tried again", async ({
+  server,
+  open,
+}) => {
+  const runtime = open();
+  await runtime.list();
+  for (const status of [400, 403, 422]) {
+    server.refuse(({ method, path: at }) => method === "POST" && at === pods, status, "Invalid", "no");
+    await expect(runtime.ensure(spec)).rejects.toMatchObject({ reason: "PROVISIONING_FAILED" });
+  }
+  const labels = { "sandgate.io/sandbox-id": "s1", "sandgate.io/workspace-id": "w1", "sandgate.io/installation": "i2" };
+  server.objects.set(path, { metadata: { ...rawMetadata, name: "sandgate-s1", labels }, spec: { containers: [] } });
+  const reason = "PROVISIONING_FAILED";
+  await expect(runtime.ensure(spec)).rejects.toMatchObject({ reason, message: expect.stringContaining("not this") });
+});
+
 test("goes by the API server's clock, and tells times by ours", async ({ server, open }) => {
   server.setClockAhead(-3_600_000);
   const runtime = open();
