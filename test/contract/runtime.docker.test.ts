@@ -379,22 +379,23 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     expect(await measure()).toBeUndefined();
   });
 
-  test("resumes observing after an outage of the engine, and wakes every sandbox", async ({ folder }) => {
+  test("resumes observing after an outage of the engine, and tells that any sandbox may have changed", async ({ folder }) => {
     const spec = await prepare();
-    await runtime.ensure(spec);
     const socketPath = join(folder, "docker.sock");
     const controller = new AbortController();
     const proxy = await openFaultProxy({ listen: { path: socketPath }, to: { path: engineSocket } });
     const proxied = createDockerRuntime({ url: `docker://${socketPath}`, installationId, isolation: true, logger });
     const wakeUps = proxied.observe(controller.signal)[Symbol.asyncIterator]();
-    const wakeUpOf = async (sandboxId: string) => {
+    const wakeUpOf = async (sandboxId: string | undefined) => {
       for (let next = await wakeUps.next(); next.value?.sandboxId !== sandboxId; ) next = await wakeUps.next();
     };
+    await wakeUpOf(undefined);
+    await runtime.ensure(spec);
     await wakeUpOf(spec.sandboxId);
     await proxy.set("down");
     await expect(proxied.list()).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
     await proxy.set("open");
-    await wakeUpOf(spec.sandboxId);
+    await wakeUpOf(undefined);
     controller.abort();
     while (!(await wakeUps.next()).done);
     await proxy.close();

@@ -122,7 +122,7 @@ export async function openPlatform(
     return { events: await events, ...Object.fromEntries(states.flat()) };
   }
 
-  await each((service) => service.start());
+  // Before the services start, so that it need not share the processor with the work that they begin in the background.
   const facade = await openFacade(
     {
       transport: (callee) => network.transport("facade", callee),
@@ -133,6 +133,7 @@ export async function openPlatform(
     },
     readFacadeSettings(env),
   );
+  await each((service) => service.start());
   let ready = true;
   const admin =
     settings.adminPort === 0

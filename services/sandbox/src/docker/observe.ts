@@ -12,19 +12,17 @@ const retry: Backoff = { firstMs: 200, lastMs: 5_000 };
 interface ObserveOptions {
   engine: Engine;
   installationId: string;
-  /** Sandboxes of all the installation's containers. */
-  listSandboxIds(): Promise<string[]>;
   verifyIsolation(): Promise<void>;
   logger: Logger;
   signal: AbortSignal;
 }
 
 /** `Runtime.observe`: the engine's events as wake-ups. Isolation is verified at each connect and every 30 s. */
-export async function* observeEngine(o: ObserveOptions): AsyncGenerator<{ sandboxId: string }> {
+export async function* observeEngine(o: ObserveOptions): AsyncGenerator<{ sandboxId: string | undefined }> {
   // A set, so that a slow consumer costs no more than one entry for each sandbox.
-  const pending = new Set<string>();
+  const pending = new Set<string | undefined>();
   const wakeup = createWakeup();
-  const push = (sandboxId: string) => {
+  const push = (sandboxId: string | undefined) => {
     pending.add(sandboxId);
     wakeup.wake();
   };
@@ -53,7 +51,7 @@ export async function* observeEngine(o: ObserveOptions): AsyncGenerator<{ sandbo
 
 /** Reads the engine's events until the signal aborts, connecting again whenever they end. */
 async function followEvents(
-  o: ObserveOptions & { push(sandboxId: string): void; verify(): Promise<void> },
+  o: ObserveOptions & { push(sandboxId: string | undefined): void; verify(): Promise<void> },
 ): Promise<void> {
   let failures = 0;
   while (!o.signal.aborted) {
@@ -61,8 +59,8 @@ async function followEvents(
       const events = await openContainerEvents(o.engine, { ...o, actions });
       failures = 0;
       await o.verify();
-      // Listed once the events are open, so that no change falls between the two.
-      for (const sandboxId of await o.listSandboxIds()) o.push(sandboxId);
+      // Once the events are open, so that no change falls between the two.
+      o.push(undefined);
       for await (const { sandboxId } of events) o.push(sandboxId);
     } catch (error) {
       if (!o.signal.aborted) o.logger.warn({ err: error }, "the engine's events can't be read");

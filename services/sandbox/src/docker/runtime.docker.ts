@@ -1,10 +1,9 @@
 import { isIPv4 } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { type Container, type ContainerInfo, callEngine, openEngine } from "@sandgate/docker-engine/client";
-import { containerNameOf, labelFilter, ownerOf } from "@sandgate/docker-engine/containers";
+import { containerNameOf, labelFilter } from "@sandgate/docker-engine/containers";
 import { engineMessageOf, ignoreStatus, statusOf, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { createFairLimit } from "@sandgate/kit/base/fair-limit";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Metrics } from "@sandgate/kit/base/metrics";
 import { mebibyte } from "@sandgate/kit/base/sizes";
@@ -12,6 +11,7 @@ import type { ImageEngine, Observation, Runtime, RuntimeSpec } from "../reconcil
 import { type ContainerPlace, containerOptionsOf } from "./container-options.ts";
 import type { TotalLimits } from "./control-group.ts";
 import { exists, measureDiskUse, storageProblem } from "./disk-use.ts";
+import { createEnds, type Ending } from "./ends.ts";
 import type { NetworkPolicy } from "./firewall.ts";
 import { createImageCheck } from "./image-limits.ts";
 import { createIsolation } from "./isolation.ts";
@@ -27,7 +27,7 @@ import { defaultSubnetRange, parseSubnetRange, type Subnet } from "./subnets.ts"
 const creationAttempts = 20;
 const creationRetryMs = 100;
 
-/** Containers that are signalled, killed or removed at once: with a thousand at once the engine answers nobody in time. */
+/** Containers that are ended or removed at once (`createEnds`). More don't make it quicker: it takes the engine processor time. */
 const endsAtOnce = 16;
 
 /** How the OCI runtime and the engine report a fault in the image's own configuration, as opposed to one of the engine. */
@@ -105,7 +105,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime & Im
   });
   const checkImage = createImageCheck(engine);
   const ensuring = new Map<string, Promise<Observation>>();
-  const limitEnds = createFairLimit({ perKey: endsAtOnce });
+  const ends = createEnds({ atOnce: endsAtOnce });
   /** Where sandboxes run that are not ready yet. */
   const addresses = new Map<string, string>();
   // Until it is known not to: only overlay2 on xfs with pquota, btrfs, zfs and devicemapper have quotas.
@@ -332,16 +332,10 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime & Im
     },
 
     async stop(sandboxId, graceSeconds) {
-      const container = containerOf(sandboxId);
+      const ending = endingOf(containerOf(sandboxId));
       try {
-        if (graceSeconds > 0) {
-          const terminated = await limitEnds("", () => signalContainer(container, "SIGTERM"));
-          if (!terminated || (await hasEndedWithin(container, graceSeconds * 1000))) return;
-        }
-        await limitEnds("", async () => {
-          await signalContainer(container, "SIGKILL");
-          await awaitEnd(container);
-        });
+        if (graceSeconds > 0 && (await ends.terminate(ending, graceSeconds * 1000))) return;
+        await ends.kill(ending);
       } catch (error) {
         throw toRuntimeUnavailable(error);
       }
@@ -352,7 +346,7 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime & Im
       const container = containerOf(sandboxId);
       const remove = () => callEngine((abortSignal) => container.remove({ force: true, v: true, abortSignal }));
       // 409: its removal is in progress already.
-      await ignoreStatus([404, 409], limitEnds("", remove)).catch(throwUnavailable);
+      await ignoreStatus([404, 409], ends.remove(remove)).catch(throwUnavailable);
     },
 
     async list() {
@@ -374,7 +368,6 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime & Im
       observeEngine({
         engine,
         installationId,
-        listSandboxIds: async () => (await listContainers()).flatMap(({ Labels }) => ownerOf(Labels)?.sandboxId ?? []),
         verifyIsolation: async () => {
           await isolation.verify();
         },
@@ -387,25 +380,26 @@ export function createDockerRuntime(options: DockerRuntimeOptions): Runtime & Im
   };
 }
 
-/** False when it doesn't run. */
-async function signalContainer(container: Container, signal: "SIGTERM" | "SIGKILL"): Promise<boolean> {
-  const sending = callEngine((abortSignal) => container.kill({ signal, abortSignal })).then(() => true);
-  return (await ignoreStatus([404, 409], sending)) ?? false;
-}
-
-async function awaitEnd(container: Container, timeoutMs?: number): Promise<void> {
-  const waiting = callEngine((abortSignal) => container.wait({ abortSignal }), { timeoutMs });
-  await ignoreStatus([404], waiting);
-}
-
-async function hasEndedWithin(container: Container, timeoutMs: number): Promise<boolean> {
-  try {
-    await awaitEnd(container, timeoutMs);
-    return true;
-  } catch (error) {
-    if (error instanceof Error && error.name === "TimeoutError") return false;
-    throw error;
-  }
+function endingOf(container: Container): Ending {
+  return {
+    async signal(signal) {
+      const sending = callEngine((abortSignal) => container.kill({ signal, abortSignal })).then(() => true);
+      return (await ignoreStatus([404, 409], sending)) ?? false;
+    },
+    // The engine answers this wait when it has released the container's network.
+    async hasEndedWithin(timeoutMs) {
+      try {
+        await ignoreStatus(
+          [404],
+          callEngine((abortSignal) => container.wait({ abortSignal }), { timeoutMs }),
+        );
+        return true;
+      } catch (error) {
+        if (error instanceof Error && error.name === "TimeoutError") return false;
+        throw error;
+      }
+    },
+  };
 }
 
 /** None would have a limit. */

@@ -25,6 +25,8 @@ interface ScriptedEngine extends Runtime {
   objects: Map<string, Observation>;
   specs: RuntimeSpec[];
   stops: [string, number][];
+  inspected: string[];
+  lists: number;
   pulls: string[];
   local: Map<string, string>;
   ready: boolean;
@@ -38,12 +40,14 @@ interface ScriptedEngine extends Runtime {
   /** Bytes that containers have written. */
   written: Map<string, number>;
   exit(id: string, end: Partial<Observation>): void;
+  /** Its events could be read again after a while. */
+  reconnect(): void;
 }
 
 const noQuota = { maxSandboxes: 0, maxMemoryMb: 0 };
 
 function createScriptedEngine(): ScriptedEngine {
-  let changed = (_id: string) => {};
+  let changed = (_id: string | undefined) => {};
   const up = () => {
     if (engine.down) throw new DomainError("RUNTIME_UNAVAILABLE", "The engine is down.");
   };
@@ -51,6 +55,8 @@ function createScriptedEngine(): ScriptedEngine {
     objects: new Map(),
     specs: [],
     stops: [],
+    inspected: [],
+    lists: 0,
     pulls: [],
     local: new Map(),
     ready: true,
@@ -66,6 +72,7 @@ function createScriptedEngine(): ScriptedEngine {
       engine.objects.set(id, { ...object, phase: "exited", exitCode: 0, ...end });
       changed(id);
     },
+    reconnect: () => changed(undefined),
     async check() {
       up();
     },
@@ -108,6 +115,7 @@ function createScriptedEngine(): ScriptedEngine {
     },
     async inspect(id) {
       up();
+      engine.inspected.push(id);
       return engine.objects.get(id);
     },
     async probe() {
@@ -125,6 +133,7 @@ function createScriptedEngine(): ScriptedEngine {
     },
     async list() {
       up();
+      engine.lists += 1;
       return [...engine.objects.values()];
     },
     async measureDisk(id) {
@@ -134,7 +143,7 @@ function createScriptedEngine(): ScriptedEngine {
     async close() {},
     findDataFolder: async () => undefined,
     async *observe(signal) {
-      const queue: string[] = [];
+      const queue: (string | undefined)[] = [];
       let wake = () => {};
       changed = (id) => {
         queue.push(id);
@@ -142,9 +151,8 @@ function createScriptedEngine(): ScriptedEngine {
       };
       signal.addEventListener("abort", () => wake());
       while (!signal.aborted) {
-        const sandboxId = queue.shift();
-        if (sandboxId === undefined) await new Promise<void>((resolve) => (wake = resolve));
-        else yield { sandboxId };
+        if (queue.length === 0) await new Promise<void>((resolve) => (wake = resolve));
+        else yield { sandboxId: queue.shift() };
       }
     },
   };
@@ -559,6 +567,38 @@ test("a live sandbox is not lost whose container is there, though no list shows 
   reconciler.wake(id);
   await until(() => expect(lists).toBeGreaterThan(3));
   expect((await store.get(id))?.state).toBe("ready");
+});
+
+test("a start asks about no sandbox that the list shows running, and each ends at its time all the same", async () => {
+  await start();
+  const ids = await Promise.all([provision({ ttlSeconds: 60 }), provision({ ttlSeconds: 60 }), provision()]);
+  const [ready] = await Promise.all(ids.map((id) => reaches(id, "ready")));
+  await reconciler.stop();
+  if (!ready) throw new Error("none is ready");
+  await store.update({ ...ready, version: ready.version + 1, expiresAt: new Date(Date.now() + 500) }, []);
+  engine.inspected = [];
+  engine.lists = 0;
+  await start();
+  engine.reconnect();
+  await reaches(ready.id, "stopped", "ttl_expired");
+  // The next periodic list, which would find it too, is seconds away.
+  expect(engine.lists).toBeLessThanOrEqual(2);
+  await until(async () => expect((await read(ready.id)).cleanedAt).toBeDefined());
+  expect(new Set(engine.inspected)).toEqual(new Set([ready.id]));
+});
+
+test("what changed while the engine's events could not be read is found by a list", async () => {
+  await start();
+  const ids = await Promise.all([provision(), provision()]);
+  for (const id of ids) await reaches(id, "ready");
+  const [ended = "", running = ""] = ids;
+  const object = engine.objects.get(ended);
+  if (!object) throw new Error("no such object");
+  engine.objects.set(ended, { ...object, phase: "exited", exitCode: 3 });
+  engine.inspected = [];
+  engine.reconnect();
+  await reaches(ended, "failed", "exited");
+  expect(engine.inspected).not.toContain(running);
 });
 
 test("a live sandbox is lost only after two complete lists without its container", async () => {

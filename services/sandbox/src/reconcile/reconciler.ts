@@ -110,7 +110,9 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
   async function observeRuntime(): Promise<void> {
     let told = 0;
     for await (const { sandboxId } of runtime.observe(stopping.signal)) {
-      queue.wake(sandboxId);
+      // A sweep finds in one list which of all have changed, and wakes only these.
+      if (sandboxId === undefined) sweeps.request();
+      else queue.wake(sandboxId);
       told += 1;
       if (told % toldAtOnce === 0) await nextTurn();
     }

@@ -163,11 +163,11 @@ export interface Runtime {
   findDataFolder(): Promise<string | undefined>;
 
   /**
-   * Tells which sandbox's container changed (start, end, out of memory, removal). Best effort; repeated changes are merged.
-   * It reconnects by itself and then tells of every sandbox that the engine has, and it keeps the isolation rules in place
-   * while it runs. Ends, without an error, when the signal aborts.
+   * Tells which sandbox's container changed (start, end, out of memory, removal); without an id, that any may have. Best
+   * effort; repeated changes are merged. It reconnects by itself and then tells that any may have changed, or of each, and
+   * it keeps the isolation rules in place while it runs. Ends, without an error, when the signal aborts.
    */
-  observe(signal: AbortSignal): AsyncIterable<{ sandboxId: string }>;
+  observe(signal: AbortSignal): AsyncIterable<{ sandboxId: string | undefined }>;
 
   /** Ends its connections. Nothing may be called after that. */
   close(): Promise<void>;

@@ -74,9 +74,10 @@ export function createSweeps(o: SweepOptions): Sweeps {
           await records.saveFailure(sandbox, containerLost);
         }
       }
-      if (sandbox.state !== "ready" || seen?.phase !== "running" || isExpiryDue(sandbox)) {
-        queue.wake(sandbox.id);
-      }
+      const isWell = sandbox.state === "ready" && seen?.phase === "running" && !hasExpired(sandbox, new Date());
+      if (!isWell) queue.wake(sandbox.id);
+      // Nothing is planned after a restart. The list has shown that it runs, so until then nobody need look.
+      else if (sandbox.expiresAt) queue.plan(sandbox.id, sandbox.expiresAt.getTime() - Date.now());
     }
     missing = missingNow;
     await orphanRemoval.remove([...orphans.values()], listed.length);
@@ -95,11 +96,6 @@ export function createSweeps(o: SweepOptions): Sweeps {
       // Some databases answer at once, so nothing else would get its turn until all records were read.
       await nextTurn();
     }
-  }
-
-  /** True also when no pass is planned at its time, as after a restart. */
-  function isExpiryDue(sandbox: Sandbox): boolean {
-    return hasExpired(sandbox, new Date()) || (sandbox.expiresAt !== undefined && !queue.isScheduled(sandbox.id));
   }
 
   async function sweepUntilStopped(): Promise<void> {

@@ -58,7 +58,7 @@ test("gives an id one pass at a time, and all wakes during it one more", async (
   await held.end("idle");
   await held.end("idle");
   expect(held.begun).toEqual(["a", "b", "a"]);
-  expect(["a", "b"].map(queue.isScheduled)).toEqual([false, false]);
+  expect(["a", "b"].map(queue.isRunning)).toEqual([false, false]);
 });
 
 test("goes on at once with what asks for it", async () => {
@@ -72,7 +72,7 @@ test("comes back after the time that a pass named, and at a wake before it", asy
   held = createHeldQueue();
   queue.wake("a");
   await held.end({ retryInMs: 30 });
-  expect([queue.isRunning("a"), queue.isScheduled("a")]).toEqual([false, true]);
+  expect(queue.isRunning("a")).toBe(false);
   vi.advanceTimersByTime(29);
   expect(held.begun).toEqual(["a"]);
   vi.advanceTimersByTime(1);
@@ -83,6 +83,22 @@ test("comes back after the time that a pass named, and at a wake before it", asy
   await held.end("idle");
   await vi.advanceTimersByTimeAsync(100);
   expect(held.begun).toEqual(["a", "a", "a"]);
+});
+
+test("a planned pass comes at its time, and doesn't replace one that is running or planned", async () => {
+  held = createHeldQueue();
+  queue.plan("a", 20);
+  queue.plan("a", 60_000);
+  queue.plan("b", 60_000);
+  queue.plan("b", 1);
+  vi.advanceTimersByTime(19);
+  expect(held.begun).toEqual([]);
+  vi.advanceTimersByTime(1);
+  expect(held.begun).toEqual(["a"]);
+  queue.plan("a", 1);
+  await held.end("idle");
+  vi.advanceTimersByTime(1_000);
+  expect(held.begun).toEqual(["a"]);
 });
 
 test("runs again after a failure when it is asked to", async () => {
@@ -119,7 +135,7 @@ test("works on no id of another process, also when it becomes one between two pa
   own.delete("a");
   await held.end("again");
   expect(held.begun).toEqual(["a"]);
-  expect(queue.isScheduled("a")).toBe(false);
+  expect(queue.isRunning("a")).toBe(false);
 });
 
 test("a pass that sleeps is woken, also by a wake that came before it slept", async () => {

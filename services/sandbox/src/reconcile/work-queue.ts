@@ -17,8 +17,8 @@ export interface WorkQueue {
   /** Aborts the id's running pass, if there is one, and begins another. */
   restart(id: string): void;
   isRunning(id: string): boolean;
-  /** True while a pass over the id runs or is due at a known time. */
-  isScheduled(id: string): boolean;
+  /** Plans a pass over the id after `ms`, unless one is running or planned already. */
+  plan(id: string, ms: number): void;
   /** Aborts all passes and waits for their ends. Nothing begins afterwards. */
   stop(): Promise<void>;
 }
@@ -60,12 +60,15 @@ export function createWorkQueue(o: {
       next = await work(id, run);
     }
     runs.delete(id);
-    if (typeof next === "object" && !stopped) {
-      timers.set(
-        id,
-        setTimeout(() => wake(id), next.retryInMs),
-      );
-    }
+    if (typeof next === "object") plan(id, next.retryInMs);
+  }
+
+  function plan(id: string, ms: number): void {
+    if (stopped || runs.has(id) || timers.has(id)) return;
+    timers.set(
+      id,
+      setTimeout(() => wake(id), ms),
+    );
   }
 
   function wake(id: string): void {
@@ -100,7 +103,7 @@ export function createWorkQueue(o: {
       }
     },
     isRunning: (id) => runs.has(id),
-    isScheduled: (id) => runs.has(id) || timers.has(id),
+    plan,
     async stop() {
       stopped = true;
       for (const timer of timers.values()) {

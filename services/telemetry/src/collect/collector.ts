@@ -13,6 +13,11 @@ const sampleMs = 5_000;
 /** The listing finds what the engine's events did not report. */
 const listMs = 10_000;
 const restartMs = 1_000;
+/**
+ * How many readers begin at once, and how soon the next so many. All of hundreds at once, as a restart would have it, keep this
+ * process and the engine from anything else for seconds.
+ */
+const begin = { atOnce: 8, everyMs: 50 };
 /** Batches being stored at once, of all containers together: of lines few, since they may be big. */
 const maxBatches = { logs: 2, metrics: 64 };
 
@@ -50,7 +55,7 @@ export function startCollector(o: {
     name: "sandgate_telemetry_followed_containers",
     help: "Containers whose logs are being read",
     collect() {
-      this.set(readers.size);
+      this.set([...readers.values()].filter((reader) => reader.hasBegun()).length);
     },
   });
 
@@ -65,14 +70,14 @@ export function startCollector(o: {
     signal,
   };
 
-  function adopt(container: Container): void {
-    let reader = readers.get(container.id);
-    if (!reader) {
-      if (container.state === "created" || signal.aborted || !shards.owns(container.sandboxId)) return;
-      reader = startContainerReader(container, readerOptions);
-      readers.set(container.id, reader);
-    }
+  /** Sees to it that there is a reader, and answers true if it is a new one. It begins after `beginInMs`, at once unless given. */
+  function adopt(container: Container, beginInMs = 0): boolean {
+    const known = readers.get(container.id);
+    if (!known && (container.state === "created" || signal.aborted || !shards.owns(container.sandboxId))) return false;
+    const reader = known ?? startContainerReader(container, readerOptions, beginInMs);
+    readers.set(container.id, reader);
     if (container.state === "ended") reader.finish();
+    return !known;
   }
 
   /** The reader stays until it is done, so that no second one is started. */
@@ -91,7 +96,10 @@ export function startCollector(o: {
     );
     const listed = await containers.list({ sandboxId, signal });
     const present = new Set(listed.map(({ id }) => id));
-    for (const container of listed) adopt(container);
+    let adopted = 0;
+    for (const container of listed) {
+      if (adopt(container, Math.floor(adopted / begin.atOnce) * begin.everyMs)) adopted += 1;
+    }
     for (const reader of before) if (!present.has(reader.container.id)) release(reader);
   }
 

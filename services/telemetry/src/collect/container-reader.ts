@@ -36,6 +36,8 @@ export interface ReaderOptions {
 /** Brings one container's logs and samples into the store, until it has ended and its log was read to the end. */
 export interface ContainerReader {
   readonly container: Container;
+  /** False until its time to begin has come. */
+  hasBegun(): boolean;
   /** Resolves once logs and samples are both over, however they ended. */
   readonly done: Promise<void>;
   /** The container has ended: nothing but the rest of its log is read. */
@@ -52,17 +54,27 @@ interface Reading extends ReaderOptions {
   ended: AbortSignal;
 }
 
-export function startContainerReader(container: Container, options: ReaderOptions): ContainerReader {
+/** It begins after `beginInMs`: there may be many. */
+export function startContainerReader(
+  container: Container,
+  options: ReaderOptions,
+  beginInMs: number,
+): ContainerReader {
   const { client, ingestLimits, logger } = options;
   const ended = new AbortController();
   const left = new AbortController();
   const signal = AbortSignal.any([options.signal, left.signal]);
   const reading: Reading = { ...options, container, ended: ended.signal, signal };
   const sampleWakeup = createWakeup();
+  let hasBegun = false;
+  const begun = (beginInMs > 0 ? delay(beginInMs, undefined, { signal }) : Promise.resolve()).then(() => {
+    hasBegun = true;
+  });
 
   async function collect(kind: ChunkKind, read: (writer: SourceWriter) => Promise<void>): Promise<void> {
     const { id: containerId, sandboxId, workspaceId } = container;
     try {
+      await begun;
       const source = { sandboxId, workspaceId, containerId, kind };
       await read(await openSourceWriter({ source, client, limit: ingestLimits[kind], logger, signal }));
     } catch (error) {
@@ -77,6 +89,7 @@ export function startContainerReader(container: Container, options: ReaderOption
   const metrics = collect("metrics", (writer) => collectMetrics(reading, writer, sampleWakeup));
   return {
     container,
+    hasBegun: () => hasBegun,
     done: Promise.all([logs, metrics]).then(() => undefined),
     finish: () => ended.abort(),
     sample: () => sampleWakeup.wake(),
