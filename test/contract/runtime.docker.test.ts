@@ -379,7 +379,9 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     expect(await measure()).toBeUndefined();
   });
 
-  test("resumes observing after an outage of the engine, and tells that any sandbox may have changed", async ({ folder }) => {
+  test("resumes observing after an outage of the engine, and tells that any sandbox may have changed", async ({
+    folder,
+  }) => {
     const spec = await prepare();
     const socketPath = join(folder, "docker.sock");
     const controller = new AbortController();

@@ -10,6 +10,8 @@ import type { ContainerInfo } from "dockerode";
 import { removeHostObjects } from "./host-objects.ts";
 
 const removalsAtOnce = 16;
+/** How long it may take until the engine has removed all containers of an installation. */
+const removalMs = 300_000;
 
 const root = join(import.meta.dirname, "../..");
 const startTimeoutMs = 180_000;
@@ -167,15 +169,26 @@ async function removeSandboxes(dataFolder: string): Promise<void> {
 export async function removeContainers(installationId: string): Promise<void> {
   const engine = openTestEngine();
   if (!(await engine.ping().catch(() => undefined))) return;
-  const containers = await listInstallation(installationId);
-  // Of many at once the engine gives some up.
-  const removals = Array.from({ length: removalsAtOnce }, async () => {
-    for (let next = containers.pop(); next; next = containers.pop()) {
-      await engine.getContainer(next.Id).remove({ force: true, v: true });
-    }
-  });
-  await Promise.all(removals);
+  const deadline = performance.now() + removalMs;
+  for (;;) {
+    const containers = await listInstallation(installationId);
+    if (containers.length === 0) break;
+    if (performance.now() > deadline) throw new Error(`the engine has not removed ${containers.length} containers`);
+    // Of many at once the engine gives some up.
+    const removals = Array.from({ length: removalsAtOnce }, async () => {
+      for (let next = containers.pop(); next; next = containers.pop()) {
+        await engine.getContainer(next.Id).remove({ force: true, v: true }).catch(ignoreRemoved);
+      }
+    });
+    await Promise.all(removals);
+    await delay(50);
+  }
   await removeHostObjects(installationId);
+}
+
+/** It is gone, or the engine is removing it already. */
+function ignoreRemoved(error: { statusCode?: number }): void {
+  if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
 }
 
 /** The containers of an installation's sandboxes, in whatever state; of one sandbox when it is named. */

@@ -55,11 +55,7 @@ interface Reading extends ReaderOptions {
 }
 
 /** It begins after `beginInMs`: there may be many. */
-export function startContainerReader(
-  container: Container,
-  options: ReaderOptions,
-  beginInMs: number,
-): ContainerReader {
+export function startContainerReader(container: Container, options: ReaderOptions, beginInMs: number): ContainerReader {
   const { client, ingestLimits, logger } = options;
   const ended = new AbortController();
   const left = new AbortController();
