@@ -14,7 +14,7 @@ import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { findCgroup } from "./docker/cgroups.ts";
+import { createCgroupFinder } from "./docker/cgroups.ts";
 import { type NodeCollector, startNodeCollector } from "./node-collector.ts";
 import { openTestService, type TestService } from "./service.fixture.ts";
 
@@ -172,7 +172,7 @@ describe.runIf(isAvailable)("the collector of a real node", () => {
     await untilPhase(name, "Running");
     const containerId = (await statusOf(name, "containerStatuses[0].containerID")).replace("containerd://", "");
     const pid = findProcess(containerId);
-    const cgroup = await findCgroup({ containerId, pid });
+    const cgroup = await createCgroupFinder()({ containerId, pid });
     await until(async () => {
       const last = (await read(sandboxId)).metrics.at(-1);
       const now = cgroup.read();

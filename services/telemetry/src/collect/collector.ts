@@ -17,7 +17,7 @@ const restartMs = 1_000;
  * How many readers begin at once, and how soon the next so many. All of hundreds at once, as a restart would have it, keep this
  * process and the engine from anything else for seconds.
  */
-const begin = { atOnce: 8, everyMs: 50 };
+const begin = { atOnce: 8, everyMs: 100 };
 /** Batches being stored at once, of all containers together: of lines few, since they may be big. */
 const maxBatches = { logs: 2, metrics: 64 };
 

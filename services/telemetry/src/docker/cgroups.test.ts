@@ -2,9 +2,12 @@ import { mkdir, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { test } from "@sandgate/test-support/test";
 import { describe, expect } from "vitest";
-import { findCgroup } from "./cgroups.ts";
+import { createCgroupFinder } from "./cgroups.ts";
 
 const containerId = "1f0a3c5e7b9d";
+
+const findCgroup = ({ proc, ...o }: { proc: string; containerId: string; pid: number }) =>
+  createCgroupFinder({ proc })(o);
 
 /** Writes files below the folder, and returns what `findCgroup` takes. */
 async function lay(folder: string, files: Record<string, string>) {
@@ -100,5 +103,24 @@ describe("the cgroup of a container", () => {
     await rm(join(folder, `cgroup${path}/memory.current`));
     expect(cgroup.read()).toBeUndefined();
     await expect(findCgroup(options)).rejects.toThrow("gone or not readable");
+  });
+
+  test("is found by the mounts as they were when the first was, unless it isn't there", async ({ folder }) => {
+    const path = `/docker/${containerId}`;
+    const { proc, ...options } = await lay(folder, {
+      "proc/self/mountinfo": mountV2(folder),
+      "proc/42/cgroup": `0::${path}\n`,
+      ...countersV2(`cgroup${path}`),
+    });
+    const find = createCgroupFinder({ proc });
+    expect((await find(options)).read()).toEqual(figures);
+    await lay(folder, { "proc/self/mountinfo": "" });
+    expect((await find(options)).read()).toEqual(figures);
+    await rm(join(folder, "cgroup"), { recursive: true });
+    await lay(folder, {
+      "proc/self/mountinfo": mountV2(`${folder}/moved`),
+      ...countersV2(`moved/cgroup${path}`),
+    });
+    expect((await find(options)).read()).toEqual(figures);
   });
 });

@@ -24,11 +24,35 @@ interface Hierarchy {
 
 /**
  * Finds the cgroup of a container by its process. Throws with the reason when it can't be read from here: the engine is on
- * another host, or this process sees other processes or cgroups than the engine's host does. `proc` is /proc unless given.
+ * another host, or this process sees other processes or cgroups than the engine's host does.
  */
-export async function findCgroup(o: { containerId: string; pid: number; proc?: string }): Promise<Cgroup> {
-  const { containerId, pid, proc = procFolder } = o;
-  const hierarchies = parseMounts(await readFile(join(proc, "self/mountinfo"), "utf8"));
+export type CgroupFinder = (o: { containerId: string; pid: number }) => Promise<Cgroup>;
+
+/**
+ * The list of mounts is read once, and again for a cgroup that isn't found by it: each container adds some, so reading it for each
+ * of many takes their square. `proc` is /proc unless given.
+ */
+export function createCgroupFinder({ proc = procFolder }: { proc?: string | undefined } = {}): CgroupFinder {
+  let known: Promise<Hierarchy[]> | undefined;
+  const readMounts = async () => parseMounts(await readFile(join(proc, "self/mountinfo"), "utf8"));
+  return async (o) => {
+    const earlier = known;
+    known ??= readMounts();
+    try {
+      return await findIn(await known, { ...o, proc });
+    } catch (error) {
+      known = undefined;
+      if (!earlier) throw error;
+    }
+    known = readMounts();
+    return findIn(await known, { ...o, proc });
+  };
+}
+
+async function findIn(
+  hierarchies: readonly Hierarchy[],
+  { containerId, pid, proc }: { containerId: string; pid: number; proc: string },
+): Promise<Cgroup> {
   const memberships = parseMemberships(await readFile(join(proc, String(pid), "cgroup"), "utf8"));
   const folderOf = (controller: string) => {
     const path = memberships.get(controller);

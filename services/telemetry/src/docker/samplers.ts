@@ -7,7 +7,7 @@ import pLimit from "p-limit";
 import type { ContainerSource, Sampler } from "../collect/container-source.ts";
 import { fromMillis, type MetricRow } from "../store/rows.ts";
 import { createTimeParser } from "../store/time-text.ts";
-import { type Cgroup, findCgroup, workingSet } from "./cgroups.ts";
+import { type Cgroup, createCgroupFinder, workingSet } from "./cgroups.ts";
 
 /**
  * Calls for samples at once. Engines up to 20.10 answer one at the next of their own rounds, which come once a second and
@@ -33,6 +33,7 @@ export function createSamplers(o: {
   const { engine, logger } = o;
   const parseTime = createTimeParser();
   const engineLimit = pLimit(maxEngineSamples);
+  const findCgroup = createCgroupFinder({ proc: o.proc });
   const samples = counter(o.metrics, {
     name: "sandgate_telemetry_samples_total",
     help: "Samples of CPU and memory that were taken, by where they came from",
@@ -59,7 +60,7 @@ export function createSamplers(o: {
     const runtime: string | undefined = found.HostConfig.Runtime;
     if (runtime && !cgroupRuntimes.has(runtime)) return `the runtime ${runtime} has figures of its own`;
     try {
-      return await findCgroup({ containerId, pid: found.State.Pid, ...(o.proc !== undefined && { proc: o.proc }) });
+      return await findCgroup({ containerId, pid: found.State.Pid });
     } catch (error) {
       return messageOf(error);
     }
