@@ -70,7 +70,7 @@ export function startCollector(o: {
     signal,
   };
 
-  /** Sees to it that there is a reader, and answers true if it is a new one. It begins after `beginInMs`, at once unless given. */
+  /** Sees to it that there is a reader, and returns true if it is a new one. It begins after `beginInMs`, at once unless given. */
   function adopt(container: Container, beginInMs = 0): boolean {
     const known = readers.get(container.id);
     if (!known && (container.state === "created" || signal.aborted || !shards.owns(container.sandboxId))) return false;
