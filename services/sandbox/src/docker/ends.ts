@@ -4,7 +4,7 @@ import { createFairLimit } from "@sandgate/kit/base/fair-limit";
 export interface Ending {
   /** False when it doesn't run. */
   signal(name: "SIGTERM" | "SIGKILL"): Promise<boolean>;
-  /** True once it has ended and the engine has done all that belongs to that; false if that isn't so within `timeoutMs`. */
+  /** True once it has ended and the engine has done all that belongs to that; false if that isn't so within `timeoutMs`, an integer. */
   hasEndedWithin(timeoutMs: number): Promise<boolean>;
 }
 
@@ -37,7 +37,7 @@ export function createEnds({ atOnce }: { atOnce: number }): Ends {
   const limit = createFairLimit({ perKey: atOnce });
   let lastEndMs = 0;
 
-  const holdMs = () => Math.min(longestHoldMs, Math.max(shortestHoldMs, holdFactor * lastEndMs));
+  const holdMs = () => Math.min(longestHoldMs, Math.max(shortestHoldMs, Math.ceil(holdFactor * lastEndMs)));
 
   /** Waits for the end of what was signalled after `sinceMs`. */
   async function awaitEnd(container: Ending, sinceMs: number, timeoutMs: number): Promise<boolean> {
@@ -55,7 +55,7 @@ export function createEnds({ atOnce }: { atOnce: number }): Ends {
         graceEndsMs = performance.now() + graceMs;
         return awaitEnd(container, sinceMs, Math.min(holdMs(), graceMs));
       });
-      const leftMs = graceEndsMs - performance.now();
+      const leftMs = Math.ceil(graceEndsMs - performance.now());
       return hasEnded || (leftMs > 0 && (await container.hasEndedWithin(leftMs)));
     },
     kill: (container) =>
