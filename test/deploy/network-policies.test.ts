@@ -115,7 +115,7 @@ describe.runIf(isAvailable)("network policies, enforced", () => {
   });
   const reaches = (pod: { namespace: string; name: string }, targets: readonly Target[], names: readonly string[]) =>
     vi.waitFor(async () => expect(await reachedBy(cluster, pod, targets)).toEqual(names.toSorted()), {
-      timeout: 40_000,
+      timeout: 120_000,
       interval: 500,
     });
 
@@ -230,7 +230,7 @@ describe.runIf(isAvailable)("network policies, enforced", () => {
       const name = await provision(serve);
       await reaches({ namespace, name }, targets, open);
       // One that tries at once, over and over, while its node learns of it.
-      const eager = await provision(["sh", "-c", `for i in $(seq 5); do ${reachScript(targets)}; done; sleep 3600`]);
+      const eager = await provision(["sh", "-c", `while :; do ${reachScript(targets)}; sleep 0.5; done`]);
       await until(async () => {
         const log = await cluster.kubectl("logs", `--namespace=${namespace}`, eager);
         const reached = [...new Set(log.split("\n").filter(Boolean))];
@@ -300,6 +300,7 @@ describe.runIf(isAvailable)("network policies, enforced", () => {
   describe("of the platform's processes", () => {
     const ports = [4222, 8080, 8081, 8082, 8083, 8084, 8085, 9464, 27_017];
     const kubelet = 10_250;
+    const engineNode = 8084;
     const server = "10.199.7.9";
     let targets: Target[];
     let outside: Target[];
@@ -330,11 +331,19 @@ describe.runIf(isAvailable)("network policies, enforced", () => {
       const namespaces = objects.filter(({ kind }) => kind === "Namespace");
       const others = ["data", "monitoring", "elsewhere"].map((name) => namespaceOf(name));
       await applyManifests(cluster, [...namespaces, ...others]);
-      // Narrowed as cluster.yaml says.
-      const narrow = (policy: object) => JSON.parse(JSON.stringify(policy).replace("0.0.0.0/0", `${server}/32`));
+      // Narrowed as cluster.yaml says; and what the overlay with a node's engine has besides, whose sandbox process is on that node.
+      const withEngine = await buildManifests(cluster, "overlays/docker-engine");
+      policies.push(...withEngine.filter(({ metadata }) => metadata.name === "to-engine-node"));
+      const addressesOf: Record<string, [string, string]> = {
+        "to-api-server": ["0.0.0.0/0", `${server}/32`],
+        "to-engine-node": ["192.0.2.10/32", `${own.nodeAddress}/32`],
+      };
       await applyManifests(
         cluster,
-        policies.map((policy) => (policy.metadata.name === "to-api-server" ? narrow(policy) : policy)),
+        policies.map((policy) => {
+          const [placeholder, address] = addressesOf[policy.metadata.name] ?? ["", ""];
+          return placeholder ? JSON.parse(JSON.stringify(policy).replace(placeholder, address)) : policy;
+        }),
       );
       const addresses = await startPods(pods.map((pod) => ({ ...pod, ports })));
       targets = pods.flatMap(({ name }) =>
@@ -351,24 +360,34 @@ describe.runIf(isAvailable)("network policies, enforced", () => {
         // The sandboxes' suite has some of them.
         if (address !== places.outside || port !== 25) await listen(address, port);
       }
-      const [enter = "", ...args] = [...network.enter, "busybox", "httpd", "-f", "-p", `${own.nodeAddress}:${kubelet}`];
-      const onNode = startProcess(enter, args, { env: { PATH: process.env.PATH } });
-      closing.defer(() => onNode.kill());
+      for (const port of [kubelet, engineNode]) {
+        const [enter = "", ...args] = [...network.enter, "busybox", "httpd", "-f", "-p", `${own.nodeAddress}:${port}`];
+        const onNode = startProcess(enter, args, { env: { PATH: process.env.PATH } });
+        closing.defer(() => onNode.kill());
+      }
       outside = [
         ...listening.map(([name, address, port]) => ({ name: `${name}:${port}`, address, port })),
-        { name: `node:${kubelet}`, address: own.nodeAddress, port: kubelet },
+        ...[kubelet, engineNode].map((port) => ({ name: `node:${port}`, address: own.nodeAddress, port })),
       ];
     });
 
     const store = ["mongodb:27017", "nats:4222"];
     /** Who reaches what; whatever isn't here is closed. Each pod reaches all ports of its own. */
     const open: Record<string, string[]> = {
-      facade: ["identity:8081", "workspace:8082", "image-registry:8083", "sandbox:8084", "telemetry:8085", "nats:4222"],
+      facade: [
+        "identity:8081",
+        "workspace:8082",
+        "image-registry:8083",
+        "sandbox:8084",
+        "telemetry:8085",
+        "nats:4222",
+        `node:${engineNode}`,
+      ],
       identity: [...store, "outside:25", "outside:465", "outside:587"],
       workspace: [...store, "identity:8081"],
       "image-registry": [...store, "workspace:8082", "outside:443"],
       sandbox: [...store, "workspace:8082", "image-registry:8083", "telemetry:8085", "outside:443", "server:6443"],
-      telemetry: [...store, "workspace:8082", "sandbox:8084"],
+      telemetry: [...store, "workspace:8082", "sandbox:8084", `node:${engineNode}`],
       collector: ["telemetry:8085", `node:${kubelet}`],
     };
     const processes = Object.keys(open);

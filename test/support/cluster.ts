@@ -26,6 +26,8 @@ const programFolders = [givenFolder ?? "", ...(process.env.PATH ?? "").split(del
 
 const startTimeoutMs = 60_000;
 const nodeName = "node1";
+/** Of Kubernetes' default range. */
+const firstNodePort = 30_000;
 
 const programs = {
   etcd: "etcd",
@@ -292,6 +294,8 @@ async function fillCluster(
 ): Promise<TestCluster> {
   const ports = { etcd: 0, peer: 0, api: 0, kubelet: 0 };
   for (const name of ["etcd", "peer", "api", "kubelet"] as const) ports[name] = await findFreePort("0.0.0.0");
+  // kube-router leaves a node's NodePorts open to all pods, also what listens there without being one.
+  while (ports.kubelet >= firstNodePort) ports.kubelet = await findFreePort("0.0.0.0");
   const adminToken = randomBytes(16).toString("hex");
   await makeCertificates(folder, { nodeName, nodeAddress: host.address, serverAddress: host.serverAddress });
   const files: ClusterFiles = await writeClusterFiles(folder, {
