@@ -96,7 +96,7 @@ describe("a workspace's audit log", () => {
         workspace_id: id,
         actor: { user_id: userIdOf(owner) },
         credential: { type: entry.action.startsWith("sandbox.") ? "api_token" : "session", id: expect.any(String) },
-        address: expect.stringMatching(/^(::ffff:)?127\.0\.0\.1$|^::1$/),
+        address: expect.toBeOneOf(target.clientAddresses),
         action: expect.any(String),
         target: { type: expect.any(String), id: expect.any(String) },
         outcome: "success",

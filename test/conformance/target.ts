@@ -26,6 +26,8 @@ export interface Target extends Client {
   newTenant(): Promise<Tenant>;
   /** The token in the last mail to this address. */
   mailedToken(username: string): Promise<string>;
+  /** Where it sees this process come from, in each way that such an address is written. */
+  clientAddresses: string[];
   /** Its clock. */
   now(): number;
   /** Starts it again with its clock that far ahead. Only a platform of the suite's own in one process can. */
@@ -61,6 +63,8 @@ export interface RunningService {
   urls: [string, ...string[]];
   admin: { username: string; password: string };
   mailFolder: string;
+  /** Where it sees this process come from; loopback addresses unless given. */
+  clientAddress?: string;
 }
 
 let running: (() => RunningService) | undefined;
@@ -162,6 +166,7 @@ async function describeTarget(o: RunningService & { stop(): Promise<void> }): Pr
     defaultReference: defaultImage.image,
     newTenant,
     mailedToken,
+    clientAddresses: o.clientAddress === undefined ? ["127.0.0.1", "::ffff:127.0.0.1", "::1"] : [o.clientAddress],
     now: Date.now,
     close: () => o.stop(),
   };

@@ -38,6 +38,8 @@ export interface ClusterPlatform {
   enforcesPolicies: boolean;
   /** Where the facade's Service is. */
   url: string;
+  /** The address that its Service sees this process come from. */
+  clientAddress: string;
   /** The operator account. */
   admin: { username: string; password: string };
   /** Each mail is a file here. */
@@ -161,6 +163,7 @@ export async function startInCluster(o: {
     own,
     enforcesPolicies: enforcePolicies,
     url,
+    clientAddress: outside,
     admin: { username: "admin@localhost", password },
     mailFolder,
     registry: registry.host,
