@@ -172,9 +172,9 @@ describe.runIf(isAvailable)("a cluster that fails under the platform", () => {
     await reaches(running, "failed", "runtime_lost");
     const next = await operator.provision(imageId);
     await on.finishNamespace();
-    await reaches(stopped, "stopped", "stopped_by_user");
     await applyRights(cluster);
     expectStatus(await operator.wait(next), 200);
+    await reaches(stopped, "stopped", "stopped_by_user");
     await reaches(running, "failed", "runtime_lost");
   });
 });
