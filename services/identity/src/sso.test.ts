@@ -15,7 +15,7 @@ import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { decodeJwt } from "jose";
 import { Secret, TOTP } from "otpauth";
-import { afterEach, describe, expect } from "vitest";
+import { afterEach, describe, expect, vi } from "vitest";
 import { defineIdentityService } from "./service.ts";
 
 const publicUrl = "http://127.0.0.1:8080/api";
@@ -73,6 +73,8 @@ async function open(env: NodeJS.ProcessEnv = {}): Promise<void> {
 test.beforeEach(async ({ folder: own }) => {
   folder = own;
   now = Date.now();
+  // The providers run in this process: when it stands still, so do they.
+  vi.spyOn(AbortSignal, "timeout").mockImplementation(() => new AbortController().signal);
   logLines.length = 0;
   server = await startOpenIdProvider({ callbackUrl: `${publicUrl}/auth/sso/google/callback` });
   github = await startGithub({ callbackUrl: `${publicUrl}/auth/sso/github/callback` });
@@ -82,6 +84,7 @@ afterEach(async () => {
   await close();
   await server.stop();
   await github.stop();
+  vi.restoreAllMocks();
 });
 
 const reopen = async (env: NodeJS.ProcessEnv) => {

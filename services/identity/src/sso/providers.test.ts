@@ -21,7 +21,7 @@ let now: Date;
 /** The first provider of these settings. */
 function createProvider(env: Record<string, string>, o: { fetch?: Fetch; timeoutMs?: number } = {}): SsoProvider {
   const settings = readSettings(ssoSettings, { SANDGATE_REDIRECT_URIS: "https://app.test/", ...env });
-  const [first] = createProviders(parseSsoSettings(settings), { now: () => now, ...o }).values();
+  const [first] = createProviders(parseSsoSettings(settings), { now: () => now, timeoutMs: 60_000, ...o }).values();
   if (!first) throw new Error("The settings name no provider.");
   return first;
 }
