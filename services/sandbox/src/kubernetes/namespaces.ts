@@ -29,6 +29,8 @@ export interface Namespaces {
   verify(): Promise<void>;
   /** Verifies unless that was done within the last minute. */
   verifyRecent(): Promise<void>;
+  /** For a request refused as its namespace, with the rights in it, is gone or going. */
+  missing(namespace: string, cause: ApiError): DomainError;
   /** Why the API server refused a pod: SandboxRefused with its own words, unless it is the namespace or a right that is missing. */
   explainRefusal(namespace: string, error: ApiError): DomainError;
 }
@@ -124,6 +126,7 @@ export function createNamespaces(o: {
 
   return {
     all,
+    missing,
     of: (workspaceId) =>
       all[createHash("sha256").update(workspaceId).digest().readUInt32BE() % all.length] ?? namespace,
     verify,

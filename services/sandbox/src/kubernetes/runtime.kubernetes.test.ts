@@ -253,7 +253,10 @@ test("has a pod that its watch has not told of, and none that nobody has", async
   expect(await runtime.inspect("s1")).toMatchObject({ sandboxId: "s1", phase: "created" });
   expect(await runtime.inspect("s2")).toBeUndefined();
   server.refuse(({ method }) => method === "GET", 403, "Forbidden");
-  await expect(runtime.inspect("s2")).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
+  await expect(runtime.inspect("s2")).rejects.toMatchObject({
+    reason: "RUNTIME_UNAVAILABLE",
+    message: expect.stringMatching(/namespace .* is missing/),
+  });
 });
 
 test("tells a quota that changed at the same time from a pod that is there", async ({ server, open }) => {

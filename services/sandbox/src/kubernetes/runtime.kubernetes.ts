@@ -270,11 +270,14 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
   /** Asks the API server for a pod that the watch doesn't show, since that may be behind: what has no pod is given up. */
   async function findMissing(sandboxId: string): Promise<Pod | undefined> {
     const name = containerNameOf(sandboxId);
-    const found = await Promise.all(
-      namespaces.all.map((namespace) =>
-        ignoreStatus([404], api.call({ method: "GET", path: pathOf({ namespace, name }) })),
-      ),
-    );
+    const find = async (namespace: string) => {
+      try {
+        return await ignoreStatus([404], api.call({ method: "GET", path: pathOf({ namespace, name }) }));
+      } catch (error) {
+        throw error instanceof ApiError && error.status === 403 ? namespaces.missing(namespace, error) : error;
+      }
+    };
+    const found = await Promise.all(namespaces.all.map(find));
     for (const raw of found) if (raw !== undefined) pods.apply(raw as RawPod);
     return pods.find(sandboxId);
   }
