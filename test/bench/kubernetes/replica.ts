@@ -39,7 +39,11 @@ export async function measureLostReplica(bench: Bench, live: number): Promise<Fi
       return found.map(({ _id }) => _id);
     },
   };
-  await provision(remaining, count);
+  report("the processes are ready");
+  await provision(remaining, count).catch((error: unknown) => {
+    report(`provisioning failed: ${error}`);
+    throw error;
+  });
   report(`${count} are ready on two sandbox processes`);
   const failed = await churnThrough(remaining, () => platform.replica("sandbox", 0).kill());
   const end = await compareEnds(remaining, client);

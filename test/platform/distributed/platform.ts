@@ -143,7 +143,8 @@ export async function startDistributed(
     containers: (sandboxId) => listInstallation(installationId, sandboxId),
     async stop() {
       await Promise.all(replicas.map((each) => each.kill()));
-      await removeContainers(installationId);
+      // Pods go with their cluster.
+      if (!o.settings?.SANDGATE_RUNTIME?.startsWith("kubernetes:")) await removeContainers(installationId);
       await started.disposeAsync();
     },
   };

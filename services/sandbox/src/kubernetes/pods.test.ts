@@ -250,3 +250,17 @@ test("says what the server refuses", async () => {
     expect(pods.current()).rejects.toMatchObject({ message: expect.stringContaining("403 Forbidden") }),
   );
 });
+
+test("all who ask while the server is away wait together", async () => {
+  const server = openServer(new Map());
+  await pods.current();
+  await until(() => expect(server.watches).toHaveLength(1));
+  server.setDown(true);
+  server.push(new Error("connection reset"));
+  await until(() => expect(pods.current()).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" }));
+  const countTimers = () => process.getActiveResourcesInfo().filter((what) => what === "Timeout").length;
+  const before = countTimers();
+  const asked = Promise.allSettled(Array.from({ length: 1_000 }, () => pods.current()));
+  expect(countTimers()).toBeLessThan(before + 100);
+  expect((await asked).every(({ status }) => status === "rejected")).toBe(true);
+});

@@ -12,7 +12,7 @@ const watchSeconds = 300;
 /** Bookmarks come every minute, so a watch that says nothing for longer is dead. */
 const silenceMs = 90_000;
 const retry: Backoff = { firstMs: 100, lastMs: 3_000 };
-/** How long a reader waits for a watch that is being opened again. */
+/** How long readers wait at most for a watch that is being opened again. */
 const patienceMs = 2_000;
 
 /** All pods of an installation as a watch keeps them: reading them asks nobody. */
@@ -50,6 +50,8 @@ export function createPods(o: {
   const waiting = new Map<string, Set<() => void>>();
   const closing = new AbortController();
   let watches: NamespaceWatch[] | undefined;
+  /** Of all who ask meanwhile: thousands do, again and again, while the API server is away. */
+  let waitForLive: Promise<void> | undefined;
 
   /** Versions are those of the whole cluster. A sandbox that has two pods has the second because the first is gone. */
   function set(pod: Pod): void {
@@ -83,14 +85,13 @@ export function createPods(o: {
     const query = { labelSelector: labelFilter(installationId).join(",") };
     let isLive = false;
     let failure: unknown;
-    let waiters: (() => void)[] = [];
+    let live = Promise.withResolvers<void>();
 
     function setLive(): void {
       if (!isLive && failure !== undefined) logger.info({ namespace }, "the pods can be watched again");
       isLive = true;
       failure = undefined;
-      for (const resolve of waiters) resolve();
-      waiters = [];
+      live.resolve();
     }
 
     /** Lists all, and answers from which version on to watch. */
@@ -189,6 +190,7 @@ export function createPods(o: {
           if (isVersionBad) version = undefined;
           else {
             if (isLive || failure === undefined) logger.warn({ err: error, namespace }, "the pods can't be watched");
+            if (isLive) live = Promise.withResolvers<void>();
             isLive = false;
             failure = error;
           }
@@ -204,30 +206,30 @@ export function createPods(o: {
       ended,
       isLive: () => isLive,
       failure: () => failure,
-      ready: () =>
-        isLive
-          ? Promise.resolve()
-          : new Promise((resolve) => {
-              waiters.push(resolve);
-            }),
+      ready: () => live.promise,
     };
   }
 
-  async function current(): Promise<ReadonlyMap<string, Pod>> {
-    watches ??= o.namespaces.map(watchNamespace);
-    const running = watches;
-    // Nearly always, and asked several times for each change of a pod.
-    if (running.every((watch) => watch.isLive())) return pods;
+  async function awaitLive(running: readonly NamespaceWatch[]): Promise<void> {
     const ready = Promise.all(running.map((watch) => watch.ready())).then(() => true);
     const patience = new AbortController();
     const tooLong = delay(patienceMs, false, { signal: patience.signal }).catch(() => false);
     const isReady = await Promise.race([ready, tooLong]);
     patience.abort();
-    if (!isReady) {
-      const cause = running.map((watch) => watch.failure()).find((failure) => failure !== undefined);
-      if (cause instanceof ApiError) throw toRuntimeUnavailable(cause);
-      throw new DomainError("RUNTIME_UNAVAILABLE", "The Kubernetes API server can't be reached.", { cause });
-    }
+    if (isReady) return;
+    const cause = running.map((watch) => watch.failure()).find((failure) => failure !== undefined);
+    if (cause instanceof ApiError) throw toRuntimeUnavailable(cause);
+    throw new DomainError("RUNTIME_UNAVAILABLE", "The Kubernetes API server can't be reached.", { cause });
+  }
+
+  async function current(): Promise<ReadonlyMap<string, Pod>> {
+    watches ??= o.namespaces.map(watchNamespace);
+    // Nearly always, and asked several times for each change of a pod.
+    if (watches.every((watch) => watch.isLive())) return pods;
+    waitForLive ??= awaitLive(watches).finally(() => {
+      waitForLive = undefined;
+    });
+    await waitForLive;
     return pods;
   }
 
