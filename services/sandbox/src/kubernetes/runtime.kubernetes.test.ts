@@ -259,6 +259,22 @@ test("has a pod that its watch has not told of, and none that nobody has", async
   });
 });
 
+test("asks for a pod that no scheduler seems to have looked at, as its watch may be behind", async ({
+  server,
+  open,
+}) => {
+  const runtime = open();
+  await runtime.ensure(spec);
+  server.update(path, ({ metadata }) => {
+    metadata.creationTimestamp = new Date(Date.now() - 60_000).toISOString();
+  });
+  await until(async () => expect((await runtime.inspect("s1"))?.createdAt.getTime()).toBeLessThan(Date.now() - 30_000));
+  server.silenceWatches();
+  run(server);
+  expect(await runtime.inspect("s1")).toMatchObject({ phase: "created" });
+  expect(await runtime.ensure(spec)).toMatchObject({ phase: "running" });
+});
+
 test("tells a quota that changed at the same time from a pod that is there", async ({ server, open }) => {
   const runtime = open();
   await runtime.list();

@@ -27,6 +27,8 @@ const stopSlackMs = 30_000;
 const repullMs = 45_000;
 /** How long a pod that has a node may take for its network and volumes, until its events are looked through that often. */
 const slowSetupMs = 10_000;
+/** How long a pod may wait for a scheduler's first look, until the API server itself is asked: the watch may be behind. */
+const slowSchedulingMs = 10_000;
 /** How long it may take until a change that another replica has just made is seen. */
 const settleMs = 2_000;
 
@@ -195,6 +197,8 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
         await namespaces.verifyRecent();
         access = await findAccess(spec);
         pod = await create(spec, access);
+      } else if (waitsForScheduler(pod)) {
+        pod = await askFor(spec.sandboxId, [pod.namespace]);
       }
       if (!pod || isGone(pod)) {
         throw new DomainError("RUNTIME_UNAVAILABLE", "The pod of this sandbox is being removed.");
@@ -215,6 +219,12 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     } catch (error) {
       throw toRuntimeUnavailable(error);
     }
+  }
+
+  /** Whether no scheduler has said anything of it for long. */
+  function waitsForScheduler({ isGated, scheduledAt, unschedulable, createdAt }: Pod): boolean {
+    if (isGated || scheduledAt !== undefined || unschedulable !== undefined) return false;
+    return now().getTime() - createdAt.getTime() > slowSchedulingMs;
   }
 
   /** Whether the kubelet could not run the startup probe for want of its program. */
@@ -267,8 +277,8 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     return hasNoProgram(pod);
   }
 
-  /** Asks the API server for a pod that the watch doesn't show, since that may be behind: what has no pod is given up. */
-  async function findMissing(sandboxId: string): Promise<Pod | undefined> {
+  /** Asks the API server for a pod, since the watch may be behind: a sandbox that has none is given up. */
+  async function askFor(sandboxId: string, where = namespaces.all): Promise<Pod | undefined> {
     const name = containerNameOf(sandboxId);
     const find = async (namespace: string) => {
       try {
@@ -277,7 +287,7 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
         throw error instanceof ApiError && error.status === 403 ? namespaces.missing(namespace, error) : error;
       }
     };
-    const found = await Promise.all(namespaces.all.map(find));
+    const found = await Promise.all(where.map(find));
     for (const raw of found) if (raw !== undefined) pods.apply(raw as RawPod);
     return pods.find(sandboxId);
   }
@@ -313,7 +323,7 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
 
     async inspect(sandboxId) {
       try {
-        return await observe((await pods.find(sandboxId)) ?? (await findMissing(sandboxId)));
+        return await observe((await pods.find(sandboxId)) ?? (await askFor(sandboxId)));
       } catch (error) {
         throw toRuntimeUnavailable(error);
       }

@@ -47,8 +47,11 @@ export interface ProvisioningOptions extends ReadinessOptions {
 const pullLimits = { perKey: 4 };
 const engineStarts = { perKey: 12, total: 16 };
 
-/** How often a container that is on its way is looked at when nothing tells of it. */
-const startPollMs = 2_000;
+/**
+ * How often a container that is on its way is looked at when nothing tells of it: less often the longer it takes, since thousands that
+ * wait for a place to run would keep a process from hearing that they have one.
+ */
+const startPollMs = { first: 2_000, longest: 10_000 };
 
 /** Makes the step that takes an accepted sandbox to a ready one: pull, start, and the wait for readiness. */
 export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, pass: Pass) => Promise<Next> {
@@ -172,8 +175,9 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
     if (!isUnschedulable) {
       retries.markUp(id, "scheduler");
     }
+    const waitedMs = Date.now() - createdAt.getTime();
     // A place to run and the image each have their time.
-    const isLate = Date.now() - createdAt.getTime() >= startTimeoutMs;
+    const isLate = waitedMs >= startTimeoutMs;
     if (
       isLate ||
       (isUnreachable && retries.isDownTooLong(id, "registry", registryRetryMs)) ||
@@ -186,7 +190,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       });
       return "again";
     }
-    return { retryInMs: startPollMs };
+    return { retryInMs: Math.min(Math.max(waitedMs / 2, startPollMs.first), startPollMs.longest) };
   }
 
   return async (accepted, pass) => {
