@@ -1,6 +1,5 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import {
   type Observation,
@@ -9,7 +8,6 @@ import {
   type RuntimeSpec,
   SandboxRefused,
 } from "@sandgate/sandbox/runtime";
-import { createKubernetesRuntime, type KubernetesRuntimeOptions } from "@sandgate/sandbox/runtime.kubernetes";
 import { openTestCluster, probeCluster, type TestCluster } from "@sandgate/test-support/cluster";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
@@ -17,47 +15,15 @@ import { requireServer } from "@sandgate/test-support/require";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { applyRights, createToken, deployed } from "../deploy/cluster-rights.ts";
+import { openKubernetesRuntime, type RuntimeChanges } from "../platform/kubernetes-runtime.ts";
 import { describeRuntime, type RuntimeHarness } from "./runtime.ts";
 
-const logger = createLogger({
-  service: "runtime-test",
-  level: process.env.SANDGATE_LOG_LEVEL === "debug" ? "debug" : "silent",
-});
 const isAvailable = await requireServer("kubernetes", async () => {
   await probeCluster();
   await probeRegistry();
 });
 
 const credential = { username: "alice", password: "correct horse" };
-
-type Changes = Partial<Omit<KubernetesRuntimeOptions, "pod" | "network">> & {
-  pod?: Partial<KubernetesRuntimeOptions["pod"]>;
-  network?: Partial<KubernetesRuntimeOptions["network"]>;
-};
-
-function openRuntime(cluster: TestCluster, installationId: string, changes: Changes = {}) {
-  return createKubernetesRuntime({
-    address: `kubernetes:${cluster.kubeconfig}`,
-    installationId,
-    namespace: "sandboxes",
-    namespaces: 1,
-    isolation: true,
-    writesPerSecond: 200,
-    logger,
-    ...changes,
-    pod: {
-      cpuRequestMillis: 10,
-      diskMb: 64,
-      security: "baseline",
-      userNamespaces: false,
-      runtimeClass: undefined,
-      nodeLostSeconds: 60,
-      startSeconds: 600,
-      ...changes.pod,
-    },
-    network: { nameservers: ["1.1.1.1"], smtp: false, closed: ["10.0.0.0/8"], deny: [], allow: [], ...changes.network },
-  });
-}
 
 async function openHarness(): Promise<RuntimeHarness> {
   const closing = new AsyncDisposableStack();
@@ -80,7 +46,7 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
   const kubeconfig = await cluster.writeKubeconfig("sandbox", await createToken(cluster, deployed.sandbox));
   const namespace = deployed.sandboxes;
   const open = () => {
-    const runtime = openRuntime({ ...cluster, kubeconfig }, installationId, { namespace });
+    const runtime = openKubernetesRuntime(kubeconfig, installationId, { namespace });
     closing.defer(() => runtime.close());
     return runtime;
   };
@@ -150,8 +116,8 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000 }, (
   });
   afterAll(() => closing.disposeAsync());
 
-  function open(changes: Changes = {}): Runtime {
-    return closing.adopt(openRuntime(cluster, installationId, changes), (each) => each.close());
+  function open(changes: RuntimeChanges = {}): Runtime {
+    return closing.adopt(openKubernetesRuntime(cluster.kubeconfig, installationId, changes), (each) => each.close());
   }
 
   const pods = (namespace = "sandboxes") => `/api/v1/namespaces/${namespace}/pods`;
@@ -463,14 +429,18 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000 }, (
   test("neither lists nor inspects the pods of another installation", async () => {
     const spec = await specOf({ command: ["sleep", "3600"] });
     await ensure(spec);
-    const other = closing.adopt(openRuntime(cluster, `test-${randomUUID()}`), (each) => each.close());
+    const other = closing.adopt(openKubernetesRuntime(cluster.kubeconfig, `test-${randomUUID()}`), (each) =>
+      each.close(),
+    );
     expect(await other.list()).toEqual([]);
     expect(await other.inspect(spec.sandboxId)).toBeUndefined();
   });
 
   test("leaves a pod of its name alone that another installation has, and says so", async () => {
     const spec = await specOf({ command: ["sleep", "3600"] });
-    const other = closing.adopt(openRuntime(cluster, `test-${randomUUID()}`), (each) => each.close());
+    const other = closing.adopt(openKubernetesRuntime(cluster.kubeconfig, `test-${randomUUID()}`), (each) =>
+      each.close(),
+    );
     await ensure(spec, other);
     made.push([other, spec.sandboxId]);
     expect(await refusalOf(spec)).toEqual({

@@ -1,14 +1,13 @@
 import { readFileSync } from "node:fs";
 import { request } from "node:https";
 import { newId } from "@sandgate/kit/base/ids";
-import { createLogger } from "@sandgate/kit/base/logging";
-import { createKubernetesRuntime } from "@sandgate/sandbox/runtime.kubernetes";
 import { openTestCluster, probeCluster, type TestCluster } from "@sandgate/test-support/cluster";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { openKubernetesRuntime } from "../platform/kubernetes-runtime.ts";
 import { applyManifests, applyRights, buildManifests, createToken, deployed } from "./cluster-rights.ts";
 
 const isAvailable = await requireServer("kubernetes", async () => {
@@ -88,26 +87,8 @@ describe.runIf(isAvailable)("manifests on a cluster", () => {
   /** The adapter with the rights of the sandbox process. */
   async function openRuntime(pod: { userNamespaces?: boolean; runtimeClass?: string } = {}) {
     const token = await createToken(cluster, deployed.sandbox);
-    return createKubernetesRuntime({
-      address: `kubernetes:${await cluster.writeKubeconfig("sandbox", token)}`,
-      installationId: `test-${newId()}`,
-      namespace: deployed.sandboxes,
-      namespaces: 1,
-      isolation: true,
-      writesPerSecond: 200,
-      logger: createLogger({ service: "runtime-test", level: "silent" }),
-      pod: {
-        cpuRequestMillis: 10,
-        diskMb: 64,
-        security: "baseline",
-        userNamespaces: false,
-        runtimeClass: undefined,
-        nodeLostSeconds: 60,
-        startSeconds: 600,
-        ...pod,
-      },
-      network: { nameservers: ["1.1.1.1"], smtp: false, closed: ["10.0.0.0/8"], deny: [], allow: [] },
-    });
+    const kubeconfig = await cluster.writeKubeconfig("sandbox", token);
+    return openKubernetesRuntime(kubeconfig, `test-${newId()}`, { namespace: deployed.sandboxes, pod });
   }
 
   test("the adapter needs no more than the sandbox process may do: a private image, a probe, a stop, a removal", async () => {

@@ -1,9 +1,7 @@
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { newId } from "@sandgate/kit/base/ids";
-import { createLogger } from "@sandgate/kit/base/logging";
 import { deniedRanges } from "@sandgate/sandbox/docker-subnets";
-import { createKubernetesRuntime } from "@sandgate/sandbox/runtime.kubernetes";
 import { type OwnCluster, openTestCluster, probePolicies, type TestCluster } from "@sandgate/test-support/cluster";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import { startProcess } from "@sandgate/test-support/process";
@@ -11,6 +9,7 @@ import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-
 import { requireServer } from "@sandgate/test-support/require";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { openKubernetesRuntime } from "../platform/kubernetes-runtime.ts";
 import { addOutsideAddress, listenAt, reachedBy, reachScript, type Target } from "../platform/reach.ts";
 import { applyManifests, buildManifests, deployed } from "./cluster-rights.ts";
 
@@ -127,23 +126,8 @@ describe.runIf(isAvailable)("network policies, enforced", () => {
     let targets: Target[];
 
     function openRuntime(smtp = false) {
-      return createKubernetesRuntime({
-        address: `kubernetes:${cluster.kubeconfig}`,
-        installationId,
+      return openKubernetesRuntime(cluster.kubeconfig, installationId, {
         namespace,
-        namespaces: 1,
-        isolation: true,
-        writesPerSecond: 200,
-        logger: createLogger({ service: "runtime-test", level: "silent" }),
-        pod: {
-          cpuRequestMillis: 10,
-          diskMb: 64,
-          security: "baseline",
-          userNamespaces: false,
-          runtimeClass: undefined,
-          nodeLostSeconds: 60,
-          startSeconds: 600,
-        },
         network: {
           nameservers: [places.resolver, places.privateResolver],
           smtp,

@@ -1,15 +1,13 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { createLogger } from "@sandgate/kit/base/logging";
+import { openKubernetesRuntime } from "@sandgate/test/platform/kubernetes-runtime";
 import { test as baseTest } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { expect } from "vitest";
 import type { Runtime, RuntimeSpec } from "../reconcile/runtime.ts";
 import { openTestApiServer, type SeenRequest } from "./api-server.fixture.ts";
-import { createKubernetesRuntime } from "./runtime.kubernetes.ts";
 
 // What the adapter asks of an API server, and in which order; the contract suite shows that a real cluster does as asked.
 
-const logger = createLogger({ service: "runtime-test", level: "silent" });
 const pods = "/api/v1/namespaces/s/pods";
 const secrets = "/api/v1/namespaces/s/secrets";
 const path = `${pods}/sandgate-s1`;
@@ -37,24 +35,10 @@ const test = baseTest
       await Promise.all(opened.map((runtime) => runtime.close()));
     });
     return () => {
-      const runtime = createKubernetesRuntime({
-        address: `kubernetes:${server.kubeconfig}`,
-        installationId: "i1",
+      const runtime = openKubernetesRuntime(server.kubeconfig, "i1", {
         namespace: "s",
-        namespaces: 1,
-        isolation: true,
         writesPerSecond: 1_000,
-        logger,
-        pod: {
-          cpuRequestMillis: 10,
-          diskMb: 64,
-          security: "baseline",
-          userNamespaces: false,
-          runtimeClass: undefined,
-          nodeLostSeconds: 60,
-          startSeconds: 600,
-        },
-        network: { nameservers: [], smtp: false, closed: [], deny: [], allow: [] },
+        network: { nameservers: [], closed: [] },
       });
       opened.push(runtime);
       return runtime;

@@ -1,0 +1,38 @@
+import { createLogger } from "@sandgate/kit/base/logging";
+import { createKubernetesRuntime, type KubernetesRuntimeOptions } from "@sandgate/sandbox/runtime.kubernetes";
+
+/** What differs from small sandboxes in one namespace, isolated and without a lookup of names. */
+export type RuntimeChanges = Partial<Omit<KubernetesRuntimeOptions, "address" | "pod" | "network">> & {
+  pod?: Partial<KubernetesRuntimeOptions["pod"]>;
+  network?: Partial<KubernetesRuntimeOptions["network"]>;
+};
+
+const logger = createLogger({
+  service: "runtime-test",
+  level: process.env.SANDGATE_LOG_LEVEL === "debug" ? "debug" : "silent",
+});
+
+/** The adapter alone, with the rights of a kubeconfig. */
+export function openKubernetesRuntime(kubeconfig: string, installationId: string, changes: RuntimeChanges = {}) {
+  return createKubernetesRuntime({
+    address: `kubernetes:${kubeconfig}`,
+    installationId,
+    namespace: "sandboxes",
+    namespaces: 1,
+    isolation: true,
+    writesPerSecond: 200,
+    logger,
+    ...changes,
+    pod: {
+      cpuRequestMillis: 10,
+      diskMb: 64,
+      security: "baseline",
+      userNamespaces: false,
+      runtimeClass: undefined,
+      nodeLostSeconds: 60,
+      startSeconds: 600,
+      ...changes.pod,
+    },
+    network: { nameservers: ["1.1.1.1"], smtp: false, closed: ["10.0.0.0/8"], deny: [], allow: [], ...changes.network },
+  });
+}
