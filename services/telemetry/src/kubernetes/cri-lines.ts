@@ -12,6 +12,8 @@ export interface CriRecord {
 }
 
 const space = 0x20;
+/** A runtime may write each byte of a line as a part of its own, and each part kept costs a hundred bytes or more. */
+const maxParts = 64;
 
 /** Parses `<RFC 3339 time> stdout|stderr P|F <content>`; tags may follow the P (part) or F (full), after a colon. */
 export function createRecordParser(): (text: Buffer) => CriRecord | undefined {
@@ -102,6 +104,7 @@ export function createCriLines(cursor: string): CriLines {
     // A copy, since the record shares its memory with what was read at once.
     joined.parts.push(Buffer.from(content));
     joined.bytes += content.length;
+    if (joined.parts.length > maxParts) joined.parts = [Buffer.concat(joined.parts)];
     const cut = joined.bytes > maxLineBytes;
     if (!ends) open[stream] = joined;
     if (!ends && !cut) return undefined;

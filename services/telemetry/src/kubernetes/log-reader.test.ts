@@ -4,10 +4,32 @@ import { gzipSync } from "node:zlib";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
-import { describe, expect } from "vitest";
+import { describe, expect, vi } from "vitest";
 import { cutMark } from "../store/line-text.ts";
 import { type LogRow, maxLineBytes, type StreamName } from "../store/rows.ts";
+import type { LogFile } from "./log-files.ts";
 import { readPodLog } from "./log-reader.ts";
+
+/** Called in turn, once each, when a file was read to its end. */
+const atEnds = vi.hoisted((): (() => Promise<void>)[] => []);
+vi.mock("./log-files.ts", async (importOriginal) => {
+  const files = await importOriginal<typeof import("./log-files.ts")>();
+  return {
+    ...files,
+    async openLogFile(file: LogFile) {
+      const opened = await files.openLogFile(file);
+      return (
+        opened && {
+          ...opened,
+          async *read(offset: number) {
+            yield* opened.read(offset);
+            await atEnds.shift()?.();
+          },
+        }
+      );
+    },
+  };
+});
 
 const logger = createLogger({ service: "telemetry", level: "silent" });
 const pace = { poll: { firstMs: 1, lastMs: 2 }, settleMs: 5 };
@@ -118,6 +140,57 @@ test("what is written while it is followed comes, over rotations, until the cont
   ended.abort();
   await reading;
   expect(texts).toEqual([...expected, "the last"]);
+});
+
+/** The lines of a log that is followed, of which "1" was read, and its file was then looked at and had no more. */
+async function* followIdle(folder: string, log: ReturnType<typeof createLog>, then: () => Promise<void>) {
+  await log.write("stdout", "1");
+  const { signal } = new AbortController();
+  const blocks = readPodLog({ folder, ended: signal }, "", { follow: true, logger, signal, pace });
+  expect((await blocks.next()).value?.rows).toMatchObject([{ log: "1" }]);
+  atEnds.push(async () => {}, then);
+  for await (const { rows } of blocks) for (const row of rows) yield row.log;
+}
+
+test("what was written between a read and a rotation is read, as is what comes to a file that was just rotated", async ({
+  folder,
+}) => {
+  const log = createLog(folder);
+  const texts = followIdle(folder, log, async () => {
+    await log.write("stdout", "2");
+    await log.rotate();
+    atEnds.push(async () => {
+      const [rotated = ""] = (await readdir(folder)).filter((name) => name !== "0.log");
+      await appendFile(join(folder, rotated), "2026-11-22T16:14:06.5Z stdout F 3\n");
+    });
+    await log.write("stdout", "4");
+  });
+  for (const text of ["2", "3", "4"]) expect((await texts.next()).value).toBe(text);
+  await texts.return();
+});
+
+test("what was written between a read and two rotations is read", async ({ folder }) => {
+  const log = createLog(folder);
+  const texts = followIdle(folder, log, async () => {
+    for (const text of ["2", "3", "4"]) {
+      await log.write("stdout", text);
+      if (text !== "4") await log.rotate();
+    }
+  });
+  for (const text of ["2", "3", "4"]) expect((await texts.next()).value).toBe(text);
+  await texts.return();
+});
+
+test("what was written between a read and the removal of the folder is read", async ({ folder }) => {
+  const own = join(folder, "sandbox");
+  await mkdir(own);
+  const log = createLog(own);
+  const texts = followIdle(own, log, async () => {
+    await log.write("stdout", "2");
+    await rm(own, { recursive: true });
+  });
+  expect((await texts.next()).value).toBe("2");
+  expect((await texts.next()).done).toBe(true);
 });
 
 test("a folder that is removed is read to the end from the file that is open", async ({ folder }) => {

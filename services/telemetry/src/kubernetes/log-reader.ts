@@ -53,6 +53,8 @@ export async function* readPodLog(
   const parse = createRecordParser();
   let reading: Reading | undefined;
   let idle = 0;
+  /** Whether another file is written to by now, or none. */
+  let isLeft = false;
   let isGone = false;
 
   function* takeRecord(at: Reading, text: Buffer, bytes: number): Generator<LogRow> {
@@ -91,8 +93,9 @@ export async function* readPodLog(
 
   try {
     for (;;) {
-      // Looked at before the files are.
+      // Both looked at before the file is read: what is written later is in the next read.
       const isLast = !o.follow || log.ended.aborted;
+      const wasLeft = isLeft;
       let hasRead = false;
       if (reading) {
         for await (const bytes of reading.file.read(reading.offset + reading.rest.length + reading.droppedBytes)) {
@@ -106,22 +109,23 @@ export async function* readPodLog(
       const next = await (reading
         ? openNext(log.folder, reading, lines, logger)
         : openFirst(log.folder, lines, logger));
-      if (next === "none" && !hasRead) {
-        isGone = true;
-        break;
-      }
-      if (next === "none" || next === undefined) {
+      isLeft = next !== undefined;
+      if (next === undefined) {
         if (isLast && !hasRead) break;
         idle = hasRead ? 0 : idle + 1;
         if (isLast) await delay(settleMs, undefined, { signal });
         else await pause(backoffMs(idle + 1, poll), AbortSignal.any([signal, log.ended]));
-      } else if (reading && hasRead && next.isNewest) {
+      } else if (next === "none") {
+        isGone = !reading || (wasLeft && !hasRead);
+        if (isGone) break;
+      } else if (reading && (!wasLeft || (hasRead && next.isNewest))) {
         await next.reading.file.close();
-        await delay(settleMs, undefined, { signal });
+        if (next.isNewest) await delay(settleMs, undefined, { signal });
       } else {
         const rows = reading ? [...takeRest(reading)] : [];
         await reading?.file.close();
         reading = next.reading;
+        isLeft = !next.isNewest;
         if (rows.length > 0) yield { rows, cursor: lines.cursor() };
       }
       signal.throwIfAborted();

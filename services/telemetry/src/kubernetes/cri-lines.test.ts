@@ -1,0 +1,28 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { expect, test } from "vitest";
+import { maxLineBytes } from "../store/rows.ts";
+import { createCriLines, createRecordParser } from "./cri-lines.ts";
+
+/** Bytes of the heap in use after a collection of garbage. */
+function measureMemory(): number {
+  setFlagsFromString("--expose-gc");
+  runInNewContext("gc")();
+  const { heapUsed } = process.memoryUsage();
+  return heapUsed;
+}
+
+test("a line that a runtime writes byte by byte takes little more memory than its bytes", () => {
+  const parse = createRecordParser();
+  const record = parse(Buffer.from("2026-11-22T16:14:06Z stdout P x"));
+  if (!record) throw new Error("not a record");
+  const before = measureMemory();
+  const open = Array.from({ length: 8 }, () => createCriLines(""));
+  for (const lines of open) {
+    for (let offset = 0; offset < maxLineBytes; offset++) {
+      lines.take(record, { fileId: 1n, offset }, { fileId: 1n, offset: offset + 1 });
+    }
+  }
+  expect(measureMemory() - before).toBeLessThan(20_000_000);
+  for (const lines of open) expect(lines.finish()).toMatchObject([{ log: "x".repeat(maxLineBytes) }]);
+});
