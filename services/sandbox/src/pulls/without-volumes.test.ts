@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
-import { type ImageDocuments, withoutVolumes } from "./without-volumes.ts";
+import { type ImageDocuments, volumesOf, withoutVolumes } from "./without-volumes.ts";
 
 const digestOf = (content: Uint8Array) => `sha256:${createHash("sha256").update(content).digest("hex")}`;
 const read = ({ content }: { content: Uint8Array }) => JSON.parse(Buffer.from(content).toString());
@@ -45,4 +45,22 @@ test.each([
 ])("an image's config %s is served as it came", (_how, config) => {
   const image = imageOf(config);
   expect(withoutVolumes(image)).toBe(image);
+});
+
+test("an image's volumes are those of its config, however they are spelled", () => {
+  const config = { CONFIG: { volumes: { "/data": {}, "/cache": {} }, Cmd: ["sh", "-c", "x".repeat(10_000)] } };
+  expect(volumesOf(Buffer.from(JSON.stringify(config)))).toEqual(["/data", "/cache"]);
+  for (const text of ["{}", '{"config":null}', '{"config":{"Volumes":null,"Entrypoint":null,"Cmd":null}}']) {
+    expect(volumesOf(Buffer.from(text))).toEqual([]);
+  }
+});
+
+test.each([
+  ["has many volumes", { Volumes: Object.fromEntries(Array.from({ length: 33 }, (_, i) => [`/${i}`, {}])) }],
+  ["has a volume with a long path", { Volumes: { [`/${"x".repeat(4_095)}`]: {} } }],
+  ["has a program with a long path", { entryPoint: null, CMD: ["x".repeat(4_096)] }],
+  ["has a working directory with a long path", { WorkingDir: "x".repeat(4_096) }],
+  ["has much to say of its containers", { Labels: { a: "x".repeat(65_536) } }],
+])("an image that %s is not given to a cluster", (_what, config) => {
+  expect(() => volumesOf(Buffer.from(JSON.stringify({ config })))).toThrow(/the image's/);
 });
