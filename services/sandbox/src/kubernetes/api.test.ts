@@ -3,6 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
+import { inspect } from "node:util";
 import { test as baseTest } from "@sandgate/test-support/test";
 import { expect } from "vitest";
 import { type Api, type ApiError, openApi } from "./api.ts";
@@ -110,6 +111,20 @@ test("reads its credentials again when the server takes them no more, and asks o
   expect(requests.map(({ token }) => token)).toEqual(["Bearer first", "Bearer first", "Bearer second"]);
   await expect(get()).rejects.toMatchObject({ status: 401 });
   expect(requests).toHaveLength(5);
+});
+
+test("what is wrong with a kubeconfig is told without its credentials", async ({ folder }) => {
+  const path = join(folder, "kubeconfig");
+  const open = () => openApi(`kubernetes:${path}`, { writesPerSecond: 1 });
+  expect(open).toThrow("ENOENT");
+  await writeFile(path, "users:\n- name: u\n  user:\n    token: hunter2\n   broken: [\n");
+  try {
+    open();
+    expect.unreachable();
+  } catch (error) {
+    expect(String(error)).toContain(`${path} is not a kubeconfig`);
+    expect(inspect(error, { depth: 9 })).not.toContain("hunter2");
+  }
 });
 
 test("a stream that does not begin in time fails", async ({ serve }) => {

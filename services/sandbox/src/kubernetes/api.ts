@@ -64,11 +64,20 @@ export interface Api {
 function readConfig(address: string): KubeConfig {
   const path = address.replace(/^kubernetes:/, "");
   const config = new KubeConfig();
-  if (path !== "") config.loadFromFile(path);
+  if (path !== "") loadFile(config, path);
   else if (process.env.KUBERNETES_SERVICE_HOST) config.loadFromCluster();
   else throw new Error("SANDGATE_RUNTIME=kubernetes: is for a pod; elsewhere name a kubeconfig: kubernetes:/path");
   if (!config.getCurrentCluster()) throw new Error(`${path || "the pod's service account"} names no cluster`);
   return config;
+}
+
+function loadFile(config: KubeConfig, path: string): void {
+  try {
+    config.loadFromFile(path);
+  } catch (error) {
+    // What a parser throws quotes the file, and so credentials.
+    throw error instanceof Error && "syscall" in error ? error : new Error(`${path} is not a kubeconfig`);
+  }
 }
 
 /**
