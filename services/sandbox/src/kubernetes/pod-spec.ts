@@ -2,7 +2,7 @@ import { posix } from "node:path";
 import type { V1NetworkPolicy, V1Pod, V1Secret } from "@kubernetes/client-node";
 import { containerNameOf, labelsOf } from "@sandgate/docker-engine/containers";
 import type { ImageAccess, RuntimeSpec } from "../reconcile/runtime.ts";
-import { finalizer, pullGate } from "./pod.ts";
+import { containerName, finalizer, pullGate } from "./pod.ts";
 
 /**
  * What root inside a container keeps, as on Docker (docker/container-options.ts says why). All are in Pod Security's "baseline";
@@ -116,7 +116,7 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
       },
       containers: [
         {
-          name: "sandbox",
+          name: containerName,
           image: spec.reference,
           // With the sandbox's own credential each time, whatever the node has of it.
           imagePullPolicy: "Always",

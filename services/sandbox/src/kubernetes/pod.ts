@@ -2,6 +2,8 @@
 
 import { ownerOf } from "@sandgate/docker-engine/containers";
 
+/** The container that a pod is made for; a cluster may add others. */
+export const containerName = "sandbox";
 /** Keeps an ended pod's object until the platform has read how it ended; the platform takes it off in `remove`. */
 export const finalizer = "sandgate.io/sandbox";
 /** Holds a new pod back from the scheduler until the Secret of its pull is there. */
@@ -46,6 +48,8 @@ export interface Pod {
   scheduledAt?: Date;
   /** When its node took it up, by the node's clock. */
   acceptedAt?: Date;
+  /** How far its node's clock is ahead of the control plane's, in milliseconds, as far as that is certain: 0 if it isn't. */
+  nodeAheadMs: number;
   /** Whether its node has made its network and volumes; undefined: the kubelet hasn't said. */
   isSetUp?: boolean;
   /** Why the scheduler finds no node. */
@@ -54,6 +58,9 @@ export interface Pod {
   disruption?: { reason: string; message: string };
   container?: ContainerState;
 }
+
+/** Clocks that differ by less can't be told apart: times are cut to seconds. */
+const skewMs = 5_000;
 
 interface RawTerminated {
   exitCode: number;
@@ -76,6 +83,8 @@ export interface RawPod {
     finalizers?: string[];
     labels?: Record<string, string>;
     annotations?: Record<string, string>;
+    /** Who has set which fields, and when, by the control plane's clock. */
+    managedFields?: { time?: string; fieldsV1?: { "f:status"?: { "f:startTime"?: object } } }[];
   };
   spec: {
     nodeName?: string;
@@ -91,6 +100,7 @@ export interface RawPod {
     startTime?: string;
     conditions?: { type: string; status: string; reason?: string; message?: string; lastTransitionTime?: string }[];
     containerStatuses?: {
+      name: string;
       started?: boolean;
       state?: {
         waiting?: { reason?: string; message?: string };
@@ -110,7 +120,7 @@ export function readPod(raw: RawPod, installationId: string): Pod | undefined {
   const scheduled = conditions.find(({ type }) => type === "PodScheduled");
   const setUp = conditions.find(({ type }) => type === "PodReadyToStartContainers");
   const disruption = conditions.find((each) => each.type === "DisruptionTarget" && each.status === "True");
-  const port = spec.containers[0]?.startupProbe?.httpGet?.port;
+  const port = spec.containers.find(({ name }) => name === containerName)?.startupProbe?.httpGet?.port;
   const container = readContainer(raw);
   return {
     name: metadata.name,
@@ -134,6 +144,7 @@ export function readPod(raw: RawPod, installationId: string): Pod | undefined {
     ...(scheduled?.status === "True" &&
       scheduled.lastTransitionTime !== undefined && { scheduledAt: new Date(scheduled.lastTransitionTime) }),
     ...(status?.startTime !== undefined && { acceptedAt: new Date(status.startTime) }),
+    nodeAheadMs: readNodeAhead(raw),
     ...(setUp && { isSetUp: setUp.status === "True" }),
     ...(scheduled?.reason === "Unschedulable" && { unschedulable: scheduled.message ?? "" }),
     ...(disruption && { disruption: { reason: disruption.reason ?? "", message: disruption.message ?? "" } }),
@@ -147,8 +158,35 @@ function readDeletion({ deletionTimestamp, deletionGracePeriodSeconds = 0 }: Raw
   return { deletionAt, deletionAskedAt: new Date(deletionAt.getTime() - deletionGracePeriodSeconds * 1000) };
 }
 
-function readContainer({ status }: RawPod): ContainerState | undefined {
-  const [container] = status?.containerStatuses ?? [];
+function findContainer({ status }: RawPod) {
+  return status?.containerStatuses?.find(({ name }) => name === containerName);
+}
+
+/**
+ * A node takes a pod up after the scheduler gave it the pod, and reports times after they were. What contradicts that shows a clock
+ * that is off. A kubelet that takes pods up late, or reports late, contradicts nothing.
+ */
+function readNodeAhead(raw: RawPod): number {
+  const { metadata, status } = raw;
+  if (status?.startTime === undefined) return 0;
+  const acceptedMs = Date.parse(status.startTime);
+  const { running, terminated } = findContainer(raw)?.state ?? {};
+  const controlPlanes = ["PodScheduled", "DisruptionTarget"];
+  const changes = status.conditions?.filter(({ type }) => !controlPlanes.includes(type)) ?? [];
+  const told = [running?.startedAt, terminated?.finishedAt, ...changes.map((each) => each.lastTransitionTime)];
+  const lastToldMs = Math.max(acceptedMs, ...told.map((time) => parseTime(time)?.getTime() ?? 0));
+  const report = metadata.managedFields?.find(({ fieldsV1 }) => fieldsV1?.["f:status"]?.["f:startTime"]);
+  const aheadMs = report?.time === undefined ? 0 : lastToldMs - Date.parse(report.time);
+  if (aheadMs > skewMs) return aheadMs;
+  const scheduledAt = status.conditions?.find((each) => each.type === "PodScheduled" && each.status === "True");
+  const sinceScheduledMs = scheduledAt?.lastTransitionTime
+    ? acceptedMs - Date.parse(scheduledAt.lastTransitionTime)
+    : 0;
+  return sinceScheduledMs < -skewMs ? sinceScheduledMs : 0;
+}
+
+function readContainer(raw: RawPod): ContainerState | undefined {
+  const container = findContainer(raw);
   const { running, waiting, terminated } = container?.state ?? {};
   if (!container) return undefined;
   const startedAt = parseTime(running?.startedAt ?? terminated?.startedAt);

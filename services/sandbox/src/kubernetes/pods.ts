@@ -29,8 +29,8 @@ export interface Pods {
   apply(raw: RawPod): boolean;
   /** A write found that it is gone. */
   forget(pod: Pod): void;
-  /** Calls back with the sandbox of each pod that changes. Answers how to end that. */
-  listen(onChange: (sandboxId: string) => void): () => void;
+  /** Calls back with the sandbox of each pod that changes, and its pod unless that is gone. Answers how to end that. */
+  listen(onChange: (sandboxId: string, pod: Pod | undefined) => void): () => void;
   close(): Promise<void>;
 }
 
@@ -45,7 +45,7 @@ export function createPods(o: {
   const pods = new Map<string, Pod>();
   /** By namespace: up to which version everything was told. */
   const told = new Map<string, bigint>();
-  const listeners = new Set<(sandboxId: string) => void>();
+  const listeners = new Set<(sandboxId: string, pod: Pod | undefined) => void>();
   /** By the ids of the sandboxes that they wait for: thousands may be stopped at once. */
   const waiting = new Map<string, Set<() => void>>();
   const closing = new AbortController();
@@ -68,7 +68,8 @@ export function createPods(o: {
   }
 
   function tell(sandboxId: string): void {
-    for (const listener of listeners) listener(sandboxId);
+    const pod = pods.get(sandboxId);
+    for (const listener of listeners) listener(sandboxId, pod);
     for (const check of waiting.get(sandboxId) ?? []) check();
   }
 

@@ -56,7 +56,7 @@ function run(server: Server, acceptedAt = new Date(Date.now() + 60)): void {
       phase: "Running",
       startTime: at(0),
       conditions: [{ type: "PodScheduled", status: "True", lastTransitionTime: at(0) }],
-      containerStatuses: [{ started: true, state: { running: { startedAt: at(5_000) } } }],
+      containerStatuses: [{ name: "sandbox", started: true, state: { running: { startedAt: at(5_000) } } }],
     };
   });
 }
@@ -207,7 +207,7 @@ test("deletes a pod by its uid and with the stop's grace, keeps it until it is r
   expect(server.writes[0]?.body).toMatchObject({ gracePeriodSeconds: 10, preconditions: { uid } });
   server.update(path, (pod) => {
     const terminated = { exitCode: 143, reason: "Error", startedAt: new Date().toISOString() };
-    pod.status = { ...pod.status, phase: "Failed", containerStatuses: [{ state: { terminated } }] };
+    pod.status = { ...pod.status, phase: "Failed", containerStatuses: [{ name: "sandbox", state: { terminated } }] };
   });
   await stopping;
   expect(await runtime.inspect("s1")).toMatchObject({ phase: "exited", exitCode: 143 });
@@ -271,6 +271,31 @@ test("tells a quota that changed at the same time from a pod that is there", asy
   );
   await expect(runtime.ensure(spec)).rejects.toMatchObject({ message: expect.stringContaining("409 Conflict") });
   expect(await runtime.ensure(spec)).toMatchObject({ phase: "created" });
+});
+
+test("a Secret that the cluster refuses, as a quota does, fails its sandbox with the cluster's words", async ({
+  server,
+  open,
+}) => {
+  const said = "exceeded quota: secrets, requested: count/secrets=1, used: count/secrets=10, limited: count/secrets=10";
+  server.refuse(({ method, path: at }) => method === "POST" && at === secrets, 403, "Forbidden", said);
+  await expect(open().ensure(secretSpec)).rejects.toMatchObject({
+    failure: { reason: "provisioning_failed", message: `A quota of the cluster is used up: ${said}` },
+  });
+  expect(isGated(server)).toBe(true);
+});
+
+test("a Secret that can't be made because its quota is just being counted is made the next time", async ({
+  server,
+  open,
+}) => {
+  const runtime = open();
+  const isMeant = ({ method, path: at }: SeenRequest) => method === "POST" && at === secrets;
+  server.refuse(isMeant, 409, "Conflict", "Operation cannot be fulfilled on resourcequotas");
+  await expect(runtime.ensure(secretSpec)).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
+  expect(isGated(server)).toBe(true);
+  await runtime.ensure(secretSpec);
+  expect([isGated(server), server.objects.has(secret)]).toEqual([false, true]);
 });
 
 test("what the cluster refuses for good, or has of another installation, is not tried again", async ({

@@ -13,19 +13,19 @@ import {
 import { ApiError, ignoreStatus, openApi, toRuntimeUnavailable } from "./api.ts";
 import { createNamespaces } from "./namespaces.ts";
 import { finalizer, type Pod, pullGate, type RawPod, settledAnnotation } from "./pod.ts";
-import { type EgressPolicy, type PodDefaults, podOf, pullSecretOf } from "./pod-spec.ts";
+import { createPodEvents } from "./pod-events.ts";
+import { type EgressPolicy, type PodDefaults, podOf } from "./pod-spec.ts";
 import { createPods } from "./pods.ts";
+import { createPullSecrets } from "./pull-secrets.ts";
 import { evictionOf, hasEnded, isGone, observationOf } from "./states.ts";
 
 /** How long a container must have run when its image has no program to exec. Pods say when it started to the second. */
 const minUptimeMs = 2_000;
-/** How often the events of a pod are looked through for a probe that could not be run, or an eviction. */
+/** How soon the events of a pod are looked through again for a probe that could not be run, or an eviction. */
 const eventsEveryMs = 1_000;
 /** Besides the time that a stop gives, how long a kubelet may take to report the end. */
 const stopSlackMs = 30_000;
-/** Within which time a kubelet pulls again after its first failures; it waits 10 s at first, and twice as long each time. */
-const repullMs = 45_000;
-/** How long a pod that has a node may take for its network and volumes, until its events are looked through that often. */
+/** How long a pod that has a node may take for its network and volumes, until its events are looked through. */
 const slowSetupMs = 10_000;
 /** How long a pod may wait for a scheduler's first look, until the API server itself is asked: the watch may be behind. */
 const slowSchedulingMs = 10_000;
@@ -68,10 +68,8 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     architecture: process.arch === "x64" ? "amd64" : process.arch,
   };
   const ensuring = new Map<string, Promise<Observation>>();
-  /** When the Secrets of pods were made again, by their uid. */
-  const restored = new Map<string, number>();
-  /** By pod's uid: when its events were last looked through, and what those with these reasons said. */
-  const events = new Map<string, { reasons: string; askedAt: number; said: readonly string[] }>();
+  const events = createPodEvents({ api, pods });
+  const pullSecrets = createPullSecrets({ api, namespaces, pods, logger });
 
   const pathOf = ({ namespace, name }: Pick<Pod, "namespace" | "name">) =>
     `/api/v1/namespaces/${namespace}/pods/${name}`;
@@ -93,7 +91,7 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     if (pod && seen?.phase === "created") return withSetupProblem(pod, seen);
     // One that ended with 0 when it was evicted has succeeded: only an event says why.
     if (seen?.phase !== "exited" || pod?.phase !== "Succeeded" || seen.failure) return seen;
-    const [said] = await messagesOf(pod, ["Evicted"], eventsEveryMs);
+    const [said] = await events.read(pod, ["Evicted"], eventsEveryMs);
     return said === undefined ? seen : { ...seen, failure: evictionOf(said) };
   }
 
@@ -141,33 +139,10 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
 
   /** Gives a gated pod its Secret, and then to the scheduler. */
   async function release(pod: Pod, access: ImageAccess): Promise<void> {
-    const secrets = `/api/v1/namespaces/${pod.namespace}/secrets`;
-    const body = pullSecretOf(pod, access);
-    // One of an earlier attempt may have another credential.
-    const made = await ignoreStatus([409], api.call({ method: "POST", path: secrets, body }));
-    if (made === undefined) {
-      await ignoreStatus([404], api.call({ method: "DELETE", path: `${secrets}/${pod.name}` }));
-      await api.call({ method: "POST", path: secrets, body });
-    }
+    await pullSecrets.give(pod, access);
     const gates = [{ $patch: "delete", name: pullGate }];
     const patched = await patch(pod, { spec: { schedulingGates: gates } });
     if (patched) pods.apply(patched);
-  }
-
-  /**
-   * Makes the Secret of a pod whose pull was refused, if somebody has deleted it: the kubelet pulls without one then. Answers whether the
-   * kubelet is going to try with it.
-   */
-  async function restoreSecret(pod: Pod, spec: RuntimeSpec): Promise<boolean> {
-    const restoredAt = restored.get(pod.uid);
-    if (restoredAt !== undefined) return performance.now() - restoredAt < repullMs;
-    const path = `/api/v1/namespaces/${pod.namespace}/secrets`;
-    const body = pullSecretOf(pod, await findAccess(spec));
-    const made = await ignoreStatus([409], api.call({ method: "POST", path, body }));
-    if (made === undefined) return false;
-    logger.warn({ sandboxId: pod.sandboxId }, "the Secret of a pull was deleted, and is made again");
-    restored.set(pod.uid, performance.now());
-    return true;
   }
 
   /** Once the container runs: its Secret goes, and its deadline becomes its time to live. */
@@ -175,10 +150,7 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     const { container, acceptedAt, deadlineSeconds } = pod;
     const deadline = spec.ttlSeconds !== undefined && deadlineSeconds !== undefined;
     if (pod.isSettled || (!pod.hasPullSecret && !deadline)) return;
-    if (pod.hasPullSecret) {
-      const path = `/api/v1/namespaces/${pod.namespace}/secrets/${pod.name}`;
-      await ignoreStatus([404], api.call({ method: "DELETE", path }));
-    }
+    if (pod.hasPullSecret) await pullSecrets.remove(pod);
     // Both by the node's clock, which the kubelet goes by. A second more, as both are cut to seconds: the platform's own stop comes first.
     const startMs = (container?.startedAt?.getTime() ?? 0) - (acceptedAt?.getTime() ?? 0);
     const lowered = deadline ? Math.ceil(Math.max(0, startMs) / 1000) + (spec.ttlSeconds ?? 0) + 1 : 0;
@@ -210,10 +182,9 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
       const seen = await observe(pod);
       if (!seen) throw new DomainError("RUNTIME_UNAVAILABLE", "The pod of this sandbox is being removed.");
       if (seen.phase === "running") await settle(pod, spec);
-      if (seen.phase !== "created") restored.delete(pod.uid);
       if (seen.phase !== "created" || !seen.problem?.isFinal) return seen;
       const isRefused = seen.problem.reason === "image_pull_unauthorized" && pod.hasPullSecret && !pod.deletionAt;
-      if (isRefused && (await restoreSecret(pod, spec)))
+      if (isRefused && (await pullSecrets.restore(pod, () => findAccess(spec))))
         return { ...seen, problem: { ...seen.problem, isFinal: false } };
       throw new SandboxRefused(seen.problem);
     } catch (error) {
@@ -229,7 +200,7 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
 
   /** Whether the kubelet could not run the startup probe for want of its program. */
   async function hasNoProgram(pod: Pod): Promise<boolean> {
-    const said = await messagesOf(pod, ["Unhealthy"], eventsEveryMs);
+    const said = await events.read(pod, ["Unhealthy"], eventsEveryMs);
     return said.some((message) =>
       /executable file .*not found|no such file or directory|not found in \$PATH/i.test(message),
     );
@@ -240,28 +211,10 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     const { scheduledAt, isSetUp } = pod;
     if (seen.phase !== "created" || seen.problem || !scheduledAt || isSetUp !== false) return seen;
     if (now().getTime() - scheduledAt.getTime() < slowSetupMs) return seen;
-    const last = (await messagesOf(pod, ["FailedMount", "FailedCreatePodSandBox"], slowSetupMs)).at(-1);
+    const last = (await events.read(pod, ["FailedMount", "FailedCreatePodSandBox"], slowSetupMs)).at(-1);
     if (last === undefined) return seen;
     const message = `The node can't set the sandbox up: ${last}`;
     return { ...seen, problem: { reason: "node_error", message, isFinal: false } };
-  }
-
-  /**
-   * What the events of a pod with these reasons say, as it was up to `everyMs` ago: the server looks through all events of the
-   * namespace for it.
-   */
-  async function messagesOf(pod: Pod, reasons: readonly string[], everyMs: number): Promise<readonly string[]> {
-    const known = events.get(pod.uid);
-    if (known?.reasons === reasons.join() && performance.now() - known.askedAt < everyMs) return known.said;
-    const said: string[] = [];
-    for (const reason of reasons) {
-      const query = { fieldSelector: `involvedObject.uid=${pod.uid},reason=${reason}` };
-      const path = `/api/v1/namespaces/${pod.namespace}/events`;
-      const { items } = (await api.call({ method: "GET", path, query })) as { items: { message?: string }[] };
-      said.push(...items.map(({ message }) => message ?? ""));
-    }
-    events.set(pod.uid, { reasons: reasons.join(), askedAt: performance.now(), said });
-    return said;
   }
 
   async function probe(sandboxId: string, readinessPort: number | undefined): Promise<boolean> {
@@ -269,10 +222,7 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     if (!pod || pod.readinessPort !== readinessPort) return false;
     const seen = observationOf(pod, now());
     if (seen?.phase !== "running") return false;
-    if (pod.container?.isStarted) {
-      events.delete(pod.uid);
-      return true;
-    }
+    if (pod.container?.isStarted) return true;
     if (readinessPort !== undefined || now().getTime() - (seen.startedAt?.getTime() ?? 0) < minUptimeMs) return false;
     return hasNoProgram(pod);
   }
@@ -361,8 +311,6 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     async remove(sandboxId) {
       const pod = await pods.find(sandboxId);
       if (!pod || isGone(pod)) return;
-      restored.delete(pod.uid);
-      events.delete(pod.uid);
       try {
         // First: a pod without our finalizer that nobody deletes would stay. One that was stopped has been deleted already.
         if ((pod.deletionAt === undefined || !hasEnded(pod, now())) && !(await requestDeletion(pod, 1))) return;

@@ -39,17 +39,20 @@ function see(o: Parameters<typeof rawPod>[0]) {
   return observationOf(pod, now);
 }
 
-const running: Status = { phase: "Running", containerStatuses: [{ state: { running: { startedAt: started } } }] };
+const running: Status = {
+  phase: "Running",
+  containerStatuses: [{ name: "sandbox", state: { running: { startedAt: started } } }],
+};
 const waiting = (reason: string, message = ""): Status => ({
   phase: "Pending",
-  containerStatuses: [{ state: { waiting: { reason, message } } }],
+  containerStatuses: [{ name: "sandbox", state: { waiting: { reason, message } } }],
 });
 const terminated = (
   end: NonNullable<NonNullable<ContainerStatus["state"]>["terminated"]>,
   rest: Status = {},
 ): Status => ({
   phase: end.exitCode === 0 ? "Succeeded" : "Failed",
-  containerStatuses: [{ state: { terminated: { startedAt: started, ...end } } }],
+  containerStatuses: [{ name: "sandbox", state: { terminated: { startedAt: started, ...end } } }],
   ...rest,
 });
 const disrupted = (reason: string, message = ""): Status => ({
@@ -108,26 +111,60 @@ test("a pod that never ran has no times that could be read", () => {
 });
 
 describe("when a container started", () => {
-  const at = (acceptedAt: string, startedAt: string) =>
-    see({
+  const scheduled = { type: "PodScheduled", status: "True", lastTransitionTime: "2026-01-02T03:04:01Z" };
+  /** As a node's clock has them, and when its report came by the control plane's. */
+  const at = (acceptedAt: string, startedAt: string, reportedAt?: string, ready = startedAt) => {
+    const raw = rawPod({
       status: {
         phase: "Running",
         startTime: acceptedAt,
-        conditions: [{ type: "PodScheduled", status: "True", lastTransitionTime: "2026-01-02T03:04:01Z" }],
-        containerStatuses: [{ state: { running: { startedAt } } }],
+        conditions: [scheduled, { type: "Ready", status: "True", lastTransitionTime: ready }],
+        containerStatuses: [{ name: "sandbox", state: { running: { startedAt } } }],
       },
-    })?.startedAt?.toISOString();
+    });
+    const report = { fieldsV1: { "f:status": { "f:startTime": {} } } };
+    const later = { time: "2026-01-02T03:05:00Z", fieldsV1: {} };
+    raw.metadata.managedFields = [later, { ...report, ...(reportedAt !== undefined && { time: reportedAt }) }];
+    const pod = readPod(raw, "i1");
+    return pod && observationOf(pod, now)?.startedAt?.toISOString();
+  };
 
   test("is told by the control plane's clock where the node's is off", () => {
-    expect(at("2026-01-02T03:04:02Z", "2026-01-02T03:04:10Z")).toBe("2026-01-02T03:04:10.000Z");
-    expect(at("2026-01-02T03:05:01Z", "2026-01-02T03:05:10Z")).toBe("2026-01-02T03:04:10.000Z");
-    expect(at("2026-01-02T03:03:01Z", "2026-01-02T03:03:10Z")).toBe("2026-01-02T03:04:10.000Z");
+    expect(at("2026-01-02T03:04:02Z", "2026-01-02T03:04:10Z", "2026-01-02T03:04:11Z")).toBe("2026-01-02T03:04:10.000Z");
+    expect(at("2026-01-02T03:05:01Z", "2026-01-02T03:05:10Z", "2026-01-02T03:04:10Z")).toBe("2026-01-02T03:04:10.000Z");
+    expect(at("2026-01-02T03:03:01Z", "2026-01-02T03:03:10Z", "2026-01-02T03:04:11Z")).toBe("2026-01-02T03:04:10.000Z");
+  });
+
+  test("stays the same when the node reports something later", () => {
+    const readyAt = "2026-01-02T03:05:40Z";
+    expect(at("2026-01-02T03:05:01Z", "2026-01-02T03:05:10Z", "2026-01-02T03:04:40Z", readyAt)).toBe(
+      "2026-01-02T03:04:10.000Z",
+    );
+  });
+
+  test("is as the node says where it took the pod up late, as a kubelet that was restarted does, or reported late", () => {
+    const startedAt = "2026-01-02T03:04:50Z";
+    expect(at("2026-01-02T03:04:41Z", startedAt, "2026-01-02T03:04:51Z")).toBe("2026-01-02T03:04:50.000Z");
+    expect(at("2026-01-02T03:04:41Z", startedAt)).toBe("2026-01-02T03:04:50.000Z");
+    expect(at("2026-01-02T03:04:02Z", "2026-01-02T03:04:10Z", "2026-01-02T03:04:59Z")).toBe("2026-01-02T03:04:10.000Z");
   });
 
   test("is neither before it was created nor later than now", () => {
     expect(at("2026-01-02T03:04:01Z", "2026-01-02T03:03:59Z")).toBe("2026-01-02T03:04:00.000Z");
     expect(at("2026-01-02T03:04:01Z", "2026-01-02T03:09:00Z")).toBe("2026-01-02T03:05:00.000Z");
   });
+});
+
+test("what a cluster has added to a pod is not looked at", () => {
+  const added = { name: "a-proxy", started: true, state: { terminated: { exitCode: 0 } } };
+  const raw = rawPod({ status: { ...running, containerStatuses: [added, ...(running.containerStatuses ?? [])] } });
+  raw.spec.containers = [
+    { name: "a-proxy", startupProbe: { httpGet: { port: 15_021 } } },
+    { name: "sandbox", startupProbe: { httpGet: { port: 80 } } },
+  ];
+  const pod = readPod(raw, "i1");
+  expect(pod).toMatchObject({ readinessPort: 80, container: { isStarted: false } });
+  expect(pod && observationOf(pod, now)).toMatchObject({ phase: "running", startedAt: new Date(started) });
 });
 
 const killed = { exitCode: 137, reason: "Error" };

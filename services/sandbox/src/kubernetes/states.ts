@@ -5,8 +5,8 @@ import type { Pod } from "./pod.ts";
 
 /** After the time at which a pod should have ended, how long its node may take to say so. */
 const overdueMs = 15_000;
-/** Clocks of a node and of the control plane that differ by more are told apart from a slow kubelet. */
-const skewMs = 5_000;
+/** An end is put down to a deletion unless it came that much earlier: both times are cut to seconds. */
+const deletionSlackMs = 5_000;
 
 /** A reason why a container was never started, although the kubelet calls it ended. */
 const neverStarted = new Set(["StartError", "ContainerCannotRun"]);
@@ -53,22 +53,13 @@ export function hasEnded(pod: Pod, now: Date): boolean {
   return pod.nodeName === undefined || now.getTime() > pod.deletionAt.getTime() + overdueMs;
 }
 
-/**
- * When its container started, by the control plane's clock: the node's own may be off by minutes, which shows in when it took the pod
- * up. Undefined: it never did.
- */
+/** When its container started, by the control plane's clock: the node's own may be off by minutes. Undefined: it never did. */
 function startOf(pod: Pod, now: Date): Date | undefined {
   const { container, createdAt } = pod;
   const startedAt = container?.startedAt;
   if (!startedAt || (container.terminated && neverStarted.has(container.terminated.reason))) return undefined;
-  const byControlPlane = startedAt.getTime() - clockOffMs(pod);
+  const byControlPlane = startedAt.getTime() - pod.nodeAheadMs;
   return new Date(Math.max(createdAt.getTime(), Math.min(byControlPlane, now.getTime())));
-}
-
-/** How far its node's clock is ahead of the control plane's, where it is off. */
-function clockOffMs({ scheduledAt, acceptedAt }: Pod): number {
-  const offMs = scheduledAt && acceptedAt ? acceptedAt.getTime() - scheduledAt.getTime() : 0;
-  return Math.abs(offMs) > skewMs ? offMs : 0;
 }
 
 /** Why a kubelet ended a pod, or did not take it: `status.reason`. */
@@ -149,7 +140,7 @@ function tell(reason: RuntimeFailure["reason"], said: string): RuntimeFailure {
 function endedBeforeDeletion(pod: Pod): boolean {
   const finishedAt = pod.container?.terminated?.finishedAt;
   if (!finishedAt || !pod.deletionAskedAt) return false;
-  return finishedAt.getTime() - clockOffMs(pod) < pod.deletionAskedAt.getTime() - skewMs;
+  return finishedAt.getTime() - pod.nodeAheadMs < pod.deletionAskedAt.getTime() - deletionSlackMs;
 }
 
 /** Why a container that was made could not be started. */

@@ -1,0 +1,56 @@
+import type { Api } from "./api.ts";
+import type { Pod } from "./pod.ts";
+import { createPodNotes } from "./pod-notes.ts";
+import type { Pods } from "./pods.ts";
+
+const longestMs = 30_000;
+
+/** What a kubelet tells of a pod in events alone. */
+export interface PodEvents {
+  /**
+   * What the events of a pod with these reasons say. The API server looks through all events of the namespace for it, so it is asked again
+   * only after `againMs`, then after twice as long, up to 30 s; until then the answer is the last one.
+   */
+  read(pod: Pod, reasons: readonly string[], againMs: number): Promise<readonly string[]>;
+}
+
+interface Look {
+  reasons: string;
+  count: number;
+  nextAtMs: number;
+  said: Promise<readonly string[]>;
+}
+
+export function createPodEvents(o: {
+  api: Pick<Api, "call">;
+  pods: Pick<Pods, "listen">;
+  now?: () => number;
+}): PodEvents {
+  const { api, pods, now = () => performance.now() } = o;
+  const looks = createPodNotes<Look>(pods);
+
+  async function ask(pod: Pod, reason: string): Promise<string[]> {
+    const query = { fieldSelector: `involvedObject.uid=${pod.uid},reason=${reason}` };
+    const path = `/api/v1/namespaces/${pod.namespace}/events`;
+    const { items } = (await api.call({ method: "GET", path, query })) as { items: { message?: string }[] };
+    return items.map(({ message }) => message ?? "");
+  }
+
+  return {
+    async read(pod, reasons, againMs) {
+      const known = looks.get(pod);
+      const last = known?.reasons === reasons.join() ? known : undefined;
+      if (last && now() < last.nextAtMs) return last.said;
+      const count = (last?.count ?? 0) + 1;
+      const pauseMs = Math.min(againMs * 2 ** (count - 1), longestMs);
+      const said = Promise.all(reasons.map((reason) => ask(pod, reason))).then((each) => each.flat());
+      const look: Look = { reasons: reasons.join(), count, nextAtMs: now() + pauseMs, said };
+      // Before the answer comes: by then the pod may be gone.
+      looks.set(pod, look);
+      said.catch(() => {
+        if (looks.get(pod) === look) looks.delete(pod);
+      });
+      return said;
+    },
+  };
+}

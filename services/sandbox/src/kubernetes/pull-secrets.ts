@@ -1,0 +1,66 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { Logger } from "@sandgate/kit/base/logging";
+import type { ImageAccess } from "../reconcile/runtime.ts";
+import { type Api, ApiError, ignoreStatus } from "./api.ts";
+import type { Namespaces } from "./namespaces.ts";
+import type { Pod } from "./pod.ts";
+import { createPodNotes } from "./pod-notes.ts";
+import { pullSecretOf } from "./pod-spec.ts";
+import type { Pods } from "./pods.ts";
+
+/** Within which time a kubelet pulls again after its first failures; it waits 10 s at first, and twice as long each time. */
+const repullMs = 45_000;
+
+/** The Secrets that private images are pulled with: each has its pod's name, belongs to it, and is there until the container runs. */
+export interface PullSecrets {
+  /** Makes a pod's Secret. Throws SandboxRefused where the cluster refuses it. */
+  give(pod: Pod, access: ImageAccess): Promise<void>;
+  /**
+   * Makes the Secret of a pod whose pull was refused, if somebody has deleted it: the kubelet pulls without one then. Answers whether the
+   * kubelet is going to try with it.
+   */
+  restore(pod: Pod, findAccess: () => Promise<ImageAccess>): Promise<boolean>;
+  remove(pod: Pod): Promise<void>;
+}
+
+export function createPullSecrets(o: { api: Api; namespaces: Namespaces; pods: Pods; logger: Logger }): PullSecrets {
+  const { api, namespaces, pods, logger } = o;
+  const restoredAtMs = createPodNotes<number>(pods);
+
+  /** False: there is one. */
+  async function make(pod: Pod, access: ImageAccess): Promise<boolean> {
+    const path = `/api/v1/namespaces/${pod.namespace}/secrets`;
+    try {
+      await api.call({ method: "POST", path, body: pullSecretOf(pod, access) });
+      return true;
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      if (error.reason === "AlreadyExists") return false;
+      throw [400, 403, 404, 422].includes(error.status) ? namespaces.explainRefusal(pod.namespace, error) : error;
+    }
+  }
+
+  async function remove({ namespace, name }: Pod): Promise<void> {
+    const path = `/api/v1/namespaces/${namespace}/secrets/${name}`;
+    await ignoreStatus([404], api.call({ method: "DELETE", path }));
+  }
+
+  return {
+    async give(pod, access) {
+      if (await make(pod, access)) return;
+      // One of an earlier attempt may have another credential.
+      await remove(pod);
+      if (!(await make(pod, access)))
+        throw new DomainError("RUNTIME_UNAVAILABLE", "The Secret of a pull can't be made.");
+    },
+    async restore(pod, findAccess) {
+      const restoredAt = restoredAtMs.get(pod);
+      if (restoredAt !== undefined) return performance.now() - restoredAt < repullMs;
+      if (!(await make(pod, await findAccess()))) return false;
+      logger.warn({ sandboxId: pod.sandboxId }, "the Secret of a pull was deleted, and is made again");
+      restoredAtMs.set(pod, performance.now());
+      return true;
+    },
+    remove,
+  };
+}
