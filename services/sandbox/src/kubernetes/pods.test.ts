@@ -27,7 +27,7 @@ function rawPod(sandboxId: string, version: number, uid = `uid-${sandboxId}`): R
 }
 
 /** A server with these pods. What is pushed goes out on the watch that is open. */
-function openServer(known: Map<string, RawPod>) {
+function openServer(known: Map<string, RawPod>, namespaces = ["n"]) {
   const watches: string[] = [];
   let lists = 0;
   let down = false;
@@ -35,7 +35,8 @@ function openServer(known: Map<string, RawPod>) {
   let refusals: Error[] = [];
   let push: (event: unknown) => void = () => {};
   const api: Api = {
-    async call({ query }) {
+    async call({ path, query }) {
+      if (path.includes("/forbidden/")) throw new ApiError(403, "Forbidden", "pods is forbidden");
       if (down) throw new Error("connection refused");
       lists += 1;
       if (query?.continue || lists > 1) {
@@ -74,7 +75,7 @@ function openServer(known: Map<string, RawPod>) {
       else await new Promise<void>((resolve) => (wake = resolve));
     }
   }
-  pods = createPods({ api, namespaces: ["n"], installationId: "i", logger });
+  pods = createPods({ api, namespaces, installationId: "i", logger });
   return {
     watches,
     lists: () => lists,
@@ -249,6 +250,14 @@ test("says what the server refuses", async () => {
   await until(() =>
     expect(pods.current()).rejects.toMatchObject({ message: expect.stringContaining("403 Forbidden") }),
   );
+});
+
+test("a pod is found although another namespace can't be watched, but not all are known then", async () => {
+  openServer(new Map([["a", rawPod("a", 1)]]), ["n", "forbidden"]);
+  const refused = { reason: "RUNTIME_UNAVAILABLE" };
+  await expect(pods.current()).rejects.toMatchObject(refused);
+  expect(await pods.find("a")).toMatchObject({ sandboxId: "a" });
+  await expect(pods.find("b")).rejects.toMatchObject(refused);
 });
 
 test("all who ask while the server is away wait together", async () => {

@@ -19,7 +19,7 @@ const patienceMs = 2_000;
 export interface Pods {
   /** Those by the ids of their sandboxes. Throws RUNTIME_UNAVAILABLE while the watch is not up to date. */
   current(): Promise<ReadonlyMap<string, Pod>>;
-  /** Undefined: the sandbox has none. Throws as `current`. */
+  /** Undefined: the sandbox has none. Throws as `current`, unless it has one in a namespace whose watch is up to date. */
   find(sandboxId: string): Promise<Pod | undefined>;
   /**
    * Waits until the sandbox's pod, or its absence, is as wanted. False: that took too long. It goes on waiting while the API server is away.
@@ -74,6 +74,7 @@ export function createPods(o: {
   }
 
   interface NamespaceWatch {
+    namespace: string;
     isLive(): boolean;
     /** Resolves once it is up to date. */
     ready(): Promise<void>;
@@ -204,6 +205,7 @@ export function createPods(o: {
 
     const ended = run();
     return {
+      namespace,
       ended,
       isLive: () => isLive,
       failure: () => failure,
@@ -236,7 +238,11 @@ export function createPods(o: {
 
   return {
     current,
-    find: async (sandboxId) => (await current()).get(sandboxId),
+    async find(sandboxId) {
+      const known = pods.get(sandboxId);
+      const isUpToDate = watches?.some(({ namespace, isLive }) => namespace === known?.namespace && isLive());
+      return isUpToDate ? known : (await current()).get(sandboxId);
+    },
     until(sandboxId, isSo, timeoutMs) {
       return new Promise((resolve) => {
         const checks = waiting.get(sandboxId) ?? new Set();
