@@ -12,21 +12,15 @@ import {
 } from "../reconcile/runtime.ts";
 import { ApiError, ignoreStatus, openApi, toRuntimeUnavailable } from "./api.ts";
 import { createNamespaces } from "./namespaces.ts";
+import { createObserver } from "./observer.ts";
 import { finalizer, type Pod, pullGate, type RawPod, settledAnnotation } from "./pod.ts";
-import { createPodEvents } from "./pod-events.ts";
 import { type EgressPolicy, type PodDefaults, podOf } from "./pod-spec.ts";
 import { createPods } from "./pods.ts";
 import { createPullSecrets } from "./pull-secrets.ts";
-import { evictionOf, hasEnded, isGone, observationOf } from "./states.ts";
+import { hasEnded, isGone } from "./states.ts";
 
-/** How long a container must have run when its image has no program to exec. Pods say when it started to the second. */
-const minUptimeMs = 2_000;
-/** How soon the events of a pod are looked through again for a probe that could not be run, or an eviction. */
-const eventsEveryMs = 1_000;
 /** Besides the time that a stop gives, how long a kubelet may take to report the end. */
 const stopSlackMs = 30_000;
-/** How long a pod that has a node may take for its network and volumes, until its events are looked through. */
-const slowSetupMs = 10_000;
 /** How long a pod may wait for a scheduler's first look, until the API server itself is asked: the watch may be behind. */
 const slowSchedulingMs = 10_000;
 /** How long it may take until a change that another replica has just made is seen. */
@@ -68,33 +62,11 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     architecture: process.arch === "x64" ? "amd64" : process.arch,
   };
   const ensuring = new Map<string, Promise<Observation>>();
-  const events = createPodEvents({ api, pods });
+  const observer = createObserver({ api, pods });
   const pullSecrets = createPullSecrets({ api, namespaces, pods, logger });
 
   const pathOf = ({ namespace, name }: Pick<Pod, "namespace" | "name">) =>
     `/api/v1/namespaces/${namespace}/pods/${name}`;
-  /** By the API server's clock. */
-  const now = () => new Date(Date.now() + api.clockAheadMs());
-  /** By ours. */
-  function observePod(pod: Pod): Observation | undefined {
-    const seen = observationOf(pod, now());
-    const aheadMs = api.clockAheadMs();
-    if (!seen || aheadMs === 0) return seen;
-    const { createdAt, startedAt } = seen;
-    const toOurs = (at: Date) => new Date(at.getTime() - aheadMs);
-    return { ...seen, createdAt: toOurs(createdAt), ...(startedAt && { startedAt: toOurs(startedAt) }) };
-  }
-
-  /** With what stands in events alone. */
-  async function observe(pod: Pod | undefined): Promise<Observation | undefined> {
-    const seen = pod && observePod(pod);
-    if (pod && seen?.phase === "created") return withSetupProblem(pod, seen);
-    // One that ended with 0 when it was evicted has succeeded: only an event says why.
-    if (seen?.phase !== "exited" || pod?.phase !== "Succeeded" || seen.failure) return seen;
-    const [said] = await events.read(pod, ["Evicted"], eventsEveryMs);
-    return said === undefined ? seen : { ...seen, failure: evictionOf(said) };
-  }
-
   const findAccess = async (spec: RuntimeSpec): Promise<ImageAccess> =>
     (await spec.findAccess?.()) ?? { registryHost: "", username: "", password: "", volumes: [] };
 
@@ -179,7 +151,7 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
         await release(pod, access ?? (await findAccess(spec)));
         pod = (await pods.find(spec.sandboxId)) ?? pod;
       }
-      const seen = await observe(pod);
+      const seen = await observer.observeWithEvents(pod);
       if (!seen) throw new DomainError("RUNTIME_UNAVAILABLE", "The pod of this sandbox is being removed.");
       if (seen.phase === "running") await settle(pod, spec);
       if (seen.phase !== "created" || !seen.problem?.isFinal) return seen;
@@ -195,36 +167,7 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
   /** Whether no scheduler has said anything of it for long. */
   function waitsForScheduler({ isGated, scheduledAt, unschedulable, createdAt }: Pod): boolean {
     if (isGated || scheduledAt !== undefined || unschedulable !== undefined) return false;
-    return now().getTime() - createdAt.getTime() > slowSchedulingMs;
-  }
-
-  /** Whether the kubelet could not run the startup probe for want of its program. */
-  async function hasNoProgram(pod: Pod): Promise<boolean> {
-    const said = await events.read(pod, ["Unhealthy"], eventsEveryMs);
-    return said.some((message) =>
-      /executable file .*not found|no such file or directory|not found in \$PATH/i.test(message),
-    );
-  }
-
-  /** Adds what a kubelet tells in events alone: why it can't set a pod up. */
-  async function withSetupProblem(pod: Pod, seen: Observation): Promise<Observation> {
-    const { scheduledAt, isSetUp } = pod;
-    if (seen.phase !== "created" || seen.problem || !scheduledAt || isSetUp !== false) return seen;
-    if (now().getTime() - scheduledAt.getTime() < slowSetupMs) return seen;
-    const last = (await events.read(pod, ["FailedMount", "FailedCreatePodSandBox"], slowSetupMs)).at(-1);
-    if (last === undefined) return seen;
-    const message = `The node can't set the sandbox up: ${last}`;
-    return { ...seen, problem: { reason: "node_error", message, isFinal: false } };
-  }
-
-  async function probe(sandboxId: string, readinessPort: number | undefined): Promise<boolean> {
-    const pod = await pods.find(sandboxId);
-    if (!pod || pod.readinessPort !== readinessPort) return false;
-    const seen = observationOf(pod, now());
-    if (seen?.phase !== "running") return false;
-    if (pod.container?.isStarted) return true;
-    if (readinessPort !== undefined || now().getTime() - (seen.startedAt?.getTime() ?? 0) < minUptimeMs) return false;
-    return hasNoProgram(pod);
+    return observer.now().getTime() - createdAt.getTime() > slowSchedulingMs;
   }
 
   /** Asks the API server for a pod, since the watch may be behind: a sandbox that has none is given up. */
@@ -273,7 +216,8 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
 
     async inspect(sandboxId) {
       try {
-        return await observe((await pods.find(sandboxId)) ?? (await askFor(sandboxId)));
+        const pod = (await pods.find(sandboxId)) ?? (await askFor(sandboxId));
+        return pod && (await observer.observeWithEvents(pod));
       } catch (error) {
         throw toRuntimeUnavailable(error);
       }
@@ -282,7 +226,8 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     async probe(sandboxId, readinessPort, signal) {
       signal.throwIfAborted();
       try {
-        const isReady = await probe(sandboxId, readinessPort);
+        const pod = await pods.find(sandboxId);
+        const isReady = pod !== undefined && pod.readinessPort === readinessPort && (await observer.isReady(pod));
         signal.throwIfAborted();
         return isReady;
       } catch (error) {
@@ -296,13 +241,14 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
 
     async stop(sandboxId, graceSeconds) {
       const pod = await pods.find(sandboxId);
-      if (!pod || isGone(pod) || hasEnded(pod, now())) return;
+      if (!pod || isGone(pod) || hasEnded(pod, observer.now())) return;
       try {
         if (!(await requestDeletion(pod, graceSeconds))) return;
       } catch (error) {
         throw toRuntimeUnavailable(error);
       }
-      const ended = (seen: Pod | undefined) => !seen || seen.uid !== pod.uid || isGone(seen) || hasEnded(seen, now());
+      const ended = (seen: Pod | undefined) =>
+        !seen || seen.uid !== pod.uid || isGone(seen) || hasEnded(seen, observer.now());
       if (!(await pods.until(sandboxId, ended, graceSeconds * 1000 + stopSlackMs))) {
         throw new DomainError("RUNTIME_UNAVAILABLE", "The sandbox's node did not end it in time.");
       }
@@ -313,7 +259,8 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
       if (!pod || isGone(pod)) return;
       try {
         // First: a pod without our finalizer that nobody deletes would stay. One that was stopped has been deleted already.
-        if ((pod.deletionAt === undefined || !hasEnded(pod, now())) && !(await requestDeletion(pod, 1))) return;
+        if ((pod.deletionAt === undefined || !hasEnded(pod, observer.now())) && !(await requestDeletion(pod, 1)))
+          return;
         const patched = await patch(pod, { metadata: { "$deleteFromPrimitiveList/finalizers": [finalizer] } });
         if (!patched) pods.forget(pod);
       } catch (error) {
@@ -324,7 +271,7 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
 
     async list() {
       return [...(await pods.current()).values()].flatMap((pod) => {
-        const seen = observePod(pod);
+        const seen = observer.observe(pod);
         return seen
           ? [{ sandboxId: seen.sandboxId, workspaceId: seen.workspaceId, phase: seen.phase, createdAt: seen.createdAt }]
           : [];

@@ -112,13 +112,15 @@ test("a pod that never ran has no times that could be read", () => {
 
 describe("when a container started", () => {
   const scheduled = { type: "PodScheduled", status: "True", lastTransitionTime: "2026-01-02T03:04:01Z" };
+  // By the control plane's clock as well, and later than the node's last report.
+  const taken = { type: "DisruptionTarget", status: "True", lastTransitionTime: "2026-01-02T03:05:30Z" };
   /** As a node's clock has them, and when its report came by the control plane's. */
   const at = (acceptedAt: string, startedAt: string, reportedAt?: string, ready = startedAt) => {
     const raw = rawPod({
       status: {
         phase: "Running",
         startTime: acceptedAt,
-        conditions: [scheduled, { type: "Ready", status: "True", lastTransitionTime: ready }],
+        conditions: [scheduled, taken, { type: "Ready", status: "True", lastTransitionTime: ready }],
         containerStatuses: [{ name: "sandbox", state: { running: { startedAt } } }],
       },
     });

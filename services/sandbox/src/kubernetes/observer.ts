@@ -1,0 +1,74 @@
+import type { Observation } from "../reconcile/runtime.ts";
+import type { Api } from "./api.ts";
+import type { Pod } from "./pod.ts";
+import { createPodEvents } from "./pod-events.ts";
+import type { Pods } from "./pods.ts";
+import { evictionOf, observationOf } from "./states.ts";
+
+/** How long a container must have run when its image has no program to exec. Pods say when it started to the second. */
+const minUptimeMs = 2_000;
+/** How soon the events of a pod are looked through again for a probe that could not be run, or an eviction. */
+const eventsAgainMs = 1_000;
+/** How long a pod that has a node may take for its network and volumes, until its events are looked through. */
+const slowSetupMs = 10_000;
+
+/** What the adapter says of pods. */
+export interface Observer {
+  /** The time of now by the API server's clock, by which pods are judged. */
+  now(): Date;
+  /** What the pod says, told by our clock. Undefined for one that is being removed. */
+  observe(pod: Pod): Observation | undefined;
+  /** And what stands in its events alone. Throws what the API server refuses. */
+  observeWithEvents(pod: Pod): Promise<Observation | undefined>;
+  /** Whether its startup probe has succeeded, or its image has no program to run for one. Throws what the API server refuses. */
+  isReady(pod: Pod): Promise<boolean>;
+}
+
+export function createObserver({ api, pods }: { api: Api; pods: Pods }): Observer {
+  const events = createPodEvents({ api, pods });
+  const now = () => new Date(Date.now() + api.clockAheadMs());
+
+  function observe(pod: Pod): Observation | undefined {
+    const seen = observationOf(pod, now());
+    const aheadMs = api.clockAheadMs();
+    if (!seen || aheadMs === 0) return seen;
+    const { createdAt, startedAt } = seen;
+    const toOurs = (at: Date) => new Date(at.getTime() - aheadMs);
+    return { ...seen, createdAt: toOurs(createdAt), ...(startedAt && { startedAt: toOurs(startedAt) }) };
+  }
+
+  /** Adds why a kubelet can't set a pod up. */
+  async function withSetupProblem(pod: Pod, seen: Observation): Promise<Observation> {
+    const { scheduledAt, isSetUp } = pod;
+    if (seen.problem || !scheduledAt || isSetUp !== false) return seen;
+    if (now().getTime() - scheduledAt.getTime() < slowSetupMs) return seen;
+    const last = (await events.read(pod, ["FailedMount", "FailedCreatePodSandBox"], slowSetupMs)).at(-1);
+    if (last === undefined) return seen;
+    const message = `The node can't set the sandbox up: ${last}`;
+    return { ...seen, problem: { reason: "node_error", message, isFinal: false } };
+  }
+
+  return {
+    now,
+    observe,
+    async observeWithEvents(pod) {
+      const seen = observe(pod);
+      if (seen?.phase === "created") return withSetupProblem(pod, seen);
+      // One that ended with 0 when it was evicted has succeeded: only an event says why.
+      if (seen?.phase !== "exited" || pod.phase !== "Succeeded" || seen.failure) return seen;
+      const [said] = await events.read(pod, ["Evicted"], eventsAgainMs);
+      return said === undefined ? seen : { ...seen, failure: evictionOf(said) };
+    },
+    async isReady(pod) {
+      const seen = observationOf(pod, now());
+      if (seen?.phase !== "running") return false;
+      if (pod.container?.isStarted) return true;
+      if (pod.readinessPort !== undefined) return false;
+      if (now().getTime() - (seen.startedAt?.getTime() ?? 0) < minUptimeMs) return false;
+      const said = await events.read(pod, ["Unhealthy"], eventsAgainMs);
+      return said.some((message) =>
+        /executable file .*not found|no such file or directory|not found in \$PATH/i.test(message),
+      );
+    },
+  };
+}
