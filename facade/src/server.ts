@@ -59,6 +59,8 @@ export interface FacadeEnvironment {
   metrics: Metrics;
   /** Limits count the requests, waits and streams of all facades, not only of this one. Default: false. */
   sharedLimits?: boolean;
+  /** How long clients' connections without a request stay open once it closes, in milliseconds. Default: 0. */
+  closingIdleMs?: number;
   /** The state of each dependency of the process ("ok", or what is wrong), for /readyz. */
   dependencies?(): Promise<Record<string, string>>;
 }
@@ -125,7 +127,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const trail = createAuditTrail({ ...auditLogOf(clients), metrics: environment.metrics });
   noteActs(app, trail);
   const auditing = startAuditTrail(trail, logger);
-  const shutDown = createGracefulShutdown(app);
+  const shutDown = createGracefulShutdown(app, { idleMs: environment.closingIdleMs ?? 0 });
 
   const context: RouteContext = { clients, authenticator, scope, limits, longLivedRequests, logger, publicUrl };
   addAuthRoutes(app, context);

@@ -5,7 +5,7 @@ import { until } from "@sandgate/test-support/until";
 import Fastify from "fastify";
 import { afterEach, expect, test } from "vitest";
 import { apiToken, openTestPlatform, sandboxMessage, workspaceId } from "../test-platform.ts";
-import { createGracefulShutdown } from "./graceful-shutdown.ts";
+import { createGracefulShutdown, type ShutdownLimits } from "./graceful-shutdown.ts";
 import type { App } from "./route.ts";
 
 const sockets: Socket[] = [];
@@ -37,8 +37,9 @@ async function readSlowly(socket: Socket): Promise<number> {
 const request = (method: string, more = "") => `${method} / HTTP/1.1\r\nHost: x\r\n${more}\r\n`;
 const bodyBytes = 24 * 1024 * 1024;
 
-async function listen(limits?: { firstRequestMs: number; lastResponseMs: number }) {
-  const app: App = Fastify();
+async function listen(limits?: Partial<ShutdownLimits>) {
+  // As the facade has it.
+  const app: App = Fastify({ return503OnClosing: false });
   const close = createGracefulShutdown(app, limits);
   app.get("/", async () => "x".repeat(bodyBytes));
   app.post("/", async () => "");
@@ -63,6 +64,37 @@ test("closes although a client sends no request, or not all of it, or doesn't re
   unread.pause();
   await delay(100);
   await close();
+});
+
+/** Sends a request on an open connection, and returns what comes back. */
+async function ask(socket: Socket): Promise<string> {
+  socket.write(request("POST"));
+  const [answer] = await once(socket, "data");
+  return String(answer);
+}
+
+test("answers a request that has arrived when it begins to close, and says that it closes", async () => {
+  const { url, close } = await listen();
+  const socket = await send(url, "");
+  expect(await ask(socket)).toMatch(/^HTTP\/1.1 200 .*connection: keep-alive/is);
+  const answer = ask(socket);
+  const closed = close();
+  expect(await answer).toMatch(/^HTTP\/1.1 200 .*connection: close/is);
+  await closed;
+});
+
+test("leaves connections without a request open for as long as it is told, and closes them then", async () => {
+  const { url, close } = await listen({ idleMs: 1_500 });
+  const [asking, idle] = [await send(url, ""), await send(url, "")];
+  for (const socket of [asking, idle]) await ask(socket);
+  const startedAt = performance.now();
+  const closed = close();
+  // Longer than connections are looked at.
+  await delay(500);
+  expect(await ask(asking)).toMatch(/^HTTP\/1.1 200 .*connection: close/is);
+  await once(idle, "close");
+  expect(performance.now() - startedAt).toBeGreaterThan(1_490);
+  await closed;
 });
 
 test("ends a stream whose client had left before it began", async () => {

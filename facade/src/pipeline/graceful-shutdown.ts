@@ -8,15 +8,25 @@ const firstRequestMs = 2_000;
 /** How long a client may take to finish sending a request and to read the response. After that its connection is cut. */
 const lastResponseMs = 30_000;
 
+export interface ShutdownLimits {
+  /** How long a connection without a request stays open, for its client to learn with an answer that it is to send no more. */
+  idleMs: number;
+  firstRequestMs: number;
+  lastResponseMs: number;
+}
+
 /**
- * Tracks an app's connections, and returns a function that closes the app without cutting off a response and without waiting
- * for a slow client forever. Node by itself treats a connection as idle while bytes of its last response are unsent, and waits
- * indefinitely for one that never sends a complete request.
+ * Tracks an app's connections, and returns a function that closes the app without cutting off a request or a response and without
+ * waiting for a slow client forever. Node by itself treats a connection as idle while bytes of its last response are unsent, and waits
+ * indefinitely for one that never sends a complete request. Connections without a request are closed at once unless `idleMs` is given.
  */
-export function createGracefulShutdown(app: App, limits = { firstRequestMs, lastResponseMs }): () => Promise<void> {
+export function createGracefulShutdown(app: App, given: Partial<ShutdownLimits> = {}): () => Promise<void> {
+  const limits: ShutdownLimits = { idleMs: 0, firstRequestMs, lastResponseMs, ...given };
   /** Open requests for each connection; undefined before its first. */
   const openRequests = new Map<Socket, number | undefined>();
   let closing = false;
+  /** By performance.now(). */
+  let idleUntilMs = 0;
 
   app.server.on("connection", (socket) => {
     openRequests.set(socket, undefined);
@@ -30,9 +40,14 @@ export function createGracefulShutdown(app: App, limits = { firstRequestMs, last
       if (requests) openRequests.set(socket, requests - 1);
     });
   });
+  const destroyIdle = () => {
+    for (const [socket, requests] of openRequests) if (requests === 0) socket.destroy();
+  };
   // Fastify and Node call it too when they start closing.
   app.server.closeIdleConnections = () => {
-    for (const [socket, requests] of openRequests) if (requests === 0) socket.destroy();
+    if (performance.now() < idleUntilMs) return;
+    // Requests that have arrived are read in between.
+    setImmediate(() => setImmediate(destroyIdle));
   };
   app.addHook("onSend", (_request, reply, _payload, done) => {
     if (closing) reply.header("connection", "close");
@@ -41,6 +56,7 @@ export function createGracefulShutdown(app: App, limits = { firstRequestMs, last
 
   return async () => {
     closing = true;
+    idleUntilMs = performance.now() + limits.idleMs;
     // A connection that becomes idle from now on would otherwise stay open until the client closes it.
     const sweep = setInterval(() => app.server.closeIdleConnections(), sweepMs);
     const silent = setTimeout(() => {
