@@ -186,7 +186,7 @@ export const sandboxSettings = defineSettings({
     doc: "On Kubernetes, how long a sandbox waits for a node that can take it, as one that an autoscaler adds",
   }),
   nodeLostSeconds: integer("SANDGATE_NODE_LOST_SECONDS", {
-    default: 60,
+    default: 120,
     min: 0,
     max: 86_400,
     doc: "On Kubernetes, how long a node may be out of reach before its sandboxes are given up",
