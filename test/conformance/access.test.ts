@@ -5,7 +5,9 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Answer, expectStatus } from "./client.ts";
 import { codes, type ErrorCode } from "./codes.ts";
 import { type Demand, demands, type Outcome, type RoleName } from "./demands.ts";
-import { openTarget, type Target, type Tenant } from "./target.ts";
+import { openTarget, requireSuiteSettings, type Target, type Tenant } from "./target.ts";
+
+const hasSuiteSettings = await requireSuiteSettings();
 
 /** What a request is made with. */
 interface Credential {
@@ -133,7 +135,8 @@ test("every route of the API is in the table, and every line of the table is a r
 });
 
 describe("answers exactly what it should to every caller:", () => {
-  test.each(Object.entries(demands))("%s", async (line, demand) => {
+  test.for(Object.entries(demands))("%s", async ([line, demand], { skip }) => {
+    skip(line.includes("{provider}") && !hasSuiteSettings, "whether single sign-on is set up is not known");
     const [method] = routeOf(line);
     for (const sent of method === "GET" && !isBrief() ? ["GET", "HEAD"] : [method]) {
       const cells = credentials

@@ -48,7 +48,7 @@ export const demands: Record<string, Demand> = {
   "POST /auth/refresh": { who: "anyone", body: {}, answers: ["body.refresh_token"] },
   "POST /auth/refresh unknown": { who: "anyone", body: { refresh_token: "unknown" }, answers: "invalid_token" },
   "POST /auth/logout": { who: "anyone", body: {}, answers: ["body.refresh_token"] },
-  // No provider is set up.
+  // The suite's settings set no provider up.
   "GET /auth/sso/{provider}": { who: "anyone", answers: "not_found" },
   "GET /auth/sso/{provider}/callback": { who: "anyone", answers: "not_found" },
   "POST /auth/password/forgot": { who: "anyone", body: {}, answers: ["body.username"] },

@@ -7,10 +7,12 @@ import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-
 import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectStatus, uniqueName } from "./client.ts";
-import { hasSettings, openTarget, type Target, type Tenant } from "./target.ts";
+import { openTarget, requireSettings, type Target, type Tenant } from "./target.ts";
 
 const isAvailable =
-  hasSettings && (await requireServer("docker", probeEngine)) && (await requireServer("registry", probeRegistry));
+  (await requireSettings()) &&
+  (await requireServer("docker", probeEngine)) &&
+  (await requireServer("registry", probeRegistry));
 
 const credential = { username: "puller", password: "pull-secret-1" };
 const manifestType = "application/vnd.docker.distribution.manifest.v2+json";

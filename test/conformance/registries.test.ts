@@ -5,10 +5,12 @@ import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-
 import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectError, expectInvalid, expectStatus, isoMilliseconds, uniqueName, uuid } from "./client.ts";
-import { hasSettings, openTarget, type Target, type Tenant } from "./target.ts";
+import { openTarget, requireSettings, type Target, type Tenant } from "./target.ts";
 
 const hasRegistry =
-  hasSettings && (await requireServer("docker", probeEngine)) && (await requireServer("registry", probeRegistry));
+  (await requireSettings()) &&
+  (await requireServer("docker", probeEngine)) &&
+  (await requireServer("registry", probeRegistry));
 
 const credential = { username: "puller", password: "pull-secret-1" };
 const rival = { username: "rival", password: "rival-secret-1" };

@@ -1,16 +1,30 @@
-import type { TestCluster } from "@sandgate/test-support/cluster";
-import { buildImage, openTestEngine, probeEngine } from "@sandgate/test-support/images";
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
+import { buildImage, listApplets, openTestEngine, probeEngine } from "@sandgate/test-support/images";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import { requireServer } from "@sandgate/test-support/require";
 import { uniqueName } from "./client.ts";
+
+const execute = promisify(execFile);
+
+const {
+  SANDGATE_CONFORMANCE_URL: givenUrl,
+  SANDGATE_CONFORMANCE_REGISTRY: givenRegistry,
+  KUBECONFIG: givenCluster,
+} = process.env;
 
 /** What runs the sandboxes of the service under test, as tests see it from beside that service. */
 export interface SandboxHost {
   /** An image of the machine's busybox that the host can run, under a reference that an operator may register. */
   makeImage(o: { command: readonly string[]; files?: Readonly<Record<string, string>> }): Promise<HostImage>;
-  /** What there is of a workspace's sandboxes, or of one sandbox, in whatever state. */
-  list(of: { workspace: string } | { sandbox: string }): Promise<readonly unknown[]>;
+  /** What there is of a workspace's sandboxes, or of one sandbox, in whatever state. Undefined: it can't be looked at. */
+  list: ((of: Owner) => Promise<readonly unknown[]>) | undefined;
 }
+
+type Owner = { workspace: string } | { sandbox: string };
+
+/** Why a test is skipped that needs `list`. */
+export const unseen = "KUBECONFIG names no cluster in which the platform's pods could be looked for";
 
 export interface HostImage {
   reference: string;
@@ -26,11 +40,21 @@ export function testSandboxesOn(host: () => SandboxHost): void {
 
 /** Whether there is a host of sandboxes. Says what is missing unless there is. */
 export async function requireSandboxHost(): Promise<boolean> {
-  return elsewhere !== undefined || (await requireServer("docker", probeEngine));
+  if (elsewhere) return true;
+  if (givenRegistry) {
+    if (!givenCluster) process.stderr.write(`SKIPPED in part: ${unseen}\n`);
+    return requireServer("busybox", listApplets);
+  }
+  return requireServer("docker", async () => {
+    if (givenUrl && !/^(127\.|localhost$|\[::1\]$)/.test(new URL(givenUrl).hostname)) {
+      throw new Error("SANDGATE_CONFORMANCE_REGISTRY names no registry that the platform elsewhere pulls images from");
+    }
+    await probeEngine();
+  });
 }
 
 export function openSandboxHost(): SandboxHost {
-  return elsewhere?.() ?? engineHost();
+  return elsewhere?.() ?? (givenRegistry ? givenHost(givenRegistry) : engineHost());
 }
 
 function engineHost(): SandboxHost {
@@ -41,23 +65,43 @@ function engineHost(): SandboxHost {
   };
 }
 
-/** Pods of one namespace, and a registry without users that their nodes pull from. */
-export function clusterHost(cluster: TestCluster, o: { namespace: string; registry: string }): SandboxHost {
+/** Pods, and a registry that everybody may pull from: `[http[s]://][user:password@]host[:port][/path]`, http unless given. */
+export function clusterHost(o: {
+  /** What kubectl prints. */
+  kubectl: ((...args: string[]) => Promise<string>) | undefined;
+  registry: string;
+}): SandboxHost {
+  const { kubectl } = o;
+  const { protocol, username, password, host, pathname } = new URL(
+    o.registry.includes("://") ? o.registry : `http://${o.registry}`,
+  );
+  const place = {
+    host,
+    isSecure: protocol === "https:",
+    credential: username ? { username, password: decodeURIComponent(password) } : undefined,
+  };
   return {
     async makeImage(content) {
-      const repository = `conformance/${uniqueName("image")}`;
-      const reference = await pushImage(await makeImage(content), { host: o.registry, repository });
+      const repository = `${pathname.slice(1)}/conformance/${uniqueName("image")}`.replace(/^\//, "");
+      const reference = await pushImage(await makeImage(content), { ...place, repository });
       // It goes with its registry.
       return { reference, remove: async () => {} };
     },
-    async list(of) {
-      const selector = ["--namespace", o.namespace, "--selector", labelOf(of)];
-      const names = await cluster.kubectl("get", "pods", ...selector, "--output=name");
-      return names.split("\n").filter(Boolean);
-    },
+    list:
+      kubectl &&
+      (async (of) => {
+        const selector = ["--all-namespaces", "--selector", labelOf(of)];
+        const names = await kubectl("get", "pods", ...selector, "--output=name");
+        return names.split("\n").filter(Boolean);
+      }),
   };
 }
 
-function labelOf(of: { workspace: string } | { sandbox: string }): string {
+function givenHost(registry: string): SandboxHost {
+  const kubectl = async (...args: string[]) => (await execute("kubectl", args)).stdout;
+  return clusterHost({ kubectl: givenCluster ? kubectl : undefined, registry });
+}
+
+function labelOf(of: Owner): string {
   return "workspace" in of ? `sandgate.io/workspace-id=${of.workspace}` : `sandgate.io/sandbox-id=${of.sandbox}`;
 }

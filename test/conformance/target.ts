@@ -1,9 +1,14 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { startMailServer } from "@sandgate/test-support/mail-server";
+import { requireServer } from "@sandgate/test-support/require";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
+import { expect } from "vitest";
 import { type DistributedPlatform, single, startDistributed } from "../platform/distributed/platform.ts";
 import { startPlatform } from "../platform/local.ts";
-import { type Client, createClient, expectStatus, uniqueName } from "./client.ts";
+import { type Answer, type Client, createClient, expectStatus, uniqueName } from "./client.ts";
+import { openSandboxHost } from "./sandbox-host.ts";
 
 /** A signed-in user with a workspace of its own. */
 export interface Tenant {
@@ -26,8 +31,8 @@ export interface Target extends Client {
   newTenant(): Promise<Tenant>;
   /** The token in the last mail to this address. */
   mailedToken(username: string): Promise<string>;
-  /** Where it sees this process come from, in each way that such an address is written. */
-  clientAddresses: string[];
+  /** Matches the address that it sees this process come from, however that is written. */
+  clientAddress: unknown;
   /** Its clock. */
   now(): number;
   /** Starts it again with its clock that far ahead. Only a platform of the suite's own in one process can. */
@@ -35,10 +40,7 @@ export interface Target extends Client {
   close(): Promise<void>;
 }
 
-const given = process.env.SANDGATE_CONFORMANCE_URL;
-
-/** Whether a target takes the settings that it is opened with: one that is running already has its own. */
-export let hasSettings = given === undefined;
+const given = process.env.SANDGATE_CONFORMANCE_URL?.replace(/\/$/, "");
 
 /** Settings of the suite that most of its files can share. */
 export const suiteSettings = {
@@ -52,6 +54,27 @@ export const suiteSettings = {
 };
 
 let shared: DistributedPlatform | undefined;
+
+/** What it takes to register and sign in some hundred users within minutes. */
+const leastRate = 10_000;
+
+let running: (() => RunningService) | undefined;
+
+/** Whether a target takes the settings that it is opened with. Says so unless it does. */
+export function requireSettings(): Promise<boolean> {
+  return requireServer("settings", async () => {
+    if (given !== undefined || running) throw new Error("the platform is running already, with settings of its own");
+  });
+}
+
+/** Whether every target has `suiteSettings` besides. Says so unless it has. */
+export function requireSuiteSettings(): Promise<boolean> {
+  return requireServer("settings", async () => {
+    if (given !== undefined && process.env.SANDGATE_CONFORMANCE_SETTINGS !== "suite") {
+      throw new Error("SANDGATE_CONFORMANCE_SETTINGS doesn't say that the platform has those of the suite");
+    }
+  });
+}
 
 /** From now on the suite tests this platform, or one of its own where a test asks for other settings. */
 export function testDistributed(platform: DistributedPlatform): void {
@@ -67,31 +90,14 @@ export interface RunningService {
   clientAddress?: string;
 }
 
-let running: (() => RunningService) | undefined;
-
 /** The suite's files that are imported from now on test this service, which is asked for in their hooks. It has `suiteSettings`. */
 export function testRunning(service: () => RunningService): void {
   running = service;
-  hasSettings = false;
 }
 
-/**
- * Opens the service at SANDGATE_CONFORMANCE_URL, with its operator in SANDGATE_CONFORMANCE_USERNAME and _PASSWORD and its
- * folder of mails in SANDGATE_CONFORMANCE_MAIL, or starts a platform with these settings beside the suite's.
- */
+/** Opens the service at SANDGATE_CONFORMANCE_URL (test/README.md), or starts a platform with these settings beside the suite's. */
 export async function openTarget(settings?: Record<string, string>): Promise<Target> {
-  if (given !== undefined) {
-    const { SANDGATE_CONFORMANCE_USERNAME, SANDGATE_CONFORMANCE_PASSWORD, SANDGATE_CONFORMANCE_MAIL } = process.env;
-    return describeTarget({
-      urls: [given],
-      admin: {
-        username: SANDGATE_CONFORMANCE_USERNAME ?? "admin@localhost",
-        password: SANDGATE_CONFORMANCE_PASSWORD ?? "",
-      },
-      mailFolder: SANDGATE_CONFORMANCE_MAIL ?? "data/mail",
-      stop: async () => {},
-    });
-  }
+  if (given !== undefined) return openGiven(given);
   if (running) return describeTarget({ ...running(), stop: async () => {} });
   if (!shared) {
     const platform = await startPlatform({ settings: { ...suiteSettings, ...settings } });
@@ -108,6 +114,58 @@ export async function openTarget(settings?: Record<string, string>): Promise<Tar
   }
   if (!settings) return describeTarget({ ...shared, stop: async () => {} });
   return describeTarget(await startDistributed({ settings: { ...suiteSettings, ...settings }, replicas: single }));
+}
+
+async function openGiven(url: string): Promise<Target> {
+  const {
+    SANDGATE_CONFORMANCE_USERNAME: username = "admin@localhost",
+    SANDGATE_CONFORMANCE_PASSWORD: password = "",
+    SANDGATE_CONFORMANCE_MAIL: mail = "data/mail",
+  } = process.env;
+  await checkLimits(createClient(url), { username, password });
+  await using opening = new AsyncDisposableStack();
+  const mailFolder = mail.startsWith("smtp://") ? await receiveMails(new URL(mail), opening) : mail;
+  const target = await describeTarget({ urls: [url], admin: { username, password }, mailFolder, stop: async () => {} });
+  const opened = opening.move();
+  return {
+    ...target,
+    get url() {
+      return target.url;
+    },
+    ...(process.env.SANDGATE_CONFORMANCE_REGISTRY && (await registerDefaultImage(target))),
+    // There may be any proxies on the way.
+    clientAddress: expect.stringMatching(/^[0-9a-f.:]+$/),
+    close: () => opened.disposeAsync(),
+  };
+}
+
+/** Throws unless the platform lets the suite ask as often as it does. */
+async function checkLimits(client: Client, admin: { username: string; password: string }): Promise<void> {
+  const check = (setting: string, { headers }: Answer) => {
+    const limit = Number(headers.get("ratelimit-limit") ?? leastRate);
+    if (limit < leastRate) throw new Error(`the platform's ${setting} is ${limit}, and the suite needs ${leastRate}`);
+  };
+  const signedIn = await client.post("/auth/login", admin);
+  check("SANDGATE_SIGNIN_RATE_LIMIT", signedIn);
+  const token = expectStatus(signedIn, 200).tokens.access_token;
+  check("SANDGATE_RATE_LIMIT", await client.get("/workspaces", { token }));
+}
+
+/** Takes the platform's mails where it sends them; returns the folder in which they are. */
+async function receiveMails({ hostname, port }: URL, opening: AsyncDisposableStack): Promise<string> {
+  const { path: folder } = opening.use(await createTempFolder());
+  opening.use(await startMailServer({ address: hostname, port: Number(port), folder }));
+  return folder;
+}
+
+async function registerDefaultImage(target: Target): Promise<Pick<Target, "defaultImageId" | "defaultReference">> {
+  const { reference } = await openSandboxHost().makeImage({
+    command: ["/bin/sh", "-c", "httpd -f -vv -p 8080 -h /www"],
+    files: { "www/index.html": "hello\n" },
+  });
+  const body = { name: "conformance", image: reference, is_default: true, memory_mb: 256, readiness_port: 8080 };
+  const { id } = expectStatus(await target.post("/sandbox-images", body, target.operator), 201);
+  return { defaultImageId: id, defaultReference: reference };
 }
 
 async function describeTarget(o: RunningService & { stop(): Promise<void> }): Promise<Target> {
@@ -156,17 +214,20 @@ async function describeTarget(o: RunningService & { stop(): Promise<void> }): Pr
   const defaultImage = images.find(
     (image: { is_default: boolean; name: string }) => image.is_default && image.name === "default",
   );
+  if (!defaultImage && !process.env.SANDGATE_CONFORMANCE_REGISTRY) {
+    throw new Error('the platform has no default image "default", and SANDGATE_CONFORMANCE_REGISTRY names no registry');
+  }
   return {
     ...client,
     get url() {
       return client.url;
     },
     operator,
-    defaultImageId: defaultImage.id,
-    defaultReference: defaultImage.image,
+    defaultImageId: defaultImage?.id,
+    defaultReference: defaultImage?.image,
     newTenant,
     mailedToken,
-    clientAddresses: o.clientAddress === undefined ? ["127.0.0.1", "::ffff:127.0.0.1", "::1"] : [o.clientAddress],
+    clientAddress: expect.toBeOneOf(o.clientAddress ? [o.clientAddress] : ["127.0.0.1", "::ffff:127.0.0.1", "::1"]),
     now: Date.now,
     close: () => o.stop(),
   };

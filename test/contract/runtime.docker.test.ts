@@ -173,6 +173,7 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
     openSecond: open,
     shortestGraceSeconds: 0,
     limitsProcesses: true,
+    pullsFromLoopback: true,
     makeImage,
     async exec(sandboxId, command) {
       const exec = await containerOf(sandboxId).exec({ Cmd: [...command], AttachStdout: true, AttachStderr: true });

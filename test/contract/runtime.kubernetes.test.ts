@@ -23,6 +23,7 @@ const isAvailable = await requireServer("kubernetes", async () => {
   await probeRegistry();
 });
 
+const noPull = "the nodes of the cluster at KUBECONFIG pull from no registry of this machine";
 const credential = { username: "alice", password: "correct horse" };
 
 async function openHarness(): Promise<RuntimeHarness> {
@@ -70,6 +71,7 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
     shortestGraceSeconds: 2,
     network: undefined,
     limitsProcesses: false,
+    pullsFromLoopback: cluster.pullsFromLoopback,
     async exec(sandboxId, command) {
       // kubectl passes the exit code on, and says so on its own behalf besides.
       const [namespace = "", pod = ""] = podOf(sandboxId);
@@ -218,7 +220,8 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000 }, (
     });
   });
 
-  test("pulls with the sandbox's own credential from the first attempt on, and leaves no Secret", async () => {
+  test("pulls with the sandbox's own credential from the first attempt on, and leaves no Secret", async ({ skip }) => {
+    skip(!cluster.pullsFromLoopback, noPull);
     const image = await makeImage({ command: ["sleep", "3600"] });
     const reference = await pushImage(image, { host: privateRegistry.host, repository: "team/private", credential });
     const access = { registryHost: privateRegistry.host, ...credential, volumes: [] };
@@ -250,7 +253,8 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000 }, (
     );
   });
 
-  test("goes on where a crash left a pod without its Secret, or with one of another credential", async () => {
+  test("goes on where a crash left a pod without its Secret, or with one of another credential", async ({ skip }) => {
+    skip(!cluster.pullsFromLoopback, noPull);
     const image = await makeImage({ command: ["sleep", "3600"] });
     const reference = await pushImage(image, { host: privateRegistry.host, repository: "team/private", credential });
     const access = { registryHost: privateRegistry.host, ...credential, volumes: [] };

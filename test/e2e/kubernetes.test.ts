@@ -30,7 +30,7 @@ describe.runIf(isAvailable)("the platform in one process, with sandboxes as pods
         settings: {
           SANDGATE_RUNTIME: `kubernetes:${kubeconfig}`,
           SANDGATE_KUBERNETES_NAMESPACE: deployed.sandboxes,
-          SANDGATE_REGISTRY_ALLOW: "127.0.0.0/8",
+          SANDGATE_REGISTRY_ALLOW: ["127.0.0.0/8", ...(cluster.registry ? [cluster.registry] : [])].join(),
         },
       }),
       (each) => each.stop(),

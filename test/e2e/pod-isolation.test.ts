@@ -44,7 +44,7 @@ describe.runIf(isAvailable)("a sandbox that is a pod, as a hostile tenant sees i
           SANDGATE_HOST: "0.0.0.0",
           SANDGATE_RUNTIME: `kubernetes:${kubeconfig}`,
           SANDGATE_KUBERNETES_NAMESPACE: deployed.sandboxes,
-          SANDGATE_REGISTRY_ALLOW: "127.0.0.0/8",
+          SANDGATE_REGISTRY_ALLOW: ["127.0.0.0/8", ...(cluster.registry ? [cluster.registry] : [])].join(),
         },
       }),
       (each) => each.stop(),

@@ -2,7 +2,7 @@
 
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { mkdir, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import type { HostChanges, NodeNetwork } from "./cluster-host.ts";
@@ -12,14 +12,21 @@ const execute = promisify(execFile);
 /** The first address of the services' network, where pods find the API server. */
 const serviceAddress = "10.96.0.1";
 
-/** Makes an authority (ca) and what it signed: server (of the API server), kubelet, node (the kubelet as a client) and admin. */
+/**
+ * Makes an authority (ca) and what it signed: server (of the API server), kubelet, node (the kubelet as a client) and admin.
+ * @param o.authority a folder that has the authority already
+ */
 export async function makeCertificates(
   folder: string,
-  o: { nodeName: string; nodeAddress: string; serverAddress: string },
+  o: { nodeName: string; nodeAddress: string; serverAddresses: readonly string[]; authority?: string },
 ): Promise<void> {
   const openssl = (...args: string[]) => execute("openssl", args, { cwd: folder });
   const key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
-  await openssl("req", "-x509", ...key, "-keyout", "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=test-ca");
+  if (o.authority === undefined) {
+    await openssl("req", "-x509", ...key, "-keyout", "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=test-ca");
+  } else {
+    for (const name of ["ca.key", "ca.crt"]) await copyFile(join(o.authority, name), join(folder, name));
+  }
   const sign = async (name: string, subject: string, names: readonly string[] = []) => {
     const usage = names.length > 0 ? "serverAuth" : "clientAuth";
     const alternative = names.length > 0 ? `\nsubjectAltName=${names.join(",")}` : "";
@@ -41,7 +48,7 @@ export async function makeCertificates(
   await Promise.all([
     sign("server", "/CN=kube-apiserver", [
       ...addresses,
-      `IP:${o.serverAddress}`,
+      ...o.serverAddresses.map((address) => `IP:${address}`),
       `IP:${serviceAddress}`,
       ...["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"].map((name) => `DNS:${name}`),
     ]),
@@ -76,6 +83,8 @@ export async function writeClusterFiles(
     nodeName: string;
     host: HostChanges;
     adminToken: string;
+    /** What stands for /var/log/pods there, if it is not a folder here. */
+    podLogs: string | undefined;
     cniFolder: string;
     /** More of its configuration. */
     kubelet: Readonly<Record<string, unknown>>;
@@ -203,7 +212,7 @@ state = "${at("run")}"
       localStorageCapacityIsolation: true,
       evictionHard: { "memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%" },
       makeIPTablesUtilChains: false,
-      podLogsDir: files.podLogs,
+      podLogsDir: o.podLogs ?? files.podLogs,
       resolvConf: at("resolv.conf"),
       registryPullQPS: 0,
       serializeImagePulls: false,

@@ -164,6 +164,37 @@ async function makeNetwork(name: string, subnet: string, cable: string): Promise
   return network;
 }
 
+/** A cable between two nodes with networks of their own, and on both the routes to the other one and its pods. */
+export async function connectNodes(first: HostChanges, second: HostChanges): Promise<void> {
+  if (!first.network || !second.network) throw new Error("nodes on this machine's own network are not connected");
+  const namespaceOf = (node: HostChanges) => node.bridge;
+  const cable = ["link", "add", "cable", "netns", namespaceOf(first)];
+  await execute("ip", [...cable, "type", "veth", "peer", "name", "cable", "netns", namespaceOf(second)]);
+  for (const [from, to] of [
+    [first, second],
+    [second, first],
+  ] as const) {
+    const [enter = "", ...args] = from.network?.enter ?? [];
+    const ip = (...words: string[]) => execute(enter, [...args, "ip", ...words]);
+    const [address6, otherAddress6] = [from.network?.nodeAddress6 ?? "", to.network?.nodeAddress6 ?? ""];
+    await ip("address", "add", `${address6}/128`, "dev", "cable", "nodad");
+    await ip("link", "set", "cable", "up");
+    await ip("route", "add", `${to.address}/32`, "dev", "cable", "src", from.address);
+    await ip("route", "add", `${to.subnet}.0/24`, "via", to.address, "dev", "cable", "src", from.address);
+    // Answers to this machine come back through the node that it asked (kube-proxy's MASQUERADE of NodePorts).
+    const source = ["-s", from.network?.hostAddress ?? "", "-j", "SNAT", "--to-source", from.address];
+    await execute(
+      enter,
+      [...args, "iptables", "-w", "10", "-t", "nat", "-A", "POSTROUTING", "-o", "cable", ...source],
+      {
+        env: { PATH: `${process.env.PATH}:/usr/sbin:/sbin` },
+      },
+    );
+    await ip("route", "add", `${otherAddress6}/128`, "dev", "cable", "src", address6);
+    await ip("route", "add", `${to.network?.subnet6}:/64`, "via", otherAddress6, "dev", "cable", "src", address6);
+  }
+}
+
 /** A Docker Engine beside it lets nothing through that it doesn't know. */
 function forwardRules(bridge: string): string[][] {
   return [

@@ -6,7 +6,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
-import type { OwnCluster, TestCluster } from "./cluster.ts";
+import type { OwnCluster, OwnNode, TestCluster } from "./cluster.ts";
 import { servicesChain } from "./cluster-host.ts";
 
 const execute = promisify(execFile);
@@ -26,13 +26,20 @@ export async function probeServices(): Promise<void> {
     throw new Error(`${name} is not 1, so answers of a Service's pods would come from elsewhere`);
 }
 
+/** On all nodes; see `serveOn`. */
+export async function startServices(cluster: TestCluster, own: OwnCluster): Promise<AsyncDisposable> {
+  await using starting = new AsyncDisposableStack();
+  for (const node of own.second ? [own, own.second] : [own]) starting.use(await serveOn(node, cluster));
+  return starting.move();
+}
+
 /**
  * From now on pods reach Services by their addresses, and all reach NodePorts at the node's address. For this it keeps the rules that
  * kube-proxy keeps (its mode iptables), in a chain of this cluster's own, since several on one machine use the same addresses:
  * TCP and UDP of version 4, to a random one of the ready endpoints. What kube-proxy has besides isn't here: affinity, traffic
  * policies, load balancers, and the refusal of a Service without endpoints, which here gives no answer.
  */
-export async function startServices(cluster: TestCluster, own: OwnCluster): Promise<AsyncDisposable> {
+async function serveOn(own: OwnNode, cluster: TestCluster): Promise<AsyncDisposable> {
   const chain = servicesChain(own.bridge);
   const jumps = [
     ["PREROUTING", "-i", own.bridge, "-j", chain],
@@ -82,7 +89,7 @@ interface Slice {
 }
 
 /** The chain's content for iptables-restore, the same for the same endpoints. */
-async function describeRules(cluster: TestCluster, own: OwnCluster, chain: string): Promise<string> {
+async function describeRules(cluster: TestCluster, own: OwnNode, chain: string): Promise<string> {
   const [services, slices] = await Promise.all([
     list<Service>(cluster, "/api/v1/services"),
     list<Slice>(cluster, "/apis/discovery.k8s.io/v1/endpointslices"),
@@ -128,7 +135,7 @@ async function list<T>(cluster: TestCluster, path: string): Promise<T[]> {
 }
 
 /** In one step: the chain's old rules hold until then. */
-async function restoreRules({ network }: OwnCluster, rules: string): Promise<void> {
+async function restoreRules({ network }: OwnNode, rules: string): Promise<void> {
   const [command = "", ...words] = [...(network?.enter ?? []), "iptables-restore", "-w", "10", "--noflush"];
   const restore = spawn(command, words, { env, stdio: ["pipe", "ignore", "pipe"] });
   let said = "";

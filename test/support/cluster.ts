@@ -7,8 +7,9 @@ import { delimiter, dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { type ClusterFiles, makeCertificates, writeClusterFiles } from "./cluster-files.ts";
-import { cleanUpAfterDead, type HostChanges, type NodeNetwork, prepareHost } from "./cluster-host.ts";
+import { cleanUpAfterDead, connectNodes, type HostChanges, type NodeNetwork, prepareHost } from "./cluster-host.ts";
 import { imageArchive, makeImage } from "./oci-images.ts";
+import { openOutsideCluster, probeOutsideCluster } from "./outside-cluster.ts";
 import { findFreePort, type RunningProcess, startProcess } from "./process.ts";
 import { createTempFolder } from "./temp-folder.ts";
 
@@ -17,6 +18,7 @@ const execute = promisify(execFile);
 /** A kubeconfig of a cluster that is there, and the `host[:port]` of a registry that its nodes pull from and we push to. */
 const givenConfig = process.env.KUBECONFIG;
 const givenRegistry = process.env.SANDGATE_TEST_KUBERNETES_REGISTRY;
+const noRegistry = "SANDGATE_TEST_KUBERNETES_REGISTRY names no registry for the images of the cluster at KUBECONFIG";
 /** A folder of Kubernetes' own programs, looked for on PATH as well. */
 const givenFolder = process.env.SANDGATE_TEST_KUBERNETES;
 
@@ -25,7 +27,6 @@ const programFolders = [givenFolder ?? "", ...(process.env.PATH ?? "").split(del
 );
 
 const startTimeoutMs = 60_000;
-const nodeName = "node1";
 /** Of Kubernetes' default range. */
 const firstNodePort = 30_000;
 
@@ -50,8 +51,8 @@ export interface ClusterProgram {
   output(): string;
 }
 
-/** A cluster that was started here, with one node. */
-export interface OwnCluster {
+/** A node of a cluster that was started here. */
+export interface OwnNode {
   nodeName: string;
   /** The node's address: the pods' bridge, or that of its own network. */
   nodeAddress: string;
@@ -59,17 +60,25 @@ export interface OwnCluster {
   network: NodeNetwork | undefined;
   /** `https://address:port` of the kubelet, which asks the API server who may do what. */
   kubeletUrl: string;
-  /** The certificate authority of the API server and of the kubelet, a file. */
-  certificateAuthority: string;
-  /** The program, which may be another than that on PATH. */
-  kubectlProgram: string;
   /** The bridge of the pods. */
   bridge: string;
   /** What stands for /var/log/pods. */
   podLogsFolder: string;
-  /** Gives the node the images in this file (an archive of OCI or Docker), which pods find under their names there. */
+  kubelet: ClusterProgram;
+  containerd: ClusterProgram;
+}
+
+/** A cluster that was started here, and its first node. */
+export interface OwnCluster extends OwnNode {
+  /** With `nodes: 2`. */
+  second: OwnNode | undefined;
+  /** The certificate authority of the API server and of the kubelet, a file. */
+  certificateAuthority: string;
+  /** The program, which may be another than that on PATH. */
+  kubectlProgram: string;
+  /** Gives the nodes the images in this file (an archive of OCI or Docker), which pods find under their names there. */
   importImages(archive: string): Promise<void>;
-  /** From now on the node pulls from this registry (`host:port`) by plain HTTP, as it does from those on loopback addresses. */
+  /** From now on nodes pull from this registry (`host:port`) by plain HTTP, as they do from those on loopback addresses. */
   trustRegistry(host: string): Promise<void>;
   /** Files of the certificates that the API server and the kubelet (as a client) have. */
   certificates: Record<"server" | "node", { cert: string; key: string }>;
@@ -80,10 +89,8 @@ export interface OwnCluster {
   /** Changes the kubelet's configuration, from its next start on. */
   configureKubelet(changes: Readonly<Record<string, unknown>>): Promise<void>;
   apiServer: ClusterProgram;
-  kubelet: ClusterProgram;
   scheduler: ClusterProgram;
   controllerManager: ClusterProgram;
-  containerd: ClusterProgram;
 }
 
 /** A real Kubernetes cluster. */
@@ -95,6 +102,8 @@ export interface TestCluster {
   own: OwnCluster | undefined;
   /** A registry without users that nodes pull from, to push to: `host[:port]`. Undefined: start one on 127.0.0.1. */
   registry: string | undefined;
+  /** Whether its nodes pull from registries on this machine's loopback address. */
+  pullsFromLoopback: boolean;
   /** Runs kubectl as the admin and answers what it prints. Throws when it fails, with its errors. */
   kubectl(...args: string[]): Promise<string>;
   /** One request as the admin, with JSON both ways. Throws for any status from 400 on. */
@@ -107,6 +116,8 @@ export interface TestCluster {
 export interface ClusterOptions {
   /** Gives the node a network of its own, and a program that enforces NetworkPolicies there (`probePolicies`). */
   enforcePolicies?: boolean;
+  /** One unless given. Two need `enforcePolicies`. */
+  nodes?: 1 | 2;
   /** More of the kubelet's configuration (KubeletConfiguration v1beta1). */
   kubelet?: Readonly<Record<string, unknown>>;
   /** More arguments of the controller manager, of the scheduler and of the API server. */
@@ -118,12 +129,8 @@ export interface ClusterOptions {
 /** Throws, saying what is missing, unless there is a cluster or all that one is started from. For `requireServer("kubernetes", …)`. */
 export async function probeCluster(): Promise<void> {
   if (givenConfig) {
-    if (!givenRegistry) {
-      throw new Error(
-        "SANDGATE_TEST_KUBERNETES_REGISTRY names no registry for the images of the cluster at KUBECONFIG",
-      );
-    }
-    await execute("kubectl", ["--kubeconfig", givenConfig, "--request-timeout=5s", "version"]);
+    if (!givenRegistry) throw new Error(noRegistry);
+    await probeOutsideCluster(givenConfig);
     return;
   }
   await findPrograms();
@@ -216,36 +223,9 @@ async function findCniFolder(): Promise<string> {
  * with a containerd and a kubelet of its own. It takes some seconds and much of the machine. `stop` puts back what it changed.
  */
 export async function openTestCluster(options: ClusterOptions = {}): Promise<TestCluster> {
-  return givenConfig ? openGivenCluster(givenConfig) : startCluster(options);
-}
-
-async function openGivenCluster(kubeconfig: string): Promise<TestCluster> {
-  const { path: folder, remove } = await createTempFolder();
-  const kubectl = kubectlOf("kubectl", kubeconfig);
-  const view = await kubectl("config", "view", "--raw", "--minify", "--output=json");
-  const config = JSON.parse(view);
-  const server: string = config.clusters[0].cluster.server;
-  return {
-    kubeconfig,
-    server,
-    own: undefined,
-    registry: givenRegistry,
-    kubectl,
-    async call(method, path, body) {
-      const raw = async (verb: string, ...input: string[]) => JSON.parse(await kubectl(verb, "--raw", path, ...input));
-      if (method === "GET") return raw("get");
-      const file = join(folder, `${randomBytes(6).toString("hex")}.json`);
-      await writeFile(file, JSON.stringify(body ?? {}));
-      return raw({ POST: "create", PUT: "replace", DELETE: "delete" }[method] ?? method, "-f", file);
-    },
-    async writeKubeconfig(name, token) {
-      const path = join(folder, name);
-      const users = config.users.map((each: { name: string }) => ({ name: each.name, user: { token } }));
-      await writeFile(path, JSON.stringify({ ...config, users }));
-      return path;
-    },
-    stop: remove,
-  };
+  if (!givenConfig) return startCluster(options);
+  if (!givenRegistry) throw new Error(noRegistry);
+  return openOutsideCluster(givenConfig, givenRegistry);
 }
 
 function kubectlOf(program: string, kubeconfig: string) {
@@ -258,18 +238,24 @@ function kubectlOf(program: string, kubeconfig: string) {
 async function startCluster(options: ClusterOptions): Promise<TestCluster> {
   const found = await findPrograms();
   await cleanUpAfterDead();
-  const { path: folder, remove: removeFolder } = await createTempFolder();
-  const subnet = chooseSubnet();
-  const host = await prepareHost(folder, subnet, options.enforcePolicies ? chooseSubnet(subnet) : undefined);
+  const nodes: [PreparedNode, ...PreparedNode[]] = [await prepareNode("node1", options)];
   const running: RunningProgram[] = [];
   const stop = async () => {
-    // The kubelet first: it would start again what is killed.
+    // The kubelets first: they would start again what is killed.
     for (const program of running.toReversed()) await program.kill();
-    await host.restore();
-    await removeFolder();
+    for (const { host, removeFolder } of nodes) {
+      await host.restore();
+      await removeFolder();
+    }
   };
   try {
-    return await fillCluster(found, folder, host, running, options, stop);
+    if (options.nodes === 2) {
+      const [first] = nodes;
+      const second = await prepareNode("node2", options);
+      nodes.push(second);
+      await connectNodes(first.host, second.host);
+    }
+    return await fillCluster(found, nodes, running, options, stop);
   } catch (error) {
     const said = running.map((program) => `${program.name}: ${program.output().slice(-1_500)}`).join("\n");
     await stop();
@@ -279,40 +265,68 @@ async function startCluster(options: ClusterOptions): Promise<TestCluster> {
   }
 }
 
+/** What a node has before its programs start. */
+interface PreparedNode {
+  name: string;
+  folder: string;
+  host: HostChanges;
+  removeFolder(): Promise<void>;
+}
+
+async function prepareNode(name: string, { enforcePolicies }: ClusterOptions): Promise<PreparedNode> {
+  const { path: folder, remove: removeFolder } = await createTempFolder();
+  const subnet = chooseSubnet();
+  const host = await prepareHost(folder, subnet, enforcePolicies ? chooseSubnet(subnet) : undefined);
+  return { name, folder, host, removeFolder };
+}
+
 interface RunningProgram extends ClusterProgram {
   name: string;
+  pid(): number | undefined;
   hasEnded(): boolean;
 }
 
 async function fillCluster(
   found: Programs,
-  folder: string,
-  host: HostChanges,
+  nodes: readonly [PreparedNode, ...PreparedNode[]],
   running: RunningProgram[],
   options: ClusterOptions,
   stop: () => Promise<void>,
 ): Promise<TestCluster> {
+  const [{ folder, host }] = nodes;
   const ports = { etcd: 0, peer: 0, api: 0, kubelet: 0 };
   for (const name of ["etcd", "peer", "api", "kubelet"] as const) ports[name] = await findFreePort("0.0.0.0");
   // kube-router leaves a node's NodePorts open to all pods, also what listens there without being one.
   while (ports.kubelet >= firstNodePort) ports.kubelet = await findFreePort("0.0.0.0");
   const adminToken = randomBytes(16).toString("hex");
-  await makeCertificates(folder, { nodeName, nodeAddress: host.address, serverAddress: host.serverAddress });
-  const files: ClusterFiles = await writeClusterFiles(folder, {
-    api: ports.api,
-    kubeletPort: ports.kubelet,
-    nodeName,
-    host,
-    adminToken,
-    cniFolder: await findCniFolder(),
-    kubelet: options.kubelet ?? {},
-  });
+  const serverAddresses = nodes.map((node) => node.host.serverAddress);
+  const cniFolder = await findCniFolder();
+  async function writeFiles(node: PreparedNode): Promise<ClusterFiles> {
+    const authority = node.folder === folder ? {} : { authority: folder };
+    const addresses = { nodeAddress: node.host.address, serverAddresses };
+    await makeCertificates(node.folder, { nodeName: node.name, ...addresses, ...authority });
+    return writeClusterFiles(node.folder, {
+      api: ports.api,
+      kubeletPort: ports.kubelet,
+      nodeName: node.name,
+      host: node.host,
+      adminToken,
+      podLogs: node.folder === folder ? undefined : firstPodLogs,
+      cniFolder,
+      kubelet: options.kubelet ?? {},
+    });
+  }
+  const firstPodLogs = join(folder, "pod-logs");
+  const files = await writeFiles(nodes[0]);
+  const placed = [{ node: nodes[0], files }];
+  for (const node of nodes.slice(1)) placed.push({ node, files: await writeFiles(node) });
 
   function start(name: string, path: string, args: readonly string[]): RunningProgram {
     let process: RunningProcess;
     const program: RunningProgram = {
       name,
       output: () => process.output(),
+      pid: () => process.child.pid,
       hasEnded: () => process.child.exitCode !== null,
       kill: () => process.kill(),
       async start() {
@@ -334,7 +348,25 @@ async function fillCluster(
     }
   }
 
-  const containerd = start("containerd", found.containerd, ["--config", files.containerd]);
+  /** The node with its containerd, which has the pause image. */
+  async function startContainerd({ node, files }: { node: PreparedNode; files: ClusterFiles }) {
+    const args = ["--config", files.containerd];
+    // On every node the pods' logs are at the same path, as a DaemonSet finds them.
+    const script = `mount --bind ${files.podLogs} ${firstPodLogs}; exec ${found.containerd} "$@"`;
+    const containerd =
+      node.folder === folder
+        ? start("containerd", found.containerd, args)
+        : start("containerd", "unshare", ["--mount", "sh", "-euc", script, "containerd", ...args]);
+    const importImages = async (archive: string) => {
+      const place = ["--address", files.containerdSocket, "--namespace", "k8s.io"];
+      await execute(found.ctr, [...place, "images", "import", archive]);
+    };
+    await until("containerd", () => exists(files.containerdSocket));
+    const archive = join(node.folder, "pause.tar");
+    await writeFile(archive, imageArchive(await makeImage({ command: ["sleep", "2147483647"] }), files.pauseImage));
+    await until("containerd", () => importImages(archive).then(() => true));
+    return { node, files, containerd, importImages };
+  }
   start("etcd", found.etcd, [
     `--data-dir=${folder}/etcd`,
     `--listen-client-urls=http://127.0.0.1:${ports.etcd}`,
@@ -371,19 +403,9 @@ async function fillCluster(
   const ca = await readFile(join(folder, "ca.crt"));
   const call = (method: string, path: string, body?: unknown) =>
     callServer({ server, ca, token: adminToken, method, path, body });
-  const importImages = async (archive: string) => {
-    const place = ["--address", files.containerdSocket, "--namespace", "k8s.io"];
-    await execute(found.ctr, [...place, "images", "import", archive]);
-  };
-  const importPause = async () => {
-    await until("containerd", () => exists(files.containerdSocket));
-    const archive = join(folder, "pause.tar");
-    await writeFile(archive, imageArchive(await makeImage({ command: ["sleep", "2147483647"] }), files.pauseImage));
-    await until("containerd", () => importImages(archive).then(() => true));
-  };
-  await Promise.all([
+  const [containerds] = await Promise.all([
+    Promise.all(placed.map(startContainerd)),
     until("the API server", async () => (await call("GET", "/api/v1/namespaces/default")) !== undefined),
-    importPause(),
   ]);
   const controllerManager = start("kube-controller-manager", found.controllerManager, [
     `--kubeconfig=${files.kubeconfig}`,
@@ -401,69 +423,85 @@ async function fillCluster(
     "--profiling=false",
     ...(options.schedulerArgs ?? []),
   ]);
-  const startOnNode = (name: string, path: string, args: readonly string[]) => {
-    const [program = "", ...words] = [...(host.network?.enter ?? []), path, ...args];
-    return start(name, program, words);
-  };
-  const kubelet = startOnNode("kubelet", found.kubelet, [
-    `--config=${files.kubelet}`,
-    `--kubeconfig=${files.kubeletKubeconfig}`,
-    `--hostname-override=${nodeName}`,
-    `--node-ip=${[host.address, ...(host.network ? [host.network.nodeAddress6] : [])].join(",")}`,
-    `--root-dir=${folder}/kubelet`,
-    `--cert-dir=${folder}/kubelet`,
-  ]);
-  await until("the node", async () => {
-    const [node] = conditionsOf(await call("GET", `/api/v1/nodes/${nodeName}`)).filter(({ type }) => type === "Ready");
-    await call("GET", "/api/v1/namespaces/default/serviceaccounts/default");
-    return node?.status === "True";
-  });
-  if (host.network) {
-    const { enter, subnet6 } = host.network;
-    // Of these networks it drops what comes from a pod that it doesn't know yet.
-    const annotations = { "kube-router.io/pod-cidrs": `${host.subnet}.0/24,${subnet6}:/64` };
-    await call("PATCH", `/api/v1/nodes/${nodeName}`, { metadata: { annotations } });
-    startOnNode("kube-router", await findEnforcer(), [
-      `--kubeconfig=${files.nodeKubeconfig}`,
-      `--hostname-override=${nodeName}`,
-      "--run-firewall=true",
-      "--run-router=false",
-      "--run-service-proxy=false",
-      "--run-loadbalancer=false",
-      "--enable-cni=false",
-      "--enable-ipv6=true",
-      "--netpol-default-deny=true",
-      "--health-port=0",
-      ...serviceRanges(host).map((range) => `--service-cluster-ip-range=${range}`),
+  async function startNode({ node, files, containerd }: (typeof containerds)[number]): Promise<OwnNode> {
+    const { name, host } = node;
+    const startOnNode = (program: string, path: string, args: readonly string[]) => {
+      const mounts = node.folder === folder ? [] : ["nsenter", `--mount=/proc/${containerd.pid()}/ns/mnt`];
+      const [command = "", ...words] = [...mounts, ...(host.network?.enter ?? []), path, ...args];
+      return start(program, command, words);
+    };
+    const kubelet = startOnNode("kubelet", found.kubelet, [
+      `--config=${files.kubelet}`,
+      `--kubeconfig=${files.kubeletKubeconfig}`,
+      `--hostname-override=${name}`,
+      `--node-ip=${[host.address, ...(host.network ? [host.network.nodeAddress6] : [])].join(",")}`,
+      `--root-dir=${node.folder}/kubelet`,
+      `--cert-dir=${node.folder}/kubelet`,
     ]);
-    for (const program of ["iptables", "ip6tables"]) {
-      await until("kube-router", async () => {
-        const [command = "", ...words] = [...enter, program, "--list-rules", "KUBE-ROUTER-FORWARD"];
-        const env = { PATH: `${process.env.PATH}:/usr/sbin:/sbin` };
-        return (await execute(command, words, { env })).stdout.includes("KUBE-NWPLCY-TAIL");
-      });
+    await until(name, async () => {
+      const [ready] = conditionsOf(await call("GET", `/api/v1/nodes/${name}`)).filter(({ type }) => type === "Ready");
+      await call("GET", "/api/v1/namespaces/default/serviceaccounts/default");
+      return ready?.status === "True";
+    });
+    if (host.network) {
+      const { enter, subnet6 } = host.network;
+      // Of these networks it drops what comes from a pod that it doesn't know yet.
+      const annotations = { "kube-router.io/pod-cidrs": `${host.subnet}.0/24,${subnet6}:/64` };
+      await call("PATCH", `/api/v1/nodes/${name}`, { metadata: { annotations } });
+      startOnNode("kube-router", await findEnforcer(), [
+        `--kubeconfig=${files.nodeKubeconfig}`,
+        `--hostname-override=${name}`,
+        "--run-firewall=true",
+        "--run-router=false",
+        "--run-service-proxy=false",
+        "--run-loadbalancer=false",
+        "--enable-cni=false",
+        "--enable-ipv6=true",
+        "--netpol-default-deny=true",
+        "--health-port=0",
+        ...serviceRanges(host).map((range) => `--service-cluster-ip-range=${range}`),
+      ]);
+      for (const program of ["iptables", "ip6tables"]) {
+        await until("kube-router", async () => {
+          const [command = "", ...words] = [...enter, program, "--list-rules", "KUBE-ROUTER-FORWARD"];
+          const env = { PATH: `${process.env.PATH}:/usr/sbin:/sbin` };
+          return (await execute(command, words, { env })).stdout.includes("KUBE-NWPLCY-TAIL");
+        });
+      }
     }
+    return {
+      nodeName: name,
+      nodeAddress: host.address,
+      network: host.network,
+      kubeletUrl: `https://${host.address}:${ports.kubelet}`,
+      bridge: host.bridge,
+      podLogsFolder: files.podLogs,
+      kubelet,
+      containerd,
+    };
   }
+  const [first, second] = await Promise.all(containerds.map(startNode));
+  if (!first) throw new Error("unreachable: there is a node");
 
   const certificate = (name: string) => ({ cert: join(folder, `${name}.crt`), key: join(folder, `${name}.key`) });
   return {
     kubeconfig: files.kubeconfig,
     server,
     own: {
-      nodeName,
-      nodeAddress: host.address,
-      network: host.network,
-      kubeletUrl: `https://${host.address}:${ports.kubelet}`,
+      ...first,
+      second,
       certificateAuthority: join(folder, "ca.crt"),
       kubectlProgram: found.kubectl,
-      bridge: host.bridge,
-      podLogsFolder: files.podLogs,
-      importImages,
+      async importImages(archive) {
+        for (const { importImages } of containerds) await importImages(archive);
+      },
       async trustRegistry(registry) {
-        await mkdir(join(files.registries, registry));
-        // containerd 1.6 wants a host besides the server.
-        const address = `"http://${registry}"`;
-        await writeFile(join(files.registries, registry, "hosts.toml"), `server = ${address}\n[host.${address}]\n`);
+        for (const { registries } of containerds.map((each) => each.files)) {
+          await mkdir(join(registries, registry));
+          // containerd 1.6 wants a host besides the server.
+          const address = `"http://${registry}"`;
+          await writeFile(join(registries, registry, "hosts.toml"), `server = ${address}\n[host.${address}]\n`);
+        }
       },
       certificates: { server: certificate("server"), node: certificate("node") },
       kubeletKubeconfig: files.kubeletKubeconfig,
@@ -473,12 +511,11 @@ async function fillCluster(
         await writeFile(files.kubelet, JSON.stringify({ ...config, ...changes }));
       },
       apiServer,
-      kubelet,
       scheduler,
       controllerManager,
-      containerd,
     },
     registry: undefined,
+    pullsFromLoopback: true,
     kubectl: kubectlOf(found.kubectl, files.kubeconfig),
     call,
     writeKubeconfig: (name, token) => files.writeKubeconfig(name, token),

@@ -109,16 +109,21 @@ export function imageArchive({ manifest, config, layers }: OciImage, name: strin
   ]);
 }
 
-/** Pushes it to a registry that speaks plain HTTP, and answers `host/repository@digest` (distribution-spec, "Pushing"). */
+/** Pushes it to a registry that speaks plain HTTP, or HTTPS if `isSecure`, and answers `host/repository@digest` (distribution-spec, "Pushing"). */
 export async function pushImage(
   image: OciImage,
-  o: { host: string; repository: string; credential?: { username: string; password: string } | undefined },
+  o: {
+    host: string;
+    repository: string;
+    credential?: { username: string; password: string } | undefined;
+    isSecure?: boolean;
+  },
 ): Promise<string> {
   const { host, repository, credential } = o;
   const authorization: Record<string, string> = credential
     ? { authorization: `Basic ${Buffer.from(`${credential.username}:${credential.password}`).toString("base64")}` }
     : {};
-  const base = `http://${host}/v2/${repository}`;
+  const base = `${o.isSecure ? "https" : "http"}://${host}/v2/${repository}`;
   const send = async (method: string, url: string, body?: Buffer, type = "application/octet-stream") => {
     const headers = { ...authorization, ...(body && { "content-type": type }) };
     const response = await fetch(url, { method, headers, ...(body && { body: new Uint8Array(body) }) });

@@ -27,7 +27,7 @@ describe.runIf(isAvailable)("the public API in one process, with sandboxes as po
   const registryHost = () => cluster.registry ?? registry.host;
 
   testRunning(() => ({ ...platform, urls: [platform.url] }));
-  testSandboxesOn(() => clusterHost(cluster, { namespace: deployed.sandboxes, registry: registryHost() }));
+  testSandboxesOn(() => clusterHost({ kubectl: cluster.kubectl, registry: registryHost() }));
 
   beforeAll(async () => {
     cluster = closing.adopt(await openTestCluster(), (each) => each.stop());

@@ -2,14 +2,13 @@ import { afterAll, beforeAll, describe } from "vitest";
 import { clusterHost, testSandboxesOn } from "../../conformance/sandbox-host.ts";
 import { describeSuite } from "../../conformance/suite.ts";
 import { suiteSettings, testRunning } from "../../conformance/target.ts";
-import { deployed } from "../../deploy/cluster-rights.ts";
 import { type ClusterPlatform, requireInCluster, startInCluster } from "../../platform/in-cluster/platform.ts";
 
 describe.runIf(await requireInCluster())("the public API as pods of a cluster", () => {
   let platform: ClusterPlatform;
 
   testRunning(() => ({ ...platform, urls: [platform.url] }));
-  testSandboxesOn(() => clusterHost(platform.cluster, { namespace: deployed.sandboxes, registry: platform.registry }));
+  testSandboxesOn(() => clusterHost({ kubectl: platform.cluster.kubectl, registry: platform.registry }));
 
   beforeAll(async () => {
     // Twenty sandboxes at once beside the processes, on two cores.

@@ -77,6 +77,8 @@ export async function requireInCluster(): Promise<boolean> {
 export async function startInCluster(o: {
   settings?: Readonly<Record<string, string>>;
   replicas: number;
+  /** One unless given. Two need kube-router. */
+  nodes?: 1 | 2;
 }): Promise<ClusterPlatform> {
   await using starting = new AsyncDisposableStack();
   const { path: folder } = starting.use(await createTempFolder());
@@ -86,7 +88,9 @@ export async function startInCluster(o: {
     () => true,
     () => false,
   );
-  const [opened] = await Promise.allSettled([openTestCluster({ kubelet: dnsOfKubelet, enforcePolicies }), archives]);
+  const { nodes = 1 } = o;
+  const opening = openTestCluster({ kubelet: dnsOfKubelet, enforcePolicies, nodes });
+  const [opened] = await Promise.allSettled([opening, archives]);
   if (opened.status === "rejected") throw opened.reason;
   const cluster = starting.adopt(opened.value, (each) => each.stop());
   await archives;
@@ -135,8 +139,11 @@ export async function startInCluster(o: {
     kubectl -n ${serversNamespace} create secret generic mongodb --from-file=secrets/mongodb
     kubectl -n ${serversNamespace} create secret generic nats --from-env-file=secrets/nats/passwords.env
     kubectl -n ${serversNamespace} create configmap nats --from-file=deploy/nats`);
+  // These lose what they have with their pods, so the first node, which stays, has them.
+  if (own.second) await cluster.kubectl("cordon", own.second.nodeName);
   await applyManifests(cluster, [...(await describeDns(image)), ...describeServers()]);
   await initiateDatabases(cluster, own, folder);
+  if (own.second) await cluster.kubectl("uncordon", own.second.nodeName);
 
   const facadePort = 30_080;
   const url = `http://${own.nodeAddress}:${facadePort}`;
@@ -351,7 +358,7 @@ function describeOverlay(o: {
         ...["facade", "identity"].map((name) =>
           variables("Deployment", name, { SANDGATE_REDIRECT_URIS: o.settings.SANDGATE_REDIRECT_URIS ?? "" }),
         ),
-        variables("DaemonSet", "collector", { SANDGATE_KUBELET_URL: own.kubeletUrl }),
+        variables("DaemonSet", "collector", { SANDGATE_KUBELET_URL: `https://$(NODE_ADDRESS):${kubeletPort}` }),
         // Several kubelets share this machine.
         change("DaemonSet", "collector", replace("/spec/template/spec/volumes/1/hostPath/path", own.podLogsFolder)),
         change("NetworkPolicy", "collector", replace("/spec/egress/2/ports/0/port", kubeletPort)),

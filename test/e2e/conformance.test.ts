@@ -1,0 +1,84 @@
+// The conformance suite by the settings of whoever points it at a platform elsewhere.
+
+import { execFile } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { probeEngine } from "@sandgate/test-support/images";
+import { findFreePort } from "@sandgate/test-support/process";
+import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
+import { requireServer } from "@sandgate/test-support/require";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { suiteSettings } from "../conformance/target.ts";
+import { startPlatform, type TestPlatform, withoutSettings } from "../platform/local.ts";
+
+const execute = promisify(execFile);
+const root = join(import.meta.dirname, "../..");
+
+const isAvailable = (await requireServer("docker", probeEngine)) && (await requireServer("registry", probeRegistry));
+
+interface Results {
+  numPassedTests: number;
+  testResults: { assertionResults: { status: string; title: string }[] }[];
+}
+
+describe.runIf(isAvailable)("the conformance suite, of a platform that is running", () => {
+  const closing = new AsyncDisposableStack();
+  let platform: TestPlatform;
+  let registry: string;
+  let mail: string;
+
+  beforeAll(async () => {
+    registry = closing.adopt(await startRegistry(), (each) => each.stop()).host;
+    mail = `smtp://127.0.0.1:${await findFreePort()}`;
+    const settings = { ...suiteSettings, SANDGATE_SMTP_URL: mail, SANDGATE_REGISTRY_ALLOW: registry };
+    platform = closing.adopt(await startPlatform({ settings }), (each) => each.stop());
+  });
+  afterAll(() => closing.disposeAsync());
+
+  /** Which tests of these files passed and which were skipped, and what was said. */
+  async function run(files: readonly string[], settings: Readonly<Record<string, string>>) {
+    await using folder = await createTempFolder();
+    const output = join(folder.path, "results.json");
+    const env = {
+      ...Object.fromEntries(
+        Object.entries(withoutSettings(process.env)).filter(([name]) => !name.startsWith("VITEST")),
+      ),
+      SANDGATE_CONFORMANCE_URL: platform.url,
+      SANDGATE_CONFORMANCE_USERNAME: platform.admin.username,
+      SANDGATE_CONFORMANCE_PASSWORD: platform.admin.password,
+      SANDGATE_CONFORMANCE_MAIL: mail,
+      SANDGATE_CONFORMANCE_REGISTRY: registry,
+      ...settings,
+    };
+    const paths = files.map((name) => `test/conformance/${name}.test.ts`);
+    const args = ["run", "--no-file-parallelism", "--reporter=json", `--outputFile=${output}`, ...paths];
+    const vitest = join(root, "node_modules/vitest/vitest.mjs");
+    const { stdout, stderr } = await execute(process.execPath, [vitest, ...args], { cwd: root, env });
+    const results: Results = JSON.parse(await readFile(output, "utf8"));
+    const tests = results.testResults.flatMap(({ assertionResults }) => assertionResults);
+    const titlesOf = (status: string) => tests.filter((each) => each.status === status).map(({ title }) => title);
+    return { said: stdout + stderr, passed: titlesOf("passed"), skipped: titlesOf("skipped") };
+  }
+
+  test("runs by address, operator, mails and registry, and says what it leaves out", async () => {
+    const { said, passed, skipped } = await run(["audit-log", "common", "sandboxes"], {});
+    expect(passed).toContain("provisioning answers immediately with the whole record");
+    expect(skipped.toSorted()).toEqual([
+      "a configured origin may call from a browser, others may not",
+      "a workspace's quota is enforced",
+      "apply to each credential separately",
+      "deleting the workspace removes its containers",
+      "waiting answers not ready, failed or conflict",
+      "what a user, a workspace and the installation may have is capped",
+    ]);
+    expect(said).toContain("SANDGATE_CONFORMANCE_SETTINGS doesn't say");
+    expect(said).toContain("the platform is running already, with settings of its own");
+  });
+
+  test("leaves out less where the platform has the suite's settings", async () => {
+    const { passed } = await run(["common"], { SANDGATE_CONFORMANCE_SETTINGS: "suite" });
+    expect(passed).toContain("a configured origin may call from a browser, others may not");
+  });
+});
