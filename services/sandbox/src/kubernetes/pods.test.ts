@@ -155,6 +155,7 @@ test("answers nothing while the server is away, and everything once it is back",
   server.setDown(true);
   server.push(new Error("connection reset"));
   await until(() => expect(pods.current()).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" }));
+  await expect(pods.find("a")).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
   const isThere = pods.until("a", (pod) => pod?.version === 102n, 60_000);
   server.setDown(false);
   await until(() => expect(server.watches).toHaveLength(2));

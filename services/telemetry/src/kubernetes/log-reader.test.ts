@@ -1,5 +1,7 @@
+import { execFile } from "node:child_process";
 import { appendFile, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { gzipSync } from "node:zlib";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { test } from "@sandgate/test-support/test";
@@ -228,6 +230,20 @@ test("a file that is compressed while it is read is found again, also after the 
   await blocks.return(undefined);
 });
 
+test("a record that a rotated file ends in the middle of counts, as a node that lost its power leaves it", async ({
+  folder,
+}) => {
+  const log = createLog(folder);
+  await log.write("stdout", "1");
+  await appendFile(join(folder, "0.log"), "2026-11-22T16:14:07Z stderr F torn");
+  await log.rotate();
+  await log.write("stdout", "2");
+  const { texts, cursor } = await read(folder);
+  expect(texts).toEqual(["1", "torn", "2"]);
+  await log.write("stdout", "3");
+  expect((await read(folder, cursor)).texts).toEqual(["3"]);
+});
+
 test("what was removed before it was read is lost, and nothing is read twice for it", async ({ folder }) => {
   const log = createLog(folder);
   for (const text of ["1", "2"]) await log.write("stdout", text);
@@ -237,6 +253,61 @@ test("what was removed before it was read is lost, and nothing is read twice for
     await log.write("stdout", text);
   }
   expect((await read(folder, cursor)).texts).toEqual(["4", "5", "6"]);
+});
+
+test("a line that was open in a file that is gone by now costs its beginning, and no other line", async ({
+  folder,
+}) => {
+  const log = createLog(folder);
+  await log.write("stdout", "open", "P");
+  await log.rotate();
+  for (const text of ["1", "2"]) await log.write("stderr", text);
+  const { texts, cursor } = await read(folder, "", 2);
+  expect(texts).toEqual(["1", "2"]);
+  for (const name of await readdir(folder)) if (name !== "0.log") await rm(join(folder, name));
+  await log.write("stdout", "its end");
+  await log.write("stderr", "3");
+  expect((await read(folder, cursor)).texts).toEqual(["its end", "3"]);
+  await writeFile(join(folder, "0.log"), "");
+  for (const text of ["4", "5", "6"]) await log.write("stderr", text);
+  expect((await read(folder, cursor)).texts).toEqual(["4", "5", "6"]);
+});
+
+test("a file that is there compressed and uncompressed is read once, and the containers of a pod in their order", async ({
+  folder,
+}) => {
+  const log = createLog(folder);
+  await log.write("stdout", "1");
+  await log.rotate();
+  const [rotated = ""] = (await readdir(folder)).filter((name) => name !== "0.log");
+  await writeFile(join(folder, `${rotated}.gz`), gzipSync(await readFile(join(folder, rotated))));
+  await log.write("stdout", "2");
+  for (const attempt of [10, 9]) {
+    await writeFile(join(folder, `${attempt}.log`), `2026-11-22T16:15:${attempt + 10}Z stdout F of ${attempt}\n`);
+  }
+  expect((await read(folder)).texts).toEqual(["1", "2", "of 9", "of 10"]);
+});
+
+test("what comes after a container has ended is read, as long as more comes", async ({ folder }) => {
+  const log = createLog(folder);
+  await log.write("stdout", "1");
+  atEnds.push(() => log.write("stdout", "2"));
+  expect((await read(folder)).texts).toEqual(["1", "2"]);
+});
+
+test("a line that is open when a container has ended is not given out before the rest was read", async ({ folder }) => {
+  const log = createLog(folder);
+  await log.write("stdout", "first ", "P");
+  const { signal } = new AbortController();
+  const blocks = readPodLog({ folder, ended: AbortSignal.abort() }, "", { follow: true, logger, signal, pace });
+  expect((await blocks.next()).done).toBe(true);
+  await log.write("stdout", "last");
+  expect((await read(folder)).texts).toEqual(["first last"]);
+});
+
+test("what isn't a file is not read, and keeps nobody waiting", async ({ folder }) => {
+  await promisify(execFile)("mkfifo", [join(folder, "0.log")]);
+  await expect(read(folder)).rejects.toThrow("is no regular file");
 });
 
 test("a link in place of a log is not followed", async ({ folder }) => {
