@@ -22,6 +22,8 @@ const churnSeconds = Number(env.SANDGATE_BENCH_CHURN_SECONDS ?? 600);
 const idleSeconds = 60;
 const idlePauseMs = 15_000;
 const reads = 300;
+/** How long pods whose records are done with may take to go. */
+const removalMs = 60_000;
 const listPath = `/sandboxes?limit=${perWorkspace}`;
 
 interface Sandbox {
@@ -289,15 +291,21 @@ export async function churnThrough(live: Live, happen: () => Promise<void>): Pro
   return (await churning).failed;
 }
 
-/** Records that are live, and pods, against what was accepted and not stopped. */
+/** Records that are live, and pods, against what was accepted and not stopped, once what is being removed is gone. */
 export async function compareEnds(live: Live, client: JsonClient) {
   await untilSettled(live);
   const records = new Set(await live.readRecords());
   const accepted = live.sandboxes.map(({ id }) => id);
-  const pods = new Set(await listPods(client, await client.call("GET", `${podsPath}/sandgate-${accepted.at(-1)}`)));
+  const newest = await client.call("GET", `${podsPath}/sandgate-${accepted.at(-1)}`);
+  const startedAt = performance.now();
+  let pods: Set<string>;
+  let leftOver: number;
+  do {
+    pods = new Set(await listPods(client, newest));
+    leftOver = [...pods].filter((id) => !records.has(id)).length;
+  } while (leftOver > 0 && performance.now() - startedAt < removalMs);
   const lost = accepted.filter((id) => !records.has(id)).length;
   const missing = [...records].filter((id) => !pods.has(id)).length;
-  const leftOver = [...pods].filter((id) => !records.has(id)).length;
   // Of calls that were cut off: accepted, which nobody was told.
   const untold = records.size - (accepted.length - lost);
   return {
