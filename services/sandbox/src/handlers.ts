@@ -96,7 +96,8 @@ export function createHandlers(o: {
             $typeName: "sandgate.sandbox.v1.ProvisionSandboxResponse",
             sandbox: toMessage(sandbox),
           };
-          await store.create(sandbox, charge, quotas, [stageProvisioned(sandbox, call)], await recordFor(answer));
+          const events = [stageProvisioned(sandbox, call)];
+          await store.create(sandbox, charge, quotas, events, await recordFor(answer), context.signal);
           sandboxId = sandbox.id;
           return answer;
         },

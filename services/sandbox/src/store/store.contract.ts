@@ -139,6 +139,21 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       expect(await list({ states: ["failed"], createdBy: ann })).toEqual([]);
     });
 
+    test("stores nothing for a caller that gives up before its turn, and says so", async () => {
+      const caller = new AbortController();
+      const createFor = (sandbox: Sandbox) => store.create(sandbox, undefined, unlimited, [], undefined, caller.signal);
+      const waiting = Array.from({ length: 10 }, () => sandboxOf({ workspaceId }));
+      const created = waiting.map((sandbox, index) => createFor(sandbox).finally(() => index === 0 && caller.abort()));
+      const outcomes = await Promise.allSettled(created);
+      const stored = await Promise.all(waiting.map(({ id }) => store.get(id)));
+      expect(stored.map((each) => each !== undefined)).toEqual(outcomes.map(({ status }) => status === "fulfilled"));
+      // SQLite commits them as a group.
+      if (name === "MongoDB") expect(outcomes.at(-1)).toEqual({ status: "rejected", reason: caller.signal.reason });
+      const late = sandboxOf({ workspaceId });
+      await expect(createFor(late)).rejects.toBe(caller.signal.reason);
+      expect(await store.get(late.id)).toBeUndefined();
+    });
+
     test("enforces the quotas of number and memory, and frees what has ended", async () => {
       const quota = { maxSandboxes: 2, maxMemoryMb: 1000 };
       const first = await create(sandboxOf({ workspaceId, memoryMb: 400 }), quota);

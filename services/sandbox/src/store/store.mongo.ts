@@ -260,12 +260,14 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
       return found.installationId;
     },
 
-    create(sandbox, charge, quotas, events, record) {
+    create(sandbox, charge, quotas, events, record, signal) {
       const { workspaceId, name } = sandbox;
       const isUserLimited = isLimited(quotas.user);
       const isInstallationLimited = isLimited(quotas.installation);
       const work = async (tx: MongoTransaction) => {
         const { session } = tx;
+        // Creates that wait for their turn behind slow ones would come too late, one after the other.
+        signal?.throwIfAborted();
         // The guard is written first: concurrent creates in a workspace, and its deletion, conflict on it.
         const guard = await guards.findOneAndUpdate(
           { _id: workspaceId },

@@ -74,7 +74,10 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
     ...serviceStoreOf(database),
     ...createPurges(read, write),
     installationId: () => write.installationId(newId()),
-    create: (sandbox, charge, quotas, events, record) => write.create(sandbox, charge, quotas, events, record),
+    async create(sandbox, charge, quotas, events, record, signal) {
+      signal?.throwIfAborted();
+      await write.create(sandbox, charge, quotas, events, record);
+    },
     chargeWorkspace: (workspaceId, charge) => write.chargeWorkspace(workspaceId, charge),
     async listUncharged({ limit, afterId = "" }) {
       const rows = read.all<{ workspace_id: string }>(

@@ -42,6 +42,7 @@ export interface SandboxStore extends ServiceStore, PurgeStore {
    * Stores an accepted sandbox within the quotas of its workspace, of the user whom that is charged to, and of the
    * installation.
    * @param charge the workspace's as far as the caller knows; a later one that is stored holds
+   * @param signal of the caller: one that has given up by its turn gets its signal's reason, and nothing is stored
    * @throws DomainError SANDBOX_NAME_CONFLICT, PROVISIONING_FAILED (quota), WORKSPACE_FORBIDDEN (the workspace was deleted)
    */
   create(
@@ -50,6 +51,7 @@ export interface SandboxStore extends ServiceStore, PurgeStore {
     quotas: Quotas,
     events: readonly StagedEvent[],
     record: IdempotencyRecord | undefined,
+    signal?: AbortSignal,
   ): Promise<void>;
   /** Charges a workspace with all its sandboxes to a user, unless a later charge is stored. */
   chargeWorkspace(workspaceId: string, charge: Charge): Promise<void>;
