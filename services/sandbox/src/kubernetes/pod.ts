@@ -171,7 +171,8 @@ function readNodeAhead(raw: RawPod): number {
   if (status?.startTime === undefined) return 0;
   const acceptedMs = Date.parse(status.startTime);
   const { running, terminated } = findContainer(raw)?.state ?? {};
-  const controlPlanes = ["PodScheduled", "DisruptionTarget"];
+  // Ready is the kubelet's until its node is lost.
+  const controlPlanes = ["PodScheduled", "DisruptionTarget", "Ready"];
   const changes = status.conditions?.filter(({ type }) => !controlPlanes.includes(type)) ?? [];
   const told = [running?.startedAt, terminated?.finishedAt, ...changes.map((each) => each.lastTransitionTime)];
   const lastToldMs = Math.max(acceptedMs, ...told.map((time) => parseTime(time)?.getTime() ?? 0));

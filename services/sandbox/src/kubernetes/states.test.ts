@@ -115,12 +115,17 @@ describe("when a container started", () => {
   // By the control plane's clock as well, and later than the node's last report.
   const taken = { type: "DisruptionTarget", status: "True", lastTransitionTime: "2026-01-02T03:05:30Z" };
   /** As a node's clock has them, and when its report came by the control plane's. */
-  const at = (acceptedAt: string, startedAt: string, reportedAt?: string, ready = startedAt) => {
+  const at = (acceptedAt: string, startedAt: string, reportedAt?: string, ready = startedAt, lostAt = ready) => {
     const raw = rawPod({
       status: {
         phase: "Running",
         startTime: acceptedAt,
-        conditions: [scheduled, taken, { type: "Ready", status: "True", lastTransitionTime: ready }],
+        conditions: [
+          scheduled,
+          taken,
+          { type: "ContainersReady", status: "True", lastTransitionTime: ready },
+          { type: "Ready", status: "True", lastTransitionTime: lostAt },
+        ],
         containerStatuses: [{ name: "sandbox", state: { running: { startedAt } } }],
       },
     });
@@ -149,6 +154,14 @@ describe("when a container started", () => {
     expect(at("2026-01-02T03:04:41Z", startedAt, "2026-01-02T03:04:51Z")).toBe("2026-01-02T03:04:50.000Z");
     expect(at("2026-01-02T03:04:41Z", startedAt)).toBe("2026-01-02T03:04:50.000Z");
     expect(at("2026-01-02T03:04:02Z", "2026-01-02T03:04:10Z", "2026-01-02T03:04:59Z")).toBe("2026-01-02T03:04:10.000Z");
+  });
+
+  test("stays the same when the control plane says that the node is lost", () => {
+    const startedAt = "2026-01-02T03:04:10Z";
+    const lostAt = "2026-01-02T03:04:58Z";
+    expect(at("2026-01-02T03:04:02Z", startedAt, "2026-01-02T03:04:11Z", startedAt, lostAt)).toBe(
+      "2026-01-02T03:04:10.000Z",
+    );
   });
 
   test("is neither before it was created nor later than now", () => {
