@@ -291,6 +291,10 @@ async function awaitReady(cluster: TestCluster, url: string): Promise<void> {
   );
 }
 
+function describeVariable([name, value]: [string, string | { fieldRef: object }]): object {
+  return typeof value === "string" ? { name, value } : { name, valueFrom: value };
+}
+
 /** What an operator writes over overlays/pods. */
 function describeOverlay(o: {
   own: OwnCluster;
@@ -302,7 +306,7 @@ function describeOverlay(o: {
   defaultImage: string;
 }) {
   const { own } = o;
-  const variables = (kind: string, name: string, values: Readonly<Record<string, string>>) => ({
+  const variables = (kind: string, name: string, values: Readonly<Record<string, string | { fieldRef: object }>>) => ({
     patch: JSON.stringify({
       apiVersion: "apps/v1",
       kind,
@@ -310,9 +314,7 @@ function describeOverlay(o: {
       spec: {
         template: {
           spec: {
-            containers: [
-              { name: "process", env: Object.entries(values).map(([key, value]) => ({ name: key, value })) },
-            ],
+            containers: [{ name: "process", env: Object.entries(values).map(describeVariable) }],
           },
         },
       },
@@ -358,7 +360,10 @@ function describeOverlay(o: {
         ...["facade", "identity"].map((name) =>
           variables("Deployment", name, { SANDGATE_REDIRECT_URIS: o.settings.SANDGATE_REDIRECT_URIS ?? "" }),
         ),
-        variables("DaemonSet", "collector", { SANDGATE_KUBELET_URL: `https://$(NODE_ADDRESS):${kubeletPort}` }),
+        variables("DaemonSet", "collector", {
+          NODE_ADDRESS: { fieldRef: { fieldPath: "status.hostIP" } },
+          SANDGATE_KUBELET_URL: `https://$(NODE_ADDRESS):${kubeletPort}`,
+        }),
         // Several kubelets share this machine.
         change("DaemonSet", "collector", replace("/spec/template/spec/volumes/1/hostPath/path", own.podLogsFolder)),
         change("NetworkPolicy", "collector", replace("/spec/egress/2/ports/0/port", kubeletPort)),
