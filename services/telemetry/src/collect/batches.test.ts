@@ -2,7 +2,11 @@ import { until } from "@sandgate/test-support/until";
 import fc from "fast-check";
 import { describe, expect, test, vi } from "vitest";
 import type { LogRow } from "../store/rows.ts";
+import { createBatchRoom } from "./batch-room.ts";
 import { batchLimits, createBatcher } from "./batches.ts";
+
+const { signal } = new AbortController();
+const roomy = () => ({ room: createBatchRoom(Number.POSITIVE_INFINITY), signal });
 
 const blockOf = (count: number, cursor: string, log = "x") => ({
   rows: Array.from({ length: count }, (): LogRow => ({ timeNs: 1n, stream: "stdout", log })),
@@ -17,6 +21,7 @@ describe("batches", () => {
         const sent: { rows: number; bytes: number; cursor: string }[] = [];
         let sending = 0;
         const batcher = createBatcher({
+          ...roomy(),
           async send(rows, cursor) {
             expect(++sending).toBe(1);
             await new Promise((resolve) => setImmediate(resolve));
@@ -46,7 +51,7 @@ describe("batches", () => {
 
   test("a single block is sent by itself after a while", async () => {
     const send = vi.fn(async () => undefined);
-    const batcher = createBatcher({ send, onFailure: () => undefined });
+    const batcher = createBatcher({ ...roomy(), send, onFailure: () => undefined });
     await batcher.add(blockOf(1, "a"));
     await until(() => expect(send).toHaveBeenCalledOnce());
     expect(send).toHaveBeenCalledWith([{ timeNs: 1n, stream: "stdout", log: "x" }], "a");
@@ -57,12 +62,90 @@ describe("batches", () => {
     const send = vi.fn(async () => {
       throw new Error("no store");
     });
-    const batcher = createBatcher({ send, onFailure });
+    const batcher = createBatcher({ ...roomy(), send, onFailure });
     await batcher.add(blockOf(1, "a"));
     await expect(batcher.flush()).rejects.toThrow("no store");
     await expect(batcher.add(blockOf(1, "b"))).rejects.toThrow("no store");
     await expect(batcher.flush()).rejects.toThrow("no store");
     expect(onFailure).toHaveBeenCalledOnce();
     expect(send).toHaveBeenCalledOnce();
+  });
+
+  test("of many containers hold no more together than their room, and all are sent", async () => {
+    const maxBytes = 100_000;
+    let waiting = 0;
+    let most = 0;
+    let sent = 0;
+    const room = createBatchRoom(maxBytes);
+    await Promise.all(
+      Array.from({ length: 50 }, async () => {
+        const batcher = createBatcher({
+          room,
+          signal,
+          async send(rows) {
+            await new Promise((resolve) => setImmediate(resolve));
+            for (const { log } of rows) waiting -= log.length;
+            sent += rows.length;
+          },
+          onFailure: (error) => {
+            throw error;
+          },
+        });
+        for (let i = 0; i < 20; i++) {
+          await batcher.add(blockOf(5, `${i}`, "x".repeat(2_000)));
+          waiting += 10_000;
+          most = Math.max(most, waiting);
+        }
+        await batcher.flush();
+        batcher.close();
+      }),
+    );
+    expect(sent).toBe(50 * 20 * 5);
+    expect(most).toBeLessThanOrEqual(maxBytes);
+    expect(room.tryTake(maxBytes)).toBe(true);
+  });
+
+  test("give their room back when they are dropped, also after a failure", async () => {
+    const room = createBatchRoom(1_000);
+    const send = async () => {
+      throw new Error("no store");
+    };
+    for (const isSent of [false, true]) {
+      const batcher = createBatcher({ room, signal, send, onFailure: () => undefined });
+      await batcher.add(blockOf(1, "a"));
+      if (isSent) await expect(batcher.flush()).rejects.toThrow("no store");
+      batcher.close();
+    }
+    expect(room.tryTake(1_000)).toBe(true);
+  });
+});
+
+describe("room", () => {
+  test("is given in turn, and to what is larger than it once nobody else has any", async () => {
+    const room = createBatchRoom(10);
+    const order: string[] = [];
+    expect(room.tryTake(6)).toBe(true);
+    const large = room.take(20, signal).then(() => order.push("large"));
+    const small = room.take(1, signal).then(() => order.push("small"));
+    expect(room.tryTake(1)).toBe(false);
+    room.free(6);
+    await large;
+    expect(order).toEqual(["large"]);
+    room.free(20);
+    await small;
+    expect(order).toEqual(["large", "small"]);
+  });
+
+  test("is not kept for who no longer wants it", async () => {
+    const room = createBatchRoom(10);
+    const gone = new AbortController();
+    expect(room.tryTake(6)).toBe(true);
+    const large = room.take(9, gone.signal);
+    const small = room.take(1, signal);
+    gone.abort(new Error("gone"));
+    await expect(large).rejects.toThrow("gone");
+    await small;
+    expect(room.tryTake(3)).toBe(true);
+    await expect(room.take(1, gone.signal)).rejects.toThrow("gone");
   });
 });

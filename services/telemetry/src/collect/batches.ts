@@ -1,15 +1,21 @@
 import { textBytesOf } from "../store/chunks.ts";
 import { type LogRow, maxBatchBytes } from "../store/rows.ts";
+import type { BatchRoom } from "./batch-room.ts";
 import type { LogBlock } from "./container-source.ts";
 
 /** What one batch holds at most, and how long its first row waits for more. */
 export const batchLimits = { rows: 5_000, textBytes: maxBatchBytes, waitMs: 250 };
 
-/** Collects blocks of lines into batches. One is sent while the next fills; `add` waits when that is full. */
+/** What a row takes in memory besides its text, about. */
+const rowBytes = 200;
+
+/** Collects blocks of lines into batches. One is sent while the next fills; `add` waits when that is full, or all batches' room is. */
 export interface Batcher {
   add(block: LogBlock): Promise<void>;
   /** Sends what has been collected and waits until it is stored. */
   flush(): Promise<void>;
+  /** Drops what has been collected and isn't being sent. Nothing may be called after that. */
+  close(): void;
 }
 
 /**
@@ -19,9 +25,14 @@ export interface Batcher {
 export function createBatcher(o: {
   send(rows: readonly LogRow[], cursor: string): Promise<void>;
   onFailure(error: unknown): void;
+  room: BatchRoom;
+  /** Ends a wait for room. */
+  signal: AbortSignal;
 }): Batcher {
+  const { room } = o;
   let rows: LogRow[] = [];
   let textBytes = 0;
+  let takenBytes = 0;
   let cursor = "";
   let sending: Promise<void> | undefined;
   let timer: NodeJS.Timeout | undefined;
@@ -33,8 +44,10 @@ export function createBatcher(o: {
     if (rows.length === 0 || failure) return;
     const batch = rows;
     const end = cursor;
+    const batchBytes = takenBytes;
     rows = [];
     textBytes = 0;
+    takenBytes = 0;
     sending = o
       .send(batch, end)
       .catch((error: unknown) => {
@@ -43,6 +56,7 @@ export function createBatcher(o: {
       })
       .finally(() => {
         sending = undefined;
+        room.free(batchBytes);
       });
   };
   /** Waits for the batch that is being sent, so that there is never more than one. */
@@ -56,12 +70,24 @@ export function createBatcher(o: {
     begin();
   };
 
+  async function flush(): Promise<void> {
+    await sendNext();
+    await settle();
+  }
+
   return {
     async add(block) {
       const size = block.rows.reduce((sum, row) => sum + textBytesOf(row), 0);
+      const bytes = size + block.rows.length * rowBytes;
       if (rows.length + block.rows.length > batchLimits.rows || textBytes + size > batchLimits.textBytes)
         await sendNext();
       if (failure) throw failure.error;
+      if (!room.tryTake(bytes)) {
+        // Who waits for room holds none, or all could wait for each other.
+        await flush();
+        await room.take(bytes, o.signal);
+      }
+      takenBytes += bytes;
       for (const row of block.rows) rows.push(row);
       textBytes += size;
       cursor = block.cursor;
@@ -70,9 +96,12 @@ export function createBatcher(o: {
         sendNext().catch(() => undefined);
       }, batchLimits.waitMs);
     },
-    async flush() {
-      await sendNext();
-      await settle();
+    flush,
+    close() {
+      clearTimeout(timer);
+      room.free(takenBytes);
+      takenBytes = 0;
+      rows = [];
     },
   };
 }

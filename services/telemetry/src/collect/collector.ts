@@ -3,8 +3,10 @@ import { messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { counter, gauge, type Metrics } from "@sandgate/kit/base/metrics";
 import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { Shards } from "@sandgate/kit/process/shards";
 import pLimit from "p-limit";
+import { createBatchRoom } from "./batch-room.ts";
 import { type ContainerReader, type ReaderOptions, startContainerReader } from "./container-reader.ts";
 import type { Container, ContainerEvent, ContainerSource } from "./container-source.ts";
 import type { IngestClient } from "./source-writer.ts";
@@ -20,6 +22,8 @@ const restartMs = 1_000;
 const begin = { atOnce: 8, everyMs: 100 };
 /** Batches being stored at once, of all containers together: of lines few, since they may be big. */
 const maxBatches = { logs: 2, metrics: 64 };
+/** What lines of all containers together may take that wait for the store: of two full batches each, hundreds would take gigabytes. */
+const maxWaitingBytes = 64 * mebibyte;
 
 export interface Collector {
   /** Lists the sandbox's containers now, if the sandbox is this replica's. */
@@ -64,6 +68,7 @@ export function startCollector(o: {
     client: o.client,
     ingestLimits: { logs: pLimit(maxBatches.logs), metrics: pLimit(maxBatches.metrics) },
     sampleMs,
+    room: createBatchRoom(maxWaitingBytes),
     isEngineReadable: () => state === "ok",
     onLines: (count) => lines.inc(count),
     logger,

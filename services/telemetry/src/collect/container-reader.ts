@@ -4,6 +4,7 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import { createWakeup, type Wakeup } from "@sandgate/kit/base/wakeup";
 import type { LimitFunction } from "p-limit";
 import type { ChunkKind } from "../store/chunks.ts";
+import type { BatchRoom } from "./batch-room.ts";
 import { createBatcher } from "./batches.ts";
 import type { Container, ContainerSource } from "./container-source.ts";
 import { createSampleQueue } from "./sample-queue.ts";
@@ -25,6 +26,8 @@ export interface ReaderOptions {
   ingestLimits: Record<ChunkKind, LimitFunction>;
   /** Milliseconds between two samples of a container. */
   sampleMs: number;
+  /** What the lines of all containers take that wait for the store. */
+  room: BatchRoom;
   /** Whether the engine as a whole can be read. The collector logs when it can't, so that no reader has to. */
   isEngineReadable(): boolean;
   onLines(count: number): void;
@@ -129,12 +132,15 @@ async function collectLogs(reading: Reading, writer: SourceWriter): Promise<void
 async function readLogs(reading: Reading, writer: SourceWriter, follow: boolean): Promise<void> {
   const { container, containers, ended, signal } = reading;
   const stopped = new AbortController();
+  const either = AbortSignal.any([signal, stopped.signal]);
   const batcher = createBatcher({
     async send(rows, cursor) {
       await writer.write({ logs: rows }, cursor, false);
       reading.onLines(rows.length);
     },
     onFailure: (error) => stopped.abort(error),
+    room: reading.room,
+    signal: either,
   });
   let timer: NodeJS.Timeout | undefined;
   const onEnded = () => {
@@ -142,7 +148,7 @@ async function readLogs(reading: Reading, writer: SourceWriter, follow: boolean)
   };
   if (follow) ended.addEventListener("abort", onEnded, { once: true });
   try {
-    const options = { follow, signal: AbortSignal.any([signal, stopped.signal]) };
+    const options = { follow, signal: either };
     for await (const block of containers.readLogs(container, writer.cursor, options)) await batcher.add(block);
     await batcher.flush();
   } catch (error) {
@@ -153,6 +159,7 @@ async function readLogs(reading: Reading, writer: SourceWriter, follow: boolean)
     clearTimeout(timer);
     ended.removeEventListener("abort", onEnded);
     stopped.abort();
+    batcher.close();
   }
 }
 
