@@ -278,7 +278,10 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000 }, (
           "quota",
         ),
       );
-      await expect(runtime.ensure(failing)).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
+      expect(await refusalOf(failing)).toMatchObject({
+        reason: "provisioning_failed",
+        message: expect.stringContaining("exceeded quota: no-secrets"),
+      });
       await cluster.call("DELETE", "/api/v1/namespaces/sandboxes/resourcequotas/no-secrets");
       const name = `sandgate-${spec.sandboxId}`;
       await until(() =>
