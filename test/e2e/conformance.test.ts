@@ -1,7 +1,10 @@
 // The conformance suite by the settings of whoever points it at a platform elsewhere.
 
 import { execFile } from "node:child_process";
+import { once } from "node:events";
 import { readFile } from "node:fs/promises";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { probeEngine } from "@sandgate/test-support/images";
@@ -53,7 +56,14 @@ describe.runIf(isAvailable)("the conformance suite, of a platform that is runnin
       ...settings,
     };
     const paths = files.map((name) => `test/conformance/${name}.test.ts`);
-    const args = ["run", "--no-file-parallelism", "--reporter=json", `--outputFile=${output}`, ...paths];
+    const args = [
+      "run",
+      "--no-file-parallelism",
+      "--reporter=default",
+      "--reporter=json",
+      `--outputFile=${output}`,
+      ...paths,
+    ];
     const vitest = join(root, "node_modules/vitest/vitest.mjs");
     const { stdout, stderr } = await execute(process.execPath, [vitest, ...args], { cwd: root, env });
     const results: Results = JSON.parse(await readFile(output, "utf8"));
@@ -75,6 +85,19 @@ describe.runIf(isAvailable)("the conformance suite, of a platform that is runnin
     ]);
     expect(said).toContain("SANDGATE_CONFORMANCE_SETTINGS doesn't say");
     expect(said).toContain("the platform is running already, with settings of its own");
+  });
+
+  test("says which limits of the platform are too low", async () => {
+    const headers = { "x-request-id": "1", "ratelimit-limit": "10", "content-type": "application/json" };
+    const strict = createServer((_, response) => response.writeHead(200, headers).end("{}")).listen(0, "127.0.0.1");
+    await once(strict, "listening");
+    const { port } = strict.address() as AddressInfo;
+    const told = await run(["workspaces"], { SANDGATE_CONFORMANCE_URL: `http://127.0.0.1:${port}` }).then(
+      ({ said }) => said,
+      ({ stdout, stderr }: { stdout: string; stderr: string }) => stdout + stderr,
+    );
+    expect(told).toContain("SANDGATE_SIGNIN_RATE_LIMIT is 10, and the suite needs 10000");
+    strict.close();
   });
 
   test("leaves out less where the platform has the suite's settings", async () => {

@@ -3,6 +3,7 @@ import { networkInterfaces } from "node:os";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openTestCluster, probeCluster, type TestCluster } from "./cluster.ts";
 import { makeImage, pushImage } from "./oci-images.ts";
+import { openOutsideCluster, probeOutsideCluster } from "./outside-cluster.ts";
 import { probeRegistry, startRegistry, type TestRegistry } from "./registry.ts";
 import { requireServer } from "./require.ts";
 import { until } from "./until.ts";
@@ -46,5 +47,38 @@ describe.runIf(isAvailable)("a test cluster", () => {
     });
     await until(async () => expect(await cluster.kubectl("logs", "app")).toBe("hello\n"), { intervalMs: 100 });
     expect(await cluster.kubectl("exec", "app", "--", "cat", "/etc/image-id")).toMatch(/^[0-9a-f-]{36}$/);
+  });
+
+  test("that is there already is used by one suite after the other, which take away what they made", async ({
+    skip,
+  }) => {
+    skip(!cluster.own, "the cluster at KUBECONFIG is used so itself");
+    const namespaces = async () =>
+      (await cluster.kubectl("get", "namespaces", "--output=jsonpath={.items[*].metadata.name}")).split(" ");
+    const before = await namespaces();
+    const first = await openOutsideCluster(cluster.kubeconfig, registry.host);
+    let hasTurn = false;
+    const waiting = openOutsideCluster(cluster.kubeconfig, registry.host).then((opened) => {
+      hasTurn = true;
+      return opened;
+    });
+    await first.call("POST", "/api/v1/namespaces", { metadata: { name: "sandgate" } });
+    await first
+      .call("POST", "/api/v1/namespaces/sandgate/serviceaccounts", { metadata: { name: "default" } })
+      .catch((error: Error) => expect(error.message).toContain("409"));
+    const spec = { containers: [{ name: "app", image: "registry.test/none:1" }] };
+    const metadata = { name: "kept", finalizers: ["sandgate.io/sandbox"] };
+    await first.call("POST", "/api/v1/namespaces/sandgate/pods", { metadata, spec });
+    await first.call("PATCH", "/api/v1/namespaces/sandgate/pods/kept", { metadata: { labels: { a: "b" } } });
+    await expect(first.call("GET", "/api/v1/namespaces/sandgate/pods/none")).rejects.toThrow("404");
+    await probeOutsideCluster(cluster.kubeconfig);
+    expect(hasTurn).toBe(false);
+    await first.stop();
+    const second = await waiting;
+    expect(await namespaces()).toEqual([...before, "sandgate-tests"].toSorted());
+    await second.stop();
+    await until(async () => expect(await namespaces()).toEqual(before));
+    await cluster.kubectl("create", "namespace", "sandgate");
+    await expect(probeOutsideCluster(cluster.kubeconfig)).rejects.toThrow("has a namespace sandgate");
   });
 });
