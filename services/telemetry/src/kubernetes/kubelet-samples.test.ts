@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { test } from "@sandgate/test-support/test";
-import { afterEach, expect } from "vitest";
+import { afterEach, expect, vi } from "vitest";
 import { openKubeletSamples, parseSamples } from "./kubelet-samples.ts";
 
 const execute = promisify(execFile);
@@ -72,8 +72,13 @@ test("the kubelet is asked with the token of the moment, once for many container
   expect(asked).toEqual(["/metrics/resource Bearer first"]);
 
   writeFileSync(tokenFile, "second\n");
+  const laterMs = performance.now() + 2_500;
+  const clock = vi.spyOn(performance, "now").mockReturnValue(laterMs);
+  await expect(samples.find(container, signal)).rejects.toThrow("answered 403");
+  clock.mockRestore();
+  expect(asked).toEqual(["/metrics/resource Bearer first", "/metrics/resource Bearer second"]);
   await expect(open(undefined).find(container, signal)).rejects.toThrow("answered 403");
   expect(asked.at(-1)).toBe("/metrics/resource Bearer second");
   await expect(open(at("other.crt")).find(container, signal)).rejects.toThrow("self-signed certificate");
-  expect(asked).toHaveLength(2);
+  expect(asked).toHaveLength(3);
 });
