@@ -1,5 +1,6 @@
 import { Code, ConnectError, createClient, createRouterTransport, type Transport } from "@connectrpc/connect";
 import { ErrorInfoSchema } from "@sandgate/proto/google/rpc/error_details";
+import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { expect, test } from "vitest";
 import { createCallingTransport } from "./clients.ts";
@@ -71,6 +72,64 @@ test("a call that was cut off is made again if it carries a key that its method 
   await expect(heedless.client.removeMember({}, keyed)).rejects.toMatchObject(unanswered);
   await heedless.client.removeMember({}, keyed);
   expect([...keyless.keys, ...heedless.keys]).toEqual([null]);
+});
+
+/** A client of streams of two rows that fail as given: before the first, or after it. */
+async function createFailingTail(...failures: { after: number; error: ConnectError }[]) {
+  const { signer } = await createInternalKeys(["facade"]);
+  let opened = 0;
+  const router = createRouterTransport(({ service }) => {
+    service(TelemetryService, {
+      async *tailTelemetry() {
+        opened++;
+        yield { position: "1" };
+        yield { position: "2" };
+      },
+    });
+  });
+  const inner: Transport = {
+    unary: router.unary,
+    async stream(...call) {
+      const failure = failures.shift();
+      const response = await router.stream(...call);
+      if (!failure) return response;
+      const { message } = response;
+      return {
+        ...response,
+        message: (async function* () {
+          let left = failure.after;
+          for await (const each of message) {
+            if (left-- === 0) throw failure.error;
+            yield each;
+          }
+        })(),
+      };
+    },
+  };
+  const transport = createCallingTransport({ inner, signer: signer("facade"), audience: "telemetry" });
+  const client = createClient(TelemetryService, transport);
+  return {
+    async read() {
+      const positions: string[] = [];
+      for await (const { position } of client.tailTelemetry({}, asService())) positions.push(position);
+      return positions;
+    },
+    opened: () => opened,
+  };
+}
+
+test("a stream that ends before its first message is opened again, and no other", async () => {
+  const draining = { desc: ErrorInfoSchema, value: { domain: "sandgate", reason: "DRAINING" } };
+  const ended = new ConnectError("shutting down", Code.Unavailable, undefined, [draining]);
+  const early = await createFailingTail({ after: 0, error: ended }, { after: 0, error: cutOff() });
+  expect(await early.read()).toEqual(["1", "2"]);
+  expect(early.opened()).toBe(3);
+  const late = await createFailingTail({ after: 1, error: ended });
+  await expect(late.read()).rejects.toMatchObject({ reason: "DRAINING" });
+  expect(late.opened()).toBe(1);
+  const again = await createFailingTail(...Array.from({ length: 10 }, () => ({ after: 0, error: ended })));
+  await expect(again.read()).rejects.toMatchObject({ reason: "DRAINING" });
+  expect(again.opened()).toBe(4);
 });
 
 test("a call is made again only a few times", async () => {

@@ -45,7 +45,7 @@ const readMaxBytes = 32 * 1024 * 1024;
  * request id, client's address and trace of its options (asFacade, asService, onBehalfOf) and, to a method that honours it, the idempotency
  * key, sets a deadline of 10 s unless given one (0: none), and throws DomainErrors. Within the deadline it retries, a few
  * times, a call that no handler started, and one that was cut off if it has a key or its contract says that a repetition
- * does no harm.
+ * does no harm. Of a server's stream that goes for as long as no message has come.
  */
 export function createCallingTransport(o: { inner: Transport; signer: TokenSigner; audience: ServiceName }): Transport {
   async function sign(given: GivenHeaders, call: Outgoing, key: string | undefined): Promise<GivenHeaders> {
@@ -94,10 +94,17 @@ export function createCallingTransport(o: { inner: Transport; signer: TokenSigne
     async stream(method, signal, timeoutMs = defaultTimeoutMs, given, input, values) {
       // A client's stream can be read only once; the single request of a server stream can be buffered.
       const repeatable = method.methodKind === "server_streaming" ? await buffer(input) : input;
-      const response = await callWithRetry({ method, signal, timeoutMs, given, values }, (header, leftMs) =>
-        o.inner.stream(method, signal, leftMs, header, repeatable, values),
-      );
-      return { ...response, message: mapFailure(response.message, fromConnectError) };
+      const startedMs = performance.now();
+      const open = () =>
+        callWithRetry({ method, signal, timeoutMs: timeLeft(timeoutMs, startedMs), given, values }, (header, leftMs) =>
+          o.inner.stream(method, signal, leftMs, header, repeatable, values),
+        );
+      const response = await open();
+      const messages = readOpened(response.message, async (error) => {
+        const isHarmless = method.idempotency !== MethodOptions_IdempotencyLevel.IDEMPOTENCY_UNKNOWN;
+        return signal?.aborted || !mayRetry(method, isHarmless, error) ? undefined : (await open()).message;
+      });
+      return { ...response, message: mapFailure(messages, fromConnectError) };
     },
   };
 }
@@ -110,6 +117,33 @@ interface Attempted {
   timeoutMs: number;
   given: GivenHeaders;
   values: ContextValues | undefined;
+}
+
+/**
+ * The messages of a stream. When it fails before the first, those of the one that `reopen` answers, if any: a failure of its handler
+ * arrives as a part of the stream.
+ */
+async function* readOpened<T>(
+  messages: AsyncIterable<T>,
+  reopen: (error: unknown) => Promise<AsyncIterable<T> | undefined>,
+): AsyncGenerator<T> {
+  let next = messages;
+  for (let failures = 1; ; failures++) {
+    let hasBegun = false;
+    try {
+      for await (const message of next) {
+        hasBegun = true;
+        yield message;
+      }
+      return;
+    } catch (error) {
+      if (hasBegun || failures === maxAttempts) throw error;
+      await delay(backoffMs(failures, retry));
+      const reopened = await reopen(error);
+      if (!reopened) throw error;
+      next = reopened;
+    }
+  }
 }
 
 async function buffer<T>(messages: AsyncIterable<T>): Promise<AsyncIterable<T>> {
