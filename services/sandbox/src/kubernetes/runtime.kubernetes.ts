@@ -19,8 +19,8 @@ import { createPods } from "./pods.ts";
 import { createPullSecrets } from "./pull-secrets.ts";
 import { hasEnded, isGone } from "./states.ts";
 
-/** Besides the time that a stop gives, how long a kubelet may take to report the end. */
-const stopSlackMs = 30_000;
+/** Besides the time that a stop gives, how long a kubelet may take to report the end: until the pod is overdue (states.ts). */
+const stopSlackMs = 20_000;
 /** How long a pod may wait for a scheduler's first look, until the API server itself is asked: the watch may be behind. */
 const slowSchedulingMs = 10_000;
 /** How long it may take until a change that another replica has just made is seen. */
