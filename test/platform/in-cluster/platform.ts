@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { mkdir, readFile, symlink, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rename, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import {
@@ -107,7 +107,18 @@ export async function startInCluster(o: {
   for (const host of registries) await own.trustRegistry(host);
   const mailFolder = join(folder, "mail");
   await mkdir(mailFolder);
-  starting.use(await startMailServer({ address: outside, port: smtpPort, folder: mailFolder }));
+  starting.use(
+    await startMailServer({
+      address: outside,
+      port: smtpPort,
+      async receive({ id, text }) {
+        const file = join(mailFolder, `${id}.eml`);
+        // Under another name first, so that nobody reads half a mail.
+        await writeFile(`${file}.part`, text);
+        await rename(`${file}.part`, file);
+      },
+    }),
+  );
   const defaultImage = await pushImage(
     await makeImage({
       command: ["/bin/sh", "/start"],

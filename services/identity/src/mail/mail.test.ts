@@ -5,9 +5,9 @@ import { join } from "node:path";
 import { backoffMs } from "@sandgate/kit/base/backoff";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
+import { type ReceivedMail, startMailServer } from "@sandgate/test-support/mail-server";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
-import { SMTPServer } from "smtp-server";
 import { describe, expect } from "vitest";
 import type { DueMail } from "../store/store.ts";
 import { createMailQueue, mailBackoff } from "./queue.ts";
@@ -19,8 +19,6 @@ const logger = createLogger({ service: "identity", level: "silent" });
 const token = "t".repeat(43);
 const mail = composeVerification({ to: "ann@example.com", publicUrl: "https://sandgate.example/api", token });
 const from = "Sandgate <sandgate@example.com>";
-
-/** Generous, for a busy machine; no time is measured here. */
 
 let folder: string;
 test.beforeEach(async ({ folder: own }) => {
@@ -68,35 +66,17 @@ test("mails in files are removed after a week, also what a crash left half writt
 });
 
 test("with an SMTP server mails are sent to it", async () => {
-  const received = Promise.withResolvers<{ to: string[]; text: string }>();
-  const server = new SMTPServer({
-    authOptional: true,
-    disabledCommands: ["STARTTLS", "AUTH"],
-    onData(stream, session, done) {
-      const chunks: Buffer[] = [];
-      stream.on("data", (chunk: Buffer) => chunks.push(chunk));
-      stream.on("end", () => {
-        const to = session.envelope.rcptTo.map(({ address }) => address);
-        received.resolve({ to, text: Buffer.concat(chunks).toString() });
-        done();
-      });
-    },
-  });
-  const listening = server.listen(0, "127.0.0.1");
-  await once(listening, "listening");
-  const address = listening.address();
-  if (address === null || typeof address === "string") throw new Error("The server has no port.");
-  const transport = createSmtpTransport({ url: `smtp://127.0.0.1:${address.port}`, from });
+  const received: ReceivedMail[] = [];
+  await using server = await startMailServer({ receive: (each) => void received.push(each) });
+  const transport = createSmtpTransport({ url: `smtp://127.0.0.1:${server.port}`, from });
   try {
     await transport.send("mail-1", mail);
-    const { to, text } = await received.promise;
-    expect(to).toEqual(["ann@example.com"]);
-    expect(text).toContain(`?token=${token}\r\n`);
-    expect(text).toMatch(/^Message-ID: <mail-1@sandgate>\r$/m);
   } finally {
     transport.close();
-    await new Promise<void>((resolve) => server.close(resolve));
   }
+  expect(received).toMatchObject([{ to: ["ann@example.com"] }]);
+  expect(received[0]?.text).toContain(`?token=${token}\r\n`);
+  expect(received[0]?.text).toMatch(/^Message-ID: <mail-1@sandgate>\r$/m);
 });
 
 test("sending fails when the SMTP server can't be reached", async () => {
