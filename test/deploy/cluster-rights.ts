@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { TestCluster } from "@sandgate/test-support/cluster";
@@ -63,4 +64,9 @@ export async function createToken(
   { namespace, name }: { namespace: string; name: string },
 ): Promise<string> {
   return (await cluster.kubectl("create", "token", name, `--namespace=${namespace}`)).trim();
+}
+
+/** Writes a kubeconfig with the rights of the sandbox process, good for an hour, and answers its path. */
+export async function writeSandboxKubeconfig(cluster: TestCluster): Promise<string> {
+  return cluster.writeKubeconfig(`sandbox-${randomUUID()}`, await createToken(cluster, deployed.sandbox));
 }

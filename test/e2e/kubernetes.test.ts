@@ -1,11 +1,10 @@
 import { openTestCluster, probeCluster } from "@sandgate/test-support/cluster";
 import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
-import { afterAll, beforeAll, describe, vi } from "vitest";
-import { applyRights, createToken, deployed } from "../deploy/cluster-rights.ts";
-import { startPlatform } from "../platform/local.ts";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { startOnCluster } from "../platform/on-cluster.ts";
 import { openOperator } from "../platform/operator.ts";
-import { type PodsPlatform, testPods } from "./pods.ts";
+import { isRemoved, linesOf, type PodsPlatform, reaches, registerImage, testPods } from "./pods.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
 
@@ -17,34 +16,40 @@ const isAvailable = await requireServer("kubernetes", async () => {
 describe.runIf(isAvailable)("the platform in one process, with sandboxes as pods", () => {
   const closing = new AsyncDisposableStack();
   let platform: PodsPlatform;
+  let adminUrl: string;
 
   beforeAll(async () => {
     const cluster = closing.adopt(await openTestCluster(), (each) => each.stop());
     const registry = closing.adopt(await startRegistry(), (each) => each.stop());
     const credential = { username: "alice", password: "correct horse" };
     const privateRegistry = closing.adopt(await startRegistry({ users: [credential] }), (each) => each.stop());
-    await applyRights(cluster);
-    const kubeconfig = await cluster.writeKubeconfig("sandbox", await createToken(cluster, deployed.sandbox));
-    const local = closing.adopt(
-      await startPlatform({
-        settings: {
-          SANDGATE_RUNTIME: `kubernetes:${kubeconfig}`,
-          SANDGATE_KUBERNETES_NAMESPACE: deployed.sandboxes,
-          SANDGATE_REGISTRY_ALLOW: ["127.0.0.0/8", ...(cluster.registry ? [cluster.registry] : [])].join(),
-        },
-      }),
-      (each) => each.stop(),
+    const local = closing.adopt(await startOnCluster(cluster, { collects: cluster.own !== undefined }), (each) =>
+      each.stop(),
     );
+    ({ adminUrl } = local);
     platform = {
       cluster,
       operator: await openOperator(local),
       registry: cluster.registry ?? registry.host,
       privateRegistry: { host: privateRegistry.host, credential },
+      collects: cluster.own !== undefined,
       kill: () => local.kill(),
       start: () => local.start(),
     };
   });
   afterAll(() => closing.disposeAsync());
+
+  test.concurrent("has all lines of a sandbox that ended by itself at once", async ({ skip }) => {
+    const { operator, collects } = platform;
+    skip(!collects, "the cluster at KUBECONFIG has its nodes elsewhere");
+    const id = await operator.provision(await registerImage(platform, ["sh", "-c", "seq 1 2000; exit 3"]));
+    await reaches(platform, id, "failed", "exited");
+    await isRemoved(platform, id);
+    expect(await linesOf(platform, id)).toEqual(Array.from({ length: 2_000 }, (_, i) => `${i + 1}`));
+    // Nothing was given up.
+    const metrics = await (await fetch(`${adminUrl}/metrics`)).text();
+    expect(metrics).toMatch(/^sandgate_sandbox_logs_lost_total 0$/m);
+  });
 
   testPods(() => platform);
 });

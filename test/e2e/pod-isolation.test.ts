@@ -7,8 +7,9 @@ import { requireServer } from "@sandgate/test-support/require";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectStatus } from "../conformance/client.ts";
-import { applyRights, createToken, deployed } from "../deploy/cluster-rights.ts";
-import { startPlatform, type TestPlatform } from "../platform/local.ts";
+import { deployed } from "../deploy/cluster-rights.ts";
+import type { TestPlatform } from "../platform/local.ts";
+import { startOnCluster } from "../platform/on-cluster.ts";
 import { type Operator, openOperator } from "../platform/operator.ts";
 import { addOutsideAddress, listenAt, reachScript, type Target } from "../platform/reach.ts";
 
@@ -23,7 +24,7 @@ const isAvailable = await requireServer("kubernetes", async () => {
 });
 const enforces = await requireServer("kube-router", probePolicies);
 
-describe.runIf(isAvailable)("a sandbox that is a pod, as a hostile tenant sees it", () => {
+describe.runIf(isAvailable)("a sandbox that is a pod, as a hostile tenant sees it", { concurrent: true }, () => {
   const closing = new AsyncDisposableStack();
   let cluster: TestCluster;
   let registry: TestRegistry;
@@ -35,18 +36,9 @@ describe.runIf(isAvailable)("a sandbox that is a pod, as a hostile tenant sees i
       each.stop(),
     );
     registry = closing.adopt(await startRegistry(), (each) => each.stop());
-    await applyRights(cluster);
-    const kubeconfig = await cluster.writeKubeconfig("sandbox", await createToken(cluster, deployed.sandbox));
     platform = closing.adopt(
-      await startPlatform({
-        settings: {
-          // Where a sandbox could reach it.
-          SANDGATE_HOST: "0.0.0.0",
-          SANDGATE_RUNTIME: `kubernetes:${kubeconfig}`,
-          SANDGATE_KUBERNETES_NAMESPACE: deployed.sandboxes,
-          SANDGATE_REGISTRY_ALLOW: ["127.0.0.0/8", ...(cluster.registry ? [cluster.registry] : [])].join(),
-        },
-      }),
+      // Where a sandbox could reach it.
+      await startOnCluster(cluster, { settings: { SANDGATE_HOST: "0.0.0.0" } }),
       (each) => each.stop(),
     );
     operator = await openOperator(platform);

@@ -1,8 +1,8 @@
-import type { TestCluster } from "@sandgate/test-support/cluster";
+import { type TestCluster, untilGone } from "@sandgate/test-support/cluster";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import type { Credential } from "@sandgate/test-support/registry";
 import { until } from "@sandgate/test-support/until";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { expectStatus } from "../conformance/client.ts";
 import { deployed } from "../deploy/cluster-rights.ts";
 import type { Operator } from "../platform/operator.ts";
@@ -15,11 +15,15 @@ export interface PodsPlatform {
   registry: string;
   /** Another one, and its user. */
   privateRegistry: { host: string; credential: Credential };
+  /** Whether it has the lines and figures of the sandboxes' node. */
+  collects: boolean;
   /** Ends the process that looks after sandboxes as a crash would, and for good. */
   kill(): Promise<void>;
   start(): Promise<void>;
 }
 
+/** Each look at the API server is a connection of its own. */
+const intervalMs = 100;
 const pods = `/api/v1/namespaces/${deployed.sandboxes}/pods`;
 
 /** Registers an image of the machine's busybox that serves "hello" from /www if its command does; returns its id. */
@@ -36,57 +40,87 @@ export const readPod = ({ cluster }: PodsPlatform, sandboxId: string) =>
   cluster.call("GET", `${pods}/sandgate-${sandboxId}`);
 
 export const isRemoved = (platform: PodsPlatform, sandboxId: string) =>
-  until(() => expect(readPod(platform, sandboxId)).rejects.toThrow("404"));
+  untilGone(platform.cluster, `${pods}/sandgate-${sandboxId}`);
 
 /** Waits until a sandbox is in this state for this reason, and returns its record. */
 export const reaches = ({ operator }: PodsPlatform, sandboxId: string, state: string, reason: string | null) =>
-  until(async () => {
-    const sandbox = await operator.read(sandboxId);
-    expect([sandbox.state, sandbox.state_reason]).toEqual([state, reason]);
-    return sandbox;
-  });
+  until(
+    async () => {
+      const sandbox = await operator.read(sandboxId);
+      expect([sandbox.state, sandbox.state_reason], sandbox.message).toEqual([state, reason]);
+      return sandbox;
+    },
+    { intervalMs },
+  );
+
+export const linesOf = async ({ operator }: PodsPlatform, sandboxId: string): Promise<string[]> =>
+  (await operator.monitor(sandboxId)).logs.map(({ log }: { log: string }) => log);
 
 /** What holds of sandboxes that are pods, wherever the platform's own processes run. */
 export function testPods(platform: () => PodsPlatform): void {
-  test("provisions a sandbox that answers on its port, stops it, and removes its pod", async () => {
-    const { operator } = platform();
-    const serve = ["httpd", "-f", "-p", "8000", "-h", "/www"];
-    const id = await operator.provisionReady(await registerImage(platform(), serve, { readiness_port: 8000 }));
-    expect(await readPod(platform(), id)).toMatchObject({ status: { phase: "Running" } });
-    expectStatus(await operator.delete(`/sandboxes/${id}`, operator.as), 204);
-    await reaches(platform(), id, "stopped", "stopped_by_user");
-    await isRemoved(platform(), id);
-  });
+  // They wait most of the time.
+  describe.concurrent("at the same time", () => {
+    test("provisions a sandbox that answers on its port, stops it, and removes its pod", async () => {
+      const { operator } = platform();
+      // It ends when it is told to.
+      const serve = ["sh", "-c", "trap 'exit 0' TERM; httpd -p 8000 -h /www; while :; do sleep 0.1; done"];
+      const id = await operator.provisionReady(await registerImage(platform(), serve, { readiness_port: 8000 }));
+      expect(await readPod(platform(), id)).toMatchObject({ status: { phase: "Running" } });
+      expectStatus(await operator.delete(`/sandboxes/${id}`, operator.as), 204);
+      await reaches(platform(), id, "stopped", "stopped_by_user");
+      await isRemoved(platform(), id);
+    });
 
-  test("pulls a private image with its workspace's credential", async ({ skip }) => {
-    const { operator, cluster, privateRegistry } = platform();
-    skip(!cluster.pullsFromLoopback, "the nodes of the cluster at KUBECONFIG pull from no registry of this machine");
-    const { host, credential } = privateRegistry;
-    const image = await makeImage({ command: ["sleep", "3600"] });
-    const reference = await pushImage(image, { host, repository: "team/private", credential });
-    const made = await operator.post("/registries", { name: "private", url: host, ...credential }, operator.as);
-    const { id: registryId } = expectStatus(made, 201);
-    const body = { name: "private", image: reference, memory_mb: 256 };
-    const open = expectStatus(await operator.post("/sandbox-images", body, operator.as), 201).id;
-    const closed = { ...body, name: "with-credential", registry_id: registryId };
-    const known = expectStatus(await operator.post("/sandbox-images", closed, operator.as), 201).id;
-    await operator.provisionReady(known);
-    // The node has the image now, which is no help to who may not pull it.
-    await reaches(platform(), await operator.provision(open), "failed", "image_pull_unauthorized");
-    const secrets = await cluster.kubectl("get", "secrets", `--namespace=${deployed.sandboxes}`, "--output=name");
-    expect(secrets).toBe("");
-  });
+    test("pulls a private image with its workspace's credential", async ({ skip }) => {
+      const { operator, cluster, privateRegistry } = platform();
+      skip(!cluster.pullsFromLoopback, "the nodes of the cluster at KUBECONFIG pull from no registry of this machine");
+      const { host, credential } = privateRegistry;
+      const image = await makeImage({ command: ["sleep", "3600"] });
+      const reference = await pushImage(image, { host, repository: "team/private", credential });
+      const made = await operator.post("/registries", { name: "private", url: host, ...credential }, operator.as);
+      const { id: registryId } = expectStatus(made, 201);
+      const body = { name: "private", image: reference, memory_mb: 256 };
+      const open = expectStatus(await operator.post("/sandbox-images", body, operator.as), 201).id;
+      const closed = { ...body, name: "with-credential", registry_id: registryId };
+      const known = expectStatus(await operator.post("/sandbox-images", closed, operator.as), 201).id;
+      await operator.provisionReady(known);
+      // The node has the image now, which is no help to who may not pull it.
+      await reaches(platform(), await operator.provision(open), "failed", "image_pull_unauthorized");
+      const secrets = await cluster.kubectl("get", "secrets", `--namespace=${deployed.sandboxes}`, "--output=name");
+      expect(secrets).toBe("");
+    });
 
-  test("tells how a sandbox failed", async () => {
-    const { operator, cluster } = platform();
-    const exited = await operator.provision(await registerImage(platform(), ["sh", "-c", "exit 4"]));
-    expect(await reaches(platform(), exited, "failed", "exited")).toMatchObject({ exit_code: 4 });
-    const missing = await operator.provision(await registerImage(platform(), ["/no/such/program"]));
-    expect((await reaches(platform(), missing, "failed", "start_failed")).message).toContain("/no/such/program");
-    const lost = await operator.provisionReady(await registerImage(platform(), ["sleep", "3600"]));
-    await cluster.call("DELETE", `${pods}/sandgate-${lost}`, {});
-    await reaches(platform(), lost, "failed", "runtime_lost");
-    await isRemoved(platform(), lost);
+    test("tells how a sandbox failed", async () => {
+      const { operator, cluster } = platform();
+      const exited = await operator.provision(await registerImage(platform(), ["sh", "-c", "exit 4"]));
+      expect(await reaches(platform(), exited, "failed", "exited")).toMatchObject({ exit_code: 4 });
+      const missing = await operator.provision(await registerImage(platform(), ["/no/such/program"]));
+      expect((await reaches(platform(), missing, "failed", "start_failed")).message).toContain("/no/such/program");
+      const lost = await operator.provisionReady(await registerImage(platform(), ["sleep", "3600"]));
+      await cluster.call("DELETE", `${pods}/sandgate-${lost}`, {});
+      await reaches(platform(), lost, "failed", "runtime_lost");
+      await isRemoved(platform(), lost);
+    });
+
+    test("shows the lines and figures that a sandbox's node has, also its last lines once its pod is gone", async ({
+      skip,
+    }) => {
+      const { operator, collects } = platform();
+      skip(!collects, "the cluster at KUBECONFIG has its nodes elsewhere");
+      const script = "trap 'echo bye; exit 0' TERM; echo hello; echo oops >&2; while :; do sleep 0.1; done";
+      const id = await operator.provisionReady(await registerImage(platform(), ["sh", "-c", script]));
+      await until(async () => expect((await linesOf(platform(), id)).toSorted()).toEqual(["hello", "oops"]), {
+        intervalMs,
+      });
+      await until(async () => expect((await operator.monitor(id)).metrics.at(-1)?.memory_usage).toBeGreaterThan(0), {
+        intervalMs,
+      });
+      expectStatus(await operator.delete(`/sandboxes/${id}`, operator.as), 204);
+      await reaches(platform(), id, "stopped", "stopped_by_user");
+      await isRemoved(platform(), id);
+      const lines = await linesOf(platform(), id);
+      expect([lines.length, lines.at(-1)]).toEqual([3, "bye"]);
+    });
   });
 
   test("goes on after a crash, and a time to live ends a sandbox while the platform is away", async () => {
@@ -99,8 +133,9 @@ export function testPods(platform: () => PodsPlatform): void {
     await platform().kill();
     // As if its hour were over.
     await cluster.call("PATCH", `${pods}/sandgate-${expiring}`, { spec: { activeDeadlineSeconds: 1 } });
-    await until(async () =>
-      expect(await readPod(platform(), expiring)).toMatchObject({ status: { reason: "DeadlineExceeded" } }),
+    await until(
+      async () => expect(await readPod(platform(), expiring)).toMatchObject({ status: { reason: "DeadlineExceeded" } }),
+      { intervalMs },
     );
     await platform().start();
     await reaches(platform(), expiring, "stopped", "ttl_expired");

@@ -1,20 +1,19 @@
-import { writeFile } from "node:fs/promises";
-import { join } from "node:path";
 import { type ApiProxy, openApiProxy } from "@sandgate/test-support/api-proxy";
 import {
   type ClusterOptions,
   type OwnCluster,
   openTestCluster,
   type TestCluster,
+  untilGone,
 } from "@sandgate/test-support/cluster";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import { startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
-import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
 import { expect } from "vitest";
 import { type Answer, expectStatus } from "../conformance/client.ts";
-import { applyRights, createToken, deployed } from "../deploy/cluster-rights.ts";
-import { startPlatform, type TestPlatform } from "../platform/local.ts";
+import { deployed } from "../deploy/cluster-rights.ts";
+import type { TestPlatform } from "../platform/local.ts";
+import { startOnCluster } from "../platform/on-cluster.ts";
 import { type Operator, openOperator } from "../platform/operator.ts";
 import type { Journal } from "./journal.ts";
 
@@ -89,7 +88,6 @@ async function fillPodPlatform(
   const { own } = cluster;
   if (!own) throw new Error("unreachable: the cluster was started here");
   const registry = closing.adopt(await startRegistry(), (each) => each.stop());
-  const { path: folder } = closing.adopt(await createTempFolder(), ({ remove }) => remove());
   const proxy = closing.adopt(
     await openApiProxy({
       server: cluster.server,
@@ -98,24 +96,11 @@ async function fillPodPlatform(
     }),
     (each) => each.close(),
   );
-  await applyRights(cluster);
-  const direct = await cluster.writeKubeconfig("sandbox", await createToken(cluster, deployed.sandbox));
-  const tokenFile = join(folder, "token");
-  await writeFile(tokenFile, await createToken(cluster, deployed.collector));
   const platform = closing.adopt(
-    await startPlatform({
-      settings: {
-        SANDGATE_RUNTIME: `kubernetes:${await proxy.writeKubeconfig(direct)}`,
-        SANDGATE_KUBERNETES_NAMESPACE: deployed.sandboxes,
-        SANDGATE_REGISTRY_ALLOW: "127.0.0.0/8",
-        SANDGATE_KUBELET_URL: own.kubeletUrl,
-        SANDGATE_KUBELET_TOKEN_FILE: tokenFile,
-        SANDGATE_KUBELET_CA_FILE: own.certificateAuthority,
-        SANDGATE_POD_LOGS: own.podLogsFolder,
-        SANDGATE_WORKSPACE_MAX_SANDBOXES: "0",
-        SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0",
-        ...o.settings,
-      },
+    await startOnCluster(cluster, {
+      proxy,
+      collects: true,
+      settings: { SANDGATE_WORKSPACE_MAX_SANDBOXES: "0", SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0", ...o.settings },
     }),
     (each) => each.stop(),
   );
@@ -153,7 +138,7 @@ async function fillPodPlatform(
         },
         { intervalMs: 100 },
       ),
-    isRemoved: (sandboxId) => until(() => expect(podOf(sandboxId)).rejects.toThrow("404"), { intervalMs: 100 }),
+    isRemoved: (sandboxId) => untilGone(cluster, podPath(`sandgate-${sandboxId}`)),
     linesOf: async (sandboxId) =>
       (await operator.monitor(sandboxId, "&include=logs")).logs.map(({ log }: { log: string }) => log),
     async finishNamespace() {

@@ -27,6 +27,7 @@ const programFolders = [givenFolder ?? "", ...(process.env.PATH ?? "").split(del
 );
 
 const startTimeoutMs = 60_000;
+const removalTimeoutMs = 120_000;
 /** Of Kubernetes' default range. */
 const firstNodePort = 30_000;
 
@@ -70,6 +71,8 @@ export interface OwnNode {
 
 /** A cluster that was started here, and its first node. */
 export interface OwnCluster extends OwnNode {
+  /** Where its files are, and what else shall go with it. */
+  folder: string;
   /** With `nodes: 2`. */
   second: OwnNode | undefined;
   /** The certificate authority of the API server and of the kubelet, a file. */
@@ -490,6 +493,7 @@ async function fillCluster(
     own: {
       ...first,
       second,
+      folder,
       certificateAuthority: join(folder, "ca.crt"),
       kubectlProgram: found.kubectl,
       async importImages(archive) {
@@ -525,6 +529,20 @@ async function fillCluster(
 
 function serviceRanges({ network }: HostChanges): string[] {
   return ["10.96.0.0/16", ...(network ? ["fd00:96::/112"] : [])];
+}
+
+/** Waits until the API server has no object there any more; after two minutes it throws. */
+export async function untilGone({ call }: Pick<TestCluster, "call">, path: string): Promise<void> {
+  const deadline = Date.now() + removalTimeoutMs;
+  for (;;) {
+    const said = await call("GET", path).then(
+      () => "it is still there",
+      (error: Error) => error.message,
+    );
+    if (said.includes(": 404 ")) return;
+    if (Date.now() > deadline) throw new Error(`${path} is not gone after ${removalTimeoutMs / 1000} s: ${said}`);
+    await delay(100);
+  }
 }
 
 function conditionsOf(node: unknown): { type: string; status: string }[] {

@@ -4,7 +4,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type { TestCluster } from "@sandgate/test-support/cluster";
 import { createToken, deployed } from "../../deploy/cluster-rights.ts";
-import { startPlatform, type TestPlatform } from "../../platform/local.ts";
+import type { TestPlatform } from "../../platform/local.ts";
+import { startOnCluster } from "../../platform/on-cluster.ts";
 import { type JsonClient, openJsonClient } from "../json-client.ts";
 
 /** What the parts of the bench share. */
@@ -21,24 +22,18 @@ export interface Bench {
 /** The path of the sandboxes' pods. */
 export const podsPath = `/api/v1/namespaces/${deployed.sandboxes}/pods`;
 
-/** The platform on the cluster, with the rights of the sandbox process and without limits that are not the cluster's. */
-export async function startOnCluster(bench: Bench, settings: Record<string, string> = {}): Promise<TestPlatform> {
-  return startPlatform({
-    settings: { SANDGATE_LOG_LEVEL: "warn", ...(await clusterSettings(bench)), ...settings },
-  });
+/** The platform on the cluster, without limits that are not the cluster's. */
+export async function startOnBench({ cluster }: Bench, settings: Record<string, string> = {}): Promise<TestPlatform> {
+  return startOnCluster(cluster, { settings: { ...benchSettings, ...settings } });
 }
 
-/** The settings of a platform on the cluster. */
-export async function clusterSettings(bench: Bench): Promise<Record<string, string>> {
-  return {
-    SANDGATE_RUNTIME: await openAddress(bench),
-    SANDGATE_KUBERNETES_NAMESPACE: deployed.sandboxes,
-    SANDGATE_KUBERNETES_WRITES_PER_SECOND: "10000",
-    SANDGATE_REGISTRY_ALLOW: "127.0.0.0/8",
-    SANDGATE_WORKSPACE_MAX_SANDBOXES: "0",
-    SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0",
-  };
-}
+/** Of a platform on the cluster, besides those that any has there. */
+export const benchSettings = {
+  SANDGATE_LOG_LEVEL: "warn",
+  SANDGATE_KUBERNETES_WRITES_PER_SECOND: "10000",
+  SANDGATE_WORKSPACE_MAX_SANDBOXES: "0",
+  SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0",
+};
 
 /** Begins and ends a measurement of how late the event loop of a platform is that was started with these settings. */
 export interface DelayMonitor {
@@ -64,12 +59,6 @@ export function createDelayMonitor(folder: string): DelayMonitor {
       }
     },
   };
-}
-
-/** SANDGATE_RUNTIME with a token of the sandbox process, good for an hour. */
-export async function openAddress({ cluster }: Bench): Promise<string> {
-  const token = await createToken(cluster, deployed.sandbox);
-  return `kubernetes:${await cluster.writeKubeconfig(`bench-${crypto.randomUUID()}`, token)}`;
 }
 
 /** A client of the API server with the same rights. */

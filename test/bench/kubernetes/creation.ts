@@ -3,13 +3,13 @@ import { setTimeout as delay } from "node:timers/promises";
 import { createLogger } from "@sandgate/kit/base/logging";
 import type { Runtime } from "@sandgate/sandbox/runtime";
 import { createKubernetesRuntime } from "@sandgate/sandbox/runtime.kubernetes";
-import { deployed } from "../../deploy/cluster-rights.ts";
+import { deployed, writeSandboxKubeconfig } from "../../deploy/cluster-rights.ts";
 import { openOperator } from "../../platform/operator.ts";
 import { type Figure, median } from "../figure.ts";
 import { type JsonClient, openJsonClient } from "../json-client.ts";
 import { processorMs } from "../process-figures.ts";
 import { forEach, openWorkspaces, report } from "../thousand.ts";
-import { type Bench, countPods, openAddress, openBareClient, podsPath, readBarePod, startOnCluster } from "./bench.ts";
+import { type Bench, countPods, openBareClient, podsPath, readBarePod, startOnBench } from "./bench.ts";
 
 /** Calls at once. */
 const inFlight = [8, 32];
@@ -27,7 +27,7 @@ type Create = (count: number, atOnce: number) => Promise<() => Promise<void>>;
 export async function measureCreation(bench: Bench, count: number): Promise<Figure[]> {
   await using closing = new AsyncDisposableStack();
   const client = closing.adopt(await openBareClient(bench), (each) => each.close());
-  const platform = closing.adopt(await startOnCluster(bench), (each) => each.stop());
+  const platform = closing.adopt(await startOnBench(bench), (each) => each.stop());
   const operator = await openOperator(platform);
   const api = closing.adopt(
     openJsonClient(platform.url, { headers: { authorization: `Bearer ${operator.as.token}` } }),
@@ -144,7 +144,7 @@ function createByAdapter(runtime: Runtime, bench: Bench): Create {
 /** The adapter with the platform's settings. */
 async function openRuntime(bench: Bench): Promise<Runtime> {
   const runtime = createKubernetesRuntime({
-    address: await openAddress(bench),
+    address: `kubernetes:${await writeSandboxKubeconfig(bench.cluster)}`,
     installationId: randomUUID(),
     namespace: deployed.sandboxes,
     namespaces: 1,

@@ -7,14 +7,7 @@ import { type Figure, median } from "../figure.ts";
 import { type JsonClient, openJsonClient } from "../json-client.ts";
 import { processorMs, residentMb } from "../process-figures.ts";
 import { forEach, openWorkspaces, percentile, readMetric, report, sumOf } from "../thousand.ts";
-import {
-  type Bench,
-  createDelayMonitor,
-  type DelayMonitor,
-  openBareClient,
-  podsPath,
-  startOnCluster,
-} from "./bench.ts";
+import { type Bench, createDelayMonitor, type DelayMonitor, openBareClient, podsPath, startOnBench } from "./bench.ts";
 
 const perWorkspace = 100;
 const perSecond = 10;
@@ -53,7 +46,7 @@ export async function measureLive(bench: Bench, count: number): Promise<Figure[]
   const client = closing.adopt(await openBareClient(bench), (each) => each.close());
   const folder = closing.use(await createTempFolder());
   const monitor = createDelayMonitor(folder.path);
-  const platform = closing.adopt(await startOnCluster(bench, monitor.settings), (each) => each.stop());
+  const platform = closing.adopt(await startOnBench(bench, monitor.settings), (each) => each.stop());
   const operator = await openOperator(platform);
   const api = closing.adopt(
     openJsonClient(platform.url, { headers: { authorization: `Bearer ${operator.as.token}` } }),

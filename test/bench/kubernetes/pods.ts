@@ -5,7 +5,7 @@ import type { Figure } from "../figure.ts";
 import type { JsonClient } from "../json-client.ts";
 import { compare, type Undo } from "../provision.ts";
 import { report } from "../thousand.ts";
-import { type Bench, openBareClient, podsPath, readBarePod, startOnCluster } from "./bench.ts";
+import { type Bench, openBareClient, podsPath, readBarePod, startOnBench } from "./bench.ts";
 
 const atOnce = 30;
 const roundsAtOnce = 3;
@@ -19,7 +19,7 @@ const pollMs = 10;
 export async function measurePods(bench: Bench, rounds: number): Promise<Figure[]> {
   await using closing = new AsyncDisposableStack();
   const client = closing.adopt(await openBareClient(bench), (each) => each.close());
-  const platform = closing.adopt(await startOnCluster(bench), (each) => each.stop());
+  const platform = closing.adopt(await startOnBench(bench), (each) => each.stop());
   const operator = await openOperator(platform);
   const imageId = await operator.registerImage(bench.image, { readiness_port: bench.port });
   const first = await operator.provisionReady(imageId);

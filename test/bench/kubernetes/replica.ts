@@ -1,9 +1,10 @@
 import { requireDistributed, single, startDistributed } from "../../platform/distributed/platform.ts";
+import { settingsOnCluster } from "../../platform/on-cluster.ts";
 import { openOperator } from "../../platform/operator.ts";
 import type { Figure } from "../figure.ts";
 import { openJsonClient } from "../json-client.ts";
 import { openWorkspaces, report } from "../thousand.ts";
-import { type Bench, clusterSettings, openBareClient } from "./bench.ts";
+import { type Bench, benchSettings, openBareClient } from "./bench.ts";
 import { churnThrough, compareEnds, type Live, provision } from "./live.ts";
 
 const most = 1_000;
@@ -18,7 +19,7 @@ export async function measureLostReplica(bench: Bench, live: number): Promise<Fi
   const platform = closing.adopt(
     await startDistributed({
       replicas: { ...single, sandbox: 2 },
-      settings: { SANDGATE_LOG_LEVEL: "warn", ...(await clusterSettings(bench)) },
+      settings: await settingsOnCluster(bench.cluster, { settings: benchSettings }),
     }),
     (each) => each.stop(),
   );

@@ -1,16 +1,14 @@
-import { writeFile } from "node:fs/promises";
-import { join } from "node:path";
 import { openTestCluster, probeCluster, type TestCluster } from "@sandgate/test-support/cluster";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
-import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, beforeAll, describe } from "vitest";
 import { clusterHost, testSandboxesOn } from "../../conformance/sandbox-host.ts";
 import { describeSuite } from "../../conformance/suite.ts";
 import { suiteSettings, testRunning } from "../../conformance/target.ts";
-import { applyRights, createToken, deployed } from "../../deploy/cluster-rights.ts";
-import { startPlatform, type TestPlatform } from "../../platform/local.ts";
+import { deployed } from "../../deploy/cluster-rights.ts";
+import type { TestPlatform } from "../../platform/local.ts";
+import { startOnCluster } from "../../platform/on-cluster.ts";
 
 const isAvailable = await requireServer("kubernetes", async () => {
   // The platform reads the files of a node, so this must be one.
@@ -32,29 +30,17 @@ describe.runIf(isAvailable)("the public API in one process, with sandboxes as po
   beforeAll(async () => {
     cluster = closing.adopt(await openTestCluster(), (each) => each.stop());
     registry = closing.adopt(await startRegistry(), (each) => each.stop());
-    await applyRights(cluster);
-    const kubeconfig = await cluster.writeKubeconfig("sandbox", await createToken(cluster, deployed.sandbox));
-    const { path: folder } = closing.adopt(await createTempFolder(), ({ remove }) => remove());
-    const tokenFile = join(folder, "token");
-    await writeFile(tokenFile, await createToken(cluster, deployed.collector));
-    if (!cluster.own) throw new Error("unreachable: the cluster was started here");
-    const { kubeletUrl, podLogsFolder, certificateAuthority } = cluster.own;
     const page = await makeImage({
       command: ["/bin/sh", "-c", "httpd -f -vv -p 8080 -h /www"],
       files: { "www/index.html": "hello\n" },
     });
     const reference = await pushImage(page, { host: registryHost(), repository: "sandgate/default" });
     platform = closing.adopt(
-      await startPlatform({
+      await startOnCluster(cluster, {
+        collects: true,
         settings: {
           ...suiteSettings,
-          SANDGATE_RUNTIME: `kubernetes:${kubeconfig}`,
-          SANDGATE_KUBERNETES_NAMESPACE: deployed.sandboxes,
           SANDGATE_REGISTRY_ALLOW: registryHost(),
-          SANDGATE_KUBELET_URL: kubeletUrl,
-          SANDGATE_KUBELET_TOKEN_FILE: tokenFile,
-          SANDGATE_KUBELET_CA_FILE: certificateAuthority,
-          SANDGATE_POD_LOGS: podLogsFolder,
           SANDGATE_DEFAULT_IMAGE: `default=${reference},8080`,
         },
       }),
