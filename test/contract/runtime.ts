@@ -13,7 +13,7 @@ import {
   SandboxRefused,
 } from "@sandgate/sandbox/runtime";
 import type { Credential } from "@sandgate/test-support/registry";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, test as baseTest, beforeAll, describe, expect } from "vitest";
 
 /** What the suite needs of an engine besides the port. Images contain busybox, with all its programs. */
 export interface RuntimeHarness {
@@ -57,45 +57,47 @@ export interface NetworkHarness {
   peers: { public: string; private: string; linkLocal: string };
 }
 
+type SpecOf = (reference: string, changes?: Partial<RuntimeSpec>) => RuntimeSpec;
+
 const serve = ["httpd", "-f", "-p", "8000", "-h", "/www"];
 const idle = ["sleep", "3600"];
 
-/** The contract of every adapter of the runtime port, on a real engine. */
-export function describeRuntime(name: string, isAvailable: boolean, openHarness: () => Promise<RuntimeHarness>): void {
-  describe.runIf(isAvailable)(`runtime: ${name}`, { timeout: 300_000 }, () => {
+/** The contract of every adapter of the runtime port, on a real engine. With `concurrent`, some of its tests run at the same time. */
+export function describeRuntime(
+  name: string,
+  isAvailable: boolean,
+  openHarness: () => Promise<RuntimeHarness>,
+  { concurrent = false } = {},
+): void {
+  describe.runIf(isAvailable)(`runtime: ${name}`, { timeout: 300_000, concurrent }, () => {
     let harness: RuntimeHarness;
     let runtime: Runtime;
-    const made = new Set<string>();
+
+    /** `specOf` and `run` make sandboxes of one test, which are removed after it. */
+    const test = baseTest
+      // biome-ignore lint/correctness/noEmptyPattern: Vitest reads from the pattern which fixtures this one needs
+      .extend("specOf", async ({}, { onCleanup }) => {
+        const made: string[] = [];
+        onCleanup(async () => {
+          await Promise.all(made.map((sandboxId) => runtime.remove(sandboxId)));
+        });
+        return (reference: string, changes: Partial<RuntimeSpec> = {}): RuntimeSpec => {
+          const sandboxId = randomUUID();
+          made.push(sandboxId);
+          return { sandboxId, workspaceId: randomUUID(), reference, memoryMb: 64, cpus: 0.5, pids: 64, ...changes };
+        };
+      })
+      .extend("run", async ({ specOf }) => async (command: readonly string[], changes: Partial<RuntimeSpec> = {}) => {
+        const spec = specOf(await harness.makeImage(command), changes);
+        await ensure(spec);
+        return spec;
+      });
 
     beforeAll(async () => {
       harness = await openHarness();
       runtime = harness.runtime;
     });
-    afterEach(async () => {
-      await Promise.all([...made].map((sandboxId) => runtime.remove(sandboxId)));
-      made.clear();
-    });
     afterAll(() => harness?.close());
-
-    function specOf(reference: string, changes: Partial<RuntimeSpec> = {}): RuntimeSpec {
-      const sandboxId = randomUUID();
-      made.add(sandboxId);
-      return {
-        sandboxId,
-        workspaceId: randomUUID(),
-        reference,
-        memoryMb: 64,
-        cpus: 0.5,
-        pids: 64,
-        ...changes,
-      };
-    }
-
-    async function run(command: readonly string[], changes: Partial<RuntimeSpec> = {}): Promise<RuntimeSpec> {
-      const spec = specOf(await harness.makeImage(command), changes);
-      await ensure(spec);
-      return spec;
-    }
 
     /** As the service does: asks again while the container is on its way. */
     async function ensure(spec: RuntimeSpec, on = runtime): Promise<Observation> {
@@ -128,7 +130,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
     }
 
     describe("life", () => {
-      test("creates, starts, lists and removes a sandbox, each idempotently", async () => {
+      test("creates, starts, lists and removes a sandbox, each idempotently", async ({ specOf }) => {
         const spec = specOf(await harness.makeImage(idle));
         const first = await ensure(spec);
         expect(first).toMatchObject({ sandboxId: spec.sandboxId, workspaceId: spec.workspaceId, phase: "running" });
@@ -147,7 +149,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect((await runtime.list()).map(({ sandboxId }) => sandboxId)).not.toContain(spec.sandboxId);
       });
 
-      test("creates one sandbox when several callers race", async () => {
+      test("creates one sandbox when several callers race", async ({ specOf }) => {
         const spec = specOf(await harness.makeImage(idle));
         const second = harness.openSecond();
         const seen = await Promise.all([runtime, second, runtime, second, runtime].map((each) => ensure(spec, each)));
@@ -155,7 +157,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect((await runtime.list()).filter(({ sandboxId }) => sandboxId === spec.sandboxId)).toHaveLength(1);
       });
 
-      test("notices an early exit with its code, and does not start it again", async () => {
+      test("notices an early exit with its code, and does not start it again", async ({ run }) => {
         const spec = await run(["sh", "-c", "echo done; exit 4"]);
         const exited = await see(spec.sandboxId, "exited");
         expect(exited).toMatchObject({ exitCode: 4, outOfMemory: false });
@@ -163,7 +165,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await harness.readLogs(spec.sandboxId)).toBe("done\n");
       });
 
-      test("refuses a command that is not in the image, and names it, each time", async () => {
+      test("refuses a command that is not in the image, and names it, each time", async ({ specOf }) => {
         const spec = specOf(await harness.makeImage(["/no/such/program"]));
         for (const _ of [1, 2]) {
           await expect(ensure(spec)).rejects.toMatchObject({
@@ -174,11 +176,11 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await runtime.inspect(spec.sandboxId)).toMatchObject({ phase: "created" });
       });
 
-      test("refuses an image that is not there", async () => {
+      test("refuses an image that is not there", async ({ specOf }) => {
         await expect(ensure(specOf(harness.missingImage))).rejects.toMatchObject({ reason: "PROVISIONING_FAILED" });
       });
 
-      test("lets a sandbox end on SIGTERM, and kills one that ignores it", async () => {
+      test("lets a sandbox end on SIGTERM, and kills one that ignores it", async ({ run }) => {
         const polite = await run(["sh", "-c", "trap 'exit 7' TERM; echo up; while true; do sleep 0.1; done"]);
         const stubborn = await run(["sh", "-c", "trap '' TERM; echo up; while true; do sleep 0.1; done"]);
         const hurried = await run(["sh", "-c", "trap 'exit 7' TERM; echo up; while true; do sleep 0.1; done"]);
@@ -199,7 +201,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         ]);
       });
 
-      test("wakes its observers, and ends with its signal", async () => {
+      test("wakes its observers, and ends with its signal", async ({ specOf }) => {
         const spec = specOf(await harness.makeImage(["sleep", "1"]));
         const controller = new AbortController();
         const phases = new Set<string | undefined>();
@@ -217,7 +219,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
     });
 
     describe("readiness", () => {
-      test("asks the port, without following redirects", async () => {
+      test("asks the port, without following redirects", async ({ run }) => {
         const spec = await run(serve, { readinessPort: 8000 });
         await until(() => probe(spec.sandboxId, 8000));
         expect(await probe(spec.sandboxId, 8001)).toBe(false);
@@ -233,7 +235,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await probe(failing.sandboxId, 8000)).toBe(false);
       });
 
-      test("is not blocked by an endless answer, or by none", async () => {
+      test("is not blocked by an endless answer, or by none", async ({ run }) => {
         const endless = await run(
           ["sh", "-c", "while true; do (printf 'HTTP/1.1 200 OK\\r\\n\\r\\n'; yes) | nc -l -p 8000; done"],
           { readinessPort: 8000 },
@@ -249,7 +251,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await probe(header.sandboxId, 8000)).toBe(false);
       });
 
-      test("without a port runs `true`, or waits a second where that is missing", async () => {
+      test("without a port runs `true`, or waits a second where that is missing", async ({ run, specOf }) => {
         const spec = await run(idle);
         await until(() => probe(spec.sandboxId));
         const bare = specOf(await harness.makeImage(idle, ["sleep"]));
@@ -258,7 +260,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(Date.now() - (startedAt?.getTime() ?? Number.NaN)).toBeGreaterThanOrEqual(1_000);
       });
 
-      test("is false for a sandbox that has ended or is gone, and can be aborted", async () => {
+      test("is false for a sandbox that has ended or is gone, and can be aborted", async ({ run }) => {
         const spec = await run(["true"]);
         await see(spec.sandboxId, "exited");
         expect(await probe(spec.sandboxId)).toBe(false);
@@ -275,14 +277,16 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
     });
 
     describe("limits", () => {
-      test("limits memory, and reports a sandbox that exceeded it", async () => {
+      test("limits memory, and reports a sandbox that exceeded it", async ({ run }) => {
         const spec = await run(["tail", "/dev/zero"]);
         expect(await see(spec.sandboxId, "exited")).toMatchObject({ exitCode: 137, outOfMemory: true });
         const survivor = await run(["sh", "-c", "tail /dev/zero; exit 3"]);
         expect(await see(survivor.sandboxId, "exited")).toMatchObject({ exitCode: 3, outOfMemory: false });
       });
 
-      test("sets the memory limit, and that of processes where it has one, in the sandbox's control group", async () => {
+      test("sets the memory limit, and that of processes where it has one, in the sandbox's control group", async ({
+        run,
+      }) => {
         const spec = await run(idle, { memoryMb: 96, pids: 33 });
         const { output } = await harness.exec(spec.sandboxId, [
           "sh",
@@ -295,7 +299,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         if (harness.limitsProcesses) expect(pids).toBe(33);
       });
 
-      test("keeps a fork bomb within its process limit while a neighbour answers", async ({ skip }) => {
+      test("keeps a fork bomb within its process limit while a neighbour answers", async ({ run, skip }) => {
         skip(
           !harness.limitsProcesses,
           "how many processes a sandbox may have is set for its node (podPidsLimit), not for it alone",
@@ -321,7 +325,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
     });
 
     describe("isolation", () => {
-      test("leaves few capabilities, no new privileges, and a seccomp filter", async () => {
+      test("leaves few capabilities, no new privileges, and a seccomp filter", async ({ run }) => {
         const spec = await run(idle);
         const { output } = await harness.exec(spec.sandboxId, ["cat", "/proc/1/status"]);
         const status = Object.fromEntries(output.split("\n").map((line) => line.split(/:\s+/)));
@@ -339,7 +343,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         }
       });
 
-      test("adds nothing of the platform to the environment, and no engine socket", async () => {
+      test("adds nothing of the platform to the environment, and no engine socket", async ({ run }) => {
         const spec = await run(idle);
         const { output } = await harness.exec(spec.sandboxId, [
           "sh",
@@ -350,7 +354,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(output).not.toMatch(/SANDGATE|KUBERNETES\w+=.|docker\.sock/);
       });
 
-      test("reaches no port of the host on any of its addresses", async ({ skip }) => {
+      test("reaches no port of the host on any of its addresses", async ({ run, skip }) => {
         const { network } = harness;
         if (!network) return skip("nothing here enforces network policies");
         const spec = await run(idle);
@@ -370,7 +374,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         }
       });
 
-      test("reaches public addresses, but no private or link-local ones", async ({ skip }) => {
+      test("reaches public addresses, but no private or link-local ones", async ({ run, skip }) => {
         const { network } = harness;
         if (!network) return skip("nothing here enforces network policies");
         const spec = await run(idle);
@@ -385,7 +389,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await reaches(spec.sandboxId, network.peers.linkLocal, 8000)).toBe(false);
       });
 
-      test("reaches itself, but no neighbour", async ({ skip }) => {
+      test("reaches itself, but no neighbour", async ({ run, skip }) => {
         const { network } = harness;
         if (!network) return skip("nothing here enforces network policies");
         const [a, b] = [await run(serve, { readinessPort: 8000 }), await run(serve, { readinessPort: 8000 })];
@@ -404,7 +408,11 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
 
     describe("images", () => {
       /** Runs an image of a registry as the service does: an engine pulls it first, a node with its pod. */
-      async function runFrom(reference: string, changes: Partial<ImageAccess> = {}): Promise<Observation> {
+      async function runFrom(
+        specOf: SpecOf,
+        reference: string,
+        changes: Partial<ImageAccess> = {},
+      ): Promise<Observation> {
         const access = { registryHost: harness.registry.host, ...harness.registry.credential, volumes: [], ...changes };
         const { signal } = new AbortController();
         await harness.images?.pull({ pinnedReference: reference, ...access, signal });
@@ -418,9 +426,13 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
       }
 
       /** Why that fails, as the sandbox's record tells it. */
-      async function refusalOf(reference: string, changes: Partial<ImageAccess> = {}): Promise<string | undefined> {
+      async function refusalOf(
+        specOf: SpecOf,
+        reference: string,
+        changes: Partial<ImageAccess> = {},
+      ): Promise<string | undefined> {
         try {
-          return (await runFrom(reference, changes)).problem?.reason;
+          return (await runFrom(specOf, reference, changes)).problem?.reason;
         } catch (error) {
           if (error instanceof SandboxRefused) return error.failure.reason;
           if (error instanceof DomainError) return error.reason.toLowerCase();
@@ -430,32 +442,33 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
 
       const noPull = "nodes of another machine pull from no registry of this one";
 
-      test("are pulled by digest with a credential, again and again", async ({ skip }) => {
+      test("are pulled by digest with a credential, again and again", async ({ specOf, skip }) => {
         skip(!harness.pullsFromLoopback, noPull);
         const reference = await harness.registry.publish();
-        expect(await runFrom(reference)).toMatchObject({ phase: "running" });
-        expect(await runFrom(reference)).toMatchObject({ phase: "running" });
+        expect(await runFrom(specOf, reference)).toMatchObject({ phase: "running" });
+        expect(await runFrom(specOf, reference)).toMatchObject({ phase: "running" });
       });
 
       test("are refused with a wrong credential, also where they are already, and told from missing ones", async ({
+        specOf,
         skip,
       }) => {
         skip(!harness.pullsFromLoopback, noPull);
         const reference = await harness.registry.publish();
-        expect(await refusalOf(reference, { password: "wrong" })).toBe("image_pull_unauthorized");
-        expect(await refusalOf(reference, { username: "", password: "" })).toBe("image_pull_unauthorized");
+        expect(await refusalOf(specOf, reference, { password: "wrong" })).toBe("image_pull_unauthorized");
+        expect(await refusalOf(specOf, reference, { username: "", password: "" })).toBe("image_pull_unauthorized");
         const missing = "image_not_found_in_registry";
-        expect(await refusalOf(reference.replace(/[0-9a-f]{64}$/, "0".repeat(64)))).toBe(missing);
-        expect(await refusalOf(reference.replace(/\/[^@]+@/, "/no/such@"))).toBe(missing);
+        expect(await refusalOf(specOf, reference.replace(/[0-9a-f]{64}$/, "0".repeat(64)))).toBe(missing);
+        expect(await refusalOf(specOf, reference.replace(/\/[^@]+@/, "/no/such@"))).toBe(missing);
       });
 
-      test("of a registry that can't be reached are told as such", async () => {
+      test("of a registry that can't be reached are told as such", async ({ specOf }) => {
         const registryHost = "127.0.0.1:1";
         const reference = `${registryHost}/team/app@sha256:${"0".repeat(64)}`;
-        expect(await refusalOf(reference, { registryHost })).toBe("registry_unreachable");
+        expect(await refusalOf(specOf, reference, { registryHost })).toBe("registry_unreachable");
       });
 
-      test("are no longer waited for once their pull is given up", async ({ skip }) => {
+      test("are no longer waited for once their pull is given up", async ({ specOf, skip }) => {
         skip(!harness.pullsFromLoopback, noPull);
         const sockets = new Set<Socket>();
         const silent = createTcpServer((socket) => sockets.add(socket)).listen(0, "127.0.0.1");
@@ -476,7 +489,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
           const spec = specOf(reference, { findAccess: async () => ({ ...access, volumes: [] }) });
           expect(await runtime.ensure(spec)).toMatchObject({ phase: "created" });
           await connected;
-          await runtime.stop(spec.sandboxId, 10);
+          await runtime.stop(spec.sandboxId, 0);
           await runtime.remove(spec.sandboxId);
           expect(await runtime.inspect(spec.sandboxId)).toBeUndefined();
         }
@@ -502,7 +515,7 @@ export function describeRuntime(name: string, isAvailable: boolean, openHarness:
         expect(await runtime.findLocalImage("sandgate-test/none:1")).toBeUndefined();
       });
 
-      test("are listed with their names, and removed where no container uses them", async ({ skip }) => {
+      test("are listed with their names, and removed where no container uses them", async ({ specOf, skip }) => {
         const { images } = harness;
         if (!images) return skip(noStore);
         const name = await harness.registry.publish();

@@ -205,51 +205,53 @@ describe.runIf(isAvailable)("network policies, enforced", () => {
       { name: `${name} by IPv6`, address: address6, port: 8000 },
     ];
 
-    test("a sandbox reaches what is outside and what the operator allows, from its first packet on, and nothing else", async () => {
-      const stranger = { namespace: "strangers", name: "stranger" };
-      // All of them can be reached where no policy is, but for the neighbour, whom its own policy keeps.
-      const all = targets.map(({ name }) => name).filter((name) => !name.startsWith("neighbour"));
-      await reaches(stranger, targets, all);
-      const open = [`${places.outside} 8443`, `${places.allowed} 5432`];
-      const name = await provision(serve);
-      await reaches({ namespace, name }, targets, open);
-      // One that tries at once, over and over, while its node learns of it.
-      const eager = await provision(["sh", "-c", `while :; do ${reachScript(targets)}; sleep 0.5; done`]);
-      await until(async () => {
-        const log = await cluster.kubectl("logs", `--namespace=${namespace}`, eager);
-        const reached = [...new Set(log.split("\n").filter(Boolean))];
-        expect(reached.toSorted()).toEqual(open.toSorted());
+    describe.concurrent("at the same time", () => {
+      test("a sandbox reaches what is outside and what the operator allows, from its first packet on, and nothing else", async () => {
+        const stranger = { namespace: "strangers", name: "stranger" };
+        // All of them can be reached where no policy is, but for the neighbour, whom its own policy keeps.
+        const all = targets.map(({ name }) => name).filter((name) => !name.startsWith("neighbour"));
+        await reaches(stranger, targets, all);
+        const open = [`${places.outside} 8443`, `${places.allowed} 5432`];
+        const name = await provision(serve);
+        await reaches({ namespace, name }, targets, open);
+        // One that tries at once, over and over, while its node learns of it.
+        const eager = await provision(["sh", "-c", `while :; do ${reachScript(targets)}; sleep 0.5; done`]);
+        await until(async () => {
+          const log = await cluster.kubectl("logs", `--namespace=${namespace}`, eager);
+          const reached = [...new Set(log.split("\n").filter(Boolean))];
+          expect(reached.toSorted()).toEqual(open.toSorted());
+        });
       });
-    });
 
-    test("nothing reaches a sandbox but its node's probe", async () => {
-      const name = await provision(serve, 8000);
-      const there = named("sandbox", await addressesOf(name));
-      await reaches({ namespace: "strangers", name: "stranger" }, there, []);
-      await reaches({ namespace, name: await provision(serve) }, there, []);
-      // To itself it may talk.
-      await reaches({ namespace, name }, there, ["sandbox", "sandbox by IPv6"]);
-    });
+      test("nothing reaches a sandbox but its node's probe", async () => {
+        const name = await provision(serve, 8000);
+        const there = named("sandbox", await addressesOf(name));
+        await reaches({ namespace: "strangers", name: "stranger" }, there, []);
+        await reaches({ namespace, name: await provision(serve) }, there, []);
+        // To itself it may talk.
+        await reaches({ namespace, name }, there, ["sandbox", "sandbox by IPv6"]);
+      });
 
-    test("the operator's resolvers answer, a private one too, and no other private one", async () => {
-      const resolvers = [places.resolver, places.privateResolver, places.otherResolver];
-      for (const address of resolvers) await answerNames(address);
-      const name = await provision(serve);
-      const lookUp = async (pod: { namespace: string; name: string }) => {
-        const script = resolvers
-          .map(
-            (address) =>
-              `timeout 3 nslookup -type=a outside.test ${address} | grep -q ${places.outside} && echo ${address}`,
-          )
-          .join("\n");
-        const where = [`--namespace=${pod.namespace}`, pod.name, "--", "sh", "-c", `${script}\ntrue`];
-        return (await cluster.kubectl("exec", ...where)).split("\n").filter(Boolean);
-      };
-      await until(async () => expect(await lookUp({ namespace: "strangers", name: "stranger" })).toEqual(resolvers));
-      await until(async () => expect(await lookUp({ namespace, name })).toEqual(resolvers.slice(0, 2)));
-      // Without being told which: its resolv.conf has them.
-      const plain = await cluster.kubectl("exec", `--namespace=${namespace}`, name, "--", "nslookup", "outside.test");
-      expect(plain).toContain(places.outside);
+      test("the operator's resolvers answer, a private one too, and no other private one", async () => {
+        const resolvers = [places.resolver, places.privateResolver, places.otherResolver];
+        for (const address of resolvers) await answerNames(address);
+        const name = await provision(serve);
+        const lookUp = async (pod: { namespace: string; name: string }) => {
+          const script = resolvers
+            .map(
+              (address) =>
+                `timeout 3 nslookup -type=a outside.test ${address} | grep -q ${places.outside} && echo ${address}`,
+            )
+            .join("\n");
+          const where = [`--namespace=${pod.namespace}`, pod.name, "--", "sh", "-c", `${script}\ntrue`];
+          return (await cluster.kubectl("exec", ...where)).split("\n").filter(Boolean);
+        };
+        await until(async () => expect(await lookUp({ namespace: "strangers", name: "stranger" })).toEqual(resolvers));
+        await until(async () => expect(await lookUp({ namespace, name })).toEqual(resolvers.slice(0, 2)));
+        // Without being told which: its resolv.conf has them.
+        const plain = await cluster.kubectl("exec", `--namespace=${namespace}`, name, "--", "nslookup", "outside.test");
+        expect(plain).toContain(places.outside);
+      });
     });
 
     test("port 25 is open once the operator opens it", async () => {
@@ -386,12 +388,15 @@ describe.runIf(isAvailable)("network policies, enforced", () => {
       await reaches({ namespace, name }, [...targets, ...outside], [...(open[name] ?? []), ...itself]);
     });
 
-    test("Prometheus reaches the metrics, and others only the public API", async () => {
+    test.concurrent("Prometheus reaches the metrics, and others only the public API", async () => {
       const world = [...everywhere, ...outside.map(({ name }) => name), "facade:8080"];
       const metrics = processes.map((name) => `${name}:9464`);
-      await reaches({ namespace: "monitoring", name: "prometheus" }, [...targets, ...outside], [...world, ...metrics]);
-      await reaches({ namespace: "sandgate", name: "other" }, [...targets, ...outside], world);
-      await reaches({ namespace: "elsewhere", name: "facade-elsewhere" }, [...targets, ...outside], world);
+      const all = [...targets, ...outside];
+      await Promise.all([
+        reaches({ namespace: "monitoring", name: "prometheus" }, all, [...world, ...metrics]),
+        reaches({ namespace: "sandgate", name: "other" }, all, world),
+        reaches({ namespace: "elsewhere", name: "facade-elsewhere" }, all, world),
+      ]);
     });
   });
 });

@@ -67,7 +67,7 @@ describe.runIf(isAvailable)("a cluster that fails under the platform", () => {
     }
   });
 
-  test("preemption, a drain and a full disk each have their own reason, also where the container ended with 0", async () => {
+  test("preemption and a drain each have their own reason, also where the container ended with 0", async () => {
     const { cluster, own, operator, reaches } = on;
     const preempted = await operator.provisionReady(imageId);
     const { spec } = await on.podOf(preempted);
@@ -99,55 +99,60 @@ describe.runIf(isAvailable)("a cluster that fails under the platform", () => {
     await reaches(drained, "failed", "node_drained");
     await drain;
     await cluster.kubectl("uncordon", own.nodeName);
-
-    const fill = [
-      "sh",
-      "-c",
-      "trap 'exit 0' TERM; dd if=/dev/zero of=/tmp/big bs=1M count=48; while :; do sleep 0.1; done",
-    ];
-    const full = await operator.provision(await on.register(fill));
-    await reaches(full, "failed", "disk_full");
   });
 
-  test("no node takes a pod before the Secret of its pull is there, so that no pull is anonymous", async () => {
-    const { proxy, cluster, operator } = on;
-    const { imageId: privateId, stop } = await on.registerPrivate(writer);
-    try {
-      proxy.refuse(({ method, path }) =>
-        method === "POST" && path.endsWith("/secrets") ? { status: 429, headers: { "retry-after": "2" } } : undefined,
-      );
-      const early = await operator.provision(privateId);
-      await until(() => expect(proxy.count(({ path }) => path.endsWith("/secrets"))).toBeGreaterThan(1));
-      expect((await on.podOf(early)).spec).not.toHaveProperty("nodeName");
-      proxy.refuse(() => undefined);
-      expectStatus(await operator.wait(early), 200);
-      const failed = `--field-selector=involvedObject.name=sandgate-${early},reason=Failed`;
-      expect(await cluster.kubectl("get", "events", `--namespace=${deployed.sandboxes}`, failed, "--output=name")).toBe(
-        "",
-      );
-    } finally {
-      await stop();
-    }
-  });
+  describe.concurrent("at the same time", () => {
+    test("a full disk has its own reason, also where the container ended with 0", async () => {
+      const { operator, reaches } = on;
+      const fill = [
+        "sh",
+        "-c",
+        "trap 'exit 0' TERM; dd if=/dev/zero of=/tmp/big bs=1M count=48; while :; do sleep 0.1; done",
+      ];
+      const full = await operator.provision(await on.register(fill));
+      await reaches(full, "failed", "disk_full");
+    });
 
-  test("a pod that somebody else's finalizer keeps ends for its user", async () => {
-    const { cluster, operator, reaches } = on;
-    const id = await operator.provisionReady(imageId);
-    const finalizers = ["sandgate.io/sandbox", "example.com/keep"];
-    await cluster.call("PATCH", podPath(`sandgate-${id}`), { metadata: { finalizers } });
-    expectStatus(await operator.delete(`/sandboxes/${id}`, operator.as), 204);
-    await reaches(id, "stopped", "stopped_by_user");
-    await until(async () => expect((await on.podOf(id)).metadata.finalizers).toEqual(["example.com/keep"]));
-    await operator.provisionReady(imageId);
-    await cluster.kubectl(
-      "patch",
-      "pod",
-      `--namespace=${deployed.sandboxes}`,
-      `sandgate-${id}`,
-      "--type=json",
-      '--patch=[{"op":"remove","path":"/metadata/finalizers"}]',
-    );
-    await on.isRemoved(id);
+    test("no node takes a pod before the Secret of its pull is there, so that no pull is anonymous", async () => {
+      const { proxy, cluster, operator } = on;
+      const { imageId: privateId, stop } = await on.registerPrivate(writer);
+      try {
+        proxy.refuse(({ method, path }) =>
+          method === "POST" && path.endsWith("/secrets") ? { status: 429, headers: { "retry-after": "2" } } : undefined,
+        );
+        const early = await operator.provision(privateId);
+        await until(() => expect(proxy.count(({ path }) => path.endsWith("/secrets"))).toBeGreaterThan(1));
+        expect((await on.podOf(early)).spec).not.toHaveProperty("nodeName");
+        proxy.refuse(() => undefined);
+        expectStatus(await operator.wait(early), 200);
+        const failed = `--field-selector=involvedObject.name=sandgate-${early},reason=Failed`;
+        expect(
+          await cluster.kubectl("get", "events", `--namespace=${deployed.sandboxes}`, failed, "--output=name"),
+        ).toBe("");
+      } finally {
+        await stop();
+      }
+    });
+
+    test("a pod that somebody else's finalizer keeps ends for its user", async () => {
+      const { cluster, operator, reaches } = on;
+      const id = await operator.provisionReady(imageId);
+      const finalizers = ["sandgate.io/sandbox", "example.com/keep"];
+      await cluster.call("PATCH", podPath(`sandgate-${id}`), { metadata: { finalizers } });
+      expectStatus(await operator.delete(`/sandboxes/${id}`, operator.as), 204);
+      await reaches(id, "stopped", "stopped_by_user");
+      await until(async () => expect((await on.podOf(id)).metadata.finalizers).toEqual(["example.com/keep"]));
+      await operator.provisionReady(imageId);
+      await cluster.kubectl(
+        "patch",
+        "pod",
+        `--namespace=${deployed.sandboxes}`,
+        `sandgate-${id}`,
+        "--type=json",
+        '--patch=[{"op":"remove","path":"/metadata/finalizers"}]',
+      );
+      await on.isRemoved(id);
+    });
   });
 
   test("a sandbox that no scheduler looks at waits, and runs once there is one", async () => {
