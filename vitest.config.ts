@@ -1,6 +1,16 @@
 import { defineConfig } from "vitest/config";
 
-/** What needs servers that take much of a machine. test/run.sh runs two of these one after the other, and the rest meanwhile. */
+/** Each starts a cluster, and mostly waits for it. */
+const kubernetes = [
+  "test/contract/runtime.kubernetes.test.ts",
+  "test/e2e/{in-cluster,kubernetes,pod-isolation}.test.ts",
+  "test/fault/kubernetes.test.ts",
+  "test/support/cluster.test.ts",
+  "test/deploy/{kubernetes,network-policies}.test.ts",
+  "services/telemetry/src/node-collector.kubernetes.test.ts",
+];
+
+/** What needs servers that take much of a machine. test/run.sh runs two of them at a time, one beside the rest. */
 const projects = {
   /** Whole platforms of a dozen processes, file by file. */
   distributed: {
@@ -19,12 +29,14 @@ const projects = {
       "services/telemetry/src/{service,replicas}.test.ts",
       "services/telemetry/src/docker/samplers.test.ts",
       "test/{conformance,e2e}/*.test.ts",
-      "test/fault/{engine,internal-error,kubernetes,upstream-error}.test.ts",
-      "test/contract/runtime.{docker,kubernetes}.test.ts",
-      "test/support/cluster.test.ts",
-      "test/deploy/{kubernetes,network-policies}.test.ts",
-      "services/telemetry/src/node-collector.kubernetes.test.ts",
+      "test/fault/{engine,internal-error,upstream-error}.test.ts",
+      "test/contract/runtime.docker.test.ts",
     ],
+    exclude: kubernetes,
+  },
+  kubernetes: {
+    maxWorkers: 2,
+    include: kubernetes,
   },
 };
 

@@ -91,7 +91,7 @@ for attempt in 1 2 3; do
   if [ "$attempt" = 3 ]; then say "suites that need nats-server will be skipped"; else sleep 2; fi
 done
 
-# The projects of vitest.config.ts: the two that start most processes one after the other, and the third meanwhile.
+# The projects of vitest.config.ts, two at a time: those that use the container engine or start most processes one after the other.
 results=$(mktemp -d)
 run_projects() {
   projects=$1
@@ -103,7 +103,7 @@ run_projects() {
 }
 {
   run_projects "engine distributed" "$@" &
-  run_projects unit "$@" &
+  run_projects "unit kubernetes" "$@" &
   wait
 } 2>&1 | cat
 counts=$("$node" test/count-results.ts "$results"/*.json) || counts="0 1 0"

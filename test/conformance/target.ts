@@ -1,7 +1,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { startMailServer } from "@sandgate/test-support/mail-server";
+import { startMailServer, storeMailsIn } from "@sandgate/test-support/mail-server";
 import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { expect } from "vitest";
@@ -154,7 +154,7 @@ async function checkLimits(client: Client, admin: { username: string; password: 
 /** Takes the platform's mails where it sends them; returns the folder in which they are. */
 async function receiveMails({ hostname, port }: URL, opening: AsyncDisposableStack): Promise<string> {
   const { path: folder } = opening.use(await createTempFolder());
-  opening.use(await startMailServer({ address: hostname, port: Number(port), folder }));
+  opening.use(await startMailServer({ address: hostname, port: Number(port), receive: storeMailsIn(folder) }));
   return folder;
 }
 

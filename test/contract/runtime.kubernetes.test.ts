@@ -212,7 +212,10 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000, con
     });
   });
 
-  test("pulls with the sandbox's own credential from the first attempt on, and leaves no Secret", async ({ specOf, skip }) => {
+  test("pulls with the sandbox's own credential from the first attempt on, and leaves no Secret", async ({
+    specOf,
+    skip,
+  }) => {
     skip(!cluster.pullsFromLoopback, noPull);
     const image = await makeImage({ command: ["sleep", "3600"] });
     const reference = await pushImage(image, { host: privateRegistry.host, repository: "team/private", credential });
@@ -242,7 +245,10 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000, con
     await untilGone(cluster, `/api/v1/namespaces/sandboxes/secrets/sandgate-${wrong.sandboxId}`);
   });
 
-  test("goes on where a crash left a pod without its Secret, or with one of another credential", async ({ specOf, skip }) => {
+  test("goes on where a crash left a pod without its Secret, or with one of another credential", async ({
+    specOf,
+    skip,
+  }) => {
     skip(!cluster.pullsFromLoopback, noPull);
     const image = await makeImage({ command: ["sleep", "3600"] });
     const reference = await pushImage(image, { host: privateRegistry.host, repository: "team/private", credential });

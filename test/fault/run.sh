@@ -5,6 +5,6 @@ set -eu
 cd "$(dirname "$0")/../.."
 if [ "${1:-}" = kubernetes ]; then
   shift
-  exec vitest run --project engine --project fault test/fault/kubernetes test/fault/long/kubernetes "$@"
+  exec vitest run --project kubernetes --project fault test/fault/kubernetes test/fault/long/kubernetes "$@"
 fi
 exec vitest run --project distributed test/fault/distributed "$@"

@@ -1,7 +1,9 @@
-import { existsSync, readFileSync } from "node:fs";
+import { execFile } from "node:child_process";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { networkInterfaces } from "node:os";
+import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { openTestCluster, probeCluster, type TestCluster } from "./cluster.ts";
+import { type OwnCluster, openTestCluster, probeCluster, type TestCluster } from "./cluster.ts";
 import { makeImage, pushImage } from "./oci-images.ts";
 import { openOutsideCluster, probeOutsideCluster } from "./outside-cluster.ts";
 import { probeRegistry, startRegistry, type TestRegistry } from "./registry.ts";
@@ -13,17 +15,50 @@ const isAvailable = await requireServer("kubernetes", async () => {
   await probeRegistry();
 });
 
-const seenOnHost = () => ({
+const bridges = () => Object.keys(networkInterfaces()).filter((name) => name.startsWith("sgk"));
+
+/** What the clusters of this machine share, and put back as the last of them found it. */
+const sharedOnHost = () => ({
   kernel: ["vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops"].map((name) =>
     readFileSync(`/proc/sys/${name}`, "utf8"),
   ),
   folders: ["/var/lib/cni", "/var/log/containers", "/var/log/pods", "/var/lib/kubelet"].map((path) => existsSync(path)),
-  bridges: Object.keys(networkInterfaces()).filter((name) => name.startsWith("sgk")),
-  mounts: readFileSync("/proc/self/mounts", "utf8").includes("/pod"),
 });
 
+/** How much of each there is on this machine that is a cluster's. */
+async function countOnHost({ folder, bridge }: OwnCluster) {
+  const env = { PATH: `${process.env.PATH}:/usr/sbin:/sbin` };
+  const { stdout: rules } = await promisify(execFile)("iptables-save", { env });
+  const mounts = readFileSync("/proc/self/mounts", "utf8");
+  const commands = readdirSync("/proc").flatMap((pid) => {
+    try {
+      return /^\d+$/.test(pid) ? readFileSync(`/proc/${pid}/cmdline`, "utf8") : [];
+    } catch {
+      // It has ended.
+      return [];
+    }
+  });
+  const groups = readdirSync("/sys/fs/cgroup").flatMap((name) => [name, ...readIfFolder(`/sys/fs/cgroup/${name}`)]);
+  return {
+    folders: Number(existsSync(folder)),
+    bridges: bridges().filter((name) => name === bridge).length,
+    rules: rules.split("\n").filter((line) => line.includes(bridge)).length,
+    mounts: mounts.split("\n").filter((line) => line.includes(`${folder}/`)).length,
+    processes: commands.filter((command) => command.includes(`${folder}/`)).length,
+    controlGroups: groups.filter((name) => name === bridge.replace("sgk", "sandgate-test-")).length,
+  };
+}
+
+function readIfFolder(path: string): string[] {
+  try {
+    return readdirSync(path);
+  } catch {
+    return [];
+  }
+}
+
 describe.runIf(isAvailable)("a test cluster", () => {
-  const before = seenOnHost();
+  const before = { others: bridges(), ...sharedOnHost() };
   let cluster: TestCluster;
   let registry: TestRegistry;
 
@@ -33,8 +68,15 @@ describe.runIf(isAvailable)("a test cluster", () => {
   });
   afterAll(async () => {
     await registry?.stop();
+    const there = cluster?.own && (await countOnHost(cluster.own));
     await cluster?.stop();
-    if (cluster?.own) expect(seenOnHost()).toEqual(before);
+    if (!cluster?.own || !there) return;
+    for (const [kind, count] of Object.entries(there)) expect(count, kind).toBeGreaterThan(0);
+    const left = await countOnHost(cluster.own);
+    expect(left).toEqual({ folders: 0, bridges: 0, rules: 0, mounts: 0, processes: 0, controlGroups: 0 });
+    // Suites run beside one another.
+    const others = bridges();
+    if (before.others.length + others.length === 0) expect({ others, ...sharedOnHost() }).toEqual(before);
   });
 
   test("runs a pod of an image that no engine has made", async () => {

@@ -1,3 +1,5 @@
+import { rename, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { SMTPServer } from "smtp-server";
 
 export interface ReceivedMail {
@@ -44,5 +46,15 @@ export async function startMailServer(o: {
   return {
     port: address.port,
     [Symbol.asyncDispose]: () => new Promise<void>((resolve) => server.close(() => resolve())),
+  };
+}
+
+/** For `receive`: each mail becomes a file `….eml` there. */
+export function storeMailsIn(folder: string): (mail: ReceivedMail) => Promise<void> {
+  return async ({ id, text }) => {
+    const file = join(folder, `${id}.eml`);
+    // Under another name first, so that nobody reads half a mail.
+    await writeFile(`${file}.part`, text);
+    await rename(`${file}.part`, file);
   };
 }

@@ -6,7 +6,6 @@ import { afterAll, beforeAll, describe } from "vitest";
 import { clusterHost, testSandboxesOn } from "../../conformance/sandbox-host.ts";
 import { describeSuite } from "../../conformance/suite.ts";
 import { suiteSettings, testRunning } from "../../conformance/target.ts";
-import { deployed } from "../../deploy/cluster-rights.ts";
 import type { TestPlatform } from "../../platform/local.ts";
 import { startOnCluster } from "../../platform/on-cluster.ts";
 

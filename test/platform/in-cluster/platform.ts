@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { mkdir, readFile, rename, symlink, writeFile } from "node:fs/promises";
+import { mkdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import {
@@ -10,7 +10,7 @@ import {
   type TestCluster,
 } from "@sandgate/test-support/cluster";
 import { describeDns, dnsOfKubelet, probeServices, startServices } from "@sandgate/test-support/cluster-services";
-import { startMailServer } from "@sandgate/test-support/mail-server";
+import { startMailServer, storeMailsIn } from "@sandgate/test-support/mail-server";
 import { findMongod } from "@sandgate/test-support/mongo";
 import { findNatsServer } from "@sandgate/test-support/nats";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
@@ -107,18 +107,7 @@ export async function startInCluster(o: {
   for (const host of registries) await own.trustRegistry(host);
   const mailFolder = join(folder, "mail");
   await mkdir(mailFolder);
-  starting.use(
-    await startMailServer({
-      address: outside,
-      port: smtpPort,
-      async receive({ id, text }) {
-        const file = join(mailFolder, `${id}.eml`);
-        // Under another name first, so that nobody reads half a mail.
-        await writeFile(`${file}.part`, text);
-        await rename(`${file}.part`, file);
-      },
-    }),
-  );
+  starting.use(await startMailServer({ address: outside, port: smtpPort, receive: storeMailsIn(mailFolder) }));
   const defaultImage = await pushImage(
     await makeImage({
       command: ["/bin/sh", "/start"],
