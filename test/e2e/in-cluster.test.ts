@@ -1,9 +1,7 @@
-import { afterAll, beforeAll, describe, vi } from "vitest";
+import { afterAll, beforeAll, describe } from "vitest";
 import { requireInCluster, startInCluster } from "../platform/in-cluster/platform.ts";
 import { openOperator } from "../platform/operator.ts";
 import { type PodsPlatform, testPods } from "./pods.ts";
-
-vi.setConfig({ testTimeout: 120_000 });
 
 describe.runIf(await requireInCluster())("the platform as pods of a cluster", () => {
   const closing = new AsyncDisposableStack();

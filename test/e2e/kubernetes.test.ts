@@ -1,12 +1,10 @@
 import { openTestCluster, probeCluster } from "@sandgate/test-support/cluster";
 import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startOnCluster } from "../platform/on-cluster.ts";
 import { openOperator } from "../platform/operator.ts";
 import { isRemoved, linesOf, type PodsPlatform, reaches, registerImage, testPods } from "./pods.ts";
-
-vi.setConfig({ testTimeout: 120_000 });
 
 const isAvailable = await requireServer("kubernetes", async () => {
   await probeCluster();
