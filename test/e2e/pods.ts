@@ -101,26 +101,26 @@ export function testPods(platform: () => PodsPlatform): void {
       await reaches(platform(), lost, "failed", "runtime_lost");
       await isRemoved(platform(), lost);
     });
+  });
 
-    test("shows the lines and figures that a sandbox's node has, also its last lines once its pod is gone", async ({
-      skip,
-    }) => {
-      const { operator, collects } = platform();
-      skip(!collects, "the cluster at KUBECONFIG has its nodes elsewhere");
-      const script = "trap 'echo bye; exit 0' TERM; echo hello; echo oops >&2; while :; do sleep 0.1; done";
-      const id = await operator.provisionReady(await registerImage(platform(), ["sh", "-c", script]));
-      await until(async () => expect((await linesOf(platform(), id)).toSorted()).toEqual(["hello", "oops"]), {
-        intervalMs,
-      });
-      await until(async () => expect((await operator.monitor(id)).metrics.at(-1)?.memory_usage).toBeGreaterThan(0), {
-        intervalMs,
-      });
-      expectStatus(await operator.delete(`/sandboxes/${id}`, operator.as), 204);
-      await reaches(platform(), id, "stopped", "stopped_by_user");
-      await isRemoved(platform(), id);
-      const lines = await linesOf(platform(), id);
-      expect([lines.length, lines.at(-1)]).toEqual([3, "bye"]);
+  test("shows the lines and figures that a sandbox's node has, also its last lines once its pod is gone", async ({
+    skip,
+  }) => {
+    const { operator, collects } = platform();
+    skip(!collects, "the cluster at KUBECONFIG has its nodes elsewhere");
+    const script = "trap 'echo bye; exit 0' TERM; echo hello; echo oops >&2; while :; do sleep 0.1; done";
+    const id = await operator.provisionReady(await registerImage(platform(), ["sh", "-c", script]));
+    await until(async () => expect((await linesOf(platform(), id)).toSorted()).toEqual(["hello", "oops"]), {
+      intervalMs,
     });
+    await until(async () => expect((await operator.monitor(id)).metrics.at(-1)?.memory_usage).toBeGreaterThan(0), {
+      intervalMs,
+    });
+    expectStatus(await operator.delete(`/sandboxes/${id}`, operator.as), 204);
+    await reaches(platform(), id, "stopped", "stopped_by_user");
+    await isRemoved(platform(), id);
+    const lines = await linesOf(platform(), id);
+    expect([lines.length, lines.at(-1)]).toEqual([3, "bye"]);
   });
 
   test("goes on after a crash, and a time to live ends a sandbox while the platform is away", async () => {

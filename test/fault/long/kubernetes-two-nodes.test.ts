@@ -35,6 +35,7 @@ describe.runIf(isAvailable)("the platform as pods of two nodes", () => {
     platform = {
       ...started,
       operator: await openOperator(started),
+      collects: true,
       kill: () => started.kill("sandbox"),
       start: () => started.start("sandbox"),
     };
