@@ -109,6 +109,9 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
         await sendRows(reply, rows[Symbol.asyncIterator](), call.signal);
       } catch (error) {
         if (!reply.raw.headersSent) {
+          // An EventSource comes again after an end, and never after an error.
+          if (call.signal.aborted && context.longLivedRequests.draining)
+            return reply.headers(eventStreamHeaders).send(": stream\n\n");
           throw call.signal.aborted ? new DomainError("DRAINING", "The server is shutting down.") : error;
         }
         if (!call.signal.aborted) {

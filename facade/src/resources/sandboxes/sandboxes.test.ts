@@ -391,6 +391,9 @@ test("ends waits and streams at once when it drains, is not ready then, and answ
   const waited = await draining.app.inject({ method: "POST", url: "/sandboxes/wait", headers, payload });
   expect(waited.json().error.code).toBe("sandbox_not_ready");
   await ended;
+  const stream = await draining.app.inject({ url: "/sandbox/monitoring/box/stream", headers });
+  expect(stream).toMatchObject({ statusCode: 200, headers: { "content-type": "text/event-stream; charset=utf-8" } });
+  expect(stream.body).toBe(": stream\n\n");
   expect((await draining.app.inject("/readyz")).json().error.code).toBe("upstream_error");
   expect((await draining.app.inject({ url: "/sandboxes/box", headers })).statusCode).toBe(200);
   await draining.close();
