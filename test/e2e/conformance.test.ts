@@ -7,7 +7,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { probeEngine } from "@sandgate/test-support/images";
+import { openTestEngine, probeEngine } from "@sandgate/test-support/images";
 import { findFreePort } from "@sandgate/test-support/process";
 import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
@@ -34,11 +34,21 @@ describe.runIf(isAvailable)("the conformance suite, of a platform that is runnin
 
   beforeAll(async () => {
     registry = closing.adopt(await startRegistry(), (each) => each.stop()).host;
+    closing.defer(removePulled);
     mail = `smtp://127.0.0.1:${await findFreePort()}`;
     const settings = { ...suiteSettings, SANDGATE_SMTP_URL: mail, SANDGATE_REGISTRY_ALLOW: registry };
     platform = closing.adopt(await startPlatform({ settings }), (each) => each.stop());
   });
   afterAll(() => closing.disposeAsync());
+
+  /** Whoever points the suite at a platform has an engine of its own, which keeps what it pulled. */
+  async function removePulled(): Promise<void> {
+    const engine = openTestEngine();
+    const pulled = (await engine.listImages()).filter(({ RepoTags, RepoDigests }) =>
+      [...(RepoTags ?? []), ...(RepoDigests ?? [])].some((name) => name.includes(`/${registry.replace(":", "_")}/`)),
+    );
+    for (const { Id } of pulled) await engine.getImage(Id).remove({ force: true });
+  }
 
   /** Which tests of these files passed and which were skipped, and what was said. */
   async function run(files: readonly string[], settings: Readonly<Record<string, string>>) {
