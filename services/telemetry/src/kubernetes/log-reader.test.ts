@@ -244,6 +244,19 @@ test("a record that a rotated file ends in the middle of counts, as a node that 
   expect((await read(folder, cursor)).texts).toEqual(["3"]);
 });
 
+test("a file that begins with no record, as a node that lost its power leaves it, has its lines all the same", async ({
+  folder,
+}) => {
+  const log = createLog(folder);
+  await writeFile(join(folder, "0.log"), `${"\0".repeat(100)}\n`);
+  for (const text of ["1", "2"]) await log.write("stdout", text);
+  const { texts, cursor } = await read(folder, "", 2);
+  expect(texts).toEqual(["1", "2"]);
+  await log.rotate();
+  await log.write("stdout", "3");
+  expect((await read(folder, cursor)).texts).toEqual(["3"]);
+});
+
 test("what was removed before it was read is lost, and nothing is read twice for it", async ({ folder }) => {
   const log = createLog(folder);
   for (const text of ["1", "2"]) await log.write("stdout", text);
