@@ -4,20 +4,23 @@ import type { ImageAccess } from "../reconcile/runtime.ts";
 import { type Api, ApiError, ignoreStatus } from "./api.ts";
 import type { Namespaces } from "./namespaces.ts";
 import type { Pod } from "./pod.ts";
+import { createPodEvents } from "./pod-events.ts";
 import { createPodNotes } from "./pod-notes.ts";
 import { pullSecretOf } from "./pod-spec.ts";
 import type { Pods } from "./pods.ts";
 
 /** Within which time a kubelet pulls again after its first failures; it waits 10 s at first, and twice as long each time. */
 const repullMs = 45_000;
+/** How soon the events of a pod are looked through again. */
+const eventsAgainMs = 1_000;
 
 /** The Secrets that private images are pulled with: each has its pod's name, belongs to it, and is there until the container runs. */
 export interface PullSecrets {
   /** Makes a pod's Secret. Throws SandboxRefused where the cluster refuses it. */
   give(pod: Pod, access: ImageAccess): Promise<void>;
   /**
-   * Makes the Secret of a pod whose pull was refused, if somebody has deleted it: the kubelet pulls without one then. Answers whether the
-   * kubelet is going to try with it.
+   * Makes the Secret of a pod whose pull was refused, if somebody has deleted it: the kubelet pulls without one then, as it does when it
+   * doesn't get the one that is there in time. Answers whether the kubelet is going to try with it.
    */
   restore(pod: Pod, findAccess: () => Promise<ImageAccess>): Promise<boolean>;
   remove(pod: Pod): Promise<void>;
@@ -25,6 +28,7 @@ export interface PullSecrets {
 
 export function createPullSecrets(o: { api: Api; namespaces: Namespaces; pods: Pods; logger: Logger }): PullSecrets {
   const { api, namespaces, pods, logger } = o;
+  const events = createPodEvents({ api, pods });
   const restoredAtMs = createPodNotes<number>(pods);
 
   /** False: there is one. */
@@ -56,8 +60,14 @@ export function createPullSecrets(o: { api: Api; namespaces: Namespaces; pods: P
     async restore(pod, findAccess) {
       const restoredAt = restoredAtMs.get(pod);
       if (restoredAt !== undefined) return performance.now() - restoredAt < repullMs;
-      if (!(await make(pod, await findAccess()))) return false;
-      logger.warn({ sandboxId: pod.sandboxId }, "the Secret of a pull was deleted, and is made again");
+      const { sandboxId } = pod;
+      if (await make(pod, await findAccess())) {
+        logger.warn({ sandboxId }, "the Secret of a pull was deleted, and is made again");
+      } else {
+        const missed = await events.read(pod, ["FailedToRetrieveImagePullSecret"], eventsAgainMs);
+        if (missed.length === 0) return false;
+        logger.warn({ sandboxId }, "a node pulled without the Secret, which it had not got yet");
+      }
       restoredAtMs.set(pod, performance.now());
       return true;
     },

@@ -217,6 +217,37 @@ test("deletes a pod by its uid and with the stop's grace, keeps it until it is r
   expect(await runtime.inspect("s1")).toBeUndefined();
 });
 
+test("a pull that is refused is final, unless its node had not got the Secret yet, and pulls again with it", async ({
+  server,
+  open,
+}) => {
+  const runtime = open();
+  const beRefused = () =>
+    server.update(path, (pod) => {
+      const message = "failed to resolve reference: pulling failed with status code 401 Unauthorized";
+      pod.spec.nodeName = "node1";
+      pod.status = {
+        phase: "Pending",
+        conditions: [{ type: "PodScheduled", status: "True", lastTransitionTime: new Date().toISOString() }],
+        containerStatuses: [{ name: "sandbox", state: { waiting: { reason: "ErrImagePull", message } } }],
+      };
+    });
+  const event = { metadata: { ...rawMetadata, name: "e1" }, spec: { containers: [] }, message: "Unable to retrieve" };
+  server.objects.set("/api/v1/namespaces/s/events/e1", event);
+  const reason = "image_pull_unauthorized";
+  await runtime.ensure(secretSpec);
+  beRefused();
+  await until(async () =>
+    expect(await runtime.ensure(secretSpec)).toMatchObject({ problem: { reason, isFinal: false } }),
+  );
+  await provision(server, runtime, secretSpec);
+  await runtime.remove("s1");
+  server.objects.delete("/api/v1/namespaces/s/events/e1");
+  await runtime.ensure(secretSpec);
+  beRefused();
+  await expect.poll(() => runtime.ensure(secretSpec).catch((error) => error.failure)).toMatchObject({ reason });
+});
+
 test("touches no other pod that has the name meanwhile", async ({ server, open }) => {
   const runtime = open();
   await provision(server, runtime, spec);
