@@ -33,19 +33,13 @@ export interface PodObject {
   status: { phase?: string; startTime?: string };
 }
 
-/** The platform in one process on a cluster with one node, whose logs it collects, with the rights of deploy/kubernetes. */
-export interface PodPlatform {
+/** A platform on a cluster with one node, whose sandboxes are pods. */
+export interface OnCluster {
   cluster: TestCluster;
   own: OwnCluster;
-  /** Between the platform and the API server. */
-  proxy: ApiProxy;
-  registry: TestRegistry;
-  platform: TestPlatform;
   operator: Operator;
   /** Registers an image of busybox with this command as a global default image. */
   register(command: readonly string[], changes?: object): Promise<string>;
-  /** Registers one with a credential in a registry of its own, and starts that. */
-  registerPrivate(command: readonly string[]): Promise<{ imageId: string; stop(): Promise<void> }>;
   podOf(sandboxId: string): Promise<PodObject>;
   listPods(): Promise<PodObject[]>;
   /** Waits until the sandbox is in this state for this reason. */
@@ -53,6 +47,16 @@ export interface PodPlatform {
   /** Waits until its pod is gone. */
   isRemoved(sandboxId: string): Promise<void>;
   linesOf(sandboxId: string): Promise<string[]>;
+}
+
+/** In one process, which collects the node's logs, with the rights of deploy/kubernetes. */
+export interface PodPlatform extends OnCluster {
+  /** Between the platform and the API server. */
+  proxy: ApiProxy;
+  registry: TestRegistry;
+  platform: TestPlatform;
+  /** Registers one with a credential in a registry of its own, and starts that. */
+  registerPrivate(command: readonly string[]): Promise<{ imageId: string; stop(): Promise<void> }>;
   /** Lets go of the pods of a namespace that is being deleted, as an admin, and waits until it is gone: the rights in it went first. */
   finishNamespace(): Promise<void>;
   stop(): Promise<void>;
@@ -106,18 +110,11 @@ async function fillPodPlatform(
   );
   const operator = await openOperator(platform);
 
-  const podOf = async (sandboxId: string) => (await cluster.call("GET", podPath(`sandgate-${sandboxId}`))) as PodObject;
   return {
-    cluster,
-    own,
+    ...operateOn({ cluster, own, operator, registry: registry.host }),
     proxy,
     registry,
     platform,
-    operator,
-    async register(command, changes) {
-      const reference = await pushImage(await makeImage({ command }), { host: registry.host, repository: "team/app" });
-      return operator.registerImage(reference, changes);
-    },
     async registerPrivate(command) {
       const own = await startRegistry({ users: [credential] });
       const { host } = own;
@@ -127,20 +124,6 @@ async function fillPodPlatform(
       const imageId = expectStatus(await operator.post("/sandbox-images", body, operator.as), 201).id;
       return { imageId, stop: () => own.stop() };
     },
-    podOf,
-    listPods: async () => ((await cluster.call("GET", podPath())) as { items: PodObject[] }).items,
-    reaches: (sandboxId, state, reason) =>
-      until(
-        async () => {
-          const sandbox = await operator.read(sandboxId);
-          expect([sandbox.state, sandbox.state_reason], sandbox.message).toEqual([state, reason]);
-          return sandbox;
-        },
-        { intervalMs: 100 },
-      ),
-    isRemoved: (sandboxId) => untilGone(cluster, podPath(`sandgate-${sandboxId}`)),
-    linesOf: async (sandboxId) =>
-      (await operator.monitor(sandboxId, "&include=logs")).logs.map(({ log }: { log: string }) => log),
     async finishNamespace() {
       const letGo = ["--type=merge", '--patch={"metadata":{"finalizers":null}}'];
       await until(
@@ -157,11 +140,45 @@ async function fillPodPlatform(
   };
 }
 
+/** @param o.registry `host:port` of a registry that the platform and the node pull from */
+export function operateOn(o: {
+  cluster: TestCluster;
+  own: OwnCluster;
+  operator: Operator;
+  registry: string;
+}): OnCluster {
+  const { cluster, own, operator, registry } = o;
+  const podOf = async (sandboxId: string) => (await cluster.call("GET", podPath(`sandgate-${sandboxId}`))) as PodObject;
+  return {
+    cluster,
+    own,
+    operator,
+    async register(command, changes) {
+      const reference = await pushImage(await makeImage({ command }), { host: registry, repository: "team/app" });
+      return operator.registerImage(reference, changes);
+    },
+    podOf,
+    listPods: async () => ((await cluster.call("GET", podPath())) as { items: PodObject[] }).items,
+    reaches: (sandboxId, state, reason) =>
+      until(
+        async () => {
+          const sandbox = await operator.read(sandboxId);
+          expect([sandbox.state, sandbox.state_reason], sandbox.message).toEqual([state, reason]);
+          return sandbox;
+        },
+        { intervalMs: 100 },
+      ),
+    isRemoved: (sandboxId) => untilGone(cluster, podPath(`sandgate-${sandboxId}`)),
+    linesOf: async (sandboxId) =>
+      (await operator.monitor(sandboxId, "&include=logs")).logs.map(({ log }: { log: string }) => log),
+  };
+}
+
 /**
  * Compares records, pods and logs with the journal of the clients, whose sandboxes run `writer`. Answers the differences, in one line
  * each: none once the platform is idle.
  */
-export async function findPodProblems(journal: Journal, on: PodPlatform): Promise<string[]> {
+export async function findPodProblems(journal: Journal, on: OnCluster): Promise<string[]> {
   const { operator, cluster } = on;
   const problems: string[] = [];
   const running = new Set<string>();

@@ -45,20 +45,34 @@ async function list<T>(path: string): Promise<T[]> {
   return JSON.parse(text).items;
 }
 
-let known: { names: Promise<Map<string, string[]>>; until: number } | undefined;
+type Names = ReadonlyMap<string, readonly string[]>;
+let known: { names: Promise<Names>; until: number } | undefined;
+let last: Names | undefined;
 
 /** The addresses of each name. One that is known and has no address now has none here. */
-function readNames(): Promise<Map<string, string[]>> {
+function readNames(): Promise<Names> {
   if (!known || known.until < Date.now()) {
-    known = { names: listNames(), until: Date.now() + lifetimeSeconds * 1_000 };
-    known.names.catch(() => {
-      known = undefined;
-    });
+    known = { names: listNames().catch(answerLast), until: Date.now() + lifetimeSeconds * 1_000 };
+    known.names.then(
+      (names) => {
+        last = names;
+      },
+      () => {
+        known = undefined;
+      },
+    );
   }
   return known.names;
 }
 
-async function listNames(): Promise<Map<string, string[]>> {
+/** While the API server is away names stay as they were, as those of a DNS that watches it do. */
+function answerLast(error: unknown): Names {
+  if (!last) throw error;
+  process.stderr.write(`${error}\n`);
+  return last;
+}
+
+async function listNames(): Promise<Names> {
   const [services, slices] = await Promise.all([
     list<Service>("/api/v1/services"),
     list<Slice>("/apis/discovery.k8s.io/v1/endpointslices"),

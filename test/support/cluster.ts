@@ -81,6 +81,8 @@ export interface OwnCluster extends OwnNode {
   kubectlProgram: string;
   /** Gives the nodes the images in this file (an archive of OCI or Docker), which pods find under their names there. */
   importImages(archive: string): Promise<void>;
+  /** Gives one of the nodes' images another name besides. */
+  tagImage(name: string, other: string): Promise<void>;
   /** From now on nodes pull from this registry (`host:port`) by plain HTTP, as they do from those on loopback addresses. */
   trustRegistry(host: string): Promise<void>;
   /** Files of the certificates that the API server and the kubelet (as a client) have. */
@@ -360,15 +362,16 @@ async function fillCluster(
       node.folder === folder
         ? start("containerd", found.containerd, args)
         : start("containerd", "unshare", ["--mount", "sh", "-euc", script, "containerd", ...args]);
+    const images = (...given: string[]) =>
+      execute(found.ctr, ["--address", files.containerdSocket, "--namespace", "k8s.io", "images", ...given]);
     const importImages = async (archive: string) => {
-      const place = ["--address", files.containerdSocket, "--namespace", "k8s.io"];
-      await execute(found.ctr, [...place, "images", "import", archive]);
+      await images("import", archive);
     };
     await until("containerd", () => exists(files.containerdSocket));
     const archive = join(node.folder, "pause.tar");
     await writeFile(archive, imageArchive(await makeImage({ command: ["sleep", "2147483647"] }), files.pauseImage));
     await until("containerd", () => importImages(archive).then(() => true));
-    return { node, files, containerd, importImages };
+    return { node, files, containerd, images, importImages };
   }
   start("etcd", found.etcd, [
     `--data-dir=${folder}/etcd`,
@@ -498,6 +501,9 @@ async function fillCluster(
       kubectlProgram: found.kubectl,
       async importImages(archive) {
         for (const { importImages } of containerds) await importImages(archive);
+      },
+      async tagImage(name, other) {
+        for (const { images } of containerds) await images("tag", name, other);
       },
       async trustRegistry(registry) {
         for (const { registries } of containerds.map((each) => each.files)) {

@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { mkdir, readFile, symlink, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import {
@@ -27,7 +27,9 @@ import { databases, describeServers, serversNamespace } from "./servers.ts";
 const execute = promisify(execFile);
 
 const root = join(import.meta.dirname, "../../..");
-const image = "registry.test/sandgate:1";
+const image = { name: "registry.test/sandgate", tag: "1", nextTag: "2" };
+const imageName = `${image.name}:${image.tag}`;
+const nextImageName = `${image.name}:${image.nextTag}`;
 const smtpPort = 587;
 
 /** The platform as pods of a real cluster, by the manifests and the steps that deploy/README.md gives. */
@@ -50,8 +52,21 @@ export interface ClusterPlatform {
   privateRegistry: { host: string; credential: Credential };
   /** Ends all replicas of a process (a Deployment) as a crash would, and for good. */
   kill(process: string): Promise<void>;
+  /**
+   * Ends one replica of a process by SIGKILL, and for good: there is one less from now on. Not for those that a HorizontalPodAutoscaler
+   * brings back.
+   */
+  killOne(process: string): Promise<void>;
   /** Starts them again. */
   start(process: string): Promise<void>;
+  /** Upgrades all to an image of another tag, by the commands of deploy/README.md, and waits until that is done. */
+  upgrade(): Promise<void>;
+  /** What they run then. */
+  nextImage: string;
+  /** Brings the namespace of sandboxes back once it was deleted, by the commands of deploy/README.md. */
+  restoreNamespace(): Promise<void>;
+  /** The metrics of one replica of a process. */
+  readMetrics(process: string): Promise<string>;
   stop(): Promise<void>;
 }
 
@@ -131,7 +146,7 @@ export async function startInCluster(o: {
     PATH: [dirname(own.kubectlProgram), dirname(process.execPath), process.env.PATH].join(":"),
   };
   const run = (script: string) => execute("sh", ["-euc", script], { cwd: folder, env });
-  const [makeSecrets = "", ...others] = (await readSteps()).split("\n");
+  const [makeSecrets = "", ...others] = (await readSteps("On a cluster: Kubernetes")).split("\n");
   await run(makeSecrets.replace(/MONGODB_HOSTS=\S+/, `MONGODB_HOSTS=${databases.host}`));
   await writeFile(join(folder, "secrets/identity/smtp-url"), `smtp://${outside}:${smtpPort}`);
   await applyManifests(cluster, [{ apiVersion: "v1", kind: "Namespace", metadata: { name: serversNamespace } }]);
@@ -141,14 +156,15 @@ export async function startInCluster(o: {
     kubectl -n ${serversNamespace} create configmap nats --from-file=deploy/nats`);
   // These lose what they have with their pods, so the first node, which stays, has them.
   if (own.second) await cluster.kubectl("cordon", own.second.nodeName);
-  await applyManifests(cluster, [...(await describeDns(image)), ...describeServers()]);
+  await applyManifests(cluster, [...(await describeDns(imageName)), ...describeServers()]);
   await initiateDatabases(cluster, own, folder);
   if (own.second) await cluster.kubectl("uncordon", own.second.nodeName);
 
   const facadePort = 30_080;
   const url = `http://${own.nodeAddress}:${facadePort}`;
   await mkdir(join(folder, "overlay"));
-  const overlay = describeOverlay({
+  const overlay: Overlay = {
+    tag: image.tag,
     own,
     registries,
     facadePort,
@@ -156,14 +172,14 @@ export async function startInCluster(o: {
     apiServer: { address: outside, port: Number(new URL(cluster.server).port) },
     settings: { SANDGATE_PUBLIC_URL: url, SANDGATE_EVENTS: `nats://nats.${serversNamespace}:4222`, ...o.settings },
     defaultImage: `default=${defaultImage},8080`,
-  });
-  // JSON is YAML.
-  await writeFile(join(folder, "overlay/kustomization.yaml"), JSON.stringify(overlay.kustomization));
-  await writeFile(join(folder, "overlay/policies.yaml"), JSON.stringify(overlay.policies));
-  await run(others.join("\n").replace("deploy/kubernetes/overlays/pods", "overlay"));
+  };
+  await writeOverlay(folder, overlay);
+  await run(withOverlay(others.join("\n")));
   const password = await readFile(join(folder, "secrets/identity/admin-password"), "utf8");
   await awaitReady(cluster, url);
 
+  const at = ["--namespace", deployed.sandbox.namespace];
+  const podsOf = (name: string) => [...at, "pods", `--selector=app.kubernetes.io/name=${name}`];
   const started = starting.move();
   return {
     cluster,
@@ -176,15 +192,37 @@ export async function startInCluster(o: {
     registry: registry.host,
     privateRegistry: { host: privateRegistry.host, credential },
     async kill(name) {
-      const at = ["--namespace", deployed.sandbox.namespace];
       await cluster.kubectl("scale", ...at, `deployment/${name}`, "--replicas=0");
-      const selected = ["pods", `--selector=app.kubernetes.io/name=${name}`];
-      await cluster.kubectl("delete", ...at, ...selected, "--force", "--grace-period=0", "--wait=true");
+      await cluster.kubectl("delete", ...podsOf(name), "--force", "--grace-period=0", "--wait=true");
+    },
+    async killOne(name) {
+      const column = "--output=jsonpath={.items[0].metadata.name} {.items[0].metadata.uid} {.items[*].metadata.name}";
+      const [pod = "", uid = "", ...all] = (await cluster.kubectl("get", ...podsOf(name), column)).split(" ");
+      // So that it is this one which is not started again, nor replaced.
+      await cluster.kubectl("annotate", ...at, "pod", pod, "controller.kubernetes.io/pod-deletion-cost=-1");
+      await cluster.kubectl("scale", ...at, `deployment/${name}`, `--replicas=${all.length - 1}`);
+      await until(async () => {
+        const deleted = ["--output=jsonpath={.metadata.deletionTimestamp}"];
+        if ((await cluster.kubectl("get", ...at, "pod", pod, ...deleted)) === "") throw new Error(`${pod} stays`);
+      });
+      for (const pid of await findProcesses(uid)) process.kill(pid, "SIGKILL");
     },
     async start(name) {
-      const at = ["--namespace", deployed.sandbox.namespace];
       await cluster.kubectl("scale", ...at, `deployment/${name}`, `--replicas=${o.replicas}`);
       await awaitPods(cluster, deployed.sandbox.namespace);
+    },
+    nextImage: nextImageName,
+    async upgrade() {
+      await own.tagImage(imageName, nextImageName);
+      await writeOverlay(folder, { ...overlay, tag: image.nextTag });
+      await run(withOverlay(await readSteps("Upgrade")).replace(/image=\S+/, `image=${nextImageName}`));
+    },
+    async restoreNamespace() {
+      await run(withOverlay(await readSteps("Drills")));
+    },
+    readMetrics: (name) => {
+      const program = "fetch('http://127.0.0.1:9464/metrics').then(async (answer) => console.log(await answer.text()))";
+      return cluster.kubectl("exec", ...at, `deployment/${name}`, "--", "node", "--eval", program);
     },
     stop: () => started.disposeAsync(),
   };
@@ -196,7 +234,7 @@ async function makeArchives(folder: string): Promise<void> {
     return join(folder, name);
   };
   await Promise.all([
-    archivePlatform({ folder: await below("platform"), name: image }),
+    archivePlatform({ folder: await below("platform"), name: imageName }),
     archiveProgram({
       folder: await below("mongodb"),
       name: databases.image,
@@ -212,12 +250,30 @@ async function makeArchives(folder: string): Promise<void> {
   ]);
 }
 
-/** The commands under "On a cluster: Kubernetes". */
-async function readSteps(): Promise<string> {
+/** The first commands that deploy/README.md has under a heading. */
+async function readSteps(heading: string): Promise<string> {
   const text = await readFile(join(root, "deploy/README.md"), "utf8");
-  const [, steps] = /^## On a cluster: Kubernetes$[\s\S]*?^```sh\n([\s\S]*?)^```$/m.exec(text) ?? [];
-  if (!steps) throw new Error("deploy/README.md has no commands for a cluster");
+  const [, steps] = new RegExp(`^#+ ${heading}$[\\s\\S]*?^ *\`\`\`sh\\n([\\s\\S]*?)^ *\`\`\`$`, "m").exec(text) ?? [];
+  if (!steps) throw new Error(`deploy/README.md has no commands under "${heading}"`);
   return steps;
+}
+
+function withOverlay(commands: string): string {
+  return commands.replaceAll("deploy/kubernetes/overlays/pods", "overlay");
+}
+
+/** The processes in the containers of a pod. */
+async function findProcesses(podUid: string): Promise<number[]> {
+  const found: number[] = [];
+  for (const name of await readdir("/proc")) {
+    if (!/^\d+$/.test(name)) continue;
+    const groups = await readFile(`/proc/${name}/cgroup`, "utf8").catch(() => "");
+    const program = await readFile(`/proc/${name}/cmdline`, "utf8").catch(() => "");
+    // The pod's own process only keeps its network.
+    if (groups.includes(`pod${podUid}/`) && program.includes("main.ts")) found.push(Number(name));
+  }
+  if (found.length === 0) throw new Error(`there is no process of the pod ${podUid}`);
+  return found;
 }
 
 /** As deploy/compose/mongodb-users.js does it: the replica set of one, and a user for each service with a database of its own. */
@@ -295,16 +351,27 @@ function describeVariable([name, value]: [string, string | { fieldRef: object }]
   return typeof value === "string" ? { name, value } : { name, valueFrom: value };
 }
 
-/** What an operator writes over overlays/pods. */
-function describeOverlay(o: {
+interface Overlay {
   own: OwnCluster;
+  /** Of the platform's image. */
+  tag: string;
   registries: readonly string[];
   facadePort: number;
   apiServer: { address: string; port: number };
   replicas: number;
   settings: Readonly<Record<string, string>>;
   defaultImage: string;
-}) {
+}
+
+async function writeOverlay(folder: string, o: Overlay): Promise<void> {
+  const { kustomization, policies } = describeOverlay(o);
+  // JSON is YAML.
+  await writeFile(join(folder, "overlay/kustomization.yaml"), JSON.stringify(kustomization));
+  await writeFile(join(folder, "overlay/policies.yaml"), JSON.stringify(policies));
+}
+
+/** What an operator writes over overlays/pods. */
+function describeOverlay(o: Overlay) {
   const { own } = o;
   const variables = (kind: string, name: string, values: Readonly<Record<string, string | { fieldRef: object }>>) => ({
     patch: JSON.stringify({
@@ -332,7 +399,7 @@ function describeOverlay(o: {
       apiVersion: "kustomize.config.k8s.io/v1beta1",
       kind: "Kustomization",
       resources: ["../deploy/kubernetes/overlays/pods", "policies.yaml"],
-      images: [{ name: "sandgate", newName: image.split(":")[0], newTag: image.split(":")[1] }],
+      images: [{ name: "sandgate", newName: image.name, newTag: o.tag }],
       configMapGenerator: [
         {
           name: "settings",
