@@ -80,6 +80,17 @@ test("an approval is cached for a minute, for this workspace, reference and cred
   expect(await askedFor({})).toBe(1);
 });
 
+test("those who ask the same together share an approval, and no failure", async () => {
+  const { authorize, asked } = open();
+  await Promise.all([request, request, { ...request, workspaceId: "w2" }].map((each) => authorize(each, signal)));
+  expect(asked).toHaveLength(2);
+
+  let failures = 0;
+  const failing = open({ fail: () => (failures++ === 0 ? new RegistryError("unreachable", "late") : undefined) });
+  const outcomes = await Promise.allSettled([request, request].map((each) => failing.authorize(each, signal)));
+  expect(outcomes.map(({ status }) => status)).toEqual(["rejected", "fulfilled"]);
+});
+
 test("a layer is asked for where it was verified, and has to be downloaded from anywhere else", async () => {
   const { authorize, given, takeAsked } = open();
   given["quay.io"] = { [first]: content, [second]: otherContent };

@@ -67,6 +67,8 @@ export function createPullAuthorizer(
 ) {
   const cached = new Map<string, CachedImage>();
   let cachedBytes = 0;
+  /** What registries are being asked, by the keys of `cached`. */
+  const asking = new Map<string, Promise<CachedImage>>();
   const paused = new Map<string, { error: RegistryError; until: number }>();
 
   function forget(key: string): void {
@@ -122,6 +124,12 @@ export function createPullAuthorizer(
     signal: AbortSignal,
   ): Promise<CachedImage> {
     const key = JSON.stringify([workspaceId, text, registry?.id, registry?.version]);
+    // Many sandboxes of one image ask together. A failure is its caller's own, whose time may have been over.
+    const before = asking.get(key);
+    if (before) {
+      await before.catch(() => {});
+      signal.throwIfAborted();
+    }
     const hit = cached.get(key);
     const credential = registry?.credential;
     const { host } = address;
@@ -133,14 +141,28 @@ export function createPullAuthorizer(
       for (const digest of asked) hit.verified.add(digest);
       return hit;
     }
+    const found = resolveImage(reference, address, credential, signal);
+    asking.set(key, found);
+    try {
+      remember(key, await found);
+      return await found;
+    } finally {
+      if (asking.get(key) === found) asking.delete(key);
+    }
+  }
+
+  async function resolveImage(
+    reference: Reference,
+    address: RegistryAddress,
+    credential: Credential | undefined,
+    signal: AbortSignal,
+  ): Promise<CachedImage> {
     const verified = new Set<string>();
     const image = await client.resolveImage(address, reference, credential, signal, async (layers) => {
-      for (const digest of await findGivenOut(host, layers)) verified.add(digest);
+      for (const digest of await findGivenOut(address.host, layers)) verified.add(digest);
       return [...verified];
     });
-    const found = { image, verified, until: now() + cachedMs };
-    remember(key, found);
-    return found;
+    return { image, verified, until: now() + cachedMs };
   }
 
   /** Throws IMAGE_PULL_UNAUTHORIZED, IMAGE_NOT_FOUND_IN_REGISTRY or REGISTRY_UNREACHABLE. */
