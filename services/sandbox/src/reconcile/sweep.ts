@@ -2,8 +2,8 @@ import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promi
 import { hasReason } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
-import { hasExpired, isLive, type Sandbox } from "../domain/sandbox.ts";
-import type { SandboxStore } from "../store/store.ts";
+import { hasExpired, isLive } from "../domain/sandbox.ts";
+import type { SandboxStore, UnfinishedSandbox } from "../store/store.ts";
 import type { DiskWatch } from "./disk-watch.ts";
 import { containerLost } from "./failures.ts";
 import { createOrphanRemoval } from "./orphans.ts";
@@ -71,7 +71,7 @@ export function createSweeps(o: SweepOptions): Sweeps {
         if (!missing.has(sandbox.id)) {
           missingNow.add(sandbox.id);
         } else if (!(await runtime.inspect(sandbox.id))) {
-          await records.saveFailure(sandbox, containerLost);
+          await saveLost(sandbox.id);
         }
       }
       const isWell = sandbox.state === "ready" && seen?.phase === "running" && !hasExpired(sandbox, new Date());
@@ -84,7 +84,12 @@ export function createSweeps(o: SweepOptions): Sweeps {
     return missing.size > 0;
   }
 
-  async function* unfinishedSandboxes(): AsyncGenerator<Sandbox> {
+  async function saveLost(id: string): Promise<void> {
+    const sandbox = await store.get(id);
+    if (sandbox && isLive(sandbox.state)) await records.saveFailure(sandbox, containerLost);
+  }
+
+  async function* unfinishedSandboxes(): AsyncGenerator<UnfinishedSandbox> {
     for (let afterId = ""; ; ) {
       const page = await store.listUnfinished({ limit: 200, afterId });
       yield* page;

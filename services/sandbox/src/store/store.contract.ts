@@ -7,6 +7,7 @@ import {
   beginStop,
   completeStop,
   fail,
+  recordStarted,
   type Sandbox,
   type SandboxState,
 } from "../domain/sandbox.ts";
@@ -337,7 +338,15 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
       const live = await create(sandboxOf({ workspaceId }));
       const ended = await end(await create(sandboxOf({ workspaceId })));
       await store.markCleaned(live.id, now());
-      expect((await store.listUnfinished({ limit: 10 })).map((sandbox) => sandbox.id)).toEqual([live.id, ended.id]);
+      const at = now();
+      const running = recordStarted(live, { createdAt: at, startedAt: at }, at);
+      const expiring = { ...running, expiresAt: at, pinnedReference: "sha256:1" };
+      expect(await store.update(expiring, [])).toBe(true);
+      expect(await store.listUnfinished({ limit: 10 })).toEqual([
+        { id: live.id, state: "provisioning", startedAt: at, expiresAt: at, pinnedReference: "sha256:1" },
+        { id: ended.id, state: "failed" },
+      ]);
+      expect((await store.listUnfinished({ limit: 10, afterId: live.id })).map(({ id }) => id)).toEqual([ended.id]);
       await store.markCleaned(ended.id, now());
       expect((await store.listUnfinished({ limit: 10 })).map((sandbox) => sandbox.id)).toEqual([live.id]);
       expect((await store.get(ended.id))?.cleanedAt).toEqual(now());

@@ -20,7 +20,7 @@ import {
   isLimited,
 } from "../domain/quota.ts";
 import { hasEnded, isLive, type Sandbox, type SandboxState, sandboxStates } from "../domain/sandbox.ts";
-import type { SandboxStore } from "./store.ts";
+import type { SandboxStore, UnfinishedSandbox } from "./store.ts";
 
 interface StoredLabel {
   name: string;
@@ -394,8 +394,14 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
         .find({ uncleaned: true, _id: { $gt: afterId } })
         .sort({ _id: 1 })
         .limit(limit)
+        .project<Omit<UnfinishedSandbox, "id"> & { _id: string }>({
+          state: 1,
+          startedAt: 1,
+          expiresAt: 1,
+          pinnedReference: 1,
+        })
         .toArray();
-      return found.map(toSandbox);
+      return found.map(({ _id, ...rest }) => ({ id: _id, ...rest }));
     },
 
     async countByState() {

@@ -8,6 +8,14 @@ import type { queries, Row } from "./store.sqlite.queries.ts";
 import { migrations, type transactions } from "./store.sqlite.transactions.ts";
 import type { SandboxStore } from "./store.ts";
 
+interface UnfinishedRow {
+  id: string;
+  state: SandboxState;
+  startedAt: string | null;
+  expiresAt: string | null;
+  pinnedReference: string | null;
+}
+
 /** T as JSON holds it: with its dates as text. */
 type Stored<T> = T extends Date ? string : T extends object ? { [K in keyof T]: Stored<T[K]> } : T;
 
@@ -127,12 +135,21 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
     async listAll(filter, { limit, after }) {
       return (await query.listAll(filter, after, limit)).map(decodeRow);
     },
-    async listUnfinished(page) {
-      return many(
-        "SELECT record, cleaned_at FROM sandboxes WHERE cleaned_at IS NULL AND id > ? ORDER BY id LIMIT ?",
-        page.afterId ?? "",
-        page.limit,
+    async listUnfinished({ limit, afterId = "" }) {
+      const rows = read.all<UnfinishedRow>(
+        `SELECT id, state, record ->> '$.startedAt' AS startedAt, record ->> '$.expiresAt' AS expiresAt,
+           record ->> '$.pinnedReference' AS pinnedReference
+         FROM sandboxes WHERE cleaned_at IS NULL AND id > ? ORDER BY id LIMIT ?`,
+        afterId,
+        limit,
       );
+      return rows.map(({ id, state, startedAt, expiresAt, pinnedReference }) => ({
+        id,
+        state,
+        ...(startedAt !== null && { startedAt: new Date(startedAt) }),
+        ...(expiresAt !== null && { expiresAt: new Date(expiresAt) }),
+        ...(pinnedReference !== null && { pinnedReference }),
+      }));
     },
     async countByState() {
       const rows = read.all<{ state: SandboxState; count: number }>(
