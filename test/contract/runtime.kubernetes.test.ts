@@ -1,6 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { createMetrics } from "@sandgate/kit/base/metrics";
+import { openApi } from "@sandgate/sandbox/kubernetes-api";
+import { type RawPod, readPod } from "@sandgate/sandbox/kubernetes-pod";
 import {
   type Observation,
   type Runtime,
@@ -185,6 +187,31 @@ describe.runIf(isAvailable)("runtime: kubernetes alone", { timeout: 120_000, con
     expect(await inside("cat /etc/resolv.conf; hostname; ls /var/run /run 2>/dev/null; true")).toBe(
       `nameserver 1.1.1.1\noptions ndots:1\n${spec.sandboxId}\n`,
     );
+  });
+
+  test("reads of pods in the API server's own format what they are in JSON", async ({ specOf }) => {
+    const [running, ended, stuck] = await Promise.all([
+      specOf({ command: ["sleep", "3600"] }, { ttlSeconds: 3600, readinessPort: 8080 }),
+      specOf({ command: ["sh", "-c", "exit 3"] }),
+      specOf({ command: ["sleep", "3600"] }),
+    ]);
+    stuck.reference = stuck.reference.replace(/@.*/, `@sha256:${"0".repeat(64)}`);
+    await Promise.all([ensure(running), ensure(ended), refusalOf(stuck)]);
+    await end(ended.sandboxId);
+    const api = closing.adopt(openApi(`kubernetes:${cluster.kubeconfig}`, { writesPerSecond: 1 }), (each) =>
+      each.close(),
+    );
+    const read = ({ items }: { items: RawPod[] }) => items.map((item) => readPod(item, installationId));
+    await until(async () => {
+      const inJson = read((await cluster.call("GET", pods())) as { items: RawPod[] });
+      expect(inJson.length).toBeGreaterThanOrEqual(3);
+      expect(read((await api.call({ method: "GET", path: pods() })) as { items: RawPod[] })).toEqual(inJson);
+    });
+    await expect(api.call({ method: "GET", path: `${pods()}/none` })).rejects.toMatchObject({
+      status: 404,
+      reason: "NotFound",
+      message: 'pods "none" not found',
+    });
   });
 
   test("asks for nothing but a sandbox's creation and its end, however often it is asked itself", async ({

@@ -6,6 +6,8 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import type { RawPod } from "./pod.ts";
+import { encodeEvent, encodeObject } from "./protobuf.fixture.ts";
+import { protobufType } from "./protobuf.ts";
 
 export interface SeenRequest {
   method: string;
@@ -52,7 +54,7 @@ export async function openTestApiServer(folder: string): Promise<TestApiServer> 
   const objects = new Map<string, KubeObject>();
   const writes: SeenRequest[] = [];
   const watches = new Set<ServerResponse>();
-  const history: { version: number; line: string }[] = [];
+  const history: { version: number; event: Uint8Array }[] = [];
   const traps: { isMeant: (request: SeenRequest) => boolean; refusal: Refusal; isDone: boolean }[] = [];
   let version = 100;
   let aheadMs = 0;
@@ -60,9 +62,9 @@ export async function openTestApiServer(folder: string): Promise<TestApiServer> 
 
   function tell(type: string, path: string, object: KubeObject): void {
     if (!path.includes("/pods/") || isSilent) return;
-    const line = `${JSON.stringify({ type, object })}\n`;
-    history.push({ version, line });
-    for (const watch of watches) watch.write(line);
+    const event = encodeEvent(type, object);
+    history.push({ version, event });
+    for (const watch of watches) watch.write(event);
   }
 
   function store(path: string, object: KubeObject, type: "ADDED" | "MODIFIED"): KubeObject {
@@ -127,9 +129,9 @@ export async function openTestApiServer(folder: string): Promise<TestApiServer> 
     const url = new URL(request.url ?? "", "http://localhost");
     response.setHeader("date", new Date(Date.now() + aheadMs).toUTCString());
     if (url.searchParams.has("watch")) {
-      response.writeHead(200).flushHeaders();
+      response.writeHead(200, { "content-type": `${protobufType};stream=watch` }).flushHeaders();
       const from = Number(url.searchParams.get("resourceVersion"));
-      for (const past of history) if (past.version > from) response.write(past.line);
+      for (const past of history) if (past.version > from) response.write(past.event);
       watches.add(response);
       response.on("close", () => watches.delete(response));
       return;
@@ -143,10 +145,19 @@ export async function openTestApiServer(folder: string): Promise<TestApiServer> 
       if (trap && !trap.isDone) throw trap.refusal;
       const answered = answer(seen);
       if (trap) throw trap.refusal;
-      response.end(JSON.stringify(answered));
+      send(200, seen.method === "GET" && seen.path.endsWith("/pods") ? "PodList" : "Pod", answered);
     } catch (error) {
       const { status, reason, message } = error instanceof Refusal ? error : new Refusal(500, String(error));
-      response.writeHead(status).end(JSON.stringify({ reason, message }));
+      send(status, "Status", { reason, message });
+    }
+
+    /** As is asked for, but that pods alone have another form. */
+    function send(code: number, kind: string, object: unknown): void {
+      if (!/\/pods\b/.test(url.pathname) || !request.headers.accept?.startsWith(protobufType)) {
+        response.writeHead(code).end(JSON.stringify(object));
+      } else {
+        response.writeHead(code, { "content-type": protobufType }).end(encodeObject(kind, object));
+      }
     }
   }
 

@@ -85,7 +85,7 @@ test("gives back what the server refuses for good", async ({ serve }) => {
 test("keeps its connections, and names the kind of a patch", async ({ serve }) => {
   const { api, requests } = await serve([{ status: 200 }]);
   for (let round = 0; round < 10; round++) {
-    for (const method of ["POST", "PATCH"] as const)
+    for (const method of ["POST", "PATCH", "DELETE"] as const)
       await api.call({ method, path: "/api/v1/namespaces/n/pods/a", body: {} });
   }
   // Some may still be busy with the end of an answer.

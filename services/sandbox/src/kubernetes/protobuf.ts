@@ -1,0 +1,196 @@
+// Pods in the API server's other format. It has them encoded already, for its scheduler and kubelets, while JSON would be made for us alone
+// at each change; and what isn't read is skipped by its length.
+
+import { BinaryReader } from "@bufbuild/protobuf/wire";
+
+export const protobufType = "application/vnd.kubernetes.protobuf";
+
+/** What objects begin with. */
+export const magic = Buffer.from("k8s\0");
+/** Of what goes before each event of a watch: how long that is. */
+export const headBytes = 4;
+
+/**
+ * `time` is seconds, which JSON has as text; `port` a number or a name, of which the number is read; `map` one of texts;
+ * `fields` those of an object that somebody has set, as JSON, which is long and read only if it has the start that a kubelet reports.
+ */
+type Type = "string" | "int" | "bool" | "time" | "port" | "map" | "fields" | "object" | Message;
+/** What is read of a message: by their numbers, the names that its fields have in JSON. Those of a field named "" are its own there. */
+export interface Message {
+  readonly [number: number]: readonly [name: string, type: Type, isList?: "list"];
+}
+
+const named: Message = { 1: ["name", "string"] };
+
+const metadata: Message = {
+  1: ["name", "string"],
+  3: ["namespace", "string"],
+  5: ["uid", "string"],
+  6: ["resourceVersion", "string"],
+  8: ["creationTimestamp", "time"],
+  9: ["deletionTimestamp", "time"],
+  10: ["deletionGracePeriodSeconds", "int"],
+  11: ["labels", "map"],
+  12: ["annotations", "map"],
+  14: ["finalizers", "string", "list"],
+  17: ["managedFields", { 4: ["time", "time"], 7: ["fieldsV1", "fields"] }, "list"],
+};
+
+const container: Message = {
+  1: ["name", "string"],
+  22: ["startupProbe", { 1: ["", { 2: ["httpGet", { 2: ["port", "port"] }] }] }],
+};
+
+const spec: Message = {
+  2: ["containers", container, "list"],
+  5: ["activeDeadlineSeconds", "int"],
+  10: ["nodeName", "string"],
+  15: ["imagePullSecrets", named, "list"],
+  38: ["schedulingGates", named, "list"],
+};
+
+const condition: Message = {
+  1: ["type", "string"],
+  2: ["status", "string"],
+  4: ["lastTransitionTime", "time"],
+  5: ["reason", "string"],
+  6: ["message", "string"],
+};
+
+const containerState: Message = {
+  1: ["waiting", { 1: ["reason", "string"], 2: ["message", "string"] }],
+  2: ["running", { 1: ["startedAt", "time"] }],
+  3: [
+    "terminated",
+    {
+      1: ["exitCode", "int"],
+      3: ["reason", "string"],
+      4: ["message", "string"],
+      5: ["startedAt", "time"],
+      6: ["finishedAt", "time"],
+    },
+  ],
+};
+
+const status: Message = {
+  1: ["phase", "string"],
+  2: ["conditions", condition, "list"],
+  3: ["message", "string"],
+  4: ["reason", "string"],
+  7: ["startTime", "time"],
+  8: ["containerStatuses", { 1: ["name", "string"], 2: ["state", containerState], 9: ["started", "bool"] }, "list"],
+};
+
+const pod: Message = { 1: ["metadata", metadata], 2: ["spec", spec], 3: ["status", status] };
+
+/** By their kind, the objects that can be read: field numbers are those of k8s.io/api/core/v1 and k8s.io/apimachinery, which never change. */
+export const kinds: Readonly<Record<string, Message>> = {
+  Pod: pod,
+  PodList: {
+    1: ["metadata", { 2: ["resourceVersion", "string"], 3: ["continue", "string"] }],
+    2: ["items", pod, "list"],
+  },
+  Status: { 3: ["message", "string"], 4: ["reason", "string"], 6: ["code", "int"] },
+};
+
+const typeMeta: Message = { 2: ["kind", "string"] };
+const event: Message = { 1: ["type", "string"], 2: ["object", "object"] };
+
+/** A pod, a list of pods or a Status, with what is read of it in the shape that it has in JSON. Throws for anything else. */
+export function readObject(bytes: Uint8Array): unknown {
+  if (!magic.equals(bytes.subarray(0, magic.length))) throw new Error("the API server's answer is no object");
+  const reader = new BinaryReader(bytes.subarray(magic.length));
+  let kind = "";
+  let raw: Uint8Array = new Uint8Array();
+  while (reader.pos < reader.len) {
+    const [number, wireType] = reader.tag();
+    if (number === 1) kind = String(readMessage(reader, reader.uint32(), typeMeta).kind ?? "");
+    else if (number === 2) raw = reader.bytes();
+    else reader.skip(wireType, number);
+  }
+  const message = Object.hasOwn(kinds, kind) ? kinds[kind] : undefined;
+  if (!message) throw new Error(`the API server answered with a ${kind || "nameless kind"}`);
+  return readMessage(new BinaryReader(raw), raw.length, message);
+}
+
+/** The events of a watch, whatever the parts are in which they come. */
+export async function* readEvents(body: AsyncIterable<Buffer>): AsyncGenerator<unknown> {
+  let rest: Buffer = Buffer.alloc(0);
+  for await (const chunk of body) {
+    const bytes = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
+    let from = 0;
+    while (bytes.length - from >= headBytes) {
+      const to = from + headBytes + bytes.readUInt32BE(from);
+      if (to > bytes.length) break;
+      const one = bytes.subarray(from + headBytes, to);
+      yield readMessage(new BinaryReader(one), one.length, event);
+      from = to;
+    }
+    rest = bytes.subarray(from);
+  }
+}
+
+function readMessage(
+  reader: BinaryReader,
+  length: number,
+  message: Message,
+  into: Record<string, unknown> = {},
+): Record<string, unknown> {
+  const end = reader.pos + length;
+  while (reader.pos < end) {
+    const [number, wireType] = reader.tag();
+    const field = message[number];
+    if (!field) {
+      reader.skip(wireType, number);
+      continue;
+    }
+    const [name, type, isList] = field;
+    if (name === "" && typeof type === "object") {
+      readMessage(reader, reader.uint32(), type, into);
+    } else if (isList) {
+      const before = into[name];
+      const value = readValue(reader, type, undefined);
+      if (Array.isArray(before)) before.push(value);
+      else into[name] = [value];
+    } else {
+      const value = readValue(reader, type, into[name]);
+      // The server's own way of leaving a text out.
+      if (value !== "") into[name] = value;
+    }
+  }
+  return into;
+}
+
+/** @param before the map so far, of which each entry comes by itself */
+function readValue(reader: BinaryReader, type: Type, before: unknown): unknown {
+  switch (type) {
+    case "string":
+      return reader.string();
+    case "int":
+      return Number(reader.int64());
+    case "bool":
+      return reader.bool();
+    case "time": {
+      // None at all is the year 1.
+      const { seconds } = readMessage(reader, reader.uint32(), { 1: ["seconds", "int"] });
+      return typeof seconds === "number" ? new Date(seconds * 1000).toISOString() : "";
+    }
+    case "port":
+      return readMessage(reader, reader.uint32(), { 2: ["number", "int"] }).number;
+    case "map": {
+      const { key, value } = readMessage(reader, reader.uint32(), { 1: ["key", "string"], 2: ["value", "string"] });
+      return Object.assign(before ?? {}, { [String(key ?? "")]: value ?? "" });
+    }
+    case "fields": {
+      const { json } = readMessage(reader, reader.uint32(), { 1: ["json", "string"] });
+      return typeof json === "string" && json.includes('"f:startTime"') ? JSON.parse(json) : {};
+    }
+    case "object": {
+      reader.uint32();
+      reader.tag();
+      return readObject(reader.bytes());
+    }
+    default:
+      return readMessage(reader, reader.uint32(), type);
+  }
+}
