@@ -161,8 +161,10 @@ export function recordStarted(sandbox: Sandbox, o: { createdAt: Date; startedAt:
   );
 }
 
-export function becomeReady(sandbox: Sandbox, now: Date): Sandbox {
-  return enter(sandbox, "ready", { readyAt: now, timeline: withPhase(sandbox.timeline, "ready", now) }, now);
+/** @param start of a container that was ready when it was first seen to run: both are one change */
+export function becomeReady(sandbox: Sandbox, now: Date, start?: { createdAt: Date; startedAt: Date }): Sandbox {
+  const started = start ? { ...recordStarted(sandbox, start, now), version: sandbox.version } : sandbox;
+  return enter(started, "ready", { readyAt: now, timeline: withPhase(started.timeline, "ready", now) }, now);
 }
 
 export function beginStop(sandbox: Sandbox, reason: StopReason, now: Date): Sandbox {
@@ -202,7 +204,7 @@ export function fail(
 }
 
 /** True once its time to live is over. */
-export function hasExpired(sandbox: Sandbox, now: Date): boolean {
+export function hasExpired(sandbox: Pick<Sandbox, "expiresAt">, now: Date): boolean {
   return sandbox.expiresAt !== undefined && sandbox.expiresAt <= now;
 }
 

@@ -15,6 +15,8 @@ const retry: Backoff = { firstMs: 100, lastMs: 3_000 };
 /** How long readers wait at most for a watch that is being opened again. */
 const patienceMs = 2_000;
 
+type PodListener = (sandboxId: string, pod: Pod | undefined, before?: Pod) => void;
+
 /** All pods of an installation as a watch keeps them: reading them asks nobody. */
 export interface Pods {
   /** Those by the ids of their sandboxes. Throws RUNTIME_UNAVAILABLE while the watch is not up to date. */
@@ -29,8 +31,8 @@ export interface Pods {
   apply(raw: RawPod): boolean;
   /** A write found that it is gone. */
   forget(pod: Pod): void;
-  /** Calls back with the sandbox of each pod that changes, and its pod unless that is gone. Answers how to end that. */
-  listen(onChange: (sandboxId: string, pod: Pod | undefined) => void): () => void;
+  /** Calls back with each change of a sandbox's pod, and what it was before; undefined stands for none. Answers how to end that. */
+  listen(onChange: PodListener): () => void;
   close(): Promise<void>;
 }
 
@@ -45,7 +47,7 @@ export function createPods(o: {
   const pods = new Map<string, Pod>();
   /** By namespace: up to which version everything was told. */
   const told = new Map<string, bigint>();
-  const listeners = new Set<(sandboxId: string, pod: Pod | undefined) => void>();
+  const listeners = new Set<PodListener>();
   /** By the ids of the sandboxes that they wait for: thousands may be stopped at once. */
   const waiting = new Map<string, Set<() => void>>();
   const closing = new AbortController();
@@ -58,18 +60,18 @@ export function createPods(o: {
     const known = pods.get(pod.sandboxId);
     if (known && known.version >= pod.version) return;
     pods.set(pod.sandboxId, pod);
-    tell(pod.sandboxId);
+    tell(pod.sandboxId, pod, known);
   }
 
   function drop({ sandboxId, uid }: Pod): void {
-    if (pods.get(sandboxId)?.uid !== uid) return;
+    const known = pods.get(sandboxId);
+    if (known?.uid !== uid) return;
     pods.delete(sandboxId);
-    tell(sandboxId);
+    tell(sandboxId, undefined, known);
   }
 
-  function tell(sandboxId: string): void {
-    const pod = pods.get(sandboxId);
-    for (const listener of listeners) listener(sandboxId, pod);
+  function tell(sandboxId: string, pod: Pod | undefined, before: Pod | undefined): void {
+    for (const listener of listeners) listener(sandboxId, pod, before);
     for (const check of waiting.get(sandboxId) ?? []) check();
   }
 
@@ -106,8 +108,8 @@ export function createPods(o: {
           path,
           query: { ...query, limit: String(pageSize), ...(next && { continue: next }) },
           signal: closing.signal,
-        })) as { metadata: { resourceVersion: string; continue?: string }; items: RawPod[] };
-        for (const raw of page.items) {
+        })) as { metadata: { resourceVersion: string; continue?: string }; items?: RawPod[] };
+        for (const raw of page.items ?? []) {
           const pod = readPod(raw, installationId);
           if (pod) listed.set(pod.uid, pod);
         }

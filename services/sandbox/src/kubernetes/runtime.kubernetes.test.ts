@@ -124,6 +124,30 @@ test("makes the Secret between the pod, which owns it, and the end of the gate, 
   for (const patch of [ungated, lowered]) expect(patch?.body).toMatchObject({ metadata: { uid } });
 });
 
+test("tells of a pod that runs, but not of the steps there, and says whether what it probes has answered", async ({
+  server,
+  open,
+}) => {
+  const runtime = open();
+  const observing = new AbortController();
+  const told: (string | undefined)[] = [];
+  const observed = (async () => {
+    for await (const { sandboxId } of runtime.observe(observing.signal)) told.push(sandboxId);
+  })();
+  await runtime.ensure(spec);
+  server.update(path, (pod) => {
+    pod.spec.nodeName = "node1";
+  });
+  await until(async () => expect(await runtime.ensure(spec)).not.toHaveProperty("problem"));
+  expect(told).toEqual([]);
+  run(server);
+  await until(() => expect(told).toEqual(["s1"]));
+  expect(await runtime.ensure(spec)).toMatchObject({ phase: "running", isReady: true });
+  expect(await runtime.ensure({ ...spec, readinessPort: 80 })).toMatchObject({ phase: "running", isReady: false });
+  observing.abort();
+  await observed;
+});
+
 test("replaces a Secret that an earlier attempt has left, as its credential may be another", async ({
   server,
   open,

@@ -17,7 +17,7 @@ import { finalizer, type Pod, pullGate, type RawPod, settledAnnotation } from ".
 import { type EgressPolicy, type PodDefaults, podOf } from "./pod-spec.ts";
 import { createPods } from "./pods.ts";
 import { createPullSecrets } from "./pull-secrets.ts";
-import { hasEnded, isGone } from "./states.ts";
+import { hasEnded, isGone, isNews } from "./states.ts";
 
 /** Besides the time that a stop gives, how long a kubelet may take to report the end: until the pod is overdue (states.ts). */
 const stopSlackMs = 20_000;
@@ -154,6 +154,8 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
       const seen = await observer.observeWithEvents(pod);
       if (!seen) throw new DomainError("RUNTIME_UNAVAILABLE", "The pod of this sandbox is being removed.");
       if (seen.phase === "running") await settle(pod, spec);
+      // What the kubelet probes must be what is meant.
+      if (seen.isReady && pod.readinessPort !== spec.readinessPort) return { ...seen, isReady: false };
       if (seen.phase !== "created" || !seen.problem?.isFinal) return seen;
       const isRefused = seen.problem.reason === "image_pull_unauthorized" && pod.hasPullSecret && !pod.deletionAt;
       if (isRefused && (await pullSecrets.restore(pod, () => findAccess(spec))))
@@ -284,7 +286,8 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     async *observe(signal) {
       const changed = new Set<string>();
       const wakeup = createWakeup();
-      const stopListening = pods.listen((sandboxId) => {
+      const stopListening = pods.listen((sandboxId, pod, before) => {
+        if (!isNews(before, pod, observer.now())) return;
         changed.add(sandboxId);
         wakeup.wake();
       });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { finalizer, pullGate, type RawPod, readPod } from "./pod.ts";
-import { observationOf, pullProblemOf } from "./states.ts";
+import { isNews, observationOf, pullProblemOf } from "./states.ts";
 
 const now = new Date("2026-01-02T03:05:00Z");
 const created = "2026-01-02T03:04:00Z";
@@ -483,5 +483,45 @@ describe("what keeps a container from running", () => {
       isFinal,
       message: expect.stringContaining(message),
     });
+  });
+});
+
+describe("a change of a pod", () => {
+  const read = (o?: Parameters<typeof rawPod>[0]) => o && readPod(rawPod(o), "i1");
+  const isNewsOf = (before: Parameters<typeof read>[0], after: Parameters<typeof read>[0]) =>
+    isNews(read(before), read(after), now);
+  const unschedulable = (message: string): Parameters<typeof rawPod>[0] => ({
+    node: null,
+    status: { conditions: [{ type: "PodScheduled", status: "False", reason: "Unschedulable", message }] },
+  });
+  const started: Status = {
+    ...running,
+    containerStatuses: [{ name: "sandbox", ...running.containerStatuses?.[0], started: true }],
+  };
+
+  test.for<[string, Parameters<typeof read>[0], Parameters<typeof read>[0]]>([
+    ["its creation", undefined, { node: null }],
+    ["its node", { node: null }, {}],
+    ["what its node prepares", {}, { status: waiting("ContainerCreating") }],
+    ["a condition of one that runs", { status: started }, { status: { ...started, conditions: [] } }],
+  ])("is none of its sandbox: %s", ([, before, after]) => {
+    expect(isNewsOf(before, after)).toBe(false);
+  });
+
+  test.for<[string, Parameters<typeof read>[0], Parameters<typeof read>[0]]>([
+    ["it is found running", undefined, { status: running }],
+    ["no node can take it", { node: null }, unschedulable("0/1")],
+    ["another cause", unschedulable("0/1"), unschedulable("0/2")],
+    ["a node can take it after all", unschedulable("0/1"), {}],
+    ["its image can't be pulled", {}, { status: waiting("ErrImagePull", "denied") }],
+    ["it runs", {}, { status: running }],
+    ["it is ready", { status: running }, { status: started }],
+    ["its end", { status: started }, { status: terminated({ exitCode: 1 }) }],
+    ["somebody deletes it", { status: started }, { status: started, deleted: "2026-01-02T03:04:59Z" }],
+    ["somebody deletes it before it runs", {}, { deleted: "2026-01-02T03:04:59Z" }],
+    ["it is let go", { status: started, deleted: created }, { status: started, deleted: created, finalizers: [] }],
+    ["it has gone", {}, undefined],
+  ])("is one of its sandbox: %s", ([, before, after]) => {
+    expect(isNewsOf(before, after)).toBe(true);
   });
 });

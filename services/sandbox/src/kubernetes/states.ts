@@ -22,7 +22,9 @@ export function observationOf(pod: Pod, now: Date): Observation | undefined {
   const base = { sandboxId, workspaceId, createdAt, ...(startedAt && { startedAt }) };
   if (!hasEnded(pod, now)) {
     const problem = problemOf(pod);
-    if (startedAt && !container?.waiting) return { ...base, phase: "running" };
+    if (startedAt && !container?.waiting) {
+      return { ...base, phase: "running", ...(container?.isStarted && { isReady: true }) };
+    }
     return { ...base, phase: "created", ...(problem && { problem }) };
   }
   const failure = endOf(pod, now);
@@ -38,6 +40,26 @@ export function observationOf(pod: Pod, now: Date): Observation | undefined {
     ...(failure && { failure }),
     ...(pod.reason === "DeadlineExceeded" && startedAt && { isExpired: true }),
   };
+}
+
+/**
+ * Whether a change is one of the sandbox, and not only a step of the control plane's on the way to a running container: whoever created
+ * a pod knows of it, and nothing is to be done when it gets its node, network and volumes. Undefined: there is no pod.
+ */
+export function isNews(before: Pod | undefined, after: Pod | undefined, now: Date): boolean {
+  return after === undefined || newsOf(after, now) !== (before ? newsOf(before, now) : onItsWay);
+}
+
+const onItsWay = "created";
+
+function newsOf(pod: Pod, now: Date): string {
+  const seen = observationOf(pod, now);
+  if (!seen) return "gone";
+  const { phase, problem, isReady, failure } = seen;
+  // That no scheduler has looked at it is found by asking from time to time.
+  const isWaiting = phase === "created" && pod.nodeName === undefined && pod.unschedulable === undefined;
+  if (phase === "created" && !pod.deletionAt && (isWaiting || !problem)) return onItsWay;
+  return JSON.stringify([phase, problem, isReady, failure, pod.deletionAt !== undefined]);
 }
 
 /** Its deletion was asked for and we hold it no longer. */

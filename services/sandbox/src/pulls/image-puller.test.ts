@@ -300,15 +300,18 @@ test("what a process that has ended left is removed", async () => {
 test("without an engine, a layer is downloaded and verified all the same, and the image is the registry's", async () => {
   const { events, puller, pull } = open({ hasNoEngine: true });
   const reference = `ghcr.io/team/tool@${manifestDigest}`;
-  expect(await pull()).toEqual({ pinnedReference: reference, digest: manifestDigest });
+  const access = { registryHost: "ghcr.io", username: "", password: "", volumes: [] };
+  expect(await pull()).toEqual({ pinnedReference: reference, digest: manifestDigest, access });
   expect(events).toEqual([`download ${digest}`, "record 1 of ghcr.io"]);
-  expect(await puller.findAccess(order, signal)).toEqual({
-    registryHost: "ghcr.io",
-    username: "",
-    password: "",
-    volumes: [],
-  });
+  expect(await puller.findAccess(order, signal)).toEqual(access);
   const verified = open({ hasNoEngine: true, answer: authorized({ verified: true }) });
   await verified.pull();
   expect(verified.events).toEqual([]);
+});
+
+test("a credential is asked for again when the container is made, as it may be gone by then", async () => {
+  const answer = { ...authorized({ verified: true }), username: "alice", password: "hunter2" };
+  const { puller, pull } = open({ hasNoEngine: true, answer });
+  expect(await pull()).not.toHaveProperty("access");
+  expect(await puller.findAccess(order, signal)).toMatchObject({ username: "alice", password: "hunter2" });
 });

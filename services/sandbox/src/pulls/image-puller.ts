@@ -33,6 +33,8 @@ export interface PulledImage {
   readonly pinnedReference: string;
   /** Of what the reference names at its registry. */
   readonly digest: string;
+  /** Without an engine and without a credential: how a runtime pulls the image itself. */
+  readonly access?: ImageAccess;
 }
 
 /** What brings images to an engine. */
@@ -126,11 +128,11 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
     );
     const name = repositoryName(pull.registryHost, pull.repository);
     const manifestDigest = pull.pinnedReference.slice(pull.pinnedReference.lastIndexOf("@") + 1);
-    const served = withoutVolumes({
+    const documents = {
       manifest: { digest: manifestDigest, content: pull.manifest },
       config: { digest: pull.configDigest, content: pull.config },
-    });
-    return { pull, layers, unverified, name, served };
+    };
+    return { pull, layers, unverified, name, documents };
   }
   type Authorized = Awaited<ReturnType<typeof authorize>>;
 
@@ -146,8 +148,8 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
   }
 
   /** What the engine calls the image. */
-  async function localNameOf({ endpoint }: EngineOfPulls, { name, served }: Authorized): Promise<string> {
-    return `${await listen(endpoint)}/${name}@${served.manifest.digest}`;
+  async function localNameOf({ endpoint }: EngineOfPulls, { name, documents }: Authorized): Promise<string> {
+    return `${await listen(endpoint)}/${name}@${withoutVolumes(documents).manifest.digest}`;
   }
 
   /** Undefined: the engine doesn't have it by that name. */
@@ -283,12 +285,13 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
 
   async function pullToEngine(
     { endpoint, runtime }: EngineOfPulls,
-    { pull, layers, name, served }: Authorized,
+    { pull, layers, name, documents }: Authorized,
     local: string,
     files: ReadonlyMap<string, ServedFile>,
     download: (wanted: readonly Layer[]) => Promise<void>,
     signal: AbortSignal,
   ): Promise<void> {
+    const served = withoutVolumes(documents);
     let failures = 0;
     for (let round = 1; ; round++) {
       const open = endpoint.open({
@@ -325,7 +328,10 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
 
   /** Without an engine: nothing is kept, but a layer that was not verified is downloaded once for all. */
   async function verify(order: PullOrder, first: Authorized, signal: AbortSignal): Promise<PulledImage> {
-    const imageOf = ({ pull }: Authorized) => ({ pinnedReference: pull.pinnedReference, digest: pull.digest });
+    const imageOf = ({ pull }: Authorized): PulledImage => {
+      const { pinnedReference, digest, username } = pull;
+      return { pinnedReference, digest, ...(username === "" && { access: accessOf(pull) }) };
+    };
     if (first.unverified.length === 0) return imageOf(first);
     return limitOrders(
       `${order.workspaceId} ${first.pull.pinnedReference}`,
@@ -352,10 +358,13 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
       }
     },
     async findAccess(order, signal) {
-      const { registryHost, username, password, config } = await o.authorizePull(order, signal);
-      return { registryHost, username, password, volumes: volumesOf(config) };
+      return accessOf(await o.authorizePull(order, signal));
     },
   };
+}
+
+function accessOf({ registryHost, username, password, config }: AuthorizePullResponse): ImageAccess {
+  return { registryHost, username, password, volumes: volumesOf(config) };
 }
 
 function sizeOf(layers: readonly Layer[]): number {

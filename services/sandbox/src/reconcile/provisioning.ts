@@ -13,6 +13,14 @@ export interface PulledImage {
   pinnedReference: string;
   /** Of what the reference names at the registry. */
   digest: string;
+  /** How a runtime that pulls by itself does it, where that takes no credential: one is asked for anew, as it may be gone by then. */
+  access?: ImageAccess;
+}
+
+/** A sandbox whose image is pulled, or is authorized for a runtime that pulls by itself. */
+interface Pulled {
+  sandbox: Sandbox;
+  access?: ImageAccess;
 }
 
 export interface ProvisioningOptions extends ReadinessOptions {
@@ -62,21 +70,21 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
   const startTimeoutMs = schedulingTimeoutMs + limits.pullTimeoutMs;
   const limitPulls = createFairLimit(pullLimits);
   const limitStarts = createFairLimit(limits.starts ?? engineStarts);
-  const awaitReadiness = createReadinessWait(o);
+  const readiness = createReadinessWait(o);
 
   /** Makes sure that the image is on the engine, and saves its pinned reference. Undefined: the record changed or failed. */
-  async function pullImage(sandbox: Sandbox, signal: AbortSignal): Promise<Sandbox | undefined> {
+  async function pullImage(sandbox: Sandbox, signal: AbortSignal): Promise<Pulled | undefined> {
     const { pinnedReference } = sandbox;
     if (pinnedReference !== undefined) {
       // By the name of a registry: pulled by a version that verified no layers, so only a container that is there already stays.
       const isId = !pinnedReference.includes("@");
       const known = (await runtime.inspect(sandbox.id)) ?? (isId && (await runtime.findLocalImage(pinnedReference)));
       if (known) {
-        return sandbox;
+        return { sandbox };
       }
     }
     const local = sandbox.image.isDefault ? await runtime.findLocalImage(sandbox.image.reference) : undefined;
-    const image = local
+    const image: PulledImage | undefined = local
       ? { pinnedReference: local.reference, digest: local.digest }
       : await pullFromRegistry(sandbox, signal);
     if (!image) {
@@ -87,7 +95,8 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       return undefined;
     }
     const pulled = recordPulled(sandbox, image, new Date());
-    return (await records.save(pulled)) ? pulled : undefined;
+    if (!(await records.save(pulled))) return undefined;
+    return { sandbox: pulled, ...(image.access && { access: image.access }) };
   }
 
   /** Undefined: it took too long. */
@@ -105,7 +114,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
     }
   }
 
-  async function startContainer(sandbox: Sandbox): Promise<Observation> {
+  async function startContainer({ sandbox, access }: Pulled): Promise<Observation> {
     const problem = o.health.problem();
     if (problem?.reason === "ISOLATION_UNAVAILABLE") {
       throw problem;
@@ -120,7 +129,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       pids: limits.pids,
       ...(image.ttlSeconds === undefined ? {} : { ttlSeconds: image.ttlSeconds }),
       ...(image.readinessPort === undefined ? {} : { readinessPort: image.readinessPort }),
-      findAccess: () => o.findAccess(sandbox),
+      findAccess: async () => access ?? o.findAccess(sandbox),
     });
     retries.markUp(sandbox.id, "runtime");
     retries.markUp(sandbox.id, "isolation");
@@ -201,8 +210,8 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       if (!pulled) {
         return "again";
       }
-      sandbox = pulled;
-      seen = await limitStarts(pulled.workspaceId, () => startContainer(pulled), pass.signal);
+      sandbox = pulled.sandbox;
+      seen = await limitStarts(sandbox.workspaceId, () => startContainer(pulled), pass.signal);
     } catch (error) {
       return pass.signal.aborted ? "idle" : failOrRetry(sandbox, error);
     }
@@ -218,10 +227,13 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       return "again";
     }
     o.disk.add(sandbox.id);
+    if (seen.isReady && seen.startedAt && !sandbox.startedAt) {
+      return readiness.save(sandbox, { createdAt: seen.createdAt, startedAt: seen.startedAt });
+    }
     // The first probe runs while the start is saved.
     const firstProbe = runtime.probe(sandbox.id, sandbox.image.readinessPort, pass.signal);
     firstProbe.catch(() => {});
     const started = await records.saveStart(sandbox, seen);
-    return started ? awaitReadiness(started, pass, firstProbe) : "again";
+    return started ? readiness.wait(started, pass, firstProbe) : "again";
   };
 }

@@ -22,9 +22,25 @@ const probeIntervalMs = { first: 5, growth: 1.4, longest: 250 };
 /** How often the engine is asked whether a sandbox that isn't ready still runs. Its events, which wake the pass, come sooner. */
 const inspectEveryMs = 500;
 
-/** Makes the step that probes a started sandbox until it is ready, has ended, or has used up its time. */
-export function createReadinessWait({ runtime, records, retries, disk, limits, metrics }: ReadinessOptions) {
-  return async (sandbox: Sandbox, { signal, sleep }: Pass, firstProbe: Promise<boolean>): Promise<Next> => {
+export interface ReadinessWait {
+  /** Probes a started sandbox until it is ready, has ended, or has used up its time. */
+  wait(sandbox: Sandbox, pass: Pass, firstProbe: Promise<boolean>): Promise<Next>;
+  /** Saves that it is ready, together with its start if that isn't saved. */
+  save(sandbox: Sandbox, start?: { createdAt: Date; startedAt: Date }): Promise<Next>;
+}
+
+export function createReadinessWait(o: ReadinessOptions): ReadinessWait {
+  const { runtime, records, retries, disk, limits, metrics } = o;
+
+  async function save(sandbox: Sandbox, start?: { createdAt: Date; startedAt: Date }): Promise<Next> {
+    if (await records.save(becomeReady(sandbox, new Date(), start))) {
+      metrics.readySeconds.observe((Date.now() - sandbox.createdAt.getTime()) / 1000);
+      retries.forget(sandbox.id);
+    }
+    return "again";
+  }
+
+  async function wait(sandbox: Sandbox, { signal, sleep }: Pass, firstProbe: Promise<boolean>): Promise<Next> {
     const port = sandbox.image.readinessPort;
     const deadline = (sandbox.startedAt ?? sandbox.createdAt).getTime() + limits.readinessTimeoutMs;
     let probe: Promise<boolean> | undefined = firstProbe;
@@ -34,13 +50,7 @@ export function createReadinessWait({ runtime, records, retries, disk, limits, m
       const isLast = !probe && Date.now() >= deadline;
       const isReady = await (probe ?? runtime.probe(sandbox.id, port, signal));
       probe = undefined;
-      if (isReady) {
-        if (await records.save(becomeReady(sandbox, new Date()))) {
-          metrics.readySeconds.observe((Date.now() - sandbox.createdAt.getTime()) / 1000);
-          retries.forget(sandbox.id);
-        }
-        return "again";
-      }
+      if (isReady) return save(sandbox);
       if (isLast || performance.now() >= inspectAtMs) {
         const seen = await runtime.inspect(sandbox.id);
         if (!seen || seen.phase === "exited") {
@@ -77,5 +87,7 @@ export function createReadinessWait({ runtime, records, retries, disk, limits, m
       intervalMs = Math.min(intervalMs * probeIntervalMs.growth, probeIntervalMs.longest);
     }
     return "idle";
-  };
+  }
+
+  return { wait, save };
 }

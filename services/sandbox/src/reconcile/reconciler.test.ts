@@ -34,6 +34,8 @@ interface ScriptedEngine extends Runtime {
   holdPull: Promise<void> | undefined;
   /** Containers have ended by the time that their start is answered. */
   exitsAtOnce: boolean;
+  /** The runtime has found containers to be ready by the time that their start is answered. */
+  startsReady: boolean;
   /** Containers are on their way for as long as this is set, for this reason if any. */
   starting: Pick<Observation, "problem"> | undefined;
   /** Bytes that containers have written. */
@@ -62,6 +64,7 @@ function createScriptedEngine(): ScriptedEngine {
     refusal: undefined,
     holdPull: undefined,
     exitsAtOnce: false,
+    startsReady: false,
     starting: undefined,
     written: new Map(),
     exit(id, end) {
@@ -106,6 +109,7 @@ function createScriptedEngine(): ScriptedEngine {
         phase: "running",
         createdAt: new Date(),
         startedAt: new Date(),
+        ...(engine.startsReady && { isReady: true }),
         ...(engine.exitsAtOnce && { phase: "exited" as const, exitCode: 0 }),
       };
       engine.objects.set(sandboxId, made);
@@ -843,6 +847,80 @@ test("waits for a container that is on its way, and goes on when it is woken", a
   engine.starting = undefined;
   reconciler.wake(id);
   await reaches(id, "ready");
+});
+
+test("a pass is not repeated for what it has written itself", async () => {
+  await start();
+  engine.starting = {};
+  const id = await provision();
+  await until(() => expect(engine.specs).toHaveLength(1));
+  // The reading of the record that its own announcement causes, and another.
+  await store.get(id);
+  await delay(20);
+  expect(engine.specs).toHaveLength(1);
+});
+
+test("what others change while a pass runs gets another pass at once", async () => {
+  const held = Promise.withResolvers<void>();
+  const limits = { cpus: 1, pids: 64, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
+  let pulls = 0;
+  await start({
+    limits: { ...limits, pullTimeoutMs: 3_600_000, registryRetryMs: 3_600_000 },
+    async pullImage() {
+      pulls += 1;
+      if (pulls > 1) return { digest: "sha256:aa", pinnedReference: "sha256:bb" };
+      await held.promise;
+      throw new DomainError("REGISTRY_UNREACHABLE", "busy", { retryAfterSeconds: 3_000 });
+    },
+  });
+  // So no sweep finds it.
+  engine.down = true;
+  const id = await provision();
+  await until(() => expect(pulls).toBe(1));
+  const sandbox = await read(id);
+  expect(await store.update({ ...sandbox, version: sandbox.version + 1 }, [])).toBe(true);
+  changes.announce(id);
+  await delay(20);
+  held.resolve();
+  await until(() => expect(pulls).toBe(2));
+});
+
+test("a container is made with the access that its pull was given, and a later one asks anew", async () => {
+  const access = { registryHost: "registry.example", username: "", password: "", volumes: ["/data"] };
+  let asked = 0;
+  await start({
+    pullImage: async () => ({ digest: "sha256:aa", pinnedReference: "r/a@sha256:aa", access }),
+    async findAccess() {
+      asked += 1;
+      return { ...access, volumes: [] };
+    },
+  });
+  engine.starting = {};
+  const id = await provision();
+  await until(() => expect(engine.specs).toHaveLength(1));
+  expect([await engine.specs[0]?.findAccess?.(), asked]).toEqual([access, 0]);
+  engine.objects.set(id, { sandboxId: id, workspaceId: "w1", phase: "created", createdAt: new Date() });
+  reconciler.wake(id);
+  await until(() => expect(engine.specs.length).toBeGreaterThan(1));
+  await engine.specs.at(-1)?.findAccess?.();
+  expect(asked).toBe(1);
+});
+
+test("a container that its runtime finds ready when it is first seen to run is ready by one change", async () => {
+  await start();
+  engine.ready = false;
+  engine.startsReady = true;
+  const sandbox = await reaches(await provision({ ttlSeconds: 60 }), "ready");
+  expect(sandbox.timeline.map(({ phase }) => phase)).toEqual([
+    "accepted",
+    "image_pulled",
+    "created",
+    "started",
+    "ready",
+  ]);
+  expect(sandbox.expiresAt?.getTime()).toBe((sandbox.startedAt?.getTime() ?? 0) + 60_000);
+  // Accepted, pulled, ready.
+  expect(sandbox.version).toBe(3);
 });
 
 test("gives up a container that does not run in time, with what keeps it from running", async () => {

@@ -64,7 +64,9 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
   const { store, runtime, changes, shards, logger } = o;
   const stopping = new AbortController();
   const retries = createRetries();
-  const records = createRecords(o);
+  /** Of each sandbox that is being worked on: the version of its record that the pass over it knows. */
+  const versions = new Map<string, number>();
+  const records = createRecords({ ...o, onSaved: ({ id, version }) => versions.set(id, version) });
   const health = createRuntimeHealth(o);
   const queue = createWorkQueue({
     owns: (id) => shards.owns(id),
@@ -73,9 +75,10 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
       logger.error({ err: error, sandboxId }, "a step of a sandbox failed; will retry");
       return retries.afterFailure(sandboxId);
     },
+    onIdle: (sandboxId) => versions.delete(sandboxId),
   });
   const disk = createDiskWatch({ ...o, limitMb: o.diskMb, onFull: queue.wake });
-  const sweeps = createSweeps({ ...o, owns: (id) => shards.owns(id), health, records, queue, disk });
+  const sweeps = createSweeps({ ...o, owns: (id) => shards.owns(id), health, records: createRecords(o), queue, disk });
   const provision = createProvisioning({ ...o, health, records, retries, disk });
   const lifecycle = createLifecycle({ ...o, records, retries, disk, requestSweep: sweeps.request });
   let stopListening = () => {};
@@ -87,6 +90,7 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
       retries.forget(id);
       return "idle";
     }
+    versions.set(id, sandbox.version);
     switch (sandbox.state) {
       case "provisioning":
         return provision(sandbox, pass);
@@ -100,11 +104,13 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
     }
   }
 
-  /** A stop need not wait for a pull or for readiness. */
-  async function interruptIfStopping(id: string): Promise<void> {
-    if (queue.isRunning(id) && (await store.get(id))?.state === "stopping") {
-      queue.restart(id);
-    }
+  /** A pass that made the change itself goes on with it. A stop need not wait for a pull or for readiness. */
+  async function reactToChange(id: string): Promise<void> {
+    if (!queue.isRunning(id)) return queue.wake(id);
+    const sandbox = await store.get(id);
+    if (sandbox && sandbox.version === versions.get(id)) return;
+    queue.wake(id);
+    if (sandbox?.state === "stopping") queue.restart(id);
   }
 
   async function observeRuntime(): Promise<void> {
@@ -124,10 +130,10 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
     orphanProblem: sweeps.orphanProblem,
     async start() {
       stopListening = changes.listen((id) => {
-        interruptIfStopping(id).catch((error) =>
-          logger.error({ err: error, sandboxId: id }, "a changed sandbox could not be read"),
-        );
-        queue.wake(id);
+        reactToChange(id).catch((error) => {
+          logger.error({ err: error, sandboxId: id }, "a changed sandbox could not be read");
+          queue.wake(id);
+        });
       });
       shards.onChange(sweeps.request);
       await health.refresh();

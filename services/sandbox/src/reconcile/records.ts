@@ -16,12 +16,19 @@ export interface Records {
   saveEnd(sandbox: Sandbox, seen: Observation): Promise<boolean>;
 }
 
-export function createRecords(o: { store: SandboxStore; changes: Changes; logger: Logger }): Records {
+/** @param o.onSaved called before a saved record is announced */
+export function createRecords(o: {
+  store: SandboxStore;
+  changes: Changes;
+  logger: Logger;
+  onSaved?(sandbox: Sandbox): void;
+}): Records {
   const { store, changes, logger } = o;
 
   async function save(sandbox: Sandbox): Promise<boolean> {
     const isSaved = await store.update(sandbox, stageStateEvents(sandbox));
     if (isSaved) {
+      o.onSaved?.(sandbox);
       changes.announce(sandbox.id);
     }
     return isSaved;

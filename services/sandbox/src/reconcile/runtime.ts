@@ -65,6 +65,8 @@ export interface Observation {
   phase: "created" | "running" | "exited";
   /** What keeps a created one from running. `isFinal`: it never will; otherwise it may pass. */
   problem?: RuntimeFailure & { isFinal: boolean };
+  /** A running one's probe has succeeded, for runtimes that probe by themselves; others leave it out. */
+  isReady?: boolean;
   /** Why one that has exited was ended, where that was neither its own doing nor a stop of ours. */
   failure?: RuntimeFailure;
   /** One that has exited was ended by the runtime because its time to live was over. */
@@ -163,7 +165,8 @@ export interface Runtime {
   findDataFolder(): Promise<string | undefined>;
 
   /**
-   * Tells which sandbox's container changed (start, end, out of memory, removal); without an id, that any may have. Best
+   * Tells which sandbox's container changed (start, end, out of memory, removal, what keeps it from running, and readiness where the
+   * runtime probes by itself); without an id, that any may have. Best
    * effort; repeated changes are merged. It reconnects by itself and then tells that any may have changed, or of each, and
    * it keeps the isolation rules in place while it runs. Ends, without an error, when the signal aborts.
    */

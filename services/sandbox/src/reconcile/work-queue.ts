@@ -38,6 +38,8 @@ export function createWorkQueue(o: {
   work(id: string, pass: Pass): Promise<Next>;
   /** Decides what comes after a pass that threw. */
   onFailure(id: string, error: unknown): Next;
+  /** Called when an id's passes are over for now. */
+  onIdle?(id: string): void;
 }): WorkQueue {
   const runs = new Map<string, Run>();
   const timers = new Map<string, NodeJS.Timeout>();
@@ -60,6 +62,7 @@ export function createWorkQueue(o: {
       next = await work(id, run);
     }
     runs.delete(id);
+    o.onIdle?.(id);
     if (typeof next === "object") plan(id, next.retryInMs);
   }
 
