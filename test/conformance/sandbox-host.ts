@@ -87,13 +87,26 @@ export function clusterHost(o: {
       // It goes with its registry.
       return { reference, remove: async () => {} };
     },
-    list:
-      kubectl &&
-      (async (of) => {
-        const selector = ["--all-namespaces", "--selector", labelOf(of)];
-        const names = await kubectl("get", "pods", ...selector, "--output=name");
-        return names.split("\n").filter(Boolean);
-      }),
+    list: kubectl && listPodsBy(kubectl),
+  };
+}
+
+/** One list serves all who ask before it begins: many ask again and again, and each kubectl takes a lot of a small machine. */
+function listPodsBy(kubectl: (...args: string[]) => Promise<string>): SandboxHost["list"] {
+  let last: Promise<unknown> = Promise.resolve();
+  let next: Promise<string[]> | undefined;
+  const begin = async (): Promise<string[]> => {
+    await last.catch(() => {});
+    next = undefined;
+    const listing = kubectl("get", "pods", "--all-namespaces", "--no-headers", "--show-labels");
+    last = listing;
+    return (await listing).split("\n").filter(Boolean);
+  };
+  return async (of) => {
+    next ??= begin();
+    const lines = await next;
+    // Labels are the last column: "a=b,c=d".
+    return lines.filter((line) => line.split(/\s+/).at(-1)?.split(",").includes(labelOf(of)));
   };
 }
 
