@@ -1,5 +1,11 @@
+import { create } from "@bufbuild/protobuf";
+import { createLogger } from "@sandgate/kit/base/logging";
+import { IngestTelemetryResponseSchema } from "@sandgate/proto/telemetry/v1/telemetry";
+import { until } from "@sandgate/test-support/until";
+import pLimit from "p-limit";
 import { describe, expect, test } from "vitest";
-import { createSampleTimes } from "./container-reader.ts";
+import { createBatchRoom } from "./batch-room.ts";
+import { createSampleTimes, startContainerReader } from "./container-reader.ts";
 
 const everyMs = 5_000;
 
@@ -37,4 +43,46 @@ describe("the times of samples", () => {
     expect(nextSampleMs(5_000)).toBe(10_000);
     expect(nextSampleMs(17_000)).toBe(20_000);
   });
+});
+
+test("a sample that an engine gives again is stored once, also one that was stored before", async () => {
+  const times = [7n, 8n, 8n, 8n, 9n];
+  const stored: (number | undefined)[] = [];
+  const stopping = new AbortController();
+  const reader = startContainerReader(
+    { id: "c1", sandboxId: "s1", workspaceId: "w1", state: "running" },
+    {
+      containers: {
+        list: async () => [],
+        inspect: async (id) => ({ id, sandboxId: "s1", workspaceId: "w1", state: "running" }),
+        async *watch() {},
+        async *readLogs() {},
+        openSampler: () => async () => {
+          const timeNs = times.shift();
+          return timeNs === undefined ? undefined : { timeNs, cpuSeconds: Number(timeNs), memoryBytes: 1 };
+        },
+      },
+      client: {
+        async ingestTelemetry({ metrics = [], fromCursor, toCursor = "" }) {
+          stored.push(...metrics.map(({ cpuUsage }) => cpuUsage));
+          return create(IngestTelemetryResponseSchema, {
+            accepted: true,
+            storedCursor: fromCursor === undefined ? "7" : toCursor,
+          });
+        },
+      },
+      ingestLimits: { logs: pLimit(1), metrics: pLimit(1) },
+      sampleMs: 1,
+      room: createBatchRoom(1_000),
+      isEngineReadable: () => true,
+      onLines: () => {},
+      logger: createLogger({ service: "telemetry", level: "silent" }),
+      signal: stopping.signal,
+    },
+    0,
+  );
+  await until(() => expect(stored).toContain(9));
+  expect(stored).toEqual([8, 9]);
+  stopping.abort();
+  await reader.done;
 });

@@ -4,7 +4,7 @@ import { createLogger } from "@sandgate/kit/base/logging";
 import { IngestTelemetryResponseSchema } from "@sandgate/proto/telemetry/v1/telemetry";
 import pLimit from "p-limit";
 import { expect, test } from "vitest";
-import { type IngestClient, openSourceWriter } from "./source-writer.ts";
+import { CursorMoved, type IngestClient, openSourceWriter, SourceRefused } from "./source-writer.ts";
 
 const logger = createLogger({ service: "telemetry", level: "silent" });
 
@@ -29,4 +29,35 @@ test("what the store has no room for is sent again until it has", async () => {
   isFull = true;
   await writer.write({ logs: [{ timeNs: 1n, stream: "stdout", log: "kept" }] }, "1", false);
   expect([refused, stored, writer.cursor]).toEqual([3, ["kept"], "1"]);
+});
+
+test("the cursor moves once the store has answered, to what the store says", async () => {
+  const answers: { accepted: boolean; storedCursor: string }[] = [{ accepted: true, storedCursor: "5" }];
+  const seen: (string | undefined)[] = [];
+  let cursor = () => "";
+  const client: IngestClient = {
+    async ingestTelemetry({ fromCursor }) {
+      seen.push(fromCursor, cursor());
+      const answer = answers.shift();
+      if (!answer) throw new DomainError("CONFLICT", "nothing more");
+      return create(IngestTelemetryResponseSchema, answer);
+    },
+  };
+  const source = { sandboxId: "s1", workspaceId: "w1", containerId: "c1", kind: "logs" } as const;
+  const { signal } = new AbortController();
+  const writer = await openSourceWriter({ source, client, limit: pLimit(2), logger, signal });
+  cursor = () => writer.cursor;
+  const write = (toCursor: string) => writer.write({}, toCursor, false);
+
+  answers.push({ accepted: true, storedCursor: "7" });
+  await write("7");
+  // An earlier attempt stored it, and its answer was lost.
+  answers.push({ accepted: false, storedCursor: "9" });
+  await write("9");
+  answers.push({ accepted: false, storedCursor: "20" });
+  await expect(write("11")).rejects.toBeInstanceOf(CursorMoved);
+  expect(writer.cursor).toBe("20");
+  await expect(write("21")).rejects.toBeInstanceOf(SourceRefused);
+  expect(writer.cursor).toBe("20");
+  expect(seen.slice(2)).toEqual(["5", "5", "7", "7", "9", "9", "20", "20"]);
 });
