@@ -45,8 +45,9 @@ export interface ApiRequest {
 /** A client of one API server. */
 export interface Api {
   /**
-   * One request. Objects are as they are in JSON, but pods have only what `protobuf.ts` reads. What the server refuses for now (429, 500 and more) and what did not reach it is tried again for
-   * 15 s, so it may have been done already when it fails. Throws an ApiError, the signal's reason, or whatever kept it from being sent.
+   * One request. Objects are as they are in JSON, but pods have only what `protobuf.ts` reads. What the server refuses for now (429, 500
+   * and more) and what did not reach it is tried again for 15 s, so it may have been done already when it fails. Throws an ApiError, the
+   * signal's reason, or whatever kept it from being sent.
    */
   call(request: ApiRequest): Promise<unknown>;
   /**
