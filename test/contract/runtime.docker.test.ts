@@ -1,7 +1,6 @@
 import { execFile } from "node:child_process";
 import { randomInt, randomUUID } from "node:crypto";
 import { readFile, writeFile } from "node:fs/promises";
-import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
@@ -13,6 +12,7 @@ import { hostNamesOf } from "@sandgate/sandbox/docker-names";
 import { parseSubnetRanges } from "@sandgate/sandbox/docker-subnets";
 import { createDockerRuntime, type DockerRuntimeOptions } from "@sandgate/sandbox/runtime.docker";
 import { openFaultProxy } from "@sandgate/test-support/fault-proxy";
+import { listHostAddresses } from "@sandgate/test-support/host-addresses";
 import {
   buildImage,
   engineSocket,
@@ -203,11 +203,7 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
           await container.remove({ force: true });
         }
       },
-      hostAddresses: Object.entries(networkInterfaces())
-        .filter(([name]) => !name.startsWith("veth"))
-        .flatMap(([, addresses]) => addresses ?? [])
-        .filter(({ family, internal }) => family === "IPv4" && !internal)
-        .map(({ address }) => address),
+      hostAddresses: listHostAddresses(),
       peers: peers.addresses,
     },
     registry: {

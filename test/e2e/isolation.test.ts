@@ -2,8 +2,8 @@ import { execFile } from "node:child_process";
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import { networkInterfaces } from "node:os";
 import { promisify } from "node:util";
+import { listHostAddresses } from "@sandgate/test-support/host-addresses";
 import { buildImage, openTestEngine, probeEngine } from "@sandgate/test-support/images";
 import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -80,20 +80,18 @@ describe.runIf(isAvailable)("a sandbox made through the public API", { timeout: 
     }
   }
 
-  async function provisionNeighbour(): Promise<{ id: string; address: string }> {
+  async function provisionNeighbour(): Promise<{ id: string; address: string; gateway: string }> {
     const id = await operator.provisionReady(operator.defaultImageId);
     const { Networks } = (await engine.getContainer(`sandgate-${id}`).inspect()).NetworkSettings;
-    return { id, address: Object.values(Networks)[0]?.IPAddress ?? "" };
+    const [network] = Object.values(Networks);
+    return { id, address: network?.IPAddress ?? "", gateway: network?.Gateway ?? "" };
   }
 
   test("reaches neither the platform, the engine, a neighbour nor link-local addresses", async () => {
     const neighbour = await provisionNeighbour();
     const { port } = new URL(platform.url);
-    const hostAddresses = Object.values(networkInterfaces())
-      .flatMap((addresses) => addresses ?? [])
-      .filter(({ family, address }) => family === "IPv4" && !/^(127|169\.254)\./.test(address))
-      .map(({ address }) => address);
-    expect(hostAddresses.length).toBeGreaterThan(0);
+    const hostAddresses = [...listHostAddresses(), neighbour.gateway];
+    expect(hostAddresses.length).toBeGreaterThan(1);
     const targets = [
       ...hostAddresses.map((address) => `http://${address}:${port}/healthz`),
       `http://${linkLocal}:${(metadata.address() as AddressInfo).port}/`,

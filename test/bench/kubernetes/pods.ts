@@ -50,8 +50,8 @@ async function runBare(client: JsonClient, pod: { metadata: { name: string } }):
   const path = `${podsPath}/${pod.metadata.name}`;
   for (;;) {
     const { status } = await client.call("GET", path);
-    const conditions: { type: string; status: string }[] = status.conditions ?? [];
-    if (conditions.some((each) => each.type === "Ready" && each.status === "True")) break;
+    // Its startup probe has succeeded, which is ready to us too: a kubelet sets the condition Ready up to a second later.
+    if (status.containerStatuses?.[0]?.started) break;
     await delay(pollMs);
   }
   return async () => {
