@@ -1,9 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import { createLogger } from "@sandgate/kit/base/logging";
 import type { Runtime } from "@sandgate/sandbox/runtime";
-import { createKubernetesRuntime } from "@sandgate/sandbox/runtime.kubernetes";
 import { deployed, writeSandboxKubeconfig } from "../../deploy/cluster-rights.ts";
+import { openKubernetesRuntime } from "../../platform/kubernetes-runtime.ts";
 import { openOperator } from "../../platform/operator.ts";
 import { type Figure, median } from "../figure.ts";
 import { type JsonClient, openJsonClient } from "../json-client.ts";
@@ -143,24 +142,10 @@ function createByAdapter(runtime: Runtime, bench: Bench): Create {
 
 /** The adapter with the platform's settings. */
 async function openRuntime(bench: Bench): Promise<Runtime> {
-  const runtime = createKubernetesRuntime({
-    address: `kubernetes:${await writeSandboxKubeconfig(bench.cluster)}`,
-    installationId: randomUUID(),
+  const runtime = openKubernetesRuntime(await writeSandboxKubeconfig(bench.cluster), randomUUID(), {
     namespace: deployed.sandboxes,
-    namespaces: 1,
-    isolation: true,
     writesPerSecond: 10_000,
-    logger: createLogger({ service: "bench", level: "warn" }),
-    pod: {
-      cpuRequestMillis: 50,
-      diskMb: 10_240,
-      security: "baseline",
-      userNamespaces: false,
-      runtimeClass: undefined,
-      nodeLostSeconds: 60,
-      startSeconds: 720,
-    },
-    network: { nameservers: ["1.1.1.1"], smtp: false, closed: [], deny: [], allow: [] },
+    pod: { cpuRequestMillis: 50, diskMb: 10_240, nodeLostSeconds: 120, startSeconds: 720 },
   });
   await runtime.check();
   return runtime;
