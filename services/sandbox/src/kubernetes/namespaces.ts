@@ -31,8 +31,11 @@ export interface Namespaces {
   verifyRecent(): Promise<void>;
   /** For a request refused as its namespace, with the rights in it, is gone or going. */
   missing(namespace: string, cause: ApiError): DomainError;
-  /** Why the API server refused a pod: SandboxRefused with its own words, unless it is the namespace or a right that is missing. */
-  explainRefusal(namespace: string, error: ApiError): DomainError;
+  /**
+   * Makes an object of a sandbox, and returns it; undefined: there is one of that name. Throws SandboxRefused with the API server's own
+   * words where it refuses that, unless it is the namespace or a right that is missing.
+   */
+  make(namespace: string, resource: "pods" | "secrets", body: object): Promise<unknown>;
 }
 
 export function createNamespaces(o: {
@@ -124,6 +127,23 @@ export function createNamespaces(o: {
     }
   }
 
+  /** Why the API server refused an object of a sandbox. */
+  function explainRefusal(name: string, error: ApiError): Error {
+    if (error.status === 404 || isTerminating(error)) {
+      verifiedAt = Number.NEGATIVE_INFINITY;
+      return missing(name, error);
+    }
+    if (/cannot (create|get|patch|delete) resource/i.test(error.message)) {
+      verifiedAt = Number.NEGATIVE_INFINITY;
+      return toRuntimeUnavailable(error);
+    }
+    // The quota has just been made, and nothing is counted yet.
+    if (/status unknown for quota/i.test(error.message)) return toRuntimeUnavailable(error);
+    const [, text = "The cluster refused the sandbox"] =
+      refusals.find(([pattern]) => pattern.test(error.message)) ?? [];
+    return new SandboxRefused({ reason: "provisioning_failed", message: `${text}: ${error.message}` });
+  }
+
   return {
     all,
     missing,
@@ -137,20 +157,14 @@ export function createNamespaces(o: {
       });
       await verifying;
     },
-    explainRefusal(name, error) {
-      if (error.status === 404 || isTerminating(error)) {
-        verifiedAt = Number.NEGATIVE_INFINITY;
-        return missing(name, error);
+    async make(name, resource, body) {
+      try {
+        return await api.call({ method: "POST", path: `/api/v1/namespaces/${name}/${resource}`, body });
+      } catch (error) {
+        if (!(error instanceof ApiError)) throw error;
+        if (error.reason === "AlreadyExists") return undefined;
+        throw [400, 403, 404, 422].includes(error.status) ? explainRefusal(name, error) : error;
       }
-      if (/cannot (create|get|patch|delete) resource/i.test(error.message)) {
-        verifiedAt = Number.NEGATIVE_INFINITY;
-        return toRuntimeUnavailable(error);
-      }
-      // The quota has just been made, and nothing is counted yet.
-      if (/status unknown for quota/i.test(error.message)) return toRuntimeUnavailable(error);
-      const [, text = "The cluster refused the sandbox"] =
-        refusals.find(([pattern]) => pattern.test(error.message)) ?? [];
-      return new SandboxRefused({ reason: "provisioning_failed", message: `${text}: ${error.message}` });
     },
   };
 }

@@ -1,7 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { ImageAccess } from "../reconcile/runtime.ts";
-import { type Api, ApiError, ignoreStatus } from "./api.ts";
+import { type Api, ignoreStatus } from "./api.ts";
 import type { Namespaces } from "./namespaces.ts";
 import type { Pod } from "./pod.ts";
 import { createPodEvents } from "./pod-events.ts";
@@ -32,17 +32,8 @@ export function createPullSecrets(o: { api: Api; namespaces: Namespaces; pods: P
   const restoredAtMs = createPodNotes<number>(pods);
 
   /** False: there is one. */
-  async function make(pod: Pod, access: ImageAccess): Promise<boolean> {
-    const path = `/api/v1/namespaces/${pod.namespace}/secrets`;
-    try {
-      await api.call({ method: "POST", path, body: pullSecretOf(pod, access) });
-      return true;
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      if (error.reason === "AlreadyExists") return false;
-      throw [400, 403, 404, 422].includes(error.status) ? namespaces.explainRefusal(pod.namespace, error) : error;
-    }
-  }
+  const make = async (pod: Pod, access: ImageAccess): Promise<boolean> =>
+    (await namespaces.make(pod.namespace, "secrets", pullSecretOf(pod, access))) !== undefined;
 
   async function remove({ namespace, name }: Pod): Promise<void> {
     const path = `/api/v1/namespaces/${namespace}/secrets/${name}`;

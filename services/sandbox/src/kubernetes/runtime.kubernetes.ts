@@ -73,23 +73,17 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
   /** Undefined: the sandbox's pod is there already, or is about to go. */
   async function create(spec: RuntimeSpec, access: ImageAccess): Promise<Pod | undefined> {
     const namespace = namespaces.of(spec.workspaceId);
-    const body = podOf(spec, access, namespace, defaults);
-    try {
-      const made = await api.call({ method: "POST", path: `/api/v1/namespaces/${namespace}/pods`, body });
+    const made = await namespaces.make(namespace, "pods", podOf(spec, access, namespace, defaults));
+    if (made !== undefined) {
       pods.apply(made as RawPod);
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      if (error.reason === "AlreadyExists") {
-        // Made by an earlier attempt, or by another process meanwhile.
-        const name = containerNameOf(spec.sandboxId);
-        const known = await ignoreStatus([404], api.call({ method: "GET", path: pathOf({ namespace, name }) }));
-        if (known !== undefined && !pods.apply(known as RawPod)) {
-          const message = `The cluster has a pod ${name} in ${namespace} that is not this installation's.`;
-          throw new SandboxRefused({ reason: "provisioning_failed", message });
-        }
-      } else if ([400, 403, 404, 422].includes(error.status)) {
-        throw namespaces.explainRefusal(namespace, error);
-      } else throw error;
+    } else {
+      // Made by an earlier attempt, or by another process meanwhile.
+      const name = containerNameOf(spec.sandboxId);
+      const known = await ignoreStatus([404], api.call({ method: "GET", path: pathOf({ namespace, name }) }));
+      if (known !== undefined && !pods.apply(known as RawPod)) {
+        const message = `The cluster has a pod ${name} in ${namespace} that is not this installation's.`;
+        throw new SandboxRefused({ reason: "provisioning_failed", message });
+      }
     }
     return pods.find(spec.sandboxId);
   }
