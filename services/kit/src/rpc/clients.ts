@@ -68,7 +68,7 @@ export function createCallingTransport(o: { inner: Transport; signer: TokenSigne
   ): Promise<T> {
     const call = values?.get(outgoingKey) ?? { passedOn: false, requestId: newId() };
     const key = call.idempotencyKey && getOption(method, honoursKey) ? call.idempotencyKey : undefined;
-    const isHarmless = key !== undefined || method.idempotency !== MethodOptions_IdempotencyLevel.IDEMPOTENCY_UNKNOWN;
+    const isHarmless = key !== undefined || isIdempotent(method);
     const startedMs = performance.now();
     for (let failures = 1; ; failures++) {
       try {
@@ -100,10 +100,9 @@ export function createCallingTransport(o: { inner: Transport; signer: TokenSigne
           o.inner.stream(method, signal, leftMs, header, repeatable, values),
         );
       const response = await open();
-      const messages = readOpened(response.message, async (error) => {
-        const isHarmless = method.idempotency !== MethodOptions_IdempotencyLevel.IDEMPOTENCY_UNKNOWN;
-        return signal?.aborted || !mayRetry(method, isHarmless, error) ? undefined : (await open()).message;
-      });
+      const messages = readOpened(response.message, async (error) =>
+        signal?.aborted || !mayRetry(method, isIdempotent(method), error) ? undefined : (await open()).message,
+      );
       return { ...response, message: mapFailure(messages, fromConnectError) };
     },
   };
@@ -154,6 +153,11 @@ async function buffer<T>(messages: AsyncIterable<T>): Promise<AsyncIterable<T>> 
       yield* buffered;
     },
   };
+}
+
+/** Whether its contract says that a repetition does no harm. */
+function isIdempotent({ idempotency }: DescMethod): boolean {
+  return idempotency !== MethodOptions_IdempotencyLevel.IDEMPOTENCY_UNKNOWN;
 }
 
 function mayRetry(method: DescMethod, isHarmless: boolean, error: unknown): boolean {
