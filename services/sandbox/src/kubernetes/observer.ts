@@ -1,14 +1,11 @@
 import type { Observation } from "../reconcile/runtime.ts";
 import type { Api } from "./api.ts";
 import type { Pod } from "./pod.ts";
-import { createPodEvents } from "./pod-events.ts";
-import type { Pods } from "./pods.ts";
+import type { PodEvents } from "./pod-events.ts";
 import { evictionOf, observationOf } from "./states.ts";
 
 /** How long a container must have run when its image has no program to exec. Pods say when it started to the second. */
 const minUptimeMs = 2_000;
-/** How soon the events of a pod are looked through again for a probe that could not be run, or an eviction. */
-const eventsAgainMs = 1_000;
 /** How long a pod that has a node may take for its network and volumes, until its events are looked through. */
 const slowSetupMs = 10_000;
 
@@ -24,8 +21,7 @@ export interface Observer {
   isReady(pod: Pod): Promise<boolean>;
 }
 
-export function createObserver({ api, pods }: { api: Api; pods: Pods }): Observer {
-  const events = createPodEvents({ api, pods });
+export function createObserver({ api, events }: { api: Pick<Api, "clockAheadMs">; events: PodEvents }): Observer {
   const now = () => new Date(Date.now() + api.clockAheadMs());
 
   function observe(pod: Pod): Observation | undefined {
@@ -56,7 +52,7 @@ export function createObserver({ api, pods }: { api: Api; pods: Pods }): Observe
       if (seen?.phase === "created") return withSetupProblem(pod, seen);
       // One that ended with 0 when it was evicted has succeeded: only an event says why.
       if (seen?.phase !== "exited" || pod.phase !== "Succeeded" || seen.failure) return seen;
-      const [said] = await events.read(pod, ["Evicted"], eventsAgainMs);
+      const [said] = await events.read(pod, ["Evicted"]);
       return said === undefined ? seen : { ...seen, failure: evictionOf(said) };
     },
     async isReady(pod) {
@@ -65,7 +61,7 @@ export function createObserver({ api, pods }: { api: Api; pods: Pods }): Observe
       if (pod.container?.isStarted) return true;
       if (pod.readinessPort !== undefined) return false;
       if (now().getTime() - (seen.startedAt?.getTime() ?? 0) < minUptimeMs) return false;
-      const said = await events.read(pod, ["Unhealthy"], eventsAgainMs);
+      const said = await events.read(pod, ["Unhealthy"]);
       return said.some((message) =>
         /executable file .*not found|no such file or directory|not found in \$PATH/i.test(message),
       );

@@ -9,9 +9,9 @@ const longestMs = 30_000;
 export interface PodEvents {
   /**
    * What the events of a pod with these reasons say. The API server looks through all events of the namespace for it, so it is asked again
-   * only after `againMs`, then after twice as long, up to 30 s; until then the answer is the last one.
+   * only after `againMs` (1 s unless given), then after twice as long, up to 30 s; until then the answer is the last one.
    */
-  read(pod: Pod, reasons: readonly string[], againMs: number): Promise<readonly string[]>;
+  read(pod: Pod, reasons: readonly string[], againMs?: number): Promise<readonly string[]>;
 }
 
 interface Look {
@@ -37,7 +37,7 @@ export function createPodEvents(o: {
   }
 
   return {
-    async read(pod, reasons, againMs) {
+    async read(pod, reasons, againMs = 1_000) {
       const known = looks.get(pod);
       const last = known?.reasons === reasons.join() ? known : undefined;
       if (last && now() < last.nextAtMs) return last.said;

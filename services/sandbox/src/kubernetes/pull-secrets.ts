@@ -4,15 +4,13 @@ import type { ImageAccess } from "../reconcile/runtime.ts";
 import { type Api, ignoreStatus } from "./api.ts";
 import type { Namespaces } from "./namespaces.ts";
 import type { Pod } from "./pod.ts";
-import { createPodEvents } from "./pod-events.ts";
+import type { PodEvents } from "./pod-events.ts";
 import { createPodNotes } from "./pod-notes.ts";
 import { pullSecretOf } from "./pod-spec.ts";
 import type { Pods } from "./pods.ts";
 
 /** Within which time a kubelet pulls again after its first failures; it waits 10 s at first, and twice as long each time. */
 const repullMs = 45_000;
-/** How soon the events of a pod are looked through again. */
-const eventsAgainMs = 1_000;
 
 /** The Secrets that private images are pulled with: each has its pod's name, belongs to it, and is there until the container runs. */
 export interface PullSecrets {
@@ -26,9 +24,14 @@ export interface PullSecrets {
   remove(pod: Pod): Promise<void>;
 }
 
-export function createPullSecrets(o: { api: Api; namespaces: Namespaces; pods: Pods; logger: Logger }): PullSecrets {
-  const { api, namespaces, pods, logger } = o;
-  const events = createPodEvents({ api, pods });
+export function createPullSecrets(o: {
+  api: Api;
+  namespaces: Namespaces;
+  pods: Pods;
+  events: PodEvents;
+  logger: Logger;
+}): PullSecrets {
+  const { api, namespaces, pods, events, logger } = o;
   const restoredAtMs = createPodNotes<number>(pods);
 
   /** False: there is one. */
@@ -55,7 +58,7 @@ export function createPullSecrets(o: { api: Api; namespaces: Namespaces; pods: P
       if (await make(pod, await findAccess())) {
         logger.warn({ sandboxId }, "the Secret of a pull was deleted, and is made again");
       } else {
-        const missed = await events.read(pod, ["FailedToRetrieveImagePullSecret"], eventsAgainMs);
+        const missed = await events.read(pod, ["FailedToRetrieveImagePullSecret"]);
         if (missed.length === 0) return false;
         logger.warn({ sandboxId }, "a node pulled without the Secret, which it had not got yet");
       }

@@ -14,6 +14,7 @@ import { ApiError, ignoreStatus, openApi, toRuntimeUnavailable } from "./api.ts"
 import { createNamespaces } from "./namespaces.ts";
 import { createObserver } from "./observer.ts";
 import { finalizer, type Pod, pullGate, type RawPod, settledAnnotation } from "./pod.ts";
+import { createPodEvents } from "./pod-events.ts";
 import { type EgressPolicy, type PodDefaults, podOf } from "./pod-spec.ts";
 import { createPods } from "./pods.ts";
 import { createPullSecrets } from "./pull-secrets.ts";
@@ -62,8 +63,9 @@ export function createKubernetesRuntime(options: KubernetesRuntimeOptions): Runt
     architecture: process.arch === "x64" ? "amd64" : process.arch,
   };
   const ensuring = new Map<string, Promise<Observation>>();
-  const observer = createObserver({ api, pods });
-  const pullSecrets = createPullSecrets({ api, namespaces, pods, logger });
+  const events = createPodEvents({ api, pods });
+  const observer = createObserver({ api, events });
+  const pullSecrets = createPullSecrets({ api, namespaces, pods, events, logger });
 
   const pathOf = ({ namespace, name }: Pick<Pod, "namespace" | "name">) =>
     `/api/v1/namespaces/${namespace}/pods/${name}`;
