@@ -126,13 +126,7 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
     const unverified = [...layers.values()].filter(
       ({ digest }) => !pull.layers.some((layer) => layer.digest === digest && layer.verified),
     );
-    const name = repositoryName(pull.registryHost, pull.repository);
-    const manifestDigest = pull.pinnedReference.slice(pull.pinnedReference.lastIndexOf("@") + 1);
-    const documents = {
-      manifest: { digest: manifestDigest, content: pull.manifest },
-      config: { digest: pull.configDigest, content: pull.config },
-    };
-    return { pull, layers, unverified, name, documents };
+    return { pull, layers, unverified };
   }
   type Authorized = Awaited<ReturnType<typeof authorize>>;
 
@@ -147,10 +141,17 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
     }
   }
 
-  /** What the engine calls the image. */
-  async function localNameOf({ endpoint }: EngineOfPulls, { name, documents }: Authorized): Promise<string> {
-    return `${await listen(endpoint)}/${name}@${withoutVolumes(documents).manifest.digest}`;
+  /** The image as the engine is given it, and what the engine calls it. */
+  async function localImageOf({ endpoint }: EngineOfPulls, { pull }: Authorized) {
+    const name = repositoryName(pull.registryHost, pull.repository);
+    const digest = pull.pinnedReference.slice(pull.pinnedReference.lastIndexOf("@") + 1);
+    const { manifest, config } = withoutVolumes({
+      manifest: { digest, content: pull.manifest },
+      config: { digest: pull.configDigest, content: pull.config },
+    });
+    return { local: `${await listen(endpoint)}/${name}@${manifest.digest}`, name, manifest, config };
   }
+  type LocalImage = Awaited<ReturnType<typeof localImageOf>>;
 
   /** Undefined: the engine doesn't have it by that name. */
   async function findPulled(
@@ -177,14 +178,14 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
       `${order.workspaceId} ${local}`,
       async () => {
         const authorized = await authorize(order, signal);
-        const localNow = await localNameOf(engine, authorized);
-        const before = await findPulled(engine, localNow, authorized);
+        const image = await localImageOf(engine, authorized);
+        const before = await findPulled(engine, image.local, authorized);
         if (before && authorized.unverified.length === 0) return before;
         await bring(authorized, order, signal, (layers, download) =>
-          pullToEngine(engine, authorized, localNow, layers, download, signal),
+          pullToEngine(engine, authorized, image, layers, download, signal),
         );
         engine.images.requestTrim();
-        const after = await findPulled(engine, localNow, authorized);
+        const after = await findPulled(engine, image.local, authorized);
         if (!after) throw new DomainError("RUNTIME_UNAVAILABLE", "The image was not there after it was pulled.");
         return after;
       },
@@ -285,19 +286,18 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
 
   async function pullToEngine(
     { endpoint, runtime }: EngineOfPulls,
-    { pull, layers, name, documents }: Authorized,
-    local: string,
+    { pull, layers }: Authorized,
+    { local, name, manifest, config }: LocalImage,
     files: ReadonlyMap<string, ServedFile>,
     download: (wanted: readonly Layer[]) => Promise<void>,
     signal: AbortSignal,
   ): Promise<void> {
-    const served = withoutVolumes(documents);
     let failures = 0;
     for (let round = 1; ; round++) {
       const open = endpoint.open({
         name,
-        manifest: { ...served.manifest, mediaType: pull.manifestType },
-        config: served.config,
+        manifest: { ...manifest, mediaType: pull.manifestType },
+        config,
         layers: new Map([...layers.keys()].map((digest) => [digest, files.get(digest)])),
       });
       try {
@@ -350,7 +350,7 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
         const authorized = await authorize(order, signal);
         const { engine } = o;
         if (!engine) return await verify(order, authorized, signal);
-        const local = await localNameOf(engine, authorized);
+        const { local } = await localImageOf(engine, authorized);
         return await engine.images.using(local, () => findOrPull(engine, order, local, authorized, signal));
       } catch (error) {
         signal.throwIfAborted();
