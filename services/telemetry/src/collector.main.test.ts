@@ -1,9 +1,7 @@
 import { appendFile, mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { newId } from "@sandgate/kit/base/ids";
-import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
-import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { startServiceHost } from "@sandgate/kit/process/host";
 import { asFacade, asService } from "@sandgate/kit/rpc/context";
 import { makeKeys, openTokenVerifier } from "@sandgate/kit/rpc/internal-keys";
@@ -11,23 +9,11 @@ import { findFreePort, startProcess } from "@sandgate/test-support/process";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { expect } from "vitest";
-import { openTestService } from "./service.fixture.ts";
-
-const logger = createLogger({ service: "telemetry", level: "silent" });
+import { logger, openPodTelemetry } from "./node-collector.fixture.ts";
 
 test("the collector is a process that needs telemetry alone, and goes on when that comes back", async ({ folder }) => {
   const [sandboxId, workspaceId] = [newId(), newId()];
-  const bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics: createMetrics() });
-  const telemetry = await openTestService({
-    runtime: "kubernetes:",
-    installationId: newId(),
-    database: { kind: "sqlite", file: join(folder, "telemetry.sqlite") },
-    bus,
-    keysFile: join(folder, "keys.json"),
-    logger,
-    workspaceOf: () => workspaceId,
-    settings: { SANDGATE_KUBELET_URL: "https://127.0.0.1:1", SANDGATE_POD_LOGS: folder },
-  });
+  const telemetry = await openPodTelemetry({ folder, workspaceOf: () => workspaceId });
   const keys = join(folder, "keys");
   await makeKeys(keys);
   const verifier = await openTokenVerifier({ audience: "telemetry", file: join(keys, "jwks.json"), logger });
@@ -86,6 +72,5 @@ test("the collector is a process that needs telemetry alone, and goes on when th
     await collector.kill();
     verifier.close();
     await telemetry.close();
-    await bus.close();
   }
 });

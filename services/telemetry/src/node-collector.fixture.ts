@@ -24,15 +24,18 @@ export interface TestNode {
   close(): Promise<void>;
 }
 
-export async function openTestNode(o: {
+/** What the service, and the collectors of its tests, write. */
+export const logger = createLogger({ service: "telemetry", level: process.env.SANDGATE_LOG_LEVEL ?? "silent" });
+
+interface PodTelemetryOptions {
   /** For files of the service's. */
   folder: string;
-  settings: NodeSettings;
   /** What sandbox says whose a sandbox is. */
   workspaceOf(sandboxId: string): string | undefined;
-}): Promise<TestNode> {
-  const { folder } = o;
-  const logger = createLogger({ service: "telemetry", level: process.env.SANDGATE_LOG_LEVEL ?? "silent" });
+}
+
+/** The service where sandboxes are pods, with a bus of its own. It collects by itself from nowhere: the tests' collectors do. */
+export async function openPodTelemetry({ folder, workspaceOf }: PodTelemetryOptions): Promise<TestService> {
   const bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics: createMetrics() });
   const telemetry = await openTestService({
     runtime: "kubernetes:",
@@ -41,10 +44,20 @@ export async function openTestNode(o: {
     bus,
     keysFile: join(folder, "keys.json"),
     logger,
-    workspaceOf: o.workspaceOf,
-    // It collects by itself from nowhere: the tests' collectors do.
+    workspaceOf,
     settings: { SANDGATE_KUBELET_URL: "https://127.0.0.1:1", SANDGATE_POD_LOGS: join(folder, "other-node") },
   });
+  return {
+    ...telemetry,
+    async close() {
+      await telemetry.close();
+      await bus.close();
+    },
+  };
+}
+
+export async function openTestNode(o: PodTelemetryOptions & { settings: NodeSettings }): Promise<TestNode> {
+  const telemetry = await openPodTelemetry(o);
   let collectors: NodeCollector[] = [];
   const stopCollectors = async () => {
     const stopping = collectors.map((collector) => collector.stop());
@@ -84,7 +97,6 @@ export async function openTestNode(o: {
     async close() {
       await stopCollectors();
       await telemetry.close();
-      await bus.close();
     },
   };
   return node;
