@@ -284,6 +284,8 @@ function passMinute(): void {
   vi.setSystemTime(Date.now() + 60_000);
 }
 
+const phasesToReady = ["accepted", "image_pulled", "created", "started", "ready"];
+
 test("pulls by digest, starts, becomes ready, and records each phase on the timeline", async () => {
   await start();
   const id = await provision({ ttlSeconds: 60 });
@@ -291,13 +293,7 @@ test("pulls by digest, starts, becomes ready, and records each phase on the time
   expect(engine.pulls).toEqual(["registry.example/app:1@sha256:aa"]);
   expect(engine.specs[0]).toMatchObject({ reference: "sha256:bb", memoryMb: 256, pids: 64 });
   expect(sandbox.imageDigest).toBe("sha256:aa");
-  expect(sandbox.timeline.map((entry) => entry.phase)).toEqual([
-    "accepted",
-    "image_pulled",
-    "created",
-    "started",
-    "ready",
-  ]);
+  expect(sandbox.timeline.map(({ phase }) => phase)).toEqual(phasesToReady);
   expect(sandbox.expiresAt?.getTime()).toBe((sandbox.startedAt?.getTime() ?? 0) + 60_000);
 });
 
@@ -911,13 +907,7 @@ test("a container that its runtime finds ready when it is first seen to run is r
   engine.ready = false;
   engine.startsReady = true;
   const sandbox = await reaches(await provision({ ttlSeconds: 60 }), "ready");
-  expect(sandbox.timeline.map(({ phase }) => phase)).toEqual([
-    "accepted",
-    "image_pulled",
-    "created",
-    "started",
-    "ready",
-  ]);
+  expect(sandbox.timeline.map(({ phase }) => phase)).toEqual(phasesToReady);
   expect(sandbox.expiresAt?.getTime()).toBe((sandbox.startedAt?.getTime() ?? 0) + 60_000);
   // Accepted, pulled, ready.
   expect(sandbox.version).toBe(3);
