@@ -1,7 +1,6 @@
 import { afterAll, beforeAll, describe } from "vitest";
 import { requireInCluster, startInCluster } from "../platform/in-cluster/platform.ts";
-import { openOperator } from "../platform/operator.ts";
-import { type PodsPlatform, testPods } from "./pods.ts";
+import { type PodsPlatform, podsPlatformOf, testPods } from "./pods.ts";
 
 describe.runIf(await requireInCluster())("the platform as pods of a cluster", () => {
   const closing = new AsyncDisposableStack();
@@ -12,13 +11,7 @@ describe.runIf(await requireInCluster())("the platform as pods of a cluster", ()
       await startInCluster({ settings: { SANDGATE_RATE_LIMIT: "0" }, replicas: 1 }),
       (each) => each.stop(),
     );
-    platform = {
-      ...started,
-      operator: await openOperator(started),
-      collects: true,
-      kill: () => started.kill("sandbox"),
-      start: () => started.start("sandbox"),
-    };
+    platform = await podsPlatformOf(started);
   });
   afterAll(() => closing.disposeAsync());
 

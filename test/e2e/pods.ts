@@ -5,7 +5,8 @@ import { until } from "@sandgate/test-support/until";
 import { describe, expect, test } from "vitest";
 import { expectStatus } from "../conformance/client.ts";
 import { deployed } from "../deploy/cluster-rights.ts";
-import type { Operator } from "../platform/operator.ts";
+import type { ClusterPlatform } from "../platform/in-cluster/platform.ts";
+import { type Operator, openOperator } from "../platform/operator.ts";
 
 /** A platform whose sandboxes are pods. */
 export interface PodsPlatform {
@@ -24,11 +25,25 @@ export interface PodsPlatform {
 
 /** Each look at the API server is a connection of its own. */
 const intervalMs = 100;
-const pods = `/api/v1/namespaces/${deployed.sandboxes}/pods`;
+
+/** The path of a sandbox's pod; of all without an id. */
+export const podPath = (sandboxId?: string) =>
+  `/api/v1/namespaces/${deployed.sandboxes}/pods${sandboxId === undefined ? "" : `/sandgate-${sandboxId}`}`;
+
+/** All of Sandgate in a cluster, whose sandbox replicas are what a test kills and starts. */
+export async function podsPlatformOf(started: ClusterPlatform): Promise<PodsPlatform> {
+  return {
+    ...started,
+    operator: await openOperator(started),
+    collects: true,
+    kill: () => started.kill("sandbox"),
+    start: () => started.start("sandbox"),
+  };
+}
 
 /** Registers an image of the machine's busybox that serves "hello" from /www if its command does; returns its id. */
 export async function registerImage(
-  { operator, registry }: PodsPlatform,
+  { operator, registry }: Pick<PodsPlatform, "operator" | "registry">,
   command: readonly string[],
   changes: object = {},
 ): Promise<string> {
@@ -36,14 +51,20 @@ export async function registerImage(
   return operator.registerImage(await pushImage(image, { host: registry, repository: "team/app" }), changes);
 }
 
-export const readPod = ({ cluster }: PodsPlatform, sandboxId: string) =>
-  cluster.call("GET", `${pods}/sandgate-${sandboxId}`);
+export const readPod = ({ cluster }: Pick<PodsPlatform, "cluster">, sandboxId: string) =>
+  cluster.call("GET", podPath(sandboxId));
 
-export const isRemoved = (platform: PodsPlatform, sandboxId: string) =>
-  untilGone(platform.cluster, `${pods}/sandgate-${sandboxId}`);
+/** Waits until a sandbox's pod is gone. */
+export const isRemoved = ({ cluster }: Pick<PodsPlatform, "cluster">, sandboxId: string) =>
+  untilGone(cluster, podPath(sandboxId));
 
 /** Waits until a sandbox is in this state for this reason, and returns its record. */
-export const reaches = ({ operator }: PodsPlatform, sandboxId: string, state: string, reason: string | null) =>
+export const reaches = (
+  { operator }: Pick<PodsPlatform, "operator">,
+  sandboxId: string,
+  state: string,
+  reason: string | null,
+) =>
   until(
     async () => {
       const sandbox = await operator.read(sandboxId);
@@ -53,8 +74,8 @@ export const reaches = ({ operator }: PodsPlatform, sandboxId: string, state: st
     { intervalMs },
   );
 
-export const linesOf = async ({ operator }: PodsPlatform, sandboxId: string): Promise<string[]> =>
-  (await operator.monitor(sandboxId)).logs.map(({ log }: { log: string }) => log);
+export const linesOf = async ({ operator }: Pick<PodsPlatform, "operator">, sandboxId: string): Promise<string[]> =>
+  (await operator.monitor(sandboxId, "&include=logs")).logs.map(({ log }: { log: string }) => log);
 
 /** What holds of sandboxes that are pods, wherever the platform's own processes run. */
 export function testPods(platform: () => PodsPlatform): void {
@@ -97,7 +118,7 @@ export function testPods(platform: () => PodsPlatform): void {
       const missing = await operator.provision(await registerImage(platform(), ["/no/such/program"]));
       expect((await reaches(platform(), missing, "failed", "start_failed")).message).toContain("/no/such/program");
       const lost = await operator.provisionReady(await registerImage(platform(), ["sleep", "3600"]));
-      await cluster.call("DELETE", `${pods}/sandgate-${lost}`, {});
+      await cluster.call("DELETE", podPath(lost), {});
       await reaches(platform(), lost, "failed", "runtime_lost");
       await isRemoved(platform(), lost);
     });
@@ -132,7 +153,7 @@ export function testPods(platform: () => PodsPlatform): void {
     const accepted = await operator.provision(idle);
     await platform().kill();
     // As if its hour were over.
-    await cluster.call("PATCH", `${pods}/sandgate-${expiring}`, { spec: { activeDeadlineSeconds: 1 } });
+    await cluster.call("PATCH", podPath(expiring), { spec: { activeDeadlineSeconds: 1 } });
     await until(
       async () => expect(await readPod(platform(), expiring)).toMatchObject({ status: { reason: "DeadlineExceeded" } }),
       { intervalMs },

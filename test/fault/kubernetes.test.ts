@@ -7,8 +7,9 @@ import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createClient, expectError, expectStatus } from "../conformance/client.ts";
 import { applyRights, deployed } from "../deploy/cluster-rights.ts";
+import { podPath } from "../e2e/pods.ts";
 import { createCallers } from "./journal.ts";
-import { findPodProblems, type PodPlatform, podPath, startPodPlatform, writer } from "./pod-platform.ts";
+import { findPodProblems, type PodPlatform, startPodPlatform, writer } from "./pod-platform.ts";
 
 vi.setConfig({ testTimeout: 300_000 });
 
@@ -138,7 +139,7 @@ describe.runIf(isAvailable)("a cluster that fails under the platform", () => {
       const { cluster, operator, reaches } = on;
       const id = await operator.provisionReady(imageId);
       const finalizers = ["sandgate.io/sandbox", "example.com/keep"];
-      await cluster.call("PATCH", podPath(`sandgate-${id}`), { metadata: { finalizers } });
+      await cluster.call("PATCH", podPath(id), { metadata: { finalizers } });
       expectStatus(await operator.delete(`/sandboxes/${id}`, operator.as), 204);
       await reaches(id, "stopped", "stopped_by_user");
       await until(async () => expect((await on.podOf(id)).metadata.finalizers).toEqual(["example.com/keep"]));

@@ -4,7 +4,6 @@ import {
   type OwnCluster,
   openTestCluster,
   type TestCluster,
-  untilGone,
 } from "@sandgate/test-support/cluster";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import { startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
@@ -12,6 +11,7 @@ import { until } from "@sandgate/test-support/until";
 import { expect } from "vitest";
 import { type Answer, expectStatus } from "../conformance/client.ts";
 import { deployed } from "../deploy/cluster-rights.ts";
+import { isRemoved, linesOf, podPath, reaches, readPod, registerImage } from "../e2e/pods.ts";
 import type { TestPlatform } from "../platform/local.ts";
 import { startOnCluster } from "../platform/on-cluster.ts";
 import { type Operator, openOperator } from "../platform/operator.ts";
@@ -61,8 +61,6 @@ export interface PodPlatform extends OnCluster {
   finishNamespace(): Promise<void>;
   stop(): Promise<void>;
 }
-
-export const podPath = (name = "") => `/api/v1/namespaces/${deployed.sandboxes}/pods${name && `/${name}`}`;
 
 /** With a cluster that notices within 8 s that its node is gone. */
 export async function startPodPlatform(
@@ -147,30 +145,17 @@ export function operateOn(o: {
   operator: Operator;
   registry: string;
 }): OnCluster {
-  const { cluster, own, operator, registry } = o;
-  const podOf = async (sandboxId: string) => (await cluster.call("GET", podPath(`sandgate-${sandboxId}`))) as PodObject;
+  const { cluster, own, operator } = o;
   return {
     cluster,
     own,
     operator,
-    async register(command, changes) {
-      const reference = await pushImage(await makeImage({ command }), { host: registry, repository: "team/app" });
-      return operator.registerImage(reference, changes);
-    },
-    podOf,
+    register: (command, changes) => registerImage(o, command, changes),
+    podOf: async (sandboxId) => (await readPod(o, sandboxId)) as PodObject,
     listPods: async () => ((await cluster.call("GET", podPath())) as { items: PodObject[] }).items,
-    reaches: (sandboxId, state, reason) =>
-      until(
-        async () => {
-          const sandbox = await operator.read(sandboxId);
-          expect([sandbox.state, sandbox.state_reason], sandbox.message).toEqual([state, reason]);
-          return sandbox;
-        },
-        { intervalMs: 100 },
-      ),
-    isRemoved: (sandboxId) => untilGone(cluster, podPath(`sandgate-${sandboxId}`)),
-    linesOf: async (sandboxId) =>
-      (await operator.monitor(sandboxId, "&include=logs")).logs.map(({ log }: { log: string }) => log),
+    reaches: (sandboxId, state, reason) => reaches(o, sandboxId, state, reason),
+    isRemoved: (sandboxId) => isRemoved(o, sandboxId),
+    linesOf: (sandboxId) => linesOf(o, sandboxId),
   };
 }
 

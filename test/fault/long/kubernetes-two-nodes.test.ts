@@ -5,10 +5,9 @@ import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { expectStatus } from "../../conformance/client.ts";
 import { deployed } from "../../deploy/cluster-rights.ts";
-import { type PodsPlatform, reaches, readPod, registerImage } from "../../e2e/pods.ts";
+import { type PodsPlatform, podsPlatformOf, reaches, readPod, registerImage } from "../../e2e/pods.ts";
 import { type ClusterPlatform, requireInCluster, startInCluster } from "../../platform/in-cluster/platform.ts";
 import { serversNamespace } from "../../platform/in-cluster/servers.ts";
-import { openOperator } from "../../platform/operator.ts";
 import { reachedBy, type Target } from "../../platform/reach.ts";
 
 vi.setConfig({ testTimeout: 300_000 });
@@ -32,13 +31,7 @@ describe.runIf(isAvailable)("the platform as pods of two nodes", () => {
   beforeAll(async () => {
     const settings = { SANDGATE_RATE_LIMIT: "0", SANDGATE_SANDBOX_CPU_REQUEST_MILLIS: "10" };
     started = closing.adopt(await startInCluster({ settings, replicas: 2, nodes: 2 }), (each) => each.stop());
-    platform = {
-      ...started,
-      operator: await openOperator(started),
-      collects: true,
-      kill: () => started.kill("sandbox"),
-      start: () => started.start("sandbox"),
-    };
+    platform = await podsPlatformOf(started);
     nodes = [started.own.nodeName, started.own.second?.nodeName ?? ""];
     const command = ["sh", "-c", "httpd -p 8000 -h /www; while :; do echo tick; sleep 1; done"];
     serve = await registerImage(platform, command, { readiness_port: 8000 });

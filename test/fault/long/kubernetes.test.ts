@@ -11,8 +11,9 @@ import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createClient, expectStatus } from "../../conformance/client.ts";
 import { applyRights, deployed } from "../../deploy/cluster-rights.ts";
+import { podPath } from "../../e2e/pods.ts";
 import { createCallers } from "../journal.ts";
-import { findPodProblems, type PodPlatform, podPath, startPodPlatform, writer } from "../pod-platform.ts";
+import { findPodProblems, type PodPlatform, startPodPlatform, writer } from "../pod-platform.ts";
 
 vi.setConfig({ testTimeout: 900_000 });
 
