@@ -11,6 +11,7 @@ import { cleanUpAfterDead, connectNodes, type HostChanges, type NodeNetwork, pre
 import { imageArchive, makeImage } from "./oci-images.ts";
 import { openOutsideCluster, probeOutsideCluster } from "./outside-cluster.ts";
 import { findFreePort, type RunningProcess, startProcess } from "./process.ts";
+import { retry } from "./retry.ts";
 import { createTempFolder } from "./temp-folder.ts";
 
 const execute = promisify(execFile);
@@ -539,16 +540,16 @@ function serviceRanges({ network }: HostChanges): string[] {
 
 /** Waits until the API server has no object there any more; after two minutes it throws. */
 export async function untilGone({ call }: Pick<TestCluster, "call">, path: string): Promise<void> {
-  const deadline = Date.now() + removalTimeoutMs;
-  for (;;) {
-    const said = await call("GET", path).then(
-      () => "it is still there",
-      (error: Error) => error.message,
-    );
-    if (said.includes(": 404 ")) return;
-    if (Date.now() > deadline) throw new Error(`${path} is not gone after ${removalTimeoutMs / 1000} s: ${said}`);
-    await delay(100);
-  }
+  await retry(
+    async () => {
+      const said = await call("GET", path).then(
+        () => "it is still there",
+        (error: Error) => error.message,
+      );
+      if (!said.includes(": 404 ")) throw new Error(`${path} is not gone after ${removalTimeoutMs / 1000} s: ${said}`);
+    },
+    { timeoutMs: removalTimeoutMs, intervalMs: 100 },
+  );
 }
 
 function conditionsOf(node: unknown): { type: string; status: string }[] {

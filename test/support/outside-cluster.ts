@@ -4,10 +4,10 @@
 import { execFile } from "node:child_process";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import type { TestCluster } from "./cluster.ts";
 import { startProcess } from "./process.ts";
+import { retry } from "./retry.ts";
 import { createTempFolder } from "./temp-folder.ts";
 
 const execute = promisify(execFile);
@@ -16,7 +16,7 @@ type Call = TestCluster["call"];
 /** There while a suite uses the cluster. */
 const lock = "sandgate-tests";
 /** Shorter than a hook may take. */
-const waitMs = 270_000;
+const timeoutMs = 270_000;
 /** Where deploy/kubernetes puts an installation, which suites would overwrite. */
 const installation = "sandgate";
 /** What is in no namespace and suites make some of. */
@@ -83,14 +83,15 @@ export async function openOutsideCluster(kubeconfig: string, registry: string): 
   };
 }
 
-async function findAddress(output: () => string): Promise<string> {
-  const deadline = Date.now() + waitMs;
-  for (;;) {
-    const [, address] = /Starting to serve on (\S+)/.exec(output()) ?? [];
-    if (address) return `http://${address}`;
-    if (Date.now() > deadline) throw new Error(`kubectl proxy did not start: ${output()}`);
-    await delay(20);
-  }
+function findAddress(output: () => string): Promise<string> {
+  return retry(
+    () => {
+      const [, address] = /Starting to serve on (\S+)/.exec(output()) ?? [];
+      if (!address) throw new Error(`kubectl proxy did not start: ${output()}`);
+      return `http://${address}`;
+    },
+    { timeoutMs, intervalMs: 20 },
+  );
 }
 
 function callBy(server: string): Call {
@@ -107,17 +108,11 @@ function callBy(server: string): Call {
 }
 
 async function takeTurn(call: Call): Promise<void> {
-  const deadline = Date.now() + waitMs;
-  for (;;) {
-    try {
-      await call("POST", "/api/v1/namespaces", { metadata: { name: lock } });
-      return;
-    } catch (cause) {
-      const reason = `the cluster at KUBECONFIG has a namespace ${lock}: another run uses it, or was killed meanwhile`;
-      if (Date.now() > deadline) throw new Error(reason, { cause });
-    }
-    await delay(500);
-  }
+  const make = () => call("POST", "/api/v1/namespaces", { metadata: { name: lock } });
+  await retry(make, { timeoutMs, intervalMs: 500 }).catch((cause: unknown) => {
+    const reason = `the cluster at KUBECONFIG has a namespace ${lock}: another run uses it, or was killed meanwhile`;
+    throw new Error(reason, { cause });
+  });
 }
 
 /** The paths of all objects of `kinds`. */
@@ -135,12 +130,14 @@ async function removeSince(call: Call, before: ReadonlySet<string>): Promise<voi
   const made = (await listNames(call)).filter((path) => !before.has(path));
   for (const path of made) await call("DELETE", path);
   const namespaces = made.filter((path) => path.startsWith("/api/v1/namespaces/"));
-  const deadline = Date.now() + waitMs;
-  while ((await listNames(call)).some((path) => namespaces.includes(path))) {
-    if (Date.now() > deadline) throw new Error(`${namespaces.join(", ")} are not gone`);
-    for (const namespace of namespaces) await releasePods(call, namespace);
-    await delay(200);
-  }
+  await retry(
+    async () => {
+      const left = (await listNames(call)).filter((path) => namespaces.includes(path));
+      for (const namespace of left) await releasePods(call, namespace);
+      if (left.length > 0) throw new Error(`${left.join(", ")} are not gone`);
+    },
+    { timeoutMs, intervalMs: 200 },
+  );
 }
 
 /** Takes away what keeps a pod until a platform, which has ended, has read its end. */
