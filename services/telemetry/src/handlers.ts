@@ -4,7 +4,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { counter, type Metrics } from "@sandgate/kit/base/metrics";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { callerKey, callOf, waitTimeOf, workspaceOf } from "@sandgate/kit/rpc/context";
-import type { Source, TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
+import type { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import type { ContainerSource } from "./collect/container-source.ts";
 import { awaitDrained, watchPollRequests } from "./collect/log-drain.ts";
 import { toBatch, toLogEntry, toMetricPoint, toStreamName, toTailResponse, toWindow } from "./messages.ts";
@@ -43,9 +43,9 @@ export function createHandlers(o: {
   });
   const removedLines = countRemovedLines(o.metrics);
 
-  async function workspaceOfSource(source: Source, signal: AbortSignal): Promise<string> {
-    const known = await store.findSandbox(source.sandboxId);
-    return known?.workspaceId ?? o.findWorkspace(source.sandboxId, signal);
+  async function workspaceOfSandbox(sandboxId: string, signal: AbortSignal): Promise<string> {
+    const known = await store.findSandbox(sandboxId);
+    return known?.workspaceId ?? o.findWorkspace(sandboxId, signal);
   }
 
   return {
@@ -53,7 +53,7 @@ export function createHandlers(o: {
       const { source } = request;
       // A node's collector doesn't know whose a sandbox is, and isn't believed.
       if (source && (source.workspaceId === "" || context.values.get(callerKey)?.service === "collector")) {
-        source.workspaceId = await workspaceOfSource(source, context.signal);
+        source.workspaceId = await workspaceOfSandbox(source.sandboxId, context.signal);
       }
       const batch = await toBatch(request);
       // A cursor alone takes no room, and lets containers go that have nothing to store.
@@ -116,7 +116,8 @@ export function createHandlers(o: {
         const containers = await untilAborted(o.containers, signal, () => {
           throw new Error("Container logs are not being collected yet.");
         });
-        drained = await awaitDrained({ containers, store, bus, sandboxId, signal });
+        const findWorkspace = () => workspaceOfSandbox(sandboxId, signal);
+        drained = await awaitDrained({ containers, store, bus, sandboxId, findWorkspace, signal });
       } catch (cause) {
         if (draining.aborted) throw draining.reason;
         throw new DomainError("UPSTREAM_ERROR", "It is unknown whether the logs are stored.", { cause });

@@ -89,6 +89,16 @@ test("a pod whose folder is removed has all its lines, also those just written",
   expect(await node.awaitDrained(pod.sandboxId)).toBe(true);
 });
 
+test("sandboxes of a deleted workspace, whose lines are refused, are drained", async () => {
+  const workspaceId = newId();
+  const [before, after] = [newId(), newId()];
+  for (const sandboxId of [before, after]) workspaces.set(sandboxId, workspaceId);
+  const waiting = node.awaitDrained(before);
+  await node.telemetry.deleteWorkspace(workspaceId);
+  expect(await waiting).toBe(true);
+  expect(await node.awaitDrained(after)).toBe(true);
+});
+
 test("pods of other namespaces and other containers are left alone, and so is a sandbox that nobody knows", async () => {
   const workspaceId = newId();
   const own = await runPod({ namespace: `${namespace}-7` });

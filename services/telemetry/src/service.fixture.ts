@@ -3,6 +3,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createMetrics, type Metrics } from "@sandgate/kit/base/metrics";
 import type { EventBus } from "@sandgate/kit/events/bus";
+import { stageEvent } from "@sandgate/kit/events/outbox";
 import type { RunningService } from "@sandgate/kit/process/service";
 import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
 import type { DatabaseTarget } from "@sandgate/kit/storage/open-store";
@@ -11,6 +12,7 @@ import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
 import { telemetryService } from "./service.ts";
 
 /** A started service between fakes: sandbox knows the installation, and for workspace every workspace exists. */
@@ -21,6 +23,8 @@ export interface TestService {
   as: Record<"facade" | "telemetry" | "sandbox" | "collector", Client<typeof TelemetryService>>;
   /** The facade's client of the audit log. */
   audit: Client<typeof AuditService>;
+  /** Says that the workspace was deleted, as workspace does. */
+  deleteWorkspace(workspaceId: string): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -84,6 +88,17 @@ export async function openTestService(o: {
       collector: clientOf("collector"),
     },
     audit: createClient(AuditService, network.transport("facade", "telemetry")),
+    async deleteWorkspace(workspaceId) {
+      const deleted = stageEvent({
+        subject: "sandgate.workspace.workspace.deleted.v1",
+        entityId: workspaceId,
+        entityVersion: 2,
+        workspaceId,
+        schema: WorkspaceDeletedSchema,
+        payload: { workspaceId },
+      });
+      await bus.publish([deleted]);
+    },
     async close() {
       await service.drain();
       await service.close();

@@ -6,10 +6,8 @@ import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
-import { stageEvent } from "@sandgate/kit/events/outbox";
 import { asFacade, asService } from "@sandgate/kit/rpc/context";
 import { LogStream, SourceKind, type TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
-import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
 import { removeContainers } from "@sandgate/test/platform/local";
 import { openFaultProxy } from "@sandgate/test-support/fault-proxy";
 import {
@@ -255,16 +253,7 @@ describe("telemetry", () => {
         purged += 1;
       },
     });
-    await bus.publish([
-      stageEvent({
-        subject: "sandgate.workspace.workspace.deleted.v1",
-        entityId: workspaceId,
-        entityVersion: 2,
-        workspaceId,
-        schema: WorkspaceDeletedSchema,
-        payload: { workspaceId },
-      }),
-    ]);
+    await service.deleteWorkspace(workspaceId);
     await until(() => expect(purged).toBeGreaterThan(0));
     await consumption.stop();
     expect(await readLines(sandboxId)).toEqual([]);

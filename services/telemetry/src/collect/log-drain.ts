@@ -34,28 +34,26 @@ export async function* watchPollRequests(bus: EventBus, signal: AbortSignal): As
   }
 }
 
-/**
- * Resolves with true once everything that the sandbox's containers wrote is stored, by whichever replica; at once when none
- * has run. False when the signal aborts first. Throws when the engine or the store can't be read. Without `containers` only
- * collectors on nodes see them: then the sandbox's must have run, and the logs of all that are known must be stored.
- */
-export async function awaitDrained(o: {
+interface DrainQuestion {
+  /** Undefined: only collectors on nodes see containers. */
   containers: ContainerSource | undefined;
   store: TelemetryStore;
-  bus: EventBus;
   sandboxId: string;
+  /** Whose the sandbox is; only asked where `containers` don't tell. */
+  findWorkspace(): Promise<string>;
   signal: AbortSignal;
-}): Promise<boolean> {
-  const { containers, store, bus, sandboxId, signal } = o;
+}
+
+/**
+ * Resolves with true once everything that the sandbox's containers wrote is stored, by whichever replica, or its workspace is deleted;
+ * at once when none has run. False when the signal aborts first. Throws when the engine, the store or the workspace can't be read.
+ * Without `containers` the sandbox's must have run, and the logs of all that are known must be stored.
+ */
+export async function awaitDrained(o: DrainQuestion & { bus: EventBus }): Promise<boolean> {
+  const { bus, sandboxId, signal } = o;
   const stored = watchStored(bus, sandboxId);
   try {
-    const listed = await containers?.list({ sandboxId, signal });
-    const ran = listed?.filter(({ state }) => state !== "created");
-    const isDrained = async () => {
-      if (!ran) return store.isSandboxDrained(sandboxId);
-      const drained = ran.map(({ id, workspaceId }) => store.isDrained({ containerId: id, sandboxId, workspaceId }));
-      return (await Promise.all(drained)).every(Boolean);
-    };
+    const isDrained = await openCheck(o);
     for (let requestedAt = 0; !(await isDrained()); ) {
       if (signal.aborted) return false;
       if (performance.now() - requestedAt >= repeatMs || requestedAt === 0) {
@@ -68,4 +66,18 @@ export async function awaitDrained(o: {
   } finally {
     stored.stop();
   }
+}
+
+async function openCheck(o: DrainQuestion): Promise<() => Promise<boolean>> {
+  const { containers, store, sandboxId, signal } = o;
+  if (!containers) {
+    const sandbox = { sandboxId, workspaceId: await o.findWorkspace() };
+    return () => store.isSandboxDrained(sandbox);
+  }
+  const listed = await containers.list({ sandboxId, signal });
+  const ran = listed.filter(({ state }) => state !== "created");
+  return async () => {
+    const drained = ran.map(({ id, workspaceId }) => store.isDrained({ containerId: id, sandboxId, workspaceId }));
+    return (await Promise.all(drained)).every(Boolean);
+  };
 }

@@ -111,8 +111,7 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
     });
 
     test("a sandbox is drained once the logs of all its containers were stored to their ends", async () => {
-      const { sandboxId } = source;
-      const isDrained = () => store.isSandboxDrained(sandboxId);
+      const isDrained = () => store.isSandboxDrained(source);
       expect(await isDrained()).toBe(false);
       await append("", "m", [], { source: { ...source, kind: "metrics" }, final: true });
       expect(await isDrained()).toBe(false);
@@ -123,6 +122,20 @@ export function describeTelemetryStore(name: string, open: () => Promise<Telemet
       expect(await isDrained()).toBe(false);
       await append("x", "x", [], { source: second, final: true });
       expect(await isDrained()).toBe(true);
+    });
+
+    test("a sandbox of a deleted workspace is drained, whether something of it is stored or not", async () => {
+      const unknown = { ...source, sandboxId: newId() };
+      await append("", "a", [lineAt(0, "1")]);
+      await store.beginPurge(newId(), new Date(startMs));
+      expect(await store.isSandboxDrained(source)).toBe(false);
+      expect(await store.isSandboxDrained(unknown)).toBe(false);
+      await store.beginPurge(source.workspaceId, new Date(startMs));
+      expect(await store.isSandboxDrained(source)).toBe(true);
+      expect(await store.isSandboxDrained(unknown)).toBe(true);
+      while (await store.purgeBatch(source.workspaceId, purgeLimits));
+      await store.completePurge(source.workspaceId, new Date(startMs), []);
+      expect(await store.isSandboxDrained(source)).toBe(true);
     });
 
     test("a sandbox does not change its workspace", async () => {

@@ -330,6 +330,9 @@ export function createMongoStore(database: MongoDatabase): TelemetryStore {
     }, workspaceId);
   }
 
+  const findDeleted = (workspaceId: string) =>
+    guards.findOne({ _id: workspaceId, deletedAt: { $exists: true } }, { projection: { _id: 1 } });
+
   return {
     ...serviceStoreOf(database),
     ...createPurges(guards, write),
@@ -426,18 +429,19 @@ export function createMongoStore(database: MongoDatabase): TelemetryStore {
       const isSource = { $elemMatch: { containerId, kind: "logs" as const, final: true } };
       const found = await Promise.all([
         sandboxes.findOne({ _id: sandboxId, sources: isSource }, { projection: { _id: 1 } }),
-        guards.findOne({ _id: workspaceId, deletedAt: { $exists: true } }, { projection: { _id: 1 } }),
+        findDeleted(workspaceId),
       ]);
       return found.some(Boolean);
     },
 
-    async isSandboxDrained(sandboxId) {
+    async isSandboxDrained({ sandboxId, workspaceId }) {
       const logs = (final: boolean) => ({ $elemMatch: { kind: "logs" as const, final } });
-      const found = await sandboxes.findOne(
-        { _id: sandboxId, $and: [{ sources: logs(true) }, { sources: { $not: logs(false) } }] },
-        { projection: { _id: 1 } },
-      );
-      return found !== null;
+      const areFinal = [{ sources: logs(true) }, { sources: { $not: logs(false) } }];
+      const found = await Promise.all([
+        sandboxes.findOne({ _id: sandboxId, $and: areFinal }, { projection: { _id: 1 } }),
+        findDeleted(workspaceId),
+      ]);
+      return found.some(Boolean);
     },
 
     async listChunks({ sandboxId, kind, sinceUs, untilUs, stream, after, limit }) {

@@ -65,12 +65,14 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryS
       );
       return found !== undefined;
     },
-    async isSandboxDrained(sandboxId) {
+    async isSandboxDrained({ sandboxId, workspaceId }) {
       const found = read.get(
-        "SELECT min(final) AS final FROM sources WHERE sandbox_id = ? AND kind = 'logs'",
+        `SELECT 1 FROM (SELECT min(final) AS final FROM sources WHERE sandbox_id = ? AND kind = 'logs') WHERE final
+         UNION ALL SELECT 1 FROM guards WHERE workspace_id = ? AND deleted_at IS NOT NULL`,
         sandboxId,
+        workspaceId,
       );
-      return found?.final === 1;
+      return found !== undefined;
     },
     listChunks: (chunks) => query.listChunks(chunks),
     listChunksAfter: (chunks) => query.listChunksAfter(chunks),

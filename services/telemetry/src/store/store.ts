@@ -95,8 +95,8 @@ export interface TelemetryStore extends ServiceStore, PurgeStore, AuditStore {
   findSandbox(sandboxId: string): Promise<SandboxRecord | undefined>;
   /** Whether a container's log needs no more reading: it is stored to its end, or the workspace is deleted. */
   isDrained(container: Omit<Source, "kind">): Promise<boolean>;
-  /** Whether the logs of all the sandbox's containers are stored to their ends, and there is at least one. */
-  isSandboxDrained(sandboxId: string): Promise<boolean>;
+  /** Whether the logs of all the sandbox's containers are stored to their ends, and there is at least one, or the workspace is deleted. */
+  isSandboxDrained(sandbox: Pick<Source, "sandboxId" | "workspaceId">): Promise<boolean>;
   /** Chunks that may have rows of the stream between two times (in microseconds), newest first. */
   listChunks(query: ChunkQuery): Promise<StoredChunk[]>;
   /** Chunks with rows above a sequence, oldest first. */
