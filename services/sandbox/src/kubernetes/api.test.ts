@@ -46,13 +46,14 @@ const test = baseTest.extend("serve", async ({ folder }, { onCleanup }) => {
     await once(server, "listening");
     const { port } = server.address() as AddressInfo;
     const path = join(folder, "kubeconfig");
-    const configWith = (token: string) => ({
-      clusters: [{ name: "c", cluster: { server: `http://127.0.0.1:${port}`, "insecure-skip-tls-verify": true } }],
+    const configWith = (token: string, tls: object) => ({
+      clusters: [{ name: "c", cluster: { server: `http://127.0.0.1:${port}`, ...tls } }],
       users: [{ name: "u", user: { token } }],
       contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
       "current-context": "c",
     });
-    const setToken = (token: string) => writeFile(path, JSON.stringify(configWith(token)));
+    const setToken = (token: string, tls: object = {}) =>
+      writeFile(path, JSON.stringify(configWith(token, { "insecure-skip-tls-verify": true, ...tls })));
     await setToken("first");
     const api = openApi(`kubernetes:${path}`, { writesPerSecond: 1_000, requestTimeoutMs: 500 });
     servers.push({ server, api });
@@ -111,6 +112,22 @@ test("reads its credentials again when the server takes them no more, and asks o
   expect(requests.map(({ token }) => token)).toEqual(["Bearer first", "Bearer first", "Bearer second"]);
   await expect(get()).rejects.toMatchObject({ status: 401 });
   expect(requests).toHaveLength(5);
+});
+
+test("keeps its connections for another token, and opens others for another TLS setting", async ({ serve }) => {
+  const statuses = [200, 200, 200, 401, 200, 401, 200];
+  const { api, requests, setToken } = await serve(statuses.map((status) => ({ status })));
+  const get = () => api.call({ method: "GET", path: "/api/v1/namespaces/n/pods" });
+  // Some may still be busy with the end of an answer.
+  for (let round = 0; round < 3; round++) await get();
+  await setToken("second");
+  await get();
+  await setToken("third", { "tls-server-name": "api.example" });
+  await get();
+  expect(requests.slice(3).map(({ token }) => token?.split(" ")[1])).toEqual(["first", "second", "second", "third"]);
+  const sockets = requests.map(({ socket }) => socket);
+  const wasThere = (index: number) => sockets.indexOf(sockets[index] as (typeof sockets)[0]) < index;
+  expect([wasThere(4), wasThere(6)]).toEqual([true, false]);
 });
 
 test("what is wrong with a kubeconfig is told without its credentials", async ({ folder }) => {

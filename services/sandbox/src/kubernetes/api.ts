@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { isDeepStrictEqual } from "node:util";
 import { HttpMethod, KubeConfig, RequestContext } from "@kubernetes/client-node";
 import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
 import { DomainError } from "@sandgate/kit/base/domain-error";
@@ -108,34 +109,38 @@ export function openApi(
       labelNames: ["method", "resource", "status"],
     });
   let known: Promise<Credentials> | undefined;
+  let connections: { options: DispatcherOptions; dispatcher: Dispatcher } | undefined;
   let knownUntil = 0;
   let aheadMs = 0;
 
   function credentials(): Promise<Credentials> {
     if (known && performance.now() < knownUntil) return known;
-    const previous = known;
     known = readCredentials();
     knownUntil = performance.now() + credentialsForMs;
     known.catch(() => {
       known = undefined;
     });
-    // What is under way on its connections goes on to its end.
-    previous?.then(({ dispatcher }) => dispatcher.close()).catch(() => {});
     return known;
   }
 
   async function readCredentials(): Promise<Credentials> {
     const context = new RequestContext(server, HttpMethod.GET);
     await config.applySecurityAuthentication(context);
-    return { headers: context.getHeaders(), dispatcher: await openDispatcher(context) };
-  }
-
-  /** The library's, but over HTTP/1.1, whose requests cost both sides less, and with connections that outlast a pause. */
-  async function openDispatcher(context: RequestContext): Promise<Dispatcher> {
     const tls: { defaultPort?: number } = {};
     await config.applyToHTTPSOptions(tls);
     const options = config.createDispatcherOptions(config.getCurrentCluster(), tls);
-    if (options.type !== "agent") return context.getDispatcher() ?? new Agent();
+    // With the same certificates the connections stay: a handshake costs both sides more than a request.
+    if (!connections || !isDeepStrictEqual(options, connections.options)) {
+      // What is under way on the earlier ones goes on to its end.
+      connections?.dispatcher.close().catch(() => {});
+      connections = { options, dispatcher: openDispatcher(options) ?? context.getDispatcher() ?? new Agent() };
+    }
+    return { headers: context.getHeaders(), dispatcher: connections.dispatcher };
+  }
+
+  /** The library's, but over HTTP/1.1, whose requests cost both sides less, and with connections that outlast a pause. */
+  function openDispatcher(options: DispatcherOptions): Dispatcher | undefined {
+    if (options.type !== "agent") return undefined;
     const { port: _port, timeout: _timeout, ...connect } = options.connect;
     return new Agent({ connect, allowH2: false, keepAliveTimeout: idleMs });
   }
@@ -243,8 +248,8 @@ export function openApi(
     clockAheadMs: () => aheadMs,
 
     async close() {
-      const last = await known?.catch(() => undefined);
-      await last?.dispatcher.destroy();
+      await known?.catch(() => {});
+      await connections?.dispatcher.destroy();
     },
   };
 }
@@ -258,6 +263,8 @@ async function* parseLines(body: AsyncIterable<Buffer>): AsyncGenerator<unknown>
     for (const line of lines) if (line !== "") yield JSON.parse(line);
   }
 }
+
+type DispatcherOptions = ReturnType<KubeConfig["createDispatcherOptions"]>;
 
 interface Credentials {
   headers: Readonly<Record<string, string>>;
