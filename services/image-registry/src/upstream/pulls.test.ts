@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import {
   type RegistryClient,
   RegistryError,
@@ -71,13 +72,56 @@ test("an approval is cached for a minute, for this workspace, reference and cred
     repository: "team/tool",
     verified: new Set(),
   });
-  now = 59_999;
+  now = 29_999;
   expect(await askedFor({})).toBe(0);
   expect(await askedFor({ workspaceId: "w2" })).toBe(1);
   expect(await askedFor({ reference: "ghcr.io/team/tool:2" })).toBe(1);
   expect(await askedFor({ registry: { ...registry, version: 2 } })).toBe(1);
   now = 60_000;
   expect(await askedFor({})).toBe(1);
+});
+
+test("an approval that is used in its second half is renewed meanwhile, once", async () => {
+  let now = 0;
+  const { authorize, asked } = open({ now: () => now });
+  const askedAt = async (ms: number) => {
+    now = ms;
+    await Promise.all([authorize(request, signal), authorize(request, signal)]);
+    await nextTurn();
+    return asked.length;
+  };
+  expect([await askedAt(0), await askedAt(29_999), await askedAt(30_000)]).toEqual([1, 1, 2]);
+  // That one's minute is from 30 s to 90 s.
+  expect([await askedAt(59_999), await askedAt(89_999), await askedAt(150_000)]).toEqual([2, 3, 4]);
+});
+
+test("an approval ends when its renewal is refused, but not when the registry can't say", async () => {
+  const problems: RegistryProblem[] = ["unreachable", "unauthorized", "unauthorized"];
+  let now = 0;
+  let isAsked = false;
+  const { authorize } = open({
+    now: () => now,
+    fail: () => (isAsked ? new RegistryError(problems.shift() ?? "unreachable", "no") : undefined),
+  });
+  await authorize(request, signal);
+  isAsked = true;
+  for (now of [30_000, 59_999]) {
+    await authorize(request, signal);
+    await nextTurn();
+  }
+  expect(problems).toHaveLength(2);
+
+  isAsked = false;
+  now = 60_000;
+  await authorize(request, signal);
+  isAsked = true;
+  now = 90_000;
+  await authorize(request, signal);
+  await nextTurn();
+  await expect(authorize(request, signal)).rejects.toThrow(
+    expect.objectContaining({ reason: "IMAGE_PULL_UNAUTHORIZED" }),
+  );
+  expect(problems).toEqual([]);
 });
 
 test("those who ask the same together share an approval, and no failure", async () => {

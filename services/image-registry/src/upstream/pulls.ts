@@ -40,9 +40,13 @@ interface CachedImage {
   readonly image: RegistryImage;
   readonly verified: Set<string>;
   readonly until: number;
+  /** Whether it was asked for again. */
+  isRenewed: boolean;
 }
 
 const cachedMs = 60_000;
+/** How long before its end a yes is asked for again, so that whoever pulls all the time does not wait for the registry. */
+const renewalMs = 30_000;
 /** Of the manifests and configs of the answers cached at once; the oldest go first. */
 const maxCachedBytes = 64 * 1024 * 1024;
 /** Paused registries that are remembered at once; one that isn't is simply asked again. */
@@ -53,7 +57,7 @@ const maxPauseSeconds = 6 * 3_600;
 /**
  * Finds out whether a workspace may pull a reference, by asking the registry with the workspace's own credential. A yes is
  * cached for a minute for this workspace, reference and version of the credential, and for nobody else: every other tenant
- * has to be admitted by the registry itself.
+ * has to be admitted by the registry itself. One that is used in the second half of its minute is renewed meanwhile.
  *
  * Engines share layers among all images, so each layer is checked too. One that this registry has given out before, to
  * whomever, is asked for with this workspace's credential; the caller has to download and verify the others.
@@ -124,24 +128,38 @@ export function createPullAuthorizer(
     signal: AbortSignal,
   ): Promise<CachedImage> {
     const key = JSON.stringify([workspaceId, text, registry?.id, registry?.version]);
-    // Many sandboxes of one image ask together. A failure is its caller's own, whose time may have been over.
-    const before = asking.get(key);
-    if (before) {
-      await before.catch(() => {});
-      signal.throwIfAborted();
-    }
-    const hit = cached.get(key);
     const credential = registry?.credential;
-    const { host } = address;
-    if (hit && hit.until > now()) {
-      // Another workspace may have been the one whose download verified them since.
-      const open = hit.image.layers.filter(({ digest }) => !hit.verified.has(digest));
-      const asked = open.length === 0 ? [] : await findGivenOut(host, open);
-      if (asked.length > 0) await client.checkBlobs(address, reference.repository, asked, credential, signal);
-      for (const digest of asked) hit.verified.add(digest);
-      return hit;
+    const ask = (asker: AbortSignal) => askFor(key, resolveImage(reference, address, credential, asker));
+    let hit = findCached(key);
+    if (!hit && asking.has(key)) {
+      // Many sandboxes of one image ask together. A failure is its caller's own, whose time may have been over.
+      await asking.get(key)?.catch(() => {});
+      signal.throwIfAborted();
+      hit = findCached(key);
     }
-    const found = resolveImage(reference, address, credential, signal);
+    if (!hit) return ask(signal);
+    if (!hit.isRenewed && hit.until - now() <= renewalMs) {
+      hit.isRenewed = true;
+      ask(AbortSignal.timeout(renewalMs)).catch((error: unknown) => {
+        // The next to ask is told why. A registry that can't say now is asked again when the minute is over.
+        if (error instanceof RegistryError && isRefusal(error)) forget(key);
+      });
+    }
+    // Another workspace may have been the one whose download verified them since.
+    const { verified } = hit;
+    const open = hit.image.layers.filter(({ digest }) => !verified.has(digest));
+    const asked = open.length === 0 ? [] : await findGivenOut(address.host, open);
+    if (asked.length > 0) await client.checkBlobs(address, reference.repository, asked, credential, signal);
+    for (const digest of asked) verified.add(digest);
+    return hit;
+  }
+
+  function findCached(key: string): CachedImage | undefined {
+    const entry = cached.get(key);
+    return entry && entry.until > now() ? entry : undefined;
+  }
+
+  async function askFor(key: string, found: Promise<CachedImage>): Promise<CachedImage> {
     asking.set(key, found);
     try {
       remember(key, await found);
@@ -162,7 +180,7 @@ export function createPullAuthorizer(
       for (const digest of await findGivenOut(address.host, layers)) verified.add(digest);
       return [...verified];
     });
-    return { image, verified, until: now() + cachedMs };
+    return { image, verified, until: now() + cachedMs, isRenewed: false };
   }
 
   /** Throws IMAGE_PULL_UNAUTHORIZED, IMAGE_NOT_FOUND_IN_REGISTRY or REGISTRY_UNREACHABLE. */
@@ -194,6 +212,10 @@ export function createPullAuthorizer(
       });
     }
   };
+}
+
+function isRefusal({ problem }: RegistryError): boolean {
+  return problem === "unauthorized" || problem === "not_found";
 }
 
 function sizeOf({ manifest, config, layers }: RegistryImage): number {
