@@ -13,6 +13,11 @@ export interface JsonClient {
   /** Answers the body. */
   // biome-ignore lint/suspicious/noExplicitAny: the body is what the bench expects it to be
   call(method: string, path: string, request?: JsonRequest): Promise<any>;
+  /** Reads an answer line by line. Resolves at its end, or once `signal` aborts. */
+  follow(
+    path: string,
+    o: { headers?: Record<string, string>; signal: AbortSignal; onLine(line: string): void },
+  ): Promise<void>;
   close(): void;
 }
 
@@ -42,6 +47,24 @@ export function openJsonClient(url: string, o: { headers: Record<string, string>
         });
         sent.on("error", reject);
         sent.end(text);
+      }),
+    follow: (path, { headers: more, signal, onLine }) =>
+      new Promise((resolve, reject) => {
+        const fail = (error: Error) => (signal.aborted ? resolve() : reject(error));
+        const headers = { ...o.headers, ...more };
+        const sent = request(new URL(path, url), { headers, agent, signal }, (response) => {
+          if (response.statusCode !== 200) return reject(new Error(`GET ${path}: ${response.statusCode}`));
+          let rest = "";
+          response.setEncoding("utf8").on("data", (chunk: string) => {
+            const lines = `${rest}${chunk}`.split("\n");
+            rest = lines.pop() ?? "";
+            for (const line of lines) onLine(line);
+          });
+          response.on("error", fail);
+          response.on("end", resolve);
+        });
+        sent.on("error", fail);
+        sent.end();
       }),
     close: () => agent.destroy(),
   };

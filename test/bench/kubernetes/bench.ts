@@ -73,6 +73,34 @@ export async function countPods(client: JsonClient): Promise<number> {
   return items.length + (metadata.remainingItemCount ?? 0);
 }
 
+/**
+ * Waits until there have been that many pods, `until` aborts, or the cluster fails. By a watch for little more than their names, since a
+ * busy API server takes half a second for a list.
+ */
+export async function awaitPods(client: JsonClient, count: number, until: AbortSignal): Promise<void> {
+  const seen = new Set<string>();
+  const counted = new AbortController();
+  const signal = AbortSignal.any([counted.signal, until]);
+  const note = ({ metadata }: { metadata: { name: string } }) => {
+    seen.add(metadata.name);
+    if (seen.size === count) counted.abort();
+  };
+  const as = (kind: string) => ({ accept: `application/json;as=${kind};g=meta.k8s.io;v=v1` });
+  // A server may end a watch that it can't keep up with.
+  while (!signal.aborted) {
+    const { items, metadata } = await client.call("GET", podsPath, { headers: as("PartialObjectMetadataList") });
+    // An empty list of these is null.
+    items?.forEach(note);
+    await client.follow(`${podsPath}?watch=true&resourceVersion=${metadata.resourceVersion}`, {
+      headers: as("PartialObjectMetadata"),
+      signal,
+      onLine(line) {
+        if (line.startsWith('{"type":"ADDED"')) note(JSON.parse(line).object);
+      },
+    });
+  }
+}
+
 interface PodObject {
   metadata: { name: string; labels: Record<string, string> };
   spec: Record<string, unknown>;

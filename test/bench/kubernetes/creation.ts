@@ -3,17 +3,17 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Runtime } from "@sandgate/sandbox/runtime";
 import { deployed, writeSandboxKubeconfig } from "../../deploy/cluster-rights.ts";
 import { openKubernetesRuntime } from "../../platform/kubernetes-runtime.ts";
-import { openOperator } from "../../platform/operator.ts";
+import { openOperator, readRows } from "../../platform/operator.ts";
 import { type Figure, median } from "../figure.ts";
 import { type JsonClient, openJsonClient } from "../json-client.ts";
 import { processorMs } from "../process-figures.ts";
 import { forEach, openWorkspaces, report } from "../thousand.ts";
-import { type Bench, countPods, openBareClient, podsPath, readBarePod, startOnBench } from "./bench.ts";
+import { awaitPods, type Bench, countPods, openBareClient, podsPath, readBarePod, startOnBench } from "./bench.ts";
 
 /** Calls at once. */
 const inFlight = [8, 32];
 /** With each, after one that only warms up. */
-const rounds = 3;
+const rounds = 5;
 const workspaces = 10;
 
 /** Creates so many pods, and returns how to remove them. Resolves once the last call was answered. */
@@ -38,15 +38,23 @@ export async function measureCreation(bench: Bench, count: number): Promise<Figu
   const bareOf = await readBarePod(client, first);
   await operator.delete(`/sandboxes/${first}`, operator.as);
   const runtime = closing.adopt(await openRuntime(bench), (each) => each.close());
+  const ids = await openWorkspaces(operator, workspaces);
   const creators: Record<"bare" | "adapter" | "platform", Create> = {
     bare: createBare(client, bareOf),
     adapter: createByAdapter(runtime, bench),
     async platform(pods, atOnce) {
-      const ids = await openWorkspaces(operator, workspaces);
       const requests = Array.from({ length: pods }, (_, index) => ids[index % workspaces] ?? "");
-      await forEach(requests, (workspace) => provision(api, workspace, imageId), atOnce);
+      const made: { path: string; headers: Record<string, string> }[] = [];
+      const provision = async (workspace: string) => {
+        const headers = { "x-workspace-id": workspace };
+        const { id } = await api.call("POST", "/sandboxes/provision", { body: { image_id: imageId }, headers });
+        made.push({ path: `/sandboxes/${id}`, headers });
+      };
+      await forEach(requests, provision, atOnce);
       return async () => {
-        for (const id of ids) await api.call("DELETE", `/workspaces/${id}`, { allowed: [200, 202, 204] });
+        await forEach(made, ({ path, headers }) => api.call("DELETE", path, { headers, allowed: [200, 202, 204] }));
+        while (readRows(platform, "sandbox", "SELECT id FROM sandboxes WHERE cleaned_at IS NULL").length > 0)
+          await delay(200);
       };
     },
   };
@@ -91,10 +99,13 @@ export async function measureCreation(bench: Bench, count: number): Promise<Figu
 async function measure(client: JsonClient, pid: number | undefined, create: Create, wanted: number, atOnce: number) {
   const count = Math.ceil(wanted);
   const cpuMs = await processorMs(pid);
+  const failed = new AbortController();
   const startedAt = performance.now();
-  const remove = await create(count, atOnce);
-  while ((await countPods(client)) < count) await delay(20);
+  const creating = create(count, atOnce);
+  creating.catch(() => failed.abort());
+  await awaitPods(client, count, failed.signal);
   const seconds = (performance.now() - startedAt) / 1000;
+  const remove = await creating;
   const costMs = ((await processorMs(pid)) - cpuMs) / count;
   await remove();
   await untilNone(client);
@@ -103,14 +114,6 @@ async function measure(client: JsonClient, pid: number | undefined, create: Crea
 
 async function untilNone(client: JsonClient): Promise<void> {
   while ((await countPods(client)) > 0) await delay(200);
-}
-
-/** POST /sandboxes/provision. */
-async function provision(api: JsonClient, workspace: string, imageId: string): Promise<void> {
-  await api.call("POST", "/sandboxes/provision", {
-    body: { image_id: imageId },
-    headers: { "x-workspace-id": workspace },
-  });
 }
 
 function createBare(client: JsonClient, bareOf: (name: string) => object): Create {
