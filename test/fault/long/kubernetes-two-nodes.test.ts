@@ -63,8 +63,11 @@ describe.runIf(isAvailable)("the platform as pods of two nodes", () => {
 
   test("replicas, and sandboxes of one workspace, are on both, and each node's collector reads its own", async () => {
     for (const name of ["facade", "identity", "workspace", "image-registry", "sandbox", "telemetry"]) {
-      const places = (await processes(name)).map(({ spec }) => spec.nodeName);
-      expect(places.toSorted(), name).toEqual(nodes);
+      // An autoscaler adds its second replica when it first looks.
+      await until(async () => {
+        const places = (await processes(name)).map(({ spec }) => spec.nodeName);
+        expect(places.toSorted(), name).toEqual(nodes);
+      });
     }
     const collectors = await listPods(deployed.collector.namespace);
     expect(collectors.map(({ spec }) => spec.nodeName).toSorted()).toEqual(nodes);
