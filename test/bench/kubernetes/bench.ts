@@ -6,6 +6,7 @@ import type { TestCluster } from "@sandgate/test-support/cluster";
 import { createToken, deployed } from "../../deploy/cluster-rights.ts";
 import type { TestPlatform } from "../../platform/local.ts";
 import { startOnCluster } from "../../platform/on-cluster.ts";
+import { readRows } from "../../platform/operator.ts";
 import { type JsonClient, openJsonClient } from "../json-client.ts";
 
 /** What the parts of the bench share. */
@@ -25,6 +26,12 @@ export const podsPath = `/api/v1/namespaces/${deployed.sandboxes}/pods`;
 /** The platform on the cluster, without limits that are not the cluster's. */
 export async function startOnBench({ cluster }: Bench, settings: Record<string, string> = {}): Promise<TestPlatform> {
   return startOnCluster(cluster, { settings: { ...benchSettings, ...settings } });
+}
+
+/** The ids of the sandboxes' records that a platform is not done with. */
+export function readRecords(platform: TestPlatform): string[] {
+  const rows = readRows(platform, "sandbox", "SELECT id FROM sandboxes WHERE cleaned_at IS NULL");
+  return rows.map(({ id }) => String(id));
 }
 
 /** Of a platform on the cluster, besides those that any has there. */

@@ -3,12 +3,21 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Runtime } from "@sandgate/sandbox/runtime";
 import { deployed, writeSandboxKubeconfig } from "../../deploy/cluster-rights.ts";
 import { openKubernetesRuntime } from "../../platform/kubernetes-runtime.ts";
-import { openOperator, readRows } from "../../platform/operator.ts";
+import { openOperator } from "../../platform/operator.ts";
 import { type Figure, median } from "../figure.ts";
 import { type JsonClient, openJsonClient } from "../json-client.ts";
 import { processorMs } from "../process-figures.ts";
 import { forEach, openWorkspaces, report } from "../thousand.ts";
-import { awaitPods, type Bench, countPods, openBareClient, podsPath, readBarePod, startOnBench } from "./bench.ts";
+import {
+  awaitPods,
+  type Bench,
+  countPods,
+  openBareClient,
+  podsPath,
+  readBarePod,
+  readRecords,
+  startOnBench,
+} from "./bench.ts";
 
 /** Calls at once. */
 const inFlight = [8, 32];
@@ -53,8 +62,7 @@ export async function measureCreation(bench: Bench, count: number): Promise<Figu
       await forEach(requests, provision, atOnce);
       return async () => {
         await forEach(made, ({ path, headers }) => api.call("DELETE", path, { headers, allowed: [200, 202, 204] }));
-        while (readRows(platform, "sandbox", "SELECT id FROM sandboxes WHERE cleaned_at IS NULL").length > 0)
-          await delay(200);
+        while (readRecords(platform).length > 0) await delay(200);
       };
     },
   };

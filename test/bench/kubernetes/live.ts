@@ -2,12 +2,20 @@ import { env } from "node:process";
 import { setTimeout as delay } from "node:timers/promises";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import type { TestPlatform } from "../../platform/local.ts";
-import { openOperator, readRows } from "../../platform/operator.ts";
+import { openOperator } from "../../platform/operator.ts";
 import { type Figure, median } from "../figure.ts";
 import { type JsonClient, openJsonClient } from "../json-client.ts";
 import { processorMs, residentMb } from "../process-figures.ts";
 import { forEach, openWorkspaces, percentile, readMetric, report, sumOf } from "../thousand.ts";
-import { type Bench, createDelayMonitor, type DelayMonitor, openBareClient, podsPath, startOnBench } from "./bench.ts";
+import {
+  type Bench,
+  createDelayMonitor,
+  type DelayMonitor,
+  openBareClient,
+  podsPath,
+  readRecords,
+  startOnBench,
+} from "./bench.ts";
 
 const perWorkspace = 100;
 const perSecond = 10;
@@ -60,10 +68,7 @@ export async function measureLive(bench: Bench, count: number): Promise<Figure[]
     workspaces,
     imageId,
     sandboxes: [],
-    async readRecords() {
-      const rows = readRows(platform, "sandbox", "SELECT id FROM sandboxes WHERE cleaned_at IS NULL");
-      return rows.map(({ id }) => String(id));
-    },
+    readRecords: async () => readRecords(platform),
   };
   const measured = { platform, monitor };
   const emptyMb = await residentMb(platform.process.child.pid);
