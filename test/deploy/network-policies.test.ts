@@ -1,7 +1,7 @@
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { newId } from "@sandgate/kit/base/ids";
-import { deniedRanges } from "@sandgate/sandbox/docker-subnets";
+import { deniedRanges } from "@sandgate/sandbox/denied-ranges";
 import { type OwnCluster, openTestCluster, probePolicies, type TestCluster } from "@sandgate/test-support/cluster";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import { startProcess } from "@sandgate/test-support/process";

@@ -18,7 +18,6 @@ import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
 import { createRegistryClient } from "@sandgate/registry-client/registry-client";
 import { createCharges } from "./charges.ts";
-import { deniedRanges } from "./docker/subnets.ts";
 import { stagePurged } from "./events.ts";
 import { createHandlers } from "./handlers.ts";
 import { createImageCache } from "./pulls/image-cache.ts";
@@ -27,7 +26,8 @@ import { createPullEndpoint } from "./pulls/pull-endpoint.ts";
 import { createChanges } from "./reconcile/changes.ts";
 import { deleteOldRecords, purgeWorkspace } from "./reconcile/purge.ts";
 import { createReconciler } from "./reconcile/reconciler.ts";
-import type { ImageEngine, Runtime } from "./reconcile/runtime.ts";
+import { deniedRanges } from "./runtime/isolation/denied-ranges.ts";
+import type { ImageEngine, Runtime } from "./runtime/lifecycle.ts";
 import { parseSandboxSettings, type SandboxSettings, sandboxSettings } from "./settings.ts";
 import type { SandboxStore } from "./store/store.ts";
 
@@ -141,7 +141,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       });
       await reconciler.start();
       // Imported here, as the runtime is.
-      const { startKernelWarning } = await import("./docker/shared-kernel.ts");
+      const { startKernelWarning } = await import("./runtime/docker/shared-kernel.ts");
       const { runtime: url, ociRuntime } = settings;
       return [
         ...(engineOfPulls ? [engineOfPulls.images.start()] : []),
@@ -254,7 +254,7 @@ async function openRuntime(
   metrics: Metrics,
 ): Promise<{ runtime: Runtime; engine?: Runtime & ImageEngine }> {
   if (settings.runtime.startsWith("kubernetes:")) {
-    const { createKubernetesRuntime } = await import("./kubernetes/runtime.kubernetes.ts");
+    const { createKubernetesRuntime } = await import("./runtime/kubernetes/runtime.kubernetes.ts");
     const runtime = createKubernetesRuntime({
       address: settings.runtime,
       installationId,
@@ -283,7 +283,7 @@ async function openRuntime(
     });
     return { runtime };
   }
-  const { createDockerRuntime } = await import("./docker/runtime.docker.ts");
+  const { createDockerRuntime } = await import("./runtime/docker/runtime.docker.ts");
   const engine = createDockerRuntime({
     url: settings.runtime,
     installationId,

@@ -12,8 +12,8 @@ import {
   text,
 } from "@sandgate/kit/base/settings";
 import { type AllowedHosts, readAllowedHosts, registryAllowSetting } from "@sandgate/registry-client/allowed-hosts";
-import { type Destination, parseAllowedDestination, parseDestination } from "./docker/egress.ts";
-import { defaultSubnetRange, parseSubnetRanges, type Subnet } from "./docker/subnets.ts";
+import { defaultSubnetRange, parseSubnetRanges, type Subnet } from "./runtime/docker/subnets.ts";
+import { type Destination, parseAllowedDestination, parseDestination } from "./runtime/isolation/egress.ts";
 
 export const sandboxSettings = defineSettings({
   runtime: runtimeSetting,

@@ -1,6 +1,6 @@
 import { createLogger } from "@sandgate/kit/base/logging";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import type { ImageOnEngine } from "../reconcile/runtime.ts";
+import type { ImageOnEngine } from "../runtime/lifecycle.ts";
 import { createImageCache } from "./image-cache.ts";
 
 const host = "127.0.0.1:5080";

@@ -3,7 +3,7 @@ import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodi
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { hourMs, minuteMs } from "@sandgate/kit/base/time";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
-import type { ImageEngine } from "../reconcile/runtime.ts";
+import type { ImageEngine } from "../runtime/lifecycle.ts";
 
 /** A use is stored at most this often for each image. */
 const resolutionMs = minuteMs;

@@ -13,7 +13,7 @@ import {
   RegistryError,
 } from "@sandgate/registry-client/registry-client";
 import pLimit from "p-limit";
-import type { ImageAccess, ImageEngine, Runtime } from "../reconcile/runtime.ts";
+import type { ImageAccess, ImageEngine, Runtime } from "../runtime/lifecycle.ts";
 import { createDiskRoom, type RoomOfPull } from "./disk-room.ts";
 import type { ImageCache } from "./image-cache.ts";
 import { downloadLayer, isDiskError, type Layer } from "./layer-download.ts";

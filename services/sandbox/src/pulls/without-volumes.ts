@@ -50,7 +50,7 @@ export function withoutVolumes(image: ImageDocuments): ImageDocuments {
 
 /**
  * The paths that an image's config declares as volumes, for a runtime that mounts each. Throws PROVISIONING_FAILED for a config with which
- * a tenant could keep a node busy: many volumes, and what an engine is not given either (docker/image-limits.ts).
+ * a tenant could keep a node busy: many volumes, and what an engine is not given either (runtime/docker/image-limits.ts).
  */
 export function volumesOf(config: Uint8Array): string[] {
   const paths: string[] = [];

@@ -1,8 +1,8 @@
 import { createLogger } from "@sandgate/kit/base/logging";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import type { DiskUse } from "../runtime/lifecycle.ts";
 import { createDiskWatch, type DiskWatch } from "./disk-watch.ts";
-import type { DiskUse } from "./runtime.ts";
 
 const minuteMs = 60_000;
 const uses = new Map<string, DiskUse>();

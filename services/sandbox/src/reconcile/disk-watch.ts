@@ -1,8 +1,8 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import pLimit from "p-limit";
+import type { DiskUse, Runtime } from "../runtime/lifecycle.ts";
 import type { Failure } from "./failures.ts";
-import type { DiskUse, Runtime } from "./runtime.ts";
 
 /** Measurements at once. Each walks through all files of its sandbox. */
 const concurrency = 4;

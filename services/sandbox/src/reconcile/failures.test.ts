@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
+import type { Observation } from "../runtime/lifecycle.ts";
 import { exitFailure } from "./failures.ts";
-import type { Observation } from "./runtime.ts";
 
 const ended: Observation = { sandboxId: "s1", workspaceId: "w1", phase: "exited", createdAt: new Date(0) };
 

@@ -1,6 +1,6 @@
 import { constants } from "node:os";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { type Observation, type RuntimeFailure, SandboxRefused } from "./runtime.ts";
+import { type Observation, type RuntimeFailure, SandboxRefused } from "../runtime/lifecycle.ts";
 
 /** Why a sandbox failed, as its record tells its user. */
 export interface Failure extends RuntimeFailure {

@@ -1,11 +1,11 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Counter } from "prom-client";
 import { beginStop, completeStop, graceSeconds, hasExpired, type Sandbox, stopReasonOf } from "../domain/sandbox.ts";
+import type { Runtime } from "../runtime/lifecycle.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { DiskWatch } from "./disk-watch.ts";
 import type { Records } from "./records.ts";
 import type { Retries } from "./retries.ts";
-import type { Runtime } from "./runtime.ts";
 import type { Next } from "./work-queue.ts";
 
 export interface LifecycleOptions {

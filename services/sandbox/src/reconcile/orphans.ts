@@ -1,7 +1,7 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import { hasEnded } from "../domain/sandbox.ts";
+import type { ListedSandbox, Runtime } from "../runtime/lifecycle.ts";
 import type { SandboxStore } from "../store/store.ts";
-import type { ListedSandbox, Runtime } from "./runtime.ts";
 
 const minAgeMs = 60_000;
 /** More containers without a record than this, and than a fifth of all, need the operator's word. */

@@ -1,9 +1,9 @@
 import { hasReason, messageOf } from "@sandgate/kit/base/domain-error";
 import { createFairLimit } from "@sandgate/kit/base/fair-limit";
 import { recordPulled, type Sandbox } from "../domain/sandbox.ts";
+import type { ImageAccess, Observation } from "../runtime/lifecycle.ts";
 import { type Failure, failureOf } from "./failures.ts";
 import { createReadinessWait, type ReadinessOptions } from "./readiness.ts";
-import type { ImageAccess, Observation } from "./runtime.ts";
 import type { RuntimeHealth } from "./runtime-health.ts";
 import type { Next, Pass } from "./work-queue.ts";
 

@@ -1,10 +1,10 @@
 import type { Histogram } from "prom-client";
 import { becomeReady, beginStop, hasExpired, type Sandbox } from "../domain/sandbox.ts";
+import type { Runtime } from "../runtime/lifecycle.ts";
 import type { DiskWatch } from "./disk-watch.ts";
 import { containerLost } from "./failures.ts";
 import type { Records } from "./records.ts";
 import type { Retries } from "./retries.ts";
-import type { Runtime } from "./runtime.ts";
 import type { Next, Pass } from "./work-queue.ts";
 
 export interface ReadinessOptions {

@@ -11,12 +11,18 @@ import { until } from "@sandgate/test-support/until";
 import { Counter, Histogram, Registry } from "prom-client";
 import { afterEach, expect, vi } from "vitest";
 import { acceptSandbox, beginStop, recordPulled, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
+import {
+  type Observation,
+  type PullRequest,
+  type Runtime,
+  type RuntimeSpec,
+  SandboxRefused,
+} from "../runtime/lifecycle.ts";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import type { SandboxStore } from "../store/store.ts";
 import { createChanges } from "./changes.ts";
 import { purgeWorkspace } from "./purge.ts";
 import { createReconciler, type Reconciler, type ReconcilerOptions } from "./reconciler.ts";
-import { type Observation, type PullRequest, type Runtime, type RuntimeSpec, SandboxRefused } from "./runtime.ts";
 
 // The reconciler against a scripted runtime; adapters to real engines pass the runtime's contract suite.
 

@@ -1,10 +1,10 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import { beginStop, fail, recordStarted, type Sandbox } from "../domain/sandbox.ts";
 import { stageStateEvents } from "../events.ts";
+import type { Observation } from "../runtime/lifecycle.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { Changes } from "./changes.ts";
 import { exitFailure, type Failure } from "./failures.ts";
-import type { Observation } from "./runtime.ts";
 
 /** Writes the reconciler's changes. False: the record has changed meanwhile and has to be read again. */
 export interface Records {

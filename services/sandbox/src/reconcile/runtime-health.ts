@@ -1,6 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
-import type { Runtime } from "./runtime.ts";
+import type { Runtime } from "../runtime/lifecycle.ts";
 
 const checkEveryMs = 60_000;
 

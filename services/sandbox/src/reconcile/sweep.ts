@@ -3,12 +3,12 @@ import { hasReason } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import { hasExpired, isLive } from "../domain/sandbox.ts";
+import type { Runtime } from "../runtime/lifecycle.ts";
 import type { SandboxStore, UnfinishedSandbox } from "../store/store.ts";
 import type { DiskWatch } from "./disk-watch.ts";
 import { containerLost } from "./failures.ts";
 import { createOrphanRemoval } from "./orphans.ts";
 import type { Records } from "./records.ts";
-import type { Runtime } from "./runtime.ts";
 import type { RuntimeHealth } from "./runtime-health.ts";
 import type { WorkQueue } from "./work-queue.ts";
 

@@ -1,4 +1,4 @@
-import type { Observation } from "../reconcile/runtime.ts";
+import type { Observation } from "../lifecycle.ts";
 import type { Api } from "./api.ts";
 import type { Pod } from "./pod.ts";
 import type { PodEvents } from "./pod-events.ts";

@@ -1,7 +1,7 @@
 import type { ContainerCreateOptions } from "@sandgate/docker-engine/client";
 import { containerNameOf, labelsOf } from "@sandgate/docker-engine/containers";
 import { mebibyte } from "@sandgate/kit/base/sizes";
-import type { RuntimeSpec } from "../reconcile/runtime.ts";
+import type { RuntimeSpec } from "../lifecycle.ts";
 import type { Volumes } from "./image-limits.ts";
 
 /**

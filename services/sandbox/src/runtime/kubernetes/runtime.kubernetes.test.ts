@@ -3,7 +3,7 @@ import { openKubernetesRuntime } from "@sandgate/test/platform/kubernetes-runtim
 import { test as baseTest } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { expect } from "vitest";
-import type { Runtime, RuntimeSpec } from "../reconcile/runtime.ts";
+import type { Runtime, RuntimeSpec } from "../lifecycle.ts";
 import { openTestApiServer, type SeenRequest } from "./api-server.fixture.ts";
 
 // What the adapter asks of an API server, and in which order; the contract suite shows that a real cluster does as asked.

@@ -3,13 +3,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Metrics } from "@sandgate/kit/base/metrics";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
-import {
-  type ImageAccess,
-  type Observation,
-  type Runtime,
-  type RuntimeSpec,
-  SandboxRefused,
-} from "../reconcile/runtime.ts";
+import { type ImageAccess, type Observation, type Runtime, type RuntimeSpec, SandboxRefused } from "../lifecycle.ts";
 import { ApiError, ignoreStatus, openApi, toRuntimeUnavailable } from "./api.ts";
 import { createNamespaces } from "./namespaces.ts";
 import { createObserver } from "./observer.ts";

@@ -1,6 +1,6 @@
 // What a pod's state means for its sandbox. No I/O.
 
-import type { Observation, RuntimeFailure } from "../reconcile/runtime.ts";
+import type { Observation, RuntimeFailure } from "../lifecycle.ts";
 import type { Pod } from "./pod.ts";
 
 /** After the time at which a pod should have ended, how long its node may take to say so. */

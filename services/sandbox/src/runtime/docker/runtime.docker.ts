@@ -7,7 +7,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Metrics } from "@sandgate/kit/base/metrics";
 import { mebibyte } from "@sandgate/kit/base/sizes";
-import type { ImageEngine, Observation, Runtime, RuntimeSpec } from "../reconcile/runtime.ts";
+import type { ImageEngine, Observation, Runtime, RuntimeSpec } from "../lifecycle.ts";
 import { type ContainerPlace, containerOptionsOf } from "./container-options.ts";
 import type { TotalLimits } from "./control-group.ts";
 import { exists, measureDiskUse, storageProblem } from "./disk-use.ts";

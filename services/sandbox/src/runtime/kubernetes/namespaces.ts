@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
-import { SandboxRefused } from "../reconcile/runtime.ts";
+import { SandboxRefused } from "../lifecycle.ts";
 import { type Api, ApiError, ignoreStatus, toRuntimeUnavailable } from "./api.ts";
 import { type EgressPolicy, networkPolicyOf, policyNameOf } from "./pod-spec.ts";
 

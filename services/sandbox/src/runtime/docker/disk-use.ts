@@ -4,7 +4,7 @@ import { promisify } from "node:util";
 import { type ContainerInspectInfo, callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { containerNameOf } from "@sandgate/docker-engine/containers";
 import { ignoreStatus } from "@sandgate/docker-engine/errors";
-import type { DiskUse } from "../reconcile/runtime.ts";
+import type { DiskUse } from "../lifecycle.ts";
 
 const execute = promisify(execFile);
 

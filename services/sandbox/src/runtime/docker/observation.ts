@@ -1,7 +1,7 @@
 import { type ContainerInfo, type ContainerInspectInfo, callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { type ContainerOwner, ownerOf } from "@sandgate/docker-engine/containers";
 import { ignoreStatus } from "@sandgate/docker-engine/errors";
-import type { ListedSandbox, Observation } from "../reconcile/runtime.ts";
+import type { ListedSandbox, Observation } from "../lifecycle.ts";
 import { endedForMemory } from "./memory.ts";
 
 /** A container of this installation, as the engine describes it. */

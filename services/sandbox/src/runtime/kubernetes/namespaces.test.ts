@@ -1,6 +1,6 @@
 import { createLogger } from "@sandgate/kit/base/logging";
 import { expect, test } from "vitest";
-import { SandboxRefused } from "../reconcile/runtime.ts";
+import { SandboxRefused } from "../lifecycle.ts";
 import { type Api, ApiError, type ApiRequest } from "./api.ts";
 import { createNamespaces } from "./namespaces.ts";
 

@@ -2,7 +2,7 @@ import type { Engine } from "@sandgate/docker-engine/client";
 import { engineMessageOf, statusOf, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import { finishProgress } from "@sandgate/docker-engine/streams";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { PullRequest } from "../reconcile/runtime.ts";
+import type { PullRequest } from "../lifecycle.ts";
 
 /** `Runtime.pull`. The engine skips the registry for a digest that it has: image-registry authorizes. */
 export async function pullImage(engine: Engine, request: PullRequest): Promise<void> {

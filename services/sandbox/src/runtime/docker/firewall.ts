@@ -1,11 +1,11 @@
 import { access } from "node:fs/promises";
 import { DomainError, messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
+import { deniedRanges, isDenied } from "../isolation/denied-ranges.ts";
+import type { Destination } from "../isolation/egress.ts";
 import { earlier } from "./earlier-network.ts";
-import type { Destination } from "./egress.ts";
 import { runIptables } from "./iptables.ts";
 import type { HostNames } from "./names.ts";
-import { deniedRanges, isDenied } from "./subnets.ts";
 
 const commitAttempts = 3;
 

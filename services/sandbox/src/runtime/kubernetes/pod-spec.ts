@@ -1,7 +1,7 @@
 import { posix } from "node:path";
 import type { V1NetworkPolicy, V1Pod, V1Secret } from "@kubernetes/client-node";
 import { containerNameOf, labelsOf } from "@sandgate/docker-engine/containers";
-import type { ImageAccess, RuntimeSpec } from "../reconcile/runtime.ts";
+import type { ImageAccess, RuntimeSpec } from "../lifecycle.ts";
 import { containerName, finalizer, pullGate } from "./pod.ts";
 
 /**
