@@ -39,6 +39,8 @@ describe("the import rules of biome.json refuse", () => {
     ["a service's test that imports another service", "services/sandbox/src/a.test.ts", "@sandgate/workspace"],
     ["the facade that imports a service", "facade/src/a.ts", "@sandgate/workspace"],
     ["the facade's pipeline that imports a resource", "facade/src/pipeline/a.ts", "../resources/auth/routes.ts"],
+    ["the pipeline's limits that import admission", "facade/src/pipeline/limits/a.ts", "../admission/cors.ts"],
+    ["the pipeline's base that imports limits", "facade/src/pipeline/base/a.ts", "../limits/slots.ts"],
     ["a resource that imports another's routes", "facade/src/resources/auth/a.ts", "../members/routes.ts"],
     ["the launcher that imports a service's file", "deploy/local/src/a.ts", "../../../services/sandbox/src/service.ts"],
     ["test/ that imports a package's file", "test/e2e/a.test.ts", "../../services/sandbox/src/service.ts"],
@@ -71,6 +73,7 @@ test.for<[file: string, ...names: string[]]>([
   ],
   ["services/kit/src/base/a.test.ts", "../process/host.ts", "@sandgate/test-support/process"],
   ["facade/src/resources/members/a.ts", "../workspaces/schemas.ts", "../../pipeline/route.ts"],
+  ["facade/src/pipeline/live/a.ts", "../admission/admission.ts", "../base/app.ts"],
   ["deploy/local/src/a.ts", "@sandgate/sandbox", "@sandgate/facade"],
   ["test/e2e/a.test.ts", "@sandgate/sandbox", "../platform/local.ts", "@sandgate/test-support/process"],
 ])("they let %s import what is below it", async ([file, ...names], { folder }) => {

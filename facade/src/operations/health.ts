@@ -1,9 +1,10 @@
 import { type Dependencies, statesOf } from "@sandgate/kit/base/dependencies";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { Type } from "typebox";
-import type { App, RouteContext } from "../pipeline/route.ts";
-import type { RouteRules } from "../pipeline/route-rules.ts";
-import { TextByName } from "../pipeline/schema-parts.ts";
+import type { App } from "../pipeline/base/app.ts";
+import type { RouteRules } from "../pipeline/base/route-rules.ts";
+import type { RouteContext } from "../pipeline/route.ts";
+import { TextByName } from "../pipeline/validation/schema-parts.ts";
 
 const Alive = Type.Object({ status: Type.String() });
 const Ready = Type.Object({

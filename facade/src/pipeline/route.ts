@@ -1,26 +1,9 @@
-import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import type { Logger } from "@sandgate/kit/base/logging";
-import type {
-  FastifyBaseLogger,
-  FastifyInstance,
-  RawReplyDefaultExpression,
-  RawRequestDefaultExpression,
-  RawServerDefault,
-} from "fastify";
-import type { Authenticator } from "./authentication.ts";
-import type { Clients } from "./clients.ts";
-import type { LongLivedRequests } from "./long-lived-requests.ts";
-import type { RateLimits } from "./rate-limits.ts";
-import type { WorkspaceScope } from "./workspace-scope.ts";
-
-/** The Fastify app; the types of its routes come from their schemas. */
-export type App = FastifyInstance<
-  RawServerDefault,
-  RawRequestDefaultExpression,
-  RawReplyDefaultExpression,
-  FastifyBaseLogger,
-  TypeBoxTypeProvider
->;
+import type { Authenticator } from "./admission/authentication.ts";
+import type { WorkspaceScope } from "./admission/workspace-scope.ts";
+import type { Clients } from "./base/clients.ts";
+import type { RateLimits } from "./limits/request-limits.ts";
+import type { LongLivedRequests } from "./live/live-requests.ts";
 
 /** What the routes use. */
 export interface RouteContext {

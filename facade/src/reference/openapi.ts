@@ -2,10 +2,10 @@ import swagger, { type SwaggerTransform } from "@fastify/swagger";
 import { type PublicReason, publicErrors, publicReasons } from "@sandgate/kit/base/reasons";
 import { toRoleName } from "@sandgate/kit/rpc/access";
 import type { FastifySchema } from "fastify";
-import { codeOf } from "../pipeline/error-envelope.ts";
-import type { App } from "../pipeline/route.ts";
-import { accessOfRoute, errorsOf } from "../pipeline/route-rules.ts";
-import { placesOf } from "../pipeline/validation.ts";
+import type { App } from "../pipeline/base/app.ts";
+import { accessOfRoute, errorsOf } from "../pipeline/base/route-rules.ts";
+import { codeOf } from "../pipeline/errors/envelope.ts";
+import { placesOf } from "../pipeline/validation/request-check.ts";
 
 const envelope = {
   $id: "Error",

@@ -1,7 +1,7 @@
 import { publicErrors, publicReasons } from "@sandgate/kit/base/reasons";
 import type { ApiReferenceConfiguration } from "@scalar/fastify-api-reference";
-import { codeOf } from "../pipeline/error-envelope.ts";
-import { stateReasons } from "../pipeline/state-reasons.ts";
+import { codeOf } from "../pipeline/errors/envelope.ts";
+import { stateReasons } from "../pipeline/errors/state-reasons.ts";
 
 /** Everything that would call an address outside of this server is off; the page's policy would refuse it too. */
 const referenceOptions: Partial<ApiReferenceConfiguration> = {

@@ -2,8 +2,8 @@ import { randomBytes } from "node:crypto";
 import { promisify } from "node:util";
 import { gunzip, gzip } from "node:zlib";
 import Fastify, { type FastifyReply } from "fastify";
-import type { App } from "../pipeline/route.ts";
-import type { RouteRules } from "../pipeline/route-rules.ts";
+import type { App } from "../pipeline/base/app.ts";
+import type { RouteRules } from "../pipeline/base/route-rules.ts";
 import { errorsPolicy, referencePolicy, renderErrors, renderReference } from "./pages.ts";
 
 const tags = ["Reference"];

@@ -1,5 +1,5 @@
 import { UserSchema } from "@sandgate/proto/identity/v1/identity";
-import { createMapper } from "../../pipeline/mapper.ts";
+import { createMapper } from "../../pipeline/messages/mapper.ts";
 import * as schemas from "./schemas.ts";
 
 export const toUser = createMapper(UserSchema, schemas.User, { enabled: ({ disabled }) => !disabled });

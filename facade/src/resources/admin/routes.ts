@@ -1,10 +1,11 @@
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
-import { present } from "../../pipeline/contract.ts";
-import { readPage } from "../../pipeline/pages.ts";
-import { callFor } from "../../pipeline/request-context.ts";
-import type { App, RouteContext } from "../../pipeline/route.ts";
-import { NoContent } from "../../pipeline/schema-parts.ts";
+import type { App } from "../../pipeline/base/app.ts";
+import { callFor } from "../../pipeline/base/request-context.ts";
+import { present } from "../../pipeline/messages/contract.ts";
+import { readPage } from "../../pipeline/messages/pages.ts";
+import type { RouteContext } from "../../pipeline/route.ts";
+import { NoContent } from "../../pipeline/validation/schema-parts.ts";
 import { fromStateNames, sandboxIdOf, toSandbox } from "../sandboxes/mapping.ts";
 import { SandboxList } from "../sandboxes/schemas.ts";
 import { toUser } from "./mapping.ts";

@@ -1,5 +1,5 @@
 import { Type } from "typebox";
-import { Id, Moment, NextCursor, Page } from "../../pipeline/schema-parts.ts";
+import { Id, Moment, NextCursor, Page } from "../../pipeline/validation/schema-parts.ts";
 import { StateList } from "../sandboxes/schemas.ts";
 
 export const User = Type.Object({

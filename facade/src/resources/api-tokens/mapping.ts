@@ -1,6 +1,6 @@
 import { toRoleName } from "@sandgate/kit/rpc/access";
 import { ApiTokenSchema } from "@sandgate/proto/identity/v1/identity";
-import { createMapper } from "../../pipeline/mapper.ts";
+import { createMapper } from "../../pipeline/messages/mapper.ts";
 import * as schemas from "./schemas.ts";
 
 export const toApiToken = createMapper(ApiTokenSchema, schemas.ApiToken, {

@@ -3,11 +3,12 @@ import { newId } from "@sandgate/kit/base/ids";
 import { toRole } from "@sandgate/kit/rpc/access";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
-import { present } from "../../pipeline/contract.ts";
-import { callFor, signedInOf } from "../../pipeline/request-context.ts";
-import type { App, RouteContext } from "../../pipeline/route.ts";
-import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/schema-parts.ts";
-import { parseMoment, toTimestamp } from "../../pipeline/times.ts";
+import type { App } from "../../pipeline/base/app.ts";
+import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
+import { present } from "../../pipeline/messages/contract.ts";
+import { parseMoment, toTimestamp } from "../../pipeline/messages/times.ts";
+import type { RouteContext } from "../../pipeline/route.ts";
+import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/validation/schema-parts.ts";
 import { toApiToken } from "./mapping.ts";
 import { ApiTokenList, ApiTokenParams, CreateApiTokenBody, CreatedApiToken } from "./schemas.ts";
 

@@ -1,6 +1,6 @@
 import type { RoleName } from "@sandgate/kit/rpc/context";
 import { Type } from "typebox";
-import { Id, Moment, NextCursor, NullableMoment, NullableText, Role } from "../../pipeline/schema-parts.ts";
+import { Id, Moment, NextCursor, NullableMoment, NullableText, Role } from "../../pipeline/validation/schema-parts.ts";
 
 const roleMeaning =
   "The highest role that the token has in any workspace, whatever yours. With one, it has none of an operator's rights either.";

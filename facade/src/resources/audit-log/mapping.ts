@@ -1,6 +1,6 @@
 import { toCredentialKind } from "@sandgate/kit/rpc/access";
 import { AuditEntrySchema } from "@sandgate/proto/telemetry/v1/audit";
-import { createMapper } from "../../pipeline/mapper.ts";
+import { createMapper } from "../../pipeline/messages/mapper.ts";
 import * as schemas from "./schemas.ts";
 
 export const toAuditEntry = createMapper(AuditEntrySchema, schemas.AuditEntry, {

@@ -1,8 +1,9 @@
 import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
 import type { Static } from "typebox";
-import { callFor } from "../../pipeline/request-context.ts";
-import type { App, RouteContext } from "../../pipeline/route.ts";
-import { parseMoment, toTimestamp } from "../../pipeline/times.ts";
+import type { App } from "../../pipeline/base/app.ts";
+import { callFor } from "../../pipeline/base/request-context.ts";
+import { parseMoment, toTimestamp } from "../../pipeline/messages/times.ts";
+import type { RouteContext } from "../../pipeline/route.ts";
 import { WorkspaceParams } from "../workspaces/schemas.ts";
 import { toAuditEntry } from "./mapping.ts";
 import { AuditLog, AuditQuery } from "./schemas.ts";

@@ -1,7 +1,7 @@
 import { type AuditAction, auditActions } from "@sandgate/kit/base/audit-actions";
 import type { CredentialKind } from "@sandgate/kit/rpc/context";
 import { Type } from "typebox";
-import { Id, Moment, NextCursor, NullableText, nullable, Page } from "../../pipeline/schema-parts.ts";
+import { Id, Moment, NextCursor, NullableText, nullable, Page } from "../../pipeline/validation/schema-parts.ts";
 
 export const AuditQuery = Type.Object({
   ...Page,

@@ -1,7 +1,7 @@
 import { SessionSchema, type SessionTokens } from "@sandgate/proto/identity/v1/identity";
 import type { Static } from "typebox";
-import { present } from "../../pipeline/contract.ts";
-import { createMapper } from "../../pipeline/mapper.ts";
+import { present } from "../../pipeline/messages/contract.ts";
+import { createMapper } from "../../pipeline/messages/mapper.ts";
 import * as schemas from "./schemas.ts";
 
 export const toSession = createMapper(SessionSchema, schemas.Session, {});

@@ -1,7 +1,8 @@
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
-import { callFor, signedInOf } from "../../pipeline/request-context.ts";
-import type { App, RouteContext } from "../../pipeline/route.ts";
-import { NoContent, PageQuery, Success } from "../../pipeline/schema-parts.ts";
+import type { App } from "../../pipeline/base/app.ts";
+import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
+import type { RouteContext } from "../../pipeline/route.ts";
+import { NoContent, PageQuery, Success } from "../../pipeline/validation/schema-parts.ts";
 import { clientOf } from "./client.ts";
 import { type MailPage, mailPagePolicy, passwordResetPage, verificationPage } from "./mail-pages.ts";
 import { toSession, toSessionTokens } from "./mapping.ts";

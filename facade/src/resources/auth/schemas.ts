@@ -1,5 +1,5 @@
 import { Type } from "typebox";
-import { Id, Moment, NextCursor, NullableText, nullable } from "../../pipeline/schema-parts.ts";
+import { Id, Moment, NextCursor, NullableText, nullable } from "../../pipeline/validation/schema-parts.ts";
 
 const username = Type.String({ maxLength: 254 });
 const recaptchaToken = Type.Optional(

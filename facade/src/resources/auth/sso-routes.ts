@@ -1,9 +1,10 @@
 import { isReason, type PublicReason, toPublicReason } from "@sandgate/kit/base/reasons";
 import { IdentityService, type SessionTokens } from "@sandgate/proto/identity/v1/identity";
 import type { FastifyReply } from "fastify";
-import { codeOf } from "../../pipeline/error-envelope.ts";
-import { callFor } from "../../pipeline/request-context.ts";
-import type { App, RouteContext } from "../../pipeline/route.ts";
+import type { App } from "../../pipeline/base/app.ts";
+import { callFor } from "../../pipeline/base/request-context.ts";
+import { codeOf } from "../../pipeline/errors/envelope.ts";
+import type { RouteContext } from "../../pipeline/route.ts";
 import { clientOf } from "./client.ts";
 import { Redirect, SsoCallbackQuery, SsoParams, SsoQuery } from "./schemas.ts";
 import { cookieOf, readCookie, removalOf } from "./sso-cookie.ts";

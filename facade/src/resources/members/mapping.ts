@@ -1,7 +1,7 @@
 import { toRoleName } from "@sandgate/kit/rpc/access";
 import { MemberSchema } from "@sandgate/proto/workspace/v1/workspace";
-import { opaqueId } from "../../pipeline/contract.ts";
-import { createMapper } from "../../pipeline/mapper.ts";
+import { opaqueId } from "../../pipeline/messages/contract.ts";
+import { createMapper } from "../../pipeline/messages/mapper.ts";
 import * as schemas from "./schemas.ts";
 
 export const toMember = createMapper(MemberSchema, schemas.Member, {

@@ -1,9 +1,10 @@
 import { toRole } from "@sandgate/kit/rpc/access";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { present } from "../../pipeline/contract.ts";
-import { callFor } from "../../pipeline/request-context.ts";
-import type { App, RouteContext } from "../../pipeline/route.ts";
-import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/schema-parts.ts";
+import type { App } from "../../pipeline/base/app.ts";
+import { callFor } from "../../pipeline/base/request-context.ts";
+import { present } from "../../pipeline/messages/contract.ts";
+import type { RouteContext } from "../../pipeline/route.ts";
+import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/validation/schema-parts.ts";
 import { WorkspaceParams } from "../workspaces/schemas.ts";
 import { memberIdOf, toMember } from "./mapping.ts";
 import { AddMemberBody, Member, MemberList, MemberParams, UpdateMemberBody } from "./schemas.ts";

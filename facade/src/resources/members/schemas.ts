@@ -1,5 +1,5 @@
 import { Type } from "typebox";
-import { Id, Moment, NextCursor, Role } from "../../pipeline/schema-parts.ts";
+import { Id, Moment, NextCursor, Role } from "../../pipeline/validation/schema-parts.ts";
 import { WorkspaceParams } from "../workspaces/schemas.ts";
 
 export const MemberParams = Type.Object({ ...WorkspaceParams.properties, user_id: Type.String() });

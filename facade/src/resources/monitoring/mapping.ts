@@ -1,7 +1,7 @@
 import { LogEntrySchema, LogStream, MetricPointSchema } from "@sandgate/proto/telemetry/v1/telemetry";
-import { present } from "../../pipeline/contract.ts";
-import { createMapper } from "../../pipeline/mapper.ts";
-import { toIsoMicros } from "../../pipeline/times.ts";
+import { present } from "../../pipeline/messages/contract.ts";
+import { createMapper } from "../../pipeline/messages/mapper.ts";
+import { toIsoMicros } from "../../pipeline/messages/times.ts";
 import * as schemas from "./schemas.ts";
 
 export function fromStreamName(name: "stdout" | "stderr" | undefined): LogStream {

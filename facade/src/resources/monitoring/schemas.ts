@@ -1,5 +1,5 @@
 import { Type } from "typebox";
-import { Id, Moment, WorkspaceHeaders } from "../../pipeline/schema-parts.ts";
+import { Id, Moment, WorkspaceHeaders } from "../../pipeline/validation/schema-parts.ts";
 
 export const ResumingHeaders = Type.Object({
   ...WorkspaceHeaders.properties,

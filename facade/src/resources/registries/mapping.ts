@@ -1,6 +1,6 @@
 import { RegistrySchema } from "@sandgate/proto/imageregistry/v1/image_registry";
-import { opaqueId } from "../../pipeline/contract.ts";
-import { createMapper } from "../../pipeline/mapper.ts";
+import { opaqueId } from "../../pipeline/messages/contract.ts";
+import { createMapper } from "../../pipeline/messages/mapper.ts";
 import * as schemas from "./schemas.ts";
 
 export const toRegistry = createMapper(RegistrySchema, schemas.Registry, {});

@@ -1,8 +1,14 @@
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
-import { present } from "../../pipeline/contract.ts";
-import { callFor } from "../../pipeline/request-context.ts";
-import type { App, RouteContext } from "../../pipeline/route.ts";
-import { CreatingInWorkspaceHeaders, NoContent, PageQuery, WorkspaceHeaders } from "../../pipeline/schema-parts.ts";
+import type { App } from "../../pipeline/base/app.ts";
+import { callFor } from "../../pipeline/base/request-context.ts";
+import { present } from "../../pipeline/messages/contract.ts";
+import type { RouteContext } from "../../pipeline/route.ts";
+import {
+  CreatingInWorkspaceHeaders,
+  NoContent,
+  PageQuery,
+  WorkspaceHeaders,
+} from "../../pipeline/validation/schema-parts.ts";
 import { registryIdOf, toRegistry } from "./mapping.ts";
 import { CreateRegistryBody, Registry, RegistryList, RegistryParams, UpdateRegistryBody } from "./schemas.ts";
 

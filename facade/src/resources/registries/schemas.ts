@@ -1,5 +1,5 @@
 import { Type } from "typebox";
-import { Id, Moment, Name, NextCursor } from "../../pipeline/schema-parts.ts";
+import { Id, Moment, Name, NextCursor } from "../../pipeline/validation/schema-parts.ts";
 
 const registry = {
   name: Name,

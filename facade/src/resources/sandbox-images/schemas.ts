@@ -8,7 +8,7 @@ import {
   NullableText,
   nullable,
   Page,
-} from "../../pipeline/schema-parts.ts";
+} from "../../pipeline/validation/schema-parts.ts";
 
 const image = {
   name: Name,

@@ -1,6 +1,6 @@
 import { SandboxSchema, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
-import { opaqueId, present } from "../../pipeline/contract.ts";
-import { createMapper } from "../../pipeline/mapper.ts";
+import { opaqueId, present } from "../../pipeline/messages/contract.ts";
+import { createMapper } from "../../pipeline/messages/mapper.ts";
 import * as schemas from "./schemas.ts";
 
 const states = {

@@ -1,4 +1,5 @@
 import { Type } from "typebox";
+import { stateReasons } from "../../pipeline/errors/state-reasons.ts";
 import {
   Id,
   Moment,
@@ -8,8 +9,7 @@ import {
   NullableText,
   Page,
   TextByName,
-} from "../../pipeline/schema-parts.ts";
-import { stateReasons } from "../../pipeline/state-reasons.ts";
+} from "../../pipeline/validation/schema-parts.ts";
 
 export const ProvisionBody = Type.Object({
   image_id: Type.String(),

@@ -1,7 +1,8 @@
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
-import { callFor, signedInOf } from "../../pipeline/request-context.ts";
-import type { App, RouteContext } from "../../pipeline/route.ts";
-import { NoContent } from "../../pipeline/schema-parts.ts";
+import type { App } from "../../pipeline/base/app.ts";
+import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
+import type { RouteContext } from "../../pipeline/route.ts";
+import { NoContent } from "../../pipeline/validation/schema-parts.ts";
 import {
   ConfirmedBody,
   ConfirmSecondFactorBody,

@@ -1,6 +1,6 @@
 import { toRoleName } from "@sandgate/kit/rpc/access";
 import { WorkspaceSchema } from "@sandgate/proto/workspace/v1/workspace";
-import { createMapper } from "../../pipeline/mapper.ts";
+import { createMapper } from "../../pipeline/messages/mapper.ts";
 import * as schemas from "./schemas.ts";
 
 export const toWorkspace = createMapper(WorkspaceSchema, schemas.Workspace, {

@@ -1,10 +1,11 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import { enterWorkspaceById } from "../../pipeline/admission.ts";
-import { present } from "../../pipeline/contract.ts";
-import { callFor, signedInOf } from "../../pipeline/request-context.ts";
-import type { App, RouteContext } from "../../pipeline/route.ts";
-import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/schema-parts.ts";
+import { enterWorkspaceById } from "../../pipeline/admission/admission.ts";
+import type { App } from "../../pipeline/base/app.ts";
+import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
+import { present } from "../../pipeline/messages/contract.ts";
+import type { RouteContext } from "../../pipeline/route.ts";
+import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/validation/schema-parts.ts";
 import { toWorkspace } from "./mapping.ts";
 import { Workspace, WorkspaceBody, WorkspaceList, WorkspaceParams } from "./schemas.ts";
 

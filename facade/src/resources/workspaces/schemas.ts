@@ -1,5 +1,5 @@
 import { Type } from "typebox";
-import { Id, Moment, Name, NextCursor, Role } from "../../pipeline/schema-parts.ts";
+import { Id, Moment, Name, NextCursor, Role } from "../../pipeline/validation/schema-parts.ts";
 
 export const WorkspaceParams = Type.Object({ workspace_id: Type.String({ format: "uuid" }) });
 export const WorkspaceBody = Type.Object({ name: Name });

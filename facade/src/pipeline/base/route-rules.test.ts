@@ -1,7 +1,7 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import type { FastifyInstance, RouteOptions } from "fastify";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { apiToken, openTestPlatform, sandboxMessage, type TestPlatform, workspaceId } from "../test-platform.ts";
+import { apiToken, openTestPlatform, sandboxMessage, type TestPlatform, workspaceId } from "../../test-platform.ts";
 
 const routes: RouteOptions[] = [];
 let platform: TestPlatform;

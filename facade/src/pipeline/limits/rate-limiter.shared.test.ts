@@ -1,7 +1,7 @@
 import { createLogger } from "@sandgate/kit/base/logging";
 import { expect, test } from "vitest";
-import { createSharedRateLimiter, type Drawn } from "./rate-limit.shared.ts";
-import { createLocalRateLimiter } from "./rate-limit.ts";
+import { createSharedRateLimiter, type Drawn } from "./rate-limiter.shared.ts";
+import { createLocalRateLimiter } from "./rate-limiter.ts";
 
 const logger = createLogger({ service: "facade", level: "silent" });
 

@@ -5,10 +5,10 @@ import { newId } from "@sandgate/kit/base/ids";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { type PublicReason, publicErrors, toPublicReason } from "@sandgate/kit/base/reasons";
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
-import { toEnvelope, validationError } from "./error-envelope.ts";
-import { accessOfRequest } from "./route-rules.ts";
-import type { SecurityHeaders } from "./security-headers.ts";
-import { compileCheck, toPublicField } from "./validation.ts";
+import { accessOfRequest } from "../base/route-rules.ts";
+import type { SecurityHeaders } from "../base/security-headers.ts";
+import { compileCheck, toPublicField } from "../validation/request-check.ts";
+import { toEnvelope, validationError } from "./envelope.ts";
 
 export interface ErrorResponder {
   /** Sends the response to a thrown error. */

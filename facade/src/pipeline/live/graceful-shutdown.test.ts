@@ -4,9 +4,9 @@ import { setTimeout as delay } from "node:timers/promises";
 import { until } from "@sandgate/test-support/until";
 import Fastify from "fastify";
 import { afterEach, expect, test } from "vitest";
-import { apiToken, openTestPlatform, sandboxMessage, workspaceId } from "../test-platform.ts";
+import { apiToken, openTestPlatform, sandboxMessage, workspaceId } from "../../test-platform.ts";
+import type { App } from "../base/app.ts";
 import { createGracefulShutdown, type ShutdownLimits } from "./graceful-shutdown.ts";
-import type { App } from "./route.ts";
 
 const sockets: Socket[] = [];
 afterEach(() => {

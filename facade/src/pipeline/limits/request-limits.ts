@@ -1,8 +1,8 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { networksOf } from "@sandgate/kit/base/networks";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import type { RateLimiter, RateLimitStatus } from "./rate-limit.ts";
-import type { SignedIn } from "./signed-in.ts";
+import type { SignedIn } from "../base/signed-in.ts";
+import type { RateLimiter, RateLimitStatus } from "./rate-limiter.ts";
 
 export interface RateLimits {
   /** Counts a request against its address and the networks around it. Throws RATE_LIMITED. */

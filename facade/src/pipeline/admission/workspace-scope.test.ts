@@ -3,7 +3,7 @@ import { newId } from "@sandgate/kit/base/ids";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { expect, test } from "vitest";
-import type { SignedIn } from "./signed-in.ts";
+import type { SignedIn } from "../base/signed-in.ts";
 import { createWorkspaceScope } from "./workspace-scope.ts";
 
 test("a user's requests in a workspace have the same caller, until the role or the workspace is another", async () => {

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { Logger } from "@sandgate/kit/base/logging";
-import type { RateLimit, RateLimiter, RateLimitStatus } from "./rate-limit.ts";
+import type { RateLimit, RateLimiter, RateLimitStatus } from "./rate-limiter.ts";
 
 /** A batch of requests that this facade took from the shared count. */
 interface Batch {

@@ -1,7 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { GetSigningKeysResponse } from "@sandgate/proto/identity/v1/identity";
 import { createLocalJWKSet, decodeProtectedHeader, errors, type JSONWebKeySet, jwtVerify } from "jose";
-import type { SignedIn } from "./signed-in.ts";
+import type { SignedIn } from "../base/signed-in.ts";
 
 /** What identity signs with; a token that names another algorithm is refused (RFC 8725, 3.1). */
 const algorithm = "EdDSA";

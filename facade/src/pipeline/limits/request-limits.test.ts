@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from "vitest";
-import { apiToken, openTestPlatform, sandboxMessage, type TestPlatform, workspaceId } from "../test-platform.ts";
-import { createLocalRateLimiter } from "./rate-limit.ts";
+import { apiToken, openTestPlatform, sandboxMessage, type TestPlatform, workspaceId } from "../../test-platform.ts";
+import { createLocalRateLimiter } from "./rate-limiter.ts";
 
 let platform: TestPlatform | undefined;
 afterEach(async () => {

@@ -1,7 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { exportJWK, generateKeyPair, SignJWT } from "jose";
 import { beforeEach, expect, test } from "vitest";
-import { createSessionVerifier, type SessionVerifier } from "./sessions.ts";
+import { createSessionVerifier, type SessionVerifier } from "./session-verifier.ts";
 
 let now: number;
 let reads: number;

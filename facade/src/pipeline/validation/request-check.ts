@@ -1,7 +1,7 @@
 import type { Violation } from "@sandgate/kit/base/domain-error";
 import { Ajv, type ErrorObject, type ValidateFunction } from "ajv";
 import type { FastifyRequest, FastifySchema } from "fastify";
-import { parseMoment } from "./times.ts";
+import { parseMoment } from "../messages/times.ts";
 
 /** The formats, and what to tell a client whose field does not match one. */
 const formats: Record<string, { check: RegExp | ((text: string) => boolean); issue: string }> = {

@@ -1,7 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { FastifyReply } from "fastify";
-import type { SignedIn } from "./signed-in.ts";
-import type { Slots } from "./slots.ts";
+import type { SignedIn } from "../base/signed-in.ts";
+import type { Slots } from "../limits/slots.ts";
 
 /** How many waits and streams each session or API token may have open. */
 const maxPerCredential = 100;

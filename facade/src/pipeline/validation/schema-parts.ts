@@ -1,6 +1,6 @@
 import type { RoleName } from "@sandgate/kit/rpc/context";
 import { type Static, type TSchema, Type } from "typebox";
-import { idempotencyKeyPattern } from "./request-context.ts";
+import { idempotencyKeyPattern } from "../base/request-context.ts";
 
 // Schemas that several resources share. The validator, the serializer and the OpenAPI document are derived from the schemas.
 

@@ -1,6 +1,6 @@
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { beforeEach, expect, test } from "vitest";
-import { type Act, type AuditTrail, createAuditTrail, type TrailEntry } from "./audit-trail.ts";
+import { type Act, type AuditTrail, createAuditTrail, type TrailEntry } from "./recorder.ts";
 
 const ann = { id: "ann", credential: "session" as const, credentialId: "s1" };
 const refused: Act = {

@@ -4,10 +4,10 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import { toRoleName } from "@sandgate/kit/rpc/access";
 import { asFacade } from "@sandgate/kit/rpc/context";
 import { Role } from "@sandgate/proto/common/v1/access";
-import type { Clients } from "./clients.ts";
+import type { Clients } from "../base/clients.ts";
+import type { SignedIn } from "../base/signed-in.ts";
 import { LoadingCache } from "./loading-cache.ts";
-import { createSessionVerifier } from "./sessions.ts";
-import type { SignedIn } from "./signed-in.ts";
+import { createSessionVerifier } from "./session-verifier.ts";
 
 export interface Authenticator {
   /** Checks an Authorization header. Throws UNAUTHENTICATED or INVALID_TOKEN. */

@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import type { App } from "./route.ts";
+import type { App } from "../base/app.ts";
 
 /** How often idle connections are closed during a shutdown. */
 const sweepMs = 100;

@@ -4,11 +4,11 @@ import type { PublicReason } from "@sandgate/kit/base/reasons";
 import { usernameKey } from "@sandgate/kit/base/usernames";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import type { FastifyInstance, FastifyRequest } from "fastify";
-import { workspaceNamedBy } from "./admission.ts";
+import { workspaceNamedBy } from "../admission/admission.ts";
+import { addressOf } from "../base/request-context.ts";
+import { codeOf } from "../errors/envelope.ts";
 import { actionOf, isNotedRead } from "./audit-actions.ts";
-import type { Act, AuditTrail } from "./audit-trail.ts";
-import { codeOf } from "./error-envelope.ts";
-import { addressOf } from "./request-context.ts";
+import type { Act, AuditTrail } from "./recorder.ts";
 
 /** The errors that say somebody may not do something. */
 const refusals: ReadonlySet<PublicReason> = new Set([

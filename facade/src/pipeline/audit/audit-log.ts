@@ -4,8 +4,8 @@ import { usernameKey } from "@sandgate/kit/base/usernames";
 import { toCredential } from "@sandgate/kit/rpc/access";
 import { asFacade } from "@sandgate/kit/rpc/context";
 import { Credential } from "@sandgate/proto/common/v1/access";
-import type { TrailEntry } from "./audit-trail.ts";
-import type { Clients } from "./clients.ts";
+import type { Clients } from "../base/clients.ts";
+import type { TrailEntry } from "./recorder.ts";
 
 /** The audit log as telemetry keeps it, and the users whom identity knows. */
 export function auditLogOf({ audit, identity }: Pick<Clients, "audit" | "identity">) {

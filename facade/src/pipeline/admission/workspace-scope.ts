@@ -4,9 +4,9 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import { requireLimitedRole } from "@sandgate/kit/rpc/access";
 import { asFacade, type RoleName, type UserCaller } from "@sandgate/kit/rpc/context";
 import { Role } from "@sandgate/proto/common/v1/access";
-import type { Clients } from "./clients.ts";
+import type { Clients } from "../base/clients.ts";
+import type { SignedIn } from "../base/signed-in.ts";
 import { LoadingCache } from "./loading-cache.ts";
-import type { SignedIn } from "./signed-in.ts";
 
 interface Membership {
   workspaceExists: boolean;

@@ -14,9 +14,9 @@ import {
   type TestPlatform,
   userId,
   workspaceId,
-} from "../test-platform.ts";
+} from "../../test-platform.ts";
+import { accessOfRoute } from "../base/route-rules.ts";
 import { actionOf } from "./audit-actions.ts";
-import { accessOfRoute } from "./route-rules.ts";
 
 const routes: RouteOptions[] = [];
 let platform: TestPlatform;

@@ -1,7 +1,7 @@
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { apiToken, openTestPlatform, type TestPlatform, workspaceId } from "../test-platform.ts";
+import { apiToken, openTestPlatform, type TestPlatform, workspaceId } from "../../test-platform.ts";
 
 const headers = { authorization: `Bearer ${apiToken}`, "x-workspace-id": workspaceId };
 const common = { "referrer-policy": "no-referrer", "x-content-type-options": "nosniff" };

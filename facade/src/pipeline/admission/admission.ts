@@ -3,15 +3,15 @@ import { toPublicReason } from "@sandgate/kit/base/reasons";
 import { requireOperator, requireSession } from "@sandgate/kit/rpc/access";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import { signedInOf } from "../base/request-context.ts";
+import { accessOfRequest, accessOfRoute, type RouteAccess, type RouteRules } from "../base/route-rules.ts";
+import type { SecurityHeaders } from "../base/security-headers.ts";
+import type { SignedIn } from "../base/signed-in.ts";
+import { validationError } from "../errors/envelope.ts";
+import type { RateLimits } from "../limits/request-limits.ts";
+import { compileCheck } from "../validation/request-check.ts";
 import type { Authenticator } from "./authentication.ts";
 import { shareAcrossOrigins } from "./cors.ts";
-import { validationError } from "./error-envelope.ts";
-import type { RateLimits } from "./rate-limits.ts";
-import { signedInOf } from "./request-context.ts";
-import { accessOfRequest, accessOfRoute, type RouteAccess, type RouteRules } from "./route-rules.ts";
-import type { SecurityHeaders } from "./security-headers.ts";
-import type { SignedIn } from "./signed-in.ts";
-import { compileCheck } from "./validation.ts";
 import type { WorkspaceScope } from "./workspace-scope.ts";
 
 /** What the checks before every handler use. */

@@ -3,8 +3,8 @@ import { ImageSchema } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { SandboxSchema, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import { Type } from "typebox";
 import { expect, test } from "vitest";
+import { Moment, NullableInteger, NullableMoment, NullableText, TextByName } from "../validation/schema-parts.ts";
 import { createMapper } from "./mapper.ts";
-import { Moment, NullableInteger, NullableMoment, NullableText, TextByName } from "./schema-parts.ts";
 
 const at = { seconds: 1_780_000_000n, nanos: 123_456_000 };
 const time = "2026-05-28T20:26:40.123Z";
