@@ -173,7 +173,7 @@ describe.runIf(await requireServer("nats", findNatsServer))("the bus on a real n
     await bus.publish([eventOf("poison"), { ...eventOf("none"), id: "none", bytes: Buffer.from("no event") }]);
     await until(async () => expect(await bus.deadLetters.list({ limit: 10 })).toHaveLength(2));
     await until(async () =>
-      expect(await metrics.metrics()).toContain('sandgate_bus_parked_events{consumer="listener"} 2'),
+      expect(await metrics.metrics()).toContain('sandgate_bus_dead_letters{consumer="listener"} 2'),
     );
     await server.kill();
     await server.start();

@@ -50,7 +50,7 @@ export const imageRegistryService = defineService({
       },
       purge: {
         store,
-        stagePurged: workspacePurged,
+        workspacePurged,
         async purge(workspaceId, signal) {
           while (!(await store.purgeBatch(workspaceId, batchSize))) if (signal.aborted) return false;
           return true;

@@ -174,7 +174,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     purge: {
       store,
       purge: (workspaceId, signal) => purgeWorkspace({ store, changes, workspaceId, signal }),
-      stagePurged,
+      workspacePurged: stagePurged,
     },
     async dependencies() {
       return {

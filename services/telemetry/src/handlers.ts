@@ -9,7 +9,7 @@ import type { ContainerSource } from "./collect/container-source.ts";
 import { awaitDrained, watchPollRequests } from "./collect/log-drain.ts";
 import { toBatch, toLogEntry, toMetricPoint, toStreamName, toTailResponse, toWindow } from "./messages.ts";
 import { findOwn } from "./query/ownership.ts";
-import { readPage } from "./query/pages.ts";
+import { queryPage } from "./query/pages.ts";
 import { tailRows } from "./query/tails.ts";
 import { countRemovedLines } from "./retention.ts";
 import type { LogQuotas } from "./store/quotas.ts";
@@ -75,7 +75,7 @@ export function createHandlers(o: {
       const window = toWindow(request, Date.now());
       // The facade has asked the sandbox service before; this service doesn't rely on it.
       await findOwn(store, { sandboxId, workspaceId: workspaceOf(callOf(context)) });
-      const { logs, metrics, nextPageToken } = await readPage(store, {
+      const { logs, metrics, nextPageToken } = await queryPage(store, {
         sandboxId,
         window,
         limit: request.limit || defaultLimit,

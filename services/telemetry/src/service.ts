@@ -98,7 +98,7 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
     },
     purge: {
       store,
-      stagePurged,
+      workspacePurged: stagePurged,
       async purge(workspaceId, signal) {
         while (await store.purgeBatch(workspaceId, purgeLimits)) if (signal.aborted) return false;
         return true;

@@ -26,7 +26,7 @@ export async function* readParts<P extends Page<unknown>>(
 }
 
 /** The same as one page. */
-export async function readPage<R>(
+export async function collectPage<R>(
   page: { limit: number; cursor: string },
   read: (page: { limit: number; cursor: string }) => Promise<Page<R>>,
 ): Promise<Page<R>> {

@@ -3,7 +3,7 @@ import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import type { App } from "../../pipeline/base/app.ts";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import { present } from "../../pipeline/messages/contract.ts";
-import { readPage } from "../../pipeline/messages/pages.ts";
+import { collectPage } from "../../pipeline/messages/pages.ts";
 import type { RouteContext } from "../../pipeline/route.ts";
 import { NoContent } from "../../pipeline/validation/schema-parts.ts";
 import { fromStateNames, sandboxIdOf, toSandbox } from "../sandboxes/mapping.ts";
@@ -123,7 +123,7 @@ export function addAdminRoutes(app: App, { clients: { identity, sandbox } }: Rou
     async (request) => {
       const { limit, cursor, state, workspace_id, user_id } = request.query;
       const filter = { states: fromStateNames(state), workspaceId: workspace_id ?? "", userId: user_id ?? "" };
-      const { rows, nextCursor } = await readPage({ limit, cursor: cursor ?? "" }, async (page) => {
+      const { rows, nextCursor } = await collectPage({ limit, cursor: cursor ?? "" }, async (page) => {
         const part = await sandbox.listAllSandboxes({ page, ...filter }, callFor(request));
         return { rows: part.sandboxes.map(toSandbox), nextCursor: part.nextCursor };
       });

@@ -6,7 +6,7 @@ import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
 import { stateReasons } from "../../pipeline/errors/state-reasons.ts";
 import { watchAccess } from "../../pipeline/live/access-watch.ts";
 import { present } from "../../pipeline/messages/contract.ts";
-import { readPage } from "../../pipeline/messages/pages.ts";
+import { collectPage } from "../../pipeline/messages/pages.ts";
 import type { RouteContext } from "../../pipeline/route.ts";
 import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/validation/schema-parts.ts";
 import { imageIdOf } from "../sandbox-images/mapping.ts";
@@ -119,7 +119,7 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
       const labels = fromLabelPairs(label);
       if (!labels) return { sandboxes: [], next_cursor: null };
       const states = fromStateNames(state);
-      const { rows, nextCursor } = await readPage({ limit, cursor: cursor ?? "" }, async (page) => {
+      const { rows, nextCursor } = await collectPage({ limit, cursor: cursor ?? "" }, async (page) => {
         const part = await sandbox.listSandboxes({ page, states, labels }, callFor(request));
         return { rows: part.sandboxes.map(toSandbox), nextCursor: part.nextCursor };
       });

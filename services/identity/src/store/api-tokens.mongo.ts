@@ -1,5 +1,5 @@
 import { toOptionalDate } from "@sandgate/kit/base/time";
-import { afterPlace, type MongoDatabase, type MongoTransaction } from "@sandgate/kit/storage/mongo";
+import { afterPosition, type MongoDatabase, type MongoTransaction } from "@sandgate/kit/storage/mongo";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { ApiToken } from "../domain/api-tokens.ts";
 import { type Expiring, removeAt } from "./removal.mongo.ts";
@@ -84,7 +84,7 @@ export function createApiTokenStore(
     async listApiTokens(userId, limit, before) {
       const last = before && { createdAt: before.createdAt.getTime(), _id: before.id };
       const found = await apiTokens
-        .find({ userId, ...afterPlace<ApiTokenDocument>(last) })
+        .find({ userId, ...afterPosition<ApiTokenDocument>(last) })
         .sort({ createdAt: -1, _id: -1 })
         .limit(limit)
         .toArray();

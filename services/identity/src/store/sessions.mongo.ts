@@ -1,5 +1,5 @@
 import { toOptionalDate } from "@sandgate/kit/base/time";
-import { afterPlace, type MongoDatabase, type MongoTransaction } from "@sandgate/kit/storage/mongo";
+import { afterPosition, type MongoDatabase, type MongoTransaction } from "@sandgate/kit/storage/mongo";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
 import { type Expiring, removeAt } from "./removal.mongo.ts";
 import type { IdentityStore } from "./store.ts";
@@ -213,7 +213,7 @@ export function createSessionStore({ db, write }: MongoDatabase): SessionStore &
           userId,
           endedAt: { $exists: false },
           idleAt: { $gt: now.getTime() },
-          ...afterPlace<SessionDocument>(last),
+          ...afterPosition<SessionDocument>(last),
         })
         .sort({ createdAt: -1, _id: -1 })
         .limit(limit)

@@ -1,6 +1,6 @@
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import {
-  afterPlace,
+  afterPosition,
   createCollections,
   type MongoDatabase,
   type MongoMigration,
@@ -380,7 +380,7 @@ export function createMongoStore(database: MongoDatabase): IdentityStore {
     async listUsers(usernameKey, limit, before) {
       const last = before && { createdAt: before.createdAt.getTime(), _id: before.id };
       const found = await users
-        .find({ ...(usernameKey !== undefined && { usernameKey }), ...afterPlace<UserDocument>(last) })
+        .find({ ...(usernameKey !== undefined && { usernameKey }), ...afterPosition<UserDocument>(last) })
         // A name is one user's, whom the index of names finds.
         .sort(usernameKey === undefined ? { createdAt: -1, _id: -1 } : {})
         .limit(limit)

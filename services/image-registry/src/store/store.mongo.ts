@@ -1,5 +1,5 @@
 import {
-  afterPlace,
+  afterPosition,
   createCollections,
   type Db,
   deleteBatch,
@@ -180,7 +180,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
     async listImages({ workspaceId, enabledOnly }, after, limit) {
       const last = after && { createdAt: after.createdAt, _id: after.id };
       const found = await images
-        .find({ ...visibleTo(workspaceId, enabledOnly), ...afterPlace<ImageDocument>(last) })
+        .find({ ...visibleTo(workspaceId, enabledOnly), ...afterPosition<ImageDocument>(last) })
         .hint(enabledOnly ? newestEnabled : newest)
         .sort({ createdAt: -1, _id: -1 })
         .limit(limit)
@@ -200,7 +200,7 @@ export async function openMongoStore(options: MongoStoreOptions): Promise<ImageR
     async listRegistries(workspaceId, after, limit) {
       const last = after && { createdAt: after.createdAt, _id: after.id };
       const found = await registries
-        .find({ workspaceId, ...afterPlace<RegistryDocument>(last) })
+        .find({ workspaceId, ...afterPosition<RegistryDocument>(last) })
         .sort({ createdAt: -1, _id: -1 })
         .limit(limit)
         .toArray();

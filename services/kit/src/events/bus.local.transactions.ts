@@ -77,7 +77,7 @@ export const transactions = {
     tx.db.run("DELETE FROM deliveries WHERE consumer = ? AND seq = ?", consumer, seq);
   },
 
-  /** Notes a failed attempt: the next is due at that time; without a next one the event is a dead letter. */
+  /** Records a failed attempt. The next one is due at that time; without a next one the event is a dead letter. */
   fail(tx: Transaction, consumer: string, seq: number, error: string, next: { dueAt: number } | undefined): void {
     tx.db.run(
       "UPDATE deliveries SET attempts = attempts + 1, error = ?, due_at = ?, parked_at = ? WHERE consumer = ? AND seq = ?",

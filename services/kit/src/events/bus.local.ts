@@ -38,8 +38,8 @@ export async function openLocalBus(options: {
   const identity = read.get<{ id: string }>("SELECT id FROM identity")?.id;
   if (identity === undefined) throw new Error(`${file} is damaged: the bus has no identity`);
   const deadLetterCount = gauge(options.metrics, {
-    name: "sandgate_bus_parked_events",
-    help: "Dead letters: events that a consumer failed to handle for good",
+    name: "sandgate_bus_dead_letters",
+    help: "Events that a consumer has failed to handle for good",
     labelNames: ["consumer"],
   });
   const countDeadLetters = () => {

@@ -16,7 +16,7 @@ import type { NatsLink } from "./bus.nats-connection.ts";
 
 /** Where the events of all services are. */
 export const eventStream = "SANDGATE";
-/** Where dead letters are, on the subjects of `deadLetterSubject`. The server knows them by the name that they had first. */
+/** Where dead letters are, on the subjects of `deadLetterSubject`. The stream keeps the name under which servers and their permissions know it. */
 export const deadLetterStream = "SANDGATE_PARKED";
 
 /** How long an event is kept for future consumers: as long as outboxes can send it again. */
@@ -60,7 +60,7 @@ export interface Streams {
   store(
     subject: string,
     bytes: Uint8Array,
-    o: { stream: string; id: string; notes?: Record<string, string> },
+    o: { stream: string; id: string; headers?: Record<string, string> },
   ): Promise<PubAck>;
 }
 
@@ -97,12 +97,12 @@ export function createStreams(options: { link: NatsLink; jsm: JetStreamManager; 
       await renew();
       return jsm.streams.info(eventStream);
     },
-    async store(subject, bytes, { stream, id, notes = {} }) {
+    async store(subject, bytes, { stream, id, headers: extra = {} }) {
       await ensure();
       const publish = () => {
-        const noted = headers();
-        for (const [name, value] of Object.entries(notes)) noted.set(name, value);
-        return js.publish(subject, bytes, { msgID: id, headers: noted, expect: { streamName: stream } });
+        const sent = headers();
+        for (const [name, value] of Object.entries(extra)) sent.set(name, value);
+        return js.publish(subject, bytes, { msgID: id, headers: sent, expect: { streamName: stream } });
       };
       try {
         return await publish();

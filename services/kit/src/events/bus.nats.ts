@@ -16,10 +16,10 @@ const defaultPolicy: NatsDeliveryPolicy = { ...defaultDeliveryPolicy, ackWaitMs:
 const countDeadLettersEveryMs = 60_000;
 /** Longer error messages are cut: they are sent in a header. */
 const maxErrorLength = 2_000;
-const errorNote = "Sandgate-Error";
-const attemptsNote = "Sandgate-Attempts";
-const subjectNote = "Sandgate-Subject";
-const eventIdNote = "Sandgate-Event-Id";
+const errorHeader = "Sandgate-Error";
+const attemptsHeader = "Sandgate-Attempts";
+const subjectHeader = "Sandgate-Subject";
+const eventIdHeader = "Sandgate-Event-Id";
 const idHeader = "Nats-Msg-Id";
 
 /**
@@ -45,8 +45,8 @@ export async function openNatsBus(options: {
   const streams = createStreams({ link, jsm, logger });
   const rollbackDetector = createRollbackDetector({ link, jsm, streams, logger });
   const deadLetterCount = gauge(options.metrics, {
-    name: "sandgate_bus_parked_events",
-    help: "Dead letters: events that a consumer failed to handle for good",
+    name: "sandgate_bus_dead_letters",
+    help: "Events that a consumer has failed to handle for good",
     labelNames: ["consumer"],
   });
   const pulls = new Set<PulledConsumption>();
@@ -104,7 +104,7 @@ export async function openNatsBus(options: {
         const message = await findDeadLetter(id);
         if (!message) return undefined;
         const { header, data } = message;
-        const readEvent = () => readEventAs(header.get(subjectNote), header.get(eventIdNote), data);
+        const readEvent = () => readEventAs(header.get(subjectHeader), header.get(eventIdHeader), data);
         return { letter: toDeadLetter(message), readEvent };
       },
       async remove(id) {
@@ -158,16 +158,16 @@ export async function openNatsBus(options: {
             const given = message.headers?.get(idHeader) ?? "";
             // A sender's id may have characters that a subject can't.
             const id = /^[\w-]+$/.test(given) ? given : `${message.seq}`;
-            const notes = {
-              [errorNote]: JSON.stringify(failure.message.slice(0, maxErrorLength)),
-              [attemptsNote]: `${attempts}`,
-              [subjectNote]: message.subject,
-              [eventIdNote]: given,
+            const headers = {
+              [errorHeader]: JSON.stringify(failure.message.slice(0, maxErrorLength)),
+              [attemptsHeader]: `${attempts}`,
+              [subjectHeader]: message.subject,
+              [eventIdHeader]: given,
             };
             await streams.store(deadLetterSubject(service, consumer, id), message.data, {
               stream: deadLetterStream,
               id: `${consumer} ${id}`,
-              notes,
+              headers,
             });
             await recount();
           },
@@ -244,9 +244,9 @@ function toDeadLetter({ subject, data, header, time }: StoredMsg): DeadLetter {
   return {
     id,
     consumer,
-    event: tryDecode(data) ?? create(EventSchema, { eventId, subject: header.get(subjectNote) }),
-    attempts: Number(header.get(attemptsNote)),
-    error: String(JSON.parse(header.get(errorNote))),
+    event: tryDecode(data) ?? create(EventSchema, { eventId, subject: header.get(subjectHeader) }),
+    attempts: Number(header.get(attemptsHeader)),
+    error: String(JSON.parse(header.get(errorHeader))),
     failedAt: time,
   };
 }

@@ -9,7 +9,7 @@ import { readSettings, type SettingDefinitions, type SettingValues } from "../ba
 import type { EventBus } from "../events/bus.ts";
 import { startRelay } from "../events/relay.ts";
 import { type DatabaseTarget, openStore, type ServiceStore, type StoreAdapters } from "../storage/open-store.ts";
-import { startSealingAnew } from "../storage/sealed-values.ts";
+import { startReencryption } from "../storage/reencryption.ts";
 import type { Keyring } from "../storage/sealing.ts";
 import { startWorkspacePurges, type WorkspacePurge } from "../workspaces/workspace-purges.ts";
 import type { Commands } from "./admin.commands.ts";
@@ -119,7 +119,7 @@ export function defineService<
         },
       );
       let relay: BackgroundTask | undefined;
-      let sealing: ReturnType<typeof startSealingAnew> | undefined;
+      let reencryption: ReturnType<typeof startReencryption> | undefined;
       let background: readonly BackgroundTask[] = [];
 
       return {
@@ -137,11 +137,11 @@ export function defineService<
               ...parts.purge,
             }),
           ];
-          sealing = startSealingAnew({ service: name, sealed: store.sealed, keyring, metrics, logger });
-          background = [sealing, ...(purges ?? []), ...((await parts.start?.()) ?? [])];
+          reencryption = startReencryption({ service: name, sealed: store.sealed, keyring, metrics, logger });
+          background = [reencryption, ...(purges ?? []), ...((await parts.start?.()) ?? [])];
         },
         async dependencies() {
-          const keyring = sealing?.state() ?? "ok";
+          const keyring = reencryption?.state() ?? "ok";
           return { ...(await parts.dependencies()), ...(keyring !== "ok" && { keyring }) };
         },
         async drain() {

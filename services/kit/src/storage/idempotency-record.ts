@@ -4,7 +4,7 @@ export interface IdempotencyRecord {
   id: string;
   /** The request's hash and the response, sealed together: a request may hold a password, whose bare hash could be guessed at. */
   sealed: Uint8Array;
-  /** What it is sealed for besides the id, so that it can be sealed anew. Records of version 0.1 lack it. */
+  /** What it is sealed for besides the id, so that it can be re-encrypted. */
   service?: string;
   workspace?: string;
 }

@@ -6,7 +6,7 @@ import { newRingKey, parseRing, type RingFile } from "./sealing.ts";
 
 const usage = `The key ring that seals secrets:
   add <file>        one more key, which opens; prints its id
-  use <file> <id>   from the next start on this key seals, and everything is sealed anew with it
+  use <file> <id>   from the next start on this key seals, and every sealed value is re-encrypted with it
   drop <file> <id>  takes a key out that nothing is sealed with any more (sandgate_sealed_values)
 After add and before use, every process that seals has to have been started with the new file.
 `;

@@ -36,7 +36,6 @@ interface OutboxDocument {
 interface IdempotencyDocument {
   _id: string;
   sealed: Uint8Array;
-  /** Unset by version 0.1. */
   service?: string;
   workspace?: string;
   expiresAt: Date;

@@ -56,7 +56,6 @@ const appName = "sandgate";
 
 const kitMigrations: readonly MongoMigration[] = [
   { name: "kit 1: outbox, inbox, answers, leases", run: (db) => createCollections(db, kitIndexes) },
-  // The version before makes the inbox with the first step and never uses it.
   { name: "kit 2: no inbox", expands: true, run: dropInbox },
   { name: "kit 3: refused events", expands: true, run: addRefusedIndex },
 ];
@@ -211,7 +210,7 @@ export async function openMongo(options: {
  *
  * @param last the two fields of that document, in the order of the sort; the first is a range of the index
  */
-export function afterPlace<D extends Document>(last: Partial<D> | undefined): Filter<D> {
+export function afterPosition<D extends Document>(last: Partial<D> | undefined): Filter<D> {
   if (!last) return {};
   const [first, second] = Object.entries(last);
   if (!first || !second) throw new Error("a position in a list needs two fields");

@@ -2,8 +2,8 @@ import { createCipheriv, createDecipheriv, createHash, randomBytes } from "node:
 import { chmod, link, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname } from "node:path";
 
-/** Where a sealed value is stored. It is authenticated with the value, so a value copied elsewhere doesn't open there. */
-interface SealedPlace {
+/** Where a sealed value is stored. It is authenticated with the value, so a value that was copied elsewhere doesn't open there. */
+interface SealingContext {
   service: string;
   table: string;
   record: string;
@@ -16,9 +16,9 @@ export interface Keyring {
   hasKey(id: string): boolean;
   /** The key that a sealed value needs. Throws for what is no sealed value. */
   keyIdOf(sealed: Uint8Array): string;
-  seal(plain: Uint8Array, about: SealedPlace): Uint8Array;
+  seal(plain: Uint8Array, context: SealingContext): Uint8Array;
   /** Throws when the value was changed, belongs elsewhere, or was sealed with a key the ring doesn't hold; the message names the key. */
-  open(sealed: Uint8Array, about: SealedPlace): Uint8Array;
+  open(sealed: Uint8Array, context: SealingContext): Uint8Array;
 }
 
 /** Keys by id, in base64 of 32 bytes; `current` seals, every key opens. */
@@ -59,29 +59,28 @@ export async function openKeyring(o: { file: string; create: boolean }): Promise
     currentKeyId: current,
     hasKey: (id) => keys.has(id),
     keyIdOf,
-    seal(plain, about) {
-      const place = describePlace(about);
+    seal(plain, context) {
       const keyId = Buffer.from(current);
       const dataKey = randomBytes(keyBytes);
       const head = Buffer.concat([Buffer.from([version, keyId.length]), keyId]);
-      const aad = Buffer.concat([head, place]);
+      const aad = Buffer.concat([head, encodeContext(context)]);
       return Buffer.concat([head, encrypt(currentKey, dataKey, aad), encrypt(dataKey, plain, aad)]);
     },
-    open(sealed, about) {
+    open(sealed, context) {
       const head = headOf(sealed);
       const keyId = keyIdOf(sealed);
-      const rest = Buffer.from(sealed.buffer, sealed.byteOffset, sealed.byteLength).subarray(head.length);
+      const body = Buffer.from(sealed.buffer, sealed.byteOffset, sealed.byteLength).subarray(head.length);
       const key = keys.get(keyId);
-      const what = `a record of ${about.service} (${about.table})`;
+      const what = `a record of ${context.service} (${context.table})`;
       if (!key) {
         throw new Error(
           `${what} is sealed with the key "${keyId}", which the key ring ${o.file} doesn't hold: ${remedy}`,
         );
       }
-      const aad = Buffer.concat([head, describePlace(about)]);
+      const aad = Buffer.concat([head, encodeContext(context)]);
       try {
-        const dataKey = decrypt(key, rest.subarray(0, wrappedBytes), aad);
-        return decrypt(dataKey, rest.subarray(wrappedBytes), aad);
+        const dataKey = decrypt(key, body.subarray(0, wrappedBytes), aad);
+        return decrypt(dataKey, body.subarray(wrappedBytes), aad);
       } catch (cause) {
         throw new Error(
           `${what} doesn't open with the key "${keyId}" of the key ring ${o.file}. If that ring belongs to another database, ${remedy}; otherwise the record was changed`,
@@ -92,8 +91,8 @@ export async function openKeyring(o: { file: string; create: boolean }): Promise
   };
 }
 
-function describePlace(about: SealedPlace): Buffer {
-  return Buffer.from(JSON.stringify([about.service, about.table, about.record, about.workspace ?? null]));
+function encodeContext(context: SealingContext): Buffer {
+  return Buffer.from(JSON.stringify([context.service, context.table, context.record, context.workspace ?? null]));
 }
 
 function encrypt(key: Buffer, plain: Uint8Array, aad: Buffer): Buffer {

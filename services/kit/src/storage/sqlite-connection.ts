@@ -1,4 +1,5 @@
 import type { DatabaseSync, SQLInputValue, SQLOutputValue, StatementSync } from "node:sqlite";
+import { LRUCache } from "lru-cache";
 
 /** What a statement takes: a boolean becomes 0 or 1, a Date its epoch milliseconds, undefined NULL. */
 type SqliteValue = SQLInputValue | boolean | Date | undefined;
@@ -24,17 +25,11 @@ const keptStatements = 500;
 
 /** Wraps an open database. The caller closes it. */
 export function createConnection(db: DatabaseSync): SqliteConnection {
-  const statements = new Map<string, StatementSync>();
+  const statements = new LRUCache<string, StatementSync>({ max: keptStatements });
   const prepare = (sql: string): StatementSync => {
     const known = statements.get(sql);
     if (known) return known;
     const statement = db.prepare(sql);
-    if (statements.size >= keptStatements) {
-      for (const oldest of statements.keys()) {
-        statements.delete(oldest);
-        break;
-      }
-    }
     statements.set(sql, statement);
     return statement;
   };

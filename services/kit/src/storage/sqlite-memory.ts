@@ -1,35 +1,36 @@
+import { LRUCache } from "lru-cache";
+
 /** Results that a function remembers at most. */
 const maxRemembered = 1_000;
 
 /** What reads of a database have found since it was last written to. */
 export interface Memory {
   /** The same function, which remembers what it found for a key until a write begins. */
-  remember<V>(find: (key: string) => V | undefined): (key: string) => V | undefined;
+  remember<V extends NonNullable<unknown>>(find: (key: string) => V | undefined): (key: string) => V | undefined;
   /** Runs a write: from its begin to its answer nothing is remembered, since reads may see it or not. */
   during<T>(write: () => Promise<T>): Promise<T>;
 }
 
 export function createMemory(): Memory {
-  const memories: Map<string, unknown>[] = [];
+  const memories: Pick<LRUCache<string, NonNullable<unknown>>, "size" | "clear">[] = [];
   let writes = 0;
 
   return {
-    remember<V>(find: (key: string) => V | undefined) {
-      const found = new Map<string, V>();
+    remember<V extends NonNullable<unknown>>(find: (key: string) => V | undefined) {
+      const found = new LRUCache<string, V>({ max: maxRemembered });
       memories.push(found);
       return (key) => {
         const known = found.get(key);
         if (known !== undefined) return known;
         const value = find(key);
         if (value === undefined || writes > 0) return value;
-        if (found.size >= maxRemembered) found.clear();
         found.set(key, value);
         return value;
       };
     },
     async during(write) {
       writes++;
-      for (const found of memories) found.clear();
+      for (const found of memories) if (found.size > 0) found.clear();
       try {
         return await write();
       } finally {

@@ -36,7 +36,9 @@ export interface SqliteDatabase<T extends Transactions, Q extends Queries = Reco
    * The same function of what `read` finds for a key, which remembers its results until the next write to this database begins.
    * For what is asked again and again; its results are shared, so they must not be changed.
    */
-  readonly remember: <V>(find: (key: string) => V | undefined) => (key: string) => V | undefined;
+  readonly remember: <V extends NonNullable<unknown>>(
+    find: (key: string) => V | undefined,
+  ) => (key: string) => V | undefined;
   /** Runs a query in the reader thread, for lists. It sees every write that was answered before it was called. */
   readonly query: Calls<Q>;
   /** Runs a transaction in the writer thread; resolves once it is on disk. */

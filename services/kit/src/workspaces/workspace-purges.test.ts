@@ -107,7 +107,7 @@ describe.each(databases)("purges of deleted workspaces on %s", (_, open) => {
       WorkspaceService,
       createRouterTransport(() => {}),
     );
-    const stagePurged = (entityId: string) =>
+    const workspacePurged = (entityId: string) =>
       stageEvent({
         subject: "sandgate.test.workspace.workspace_purged.v1",
         entityId,
@@ -124,7 +124,7 @@ describe.each(databases)("purges of deleted workspaces on %s", (_, open) => {
         workspaces,
         logger,
         purge,
-        stagePurged,
+        workspacePurged,
       }),
     );
   }

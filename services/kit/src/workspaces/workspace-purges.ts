@@ -27,7 +27,7 @@ export interface WorkspacePurge {
   /** Removes what it can until the signal aborts; true once everything is gone. */
   purge(workspaceId: string, signal: AbortSignal): Promise<boolean>;
   /** The event that announces it. */
-  stagePurged(workspaceId: string, at: Date): StagedEvent;
+  workspacePurged(workspaceId: string, at: Date): StagedEvent;
 }
 
 const pollMs = 1_000;
@@ -42,7 +42,7 @@ const sweepPage = 500;
 /**
  * Purges what a service holds of deleted workspaces: on `workspace.deleted`, and hourly for workspaces that turn out to be
  * gone although no event said so. Open purges are kept in the store, so they go on after a restart, in one replica at a time;
- * `purge` removes what it can and returns true once everything is gone, which the event of `stagePurged` then announces. The
+ * `purge` removes what it can and returns true once everything is gone, which the event of `workspacePurged` then announces. The
  * time is the event's version: when the workspace's deletion is announced again, its purge runs and is announced again.
  */
 export async function startWorkspacePurges(
@@ -64,7 +64,7 @@ export async function startWorkspacePurges(
       try {
         if (await o.purge(workspaceId, AbortSignal.any([signal, AbortSignal.timeout(turnMs)]))) {
           const at = new Date();
-          await store.completePurge(workspaceId, at, [o.stagePurged(workspaceId, at)]);
+          await store.completePurge(workspaceId, at, [o.workspacePurged(workspaceId, at)]);
           logger.info({ workspaceId }, "purged a deleted workspace");
         }
       } catch (error) {

@@ -1,7 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import {
-  afterPlace,
+  afterPosition,
   createCollections,
   type Db,
   deleteBatch,
@@ -363,7 +363,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
       const found = await sandboxes
         .find({
           workspaceId,
-          ...afterPlace<SandboxDocument>(after && { createdAt: after.createdAt, _id: after.id }),
+          ...afterPosition<SandboxDocument>(after && { createdAt: after.createdAt, _id: after.id }),
           ...(among.length > 0 && { state: { $in: [...among] } }),
           ...(wanted.length > 0 && { labels: { $all: wanted } }),
         })
@@ -380,7 +380,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
           ...(createdBy !== undefined && { createdBy }),
           ...(workspaceId !== undefined && { workspaceId }),
           state: { $in: states.length === 0 ? [...sandboxStates] : [...states] },
-          ...afterPlace<SandboxDocument>(after && { createdAt: after.createdAt, _id: after.id }),
+          ...afterPosition<SandboxDocument>(after && { createdAt: after.createdAt, _id: after.id }),
         })
         .hint(createdBy !== undefined ? newestOfUser : workspaceId !== undefined ? newestByState : newestOfAll)
         .sort({ createdAt: -1, _id: -1 })

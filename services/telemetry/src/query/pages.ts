@@ -33,7 +33,7 @@ export interface Read {
 }
 
 /** The rows of a page, oldest first. */
-export interface ReadPage {
+export interface QueryPage {
   logs: Numbered<LogRow>[];
   metrics: Numbered<MetricRow>[];
   /** Empty: no older rows are left. */
@@ -44,7 +44,7 @@ export interface ReadPage {
  * A page of the newest rows of a window; pages go from the newest to the oldest. Fewer rows than the limit when they are too
  * long for one read. Throws VALIDATION_ERROR for a malformed token.
  */
-export async function readPage(store: Pick<TelemetryStore, "listChunks">, read: Read): Promise<ReadPage> {
+export async function queryPage(store: Pick<TelemetryStore, "listChunks">, read: Read): Promise<QueryPage> {
   const { sandboxId, window, stream, signal } = read;
   const rests = read.pageToken === "" ? beginningOf(read) : parsePageToken(read.pageToken);
   const queryOf = (rest: Rest) => ({

@@ -1,6 +1,6 @@
 import type { CredentialKind } from "@sandgate/kit/rpc/context";
 import {
-  afterPlace,
+  afterPosition,
   createCollections,
   type Db,
   deleteBatch,
@@ -92,7 +92,7 @@ export function createMongoAuditStore({ db, write }: Pick<MongoDatabase, "db" | 
               ...(action !== undefined && { action }),
               ...((since || until) && { at: { ...(since && { $gte: since }), ...(until && { $lt: until }) } }),
             },
-            afterPlace<EntryDocument>(after && { at: after.at, _id: after.id }),
+            afterPosition<EntryDocument>(after && { at: after.at, _id: after.id }),
           ],
         })
         .sort({ at: -1, _id: -1 })

@@ -1,5 +1,5 @@
 import {
-  afterPlace,
+  afterPosition,
   createCollections,
   type Db,
   type MongoDatabase,
@@ -290,7 +290,7 @@ export function createMongoStore(database: MongoDatabase): WorkspaceStore {
       const last = after && { workspaceCreatedAt: after.createdAt, workspaceId: after.id };
       const found = await members
         .aggregate<{ role: Role; workspace: WorkspaceDocument }>([
-          { $match: { userId, ...afterPlace<MemberDocument>(last) } },
+          { $match: { userId, ...afterPosition<MemberDocument>(last) } },
           { $sort: { workspaceCreatedAt: -1, workspaceId: -1 } },
           {
             $lookup: {
@@ -310,7 +310,7 @@ export function createMongoStore(database: MongoDatabase): WorkspaceStore {
     async listMembers(workspaceId, after, limit) {
       const last = after && { joinedAt: after.createdAt, userId: after.id };
       const found = await members
-        .find({ workspaceId, ...afterPlace<MemberDocument>(last) })
+        .find({ workspaceId, ...afterPosition<MemberDocument>(last) })
         .sort({ joinedAt: -1, userId: -1 })
         .limit(limit)
         .toArray();

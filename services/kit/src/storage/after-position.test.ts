@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { afterPlace } from "./mongo.ts";
+import { afterPosition } from "./mongo.ts";
 
 interface Note {
   _id: string;
@@ -8,14 +8,14 @@ interface Note {
 
 test("after a document come the older ones, and those of its time with a lower id", () => {
   const at = new Date(5);
-  expect(afterPlace<Note>({ at, _id: "b" })).toEqual({
+  expect(afterPosition<Note>({ at, _id: "b" })).toEqual({
     at: { $lte: at },
     $nor: [{ at, _id: { $gte: "b" } }],
   });
-  expect(afterPlace<Note>(undefined)).toEqual({});
+  expect(afterPosition<Note>(undefined)).toEqual({});
 });
 
 test("a value of another type than the document's doesn't compile", () => {
   // @ts-expect-error at is a Date
-  afterPlace<Note>({ at: 5, _id: "b" });
+  afterPosition<Note>({ at: 5, _id: "b" });
 });

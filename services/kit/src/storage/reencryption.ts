@@ -1,0 +1,122 @@
+import type { Logger } from "../base/logging.ts";
+import { gauge, type Metrics } from "../base/metrics.ts";
+import { type PeriodicTask, startPeriodicTask } from "../base/periodic-task.ts";
+import type { SealedColumn, SealedRow, SealedStore } from "./sealed-values.ts";
+import type { Keyring } from "./sealing.ts";
+
+/** The time between passes. Replicas that still have an older ring may have sealed values meanwhile. */
+const everyMs = 10 * 60_000;
+const pageSize = 100;
+/** The metric's key of values that can't be read. */
+const unknownKey = "unknown";
+
+/** What a pass found in one column: how many values each key seals now, and how many it re-encrypted. */
+interface ColumnReport {
+  table: string;
+  byKey: ReadonlyMap<string, number>;
+  reencrypted: number;
+}
+
+/**
+ * Re-encrypts every sealed value of the store that another key than the ring's current one seals: at the start and every ten
+ * minutes, page by page, so that an older key can be taken out of the ring. The metric `sandgate_sealed_values` counts the
+ * values of each key after a pass, and the log says when something changed. `state` is "ok", or why values can't be opened.
+ */
+export function startReencryption(o: {
+  service: string;
+  sealed: SealedStore;
+  keyring: Keyring;
+  metrics: Metrics;
+  logger: Logger;
+}): PeriodicTask & { state(): "ok" | string } {
+  const { service, sealed, keyring, logger } = o;
+  const counted = gauge(o.metrics, {
+    name: "sandgate_sealed_values",
+    help: "Sealed values in the database by the key of the key ring that they need, as of the last pass.",
+    labelNames: ["service", "table", "key"],
+  });
+  let reported = "";
+  let state: "ok" | string = "ok";
+
+  /** Re-encrypts the value if it has to be. Returns the key that it needs now; none when the value has changed meanwhile. */
+  async function treat(
+    column: SealedColumn,
+    row: SealedRow,
+    before: Uint8Array,
+  ): Promise<{ key?: string; isReencrypted?: true }> {
+    const key = keyring.keyIdOf(before);
+    if (key === keyring.currentKeyId || !keyring.hasKey(key)) return { key };
+    const context = {
+      service: row.service ?? service,
+      table: column.table,
+      record: row.id,
+      ...(row.workspace !== undefined && { workspace: row.workspace }),
+    };
+    const after = keyring.seal(keyring.open(before, context), context);
+    // Whoever changed the value has a ring as new as this one, or the next pass finds it.
+    if (!(await sealed.replace(column, row.id, before, after))) return {};
+    return { key: keyring.currentKeyId, isReencrypted: true };
+  }
+
+  async function treatColumn(column: SealedColumn, signal: AbortSignal): Promise<ColumnReport> {
+    const { table } = column;
+    const byKey = new Map<string, number>();
+    let reencrypted = 0;
+    let rows: SealedRow[] = [];
+    do {
+      rows = await sealed.list(column, pageSize, rows.at(-1)?.id);
+      for (const row of rows) {
+        signal.throwIfAborted();
+        if (!row.sealed) continue;
+        const { key, isReencrypted } = await treat(column, row, row.sealed).catch((error: unknown) => {
+          logger.error({ err: error, table, record: row.id }, "a sealed value can't be re-encrypted");
+          return { key: unknownKey, isReencrypted: undefined };
+        });
+        if (key !== undefined) byKey.set(key, (byKey.get(key) ?? 0) + 1);
+        if (isReencrypted) reencrypted++;
+      }
+    } while (rows.length === pageSize);
+    return { table, byKey, reencrypted };
+  }
+
+  /** Sets the metric. Returns how many values still need another key than the current one, by that key. */
+  function count(reports: readonly ColumnReport[]): Map<string, number> {
+    counted.reset();
+    const others = new Map<string, number>();
+    for (const { table, byKey } of reports) {
+      counted.set({ service, table, key: keyring.currentKeyId }, 0);
+      for (const [key, values] of byKey) {
+        counted.inc({ service, table, key }, values);
+        if (key !== keyring.currentKeyId) others.set(key, (others.get(key) ?? 0) + values);
+      }
+    }
+    return others;
+  }
+
+  async function treatAll(signal: AbortSignal): Promise<void> {
+    const reports: ColumnReport[] = [];
+    for (const column of sealed.columns) reports.push(await treatColumn(column, signal));
+    const others = count(reports);
+    const missing = [...others.keys()].filter((key) => key !== unknownKey && !keyring.hasKey(key));
+    const problems = [
+      ...(missing.length > 0 ? [`sealed values need keys that the key ring lacks: ${missing.join(", ")}`] : []),
+      ...(others.has(unknownKey) ? ["sealed values were damaged or copied; the log names them"] : []),
+    ];
+    state = problems.length === 0 ? "ok" : problems.join("; ");
+    const reencrypted = reports.reduce((sum, report) => sum + report.reencrypted, 0);
+    const report = JSON.stringify([...others]);
+    if (reencrypted === 0 && report === reported) return;
+    reported = report;
+    const counts = {
+      key: keyring.currentKeyId,
+      reencrypted,
+      still_sealed_with: Object.fromEntries(others),
+    };
+    if (problems.length > 0) logger.error(counts, state);
+    else if (others.size > 0) logger.info(counts, "some values still need another key of the key ring");
+    else logger.info(counts, "everything is sealed with the current key of the key ring");
+  }
+
+  const task = startPeriodicTask({ what: "re-encrypt sealed values", everyMs, logger, work: treatAll });
+  return { stop: task.stop, state: () => state };
+}
