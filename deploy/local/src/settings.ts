@@ -1,6 +1,6 @@
 import { findEngineAddress } from "@sandgate/docker-engine/address";
 import { facadeSettings } from "@sandgate/facade";
-import { identityService, identitySettings } from "@sandgate/identity";
+import { identitySettings } from "@sandgate/identity";
 import { imageRegistryService } from "@sandgate/image-registry";
 import { serviceNames } from "@sandgate/kit/base/service-names";
 import {
@@ -20,7 +20,7 @@ import { telemetryService } from "@sandgate/telemetry";
 import { workspaceService } from "@sandgate/workspace";
 
 /** The settings of the one-machine launcher, besides those of the facade and the services. */
-const localSettings = defineSettings({
+export const localSettings = defineSettings({
   data: text("SANDGATE_DATA", { default: "./data", doc: "Folder of this machine's data, created when missing" }),
   host: text("SANDGATE_HOST", { default: "127.0.0.1", doc: "The address the public API listens on" }),
   port: integer("SANDGATE_PORT", { default: 8080, min: 1, max: 65_535, doc: "The port of the public API" }),
@@ -55,18 +55,20 @@ const localSettings = defineSettings({
 export type LocalSettings = SettingValues<typeof localSettings> &
   Pick<SettingValues<typeof identitySettings>, "adminUsername" | "adminPassword">;
 
-const all: readonly SettingDefinitions[] = [
-  localSettings,
-  facadeSettings,
-  ...[identityService, workspaceService, imageRegistryService, sandboxService, telemetryService].map(
-    ({ settings }) => settings,
-  ),
-];
+/** What the facade and each service read, in either form, by the titles that people know them by. */
+export const sharedSettings: Readonly<Record<string, SettingDefinitions>> = {
+  Facade: facadeSettings,
+  Identity: identitySettings,
+  Workspace: workspaceService.settings,
+  "Image registry": imageRegistryService.settings,
+  Sandbox: sandboxService.settings,
+  Telemetry: telemetryService.settings,
+};
 
 /** Every setting of the one-process platform, once each: where several parts read one, as the first of them describes it. */
 export function allSettings(): Setting<unknown>[] {
   const byName = new Map<string, Setting<unknown>>();
-  for (const setting of all.flatMap((definitions) => Object.values(definitions))) {
+  for (const setting of [localSettings, ...Object.values(sharedSettings)].flatMap((each) => Object.values(each))) {
     if (!byName.has(setting.name)) byName.set(setting.name, setting);
   }
   return [...byName.values()];
