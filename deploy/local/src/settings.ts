@@ -66,7 +66,7 @@ export const sharedSettings: Readonly<Record<string, SettingDefinitions>> = {
 };
 
 /** Every setting of the one-process platform, once each: where several parts read one, as the first of them describes it. */
-export function allSettings(): Setting<unknown>[] {
+function allSettings(): Setting<unknown>[] {
   const byName = new Map<string, Setting<unknown>>();
   for (const setting of [localSettings, ...Object.values(sharedSettings)].flatMap((each) => Object.values(each))) {
     if (!byName.has(setting.name)) byName.set(setting.name, setting);
