@@ -1,6 +1,5 @@
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { type EventCause, type StagedEvent, stageEvent } from "@sandgate/kit/events/outbox";
-import type { Call } from "@sandgate/kit/rpc/context";
 import {
   ApiTokenCreatedSchema,
   ApiTokenRevokedSchema,
@@ -21,12 +20,14 @@ import {
   UserVerifiedSchema,
 } from "@sandgate/proto/identity/v1/identity_events";
 
-export function userCreated(userId: string, call: Call | undefined): StagedEvent {
+type Cause = EventCause | undefined;
+
+export function userCreated(cause: Cause, userId: string): StagedEvent {
   return stageEvent({
     subject: "sandgate.identity.user.created.v1",
     entityId: userId,
     entityVersion: 1,
-    call,
+    call: cause,
     schema: UserCreatedSchema,
     payload: { userId },
   });
@@ -46,93 +47,102 @@ const userSchemas = {
   deleted: UserDeletedSchema,
 };
 
-/** Versions after the first are times, as not all changes of a user are counted. */
-export function userChanged(
-  change: keyof typeof userSchemas,
-  userId: string,
-  call: EventCause | undefined,
-): StagedEvent {
-  return stageEvent({
-    subject: `sandgate.identity.user.${change}.v1`,
-    entityId: userId,
-    entityVersion: Date.now(),
-    call,
-    schema: userSchemas[change],
-    payload: { userId },
-  });
+/** An event of a user that says no more than whose it is. Its version is a time, as not all changes of a user are counted. */
+function userEvent(happened: keyof typeof userSchemas): (cause: Cause, userId: string) => StagedEvent {
+  return (cause, userId) =>
+    stageEvent({
+      subject: `sandgate.identity.user.${happened}.v1`,
+      entityId: userId,
+      entityVersion: Date.now(),
+      call: cause,
+      schema: userSchemas[happened],
+      payload: { userId },
+    });
 }
 
+export const userVerified = userEvent("verified");
+export const userPasswordChanged = userEvent("password_changed");
+export const userPasswordReset = userEvent("password_reset");
+export const userSecondFactorEnabled = userEvent("second_factor_enabled");
+export const userSecondFactorRemoved = userEvent("second_factor_removed");
+export const userRecoveryCodeUsed = userEvent("recovery_code_used");
+export const userRecoveryCodesReplaced = userEvent("recovery_codes_replaced");
+export const userDisabled = userEvent("disabled");
+export const userEnabled = userEvent("enabled");
+export const userSessionsEnded = userEvent("sessions_ended");
+export const userDeleted = userEvent("deleted");
+
 /** An account at this provider signs in to the user's from now on. */
-export function userLinked(userId: string, issuer: string, call: EventCause): StagedEvent {
+export function userLinked(cause: Cause, userId: string, issuer: string): StagedEvent {
   return stageEvent({
     subject: "sandgate.identity.user.linked.v1",
     entityId: userId,
     entityVersion: Date.now(),
-    call,
+    call: cause,
     schema: UserLinkedSchema,
     payload: { userId, issuer },
   });
 }
 
-/** Caused by the user, with the session that begins. */
-export function userSignedIn(userId: string, sessionId: string, call: EventCause): StagedEvent {
+/** The event's actor is the user, with the session that begins. */
+export function userSignedIn(cause: EventCause, userId: string, sessionId: string): StagedEvent {
   return stageEvent({
     subject: "sandgate.identity.user.signed_in.v1",
     entityId: userId,
     entityVersion: Date.now(),
-    call: { ...call, user: { id: userId, credential: "session", credentialId: sessionId } },
+    call: { ...cause, user: { id: userId, credential: "session", credentialId: sessionId } },
     schema: UserSignedInSchema,
     payload: { userId, sessionId },
   });
 }
 
 /** A session changes only once: version 1 is its beginning, 2 its end. */
-export function sessionEnded(sessionId: string, userId: string, call: EventCause): StagedEvent {
+export function sessionEnded(cause: Cause, sessionId: string, userId: string): StagedEvent {
   return stageEvent({
     subject: "sandgate.identity.session.ended.v1",
     entityId: sessionId,
     entityVersion: 2,
-    call,
+    call: cause,
     schema: SessionEndedSchema,
     payload: { sessionId, userId },
   });
 }
 
 export function apiTokenCreated(
+  cause: Cause,
   { id, userId, workspaceId }: { id: string; userId: string; workspaceId: string | undefined },
-  call: Call,
 ): StagedEvent {
   return stageEvent({
     subject: "sandgate.identity.api_token.created.v1",
     entityId: id,
     entityVersion: 1,
     workspaceId,
-    call,
+    call: cause,
     schema: ApiTokenCreatedSchema,
     payload: { tokenId: id, userId },
   });
 }
 
 /** A token changes only once: version 1 is its creation, 2 its end. */
-export function apiTokenRevoked(tokenId: string, userId: string, call: Call): StagedEvent {
+export function apiTokenRevoked(cause: Cause, tokenId: string, userId: string): StagedEvent {
   return stageEvent({
     subject: "sandgate.identity.api_token.revoked.v1",
     entityId: tokenId,
     entityVersion: 2,
-    call,
+    call: cause,
     schema: ApiTokenRevokedSchema,
     payload: { tokenId, userId },
   });
 }
 
-/** Tells every facade at once; one that misses it reads the ended sessions again within a second. */
+/** Notifies every facade at once; one that misses it reads the ended sessions again within a second. */
 export function signalSessionsEnded(bus: EventBus, sessionIds: readonly string[]): void {
   for (const sessionId of sessionIds) bus.signal("identity.sessions.ended", sessionId);
 }
 
 /**
- * Tells every facade at once to forget a token, or with a user's id all of that user; one that misses it keeps them for a
- * second at most.
+ * Notifies every facade at once to forget a token, or with a user's id all tokens of that user; one that misses it keeps
+ * them for a second at most.
  */
 export function signalApiTokenRevoked(bus: EventBus, id: string): void {
   bus.signal("identity.api_tokens.revoked", id);

@@ -16,10 +16,10 @@ import {
 } from "@sandgate/proto/identity/v1/identity";
 import type { ApiToken } from "./domain/api-tokens.ts";
 import { type OperatorSecondFactor, operatorRights } from "./domain/operator-rights.ts";
-import type { SessionTokens } from "./domain/sign-in.ts";
-import type { SsoAttempt, SsoOutcome } from "./domain/sso.ts";
 import type { User } from "./domain/users.ts";
 import type { ClientInfo, Session } from "./store/store.ts";
+import type { SessionTokens } from "./usecases/sessions.ts";
+import type { SsoAttempt, SsoOutcome } from "./usecases/single-sign-on.ts";
 
 export function toUser(user: User): UserMessage {
   return createMessage(UserSchema, user);

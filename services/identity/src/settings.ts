@@ -8,10 +8,10 @@ import {
   secret,
   text,
 } from "@sandgate/kit/base/settings";
-import type { MailLimits } from "./domain/mail-budgets.ts";
-import type { RecaptchaSettings } from "./domain/recaptcha.ts";
 import { defaultOperatorUsername, passwordLength } from "./domain/users.ts";
 import { parseSsoSettings, ssoSettings } from "./sso/settings.ts";
+import type { MailLimits } from "./usecases/mail-budgets.ts";
+import type { RecaptchaSettings } from "./usecases/recaptcha.ts";
 
 export const identitySettings = defineSettings({
   data: text("SANDGATE_DATA", { default: "./data", doc: "Folder of this machine's data; mails are written under it" }),

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { createUseLog, hintOf, isApiToken, isExpired, newApiToken } from "./api-tokens.ts";
+import { hintOf, isApiToken, isExpired, newApiToken } from "./api-tokens.ts";
 
 const at = (ms: number) => new Date(ms);
 
@@ -38,27 +38,5 @@ describe("an API token", () => {
     expect(isExpired({ expiresAt: at(1000) }, at(999))).toBe(false);
     expect(isExpired({ expiresAt: at(1000) }, at(1000))).toBe(true);
     expect(isExpired({ expiresAt: undefined }, at(8.64e15))).toBe(false);
-  });
-});
-
-describe("the log of uses", () => {
-  test("keeps the last use to the minute and is empty after it was taken", () => {
-    const log = createUseLog();
-    log.note({ id: "a", lastUsedAt: undefined }, at(60_000));
-    log.note({ id: "a", lastUsedAt: undefined }, at(179_999));
-    log.note({ id: "b", lastUsedAt: undefined }, at(61_000));
-    expect(log.take()).toEqual([
-      { id: "a", usedAt: at(120_000) },
-      { id: "b", usedAt: at(60_000) },
-    ]);
-    expect(log.take()).toEqual([]);
-  });
-
-  test("has nothing to store for a token whose minute is stored", () => {
-    const log = createUseLog();
-    log.note({ id: "a", lastUsedAt: at(120_000) }, at(179_999));
-    expect(log.take()).toEqual([]);
-    log.note({ id: "a", lastUsedAt: at(120_000) }, at(180_000));
-    expect(log.take()).toEqual([{ id: "a", usedAt: at(180_000) }]);
   });
 });

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { crc32 } from "node:zlib";
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
-import { addMs, dayMs, minuteMs } from "@sandgate/kit/base/time";
+import { addMs, dayMs } from "@sandgate/kit/base/time";
 import type { Role } from "@sandgate/proto/common/v1/access";
 
 /** An API token without its secret. */
@@ -21,6 +21,9 @@ export interface ApiToken {
   /** Kept to the minute. Undefined: not used yet. */
   lastUsedAt: Date | undefined;
 }
+
+/** What a user asks of a new token. */
+export type ApiTokenRequest = Pick<ApiToken, "description" | "workspaceId" | "role" | "expiresAt">;
 
 const prefix = "sgt_";
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -71,34 +74,12 @@ export function tooManyApiTokens(max: number): DomainError {
   });
 }
 
-export interface UseLog {
-  note(token: Pick<ApiToken, "id" | "lastUsedAt">, now: Date): void;
-  /** Takes what was noted out of the log: it has to be stored. */
-  take(): { id: string; usedAt: Date }[];
-}
-
-/** Notes when tokens were used, to the minute, so that a request doesn't cost a write. */
-export function createUseLog(): UseLog {
-  let uses = new Map<string, Date>();
-  return {
-    note(token, now) {
-      const minute = new Date(Math.floor(now.getTime() / minuteMs) * minuteMs);
-      if (token.lastUsedAt === undefined || token.lastUsedAt < minute) uses.set(token.id, minute);
-    },
-    take() {
-      const taken = Array.from(uses, ([id, usedAt]) => ({ id, usedAt }));
-      uses = new Map();
-      return taken;
-    },
-  };
-}
-
 function checksum(body: string): string {
-  let rest = crc32(body);
+  let remainder = crc32(body);
   let text = "";
   for (let i = 0; i < checksumCharacters; i++) {
-    text = alphabet.charAt(rest % 62) + text;
-    rest = Math.floor(rest / 62);
+    text = alphabet.charAt(remainder % 62) + text;
+    remainder = Math.floor(remainder / 62);
   }
   return text;
 }

@@ -1,8 +1,8 @@
 import * as openid from "openid-client";
-import type { SsoProvider } from "../domain/sso-provider.ts";
 import { toEmail } from "./email.ts";
 import { toProviderError } from "./errors.ts";
 import { type Fetch, providerTimeoutMs } from "./outgoing.ts";
+import type { SsoProvider } from "./provider.ts";
 
 /** GitHub, which speaks OAuth 2 and has an API that tells who has signed in. */
 export function createGithubProvider(o: {

@@ -1,9 +1,9 @@
 import { compactVerify, createRemoteJWKSet, customFetch as joseFetch } from "jose";
 import * as openid from "openid-client";
-import type { SsoProvider } from "../domain/sso-provider.ts";
 import { toEmail } from "./email.ts";
 import { toProviderError } from "./errors.ts";
 import { type Fetch, providerTimeoutMs } from "./outgoing.ts";
+import type { SsoProvider } from "./provider.ts";
 import { isOfManyTenants } from "./settings.ts";
 
 /** How long the provider's description of itself is used before it is read again. */

@@ -1,6 +1,6 @@
+import { limitResponse } from "@sandgate/kit/base/limited-response";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { FetchBody } from "openid-client";
-import { limitResponse } from "../domain/limited-response.ts";
 
 /** How long a provider may take for one response. */
 export const providerTimeoutMs = 5_000;

@@ -5,8 +5,8 @@ import { startGithub, type TestGithub } from "@sandgate/test-support/github";
 import { startOpenIdProvider, type TestOpenIdProvider } from "@sandgate/test-support/open-id-provider";
 import { exportJWK, generateKeyPair, SignJWT } from "jose";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { SignInSecrets, SsoProvider } from "../domain/sso-provider.ts";
 import type { Fetch } from "./outgoing.ts";
+import type { SignInSecrets, SsoProvider } from "./provider.ts";
 import { createProviders } from "./providers.ts";
 import { parseSsoSettings, ssoSettings } from "./settings.ts";
 

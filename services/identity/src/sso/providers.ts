@@ -1,7 +1,7 @@
-import type { SsoProvider } from "../domain/sso-provider.ts";
 import { createGithubProvider } from "./github.ts";
 import { createOpenIdProvider, hasVerifiedEmail, hasVerifiedEmailAtMicrosoft } from "./openid.ts";
 import { type Fetch, fetchFromProvider } from "./outgoing.ts";
+import type { SsoProvider } from "./provider.ts";
 import type { ProviderSettings } from "./settings.ts";
 
 /** The providers that are set up, by name. */

@@ -1,5 +1,6 @@
 import type { MongoDatabase, MongoTransaction } from "@sandgate/kit/storage/mongo";
-import type { IdentityStore, StoredKey } from "./store.ts";
+import type { StoredKey } from "../domain/signing-keys.ts";
+import type { IdentityStore } from "./store.ts";
 
 interface KeyDocument extends Omit<StoredKey, "id" | "createdAt"> {
   _id: string;

@@ -1,7 +1,8 @@
 import { newId } from "@sandgate/kit/base/ids";
 import { describe, expect, test } from "vitest";
+import type { Budget } from "../domain/rate-counters.ts";
 import { usernameKey } from "../domain/users.ts";
-import type { Budget, IdentityStore } from "./store.ts";
+import type { IdentityStore } from "./store.ts";
 
 const minuteMs = 60_000;
 const dayMs = 24 * 60 * minuteMs;

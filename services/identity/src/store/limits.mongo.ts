@@ -1,7 +1,8 @@
 import { addMs } from "@sandgate/kit/base/time";
 import { createCollections, type Db, isDuplicateKey, type MongoMigration } from "@sandgate/kit/storage/mongo";
+import type { Budget } from "../domain/rate-counters.ts";
 import { keptMs } from "../domain/retention.ts";
-import type { Budget, LimitStore } from "./limits.ts";
+import type { LimitStore } from "./limits.ts";
 
 /** Times are epoch milliseconds, but for the one at which MongoDB removes the document. */
 interface WindowDocument {

@@ -1,6 +1,6 @@
 import { addMs } from "@sandgate/kit/base/time";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
-import type { Budget, Overspent } from "./limits.ts";
+import type { Budget, Overspent } from "../domain/rate-counters.ts";
 
 function spend(tx: Transaction, budgets: readonly Budget[], now: Date): Overspent | undefined {
   const windows = budgets.map(({ key, limit, windowMs }) => {

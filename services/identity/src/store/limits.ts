@@ -1,16 +1,4 @@
-/** How often something may happen in a window, which begins with the first time. */
-export interface Budget {
-  /** A SHA-256 hash of what is limited. */
-  key: Uint8Array;
-  limit: number;
-  windowMs: number;
-}
-
-/** Which budget had nothing left, and when its window ends. */
-export interface Overspent {
-  index: number;
-  endsAt: Date;
-}
+import type { Budget, Overspent } from "../domain/rate-counters.ts";
 
 /** Counts behind the limits on sign-ins and mails, the same for all replicas. */
 export interface LimitStore {

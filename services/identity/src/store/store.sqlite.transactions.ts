@@ -4,6 +4,7 @@ import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { keptMs } from "../domain/retention.ts";
 import { judgeRefresh, refreshTokenExpiry } from "../domain/sessions.ts";
+import type { StoredKey } from "../domain/signing-keys.ts";
 import { limitTransactions } from "./limits.sqlite.transactions.ts";
 import { addMail } from "./mails.sqlite.ts";
 import { endOtherSessions, setPassword } from "./passwords.sqlite.ts";
@@ -24,7 +25,6 @@ import {
   type RequestDraw,
   requestWindowMs,
   type SlotHold,
-  type StoredKey,
   slotLeaseMs,
 } from "./store.ts";
 

@@ -4,11 +4,12 @@ import type { SealedColumn } from "@sandgate/kit/storage/sealed-values";
 import { openSqlite } from "@sandgate/kit/storage/sqlite";
 import type { Role } from "@sandgate/proto/common/v1/access";
 import type { ApiToken } from "../domain/api-tokens.ts";
+import type { StoredKey } from "../domain/signing-keys.ts";
 import type { User } from "../domain/users.ts";
 import { createLimitStore, limitMigration } from "./limits.sqlite.ts";
 import { createSecondFactorStore, secondFactorMigration } from "./second-factor.sqlite.ts";
 import type { transactions } from "./store.sqlite.transactions.ts";
-import type { IdentityStore, StoredKey } from "./store.ts";
+import type { IdentityStore } from "./store.ts";
 
 /** Times are epoch milliseconds. */
 const migrations = [

@@ -3,12 +3,13 @@ import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { ServiceStore } from "@sandgate/kit/storage/open-store";
 import type { ApiToken } from "../domain/api-tokens.ts";
+import type { StoredKey } from "../domain/signing-keys.ts";
 import type { User } from "../domain/users.ts";
 import type { LimitStore } from "./limits.ts";
 import type { SecondFactorStore } from "./second-factor.ts";
 import type { SsoStore } from "./sso.ts";
 
-export type { Budget, LimitStore, Overspent } from "./limits.ts";
+export type { LimitStore } from "./limits.ts";
 export type { SecondFactor } from "./second-factor.ts";
 export type { ExternalIdentity, ResolvedUser } from "./sso.ts";
 
@@ -119,17 +120,6 @@ export type Refreshed =
 
 export interface NewApiToken extends Omit<ApiToken, "lastUsedAt"> {
   tokenHash: Uint8Array;
-}
-
-export interface StoredKey {
-  /** The `kid` of session tokens. */
-  id: string;
-  /** `session` keys sign access tokens; the `refresh` key derives the successors of refresh tokens. */
-  use: "session" | "refresh";
-  /** A public JWK as JSON; empty for a symmetric key. */
-  publicJwk: string;
-  sealed: Uint8Array;
-  createdAt: Date;
 }
 
 export interface DueMail extends NewMail {

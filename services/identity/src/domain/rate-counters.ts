@@ -1,6 +1,19 @@
 import { hash } from "node:crypto";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { Budget, Overspent } from "../store/store.ts";
+
+/** How often something may happen in a window, which begins with the first time. */
+export interface Budget {
+  /** A SHA-256 hash of what is limited. */
+  key: Uint8Array;
+  limit: number;
+  windowMs: number;
+}
+
+/** Which budget had nothing left, and when its window ends. */
+export interface Overspent {
+  index: number;
+  endsAt: Date;
+}
 
 /** How often what the text names may happen. */
 export function budget(what: string, limit: number, windowMs: number): Budget {

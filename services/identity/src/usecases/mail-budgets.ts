@@ -1,9 +1,9 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import { networksOf } from "@sandgate/kit/base/networks";
 import { hourMs } from "@sandgate/kit/base/time";
+import { budget, rateLimited } from "../domain/rate-counters.ts";
+import { usernameKey } from "../domain/users.ts";
 import type { LimitStore } from "../store/store.ts";
-import { budget, rateLimited } from "./budgets.ts";
-import { usernameKey } from "./users.ts";
 
 /** Why a mail is sent: to whoever registers, or the link that somebody with an account asks for. */
 type MailPurpose = "registration" | "verification" | "reset";

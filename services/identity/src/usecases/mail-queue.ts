@@ -5,9 +5,9 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { addMs } from "@sandgate/kit/base/time";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
+import type { Mail } from "../mail/texts.ts";
+import type { MailTransport } from "../mail/transports.ts";
 import type { DueMail, IdentityStore, NewMail } from "../store/store.ts";
-import type { Mail } from "./texts.ts";
-import type { MailTransport } from "./transports.ts";
 
 /** How long a mail is left to the replica that took it. */
 const leaseMs = 60_000;

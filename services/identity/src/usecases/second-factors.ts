@@ -4,15 +4,22 @@ import { addMs, minuteMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { type Call, type UserCaller, userOf } from "@sandgate/kit/rpc/context";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
-import { signalApiTokenRevoked, signalSessionsEnded, userChanged } from "../events.ts";
-import type { MailQueue } from "../mail/queue.ts";
+import { canonicalRecoveryCode, newOtpSecret, newRecoveryCodes, presentOtpSecret, stepOf } from "../domain/otp.ts";
+import { hashSecret } from "../domain/tokens.ts";
+import type { User } from "../domain/users.ts";
+import {
+  signalApiTokenRevoked,
+  signalSessionsEnded,
+  userRecoveryCodesReplaced,
+  userRecoveryCodeUsed,
+  userSecondFactorEnabled,
+  userSecondFactorRemoved,
+} from "../events.ts";
 import { composeRecoveryCodeUsed, composeSecondFactorEnabled, composeSecondFactorRemoved } from "../mail/texts.ts";
+import type { PasswordHasher } from "../passwords/hasher.ts";
 import type { IdentityStore, SecondFactor } from "../store/store.ts";
 import { confirmCaller } from "./confirmation.ts";
-import { canonicalRecoveryCode, newOtpSecret, newRecoveryCodes, presentOtpSecret, stepOf } from "./otp.ts";
-import type { PasswordHasher } from "./passwords.ts";
-import { hashSecret } from "./tokens.ts";
-import type { User } from "./users.ts";
+import type { MailQueue } from "./mail-queue.ts";
 
 /** How long a second factor waits to be confirmed. */
 const pendingMs = 10 * minuteMs;
@@ -89,7 +96,7 @@ export function createSecondFactors(o: {
     const codeHash = hashOf(otp);
     if (!codeHash) return false;
     const noticeMail = mails.seal(composeRecoveryCodeUsed({ to: user.username, publicUrl }));
-    const events = [userChanged("recovery_code_used", user.id, call)];
+    const events = [userRecoveryCodeUsed(call, user.id)];
     const used = await store.useRecoveryCode({ userId: user.id, factorId, codeHash, noticeMail, events }, now());
     if (used) mails.wake();
     return used;
@@ -104,7 +111,7 @@ export function createSecondFactors(o: {
 
   async function remove(user: User, endSessions: boolean, call: Call): Promise<boolean> {
     const noticeMail = mails.seal(composeSecondFactorRemoved({ to: user.username, publicUrl }));
-    const events = [userChanged("second_factor_removed", user.id, call)];
+    const events = [userSecondFactorRemoved(call, user.id)];
     const ended = await store.removeSecondFactor(user.id, { noticeMail, endSessions, events }, now());
     if (!ended) return false;
     signalSessionsEnded(bus, ended);
@@ -142,7 +149,7 @@ export function createSecondFactors(o: {
       if (step === undefined) throw wrongOtp();
       const codes = newRecoveryCodes();
       const noticeMail = mails.seal(composeSecondFactorEnabled({ to: user.username, publicUrl }));
-      const events = [userChanged("second_factor_enabled", userId, call)];
+      const events = [userSecondFactorEnabled(call, userId)];
       const confirmed = { id: pending.id, userId, step, recoveryCodeHashes: hashesOf(codes), noticeMail, events };
       if (!(await store.enableSecondFactor(confirmed, now()))) throw notPending();
       signalApiTokenRevoked(bus, userId);
@@ -153,7 +160,7 @@ export function createSecondFactors(o: {
     async replaceRecoveryCodes(call, confirmation) {
       const { id } = await confirmWithCode(call, confirmation);
       const codes = newRecoveryCodes();
-      const events = [userChanged("recovery_codes_replaced", id, call)];
+      const events = [userRecoveryCodesReplaced(call, id)];
       if (!(await store.replaceRecoveryCodes(id, hashesOf(codes), events))) throw notEnabled();
       return codes;
     },

@@ -1,8 +1,8 @@
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
+import { limitResponse } from "@sandgate/kit/base/limited-response";
 import { minuteMs } from "@sandgate/kit/base/time";
+import { budget } from "../domain/rate-counters.ts";
 import type { LimitStore } from "../store/store.ts";
-import { budget } from "./budgets.ts";
-import { limitResponse } from "./limited-response.ts";
 
 /** Longer than the provider accepts a token, which is two minutes. */
 const rememberedMs = 10 * minuteMs;

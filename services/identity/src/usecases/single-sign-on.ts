@@ -7,14 +7,14 @@ import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { Call } from "@sandgate/kit/rpc/context";
 import { isDatabaseUnreachable } from "@sandgate/kit/storage/database-unreachable";
-import { signalSessionsEnded, userChanged, userCreated, userLinked } from "../events.ts";
-import type { MailQueue } from "../mail/queue.ts";
+import { hashSecret, newSecret } from "../domain/tokens.ts";
+import { type User, usernameKey } from "../domain/users.ts";
+import { signalSessionsEnded, userCreated, userLinked, userVerified } from "../events.ts";
 import { composeProviderLinked } from "../mail/texts.ts";
+import type { ProviderAccount, SignInSecrets, SsoProvider } from "../sso/provider.ts";
 import type { ClientInfo, ExternalIdentity, IdentityStore, ResolvedUser } from "../store/store.ts";
-import type { Sessions, SessionTokens } from "./sign-in.ts";
-import type { ProviderAccount, SignInSecrets, SsoProvider } from "./sso-provider.ts";
-import { hashSecret, newSecret } from "./tokens.ts";
-import { type User, usernameKey } from "./users.ts";
+import type { MailQueue } from "./mail-queue.ts";
+import type { Sessions, SessionTokens } from "./sessions.ts";
 
 /** How long a user may take to sign in at a provider. */
 const attemptSeconds = 600;
@@ -97,12 +97,12 @@ export function createSingleSignOn(o: {
   async function resolve(identity: ExternalIdentity, call: Call): Promise<Exclude<ResolvedUser, "changed">> {
     const { issuer, name } = identity;
     const eventsOf = (id: string, isVerified: boolean) => [
-      ...(isVerified ? [] : [userChanged("verified", id, call)]),
-      userLinked(id, issuer, call),
+      ...(isVerified ? [] : [userVerified(call, id)]),
+      userLinked(call, id, issuer),
     ];
     const id = newId();
     const created =
-      o.registration === "open" ? { id, events: [userCreated(id, call), ...eventsOf(id, false)] } : undefined;
+      o.registration === "open" ? { id, events: [userCreated(call, id), ...eventsOf(id, false)] } : undefined;
     for (;;) {
       const user = name && (await store.findSignIn({ usernameKey: name.usernameKey }))?.user;
       const holder = user && {

@@ -3,16 +3,16 @@ import { newId } from "@sandgate/kit/base/ids";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { Call } from "@sandgate/kit/rpc/context";
-import { signalSessionsEnded, userChanged, userCreated } from "../events.ts";
-import type { MailQueue } from "../mail/queue.ts";
+import { badLink, hashSecret, newSecret } from "../domain/tokens.ts";
+import { usernameKey, verificationSeconds } from "../domain/users.ts";
+import { signalSessionsEnded, userCreated, userVerified } from "../events.ts";
 import { composeNameTaken, composeVerification } from "../mail/texts.ts";
+import { newPassword, type PasswordHasher } from "../passwords/hasher.ts";
+import type { PasswordStrength } from "../passwords/strength.ts";
 import type { IdentityStore, NewVerification } from "../store/store.ts";
 import type { MailBudgets } from "./mail-budgets.ts";
-import type { PasswordStrength } from "./password-strength.ts";
-import { newPassword, type PasswordHasher } from "./passwords.ts";
+import type { MailQueue } from "./mail-queue.ts";
 import type { Recaptcha } from "./recaptcha.ts";
-import { badLink, hashSecret, newSecret } from "./tokens.ts";
-import { usernameKey, verificationSeconds } from "./users.ts";
 
 /** How accounts are created and verified. */
 export interface Accounts {
@@ -78,7 +78,7 @@ export function createAccounts(o: {
               notice: mails.seal(composeNameTaken({ to: username, publicUrl })),
             }
           : undefined,
-        events: [userCreated(id, call)],
+        events: [userCreated(call, id)],
       });
       mails.wake();
     },
@@ -92,8 +92,7 @@ export function createAccounts(o: {
       if (found && password !== undefined) await strength.require(password, found.username);
       const passwordHash = found && password !== undefined ? await hasher.hash(password) : undefined;
       const ended =
-        found &&
-        (await store.verifyEmail(tokenHash, passwordHash, now(), [userChanged("verified", found.userId, call)]));
+        found && (await store.verifyEmail(tokenHash, passwordHash, now(), [userVerified(call, found.userId)]));
       if (!ended) throw badLink("/auth/resend-verification");
       signalSessionsEnded(bus, ended);
     },
@@ -116,7 +115,7 @@ export function createAccounts(o: {
         usernameKey: usernameKey(username),
         passwordHash: await hasher.hash(password),
         createdAt: now(),
-        events: [userCreated(id, undefined)],
+        events: [userCreated(undefined, id)],
       });
       return created ? { password } : undefined;
     },

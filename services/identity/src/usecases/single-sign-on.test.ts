@@ -1,6 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { expect, test } from "vitest";
-import { failureOf } from "./sso.ts";
+import { failureOf } from "./single-sign-on.ts";
 
 test("the application is told of an error what a caller would be told", () => {
   const unreachable = Object.assign(new Error("connection closed"), { name: "MongoNetworkError" });

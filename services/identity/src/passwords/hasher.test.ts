@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { createPasswordHasher, newPassword } from "./passwords.ts";
+import { createPasswordHasher, newPassword } from "./hasher.ts";
 
 const cheap = { memory: 64, passes: 1, parallelism: 1 };
 

@@ -1,7 +1,7 @@
 import { networksOf } from "@sandgate/kit/base/networks";
 import { dayMs, minuteMs } from "@sandgate/kit/base/time";
+import { budget, hashKey, rateLimited } from "../domain/rate-counters.ts";
 import type { LimitStore } from "../store/store.ts";
-import { budget, hashKey, rateLimited } from "./budgets.ts";
 
 /** How many attempts at an account are let through for networks that it has not signed in from, in those of one address. */
 const elsewhereFactor = 2;

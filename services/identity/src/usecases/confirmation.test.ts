@@ -4,10 +4,10 @@ import { createLogger } from "@sandgate/kit/base/logging";
 import { addMs, dayMs, hourMs, minuteMs } from "@sandgate/kit/base/time";
 import { test } from "@sandgate/test-support/test";
 import { expect } from "vitest";
+import { hashSecret } from "../domain/tokens.ts";
+import { createPasswordHasher } from "../passwords/hasher.ts";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import { confirmCaller } from "./confirmation.ts";
-import { createPasswordHasher } from "./passwords.ts";
-import { hashSecret } from "./tokens.ts";
 
 test("in an account without a password a sign-in of the last five minutes confirms the caller", async ({ folder }) => {
   const logger = createLogger({ service: "identity", level: "silent" });

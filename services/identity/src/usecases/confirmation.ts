@@ -1,9 +1,9 @@
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { addMs, minuteMs } from "@sandgate/kit/base/time";
 import type { UserCaller } from "@sandgate/kit/rpc/context";
+import type { User } from "../domain/users.ts";
+import type { PasswordHasher } from "../passwords/hasher.ts";
 import type { IdentityStore } from "../store/store.ts";
-import type { PasswordHasher } from "./passwords.ts";
-import type { User } from "./users.ts";
 
 /** So old at most is a sign-in that stands for the password of an account without one. */
 const freshMs = 5 * minuteMs;

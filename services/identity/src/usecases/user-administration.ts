@@ -1,23 +1,38 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { Cursor } from "@sandgate/kit/base/page";
 import { addMs, dayMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { type Call, userOf } from "@sandgate/kit/rpc/context";
-import { apiTokenRevoked, signalApiTokenRevoked, signalSessionsEnded, userChanged } from "../events.ts";
+import { type User, unverifiedDays, usernameKey } from "../domain/users.ts";
+import {
+  apiTokenRevoked,
+  signalApiTokenRevoked,
+  signalSessionsEnded,
+  userDeleted,
+  userDisabled,
+  userEnabled,
+  userSessionsEnded,
+} from "../events.ts";
+import type { PasswordHasher } from "../passwords/hasher.ts";
 import type { IdentityStore } from "../store/store.ts";
 import { confirmCaller } from "./confirmation.ts";
-import type { PasswordHasher } from "./passwords.ts";
-import { type User, unverifiedDays } from "./users.ts";
 
 /** API tokens of a user that are read at once. */
 const tokenBatchSize = 100;
 const unverifiedBatchSize = 100;
 
-/** How accounts are closed and deleted, by operators and by their users. All but the first three throw NOT_FOUND for no such user. */
+/**
+ * How accounts are listed, closed and deleted, by operators and by their users. Those of operators that change a user throw NOT_FOUND for no such user.
+ */
 export interface UserAdministration {
   /** Deletes the caller's own account. Throws what `confirmCaller` throws, CONFLICT for the last operator. */
   deleteOwn(call: Call, password: string | undefined): Promise<void>;
   /** Deletes the accounts that were never verified in time. */
   deleteUnverified(signal: AbortSignal): Promise<void>;
+  /** Up to `limit` users after `before`, newest first; with a name that user alone. */
+  list(username: string | undefined, limit: number, before: Cursor | undefined): Promise<User[]>;
+  /** Users of these ids or these names, each once; what is not found is left out. */
+  find(ids: readonly string[], usernames: readonly string[]): Promise<User[]>;
   /** Ends all sessions of a user. */
   endSessions(call: Call, userId: string): Promise<void>;
   /** Throws CONFLICT for the operator who asks. */
@@ -37,7 +52,7 @@ export function createUserAdministration(o: {
   const { store, bus, now } = o;
 
   async function deleteUser(call: Call, userId: string): Promise<void> {
-    const ended = await store.deleteUser(userId, [userChanged("deleted", userId, call)], now());
+    const ended = await store.deleteUser(userId, [userDeleted(call, userId)], now());
     if (ended === undefined) throw userNotFound();
     if (ended === "last_operator") {
       throw new DomainError("CONFLICT", "This is the only operator's account.", {
@@ -64,15 +79,20 @@ export function createUserAdministration(o: {
         const due = await store.listUnverified(addMs(at, -unverifiedDays * dayMs), at, unverifiedBatchSize);
         for (const id of due) {
           if (signal.aborted) return;
-          await store.deleteUnverified(id, [userChanged("deleted", id, undefined)], at);
+          await store.deleteUnverified(id, [userDeleted(undefined, id)], at);
         }
         if (due.length < unverifiedBatchSize) return;
       }
     },
 
+    list: (username, limit, before) =>
+      store.listUsers(username === undefined ? undefined : usernameKey(username), limit, before),
+
+    find: (ids, usernames) => store.findUsers(ids, usernames.map(usernameKey)),
+
     async endSessions(call, userId) {
       await requireUser(userId);
-      const events = [userChanged("sessions_ended", userId, call)];
+      const events = [userSessionsEnded(call, userId)];
       signalSessionsEnded(bus, await store.endOtherSessions(userId, undefined, now(), events));
     },
 
@@ -80,7 +100,7 @@ export function createUserAdministration(o: {
       if (disabled && userOf(call).id === userId) {
         throw new DomainError("CONFLICT", "This is your own account.", { hint: "Another operator can disable it." });
       }
-      const events = [userChanged(disabled ? "disabled" : "enabled", userId, call)];
+      const events = [(disabled ? userDisabled : userEnabled)(call, userId)];
       const changed = await store.setUserDisabled(userId, disabled, now(), events);
       if (!changed) throw userNotFound();
       signalSessionsEnded(bus, changed.endedSessionIds);
@@ -96,7 +116,7 @@ export function createUserAdministration(o: {
       for (;;) {
         const tokens = await store.listApiTokens(userId, tokenBatchSize, undefined);
         for (const { id } of tokens) {
-          await store.revokeApiToken(userId, id, [apiTokenRevoked(id, userId, call)], undefined);
+          await store.revokeApiToken(userId, id, [apiTokenRevoked(call, id, userId)], undefined);
           signalApiTokenRevoked(bus, id);
         }
         if (tokens.length < tokenBatchSize) return;

@@ -21,7 +21,7 @@ export interface PasswordStrength {
 /** Judges new passwords by zxcvbn with its list of common ones, on a thread that lives only while there are any. */
 export function createPasswordStrength(): PasswordStrength {
   const pool = new Tinypool({
-    filename: new URL("./password-strength.worker.ts", import.meta.url).href,
+    filename: new URL("./strength.worker.ts", import.meta.url).href,
     name: "scoreOf",
     minThreads: 0,
     maxThreads: 1,

@@ -3,16 +3,16 @@ import { addMs, hourMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import { type Call, userOf } from "@sandgate/kit/rpc/context";
-import { signalSessionsEnded, userChanged } from "../events.ts";
-import type { MailQueue } from "../mail/queue.ts";
+import { budget, rateLimited } from "../domain/rate-counters.ts";
+import { badLink, hashSecret, newSecret } from "../domain/tokens.ts";
+import { passwordResetSeconds, usernameKey } from "../domain/users.ts";
+import { signalSessionsEnded, userPasswordChanged, userPasswordReset } from "../events.ts";
 import { composePasswordChanged, composePasswordReset } from "../mail/texts.ts";
+import type { PasswordHasher } from "../passwords/hasher.ts";
+import type { PasswordStrength } from "../passwords/strength.ts";
 import type { IdentityStore, PasswordChange } from "../store/store.ts";
-import { budget, rateLimited } from "./budgets.ts";
 import type { MailBudgets } from "./mail-budgets.ts";
-import type { PasswordStrength } from "./password-strength.ts";
-import type { PasswordHasher } from "./passwords.ts";
-import { badLink, hashSecret, newSecret } from "./tokens.ts";
-import { passwordResetSeconds, usernameKey } from "./users.ts";
+import type { MailQueue } from "./mail-queue.ts";
 
 /** Each change sends a mail. */
 const changesPerHour = 10;
@@ -67,7 +67,7 @@ export function createPasswordChanges(o: {
       const at = now();
       const overspent = await store.spend([budget(`password changes of ${id}`, changesPerHour, hourMs)], at);
       if (overspent) throw rateLimited("The password was changed too often in the last hour.", overspent, at);
-      const change = await prepare(password, found.user.username, userChanged("password_changed", id, call));
+      const change = await prepare(password, found.user.username, userPasswordChanged(call, id));
       const ended = await store.changePassword({ id, currentHash, sessionId }, change, now());
       // Another change came first, after which this password is no longer the current one.
       if (!ended) throw wrongPassword();
@@ -93,7 +93,7 @@ export function createPasswordChanges(o: {
       const tokenHash = hashSecret(token);
       const found = await store.findPasswordReset(tokenHash, now());
       if (!found) throw badLink("/auth/password/forgot");
-      const change = await prepare(password, found.username, userChanged("password_reset", found.userId, call));
+      const change = await prepare(password, found.username, userPasswordReset(call, found.userId));
       const ended = await store.resetPassword(tokenHash, change, now());
       if (!ended) throw badLink("/auth/password/forgot");
       finish(ended);

@@ -1,13 +1,10 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
+import type { Cursor } from "@sandgate/kit/base/page";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { type Call, userOf } from "@sandgate/kit/rpc/context";
-import { sessionEnded, signalSessionsEnded, userChanged, userSignedIn } from "../events.ts";
-import type { ClientInfo, IdentityStore } from "../store/store.ts";
-import { type OperatorSecondFactor, operatorRights } from "./operator-rights.ts";
-import type { PasswordHasher } from "./passwords.ts";
-import type { SecondFactors } from "./second-factors.ts";
+import { type OperatorSecondFactor, operatorRights } from "../domain/operator-rights.ts";
 import {
   accessTokenSeconds,
   endedSessionMs,
@@ -15,11 +12,15 @@ import {
   refreshTokenSeconds,
   sessionSeconds,
   successorOf,
-} from "./sessions.ts";
+} from "../domain/sessions.ts";
+import { hashSecret, newSecret } from "../domain/tokens.ts";
+import { type User, usernameKey } from "../domain/users.ts";
+import { sessionEnded, signalSessionsEnded, userSessionsEnded, userSignedIn } from "../events.ts";
+import type { PasswordHasher } from "../passwords/hasher.ts";
+import type { ClientInfo, IdentityStore, Session } from "../store/store.ts";
+import type { SecondFactors } from "./second-factors.ts";
 import type { SignInAttempts } from "./sign-in-attempts.ts";
 import type { SigningKeys } from "./signing-keys.ts";
-import { hashSecret, newSecret } from "./tokens.ts";
-import { type User, usernameKey } from "./users.ts";
 
 export interface SessionTokens {
   accessToken: string;
@@ -49,6 +50,8 @@ export interface Sessions {
   signOut(refreshToken: string, call: Call): Promise<void>;
   /** Ends a session of the caller. Throws NOT_FOUND when the caller has no such live session. */
   end(call: Call, sessionId: string): Promise<void>;
+  /** Up to `limit` live sessions of the user after `before`, newest first. */
+  list(userId: string, limit: number, before: Cursor | undefined): Promise<Session[]>;
   /** Ends all sessions of the caller but the one of the call. */
   endOthers(call: Call): Promise<void>;
   /** The ended sessions whose access tokens may not have expired yet. */
@@ -92,7 +95,7 @@ export function createSessions(o: {
       expiresAt,
       refreshTokenHash: hashSecret(refreshToken),
       refreshTokenExpiresAt: refreshTokenExpiry({ expiresAt }, createdAt),
-      events: [userSignedIn(user.id, id, call)],
+      events: [userSignedIn(call, user.id, id)],
     });
     if (!started) return undefined;
     await attempts.remember(user.id, client.address);
@@ -146,7 +149,7 @@ export function createSessions(o: {
       for (const key of refreshKeys) {
         const successor = successorOf(presented, sessionId, key);
         const refreshed = await store.rotateRefreshToken(presentedHash, hashSecret(successor), client, presentedAt, [
-          sessionEnded(sessionId, userId, call),
+          sessionEnded(call, sessionId, userId),
         ]);
         if (refreshed.outcome === "reused") {
           signalSessionsEnded(bus, [refreshed.sessionId]);
@@ -171,13 +174,13 @@ export function createSessions(o: {
       if (!found) return;
       const { sessionId, userId } = found;
       const user = { id: userId, credential: "session" as const, credentialId: sessionId };
-      const ended = await store.endSessionOf(tokenHash, now(), [sessionEnded(sessionId, userId, { ...call, user })]);
+      const ended = await store.endSessionOf(tokenHash, now(), [sessionEnded({ ...call, user }, sessionId, userId)]);
       if (ended !== undefined) signalSessionsEnded(bus, [ended]);
     },
 
     async end(call, sessionId) {
       const { id: userId } = userOf(call);
-      if (!(await store.endSession(userId, sessionId, now(), [sessionEnded(sessionId, userId, call)]))) {
+      if (!(await store.endSession(userId, sessionId, now(), [sessionEnded(call, sessionId, userId)]))) {
         throw new DomainError("NOT_FOUND", "You have no such session.", {
           hint: "Check its id against GET /auth/sessions; it may have ended.",
         });
@@ -187,9 +190,11 @@ export function createSessions(o: {
 
     async endOthers(call) {
       const { id, credentialId } = userOf(call);
-      const events = [userChanged("sessions_ended", id, call)];
+      const events = [userSessionsEnded(call, id)];
       signalSessionsEnded(bus, await store.endOtherSessions(id, credentialId, now(), events));
     },
+
+    list: (userId, limit, before) => store.listSessions(userId, limit, before, now()),
 
     listEnded: () => store.listSessionsEndedSince(addMs(now(), -endedSessionMs)),
   };

@@ -1,0 +1,84 @@
+import { create } from "@bufbuild/protobuf";
+import { timestampDate } from "@bufbuild/protobuf/wkt";
+import type { ServiceImpl } from "@connectrpc/connect";
+import { invalid } from "@sandgate/kit/base/domain-error";
+import { isUuid } from "@sandgate/kit/base/ids";
+import { readPage } from "@sandgate/kit/base/page";
+import { callOf, userOf } from "@sandgate/kit/rpc/context";
+import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
+import type { IdempotencyStore } from "@sandgate/kit/storage/idempotency-record";
+import type { Keyring } from "@sandgate/kit/storage/sealing";
+import {
+  CreateApiTokenResponseSchema,
+  IdentityService,
+  RevokeApiTokenResponseSchema,
+} from "@sandgate/proto/identity/v1/identity";
+import type { OperatorSecondFactor } from "../domain/operator-rights.ts";
+import { toApiToken, toVerifiedApiToken } from "../messages.ts";
+import type { ApiTokens } from "../usecases/api-tokens.ts";
+
+/** Answers what creates, lists, verifies and revokes API tokens. */
+export function createApiTokenHandlers(o: {
+  apiTokens: ApiTokens;
+  store: { readonly idempotency: IdempotencyStore };
+  keyring: Keyring;
+  operatorSecondFactor: OperatorSecondFactor;
+}) {
+  const { apiTokens, store, keyring } = o;
+  return {
+    createApiToken(request, context) {
+      const call = callOf(context);
+      return runIdempotent({
+        call,
+        method: IdentityService.method.createApiToken,
+        request,
+        keyring,
+        store,
+        async work(recordFor) {
+          const { description, role } = request;
+          const workspaceId = parseWorkspaceId(request.workspaceId);
+          const expiresAt = request.expiresAt && timestampDate(request.expiresAt);
+          const drafted = apiTokens.draft(call, { description, role, workspaceId, expiresAt });
+          const apiToken = toApiToken(drafted.apiToken);
+          const response = create(CreateApiTokenResponseSchema, { apiToken, token: drafted.secret });
+          await apiTokens.add(call, drafted, await recordFor(response));
+          return response;
+        },
+      });
+    },
+
+    async listApiTokens({ page }, context) {
+      const { id } = userOf(callOf(context));
+      const { rows, nextCursor } = await readPage(page, (limit, after) => apiTokens.list(id, limit, after));
+      return { apiTokens: rows.map(toApiToken), nextCursor };
+    },
+
+    revokeApiToken(request, context) {
+      const call = callOf(context);
+      return runIdempotent({
+        call,
+        method: IdentityService.method.revokeApiToken,
+        request,
+        keyring,
+        store,
+        async work(recordFor) {
+          const response = create(RevokeApiTokenResponseSchema);
+          await apiTokens.revoke(call, request.tokenOrId, await recordFor(response));
+          return response;
+        },
+      });
+    },
+
+    async verifyApiToken({ token }) {
+      return toVerifiedApiToken(await apiTokens.verify(token), o.operatorSecondFactor);
+    },
+  } satisfies Partial<ServiceImpl<typeof IdentityService>>;
+}
+
+/** Empty: not bound to a workspace. The facade checks that the user is a member. */
+function parseWorkspaceId(given: string): string | undefined {
+  if (given === "") return undefined;
+  const id = given.toLowerCase();
+  if (!isUuid(id)) throw invalid("workspace_id", "must be a UUID");
+  return id;
+}

@@ -1,0 +1,107 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { newId } from "@sandgate/kit/base/ids";
+import type { Cursor } from "@sandgate/kit/base/page";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import { type Call, userOf } from "@sandgate/kit/rpc/context";
+import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
+import {
+  type ApiToken,
+  type ApiTokenRequest,
+  hintOf,
+  isApiToken,
+  isExpired,
+  newApiToken,
+  newTokenExpiry,
+  tooManyApiTokens,
+} from "../domain/api-tokens.ts";
+import { hashSecret } from "../domain/tokens.ts";
+import { apiTokenCreated, apiTokenRevoked, signalApiTokenRevoked } from "../events.ts";
+import type { IdentityStore } from "../store/store.ts";
+import { createApiTokenUses } from "./api-token-uses.ts";
+
+/** How users create, use and revoke API tokens. */
+export interface ApiTokens {
+  /** A new token of the caller, and its secret. It doesn't count before it is added. Throws VALIDATION_ERROR for a bad expiry. */
+  draft(call: Call, request: ApiTokenRequest): { apiToken: ApiToken; secret: string };
+  /** Throws CONFLICT when the user has as many as a user may have. */
+  add(
+    call: Call,
+    drafted: { apiToken: ApiToken; secret: string },
+    record: IdempotencyRecord | undefined,
+  ): Promise<void>;
+  /** Up to `limit` tokens of the user after `before`, newest first, with their uses until now. */
+  list(userId: string, limit: number, before: Cursor | undefined): Promise<ApiToken[]>;
+  /** Revokes a token of the caller, given by itself or by its id. Throws API_KEY_NOT_FOUND. */
+  revoke(call: Call, tokenOrId: string, record: IdempotencyRecord | undefined): Promise<void>;
+  /** Whose token this is; records its use. Throws INVALID_TOKEN. */
+  verify(secret: string): Promise<ApiToken & { operator: boolean; secondFactor: boolean }>;
+  /** Stores the uses that are only in memory. */
+  storeUses(): Promise<void>;
+}
+
+/** @param o.maxTokens how many API tokens a user may have; 0: no limit @param o.maxDays how long one lasts at most; 0: no limit */
+export function createApiTokens(o: {
+  store: IdentityStore;
+  bus: EventBus;
+  maxTokens: number;
+  maxDays: number;
+  now: () => Date;
+}): ApiTokens {
+  const { store, bus, maxTokens, maxDays, now } = o;
+  const uses = createApiTokenUses();
+
+  async function storeUses(): Promise<void> {
+    const recorded = uses.take();
+    if (recorded.length > 0) await store.noteApiTokenUses(recorded);
+  }
+
+  return {
+    draft(call, { expiresAt, ...request }) {
+      const createdAt = now();
+      const secret = newApiToken();
+      const apiToken = {
+        ...request,
+        id: newId(),
+        userId: userOf(call).id,
+        hint: hintOf(secret),
+        expiresAt: newTokenExpiry(expiresAt, maxDays, createdAt),
+        createdAt,
+        lastUsedAt: undefined,
+      };
+      return { apiToken, secret };
+    },
+
+    async add(call, { apiToken, secret }, record) {
+      const events = [apiTokenCreated(call, apiToken)];
+      const stored = { ...apiToken, tokenHash: hashSecret(secret) };
+      if ((await store.createApiToken(stored, maxTokens, record, events)) === "too_many") {
+        throw tooManyApiTokens(maxTokens);
+      }
+    },
+
+    async list(userId, limit, before) {
+      await storeUses();
+      return store.listApiTokens(userId, limit, before);
+    },
+
+    async revoke(call, tokenOrId, record) {
+      const { id: userId } = userOf(call);
+      const id = isApiToken(tokenOrId) ? (await store.findApiToken(hashSecret(tokenOrId)))?.id : tokenOrId;
+      const revoked =
+        id !== undefined && (await store.revokeApiToken(userId, id, [apiTokenRevoked(call, id, userId)], record));
+      if (!revoked) throw new DomainError("API_KEY_NOT_FOUND", "You have no such API token.");
+      signalApiTokenRevoked(bus, id);
+    },
+
+    async verify(secret) {
+      const found = isApiToken(secret) ? await store.findApiToken(hashSecret(secret)) : undefined;
+      if (!found || isExpired(found, now())) {
+        throw new DomainError("INVALID_TOKEN", "The API token is unknown, has been revoked or has expired.");
+      }
+      uses.record(found, now());
+      return found;
+    },
+
+    storeUses,
+  };
+}
