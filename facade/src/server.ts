@@ -9,7 +9,7 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import { asFacade } from "@sandgate/kit/rpc/context";
 import Fastify from "fastify";
 import { addHealthRoutes } from "./operations/health.ts";
-import { admitRequests } from "./pipeline/admission/admission.ts";
+import { admitRequests, confirmAccess } from "./pipeline/admission/admission.ts";
 import { createAuthenticator } from "./pipeline/admission/authentication.ts";
 import { originsOf } from "./pipeline/admission/cors.ts";
 import { createWorkspaceScope } from "./pipeline/admission/workspace-scope.ts";
@@ -21,13 +21,15 @@ import { type Clients, createClients } from "./pipeline/base/clients.ts";
 import { requestIdOf } from "./pipeline/base/request-context.ts";
 import { securityHeadersFor } from "./pipeline/base/security-headers.ts";
 import { createErrorResponder } from "./pipeline/errors/responses.ts";
+import { createLocalRateLimiter } from "./pipeline/limits/rate-limiter.local.ts";
 import { createSharedRateLimiter } from "./pipeline/limits/rate-limiter.shared.ts";
-import { createLocalRateLimiter, type RateLimiter } from "./pipeline/limits/rate-limiter.ts";
+import type { RateLimiter } from "./pipeline/limits/rate-limiter.ts";
 import { createRateLimits } from "./pipeline/limits/request-limits.ts";
+import { createLocalSlots } from "./pipeline/limits/slots.local.ts";
 import { createSharedSlots } from "./pipeline/limits/slots.shared.ts";
-import { createLocalSlots, type Slots } from "./pipeline/limits/slots.ts";
+import type { Slots } from "./pipeline/limits/slots.ts";
 import { createGracefulShutdown } from "./pipeline/live/graceful-shutdown.ts";
-import { createLongLivedRequests } from "./pipeline/live/live-requests.ts";
+import { createLiveRequests } from "./pipeline/live/live-requests.ts";
 import type { RouteContext } from "./pipeline/route.ts";
 import { parseJsonBodies } from "./pipeline/validation/body-parser.ts";
 import { documentRoutes } from "./reference/openapi.ts";
@@ -87,7 +89,10 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const authenticator = createAuthenticator({ clients, bus });
   const scope = createWorkspaceScope({ clients, bus });
   const slots = environment.sharedLimits ? shareSlots(clients, logger) : createLocalSlots();
-  const longLivedRequests = createLongLivedRequests(slots);
+  const live = createLiveRequests({
+    slots,
+    checkAccess: (request) => confirmAccess({ authenticator, scope }, request),
+  });
   const limits = createRateLimits({
     limiter: environment.sharedLimits ? shareLimits(clients, logger) : createLocalRateLimiter(),
     perMinute: settings.rateLimit,
@@ -130,7 +135,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const auditing = startAuditTrail(trail, logger);
   const shutDown = createGracefulShutdown(app, { idleMs: environment.closingIdleMs ?? 0 });
 
-  const context: RouteContext = { clients, authenticator, scope, limits, longLivedRequests, logger, publicUrl };
+  const context: RouteContext = { clients, scope, limits, live, logger, publicUrl };
   addAuthRoutes(app, context);
   addSsoRoutes(app, context);
   addSecondFactorRoutes(app, context);
@@ -157,10 +162,10 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
       return address;
     },
     async drain() {
-      longLivedRequests.drain();
+      live.drain();
     },
     async close() {
-      longLivedRequests.drain();
+      live.drain();
       await shutDown();
       await auditing.stop();
       await slots.close();
@@ -174,8 +179,8 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
 function shareSlots({ identity }: Clients, logger: Logger): Slots {
   const holder = newId();
   return createSharedSlots({
-    hold: (holds) =>
-      identity.holdSlots({ holder, holds: [...holds] }, asFacade({ requestId: newId(), timeoutMs: 2_000 })),
+    lease: (requests) =>
+      identity.holdSlots({ holder, holds: [...requests] }, asFacade({ requestId: newId(), timeoutMs: 2_000 })),
     logger,
   });
 }
@@ -183,7 +188,7 @@ function shareSlots({ identity }: Clients, logger: Logger): Slots {
 /** A limiter that counts in identity, which all facades call. */
 function shareLimits({ identity }: Clients, logger: Logger): RateLimiter {
   return createSharedRateLimiter({
-    draw: (key, limit, wanted) =>
+    consume: (key, limit, wanted) =>
       identity.drawRequests({ key, limit, wanted }, asFacade({ requestId: newId(), timeoutMs: 2_000 })),
     fallback: createLocalRateLimiter(),
     logger,

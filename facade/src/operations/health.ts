@@ -15,11 +15,7 @@ const Ready = Type.Object({
 const tags = ["Health"];
 const rules: RouteRules = { rpc: "none", limit: "uncounted" };
 
-export function addHealthRoutes(
-  app: App,
-  { longLivedRequests }: RouteContext,
-  dependencies: () => Promise<Dependencies>,
-): void {
+export function addHealthRoutes(app: App, { live }: RouteContext, dependencies: () => Promise<Dependencies>): void {
   app.get(
     "/healthz",
     { config: { rules }, schema: { tags, summary: "Check that the process is alive", response: { 200: Alive } } },
@@ -38,7 +34,7 @@ export function addHealthRoutes(
       },
     },
     async () => {
-      if (longLivedRequests.draining) throw new DomainError("DRAINING", "The server is shutting down.");
+      if (live.draining) throw new DomainError("DRAINING", "The server is shutting down.");
       return { status: "ready", dependencies: await statesOf(dependencies()) };
     },
   );

@@ -1,17 +1,15 @@
 import type { Logger } from "@sandgate/kit/base/logging";
-import type { Authenticator } from "./admission/authentication.ts";
 import type { WorkspaceScope } from "./admission/workspace-scope.ts";
 import type { Clients } from "./base/clients.ts";
 import type { RateLimits } from "./limits/request-limits.ts";
-import type { LongLivedRequests } from "./live/live-requests.ts";
+import type { LiveRequests } from "./live/live-requests.ts";
 
 /** What the routes use. */
 export interface RouteContext {
   clients: Clients;
-  authenticator: Authenticator;
   scope: WorkspaceScope;
   limits: RateLimits;
-  longLivedRequests: LongLivedRequests;
+  live: LiveRequests;
   logger: Logger;
   /** How clients reach the API, without a slash at its end. */
   publicUrl: () => string;

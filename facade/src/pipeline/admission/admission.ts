@@ -62,11 +62,7 @@ export function admitRequests(app: FastifyInstance, admission: Admission): void 
       done(violations.length > 0 ? validationError(violations) : undefined);
     };
     if (access.credential === "none") return;
-    route.preHandler = async (request: FastifyRequest) => {
-      if (access.credential === "session") requireSession(signedInOf(request).user);
-      if (access.operator) requireOperatorRights(signedInOf(request));
-      await enterWorkspace(admission.scope, request, access);
-    };
+    route.preHandler = (request: FastifyRequest) => authorize(admission.scope, request, access);
   });
 }
 
@@ -107,12 +103,20 @@ async function identify(
   await limits.countCredential(signedIn, reply);
 }
 
-/** Checks the role in the workspace that the request names, if its route needs one. Repeated while a wait or stream is open. */
-export async function enterWorkspace(
-  scope: WorkspaceScope,
+/** Throws when the caller of an open request has lost access: its credential has ended, or the rights that the route demands. */
+export async function confirmAccess(
+  { authenticator, scope }: Pick<Admission, "authenticator" | "scope">,
   request: FastifyRequest,
-  { workspace }: RouteAccess = accessOfRequest(request),
 ): Promise<void> {
+  request.signedIn = await authenticator.confirm(signedInOf(request), request.headers.authorization, request.id);
+  await authorize(scope, request, accessOfRequest(request));
+}
+
+/** Checks the rights that a route demands of its caller, and the role in the workspace that the request names. */
+async function authorize(scope: WorkspaceScope, request: FastifyRequest, access: RouteAccess): Promise<void> {
+  const { credential, operator, workspace } = access;
+  if (credential === "session") requireSession(signedInOf(request).user);
+  if (operator) requireOperatorRights(signedInOf(request));
   if (!workspace) return;
   const named = workspaceNamedBy(request, { workspace });
   if (named === undefined) throw new DomainError("WORKSPACE_REQUIRED", "The X-Workspace-Id header is missing.");

@@ -13,10 +13,10 @@ export interface Authenticator {
   /** Checks an Authorization header. Throws UNAUTHENTICATED or INVALID_TOKEN. */
   authenticate(authorization: string | undefined, requestId: string): Promise<SignedIn>;
   /**
-   * Checks the credential of an open request again: throws INVALID_TOKEN when it was revoked, its session has ended or its key was withdrawn. An
-   * access token that has only expired since then stays valid for that request.
+   * Checks the credential of an open request again, and returns whom it stands for now. Throws INVALID_TOKEN when it was revoked,
+   * its session has ended or its key was withdrawn. An access token that has only expired since then stays valid for that request.
    */
-  confirm(signedIn: SignedIn, authorization: string | undefined, requestId: string): Promise<void>;
+  confirm(signedIn: SignedIn, authorization: string | undefined, requestId: string): Promise<SignedIn>;
   close(): void;
 }
 
@@ -67,10 +67,11 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
 
   return {
     authenticate,
-    async confirm({ user }, authorization, requestId) {
-      if (user.credential === "session") {
-        await sessions.confirm(readBearer(authorization), user.credentialId, requestId);
-      } else await authenticate(authorization, requestId);
+    async confirm(signedIn, authorization, requestId) {
+      const { user } = signedIn;
+      if (user.credential !== "session") return authenticate(authorization, requestId);
+      await sessions.confirm(readBearer(authorization), user.credentialId, requestId);
+      return signedIn;
     },
     close() {
       for (const stop of unwatch) stop();

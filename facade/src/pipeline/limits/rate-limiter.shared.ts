@@ -2,15 +2,15 @@ import { createHash } from "node:crypto";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { RateLimit, RateLimiter, RateLimitStatus } from "./rate-limiter.ts";
 
-/** A batch of requests that this facade took from the shared count. */
+/** Requests of the shared count that this facade consumed in advance. */
 interface Batch {
   left: number;
-  /** Left for all facades when it was taken. */
+  /** Left for all facades when it was consumed. */
   remaining: number;
   endsAt: number;
 }
 
-export interface Drawn {
+export interface Consumed {
   granted: number;
   /** Left in the window for all facades. */
   remaining: number;
@@ -25,19 +25,19 @@ const maxKeys = 200_000;
 const retryAfterMs = 2_000;
 
 /**
- * A rate limiter whose counts are shared by all facades: each takes small batches from one count, so the sum never exceeds the
- * limit. While that count can't be reached, `fallback` counts in this process alone.
+ * A rate limiter whose counts are shared by all facades: each consumes small batches of one count in advance, so the sum never
+ * exceeds the limit. While that count can't be reached, `fallback` counts in this process alone.
  */
 export function createSharedRateLimiter(o: {
-  /** Takes up to `wanted` requests from the key's window. */
-  draw(key: Uint8Array, limit: number, wanted: number): Promise<Drawn>;
+  /** Consumes up to `wanted` requests of the key's window. */
+  consume(key: Uint8Array, limit: number, wanted: number): Promise<Consumed>;
   fallback: RateLimiter;
   logger: Logger;
   now?: () => number;
 }): RateLimiter {
   const now = o.now ?? (() => performance.now());
   const batches = new Map<string, Batch>();
-  const drawing = new Map<string, Promise<Batch>>();
+  const consuming = new Map<string, Promise<Batch>>();
   let localUntil = 0;
 
   function currentBatch(key: string): Batch | undefined {
@@ -45,9 +45,13 @@ export function createSharedRateLimiter(o: {
     return batch && batch.endsAt > now() ? batch : undefined;
   }
 
-  async function draw(key: string, limit: number): Promise<Batch> {
+  async function consumeBatch(key: string, limit: number): Promise<Batch> {
     const hash = createHash("sha256").update(key).digest();
-    const { granted, remaining, resetMs } = await o.draw(hash, limit, Math.max(1, Math.floor(limit / batchesPerLimit)));
+    const { granted, remaining, resetMs } = await o.consume(
+      hash,
+      limit,
+      Math.max(1, Math.floor(limit / batchesPerLimit)),
+    );
     const batch = { left: granted, remaining, endsAt: now() + resetMs };
     batches.delete(key);
     batches.set(key, batch);
@@ -63,20 +67,20 @@ export function createSharedRateLimiter(o: {
     return { limit, remaining: batch.remaining + batch.left, resetSeconds, allowed };
   }
 
-  /** The key's batch, after drawing another if nothing is left in it and something is left for all facades. */
+  /** The key's batch, or another if nothing is left in it and something is left for all facades. */
   function batchFor({ key, limit }: RateLimit): Batch | Promise<Batch> {
     const batch = currentBatch(key);
     if (batch && (batch.left > 0 || batch.remaining === 0)) return batch;
-    const own = drawing.get(key) ?? draw(key, limit).finally(() => drawing.delete(key));
-    drawing.set(key, own);
+    const own = consuming.get(key) ?? consumeBatch(key, limit).finally(() => consuming.delete(key));
+    consuming.set(key, own);
     return own;
   }
 
-  async function takeAll(limits: readonly RateLimit[]): Promise<RateLimitStatus[]> {
-    if (now() < localUntil) return o.fallback.takeAll(limits);
+  async function consumeAll(limits: readonly RateLimit[]): Promise<RateLimitStatus[]> {
+    if (now() < localUntil) return o.fallback.consumeAll(limits);
     try {
       for (;;) {
-        // Draws at once for all keys that need it, so that several take no longer than one.
+        // All keys that need a batch get it at once, so that several wait no longer than one.
         const batches = await Promise.all(
           limits.map(async (limited) => ({ batch: await batchFor(limited), limit: limited.limit })),
         );
@@ -84,7 +88,7 @@ export function createSharedRateLimiter(o: {
         if (batches.some(({ batch }) => isUsedUp(batch))) {
           return batches.map(({ batch, limit }) => statusOf(batch, limit, !isUsedUp(batch)));
         }
-        // Others may have taken the last of a batch while another was drawn.
+        // Others may have used up a batch while another was on its way.
         if (batches.some(({ batch }) => batch.left === 0)) continue;
         for (const { batch } of batches) batch.left -= 1;
         return batches.map(({ batch, limit }) => statusOf(batch, limit, true));
@@ -92,17 +96,17 @@ export function createSharedRateLimiter(o: {
     } catch (error) {
       localUntil = now() + retryAfterMs;
       o.logger.warn({ err: error }, "the shared rate limit can't be reached, so this facade counts alone");
-      return o.fallback.takeAll(limits);
+      return o.fallback.consumeAll(limits);
     }
   }
 
   return {
-    async take(key, limit) {
-      const [status] = await takeAll([{ key, limit }]);
+    async consume(key, limit) {
+      const [status] = await consumeAll([{ key, limit }]);
       if (!status) throw new Error("a limit has no status");
       return status;
     },
-    takeAll,
+    consumeAll,
     peek(key, limit) {
       const batch = currentBatch(key);
       return batch ? statusOf(batch, limit, true) : { limit, remaining: limit, resetSeconds: 60, allowed: true };

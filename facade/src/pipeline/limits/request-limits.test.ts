@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from "vitest";
 import { apiToken, openTestPlatform, sandboxMessage, type TestPlatform, workspaceId } from "../../test-platform.ts";
-import { createLocalRateLimiter } from "./rate-limiter.ts";
+import { createLocalRateLimiter } from "./rate-limiter.local.ts";
 
 let platform: TestPlatform | undefined;
 afterEach(async () => {
@@ -11,15 +11,15 @@ afterEach(async () => {
 test("counts per key in windows of a minute", async () => {
   let now = 1000;
   const limiter = createLocalRateLimiter(() => now);
-  expect(await limiter.take("a", 2)).toEqual({ limit: 2, remaining: 1, resetSeconds: 60, allowed: true });
-  expect(await limiter.take("a", 2)).toMatchObject({ remaining: 0, allowed: true });
+  expect(await limiter.consume("a", 2)).toEqual({ limit: 2, remaining: 1, resetSeconds: 60, allowed: true });
+  expect(await limiter.consume("a", 2)).toMatchObject({ remaining: 0, allowed: true });
   now += 30_500;
-  expect(await limiter.take("a", 2)).toEqual({ limit: 2, remaining: 0, resetSeconds: 30, allowed: false });
-  expect(await limiter.take("b", 2)).toMatchObject({ remaining: 1, resetSeconds: 60 });
+  expect(await limiter.consume("a", 2)).toEqual({ limit: 2, remaining: 0, resetSeconds: 30, allowed: false });
+  expect(await limiter.consume("b", 2)).toMatchObject({ remaining: 1, resetSeconds: 60 });
   expect(await limiter.peek("a", 2)).toMatchObject({ remaining: 0 });
   now += 29_500;
   expect(await limiter.peek("a", 2)).toMatchObject({ remaining: 2, allowed: true });
-  expect(await limiter.take("a", 2)).toMatchObject({ remaining: 1, resetSeconds: 60, allowed: true });
+  expect(await limiter.consume("a", 2)).toMatchObject({ remaining: 1, resetSeconds: 60, allowed: true });
 });
 
 test("limits each credential, and addresses without one, apart from each other", async () => {
@@ -118,11 +118,11 @@ test("counts a request for all its keys or for none", async () => {
     { key: "a", limit: 1 },
     { key: "b", limit: 3 },
   ];
-  expect(await limiter.takeAll(both)).toMatchObject([
+  expect(await limiter.consumeAll(both)).toMatchObject([
     { allowed: true, remaining: 0 },
     { allowed: true, remaining: 2 },
   ]);
-  expect(await limiter.takeAll(both)).toMatchObject([
+  expect(await limiter.consumeAll(both)).toMatchObject([
     { allowed: false, remaining: 0 },
     { allowed: true, remaining: 2 },
   ]);

@@ -37,7 +37,7 @@ export function createRateLimits(o: { limiter: RateLimiter; perMinute: number; s
       key: `${limited.purpose} ${name}`,
       limit: limited.perMinute * share,
     }));
-    for (const status of await o.limiter.takeAll(limits)) judge(reply, status, limited.message);
+    for (const status of await o.limiter.consumeAll(limits)) judge(reply, status, limited.message);
   }
 
   function judge(reply: FastifyReply, status: RateLimitStatus, message: string): void {
@@ -59,7 +59,7 @@ export function createRateLimits(o: { limiter: RateLimiter; perMinute: number; s
     async countCredential({ user }, reply) {
       if (o.perMinute === 0) return;
       const key = user.credential === "session" ? `user ${user.id}` : `token ${user.credentialId}`;
-      const [ofCredential, ofUser] = await o.limiter.takeAll([
+      const [ofCredential, ofUser] = await o.limiter.consumeAll([
         { key, limit: o.perMinute },
         { key: `all of user ${user.id}`, limit: o.perMinute * userFactor },
       ]);
@@ -76,7 +76,7 @@ export function createRateLimits(o: { limiter: RateLimiter; perMinute: number; s
       if (o.signInsPerMinute === 0) return;
       judge(
         reply,
-        await o.limiter.take(`password of ${userId}`, o.signInsPerMinute),
+        await o.limiter.consume(`password of ${userId}`, o.signInsPerMinute),
         "Too many attempts for this account.",
       );
     },

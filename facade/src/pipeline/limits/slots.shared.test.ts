@@ -1,7 +1,8 @@
 import { createLogger } from "@sandgate/kit/base/logging";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { createSharedSlots, type Held, type SlotHold } from "./slots.shared.ts";
-import { createLocalSlots, type Slots } from "./slots.ts";
+import { createLocalSlots } from "./slots.local.ts";
+import { createSharedSlots, type SlotLeases, type SlotRequest } from "./slots.shared.ts";
+import type { Slots } from "./slots.ts";
 
 const logger = createLogger({ service: "facade", level: "silent" });
 const leaseMs = 30_000;
@@ -14,10 +15,10 @@ function createCount() {
     isAway: false,
     /** Facades that are not heard of any more. */
     dead: new Set<string>(),
-    async hold(holder: string, holds: readonly SlotHold[]): Promise<Held> {
+    async lease(holder: string, requests: readonly SlotRequest[]): Promise<SlotLeases> {
       count.calls += 1;
       if (count.isAway || count.dead.has(holder)) throw new Error("down");
-      const answers = holds.map(({ key, limit, used, wanted }) => {
+      const answers = requests.map(({ key, limit, used, wanted }) => {
         const id = Buffer.from(key).toString("hex");
         const holders = held.get(id) ?? new Map<string, { held: number; endsAt: number }>();
         held.set(id, holders);
@@ -45,7 +46,7 @@ afterEach(async () => {
 function openFacades(facades: number) {
   const count = createCount();
   const all = Array.from({ length: facades }, (_, index) =>
-    createSharedSlots({ hold: (holds) => count.hold(`facade ${index}`, holds), logger }),
+    createSharedSlots({ lease: (requests) => count.lease(`facade ${index}`, requests), logger }),
   );
   opened.push(...all);
   const [first, second, third] = all;
@@ -58,10 +59,10 @@ const ofToken = (token: string) => ({ key: `token ${token}`, limit: 100 });
 
 /** How many of so many that are opened at once, by the facades in turn, get a slot of each limit. */
 async function open(facades: readonly Slots[], times: number, limits = [ofUser]): Promise<number> {
-  const taken = await Promise.all(
-    Array.from({ length: times }, async (_, index) => facades[index % facades.length]?.take(limits)),
+  const acquired = await Promise.all(
+    Array.from({ length: times }, async (_, index) => facades[index % facades.length]?.acquire(limits)),
   );
-  return taken.filter((exceeded) => exceeded === undefined).length;
+  return acquired.filter((exceeded) => exceeded === undefined).length;
 }
 
 function close(facade: Slots, times: number, limits = [ofUser]): void {
@@ -77,23 +78,23 @@ test("three facades together have no more open than the limit, and all of it whe
   // What two of them hold unused is given back with the next renewal.
   await vi.advanceTimersByTimeAsync(10_000);
   expect(opened + (await open([first], 10)) + (await open([second], 10))).toBe(200);
-  expect(await second.take([ofUser])).toBe(ofUser);
+  expect(await second.acquire([ofUser])).toBe(ofUser);
 });
 
 test("a wait counts for its credential and its user, and one that is refused for neither", async () => {
   const { first, second } = openFacades(2);
   expect(await open([first, second], 150, [ofToken("a"), ofUser])).toBeGreaterThanOrEqual(98);
-  expect(await first.take([ofToken("a"), ofUser])).toMatchObject({ key: "token a" });
+  expect(await first.acquire([ofToken("a"), ofUser])).toMatchObject({ key: "token a" });
   await vi.advanceTimersByTimeAsync(10_000);
   const opened = 100 - (await open([first], 200, [ofUser]));
   expect(opened).toBeLessThanOrEqual(4);
-  expect(await first.take([ofToken("b"), ofUser])).toBe(ofUser);
+  expect(await first.acquire([ofToken("b"), ofUser])).toBe(ofUser);
 });
 
 test("what is closed in one facade is free for another at once", async () => {
   const { first, second } = openFacades(2);
   expect(await open([first], 201)).toBe(200);
-  expect(await second.take([ofUser])).toBe(ofUser);
+  expect(await second.acquire([ofUser])).toBe(ofUser);
   close(first, 150);
   await vi.advanceTimersByTimeAsync(0);
   expect(await open([second], 1)).toBe(1);
@@ -132,7 +133,7 @@ test("while the count can't be reached each facade counts alone, and is asked ag
   count.isAway = false;
   await vi.advanceTimersByTimeAsync(10_000);
   // What is open stays open, and counts.
-  expect(await first.take([ofUser])).toBe(ofUser);
+  expect(await first.acquire([ofUser])).toBe(ofUser);
   close(second, 200);
   close(first, 1);
   await vi.advanceTimersByTimeAsync(10_000);
@@ -142,7 +143,7 @@ test("while the count can't be reached each facade counts alone, and is asked ag
 test("many that open and close after each other seldom ask", async () => {
   const { count, first } = openFacades(1);
   for (let index = 0; index < 1_000; index++) {
-    expect(await first.take([ofToken("a"), ofUser])).toBeUndefined();
+    expect(await first.acquire([ofToken("a"), ofUser])).toBeUndefined();
     first.release([ofToken("a"), ofUser]);
   }
   expect(count.calls).toBe(1);
@@ -153,8 +154,8 @@ test("many that open and close after each other seldom ask", async () => {
 test("one process counts by itself", async () => {
   const slots = createLocalSlots();
   const one = { key: "a", limit: 1 };
-  expect(slots.take([one, ofUser])).toBeUndefined();
-  expect(slots.take([one, ofUser])).toBe(one);
+  expect(slots.acquire([one, ofUser])).toBeUndefined();
+  expect(slots.acquire([one, ofUser])).toBe(one);
   slots.release([one, ofUser]);
-  expect(slots.take([one, ofUser])).toBeUndefined();
+  expect(slots.acquire([one, ofUser])).toBeUndefined();
 });

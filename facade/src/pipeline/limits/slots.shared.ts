@@ -3,32 +3,32 @@ import { messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { SlotLimit, Slots } from "./slots.ts";
 
-/** What this facade says it holds of a key. */
-export interface SlotHold {
+/** The slots of a key that this facade uses, and how many it wants to lease. */
+export interface SlotRequest {
   key: Uint8Array;
   limit: number;
   used: number;
   wanted: number;
 }
 
-export interface Held {
-  /** For each key that was asked about, in its order. */
+export interface SlotLeases {
+  /** How many are leased of each requested key, in the order of the requests. */
   held: readonly number[];
-  /** Milliseconds for which that is so. */
+  /** How long the leases last, in milliseconds. */
   leaseMs: number;
 }
 
 /** A key's slots in this facade. */
-interface Place {
+interface KeySlots {
   hash: Uint8Array;
   limit: number;
   used: number;
-  /** How many of the shared count's are this facade's until `heldUntil`. */
+  /** How many this facade leases from the shared count until `heldUntil`. */
   held: number;
   heldUntil: number;
   /** The shared count has no more. */
   isFull: boolean;
-  /** Settles once what is being asked about it has been answered. */
+  /** The request for a lease that is under way. */
   asking?: Promise<void> | undefined;
 }
 
@@ -37,66 +37,66 @@ interface Place {
  * unused elsewhere hardly matters.
  */
 const sparesPerLimit = 50;
-/** How often a facade says what it holds: a third of the time for which it then does. */
+/** How often a facade renews its leases: a third of the time that they last. */
 const renewalMs = 10_000;
-/** The most that the shared count takes at once. */
-const maxHolds = 500;
+/** The most keys that the shared count takes in one call. */
+const maxRequests = 500;
 /** How long to count alone after the shared count could not be reached, so that no request waits for it. */
 const aloneMs = 2_000;
 
 /**
- * Slots that all facades share. Each holds some in advance, and says every 10 s what it holds; what it doesn't say any more,
- * because it died, is free 30 s after it last did. While the shared count can't be reached, each facade counts alone up to the limit.
+ * Slots that all facades share. Each facade leases some in advance, and renews its leases every 10 s; those of one that died
+ * end 30 s after it last did. While the shared count can't be reached, each facade counts alone up to the limit.
  */
 export function createSharedSlots(o: {
-  /** Tells the shared count what this facade has and wants of each key, and returns how many it holds. */
-  hold(holds: readonly SlotHold[]): Promise<Held>;
+  /** Leases slots from the shared count. A lease replaces the one before it of the same key. */
+  lease(requests: readonly SlotRequest[]): Promise<SlotLeases>;
   logger: Logger;
 }): Slots {
-  const places = new Map<string, Place>();
+  const slotsByKey = new Map<string, KeySlots>();
   let aloneUntil = 0;
   const now = () => performance.now();
   const sparesOf = (limit: number) => Math.max(1, Math.floor(limit / sparesPerLimit));
 
-  function placeOf({ key, limit }: SlotLimit): Place {
-    const known = places.get(key);
+  function slotsOf({ key, limit }: SlotLimit): KeySlots {
+    const known = slotsByKey.get(key);
     if (known) return known;
     const hash = createHash("sha256").update(key).digest();
-    const place = { hash, limit, used: 0, held: 0, heldUntil: 0, isFull: false };
-    places.set(key, place);
-    return place;
+    const slots = { hash, limit, used: 0, held: 0, heldUntil: 0, isFull: false };
+    slotsByKey.set(key, slots);
+    return slots;
   }
 
-  const hasFree = (place: Place) => place.used < place.held && now() < place.heldUntil;
+  const hasFree = (slots: KeySlots) => slots.used < slots.held && now() < slots.heldUntil;
 
-  /** Asks the shared count about these places, none of which is being asked about. */
-  function ask(asked: readonly [Place, wanted: number][]): Promise<void> {
+  /** Asks for leases of these slots, none of which is being asked for. */
+  function ask(asked: readonly [KeySlots, wanted: number][]): Promise<void> {
     const sentAt = now();
     // What is given back is no longer used from here on, although the answer is still to come.
-    for (const [place, wanted] of asked) place.held = Math.min(place.held, wanted);
+    for (const [slots, wanted] of asked) slots.held = Math.min(slots.held, wanted);
     const answered = o
-      .hold(asked.map(([{ hash, limit, used }, wanted]) => ({ key: hash, limit, used, wanted })))
+      .lease(asked.map(([{ hash, limit, used }, wanted]) => ({ key: hash, limit, used, wanted })))
       .then(({ held, leaseMs }) => {
-        for (const [index, [place, wanted]] of asked.entries()) {
-          place.held = held[index] ?? 0;
-          place.heldUntil = sentAt + leaseMs;
-          place.isFull = place.held < wanted;
+        for (const [index, [slots, wanted]] of asked.entries()) {
+          slots.held = held[index] ?? 0;
+          slots.heldUntil = sentAt + leaseMs;
+          slots.isFull = slots.held < wanted;
         }
       })
       .finally(() => {
-        for (const [place] of asked) {
-          place.asking = undefined;
-          giveBack(place);
+        for (const [slots] of asked) {
+          slots.asking = undefined;
+          giveBack(slots);
         }
       });
-    for (const [place] of asked) place.asking = answered;
+    for (const [slots] of asked) slots.asking = answered;
     return answered;
   }
 
   /** Gives back at once what others could use; the last few wait for the next renewal. */
-  function giveBack(place: Place): void {
-    const kept = place.used + sparesOf(place.limit);
-    if (place.held - kept > sparesOf(place.limit) && !place.asking) void ask([[place, kept]]).catch(countAlone);
+  function giveBack(slots: KeySlots): void {
+    const kept = slots.used + sparesOf(slots.limit);
+    if (slots.held - kept > sparesOf(slots.limit) && !slots.asking) void ask([[slots, kept]]).catch(countAlone);
   }
 
   function countAlone(error: unknown): void {
@@ -110,15 +110,15 @@ export function createSharedSlots(o: {
   }
 
   async function renew(): Promise<void> {
-    const due: [Place, number][] = [];
-    for (const [key, place] of places) {
-      if (place.asking) continue;
-      if (place.used === 0 && place.held === 0) places.delete(key);
-      else due.push([place, place.used === 0 ? 0 : place.used + sparesOf(place.limit)]);
+    const due: [KeySlots, number][] = [];
+    for (const [key, slots] of slotsByKey) {
+      if (slots.asking) continue;
+      if (slots.used === 0 && slots.held === 0) slotsByKey.delete(key);
+      else due.push([slots, slots.used === 0 ? 0 : slots.used + sparesOf(slots.limit)]);
     }
-    for (let first = 0; first < due.length; first += maxHolds) {
-      // What was asked about since then has been renewed by that.
-      const idle = due.slice(first, first + maxHolds).filter(([place]) => !place.asking);
+    for (let first = 0; first < due.length; first += maxRequests) {
+      // What was asked for since then has been renewed by that.
+      const idle = due.slice(first, first + maxRequests).filter(([slots]) => !slots.asking);
       if (idle.length > 0) await ask(idle).catch(countAlone);
     }
   }
@@ -127,44 +127,44 @@ export function createSharedSlots(o: {
   timer.unref();
 
   return {
-    async take(limits) {
+    async acquire(limits) {
       for (;;) {
-        const wanted = limits.map((limit) => ({ limit, place: placeOf(limit) }));
-        const lacking = wanted.filter(({ place }) => !hasFree(place));
+        const wanted = limits.map((limit) => ({ limit, slots: slotsOf(limit) }));
+        const lacking = wanted.filter(({ slots }) => !hasFree(slots));
         if (lacking.length === 0 || now() < aloneUntil) {
-          const exceeded = wanted.find(({ limit, place }) => place.used >= limit.limit);
+          const exceeded = wanted.find(({ limit, slots }) => slots.used >= limit.limit);
           if (exceeded) return exceeded.limit;
-          for (const { place } of wanted) place.used += 1;
+          for (const { slots } of wanted) slots.used += 1;
           return undefined;
         }
-        const pending = lacking.find(({ place }) => place.asking)?.place.asking;
-        const asked = pending ? lacking.filter(({ place }) => place.asking === pending) : lacking;
+        const pending = lacking.find(({ slots }) => slots.asking)?.slots.asking;
+        const asked = pending ? lacking.filter(({ slots }) => slots.asking === pending) : lacking;
         try {
-          await (pending ?? ask(asked.map(({ place }) => [place, place.used + 1 + sparesOf(place.limit)])));
+          await (pending ?? ask(asked.map(({ slots }) => [slots, slots.used + 1 + sparesOf(slots.limit)])));
         } catch (error) {
           countAlone(error);
           continue;
         }
-        const exceeded = asked.find(({ place }) => place.isFull && !hasFree(place));
+        const exceeded = asked.find(({ slots }) => slots.isFull && !hasFree(slots));
         if (exceeded) return exceeded.limit;
       }
     },
 
     release(limits) {
       for (const limit of limits) {
-        const place = placeOf(limit);
-        place.used -= 1;
-        giveBack(place);
+        const slots = slotsOf(limit);
+        slots.used -= 1;
+        giveBack(slots);
       }
     },
 
     async close() {
       clearInterval(timer);
-      await Promise.allSettled([...places.values()].map(({ asking }) => asking));
-      const held = [...places.values()].filter(({ held }) => held > 0);
-      for (let first = 0; first < held.length; first += maxHolds) {
-        const given = held.slice(first, first + maxHolds);
-        await ask(given.map((place) => [{ ...place, used: 0 }, 0])).catch((error: unknown) => {
+      await Promise.allSettled([...slotsByKey.values()].map(({ asking }) => asking));
+      const held = [...slotsByKey.values()].filter(({ held }) => held > 0);
+      for (let first = 0; first < held.length; first += maxRequests) {
+        const given = held.slice(first, first + maxRequests);
+        await ask(given.map((slots) => [{ ...slots, used: 0 }, 0])).catch((error: unknown) => {
           o.logger.warn({ err: error }, "slots of waits were not given back; they are free in 30 s");
         });
       }

@@ -1,74 +1,138 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { FastifyReply } from "fastify";
-import type { SignedIn } from "../base/signed-in.ts";
-import type { Slots } from "../limits/slots.ts";
+import { publicErrors, toPublicReason } from "@sandgate/kit/base/reasons";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { signedInOf } from "../base/request-context.ts";
+import type { SlotLimit, Slots } from "../limits/slots.ts";
 
-/** How many waits and streams each session or API token may have open. */
+/** How many waits, streams and WebSockets each session or API token may have open. */
 const maxPerCredential = 100;
 /** How many a user may have open with all of them together. */
 const maxPerUser = 200;
+/** How often an open one checks that its caller still has access. */
+const recheckMs = 1_000;
 
-/** A wait or a stream. */
-export interface LongLivedRequest {
-  /** Aborted when the client disconnects, the server drains or the request is closed. */
-  signal: AbortSignal;
+/** A request that lasts: a wait, a stream or a WebSocket. */
+export interface LiveRequest {
+  /** Aborts when the client has left, the server drains, the caller has lost access, or the request is closed. */
+  readonly signal: AbortSignal;
+  /** What it was ended for: DRAINING, or the refusal by which the caller lost access. Undefined otherwise. */
+  readonly endedBy: DomainError | undefined;
+  /** Throws the refusal when the caller has lost access. */
+  checkAccess(): Promise<void>;
+  /** Gives back its slots. */
   close(): void;
 }
 
-/** The open waits and streams. */
-export interface LongLivedRequests {
+/** The open waits, streams and WebSockets. */
+export interface LiveRequests {
   /** True once the server drains. */
   readonly draining: boolean;
-  /** Throws RATE_LIMITED when the credential or its user has too many open. */
-  open(signedIn: SignedIn, reply: FastifyReply): Promise<LongLivedRequest>;
+  /**
+   * Opens one, which its caller closes. Until then access is checked every second. Throws RATE_LIMITED when the credential or its
+   * user has too many open.
+   */
+  open(request: FastifyRequest, reply: FastifyReply): Promise<LiveRequest>;
+  /**
+   * Runs work while one is open. Throws the refusal when the caller has lost access meanwhile. When the server drains, the result
+   * is that of `onDrain`, which throws DRAINING by default.
+   */
+  run<T>(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    work: (live: LiveRequest) => Promise<T>,
+    onDrain?: (cause: unknown) => T,
+  ): Promise<T>;
   /** Ends those that are open, and those opened from now on. */
   drain(): void;
 }
 
-export function createLongLivedRequests(slots: Slots): LongLivedRequests {
-  const open = new Set<AbortController>();
+export function createLiveRequests(o: {
+  slots: Slots;
+  /** Throws when the caller of an open request has lost access. */
+  checkAccess(request: FastifyRequest): Promise<void>;
+}): LiveRequests {
+  const open = new Set<(reason: DomainError) => void>();
   let draining = false;
 
-  return {
+  async function acquireSlots(request: FastifyRequest): Promise<() => void> {
+    const { user } = signedInOf(request);
+    const ofCredential = { key: `waits of ${user.credential} ${user.credentialId}`, limit: maxPerCredential };
+    const ofUser = { key: `waits of user ${user.id}`, limit: maxPerUser };
+    const exceeded = await o.slots.acquire([ofCredential, ofUser]);
+    if (exceeded) throw tooManyOpen(exceeded, exceeded === ofUser);
+    return () => o.slots.release([ofCredential, ofUser]);
+  }
+
+  const live: LiveRequests = {
     get draining() {
       return draining;
     },
-    async open({ user }, reply) {
-      const ofCredential = { key: `waits of ${user.credential} ${user.credentialId}`, limit: maxPerCredential };
-      const ofUser = { key: `waits of user ${user.id}`, limit: maxPerUser };
-      const exceeded = await slots.take([ofCredential, ofUser]);
-      if (exceeded) {
-        throw tooManyOpen(
-          exceeded === ofUser ? "Your credentials together have" : "This credential has",
-          exceeded.limit,
-        );
-      }
+
+    async open(request, reply) {
+      const releaseSlots = await acquireSlots(request);
       const controller = new AbortController();
-      open.add(controller);
+      let endedBy: DomainError | undefined;
+      const leave = () => controller.abort();
+      const end = (reason: DomainError) => {
+        endedBy ??= reason;
+        controller.abort();
+      };
+      open.add(end);
+      if (draining) end(drained());
       // The client may have disconnected before the request got here.
-      if (draining || reply.raw.destroyed) controller.abort();
-      const onDisconnect = () => controller.abort();
+      if (reply.raw.destroyed) leave();
       // The response's close event, unlike the request's, comes only when the client is gone or everything was sent.
-      reply.raw.once("close", onDisconnect);
+      reply.raw.once("close", leave);
+      const checkAccess = () => o.checkAccess(request);
+      const recheck = setInterval(() => void checkAccess().catch((error) => isRefusal(error) && end(error)), recheckMs);
       return {
         signal: controller.signal,
+        get endedBy() {
+          return endedBy;
+        },
+        checkAccess,
         close() {
-          if (!open.delete(controller)) return;
-          reply.raw.off("close", onDisconnect);
+          if (!open.delete(end)) return;
+          clearInterval(recheck);
+          reply.raw.off("close", leave);
           controller.abort();
-          slots.release([ofCredential, ofUser]);
+          releaseSlots();
         },
       };
     },
+
+    async run(request, reply, work, onDrain) {
+      const opened = await live.open(request, reply);
+      try {
+        return await work(opened);
+      } catch (error) {
+        if (opened.endedBy?.reason === "DRAINING" && onDrain) return onDrain(error);
+        throw opened.endedBy ?? error;
+      } finally {
+        opened.close();
+      }
+    },
+
     drain() {
       draining = true;
-      for (const controller of open) controller.abort();
+      for (const end of open) end(drained());
     },
   };
+  return live;
 }
 
-function tooManyOpen(who: string, max: number): DomainError {
-  return new DomainError("RATE_LIMITED", `${who} ${max} waits and streams open.`, {
+function drained(): DomainError {
+  return new DomainError("DRAINING", "The server is shutting down.");
+}
+
+/** Whether an error says that the caller has no access. That a service can't be reached doesn't. */
+function isRefusal(error: unknown): error is DomainError {
+  return error instanceof DomainError && publicErrors[toPublicReason(error.reason)].status < 500;
+}
+
+function tooManyOpen({ limit }: SlotLimit, isOfUser: boolean): DomainError {
+  const who = isOfUser ? "Your credentials together have" : "This credential has";
+  return new DomainError("RATE_LIMITED", `${who} ${limit} waits and streams open.`, {
     hint: "End one of them, or wait for one to end.",
     retryAfterSeconds: 1,
   });

@@ -1,11 +1,11 @@
 import { Readable } from "node:stream";
-import { DomainError, type Violation } from "@sandgate/kit/base/domain-error";
-import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
+import type { Violation } from "@sandgate/kit/base/domain-error";
+import { type TailTelemetryResponse, TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import { enterWorkspace } from "../../pipeline/admission/admission.ts";
 import type { App } from "../../pipeline/base/app.ts";
 import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
-import { watchAccess } from "../../pipeline/live/access-watch.ts";
+import { eventStreamHeaders, formatEvent, sendEvents, sendNoEvents } from "../../pipeline/live/event-stream.ts";
+import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { parseMoment, toTimestamp } from "../../pipeline/messages/times.ts";
 import type { RouteContext } from "../../pipeline/route.ts";
@@ -13,9 +13,8 @@ import { WorkspaceHeaders } from "../../pipeline/validation/schema-parts.ts";
 import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
 import { createMonitoringAnswer } from "./answer.ts";
-import { eventStreamHeaders, sendRows } from "./event-stream.ts";
 import { createLargeReads } from "./large-reads.ts";
-import { fromStreamName } from "./mapping.ts";
+import { fromStreamName, toLogEntry, toMetricPoint } from "./mapping.ts";
 import { Monitoring, MonitoringQuery, ResumingHeaders, StreamQuery } from "./schemas.ts";
 
 const { method: rpc } = TelemetryService;
@@ -24,9 +23,8 @@ const hourMicros = 3_600_000_000n;
 /** Bytes of lines of a page: a few milliseconds' work for this process and for telemetry. */
 const pageBytes = 256 * 1024;
 
-export function addMonitoringRoutes(app: App, context: RouteContext): void {
-  const { authenticator, scope } = context;
-  const { sandbox, telemetry } = context.clients;
+export function addMonitoringRoutes(app: App, { clients, live, logger }: RouteContext): void {
+  const { sandbox, telemetry } = clients;
   const largeReads = createLargeReads();
 
   app.get(
@@ -96,34 +94,17 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
       const { id } = await findSandbox(request, request.params.sandbox_id);
       if (request.method === "HEAD") return reply.headers(eventStreamHeaders).send("");
       const position = request.headers["last-event-id"] ?? "";
-      const call = await context.longLivedRequests.open(signedInOf(request), reply);
-      const checkAccess = async () => {
-        request.signedIn = await authenticator.authenticate(request.headers.authorization, request.id);
-        await enterWorkspace(scope, request);
-      };
-      const stopWatching = watchAccess(checkAccess, call.close);
-      try {
+      const follow = async ({ signal }: LiveRequest) => {
         const rows = telemetry.tailTelemetry(
           { sandboxId: id, position, ...readSelection(request.query) },
-          callFor(request, { signal: call.signal, timeoutMs: 0 }),
+          callFor(request, { signal, timeoutMs: 0 }),
         );
-        await sendRows(reply, rows[Symbol.asyncIterator](), call.signal);
-      } catch (error) {
-        if (!reply.raw.headersSent) {
-          // An EventSource comes again after an end, and never after an error.
-          if (call.signal.aborted && context.longLivedRequests.draining)
-            return reply.headers(eventStreamHeaders).send(": stream\n\n");
-          throw call.signal.aborted ? new DomainError("DRAINING", "The server is shutting down.") : error;
-        }
-        if (!call.signal.aborted) {
-          context.logger.warn({ request_id: request.id, route: request.pattern, err: error }, "a stream ended early");
-        }
-      } finally {
-        stopWatching();
-        call.close();
-      }
-      reply.hijack();
-      reply.raw.end();
+        const onError = (err: unknown) =>
+          logger.warn({ request_id: request.id, route: request.pattern, err }, "a stream ended early");
+        await sendEvents(reply, { events: eventsOf(rows), signal, onError });
+        return reply;
+      };
+      return live.run(request, reply, follow, () => sendNoEvents(reply));
     },
   );
 
@@ -131,6 +112,13 @@ export function addMonitoringRoutes(app: App, context: RouteContext): void {
   async function findSandbox(request: FastifyRequest, idOrName: string): Promise<{ id: string; name: string }> {
     const { sandbox: found } = await sandbox.getSandbox({ idOrName: sandboxIdOf(idOrName) }, callFor(request));
     return present(found);
+  }
+}
+
+async function* eventsOf(rows: AsyncIterable<TailTelemetryResponse>): AsyncGenerator<string> {
+  for await (const { position: id, row } of rows) {
+    if (row.case === "log") yield formatEvent({ id, event: "log", data: toLogEntry(row.value) });
+    if (row.case === "metric") yield formatEvent({ id, event: "metric", data: toMetricPoint(row.value) });
   }
 }
 

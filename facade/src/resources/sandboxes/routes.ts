@@ -1,10 +1,9 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type Sandbox as SandboxMessage, SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
-import { enterWorkspace } from "../../pipeline/admission/admission.ts";
 import type { App } from "../../pipeline/base/app.ts";
-import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
+import { callFor } from "../../pipeline/base/request-context.ts";
 import { stateReasons } from "../../pipeline/errors/state-reasons.ts";
-import { watchAccess } from "../../pipeline/live/access-watch.ts";
+import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { collectPage } from "../../pipeline/messages/pages.ts";
 import type { RouteContext } from "../../pipeline/route.ts";
@@ -19,7 +18,7 @@ const defaultWaitSeconds = 60;
 /** How much longer than the wait itself the call may take. */
 const waitGraceMs = 5_000;
 
-export function addSandboxRoutes(app: App, { clients, authenticator, scope, longLivedRequests }: RouteContext): void {
+export function addSandboxRoutes(app: App, { clients, live }: RouteContext): void {
   const { sandbox } = clients;
   app.post(
     "/sandboxes/provision",
@@ -68,37 +67,21 @@ export function addSandboxRoutes(app: App, { clients, authenticator, scope, long
     },
     async (request, reply) => {
       const { sandbox_id, timeout_seconds: timeoutSeconds = defaultWaitSeconds } = request.body;
-      const wait = await longLivedRequests.open(signedInOf(request), reply);
-      const checkAccess = async () => {
-        await authenticator.confirm(signedInOf(request), request.headers.authorization, request.id);
-        await enterWorkspace(scope, request);
-      };
-      let refusal: DomainError | undefined;
-      const stopWatching = watchAccess(checkAccess, (error) => {
-        refusal = error;
-        wait.close();
-      });
-      try {
+      const wait = async ({ signal, checkAccess }: LiveRequest) => {
         const { sandboxes } = await sandbox.waitSandboxes(
           { idsOrNames: [sandboxIdOf(sandbox_id)], timeoutSeconds },
-          callFor(request, { signal: wait.signal, timeoutMs: timeoutSeconds * 1000 + waitGraceMs }),
+          callFor(request, { signal, timeoutMs: timeoutSeconds * 1000 + waitGraceMs }),
         );
-        // The caller may have lost access since the wait began.
+        // The caller may have lost access since the last check.
         await checkAccess();
         return toSandbox(requireReady(present(sandboxes[0])));
-      } catch (error) {
-        if (refusal) throw refusal;
-        if (longLivedRequests.draining && wait.signal.aborted) {
-          throw new DomainError("SANDBOX_NOT_READY", "The server is shutting down, so the wait ended early.", {
-            cause: error,
-            hint: "Send the request again.",
-          });
-        }
-        throw error;
-      } finally {
-        stopWatching();
-        wait.close();
-      }
+      };
+      return live.run(request, reply, wait, (cause) => {
+        throw new DomainError("SANDBOX_NOT_READY", "The server is shutting down, so the wait ended early.", {
+          cause,
+          hint: "Send the request again.",
+        });
+      });
     },
   );
 

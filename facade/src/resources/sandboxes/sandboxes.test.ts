@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
+import { setTimeout as delay } from "node:timers/promises";
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { callOf } from "@sandgate/kit/rpc/context";
 import { Role } from "@sandgate/proto/common/v1/access";
@@ -359,6 +360,20 @@ test("refuses to resume after an id that no stream gave", async () => {
 
 test("ends a stream with the session", async () => {
   const { ended } = await follow();
+  platform.bus.signal("identity.sessions.ended", sessionId);
+  await ended;
+});
+
+test("a stream outlasts its access token, and not the session", async () => {
+  const token = await platform.signAccessToken({ sid: sessionId, expiresInSeconds: 1 });
+  const { response, ended } = await follow({ authorization: `Bearer ${token}` });
+  let isOpen = true;
+  void ended.then(() => {
+    isOpen = false;
+  });
+  await delay(2_500);
+  expect(isOpen).toBe(true);
+  expect(response.statusCode).toBe(200);
   platform.bus.signal("identity.sessions.ended", sessionId);
   await ended;
 });
