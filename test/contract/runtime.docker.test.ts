@@ -6,9 +6,9 @@ import { PassThrough } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { createLogger } from "@sandgate/kit/base/logging";
-import { storageProblem } from "@sandgate/sandbox/docker-disk-use";
 import { hasMemoryEvent } from "@sandgate/sandbox/docker-memory";
 import { hostNamesOf } from "@sandgate/sandbox/docker-names";
+import { storageProblem } from "@sandgate/sandbox/docker-storage-limit";
 import { parseSubnetRanges } from "@sandgate/sandbox/docker-subnets";
 import { createDockerRuntime, type DockerRuntimeOptions } from "@sandgate/sandbox/runtime.docker";
 import { openFaultProxy } from "@sandgate/test-support/fault-proxy";
@@ -34,6 +34,7 @@ import { removeHostObjects } from "../platform/host-objects.ts";
 import { describeRuntime, type NetworkHarness, type RuntimeHarness } from "./runtime.ts";
 
 const execute = promisify(execFile);
+const openLifecycle = (options: DockerRuntimeOptions) => createDockerRuntime(options).lifecycle;
 const logger = createLogger({ service: "runtime-test", level: "silent" });
 const isAvailable = await requireServer("docker", async () => {
   await probeEngine();
@@ -148,8 +149,8 @@ async function openHarness(): Promise<RuntimeHarness> {
 async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarness> {
   const engine = openTestEngine();
   const installationId = `test-${randomUUID()}`;
-  const open = () => createDockerRuntime({ url, installationId, isolation: true, logger });
-  const runtime = open();
+  const options = { url, installationId, isolation: true, logger };
+  const { lifecycle: runtime, images } = createDockerRuntime(options);
   const credential = { username: "alice", password: "correct horse" };
   const registry = closing.adopt(await startRegistry({ users: [credential] }), (each) => each.stop());
   const peers = closing.adopt(await openPeers(), (each) => each.close());
@@ -168,9 +169,9 @@ async function fillHarness(closing: AsyncDisposableStack): Promise<RuntimeHarnes
   const tools = await makeImage(["sleep", "3600"]);
   return {
     runtime,
-    images: runtime,
+    images,
     missingImage: `sha256:${"0".repeat(64)}`,
-    openSecond: open,
+    openSecond: () => openLifecycle(options),
     shortestGraceSeconds: 0,
     limitsProcesses: true,
     pullsFromLoopback: true,
@@ -240,7 +241,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
   const engine = openTestEngine();
   const installationId = `test-${randomUUID()}`;
   const names = hostNamesOf(installationId);
-  const runtime = createDockerRuntime({ url, installationId, isolation: true, logger });
+  const runtime = openLifecycle({ url, installationId, isolation: true, logger });
   const images: TestImage[] = [];
   const made: string[] = [];
 
@@ -288,7 +289,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
 
   test("creates its first containers concurrently, whether the engine's storage has size limits or not", async () => {
     const specs = await Promise.all(Array.from({ length: 4 }, () => prepare()));
-    const fresh = createDockerRuntime({ url, installationId, isolation: true, logger });
+    const fresh = openLifecycle({ url, installationId, isolation: true, logger });
     await fresh.check();
     const seen = await Promise.all(specs.map((spec) => fresh.ensure(spec)));
     expect(seen.map(({ phase }) => phase)).toEqual(Array(4).fill("running"));
@@ -310,7 +311,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
   test("neither lists nor inspects the containers of another installation", async () => {
     const spec = await prepare();
     await runtime.ensure(spec);
-    const other = createDockerRuntime({ url, installationId: `test-${randomUUID()}`, isolation: true, logger });
+    const other = openLifecycle({ url, installationId: `test-${randomUUID()}`, isolation: true, logger });
     expect(await other.list()).toEqual([]);
     expect(await other.inspect(spec.sandboxId)).toBeUndefined();
     expect((await runtime.list()).map(({ sandboxId }) => sandboxId)).toContain(spec.sandboxId);
@@ -337,7 +338,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
 
   test("gives an image's volumes no more room than a sandbox may write, and leaves none behind", async () => {
     const paths = ["/data", "/more/", "/tmp/../cache"];
-    const limited = createDockerRuntime({ url, installationId, isolation: true, logger, diskMb: 16 });
+    const limited = openLifecycle({ url, installationId, isolation: true, logger, diskMb: 16 });
     const spec = await prepare({ command: ["sleep", "3600"], changes: [`VOLUME ${JSON.stringify(paths)}`] });
     await limited.ensure(spec);
     const container = engine.getContainer(`sandgate-${spec.sandboxId}`);
@@ -354,7 +355,8 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
 
   test("measures what a running sandbox has written, by what it takes on the disk, and says when it must", async () => {
     const warn = vi.spyOn(logger, "warn");
-    const measuring = createDockerRuntime({ url, installationId, isolation: true, logger, diskMb: 16 });
+    const options = { url, installationId, isolation: true, logger, diskMb: 16 };
+    const { lifecycle: measuring, disk } = createDockerRuntime(options);
     await measuring.check();
     await measuring.check();
     const { Driver, DriverStatus } = await engine.info();
@@ -366,7 +368,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     const spec = await prepare({ command: ["sh", "-c", write] });
     await measuring.ensure(spec);
     const { signal } = new AbortController();
-    const measure = () => measuring.measureDisk(spec.sandboxId, signal);
+    const measure = () => disk.measure(spec.sandboxId, signal);
     if (reason === undefined) return expect(await measure()).toBe("limited");
     await expect.poll(measure).toBeGreaterThan(19 * 1024 * 1024);
     expect(await measure()).toBeLessThan(40 * 1024 * 1024);
@@ -383,7 +385,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     const socketPath = join(folder, "docker.sock");
     const controller = new AbortController();
     const proxy = await openFaultProxy({ listen: { path: socketPath }, to: { path: engineSocket } });
-    const proxied = createDockerRuntime({ url: `docker://${socketPath}`, installationId, isolation: true, logger });
+    const proxied = openLifecycle({ url: `docker://${socketPath}`, installationId, isolation: true, logger });
     const wakeUps = proxied.observe(controller.signal)[Symbol.asyncIterator]();
     const wakeUpOf = async (sandboxId: string | undefined) => {
       for (let next = await wakeUps.next(); next.value?.sandboxId !== sandboxId; ) next = await wakeUps.next();
@@ -433,7 +435,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
   test("leaves the rules of another installation on the engine alone, whichever checks", async () => {
     const otherId = `test-${randomUUID()}`;
     const policy = { deny: [{ network: "203.0.113.7/32", port: undefined }] };
-    const other = createDockerRuntime({ url, installationId: otherId, isolation: true, logger, network: policy });
+    const other = openLifecycle({ url, installationId: otherId, isolation: true, logger, network: policy });
     const others = hostNamesOf(otherId);
     try {
       await runtime.check();
@@ -465,7 +467,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
         .catch(async () => earlier.inspect());
       await running.start();
     };
-    const check = () => createDockerRuntime({ url, installationId, isolation: true, logger }).check();
+    const check = () => openLifecycle({ url, installationId, isolation: true, logger }).check();
     try {
       await until(start);
       await check();
@@ -534,12 +536,12 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     const spec = await prepare();
     vi.stubEnv("PATH", "/nowhere");
     try {
-      const refusing = createDockerRuntime({ url, installationId, isolation: true, logger });
+      const refusing = openLifecycle({ url, installationId, isolation: true, logger });
       const unavailable = { reason: "ISOLATION_UNAVAILABLE", message: expect.stringContaining("iptables") };
       await expect(refusing.check()).rejects.toMatchObject(unavailable);
       await expect(refusing.ensure(spec)).rejects.toMatchObject(unavailable);
       expect(await refusing.inspect(spec.sandboxId)).toBeUndefined();
-      const trusting = createDockerRuntime({ url, installationId, isolation: false, logger });
+      const trusting = openLifecycle({ url, installationId, isolation: false, logger });
       await trusting.check();
       expect(await trusting.ensure(spec)).toMatchObject({ phase: "running" });
     } finally {
@@ -559,7 +561,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     /** A sandbox under this policy. */
     async function start(network: DockerRuntimeOptions["network"] = {}, nameservers?: readonly string[]) {
       const spec = await prepare({ command: ["sleep", "3600"] });
-      const governed = createDockerRuntime({ url, installationId, isolation: true, logger, network, nameservers });
+      const governed = openLifecycle({ url, installationId, isolation: true, logger, network, nameservers });
       await governed.check();
       await governed.ensure({ ...spec, pids: 256 });
       const run = execIn(spec.sandboxId);
@@ -713,7 +715,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       vi.stubEnv("PATH", `${folder}:${process.env.PATH}`);
       try {
         const network = { maxConnections: 5 };
-        const poor = createDockerRuntime({ url, installationId, isolation: true, logger: warning, network });
+        const poor = openLifecycle({ url, installationId, isolation: true, logger: warning, network });
         await poor.check();
         await poor.check();
       } finally {
@@ -741,7 +743,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     const place = randomInt(128, 256);
     const subnets = parseSubnetRanges([0, 4].map((offset) => `198.19.${place}.${offset}/30`));
     const open = (o: Partial<DockerRuntimeOptions> = {}) =>
-      createDockerRuntime({
+      openLifecycle({
         url,
         installationId: smallId,
         isolation: true,
@@ -790,7 +792,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
 
     test("of each workspace tell nothing of another's sandboxes, on any engine", async () => {
       const [mine, same, foreign] = [await prepare(), await prepare(), await prepare()];
-      const apart = createDockerRuntime({ url, installationId, isolation: true, logger, networkPerWorkspace: true });
+      const apart = openLifecycle({ url, installationId, isolation: true, logger, networkPerWorkspace: true });
       await apart.ensure(mine);
       await apart.ensure({ ...same, workspaceId: mine.workspaceId });
       await apart.ensure(foreign);
@@ -861,7 +863,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
 
   test("limits all sandboxes together, however many there are", async () => {
     const crowdId = `test-${randomUUID()}`;
-    const limited = createDockerRuntime({
+    const limited = openLifecycle({
       url,
       installationId: crowdId,
       isolation: true,
@@ -894,7 +896,7 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
   });
 
   test("reports an engine that is not there", async () => {
-    const absent = createDockerRuntime({
+    const { lifecycle: absent, images: absentImages } = createDockerRuntime({
       url: "docker:///nowhere/docker.sock",
       installationId,
       isolation: true,
@@ -908,12 +910,12 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
     await expect(absent.ensure(await prepare())).rejects.toMatchObject(unavailable);
     await expect(absent.probe(randomUUID(), 80, signal)).rejects.toMatchObject(unavailable);
     await expect(
-      absent.pull({ pinnedReference, registryHost: "127.0.0.1:1", username: "", password: "", signal }),
+      absentImages.pull({ pinnedReference, registryHost: "127.0.0.1:1", username: "", password: "", signal }),
     ).rejects.toMatchObject(unavailable);
   });
 
   test("refuses a runtime that the engine lacks, and resolvers that only the host reaches", async () => {
-    const gvisor = createDockerRuntime({
+    const gvisor = openLifecycle({
       url,
       installationId,
       isolation: true,
@@ -921,8 +923,8 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       logger,
     });
     await expect(gvisor.check()).rejects.toMatchObject({ reason: "ISOLATION_UNAVAILABLE" });
-    expect(() =>
-      createDockerRuntime({ url, installationId, isolation: true, nameservers: ["127.0.0.53"], logger }),
-    ).toThrow("127.0.0.53");
+    expect(() => openLifecycle({ url, installationId, isolation: true, nameservers: ["127.0.0.53"], logger })).toThrow(
+      "127.0.0.53",
+    );
   });
 });

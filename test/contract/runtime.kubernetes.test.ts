@@ -5,11 +5,11 @@ import { openApi } from "@sandgate/sandbox/kubernetes-api";
 import { type RawPod, readPod } from "@sandgate/sandbox/kubernetes-pod";
 import {
   type Observation,
-  type Runtime,
   type RuntimeFailure,
+  type RuntimeLifecycle,
   type RuntimeSpec,
   SandboxRefused,
-} from "@sandgate/sandbox/runtime";
+} from "@sandgate/sandbox/runtime-lifecycle";
 import { openTestCluster, probeCluster, type TestCluster, untilGone } from "@sandgate/test-support/cluster";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
@@ -34,7 +34,7 @@ let cluster: TestCluster;
 let host: string;
 let privateRegistry: TestRegistry;
 const installationId = `test-${randomUUID()}`;
-let runtime: Runtime;
+let runtime: RuntimeLifecycle;
 
 beforeAll(async () => {
   cluster = closing.adopt(await openTestCluster({ kubelet: { volumeStatsAggPeriod: "2s" } }), (each) => each.stop());
@@ -102,7 +102,7 @@ interface PodObject {
 }
 
 /** With the rights of an admin. */
-function open(changes: RuntimeChanges = {}): Runtime {
+function open(changes: RuntimeChanges = {}): RuntimeLifecycle {
   return closing.adopt(openKubernetesRuntime(cluster.kubeconfig, installationId, changes), (each) => each.close());
 }
 
@@ -145,7 +145,7 @@ const end = (sandboxId: string, on = runtime) =>
 /** `specOf` makes sandboxes of one test, which are removed after it. */
 // biome-ignore lint/correctness/noEmptyPattern: Vitest reads from the pattern which fixtures this one needs
 const test = baseTest.extend("specOf", async ({}, { onCleanup }) => {
-  const made: [Runtime, string][] = [];
+  const made: [RuntimeLifecycle, string][] = [];
   onCleanup(async () => {
     await Promise.all(made.map(([on, sandboxId]) => on.remove(sandboxId)));
   });

@@ -4,24 +4,23 @@ import { createServer } from "node:http";
 import { type AddressInfo, createServer as createTcpServer, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { ImageAccess, ImageStore } from "@sandgate/sandbox/runtime-images";
 import {
-  type ImageAccess,
-  type ImageEngine,
   type Observation,
-  type Runtime,
+  type RuntimeLifecycle,
   type RuntimeSpec,
   SandboxRefused,
-} from "@sandgate/sandbox/runtime";
+} from "@sandgate/sandbox/runtime-lifecycle";
 import type { Credential } from "@sandgate/test-support/registry";
 import { afterAll, test as baseTest, beforeAll, describe, expect } from "vitest";
 
 /** What the suite needs of an engine besides the port. Images contain busybox, with all its programs. */
 export interface RuntimeHarness {
-  runtime: Runtime;
+  runtime: RuntimeLifecycle;
   /** Its store of images, where there is one. */
-  images: ImageEngine | undefined;
+  images: ImageStore | undefined;
   /** A second adapter of the same installation, as another process would have. */
-  openSecond(): Runtime;
+  openSecond(): RuntimeLifecycle;
   /** A reference of an image that exists nowhere. */
   missingImage: string;
   /** Makes an image that `ensure` takes as a reference. `programs`: the only ones it has. */
@@ -71,7 +70,7 @@ export function describeRuntime(
 ): void {
   describe.runIf(isAvailable)(`runtime: ${name}`, { timeout: 300_000, concurrent }, () => {
     let harness: RuntimeHarness;
-    let runtime: Runtime;
+    let runtime: RuntimeLifecycle;
 
     /** `specOf` and `run` make sandboxes of one test, which are removed after it. */
     const test = baseTest
@@ -509,10 +508,11 @@ export function describeRuntime(
         });
 
       test("are found that the engine has, and no others", async ({ skip }) => {
-        skip(!harness.images, noStore);
+        const { images } = harness;
+        if (!images) return skip(noStore);
         const id = await harness.makeImage(idle);
-        expect(await runtime.findLocalImage(id)).toEqual({ reference: id, digest: expect.stringMatching(/^sha256:/) });
-        expect(await runtime.findLocalImage("sandgate-test/none:1")).toBeUndefined();
+        expect(await images.find(id)).toEqual({ pinnedReference: id, digest: expect.stringMatching(/^sha256:/) });
+        expect(await images.find("sandgate-test/none:1")).toBeUndefined();
       });
 
       test("are listed with their names, and removed where no container uses them", async ({ specOf, skip }) => {
@@ -520,18 +520,18 @@ export function describeRuntime(
         if (!images) return skip(noStore);
         const name = await harness.registry.publish();
         await pull(name);
-        const find = async () => (await images.listImages()).find(({ names }) => names.includes(name));
-        const { reference: id } = (await runtime.findLocalImage(name)) ?? {};
+        const find = async () => (await images.list()).find(({ names }) => names.includes(name));
+        const { pinnedReference: id } = (await images.find(name)) ?? {};
         expect(await find()).toMatchObject({ id, names: [name], isUsed: false });
         expect((await find())?.sizeBytes).toBeGreaterThan(100_000);
         const spec = specOf(id ?? "");
         await ensure(spec);
         expect(await find()).toMatchObject({ isUsed: true });
-        expect(await images.removeImage(name)).toBe(false);
+        expect(await images.remove(name)).toBe(false);
         await runtime.remove(spec.sandboxId);
-        expect(await images.removeImage(name)).toBe(true);
+        expect(await images.remove(name)).toBe(true);
         expect(await find()).toBeUndefined();
-        expect(await images.removeImage(name)).toBe(false);
+        expect(await images.remove(name)).toBe(false);
       });
     });
   });

@@ -1,5 +1,6 @@
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createKubernetesRuntime, type KubernetesRuntimeOptions } from "@sandgate/sandbox/runtime.kubernetes";
+import type { RuntimeLifecycle } from "@sandgate/sandbox/runtime-lifecycle";
 
 /** What differs from small sandboxes in one namespace, isolated and without a lookup of names. */
 export type RuntimeChanges = Partial<Omit<KubernetesRuntimeOptions, "address" | "pod" | "network">> & {
@@ -12,9 +13,15 @@ const logger = createLogger({
   level: process.env.SANDGATE_LOG_LEVEL === "debug" ? "debug" : "silent",
 });
 
-/** The adapter alone, with the rights of a kubeconfig. */
-export function openKubernetesRuntime(kubeconfig: string, installationId: string, changes: RuntimeChanges = {}) {
-  return createKubernetesRuntime({
+export type OpenLifecycle = RuntimeLifecycle & { close(): Promise<void> };
+
+/** The adapter alone, with the rights of a kubeconfig. Its only port is the lifecycle. */
+export function openKubernetesRuntime(
+  kubeconfig: string,
+  installationId: string,
+  changes: RuntimeChanges = {},
+): OpenLifecycle {
+  const { lifecycle, close } = createKubernetesRuntime({
     address: `kubernetes:${kubeconfig}`,
     installationId,
     namespace: "sandboxes",
@@ -35,4 +42,5 @@ export function openKubernetesRuntime(kubeconfig: string, installationId: string
     },
     network: { nameservers: ["1.1.1.1"], smtp: false, closed: ["10.0.0.0/8"], deny: [], allow: [], ...changes.network },
   });
+  return { ...lifecycle, close };
 }

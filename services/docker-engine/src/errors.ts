@@ -32,3 +32,8 @@ export function toRuntimeUnavailable(error: unknown): DomainError {
     statusOf(error) === undefined ? "The container engine can't be reached." : "The container engine failed.";
   return new DomainError("RUNTIME_UNAVAILABLE", message, { cause: error });
 }
+
+/** For `catch`: throws what `toRuntimeUnavailable` makes of the error. */
+export function throwUnavailable(error: unknown): never {
+  throw toRuntimeUnavailable(error);
+}

@@ -20,14 +20,14 @@ import { createRegistryClient } from "@sandgate/registry-client/registry-client"
 import { createCharges } from "./charges.ts";
 import { stagePurged } from "./events.ts";
 import { createHandlers } from "./handlers.ts";
+import { openRuntime } from "./open-runtime.ts";
 import { createImageCache } from "./pulls/image-cache.ts";
 import { createImagePuller } from "./pulls/image-puller.ts";
 import { createPullEndpoint } from "./pulls/pull-endpoint.ts";
 import { createChanges } from "./reconcile/changes.ts";
 import { deleteOldRecords, purgeWorkspace } from "./reconcile/purge.ts";
 import { createReconciler } from "./reconcile/reconciler.ts";
-import { deniedRanges } from "./runtime/isolation/denied-ranges.ts";
-import type { ImageEngine, Runtime } from "./runtime/lifecycle.ts";
+import type { ImageStore } from "./runtime/images.ts";
 import { parseSandboxSettings, type SandboxSettings, sandboxSettings } from "./settings.ts";
 import type { SandboxStore } from "./store/store.ts";
 
@@ -63,8 +63,8 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   const draining = new AbortController();
 
   const diskSpace = openDiskSpace({ folders: [settings.data], reserveMb: settings.diskReserveMb, metrics });
-  const { runtime, engine } = await openRuntime(settings, installationId, logger, metrics);
-  const engineOfPulls = engine && openEngineOfPulls(engine, settings, store, logger);
+  const runtime = await openRuntime(settings, installationId, logger, metrics);
+  const engineOfPulls = runtime.images && openEngineOfPulls(runtime.images, settings, store, logger);
   const puller = createImagePuller({
     engine: engineOfPulls,
     measureRoom: diskSpace.measureRoom,
@@ -79,7 +79,9 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
 
   const reconciler = createReconciler({
     store,
-    runtime,
+    runtime: runtime.lifecycle,
+    images: runtime.images,
+    runtimeDisk: runtime.disk,
     changes,
     shards,
     pullImage: ({ workspaceId, image: { registryId, reference } }, signal) =>
@@ -102,9 +104,9 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       pids: settings.pids,
       pullTimeoutMs: settings.pullTimeoutSeconds * 1000,
       readinessTimeoutMs: settings.readinessTimeoutSeconds * 1000,
-      schedulingTimeoutMs: engine ? 0 : settings.schedulingTimeoutSeconds * 1000,
+      schedulingTimeoutMs: engineOfPulls ? 0 : settings.schedulingTimeoutSeconds * 1000,
       drainTimeoutMs: drainSeconds * 1000,
-      ...(!engine && { starts: clusterStarts }),
+      ...(!engineOfPulls && { starts: clusterStarts }),
     },
     diskMb: settings.diskMb,
     findFreeBytes: diskSpace.measureFree,
@@ -144,14 +146,14 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       const { startKernelWarning } = await import("./runtime/docker/shared-kernel.ts");
       const { runtime: url, ociRuntime } = settings;
       return [
-        ...(engineOfPulls ? [engineOfPulls.images.start()] : []),
-        ...(settings.registration === "open" && engine ? [startKernelWarning({ url, ociRuntime, logger })] : []),
+        ...(engineOfPulls ? [engineOfPulls.cache.start()] : []),
+        ...(settings.registration === "open" && engineOfPulls ? [startKernelWarning({ url, ociRuntime, logger })] : []),
         startPeriodicTask({
           what: "find the engine's disk",
           everyMs: minuteMs,
           logger,
           async work() {
-            const found = await runtime.findDataFolder();
+            const found = await runtime.disk?.findFolder();
             if (found !== undefined) diskSpace.add(found);
           },
         }),
@@ -228,85 +230,15 @@ function openMetrics(metrics: Metrics, store: SandboxStore) {
 }
 
 /** What pulls images onto an engine that has a store of them, and keeps that within its limit. */
-function openEngineOfPulls(
-  engine: Runtime & ImageEngine,
-  settings: SandboxSettings,
-  store: SandboxStore,
-  logger: Logger,
-) {
+function openEngineOfPulls(images: ImageStore, settings: SandboxSettings, store: SandboxStore, logger: Logger) {
   const endpoint = createPullEndpoint(settings.pullPort);
-  const images = createImageCache({
-    runtime: engine,
+  const cache = createImageCache({
+    store: images,
     uses: store,
     findWanted: () => findPinned(store),
     registryHost: endpoint.listen,
     maxMb: settings.imageCacheMb,
     logger,
   });
-  return { endpoint, images, runtime: engine };
-}
-
-/** The adapters are imported here, so that whoever only reads the settings doesn't load a client of the engine. */
-async function openRuntime(
-  settings: SandboxSettings,
-  installationId: string,
-  logger: Logger,
-  metrics: Metrics,
-): Promise<{ runtime: Runtime; engine?: Runtime & ImageEngine }> {
-  if (settings.runtime.startsWith("kubernetes:")) {
-    const { createKubernetesRuntime } = await import("./runtime/kubernetes/runtime.kubernetes.ts");
-    const runtime = createKubernetesRuntime({
-      address: settings.runtime,
-      installationId,
-      namespace: settings.namespace,
-      namespaces: settings.namespaces,
-      isolation: settings.isolation === "on",
-      pod: {
-        cpuRequestMillis: settings.cpuRequestMillis,
-        diskMb: settings.diskMb,
-        security: settings.podSecurity,
-        userNamespaces: settings.userNamespaces,
-        runtimeClass: settings.ociRuntime,
-        nodeLostSeconds: settings.nodeLostSeconds,
-        startSeconds: settings.schedulingTimeoutSeconds + settings.pullTimeoutSeconds,
-      },
-      network: {
-        nameservers: settings.nameservers,
-        smtp: settings.allowSmtp,
-        closed: deniedRanges,
-        deny: settings.egressDeny,
-        allow: settings.egressAllow,
-      },
-      writesPerSecond: settings.writesPerSecond,
-      logger,
-      metrics,
-    });
-    return { runtime };
-  }
-  const { createDockerRuntime } = await import("./runtime/docker/runtime.docker.ts");
-  const engine = createDockerRuntime({
-    url: settings.runtime,
-    installationId,
-    isolation: settings.isolation === "on",
-    ociRuntime: settings.ociRuntime,
-    nameservers: settings.nameservers,
-    network: {
-      maxConnections: settings.maxConnections,
-      newConnectionsPerSecond: settings.newConnectionsPerSecond,
-      bandwidthMbit: settings.bandwidthMbit,
-      smtp: settings.allowSmtp,
-      deny: settings.egressDeny,
-      allow: settings.egressAllow,
-    },
-    subnets: settings.subnets,
-    totals: {
-      pids: settings.allPids || undefined,
-      memoryMb: settings.allMemoryMb || undefined,
-      cpuWeight: settings.allCpuWeight,
-    },
-    diskMb: settings.diskMb,
-    logger,
-    metrics,
-  });
-  return { runtime: engine, engine };
+  return { endpoint, cache, store: images };
 }

@@ -1,8 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import type { Runtime } from "@sandgate/sandbox/runtime";
 import { deployed, writeSandboxKubeconfig } from "../../deploy/cluster-rights.ts";
-import { openKubernetesRuntime } from "../../platform/kubernetes-runtime.ts";
+import { type OpenLifecycle, openKubernetesRuntime } from "../../platform/kubernetes-runtime.ts";
 import { openOperator } from "../../platform/operator.ts";
 import { type Figure, median } from "../figure.ts";
 import { type JsonClient, openJsonClient } from "../json-client.ts";
@@ -132,7 +131,7 @@ function createBare(client: JsonClient, bareOf: (name: string) => object): Creat
   };
 }
 
-function createByAdapter(runtime: Runtime, bench: Bench): Create {
+function createByAdapter(runtime: OpenLifecycle, bench: Bench): Create {
   return async (count, atOnce) => {
     const ids = Array.from({ length: count }, () => `sbx-${randomUUID()}`);
     const ensure = async (sandboxId: string) => {
@@ -152,7 +151,7 @@ function createByAdapter(runtime: Runtime, bench: Bench): Create {
 }
 
 /** The adapter with the platform's settings. */
-async function openRuntime(bench: Bench): Promise<Runtime> {
+async function openRuntime(bench: Bench): Promise<OpenLifecycle> {
   const runtime = openKubernetesRuntime(await writeSandboxKubeconfig(bench.cluster), randomUUID(), {
     namespace: deployed.sandboxes,
     writesPerSecond: 10_000,

@@ -1,11 +1,11 @@
 import { createLogger } from "@sandgate/kit/base/logging";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import type { ImageOnEngine } from "../runtime/lifecycle.ts";
+import type { StoredImage } from "../runtime/images.ts";
 import { createImageCache } from "./image-cache.ts";
 
 const host = "127.0.0.1:5080";
 const hourMs = 3_600_000;
-let engine: Map<string, ImageOnEngine>;
+let engine: Map<string, StoredImage>;
 /** As a database keeps them, so longer than a cache lives. */
 let stored: Map<string, Date>;
 let removals: string[];
@@ -13,15 +13,15 @@ let wanted: Set<string>;
 
 const nameOf = (id: string) => `${host}/${id}@sha256:${id}`;
 
-function bring(id: string, o: Partial<ImageOnEngine> = {}): void {
+function bring(id: string, o: Partial<StoredImage> = {}): void {
   engine.set(id, { id, names: [nameOf(id)], sizeBytes: 40 * 1024 * 1024, isUsed: false, ...o });
 }
 
 function open(o: { maxMb?: number; onRemove?: () => Promise<void> } = {}) {
   return createImageCache({
-    runtime: {
-      listImages: async () => [...engine.values()],
-      async removeImage(name) {
+    store: {
+      list: async () => [...engine.values()],
+      async remove(name) {
         await o.onRemove?.();
         removals.push(name);
         return [...engine].some(([id, { names }]) => names.includes(name) && engine.delete(id));

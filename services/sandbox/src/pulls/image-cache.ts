@@ -3,7 +3,7 @@ import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodi
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { hourMs, minuteMs } from "@sandgate/kit/base/time";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
-import type { ImageEngine } from "../runtime/lifecycle.ts";
+import type { ImageStore } from "../runtime/images.ts";
 
 /** A use is stored at most this often for each image. */
 const resolutionMs = minuteMs;
@@ -11,7 +11,7 @@ const resolutionMs = minuteMs;
 const restMs = 10 * minuteMs;
 
 export interface ImageCacheOptions {
-  runtime: Pick<ImageEngine, "listImages" | "removeImage">;
+  store: Pick<ImageStore, "list" | "remove">;
   /** When images were used, by their names on the engine. */
   uses: {
     recordImageUse(use: { name: string; at: Date }): Promise<void>;
@@ -67,7 +67,7 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
   async function remove(name: string): Promise<boolean> {
     const { holders, usedAt } = useOf(name);
     if (holders > 0 || Date.now() - usedAt < restMs) return false;
-    const work = o.runtime.removeImage(name).finally(() => removing.delete(name));
+    const work = o.store.remove(name).finally(() => removing.delete(name));
     removing.set(name, work);
     return work;
   }
@@ -76,7 +76,7 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
   async function listOurs() {
     const host = await o.registryHost();
     const uses = new Map((await o.uses.listImageUses()).map(({ name, at }) => [name, at.getTime()]));
-    const ours = (await o.runtime.listImages()).flatMap((image) => {
+    const ours = (await o.store.list()).flatMap((image) => {
       const names = image.names.filter((name) => uses.has(name) || name.startsWith(`${host}/`));
       return names.length === 0 ? [] : [{ ...image, names }];
     });

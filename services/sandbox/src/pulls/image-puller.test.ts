@@ -60,7 +60,7 @@ function authorized(o: { sizes?: number[]; verified?: boolean; manifest?: string
 function open(
   o: {
     answer?: AuthorizePullResponse;
-    pull?: EngineOfPulls["runtime"]["pull"];
+    pull?: EngineOfPulls["store"]["pull"];
     /** The runtime pulls by itself. */
     hasNoEngine?: boolean;
     blobs?: readonly Buffer[];
@@ -74,14 +74,14 @@ function open(
   const images = new Set<string>();
   const engine: EngineOfPulls = {
     endpoint,
-    images: {
+    cache: {
       using: (_name, work) => work(),
       requestTrim() {
         events.push("trim");
       },
     },
-    runtime: {
-      findLocalImage: async (reference) => (images.has(reference) ? { reference: "sha256:id", digest: "" } : undefined),
+    store: {
+      find: async (reference) => (images.has(reference) ? { pinnedReference: "sha256:id", digest: "" } : undefined),
       async pull(request) {
         events.push("pull");
         await o.pull?.(request);

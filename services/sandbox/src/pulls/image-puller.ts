@@ -13,7 +13,7 @@ import {
   RegistryError,
 } from "@sandgate/registry-client/registry-client";
 import pLimit from "p-limit";
-import type { ImageAccess, ImageEngine, Runtime } from "../runtime/lifecycle.ts";
+import type { ImageAccess, ImageStore, PulledImage } from "../runtime/images.ts";
 import { createDiskRoom, type RoomOfPull } from "./disk-room.ts";
 import type { ImageCache } from "./image-cache.ts";
 import { downloadLayer, isDiskError, type Layer } from "./layer-download.ts";
@@ -28,20 +28,11 @@ export interface PullOrder {
   readonly reference: string;
 }
 
-export interface PulledImage {
-  /** The image's id on the engine. */
-  readonly pinnedReference: string;
-  /** Of what the reference names at its registry. */
-  readonly digest: string;
-  /** Without an engine and without a credential: how a runtime pulls the image itself. */
-  readonly access?: ImageAccess;
-}
-
 /** What brings images to an engine. */
 export interface EngineOfPulls {
   endpoint: PullEndpoint;
-  runtime: Pick<Runtime, "findLocalImage"> & Pick<ImageEngine, "pull">;
-  images: Pick<ImageCache, "using" | "requestTrim">;
+  store: Pick<ImageStore, "find" | "pull">;
+  cache: Pick<ImageCache, "using" | "requestTrim">;
 }
 
 /** What makes images ready to run. */
@@ -155,12 +146,12 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
 
   /** Undefined: the engine doesn't have it by that name. */
   async function findPulled(
-    { runtime }: EngineOfPulls,
+    { store }: EngineOfPulls,
     local: string,
     { pull }: Authorized,
   ): Promise<PulledImage | undefined> {
-    const image = await runtime.findLocalImage(local);
-    return image && { pinnedReference: image.reference, digest: pull.digest };
+    const image = await store.find(local);
+    return image && { ...image, digest: pull.digest };
   }
 
   /** Finds the image on the engine, or brings it there. */
@@ -184,7 +175,7 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
         await bring(authorized, order, signal, (layers, download) =>
           pullToEngine(engine, authorized, image, layers, download, signal),
         );
-        engine.images.requestTrim();
+        engine.cache.requestTrim();
         const after = await findPulled(engine, image.local, authorized);
         if (!after) throw new DomainError("RUNTIME_UNAVAILABLE", "The image was not there after it was pulled.");
         return after;
@@ -285,7 +276,7 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
   }
 
   async function pullToEngine(
-    { endpoint, runtime }: EngineOfPulls,
+    { endpoint, store }: EngineOfPulls,
     { pull, layers }: Authorized,
     { local, name, manifest, config }: LocalImage,
     files: ReadonlyMap<string, ServedFile>,
@@ -301,7 +292,7 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
         layers: new Map([...layers.keys()].map((digest) => [digest, files.get(digest)])),
       });
       try {
-        await runtime.pull({
+        await store.pull({
           pinnedReference: local,
           registryHost: await endpoint.listen(),
           username: open.username,
@@ -351,7 +342,7 @@ export function createImagePuller(o: ImagePullerOptions): ImagePuller {
         const { engine } = o;
         if (!engine) return await verify(order, authorized, signal);
         const { local } = await localImageOf(engine, authorized);
-        return await engine.images.using(local, () => findOrPull(engine, order, local, authorized, signal));
+        return await engine.cache.using(local, () => findOrPull(engine, order, local, authorized, signal));
       } catch (error) {
         signal.throwIfAborted();
         throw toDomainError(error);

@@ -1,7 +1,7 @@
 import { createLogger } from "@sandgate/kit/base/logging";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import type { DiskUse } from "../runtime/lifecycle.ts";
+import type { DiskUse } from "../runtime/disk.ts";
 import { createDiskWatch, type DiskWatch } from "./disk-watch.ts";
 
 const minuteMs = 60_000;
@@ -16,8 +16,8 @@ let watch: DiskWatch;
 function open(o: { measure?: (id: string) => Promise<DiskUse> } = {}): void {
   watch = createDiskWatch({
     limitMb: 10_240,
-    runtime: {
-      async measureDisk(id) {
+    runtimeDisk: {
+      async measure(id) {
         measured.push(id);
         atOnce += 1;
         mostAtOnce = Math.max(mostAtOnce, atOnce);

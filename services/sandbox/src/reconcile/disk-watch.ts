@@ -1,7 +1,7 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import pLimit from "p-limit";
-import type { DiskUse, Runtime } from "../runtime/lifecycle.ts";
+import type { DiskUse, RuntimeDisk } from "../runtime/disk.ts";
 import type { Failure } from "./failures.ts";
 
 /** Measurements at once. Each walks through all files of its sandbox. */
@@ -18,7 +18,8 @@ const leastLossBytes = 64 * mebibyte;
 const lossPart = 8;
 
 export interface DiskWatchOptions {
-  runtime: Pick<Runtime, "measureDisk">;
+  /** Undefined: the runtime limits what every sandbox writes. */
+  runtimeDisk: Pick<RuntimeDisk, "measure"> | undefined;
   /** MiB that a sandbox may have on the disk. */
   limitMb: number;
   /** Bytes free on this machine's disks. */
@@ -92,7 +93,7 @@ export function createDiskWatch(o: DiskWatchOptions): DiskWatch {
     const begunAt = performance.now();
     let use: DiskUse;
     try {
-      use = await o.runtime.measureDisk(id, signal);
+      use = await o.runtimeDisk?.measure(id, signal);
     } catch (error) {
       if (signal.aborted) return;
       if (!entry.hasFailed)
@@ -123,7 +124,7 @@ export function createDiskWatch(o: DiskWatchOptions): DiskWatch {
   }
 
   function add(id: string): void {
-    if (signal.aborted || watched.has(id) || limited.has(id)) return;
+    if (!o.runtimeDisk || signal.aborted || watched.has(id) || limited.has(id)) return;
     const entry: Watched = {
       addedAt: Date.now(),
       bytes: 0,

@@ -1,7 +1,7 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Counter } from "prom-client";
 import { beginStop, completeStop, graceSeconds, hasExpired, type Sandbox, stopReasonOf } from "../domain/sandbox.ts";
-import type { Runtime } from "../runtime/lifecycle.ts";
+import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { DiskWatch } from "./disk-watch.ts";
 import type { Records } from "./records.ts";
@@ -10,7 +10,7 @@ import type { Next } from "./work-queue.ts";
 
 export interface LifecycleOptions {
   store: SandboxStore;
-  runtime: Runtime;
+  runtime: RuntimeLifecycle;
   records: Records;
   retries: Retries;
   /**

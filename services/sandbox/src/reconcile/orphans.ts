@@ -1,6 +1,6 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import { hasEnded } from "../domain/sandbox.ts";
-import type { ListedSandbox, Runtime } from "../runtime/lifecycle.ts";
+import type { ListedSandbox, RuntimeLifecycle } from "../runtime/lifecycle.ts";
 import type { SandboxStore } from "../store/store.ts";
 
 const minAgeMs = 60_000;
@@ -23,7 +23,7 @@ export interface OrphanRemoval {
 
 export function createOrphanRemoval(o: {
   store: SandboxStore;
-  runtime: Runtime;
+  runtime: RuntimeLifecycle;
   owns(sandboxId: string): boolean;
   confirmOrphanRemoval: boolean;
   logger: Logger;

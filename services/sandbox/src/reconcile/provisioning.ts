@@ -1,21 +1,12 @@
 import { hasReason, messageOf } from "@sandgate/kit/base/domain-error";
 import { createFairLimit } from "@sandgate/kit/base/fair-limit";
 import { recordPulled, type Sandbox } from "../domain/sandbox.ts";
-import type { ImageAccess, Observation } from "../runtime/lifecycle.ts";
+import type { ImageAccess, ImageStore, PulledImage } from "../runtime/images.ts";
+import type { Observation } from "../runtime/lifecycle.ts";
 import { type Failure, failureOf } from "./failures.ts";
 import { createReadinessWait, type ReadinessOptions } from "./readiness.ts";
 import type { RuntimeHealth } from "./runtime-health.ts";
 import type { Next, Pass } from "./work-queue.ts";
-
-/** An image on the engine that the sandbox's workspace was seen to be given by its registry. */
-export interface PulledImage {
-  /** The image's id on the engine. */
-  pinnedReference: string;
-  /** Of what the reference names at the registry. */
-  digest: string;
-  /** How a runtime that pulls by itself does it, where that takes no credential: one is asked for anew, as it may be gone by then. */
-  access?: ImageAccess;
-}
 
 /** A sandbox whose image is pulled, or is authorized for a runtime that pulls by itself. */
 interface Pulled {
@@ -24,6 +15,8 @@ interface Pulled {
 }
 
 export interface ProvisioningOptions extends ReadinessOptions {
+  /** Undefined: the runtime has no store of images. */
+  images: Pick<ImageStore, "find"> | undefined;
   health: RuntimeHealth;
   /**
    * Makes sure that the image is on the engine, once the registry has given it out to this workspace. Throws a DomainError with
@@ -78,15 +71,13 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
     if (pinnedReference !== undefined) {
       // By the name of a registry: pulled by a version that verified no layers, so only a container that is there already stays.
       const isId = !pinnedReference.includes("@");
-      const known = (await runtime.inspect(sandbox.id)) ?? (isId && (await runtime.findLocalImage(pinnedReference)));
+      const known = (await runtime.inspect(sandbox.id)) ?? (isId && (await o.images?.find(pinnedReference)));
       if (known) {
         return { sandbox };
       }
     }
-    const local = sandbox.image.isDefault ? await runtime.findLocalImage(sandbox.image.reference) : undefined;
-    const image: PulledImage | undefined = local
-      ? { pinnedReference: local.reference, digest: local.digest }
-      : await pullFromRegistry(sandbox, signal);
+    const local = sandbox.image.isDefault ? await o.images?.find(sandbox.image.reference) : undefined;
+    const image: PulledImage | undefined = local ?? (await pullFromRegistry(sandbox, signal));
     if (!image) {
       await records.saveFailure(sandbox, {
         reason: "pull_timeout",

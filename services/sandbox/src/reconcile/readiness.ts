@@ -1,6 +1,6 @@
 import type { Histogram } from "prom-client";
 import { becomeReady, beginStop, hasExpired, type Sandbox } from "../domain/sandbox.ts";
-import type { Runtime } from "../runtime/lifecycle.ts";
+import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
 import type { DiskWatch } from "./disk-watch.ts";
 import { containerLost } from "./failures.ts";
 import type { Records } from "./records.ts";
@@ -8,7 +8,7 @@ import type { Retries } from "./retries.ts";
 import type { Next, Pass } from "./work-queue.ts";
 
 export interface ReadinessOptions {
-  runtime: Runtime;
+  runtime: RuntimeLifecycle;
   records: Records;
   retries: Retries;
   disk: DiskWatch;

@@ -11,13 +11,9 @@ import { until } from "@sandgate/test-support/until";
 import { Counter, Histogram, Registry } from "prom-client";
 import { afterEach, expect, vi } from "vitest";
 import { acceptSandbox, beginStop, recordPulled, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
-import {
-  type Observation,
-  type PullRequest,
-  type Runtime,
-  type RuntimeSpec,
-  SandboxRefused,
-} from "../runtime/lifecycle.ts";
+import type { RuntimeDisk } from "../runtime/disk.ts";
+import type { ImageStore, PullRequest } from "../runtime/images.ts";
+import { type Observation, type RuntimeLifecycle, type RuntimeSpec, SandboxRefused } from "../runtime/lifecycle.ts";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import type { SandboxStore } from "../store/store.ts";
 import { createChanges } from "./changes.ts";
@@ -26,7 +22,9 @@ import { createReconciler, type Reconciler, type ReconcilerOptions } from "./rec
 
 // The reconciler against a scripted runtime; adapters to real engines pass the runtime's contract suite.
 
-interface ScriptedEngine extends Runtime {
+interface ScriptedEngine extends RuntimeLifecycle {
+  images: Pick<ImageStore, "find">;
+  disk: Pick<RuntimeDisk, "measure">;
   pull(request: PullRequest): Promise<void>;
   objects: Map<string, Observation>;
   specs: RuntimeSpec[];
@@ -83,10 +81,12 @@ function createScriptedEngine(): ScriptedEngine {
     async check() {
       up();
     },
-    async findLocalImage(reference) {
-      up();
-      const digest = engine.local.get(reference);
-      return digest === undefined ? undefined : { reference: `local-${digest}`, digest };
+    images: {
+      async find(reference) {
+        up();
+        const digest = engine.local.get(reference);
+        return digest === undefined ? undefined : { pinnedReference: `local-${digest}`, digest };
+      },
     },
     async pull({ pinnedReference, signal }) {
       up();
@@ -143,12 +143,12 @@ function createScriptedEngine(): ScriptedEngine {
       up();
       return [...engine.objects.values()];
     },
-    async measureDisk(id) {
-      up();
-      return engine.objects.get(id)?.phase === "running" ? (engine.written.get(id) ?? 0) : undefined;
+    disk: {
+      async measure(id) {
+        up();
+        return engine.objects.get(id)?.phase === "running" ? (engine.written.get(id) ?? 0) : undefined;
+      },
     },
-    async close() {},
-    findDataFolder: async () => undefined,
     async *observe(signal) {
       const queue: (string | undefined)[] = [];
       let wake = () => {};
@@ -190,6 +190,8 @@ function start(overrides: Partial<ReconcilerOptions> = {}): Promise<void> {
   reconciler = createReconciler({
     store,
     runtime: engine,
+    images: engine.images,
+    runtimeDisk: engine.disk,
     changes,
     shards: allShards,
     async pullImage(sandbox, signal) {

@@ -3,7 +3,7 @@ import type { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import type { Shards } from "@sandgate/kit/process/shards";
-import type { Runtime } from "../runtime/lifecycle.ts";
+import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { Changes } from "./changes.ts";
 import { createDiskWatch, type DiskWatchOptions } from "./disk-watch.ts";
@@ -22,7 +22,9 @@ const diskCheckMs = 1_000;
 
 export interface ReconcilerOptions {
   store: SandboxStore;
-  runtime: Runtime;
+  runtime: RuntimeLifecycle;
+  images: ProvisioningOptions["images"];
+  runtimeDisk: DiskWatchOptions["runtimeDisk"];
   changes: Changes;
   /** Only these sandboxes are worked on. */
   shards: Shards;

@@ -1,6 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
-import type { Runtime } from "../runtime/lifecycle.ts";
+import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
 
 const checkEveryMs = 60_000;
 
@@ -14,7 +14,7 @@ export interface RuntimeHealth {
   refresh(): Promise<void>;
 }
 
-export function createRuntimeHealth({ runtime, logger }: { runtime: Runtime; logger: Logger }): RuntimeHealth {
+export function createRuntimeHealth({ runtime, logger }: { runtime: RuntimeLifecycle; logger: Logger }): RuntimeHealth {
   let problem: DomainError | undefined;
   let checkedAt = 0;
 

@@ -3,7 +3,7 @@ import { hasReason } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import { hasExpired, isLive } from "../domain/sandbox.ts";
-import type { Runtime } from "../runtime/lifecycle.ts";
+import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
 import type { SandboxStore, UnfinishedSandbox } from "../store/store.ts";
 import type { DiskWatch } from "./disk-watch.ts";
 import { containerLost } from "./failures.ts";
@@ -17,7 +17,7 @@ const shortestIntervalMs = 1_000;
 
 export interface SweepOptions {
   store: SandboxStore;
-  runtime: Runtime;
+  runtime: RuntimeLifecycle;
   health: RuntimeHealth;
   records: Records;
   queue: WorkQueue;

@@ -1,7 +1,8 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { FailureReason } from "../domain/sandbox.ts";
+import type { ImageAccess } from "./images.ts";
 
-// The port to what runs sandboxes. Nothing of Docker or Kubernetes shows here: an adapter names its objects after the
+// The port to the life of sandboxes. Nothing of Docker or Kubernetes shows here: an adapter names its objects after the
 // sandbox, labels them with the installation it was opened for, and reports what it sees; every rule about states and times
 // is the service's.
 //
@@ -12,7 +13,7 @@ import type { FailureReason } from "../domain/sandbox.ts";
 export interface RuntimeSpec {
   sandboxId: string;
   workspaceId: string;
-  /** `host/name@sha256:…` as it was pulled, or an image id on the engine as `findLocalImage` gave it. */
+  /** As in `PinnedImage.pinnedReference`. */
   reference: string;
   /** MiB, without swap. A container that uses more is killed. */
   memoryMb: number;
@@ -25,21 +26,10 @@ export interface RuntimeSpec {
   /** What will be probed, for runtimes that probe by themselves. */
   readinessPort?: number;
   /**
-   * How the image is pulled, for runtimes that do so by themselves when they make the container. Unset: without a credential, and it
-   * declares no volumes. Throws as image-registry's AuthorizePull does.
+   * Finds how the image is pulled, for runtimes that pull by themselves when they make the container. Unset: without a
+   * credential, and the image declares no volumes. Throws the errors of image-registry's AuthorizePull.
    */
   findAccess?(): Promise<ImageAccess>;
-}
-
-/** What a runtime has to know of an image that it pulls itself. */
-export interface ImageAccess {
-  /** The `host[:port]` that the credential belongs to. */
-  registryHost: string;
-  /** Empty for a pull without a credential. */
-  username: string;
-  password: string;
-  /** Paths that the image declares as volumes. */
-  volumes: readonly string[];
 }
 
 /** Why a sandbox did not start or had to end, with a message for its user. */
@@ -63,13 +53,13 @@ export interface Observation {
   workspaceId: string;
   /** `created`: not started. `exited`: its process has ended, for whatever reason; it never runs again. */
   phase: "created" | "running" | "exited";
-  /** What keeps a created one from running. `isFinal`: it never will; otherwise it may pass. */
+  /** What keeps a created container from running. `isFinal`: it never will; otherwise the problem may pass. */
   problem?: RuntimeFailure & { isFinal: boolean };
-  /** A running one's probe has succeeded, for runtimes that probe by themselves; others leave it out. */
+  /** The probe of a running container has succeeded. Only runtimes that probe by themselves report it. */
   isReady?: boolean;
-  /** Why one that has exited was ended, where that was neither its own doing nor a stop of ours. */
+  /** Why a container was ended, where that was neither its own doing nor a stop of ours. Only once it has exited. */
   failure?: RuntimeFailure;
-  /** One that has exited was ended by the runtime because its time to live was over. */
+  /** The runtime ended the container because its time to live was over. Only once it has exited. */
   isExpired?: boolean;
   startedAt?: Date;
   /** Only once it has exited; 128 + n after signal n. */
@@ -82,51 +72,20 @@ export interface Observation {
 /** What a list says about a container. `createdAt` may be to the second. */
 export type ListedSandbox = Pick<Observation, "sandboxId" | "workspaceId" | "phase" | "createdAt">;
 
-/** Bytes that a sandbox has written. "limited": the storage keeps it to its limit. Undefined: it isn't running. */
-export type DiskUse = number | "limited" | undefined;
-
-export interface PullRequest {
-  /** `host[:port]/name@sha256:…`. */
-  pinnedReference: string;
-  /** The `host[:port]` that the credential belongs to. */
-  registryHost: string;
-  /** Empty for a pull without a credential. */
-  username: string;
-  password: string;
-  /** Aborting ends the pull at the engine too; `pull` then throws the signal's reason. */
-  signal: AbortSignal;
-}
-
-export interface ImageOnEngine {
-  /** As in `PulledImage.pinnedReference`. */
-  id: string;
-  /** `host/repository@digest`, for each place that it was pulled from. */
-  names: readonly string[];
-  /** With all its layers, also those that it shares with others. */
-  sizeBytes: number;
-  /** By a container, whatever its state and whosever it is. */
-  isUsed: boolean;
-}
-
-export interface Runtime {
+/** The life of the sandboxes of one installation. */
+export interface RuntimeLifecycle {
   /**
-   * Checks that sandboxes can be run: the engine answers, and the isolation rules are in place; rules that are missing are
-   * set. Throws ISOLATION_UNAVAILABLE with the reason when they can't be. Cheap enough to repeat every few seconds.
+   * Checks that sandboxes can be run: the engine answers, and the isolation rules are in place; it sets rules that are
+   * missing. Throws ISOLATION_UNAVAILABLE with the reason when it can't. Cheap enough to repeat every few seconds.
    */
   check(): Promise<void>;
 
   /**
-   * Looks an image up on the engine itself, without asking a registry. Only for the references of operator-made default
-   * images and pinned ones that were authorized: the engine's cache holds images of all tenants. Undefined too where each container's
-   * image is asked for at its registry.
-   */
-  findLocalImage(reference: string): Promise<{ reference: string; digest: string } | undefined>;
-
-  /**
-   * Creates and starts the sandbox's container. One that exists is left as it is, and one that has exited is not started
-   * again. Answers `created` while that takes its time: to be called again when `observe` tells of the sandbox, or some seconds later.
-   * Throws PROVISIONING_FAILED (SandboxRefused where it has a reason of its own) with a message for the user when the engine refuses it (a
-   * command that is not in the image), and ISOLATION_UNAVAILABLE as `check` does.
+   * Creates and starts the sandbox's container. It leaves an existing container as it is, and never starts one again that
+   * has exited. It answers `created` while the start takes its time: call it again when `observe` reports the sandbox, or
+   * some seconds later. Throws PROVISIONING_FAILED with a message for the user when the engine refuses the container
+   * (a command that is not in the image), as SandboxRefused where there is a reason of its own; throws
+   * ISOLATION_UNAVAILABLE as `check` does.
    */
   ensure(spec: RuntimeSpec): Promise<Observation>;
 
@@ -134,21 +93,15 @@ export interface Runtime {
   inspect(sandboxId: string): Promise<Observation | undefined>;
 
   /**
-   * The readiness probe, once: true when `GET /` on the port answers 200 to 399 within 2 s (redirects are not followed).
+   * Runs the readiness probe once: true when `GET /` on the port answers 200 to 399 within 2 s (redirects are not followed).
    * Without a port, when an exec of `true` succeeds; an image without that program is ready once its process has run for a
    * second. False otherwise, also for a sandbox that is not running. Throws the signal's reason when it aborts.
    */
   probe(sandboxId: string, readinessPort: number | undefined, signal: AbortSignal): Promise<boolean>;
 
   /**
-   * How much a running sandbox has on the disk besides its image. It takes the longer the more files there are, and throws
-   * RUNTIME_UNAVAILABLE when it takes more than two minutes. Throws the signal's reason when it aborts.
-   */
-  measureDisk(sandboxId: string, signal: AbortSignal): Promise<DiskUse>;
-
-  /**
    * Sends SIGTERM, and SIGKILL after `graceSeconds` (at once for 0), and resolves when the sandbox has ended. Nothing
-   * happens to one that has ended or is gone.
+   * happens to a sandbox that has ended or is gone.
    */
   stop(sandboxId: string, graceSeconds: number): Promise<void>;
 
@@ -156,41 +109,16 @@ export interface Runtime {
   remove(sandboxId: string): Promise<void>;
 
   /**
-   * All containers of this installation. The list is complete, or it throws. It costs one question, however many there are,
-   * and no container's own trouble ends it.
+   * Lists all containers of this installation. The list is complete, or it throws. It costs one question, however many
+   * containers there are, and no container's own trouble ends it.
    */
   list(): Promise<ListedSandbox[]>;
 
-  /** The folder on this machine where containers and images are kept; undefined where it can't be seen from here. */
-  findDataFolder(): Promise<string | undefined>;
-
   /**
-   * Tells which sandbox's container changed (start, end, out of memory, removal, what keeps it from running, and readiness where the
-   * runtime probes by itself); without an id, that any may have. Best
-   * effort; repeated changes are merged. It reconnects by itself and then tells that any may have changed, or of each, and
-   * it keeps the isolation rules in place while it runs. Ends, without an error, when the signal aborts.
+   * Reports which sandbox's container changed: its start, end, lack of memory, removal, what keeps it from running, and its
+   * readiness where the runtime probes by itself. Without an id, any container may have changed. Best effort; repeated
+   * changes are merged. It reconnects by itself, then reports that any may have changed, or each of them, and it keeps the
+   * isolation rules in place while it runs. Ends, without an error, when the signal aborts.
    */
   observe(signal: AbortSignal): AsyncIterable<{ sandboxId: string | undefined }>;
-
-  /** Ends its connections. Nothing may be called after that. */
-  close(): Promise<void>;
-}
-
-/** The images of an engine that has one store of them, which this platform fills and trims. */
-export interface ImageEngine {
-  /**
-   * Pulls an image onto the engine. This is no authorization: the registry may not be asked at all for a digest that the
-   * engine has. Throws IMAGE_PULL_UNAUTHORIZED (the registry refused the credential), IMAGE_NOT_FOUND_IN_REGISTRY,
-   * REGISTRY_UNREACHABLE (also when the registry fails or is overloaded; worth a retry) or PROVISIONING_FAILED (an image
-   * that this engine can't run, such as one for another architecture).
-   */
-  pull(request: PullRequest): Promise<void>;
-
-  /** All images of the engine that have a name, also those that it has for others. */
-  listImages(): Promise<ImageOnEngine[]>;
-
-  /**
-   * Takes a name from an image; with its last one it goes. False: a container uses it, or the engine doesn't have that name.
-   */
-  removeImage(name: string): Promise<boolean>;
 }

@@ -30,8 +30,8 @@ export interface ContainerDefaults {
   limitsDisk: boolean;
 }
 
-/** What a container gets besides. */
-export interface ContainerPlace {
+/** What one container is given besides. */
+export interface ContainerAllocation {
   networkName: string;
   /** The control group that the container's is made in. Undefined: the engine's default. */
   cgroupParent: string | undefined;
@@ -44,7 +44,7 @@ export interface ContainerPlace {
  */
 export function containerOptionsOf(
   spec: RuntimeSpec,
-  { networkName, cgroupParent, volumes }: ContainerPlace,
+  { networkName, cgroupParent, volumes }: ContainerAllocation,
   defaults: ContainerDefaults,
 ): ContainerCreateOptions {
   const { installationId, nameservers, ociRuntime, diskMb, limitsDisk } = defaults;

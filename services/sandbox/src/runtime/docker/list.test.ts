@@ -46,7 +46,7 @@ test("lists by one question, whatever state containers are in and whether they c
   const logger = createLogger({ service: "sandbox", level: "silent" });
   const runtime = createDockerRuntime({ url, installationId: "i1", isolation: false, logger });
   const phases = ["created", "running", "running", "exited", "exited"];
-  expect(await runtime.list()).toEqual(
+  expect(await runtime.lifecycle.list()).toEqual(
     phases.map((phase, number) => ({
       sandboxId: `s${number}`,
       workspaceId: "w1",

@@ -12,12 +12,12 @@ const retry: Backoff = { firstMs: 200, lastMs: 5_000 };
 interface ObserveOptions {
   engine: Engine;
   installationId: string;
-  verifyIsolation(): Promise<void>;
+  verifyIsolation(): Promise<unknown>;
   logger: Logger;
   signal: AbortSignal;
 }
 
-/** `Runtime.observe`: the engine's events as wake-ups. Isolation is verified at each connect and every 30 s. */
+/** `RuntimeLifecycle.observe`: the engine's events as wake-ups. Isolation is verified at each connect and every 30 s. */
 export async function* observeEngine(o: ObserveOptions): AsyncGenerator<{ sandboxId: string | undefined }> {
   // A set, so that a slow consumer costs no more than one entry for each sandbox.
   const pending = new Set<string | undefined>();
@@ -51,7 +51,7 @@ export async function* observeEngine(o: ObserveOptions): AsyncGenerator<{ sandbo
 
 /** Reads the engine's events until the signal aborts, connecting again whenever they end. */
 async function followEvents(
-  o: ObserveOptions & { push(sandboxId: string | undefined): void; verify(): Promise<void> },
+  o: ObserveOptions & { push(sandboxId: string | undefined): void; verify(): Promise<unknown> },
 ): Promise<void> {
   let failures = 0;
   while (!o.signal.aborted) {

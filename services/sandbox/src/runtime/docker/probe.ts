@@ -1,6 +1,8 @@
 import { request } from "node:http";
-import { type Container, callEngine } from "@sandgate/docker-engine/client";
-import { statusOf } from "@sandgate/docker-engine/errors";
+import { type Container, callEngine, type Engine } from "@sandgate/docker-engine/client";
+import { statusOf, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
+import type { RuntimeLifecycle } from "../lifecycle.ts";
+import type { InspectedContainer } from "./observation.ts";
 
 /** For one request, connecting included. */
 const httpTimeoutMs = 2_000;
@@ -17,11 +19,69 @@ const maxOutputBytes = 65_536;
 /** Exit codes of an exec whose program is missing or can't be run. */
 const noProgram = new Set([126, 127]);
 
+/** `RuntimeLifecycle.probe`, with the addresses of sandboxes that are not ready yet. */
+export interface ReadinessProbe {
+  run: RuntimeLifecycle["probe"];
+  /** Remembers where a sandbox runs that was just started. */
+  note(sandboxId: string, container: InspectedContainer): void;
+  forget(sandboxId: string): void;
+}
+
+export function createReadinessProbe(o: {
+  engine: Engine;
+  inspect(sandboxId: string): Promise<InspectedContainer | undefined>;
+}): ReadinessProbe {
+  const addresses = new Map<string, string>();
+
+  /** The address of a running container. */
+  function note(sandboxId: string, container: InspectedContainer | undefined): string | undefined {
+    const address = container?.info.State.Running
+      ? Object.values(container.info.NetworkSettings.Networks)[0]?.IPAddress
+      : undefined;
+    if (address) addresses.set(sandboxId, address);
+    else addresses.delete(sandboxId);
+    return address || undefined;
+  }
+
+  async function probeCommand(sandboxId: string, signal: AbortSignal): Promise<boolean> {
+    const container = await o.inspect(sandboxId);
+    if (!container?.info.State.Running) return false;
+    const { Id: id, State: state } = container.info;
+    return probeExec(o.engine.getContainer(id), new Date(state.StartedAt), signal);
+  }
+
+  /** A sandbox that doesn't answer yet is probed many times, so the engine is only asked whether it is the one that has answered. */
+  async function probePort(sandboxId: string, port: number, signal: AbortSignal): Promise<boolean> {
+    const known = addresses.get(sandboxId);
+    if (known !== undefined && !(await probeHttp(known, port, signal))) return false;
+    const address = note(sandboxId, await o.inspect(sandboxId));
+    const isReady = address !== undefined && (address === known || (await probeHttp(address, port, signal)));
+    if (isReady) addresses.delete(sandboxId);
+    return isReady;
+  }
+
+  return {
+    note,
+    forget: (sandboxId) => addresses.delete(sandboxId),
+    async run(sandboxId, readinessPort, signal) {
+      try {
+        signal.throwIfAborted();
+        const probing =
+          readinessPort === undefined ? probeCommand(sandboxId, signal) : probePort(sandboxId, readinessPort, signal);
+        return await probing;
+      } catch (error) {
+        if (signal.aborted) throw signal.reason;
+        throw toRuntimeUnavailable(error);
+      }
+    },
+  };
+}
+
 /**
  * True when `GET /` answers 200 to 399. Only the headers are read (16 KiB at most, Node's limit), then the connection is
  * closed; redirects are not followed. Throws the signal's reason.
  */
-export async function probeHttp(address: string, port: number, signal: AbortSignal): Promise<boolean> {
+async function probeHttp(address: string, port: number, signal: AbortSignal): Promise<boolean> {
   signal.throwIfAborted();
   const ready = await new Promise<boolean>((resolve) => {
     const limit = AbortSignal.any([signal, AbortSignal.timeout(httpTimeoutMs)]);
@@ -41,7 +101,7 @@ export async function probeHttp(address: string, port: number, signal: AbortSign
 }
 
 /** True when an exec of `true` exits with 0, or can't be run and the container's process has run for a second. */
-export async function probeExec(container: Container, startedAt: Date, signal: AbortSignal): Promise<boolean> {
+async function probeExec(container: Container, startedAt: Date, signal: AbortSignal): Promise<boolean> {
   const limits = { signal, timeoutMs: execTimeoutMs };
   try {
     const exec = await callEngine(

@@ -3,7 +3,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { SandboxRefused } from "../lifecycle.ts";
 import { type Api, ApiError, ignoreStatus, toRuntimeUnavailable } from "./api.ts";
-import { type EgressPolicy, networkPolicyOf, policyNameOf } from "./pod-spec.ts";
+import { type EgressPolicy, networkPolicyOf, policyNameOf } from "./network-policy.ts";
 
 /** How long a check holds. */
 const recheckMs = 60_000;

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { type EgressPolicy, networkPolicyOf, type PodDefaults, podOf, pullSecretOf } from "./pod-spec.ts";
+import { type EgressPolicy, networkPolicyOf } from "./network-policy.ts";
+import { type PodDefaults, podOf, pullSecretOf } from "./pod-spec.ts";
 
 const defaults: PodDefaults = {
   installationId: "i1",

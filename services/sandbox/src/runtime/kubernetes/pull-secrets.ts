@@ -1,6 +1,6 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
-import type { ImageAccess } from "../lifecycle.ts";
+import type { ImageAccess } from "../images.ts";
 import { type Api, ignoreStatus } from "./api.ts";
 import type { Namespaces } from "./namespaces.ts";
 import type { Pod } from "./pod.ts";

@@ -1,9 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { openKubernetesRuntime } from "@sandgate/test/platform/kubernetes-runtime";
+import { type OpenLifecycle, openKubernetesRuntime } from "@sandgate/test/platform/kubernetes-runtime";
 import { test as baseTest } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { expect } from "vitest";
-import type { Runtime, RuntimeSpec } from "../lifecycle.ts";
+import type { RuntimeLifecycle, RuntimeSpec } from "../lifecycle.ts";
 import { openTestApiServer, type SeenRequest } from "./api-server.fixture.ts";
 
 // What the adapter asks of an API server, and in which order; the contract suite shows that a real cluster does as asked.
@@ -30,7 +30,7 @@ const test = baseTest
     return server;
   })
   .extend("open", async ({ server }, { onCleanup }) => {
-    const opened: Runtime[] = [];
+    const opened: OpenLifecycle[] = [];
     onCleanup(async () => {
       await Promise.all(opened.map((runtime) => runtime.close()));
     });
@@ -64,7 +64,7 @@ function run(server: Server, acceptedAt = new Date(Date.now() + 60)): void {
 const isGated = (server: Server) => JSON.stringify(server.objects.get(path)?.spec).includes("sandgate.io/pull-secret");
 
 /** As the service does, until the sandbox runs. */
-async function provision(server: Server, runtime: Runtime, given: RuntimeSpec): Promise<void> {
+async function provision(server: Server, runtime: RuntimeLifecycle, given: RuntimeSpec): Promise<void> {
   for (;;) {
     const seen = await runtime.ensure(given);
     if (seen.phase === "running") return;

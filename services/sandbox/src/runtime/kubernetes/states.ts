@@ -1,6 +1,7 @@
 // What a pod's state means for its sandbox. No I/O.
 
 import type { Observation, RuntimeFailure } from "../lifecycle.ts";
+import { withoutLayers } from "../start-failures.ts";
 import type { Pod } from "./pod.ts";
 
 /** After the time at which a pod should have ended, how long its node may take to say so. */
@@ -287,11 +288,4 @@ function withoutNames(cause: string): string {
     .replace(/\breading manifest \S+ in \S+/g, "")
     .replace(/\blookup \S+/g, "")
     .replace(/\b\d+(\.\d+){3}(:\d+)?/g, "");
-}
-
-/** A message of containerd or runc without the layers that it came through. */
-function withoutLayers(message: string): string {
-  return message
-    .replace(/^.*(unable to start container process|container init|create failed): /s, "")
-    .replace(/: unknown$/, "");
 }

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { storageProblem } from "./disk-use.ts";
+import { storageProblem } from "./storage-limit.ts";
 
 test.each([
   ["overlay2", "extfs", "overlay2 on extfs has no quotas"],

@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
-import { createEnds, type Ending } from "./ends.ts";
+import { createTerminations, type TerminableContainer } from "./terminations.ts";
 
-/** Containers of which the test says when they have ended. */
+/** Containers that exit when the test says so. */
 function createContainers() {
   const signals: string[] = [];
   const ends: (() => void)[] = [];
-  /** Those that were signalled and haven't ended. */
+  /** Those that were signalled and haven't exited. */
   let ending = 0;
   let most = 0;
   return {
@@ -15,7 +15,7 @@ function createContainers() {
       ends.shift()?.();
       await new Promise(setImmediate);
     },
-    make(): Ending {
+    make(): TerminableContainer {
       const ended = Promise.withResolvers<boolean>();
       return {
         async signal(name) {
@@ -28,14 +28,14 @@ function createContainers() {
           });
           return true;
         },
-        hasEndedWithin: () => ended.promise,
+        hasExitedWithin: () => ended.promise,
       };
     },
   };
 }
 
-/** One that ignores SIGTERM. */
-function makeStubborn(signals: string[]): Ending {
+/** A container that ignores SIGTERM. */
+function makeStubborn(signals: string[]): TerminableContainer {
   let isKilled = false;
   return {
     async signal(name) {
@@ -44,15 +44,15 @@ function makeStubborn(signals: string[]): Ending {
       return true;
     },
     // The time passes at once.
-    hasEndedWithin: async () => isKilled,
+    hasExitedWithin: async () => isKilled,
   };
 }
 
-test("no more containers end at once than there are places, however many are to end", async () => {
+test("no more containers are terminated at once than there are slots, however many are waiting", async () => {
   const containers = createContainers();
-  const ends = createEnds({ atOnce: 3 });
+  const terminations = createTerminations({ atOnce: 3 });
   const ending = Array.from({ length: 20 }, (_, i) =>
-    i % 2 === 0 ? ends.terminate(containers.make(), 10_000) : ends.kill(containers.make()),
+    i % 2 === 0 ? terminations.terminate(containers.make(), 10_000) : terminations.kill(containers.make()),
   );
   await new Promise(setImmediate);
   expect(containers.signals).toHaveLength(3);
@@ -64,20 +64,20 @@ test("no more containers end at once than there are places, however many are to 
   expect(containers.most()).toBe(3);
 });
 
-test("a container that ignores SIGTERM keeps no place while its grace lasts", async () => {
-  const ends = createEnds({ atOnce: 1 });
+test("a container that ignores SIGTERM has no slot while its grace lasts", async () => {
+  const terminations = createTerminations({ atOnce: 1 });
   const waits: number[] = [];
-  const stubborn: Ending = {
+  const stubborn: TerminableContainer = {
     signal: async () => true,
-    hasEndedWithin(timeoutMs) {
+    hasExitedWithin(timeoutMs) {
       waits.push(timeoutMs);
       // Its hold passes at once, its grace doesn't.
       return waits.length === 1 ? Promise.resolve(false) : new Promise(() => {});
     },
   };
-  void ends.terminate(stubborn, 10_000);
+  void terminations.terminate(stubborn, 10_000);
   const containers = createContainers();
-  const next = ends.terminate(containers.make(), 10_000);
+  const next = terminations.terminate(containers.make(), 10_000);
   await new Promise(setImmediate);
   await containers.endOldest();
   expect(await next).toBe(true);
@@ -89,30 +89,33 @@ test("a container that ignores SIGTERM keeps no place while its grace lasts", as
   expect(grace).toBeLessThanOrEqual(10_000);
 });
 
-test("one that has not ended within its grace is told so, and is killed", async () => {
-  const ends = createEnds({ atOnce: 1 });
+test("a container that has not exited within its grace is reported as running, and killed", async () => {
+  const terminations = createTerminations({ atOnce: 1 });
   const signals: string[] = [];
   const stubborn = makeStubborn(signals);
-  expect(await ends.terminate(stubborn, 10_000)).toBe(false);
-  await ends.kill(stubborn);
+  expect(await terminations.terminate(stubborn, 10_000)).toBe(false);
+  await terminations.kill(stubborn);
   expect(signals).toEqual(["SIGTERM", "SIGKILL"]);
 });
 
-test("one that didn't run has ended, and one that outlives SIGKILL is an error", async () => {
-  const ends = createEnds({ atOnce: 1 });
-  const gone: Ending = { signal: async () => false, hasEndedWithin: () => Promise.reject(new Error("never asked")) };
-  expect(await ends.terminate(gone, 10_000)).toBe(true);
-  await ends.kill(gone);
-  const immortal: Ending = { signal: async () => true, hasEndedWithin: async () => false };
-  await expect(ends.kill(immortal)).rejects.toThrow("had not ended 30 s after SIGKILL");
+test("a container that didn't run has exited, and one that outlives SIGKILL is an error", async () => {
+  const terminations = createTerminations({ atOnce: 1 });
+  const gone: TerminableContainer = {
+    signal: async () => false,
+    hasExitedWithin: () => Promise.reject(new Error("never asked")),
+  };
+  expect(await terminations.terminate(gone, 10_000)).toBe(true);
+  await terminations.kill(gone);
+  const immortal: TerminableContainer = { signal: async () => true, hasExitedWithin: async () => false };
+  await expect(terminations.kill(immortal)).rejects.toThrow("had not exited 30 s after SIGKILL");
 });
 
-test("a removal waits for its turn behind those that end", async () => {
+test("a removal waits for its turn behind terminations", async () => {
   const containers = createContainers();
-  const ends = createEnds({ atOnce: 1 });
-  const ending = ends.kill(containers.make());
+  const terminations = createTerminations({ atOnce: 1 });
+  const ending = terminations.kill(containers.make());
   let isRemoved = false;
-  const removing = ends.remove(async () => {
+  const removing = terminations.remove(async () => {
     isRemoved = true;
     return "removed";
   });

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { explainPullFailure } from "./pull.ts";
+import { explainPullFailure } from "./images.docker.ts";
 
 /** As the client reports what the engine answered. */
 function answered(message: string, statusCode = 500): Error {

@@ -1,18 +1,59 @@
-import type { Engine } from "@sandgate/docker-engine/client";
-import { engineMessageOf, statusOf, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
+import { callEngine, type Engine } from "@sandgate/docker-engine/client";
+import {
+  engineMessageOf,
+  ignoreStatus,
+  statusOf,
+  throwUnavailable,
+  toRuntimeUnavailable,
+} from "@sandgate/docker-engine/errors";
 import { finishProgress } from "@sandgate/docker-engine/streams";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { PullRequest } from "../lifecycle.ts";
+import type { ImageStore, PullRequest } from "../images.ts";
 
-/** `Runtime.pull`. The engine skips the registry for a digest that it has: image-registry authorizes. */
-export async function pullImage(engine: Engine, request: PullRequest): Promise<void> {
-  try {
-    request.signal.throwIfAborted();
-    await pull(engine, request);
-  } catch (error) {
-    if (request.signal.aborted) throw request.signal.reason;
-    throw explainPullFailure(error, request.registryHost);
-  }
+/** The images of a Docker-compatible engine. It skips the registry for a digest that it has, so image-registry authorizes. */
+export function createDockerImages(engine: Engine): ImageStore {
+  return {
+    async find(reference) {
+      const image = engine.getImage(reference);
+      const found = await ignoreStatus(
+        [404],
+        callEngine(() => image.inspect()),
+      ).catch(throwUnavailable);
+      return found && { pinnedReference: found.Id, digest: found.Id };
+    },
+
+    async pull(request) {
+      try {
+        request.signal.throwIfAborted();
+        await pull(engine, request);
+      } catch (error) {
+        if (request.signal.aborted) throw request.signal.reason;
+        throw explainPullFailure(error, request.registryHost);
+      }
+    },
+
+    async list() {
+      try {
+        const images = await callEngine((abortSignal) => engine.listImages({ abortSignal }));
+        const containers = await callEngine((abortSignal) => engine.listContainers({ all: true, abortSignal }));
+        const used = new Set(containers.map(({ ImageID: id }) => id));
+        return images.map(({ Id: id, RepoDigests: names, Size: sizeBytes }) => ({
+          id,
+          names: names ?? [],
+          sizeBytes,
+          isUsed: used.has(id),
+        }));
+      } catch (error) {
+        throw toRuntimeUnavailable(error);
+      }
+    },
+
+    async remove(name) {
+      const removing = callEngine((abortSignal) => engine.getImage(name).remove({ abortSignal }));
+      const removed = await ignoreStatus([404, 409], removing).catch(throwUnavailable);
+      return removed !== undefined;
+    },
+  };
 }
 
 async function pull(engine: Engine, request: PullRequest): Promise<void> {

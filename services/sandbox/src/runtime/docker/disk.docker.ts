@@ -3,8 +3,9 @@ import { access } from "node:fs/promises";
 import { promisify } from "node:util";
 import { type ContainerInspectInfo, callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { containerNameOf } from "@sandgate/docker-engine/containers";
-import { ignoreStatus } from "@sandgate/docker-engine/errors";
-import type { DiskUse } from "../lifecycle.ts";
+import { ignoreStatus, throwUnavailable, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
+import { mebibyte } from "@sandgate/kit/base/sizes";
+import type { DiskUse, RuntimeDisk } from "../disk.ts";
 
 const execute = promisify(execFile);
 
@@ -14,12 +15,29 @@ const measureTimeoutMs = 120_000;
 /** With the length of all files that were written, which dockerode's types lack. */
 type Measured = ContainerInspectInfo & { SizeRw?: number };
 
+/** The disk of a Docker-compatible engine. `limitMb` is what a sandbox may write. */
+export function createDockerDisk({ engine, limitMb }: { engine: Engine; limitMb: number }): RuntimeDisk {
+  return {
+    async measure(sandboxId, signal) {
+      try {
+        return await measureUse(engine, sandboxId, limitMb * mebibyte, signal);
+      } catch (error) {
+        if (signal.aborted) throw signal.reason;
+        throw toRuntimeUnavailable(error);
+      }
+    },
+    async findFolder() {
+      const { DockerRootDir: folder } = await callEngine(() => engine.info()).catch(throwUnavailable);
+      return (await exists(folder)) ? folder : undefined;
+    },
+  };
+}
+
 /**
- * `Runtime.measureDisk`. What is more than `limitBytes` by the lengths of files, which are all that the engine adds up, is measured
- * again by the blocks that they take, where that can be done: a file with holes, as databases make them, may be longer than
- * the disk.
+ * The engine adds up the lengths of files, and a file with holes, as databases make them, may be longer than the disk. So what
+ * is more than `limitBytes` is measured again by the blocks that files take, where that can be done.
  */
-export async function measureDiskUse(
+async function measureUse(
   engine: Engine,
   sandboxId: string,
   limitBytes: number,
@@ -42,23 +60,12 @@ export async function measureDiskUse(
   return (await findBlockBytes(folder, signal)) ?? bytes;
 }
 
-/** Why storage can't limit what a container writes; undefined: it can, or that is not known. */
-export function storageProblem(info: {
-  Driver: string;
-  DriverStatus?: readonly (readonly string[])[] | null;
-}): string | undefined {
-  const backing = info.DriverStatus?.find(([name]) => name === "Backing Filesystem")?.[1];
-  // The engine sets project quotas on xfs alone.
-  if (!["overlay2", "vfs"].includes(info.Driver) || backing === undefined || backing === "xfs") return undefined;
-  return `${info.Driver} on ${backing} has no quotas`;
-}
-
 /** Where overlay2 keeps what a container writes. */
 function upperFolderOf(data: object | null): string | undefined {
   return data && "UpperDir" in data && typeof data.UpperDir === "string" ? data.UpperDir : undefined;
 }
 
-/** Undefined where it can't be told. */
+/** Undefined where `du` can't measure it. */
 async function findBlockBytes(folder: string, signal: AbortSignal): Promise<number | undefined> {
   const options = { signal, timeout: measureTimeoutMs };
   const { stdout } = await execute("du", ["-s", "-x", "-k", folder], options).catch((error: unknown) => {
@@ -71,7 +78,7 @@ async function findBlockBytes(folder: string, signal: AbortSignal): Promise<numb
 }
 
 /** Whether the engine's file can be seen from here. */
-export async function exists(path: string): Promise<boolean> {
+async function exists(path: string): Promise<boolean> {
   return access(path).then(
     () => true,
     () => false,

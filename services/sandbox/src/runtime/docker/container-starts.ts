@@ -1,0 +1,143 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { type Container, callEngine, type Engine } from "@sandgate/docker-engine/client";
+import { engineMessageOf, ignoreStatus, statusOf } from "@sandgate/docker-engine/errors";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { RuntimeSpec } from "../lifecycle.ts";
+import { withoutLayers } from "../start-failures.ts";
+import { type ContainerAllocation, type ContainerDefaults, containerOptionsOf } from "./container-options.ts";
+import { createImageCheck } from "./image-limits.ts";
+import type { Isolation } from "./isolation.ts";
+import type { Networks } from "./networks.ts";
+import type { InspectedContainer } from "./observation.ts";
+import type { StorageLimit } from "./storage-limit.ts";
+
+/** Attempts of one start to create the container. */
+const creationAttempts = 20;
+const creationRetryMs = 100;
+
+/** How the OCI runtime and the engine report a fault in the image's own configuration, as opposed to one of the engine. */
+const configurationFault =
+  /OCI runtime create failed|unable to find (?:user|group)|no matching entries in (?:passwd|group)|cannot mkdir: .* is not a directory/i;
+
+/** How the engine reports a network without a free address, and one that was removed. */
+const networkFull = /no available IPv4 addresses/i;
+const networkGone = /network \S+ not found/i;
+
+export interface ContainerStartsOptions {
+  engine: Engine;
+  inspect(sandboxId: string): Promise<InspectedContainer | undefined>;
+  isolation: Pick<Isolation, "verifyRecent" | "verifyTotals">;
+  networks: Pick<Networks, "choose" | "refused">;
+  /** Unset: each workspace has networks of its own only where the engine tells containers of others on their network. */
+  networkPerWorkspace: boolean | undefined;
+  storageLimit: StorageLimit;
+  defaults: Omit<ContainerDefaults, "limitsDisk">;
+}
+
+/**
+ * Makes what creates and starts a sandbox's container, unless it has been started before. One call at a time for each sandbox.
+ * Throws PROVISIONING_FAILED, ISOLATION_UNAVAILABLE or the engine's error.
+ */
+export function createContainerStarts(o: ContainerStartsOptions): (spec: RuntimeSpec) => Promise<InspectedContainer> {
+  const { engine, inspect, isolation, networks, storageLimit } = o;
+  const checkImage = createImageCheck(engine);
+
+  /** Undefined when there is a container of that name already, or its network is gone. */
+  async function create(spec: RuntimeSpec, allocation: ContainerAllocation): Promise<Container | undefined> {
+    const limitsDisk = storageLimit.isEnforced();
+    const description = containerOptionsOf(spec, allocation, { ...o.defaults, limitsDisk });
+    try {
+      return await callEngine((abortSignal) => engine.createContainer({ ...description, abortSignal }));
+    } catch (error) {
+      const status = statusOf(error);
+      const message = engineMessageOf(error);
+      if (limitsDisk && /storage-opt|storage driver.*(quota|size)/i.test(message)) {
+        storageLimit.markMissing(message);
+        return create(spec, allocation);
+      }
+      // Created by an earlier attempt, or by another process meanwhile.
+      if (status === 409) return undefined;
+      if (status === 404 && /no such image/i.test(message)) {
+        throw new DomainError("PROVISIONING_FAILED", "The image is no longer on the engine.", { cause: error });
+      }
+      if (status === 404 && networkGone.test(message)) {
+        networks.refused(allocation.networkName, "gone");
+        return undefined;
+      }
+      throw status === 400 ? toProvisioningFailed(error) : error;
+    }
+  }
+
+  /** Starts a container. One whose network is full or gone is removed instead, to be made on another. */
+  async function start(container: Container, networkName: string): Promise<void> {
+    try {
+      await ignoreStatus(
+        [304],
+        callEngine((abortSignal) => container.start({ abortSignal })),
+      );
+    } catch (error) {
+      const status = statusOf(error);
+      const message = engineMessageOf(error);
+      const why = networkFull.test(message) ? "full" : networkGone.test(message) ? "gone" : undefined;
+      if (status !== undefined && why !== undefined) {
+        networks.refused(networkName, why);
+        // Without force: somebody else may have started it meanwhile.
+        await ignoreStatus(
+          [404, 409],
+          callEngine((abortSignal) => container.remove({ v: true, abortSignal })),
+        );
+        return;
+      }
+      const isConfiguration = status === 400 || (status === 500 && configurationFault.test(message));
+      throw isConfiguration ? toProvisioningFailed(error) : error;
+    }
+  }
+
+  return async (spec) => {
+    const host = await isolation.verifyRecent();
+    const perWorkspace = o.networkPerWorkspace ?? host.tellsNeighbours;
+    let container = await inspect(spec.sandboxId);
+    const isNew = container === undefined;
+    const volumes = container && isStarted(container) ? [] : await checkImage(spec.reference);
+    // A name can be taken before its container is visible: another process is creating it, or it is being removed.
+    for (let attempt = 1; attempt <= creationAttempts; attempt++) {
+      if (container && isStarted(container)) break;
+      if (container) {
+        await start(engine.getContainer(container.info.Id), container.info.HostConfig.NetworkMode ?? "");
+      } else {
+        if (attempt > 1) await delay(creationRetryMs);
+        const networkName = await networks.choose(spec.workspaceId, { perWorkspace });
+        const created = await create(spec, { networkName, cgroupParent: host.cgroupParent, volumes });
+        if (created) await start(created, networkName);
+      }
+      container = await inspect(spec.sandboxId);
+    }
+    // Another installation's container has the name, or it was removed at once.
+    if (!container || !isStarted(container)) {
+      throw new DomainError("RUNTIME_UNAVAILABLE", "The container was gone after it was created.");
+    }
+    if (isNew) requireNoVolumes(container);
+    await isolation.verifyTotals();
+    return container;
+  };
+}
+
+function isStarted({ info }: InspectedContainer): boolean {
+  return info.State.Status !== "created";
+}
+
+/** A volume would have no limit. */
+function requireNoVolumes({ info: { Mounts: mounts } }: InspectedContainer): void {
+  const volume = mounts.find(({ Type: type }) => type === "volume");
+  if (!volume) return;
+  throw new DomainError(
+    "PROVISIONING_FAILED",
+    `The container could not be started: the image's volume ${volume.Destination} can't be limited in size.`,
+  );
+}
+
+/** PROVISIONING_FAILED with the engine's message, without the layers it came through. */
+function toProvisioningFailed(error: unknown): DomainError {
+  const message = withoutLayers(engineMessageOf(error));
+  return new DomainError("PROVISIONING_FAILED", `The container could not be started: ${message}`, { cause: error });
+}
