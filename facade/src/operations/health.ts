@@ -15,7 +15,11 @@ const Ready = Type.Object({
 const tags = ["Health"];
 const rules: RouteRules = { rpc: "none", limit: "uncounted" };
 
-export function addHealthRoutes(app: App, { live }: RouteContext, dependencies: () => Promise<Dependencies>): void {
+/** Probes. `dependencies` reads the state of each dependency of the process. */
+export async function healthRoutes(
+  app: App,
+  { live, dependencies }: RouteContext & { dependencies(): Promise<Dependencies> },
+): Promise<void> {
   app.get(
     "/healthz",
     { config: { rules }, schema: { tags, summary: "Check that the process is alive", response: { 200: Alive } } },

@@ -1,5 +1,6 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { WorkspaceScope } from "./admission/workspace-scope.ts";
+import type { App } from "./base/app.ts";
 import type { Clients } from "./base/clients.ts";
 import type { RateLimits } from "./limits/request-limits.ts";
 import type { LiveRequests } from "./live/live-requests.ts";
@@ -14,3 +15,6 @@ export interface RouteContext {
   /** How clients reach the API, without a slash at its end. */
   publicUrl: () => string;
 }
+
+/** Routes, to be registered in the app with what they use. */
+export type RoutePlugin = (app: App, context: RouteContext) => Promise<void>;

@@ -4,6 +4,7 @@ import { gunzip, gzip } from "node:zlib";
 import Fastify, { type FastifyReply } from "fastify";
 import type { App } from "../pipeline/base/app.ts";
 import type { RouteRules } from "../pipeline/base/route-rules.ts";
+import type { RouteContext } from "../pipeline/route.ts";
 import { errorsPolicy, referencePolicy, renderErrors, renderReference } from "./pages.ts";
 
 const tags = ["Reference"];
@@ -11,7 +12,10 @@ const rules: RouteRules = { rpc: "none" };
 const htmlResponse = { 200: { description: "HTML.", content: { "text/html": { schema: { type: "string" } } } } };
 
 /** The documentation of the API. What doesn't change is generated on the first request and kept. */
-export function addReferenceRoutes(app: App, document: () => object, publicUrl: () => string): void {
+export async function referenceRoutes(
+  app: App,
+  { document, publicUrl }: RouteContext & { document: () => object },
+): Promise<void> {
   let json: string | undefined;
   let errors: string | undefined;
   let script: Promise<Buffer> | undefined;

@@ -5,12 +5,12 @@ import { toCredential } from "@sandgate/kit/rpc/access";
 import { asFacade } from "@sandgate/kit/rpc/context";
 import { Credential } from "@sandgate/proto/common/v1/access";
 import type { Clients } from "../base/clients.ts";
-import type { TrailEntry } from "./recorder.ts";
+import type { AuditEntry } from "./recorder.ts";
 
-/** The audit log as telemetry keeps it, and the users whom identity knows. */
-export function auditLogOf({ audit, identity }: Pick<Clients, "audit" | "identity">) {
+/** The audit log that telemetry keeps, and the users that identity knows. */
+export function createAuditLog({ audit, identity }: Pick<Clients, "audit" | "identity">) {
   return {
-    async store(entries: readonly TrailEntry[]): Promise<void> {
+    async store(entries: readonly AuditEntry[]): Promise<void> {
       const messages = entries.map(({ at, user, target, workspaceId = "", address = "", ...entry }) => ({
         ...entry,
         at: timestampFromDate(at),

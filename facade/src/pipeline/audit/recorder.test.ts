@@ -1,9 +1,9 @@
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { beforeEach, expect, test } from "vitest";
-import { type Act, type AuditTrail, createAuditTrail, type TrailEntry } from "./recorder.ts";
+import { type AuditEntry, type AuditedAction, type AuditRecorder, createAuditRecorder } from "./recorder.ts";
 
 const ann = { id: "ann", credential: "session" as const, credentialId: "s1" };
-const refused: Act = {
+const refused: AuditedAction = {
   kind: "refused",
   action: "sandbox.stop",
   outcome: "forbidden",
@@ -11,7 +11,7 @@ const refused: Act = {
   address: "192.0.2.1",
   requestId: "r",
 };
-const failedSignIn: Act = {
+const failedSignIn: AuditedAction = {
   kind: "sign_in",
   action: "user.sign_in",
   outcome: "invalid_credentials",
@@ -20,8 +20,8 @@ const failedSignIn: Act = {
   requestId: "r",
 };
 
-let trail: AuditTrail;
-let entries: TrailEntry[];
+let recorder: AuditRecorder;
+let entries: AuditEntry[];
 let problem: Error | undefined;
 let clock: number;
 
@@ -29,7 +29,7 @@ beforeEach(() => {
   entries = [];
   problem = undefined;
   clock = Date.UTC(2026, 0, 1);
-  trail = createAuditTrail({
+  recorder = createAuditRecorder({
     async store(added) {
       if (problem) throw problem;
       entries.push(...added);
@@ -40,11 +40,11 @@ beforeEach(() => {
   });
 });
 
-/** Lets so many seconds pass, in each of which the trail is stored. */
+/** Lets so many seconds pass, in each of which the recorder is stored. */
 async function pass(seconds: number): Promise<void> {
   for (let i = 0; i < seconds; i++) {
     clock += 1_000;
-    await trail.flush().catch((error: unknown) => {
+    await recorder.flush().catch((error: unknown) => {
       if (error !== problem) throw error;
     });
   }
@@ -53,7 +53,7 @@ async function pass(seconds: number): Promise<void> {
 const counts = () => entries.map(({ count }) => count);
 
 test("the first of its kind is stored within a second or two, those that follow together at the end of the minute", async () => {
-  trail.note({ ...refused, requestId: "first", target: { type: "sandbox", id: "b1" } });
+  recorder.recordAction({ ...refused, requestId: "first", target: { type: "sandbox", id: "b1" } });
   await pass(2);
   expect(entries).toMatchObject([
     {
@@ -66,7 +66,7 @@ test("the first of its kind is stored within a second or two, those that follow 
       count: 1,
     },
   ]);
-  for (let i = 0; i < 500; i++) trail.note({ ...refused, target: { type: "sandbox", id: `b${i}` } });
+  for (let i = 0; i < 500; i++) recorder.recordAction({ ...refused, target: { type: "sandbox", id: `b${i}` } });
   await pass(30);
   expect(counts()).toEqual([1]);
   await pass(30);
@@ -74,19 +74,20 @@ test("the first of its kind is stored within a second or two, those that follow 
   expect(entries[1]).toMatchObject({ user: ann, target: undefined, address: "192.0.2.1" });
   await pass(120);
   expect(counts()).toEqual([1, 500]);
-  trail.note(refused);
+  recorder.recordAction(refused);
   await pass(2);
   expect(counts()).toEqual([1, 500, 1]);
 });
 
 test("failed sign-ins are an account's, whatever the addresses; those of nobody are counted by network, without the name", async () => {
-  trail.note(failedSignIn);
-  trail.note({ ...failedSignIn, address: "192.0.2.2" });
+  recorder.recordAction(failedSignIn);
+  recorder.recordAction({ ...failedSignIn, address: "192.0.2.2" });
   for (const username of ["hunter2 typed in the wrong field", "nobody", "else"]) {
-    trail.note({ ...failedSignIn, username, address: "192.0.2.9" });
+    recorder.recordAction({ ...failedSignIn, username, address: "192.0.2.9" });
   }
   await pass(2);
-  for (const username of ["nobody", "ann@example.com"]) trail.note({ ...failedSignIn, username, address: "192.0.2.9" });
+  for (const username of ["nobody", "ann@example.com"])
+    recorder.recordAction({ ...failedSignIn, username, address: "192.0.2.9" });
   await pass(60);
   expect(entries).toMatchObject([
     { target: { type: "user", id: "ann" }, address: undefined, count: 2 },
@@ -98,13 +99,14 @@ test("failed sign-ins are an account's, whatever the addresses; those of nobody 
 });
 
 test("a flood is counted in few entries, and nobody's flood hides what others do", async () => {
-  for (let i = 0; i < 5_000; i++) trail.note({ ...failedSignIn, username: `name ${i}`, address: "192.0.2.66" });
-  trail.note(failedSignIn);
+  for (let i = 0; i < 5_000; i++)
+    recorder.recordAction({ ...failedSignIn, username: `name ${i}`, address: "192.0.2.66" });
+  recorder.recordAction(failedSignIn);
   await pass(2);
   expect(entries).toHaveLength(3);
   expect(entries).toContainEqual(expect.objectContaining({ target: { type: "user", id: "ann" }, count: 1 }));
   for (let i = 0; i < 5_000; i++)
-    trail.note({ ...failedSignIn, username: `name ${i}`, address: `198.51.${i % 256}.9` });
+    recorder.recordAction({ ...failedSignIn, username: `name ${i}`, address: `198.51.${i % 256}.9` });
   await pass(60);
   expect(entries.length).toBeLessThanOrEqual(400);
   expect(counts().reduce((sum, count) => sum + count)).toBe(10_001);
@@ -113,18 +115,20 @@ test("a flood is counted in few entries, and nobody's flood hides what others do
 test("a flood that lasts is written ever more rarely, up to an hour, and at once again once it has ended", async () => {
   const minutes = 6 * 60;
   for (let minute = 0; minute < minutes; minute++) {
-    for (let i = 0; i < 100; i++) trail.note({ ...failedSignIn, username: `${minute}`, address: `198.51.${i}.9` });
-    for (let i = 0; i < 30; i++) trail.note({ ...refused, user: { ...ann, id: `u${i}`, credentialId: `s${i}` } });
+    for (let i = 0; i < 100; i++)
+      recorder.recordAction({ ...failedSignIn, username: `${minute}`, address: `198.51.${i}.9` });
+    for (let i = 0; i < 30; i++)
+      recorder.recordAction({ ...refused, user: { ...ann, id: `u${i}`, credentialId: `s${i}` } });
     await pass(60);
   }
-  await trail.flushAll();
+  await recorder.flushAll();
   expect(counts().reduce((sum, count) => sum + count)).toBe(minutes * 130);
   expect(entries.filter(({ action }) => action === "sandbox.stop").length).toBeLessThan(2 * 31 * 13);
 });
 
 test("what telemetry can't take now is stored once it can, and once only", async () => {
   problem = new Error("away");
-  trail.note(refused);
+  recorder.recordAction(refused);
   await pass(30);
   expect(entries).toEqual([]);
   problem = undefined;
@@ -132,9 +136,9 @@ test("what telemetry can't take now is stored once it can, and once only", async
   expect(counts()).toEqual([1]);
 });
 
-test("what has been noted is stored at the end", async () => {
-  trail.note(refused);
-  trail.note(refused);
-  await trail.flushAll();
+test("what was recorded is stored at the end", async () => {
+  recorder.recordAction(refused);
+  recorder.recordAction(refused);
+  await recorder.flushAll();
   expect(counts()).toEqual([2]);
 });

@@ -7,8 +7,8 @@ import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { minuteMs } from "@sandgate/kit/base/time";
 import type { UserCaller } from "@sandgate/kit/rpc/context";
 
-/** What somebody did or tried to do that causes no event. */
-export interface Act {
+/** Something that somebody did or tried to do, and that no event tells of. */
+export interface AuditedAction {
   kind: "refused" | "sign_in" | "read";
   action: AuditAction;
   outcome: string;
@@ -28,7 +28,8 @@ interface Target {
 }
 
 /** An entry of the audit log. */
-export interface TrailEntry extends Pick<Act, "action" | "outcome" | "user" | "workspaceId" | "target" | "address"> {
+export interface AuditEntry
+  extends Pick<AuditedAction, "action" | "outcome" | "user" | "workspaceId" | "target" | "address"> {
   id: string;
   at: Date;
   requestId: string;
@@ -36,33 +37,33 @@ export interface TrailEntry extends Pick<Act, "action" | "outcome" | "user" | "w
 }
 
 /** Writes to the audit log what causes no event. */
-export interface AuditTrail {
-  /** Counts the act, and takes no time. */
-  note(act: Act): void;
-  /** Stores the first act of each group, and of a group whose time is up how many followed. */
+export interface AuditRecorder {
+  /** Counts the action. Nothing waits for it. */
+  recordAction(action: AuditedAction): void;
+  /** Stores the first action of each group, and how many followed in the groups whose time is up. */
   flush(): Promise<void>;
-  /** Stores all that has been noted. */
+  /** Stores everything that was recorded. */
   flushAll(): Promise<void>;
 }
 
-/** Acts that are alike, which are counted after the first. */
-interface Group extends Pick<Act, "action" | "outcome" | "user" | "workspaceId"> {
-  /** Until it is known whose it is. */
+/** Actions that are alike, which are counted after the first. */
+interface Group extends Pick<AuditedAction, "action" | "outcome" | "user" | "workspaceId"> {
+  /** Present until it is known whose account it is. */
   username: string | undefined;
-  /** The user whom the name belongs to. */
+  /** The user whose name it is. */
   accountId?: string;
-  /** Undefined where they differ. */
+  /** Undefined when the actions have different ones. */
   target: Target | undefined;
   address: string | undefined;
   requestId: string;
   lastAt: Date;
   count: number;
-  /** How many of them have an entry. */
+  /** How many of them are in entries. */
   written: number;
 }
 
 interface Window {
-  /** Several keys may lead to one group. */
+  /** Several keys may name one group. */
   groups: Map<string, Group>;
   /** How many groups each user or network began. */
   byOrigin: Map<string, number>;
@@ -71,39 +72,39 @@ interface Window {
 }
 
 const flushMs = 1_000;
-/** Groups of a kind in a window; what doesn't fit is counted by action and outcome alone. */
+/** Groups of a kind in a window. Actions beyond them are counted by action and outcome alone. */
 const maxGroups = 200;
-/** Of these, for one user or network, so that nobody hides what others do. */
+/** Groups that one user or network may begin, so that nobody hides what others do. */
 const maxGroupsOfOrigin = 10;
-/** With more groups than this, the next window is twice as long, so that no flood fills the disk. */
+/** A window with more groups than this is followed by one twice as long, so that no flood fills the disk. */
 const busyGroups = 20;
 const shortestWindowMs = minuteMs;
 const longestWindowMs = 60 * minuteMs;
-/** Entries that wait for telemetry; beyond that the oldest are given up. */
+/** Entries that wait for telemetry. Beyond that the oldest are given up. */
 const maxWaiting = 5_000;
 const entriesAtOnce = 500;
 
 /**
- * Keeps what is noted in groups of what is alike: the first act of a group gets an entry at once, the others in the same minute
- * one entry together, with their count. So however much comes, no request waits for it and few entries are written: 400 a
- * minute of each kind at most, and as many an hour while that lasts.
+ * Groups actions that are alike. The first of a group gets an entry at once; the others of the same minute get one entry
+ * together, with their count. So no request waits, and a flood writes few entries: at most 400 a minute of each kind, and as many
+ * an hour while it lasts.
  */
-export function createAuditTrail(o: {
-  store(entries: readonly TrailEntry[]): Promise<void>;
-  /** The ids of those names that are users'. */
+export function createAuditRecorder(o: {
+  store(entries: readonly AuditEntry[]): Promise<void>;
+  /** The ids of the users who have these names. */
   findUserIds(usernames: readonly string[]): Promise<ReadonlyMap<string, string>>;
   metrics: Metrics;
   now?: () => Date;
-}): AuditTrail {
+}): AuditRecorder {
   const now = o.now ?? (() => new Date());
-  const windows = new Map<Act["kind"], Window>();
+  const windows = new Map<AuditedAction["kind"], Window>();
   const givenUp = counter(o.metrics, {
     name: "sandgate_audit_entries_given_up_total",
     help: "Entries of the audit log that telemetry could not be given.",
   });
-  let waiting: TrailEntry[] = [];
+  let waiting: AuditEntry[] = [];
 
-  function windowOf(kind: Act["kind"]): Window {
+  function windowOf(kind: AuditedAction["kind"]): Window {
     const known = windows.get(kind);
     if (known) return known;
     const window = {
@@ -116,10 +117,10 @@ export function createAuditTrail(o: {
     return window;
   }
 
-  function groupFor(window: Window, act: Act): Group {
-    const { user, username, workspaceId, action, outcome, address } = act;
+  function groupFor(window: Window, audited: AuditedAction): Group {
+    const { user, username, workspaceId, action, outcome, address } = audited;
     const begin = (key: string, group: Pick<Group, "user" | "workspaceId" | "username">): Group => {
-      const { target, requestId } = act;
+      const { target, requestId } = audited;
       const begun = { ...group, action, outcome, target, address, requestId, lastAt: now(), count: 0, written: 0 };
       window.groups.set(key, begun);
       return begun;
@@ -133,11 +134,13 @@ export function createAuditTrail(o: {
       window.byOrigin.set(origin, begun + 1);
       return begin(key, { user, workspaceId, username });
     }
-    const rest = JSON.stringify([action, outcome]);
-    return window.groups.get(rest) ?? begin(rest, { user: undefined, workspaceId: undefined, username: undefined });
+    const overflow = JSON.stringify([action, outcome]);
+    return (
+      window.groups.get(overflow) ?? begin(overflow, { user: undefined, workspaceId: undefined, username: undefined })
+    );
   }
 
-  /** Finds out whom the names belong to. Those that are nobody's are counted by network. */
+  /** Finds the users of the names. Attempts with names that nobody has are counted by network. */
   async function resolveUsernames(window: Window): Promise<void> {
     const named = [...window.groups].filter(([, { username }]) => username !== undefined);
     if (named.length === 0) return;
@@ -161,8 +164,8 @@ export function createAuditTrail(o: {
     }
   }
 
-  function takeEntries(window: Window, isOver: boolean): TrailEntry[] {
-    const entries: TrailEntry[] = [];
+  function takeEntries(window: Window, isOver: boolean): AuditEntry[] {
+    const entries: AuditEntry[] = [];
     for (const group of new Set(window.groups.values())) {
       const { action, outcome, user, workspaceId, accountId, address, requestId } = group;
       const target = accountId === undefined ? group.target : { type: "user", id: accountId };
@@ -214,27 +217,27 @@ export function createAuditTrail(o: {
   }
 
   return {
-    note(act) {
-      const group = groupFor(windowOf(act.kind), act);
-      merge(group, { target: act.target, address: act.address, lastAt: now(), count: 1 });
+    recordAction(action) {
+      const group = groupFor(windowOf(action.kind), action);
+      merge(group, { target: action.target, address: action.address, lastAt: now(), count: 1 });
     },
     flush: () => flush(false),
     flushAll: () => flush(true),
   };
 }
 
-/** Keeps a trail stored, a second after what is noted. Stopped, it stores the rest, counts of groups too. */
-export function startAuditTrail(trail: AuditTrail, logger: Logger): { stop(): Promise<void> } {
+/** Stores what is recorded within a second. Once stopped, it has stored everything. */
+export function startAuditRecorder(recorder: AuditRecorder, logger: Logger): { stop(): Promise<void> } {
   const task = startPeriodicTask({
     what: "write to the audit log",
     everyMs: flushMs,
     logger,
-    work: () => trail.flush(),
+    work: () => recorder.flush(),
   });
   return {
     async stop() {
       await task.stop();
-      await trail
+      await recorder
         .flushAll()
         .catch((error: unknown) => logger.error({ err: error }, "entries of the audit log were lost"));
     },
@@ -245,7 +248,7 @@ function networkOf(address: string | undefined): string {
   return address === undefined ? "" : networksOf(address)[0].name;
 }
 
-/** Counts acts that are like those of a group. */
+/** Adds actions to a group. */
 function merge(
   group: Group,
   { target, address, lastAt, count }: Pick<Group, "target" | "address" | "lastAt" | "count">,

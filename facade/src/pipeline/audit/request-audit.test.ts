@@ -16,7 +16,6 @@ import {
   workspaceId,
 } from "../../test-platform.ts";
 import { accessOfRoute } from "../base/route-rules.ts";
-import { actionOf } from "./audit-actions.ts";
 
 const routes: RouteOptions[] = [];
 let platform: TestPlatform;
@@ -192,8 +191,8 @@ test("every route that can be refused to somebody has its word for the log", () 
     const rules = config?.rules;
     if (!rules || rules.rpc === "none") continue;
     const { credential } = accessOfRoute(rules, url);
-    const word = actionOf(rules.rpc);
-    if (credential !== "none") expect(word, `${method} ${url}: ${rules.rpc.name} in audit-actions.ts`).toBeDefined();
+    const word = rules.audit;
+    if (credential !== "none") expect(word, `${method} ${url}: audit in its rules`).toBeDefined();
     if (word !== undefined) expect(words).toContain(word);
   }
 });

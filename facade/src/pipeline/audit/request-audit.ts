@@ -1,14 +1,12 @@
-import type { DescMethod } from "@bufbuild/protobuf";
 import { isUuid } from "@sandgate/kit/base/ids";
 import type { PublicReason } from "@sandgate/kit/base/reasons";
 import { usernameKey } from "@sandgate/kit/base/usernames";
-import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import { workspaceNamedBy } from "../admission/admission.ts";
 import { addressOf } from "../base/request-context.ts";
+import { accessOfRoute } from "../base/route-rules.ts";
 import { codeOf } from "../errors/envelope.ts";
-import { actionOf, isNotedRead } from "./audit-actions.ts";
-import type { Act, AuditTrail } from "./recorder.ts";
+import type { AuditedAction, AuditRecorder } from "./recorder.ts";
 
 /** The errors that say somebody may not do something. */
 const refusals: ReadonlySet<PublicReason> = new Set([
@@ -20,9 +18,7 @@ const refusals: ReadonlySet<PublicReason> = new Set([
   "WORKSPACE_FORBIDDEN",
 ]);
 
-const signIns: ReadonlySet<DescMethod> = new Set([IdentityService.method.signIn, IdentityService.method.finishSso]);
-
-/** What a path's parameter names. A token's own is not among them: its value may be the token itself. */
+/** What a parameter of a path names. An API token's is not here, since its value may be the token itself. */
 const targetTypes: Readonly<Record<string, string>> = {
   image_id: "image",
   registry_id: "registry",
@@ -32,52 +28,60 @@ const targetTypes: Readonly<Record<string, string>> = {
 };
 
 /**
- * Notes what has no event: requests of somebody signed in that are refused, sign-ins that fail, and reads of what secrets there
- * are. Never what somebody typed: only ids, of things of which a wrong one tells nothing.
+ * Records what has no event: refused requests of somebody signed in, sign-ins that fail, and reads that show what secrets there
+ * are. Nothing that a client typed is recorded, but ids, which tell nothing when they are wrong. Every route that can be refused
+ * names its action.
  */
-export function noteActs(app: FastifyInstance, trail: AuditTrail): void {
+export function auditRequests(app: FastifyInstance, recorder: AuditRecorder): void {
   app.decorateRequest("failure", undefined);
+  app.addHook("onRoute", ({ config, method, url }) => {
+    const rules = config?.rules;
+    if (!rules || rules.audit !== undefined || accessOfRoute(rules, url).credential === "none") return;
+    throw new Error(`${method} ${url} has no action for the audit log`);
+  });
   app.addHook("onResponse", (request, reply, done) => {
-    const act = actOf(request, reply.statusCode);
-    if (act) trail.note(act);
+    const action = actionOf(request, reply.statusCode);
+    if (action) recorder.recordAction(action);
     done();
   });
 }
 
-function actOf(request: FastifyRequest, status: number): Act | undefined {
-  const rpc = request.routeOptions.config.rules?.rpc;
-  const action = rpc === undefined || rpc === "none" ? undefined : actionOf(rpc);
-  if (rpc === undefined || rpc === "none" || action === undefined) return undefined;
+function actionOf(request: FastifyRequest, status: number): AuditedAction | undefined {
+  const { audit: action, auditReads } = request.routeOptions.config.rules ?? {};
+  if (action === undefined) return undefined;
   const { failure, signedIn } = request;
   const about = { action, address: addressOf(request), requestId: request.id };
-  if (signIns.has(rpc)) {
+  if (action === "user.sign_in") {
     if (failure === undefined || !(refusals.has(failure) || failure === "RATE_LIMITED")) return undefined;
     return { ...about, kind: "sign_in", outcome: codeOf(failure), username: usernameIn(request.body) };
   }
   if (!signedIn) return undefined;
   const { user } = signedIn;
   if (failure !== undefined && refusals.has(failure)) {
-    return { ...about, ...placeOf(request, failure), kind: "refused", outcome: codeOf(failure), user };
+    return { ...about, ...subjectOf(request, failure), kind: "refused", outcome: codeOf(failure), user };
   }
-  if (status >= 300 || !isNotedRead(rpc)) return undefined;
-  return { ...about, ...placeOf(request, undefined), kind: "read", outcome: "success", user };
+  if (status >= 300 || !auditReads) return undefined;
+  return { ...about, ...subjectOf(request, undefined), kind: "read", outcome: "success", user };
 }
 
 /**
- * The workspace in whose log the act is shown, and what it was done to. What somebody tried in a workspace that they are no
- * member of is not shown there: only operators see it, so that nobody writes into another's log.
+ * The workspace whose log shows the action, and what the action was done to. What somebody tried in a workspace of others is not
+ * shown there: only operators see it, so that nobody writes into another's log.
  */
-function placeOf(request: FastifyRequest, failure: PublicReason | undefined): Pick<Act, "target" | "workspaceId"> {
+function subjectOf(
+  request: FastifyRequest,
+  failure: PublicReason | undefined,
+): Pick<AuditedAction, "target" | "workspaceId"> {
   const named = workspaceNamedBy(request);
   if (failure === "WORKSPACE_FORBIDDEN") {
     return named !== undefined && isUuid(named) ? { target: { type: "workspace", id: named } } : {};
   }
-  // A role that is not enough is a member's.
+  // Only a member can have a role that is too low.
   const workspaceId = request.inWorkspace?.workspaceId ?? (failure === "INSUFFICIENT_ROLE" ? named : undefined);
   return { workspaceId, target: targetOf(request.params) };
 }
 
-function targetOf(params: unknown): Act["target"] {
+function targetOf(params: unknown): AuditedAction["target"] {
   if (typeof params !== "object" || params === null) return undefined;
   for (const [name, id] of Object.entries(params)) {
     const type = targetTypes[name];

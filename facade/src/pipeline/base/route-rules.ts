@@ -1,4 +1,5 @@
 import type { DescMethod } from "@bufbuild/protobuf";
+import type { AuditAction } from "@sandgate/kit/base/audit-actions";
 import type { Violation } from "@sandgate/kit/base/domain-error";
 import type { PublicReason } from "@sandgate/kit/base/reasons";
 import { accessOf } from "@sandgate/kit/rpc/access";
@@ -12,6 +13,10 @@ export interface RouteRules {
    * and the role in it. none: the route calls no RPC, and anyone may call it.
    */
   rpc: DescMethod | "none";
+  /** What the route does, in the words of the audit log. Every route that can be refused to somebody has it. */
+  audit?: AuditAction;
+  /** Successful requests are in the audit log too: reads that show what secrets there are. */
+  auditReads?: true;
   /**
    * sign-in, mail: counts against the address's sign-ins, or its requests that may send a mail, too. uncounted: for probes,
    * which must always get through.

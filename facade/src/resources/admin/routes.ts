@@ -1,10 +1,9 @@
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
-import type { App } from "../../pipeline/base/app.ts";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { collectPage } from "../../pipeline/messages/pages.ts";
-import type { RouteContext } from "../../pipeline/route.ts";
+import type { RoutePlugin } from "../../pipeline/route.ts";
 import { NoContent } from "../../pipeline/validation/schema-parts.ts";
 import { fromStateNames, sandboxIdOf, toSandbox } from "../sandboxes/mapping.ts";
 import { SandboxList } from "../sandboxes/schemas.ts";
@@ -16,11 +15,11 @@ const { method: sandboxRpc } = SandboxService;
 const tags = ["Operators"];
 
 /** What operators of the installation may do; others get FORBIDDEN, by the contract of the RPCs. */
-export function addAdminRoutes(app: App, { clients: { identity, sandbox } }: RouteContext): void {
+export const adminRoutes: RoutePlugin = async (app, { clients: { identity, sandbox } }) => {
   app.get(
     "/admin/users",
     {
-      config: { rules: { rpc: rpc.listUsers } },
+      config: { rules: { rpc: rpc.listUsers, audit: "user.list" } },
       schema: { tags, summary: "List users", querystring: UserQuery, response: { 200: UserList } },
     },
     async (request) => {
@@ -33,7 +32,7 @@ export function addAdminRoutes(app: App, { clients: { identity, sandbox } }: Rou
   app.put(
     "/admin/users/:user_id",
     {
-      config: { rules: { rpc: rpc.setUserDisabled, errors: ["NOT_FOUND", "CONFLICT"] } },
+      config: { rules: { rpc: rpc.setUserDisabled, audit: "user.disable", errors: ["NOT_FOUND", "CONFLICT"] } },
       schema: {
         tags,
         summary: "Enable or disable a user",
@@ -52,7 +51,7 @@ export function addAdminRoutes(app: App, { clients: { identity, sandbox } }: Rou
   app.delete(
     "/admin/users/:user_id",
     {
-      config: { rules: { rpc: rpc.deleteUser, errors: ["NOT_FOUND", "CONFLICT"] } },
+      config: { rules: { rpc: rpc.deleteUser, audit: "user.delete", errors: ["NOT_FOUND", "CONFLICT"] } },
       schema: {
         tags,
         summary: "Delete a user",
@@ -70,7 +69,7 @@ export function addAdminRoutes(app: App, { clients: { identity, sandbox } }: Rou
   app.delete(
     "/admin/users/:user_id/sessions",
     {
-      config: { rules: { rpc: rpc.endUserSessions, errors: ["NOT_FOUND"] } },
+      config: { rules: { rpc: rpc.endUserSessions, audit: "session.end_all", errors: ["NOT_FOUND"] } },
       schema: { tags, summary: "End all sessions of a user", params: UserParams, response: { 204: NoContent } },
     },
     async (request, reply) => {
@@ -82,7 +81,7 @@ export function addAdminRoutes(app: App, { clients: { identity, sandbox } }: Rou
   app.delete(
     "/admin/users/:user_id/api-tokens",
     {
-      config: { rules: { rpc: rpc.revokeUserApiTokens, errors: ["NOT_FOUND"] } },
+      config: { rules: { rpc: rpc.revokeUserApiTokens, audit: "api_token.revoke", errors: ["NOT_FOUND"] } },
       schema: { tags, summary: "Revoke all API tokens of a user", params: UserParams, response: { 204: NoContent } },
     },
     async (request, reply) => {
@@ -94,7 +93,7 @@ export function addAdminRoutes(app: App, { clients: { identity, sandbox } }: Rou
   app.delete(
     "/admin/users/:user_id/second-factor",
     {
-      config: { rules: { rpc: rpc.deleteUserSecondFactor, errors: ["NOT_FOUND"] } },
+      config: { rules: { rpc: rpc.deleteUserSecondFactor, audit: "second_factor.remove", errors: ["NOT_FOUND"] } },
       schema: {
         tags,
         summary: "Remove the second factor of a user",
@@ -112,7 +111,7 @@ export function addAdminRoutes(app: App, { clients: { identity, sandbox } }: Rou
   app.get(
     "/admin/sandboxes",
     {
-      config: { rules: { rpc: sandboxRpc.listAllSandboxes } },
+      config: { rules: { rpc: sandboxRpc.listAllSandboxes, audit: "sandbox.list" } },
       schema: {
         tags,
         summary: "List sandboxes of all workspaces",
@@ -134,7 +133,7 @@ export function addAdminRoutes(app: App, { clients: { identity, sandbox } }: Rou
   app.delete(
     "/admin/sandboxes/:sandbox_id",
     {
-      config: { rules: { rpc: sandboxRpc.stopAnySandbox, errors: ["SANDBOX_NOT_FOUND"] } },
+      config: { rules: { rpc: sandboxRpc.stopAnySandbox, audit: "sandbox.stop", errors: ["SANDBOX_NOT_FOUND"] } },
       schema: {
         tags,
         summary: "Stop a sandbox of any workspace",
@@ -148,4 +147,4 @@ export function addAdminRoutes(app: App, { clients: { identity, sandbox } }: Rou
       return reply.code(204).send(null);
     },
   );
-}
+};

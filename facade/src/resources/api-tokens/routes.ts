@@ -3,11 +3,10 @@ import { newId } from "@sandgate/kit/base/ids";
 import { toRole } from "@sandgate/kit/rpc/access";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
-import type { App } from "../../pipeline/base/app.ts";
 import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { parseMoment, toTimestamp } from "../../pipeline/messages/times.ts";
-import type { RouteContext } from "../../pipeline/route.ts";
+import type { RoutePlugin } from "../../pipeline/route.ts";
 import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/validation/schema-parts.ts";
 import { toApiToken } from "./mapping.ts";
 import { ApiTokenList, ApiTokenParams, CreateApiTokenBody, CreatedApiToken } from "./schemas.ts";
@@ -17,11 +16,13 @@ const tags = ["API tokens"];
 /** The longest token or id that the contract accepts. */
 const maxTokenLength = 512;
 
-export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: RouteContext): void {
+export const apiTokenRoutes: RoutePlugin = async (app, { clients: { identity }, scope }) => {
   app.post(
     "/api-tokens",
     {
-      config: { rules: { rpc: rpc.createApiToken, errors: ["WORKSPACE_FORBIDDEN", "CONFLICT"] } },
+      config: {
+        rules: { rpc: rpc.createApiToken, audit: "api_token.create", errors: ["WORKSPACE_FORBIDDEN", "CONFLICT"] },
+      },
       schema: {
         tags,
         summary: "Create an API token",
@@ -60,7 +61,7 @@ export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: Ro
   app.get(
     "/api-tokens",
     {
-      config: { rules: { rpc: rpc.listApiTokens } },
+      config: { rules: { rpc: rpc.listApiTokens, audit: "api_token.list", auditReads: true } },
       schema: { tags, summary: "List your API tokens", querystring: PageQuery, response: { 200: ApiTokenList } },
     },
     async (request) => {
@@ -72,7 +73,7 @@ export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: Ro
   app.delete(
     "/api-tokens/:token",
     {
-      config: { rules: { rpc: rpc.revokeApiToken, errors: ["API_KEY_NOT_FOUND"] } },
+      config: { rules: { rpc: rpc.revokeApiToken, audit: "api_token.revoke", errors: ["API_KEY_NOT_FOUND"] } },
       schema: {
         tags,
         summary: "Revoke an API token",
@@ -88,4 +89,4 @@ export function addApiTokenRoutes(app: App, { clients: { identity }, scope }: Ro
       return reply.code(204).send(null);
     },
   );
-}
+};

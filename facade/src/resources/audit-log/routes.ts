@@ -1,20 +1,19 @@
 import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
 import type { Static } from "typebox";
-import type { App } from "../../pipeline/base/app.ts";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import { parseMoment, toTimestamp } from "../../pipeline/messages/times.ts";
-import type { RouteContext } from "../../pipeline/route.ts";
+import type { RoutePlugin } from "../../pipeline/route.ts";
 import { WorkspaceParams } from "../workspaces/schemas.ts";
 import { toAuditEntry } from "./mapping.ts";
 import { AuditLog, AuditQuery } from "./schemas.ts";
 
 const { method: rpc } = AuditService;
 
-export function addAuditLogRoutes(app: App, { clients: { audit } }: RouteContext): void {
+export const auditLogRoutes: RoutePlugin = async (app, { clients: { audit } }) => {
   app.get(
     "/workspaces/:workspace_id/audit-log",
     {
-      config: { rules: { rpc: rpc.listAuditEntries } },
+      config: { rules: { rpc: rpc.listAuditEntries, audit: "audit_log.read" } },
       schema: {
         tags: ["Workspaces"],
         summary: "Read a workspace's audit log",
@@ -33,7 +32,7 @@ export function addAuditLogRoutes(app: App, { clients: { audit } }: RouteContext
   app.get(
     "/admin/audit-log",
     {
-      config: { rules: { rpc: rpc.listAllAuditEntries } },
+      config: { rules: { rpc: rpc.listAllAuditEntries, audit: "audit_log.read" } },
       schema: {
         tags: ["Operators"],
         summary: "Read the whole audit log",
@@ -47,7 +46,7 @@ export function addAuditLogRoutes(app: App, { clients: { audit } }: RouteContext
       return { entries: entries.map(toAuditEntry), next_cursor: nextCursor || null };
     },
   );
-}
+};
 
 function toRequest({ limit, cursor = "", action, actor = "", since, until }: Static<typeof AuditQuery>) {
   const [sinceUs, untilUs] = [since, until].map((text) => (text === undefined ? undefined : parseMoment(text)));

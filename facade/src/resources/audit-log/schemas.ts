@@ -29,7 +29,7 @@ export const AuditEntry = Type.Object({
   outcome: Type.String({ description: "`success`, or the error code of a refused request." }),
   request_id: nullable(Type.String({ description: "Of the first, if the entry stands for several." })),
   count: Type.Integer({
-    description: "How many requests it stands for: those like a noted one are counted for a while.",
+    description: "How many requests it stands for: for a while, those like a recorded one are counted together.",
   }),
 });
 export const AuditLog = Type.Object({ entries: Type.Array(AuditEntry), next_cursor: NextCursor });

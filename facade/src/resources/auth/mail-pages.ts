@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
+import type { App } from "../../pipeline/base/app.ts";
 
 /** The page that a mail's link opens. */
-export interface MailPage {
+interface MailPage {
   title: string;
   html: string;
 }
@@ -54,7 +55,7 @@ const style =
 const hashOf = (text: string) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
 
 /** What these pages may do: run their own script, use their own style, and call this server. */
-export const mailPagePolicy = `default-src 'none'; script-src ${hashOf(script)}; style-src ${hashOf(style)}; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`;
+const mailPagePolicy = `default-src 'none'; script-src ${hashOf(script)}; style-src ${hashOf(style)}; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`;
 
 function createMailPage(o: {
   title: string;
@@ -101,3 +102,25 @@ export const passwordResetPage = createMailPage({
   again: "Ask for another mail where you sign in.",
   password: true,
 });
+
+/** Serves the page that a mail's link opens, at the path to which its form sends the token. */
+export function addMailPage(app: App, path: string, { title, html }: MailPage): void {
+  app.get(
+    path,
+    {
+      config: { rules: { rpc: "none" } },
+      schema: {
+        tags: ["Accounts"],
+        summary: `Open the page "${title}"`,
+        description: "The page that the link in the mail opens. Its button sends the token with POST.",
+        response: { 200: { description: "HTML.", content: { "text/html": { schema: { type: "string" } } } } },
+      },
+    },
+    async (_request, reply) =>
+      reply
+        .type("text/html; charset=utf-8")
+        .header("content-security-policy", mailPagePolicy)
+        .serializer((text: string) => text)
+        .send(html),
+  );
+}

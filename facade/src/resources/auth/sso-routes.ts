@@ -1,10 +1,9 @@
 import { isReason, type PublicReason, toPublicReason } from "@sandgate/kit/base/reasons";
 import { IdentityService, type SessionTokens } from "@sandgate/proto/identity/v1/identity";
 import type { FastifyReply } from "fastify";
-import type { App } from "../../pipeline/base/app.ts";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import { codeOf } from "../../pipeline/errors/envelope.ts";
-import type { RouteContext } from "../../pipeline/route.ts";
+import type { RoutePlugin } from "../../pipeline/route.ts";
 import { clientOf } from "./client.ts";
 import { Redirect, SsoCallbackQuery, SsoParams, SsoQuery } from "./schemas.ts";
 import { cookieOf, readCookie, removalOf } from "./sso-cookie.ts";
@@ -15,7 +14,7 @@ const tags = ["Accounts"];
 const providerTimeoutMs = 25_000;
 
 /** Sign-in by a provider. The browser goes to the provider, comes back to the callback, and goes on to the application. */
-export function addSsoRoutes(app: App, { clients: { identity }, publicUrl }: RouteContext): void {
+export const ssoRoutes: RoutePlugin = async (app, { clients: { identity }, publicUrl }) => {
   app.get(
     "/auth/sso/:provider",
     {
@@ -48,7 +47,7 @@ export function addSsoRoutes(app: App, { clients: { identity }, publicUrl }: Rou
   app.get(
     "/auth/sso/:provider/callback",
     {
-      config: { rules: { rpc: rpc.finishSso, errors: ["NOT_FOUND", "INVALID_TOKEN"] } },
+      config: { rules: { rpc: rpc.finishSso, audit: "user.sign_in", errors: ["NOT_FOUND", "INVALID_TOKEN"] } },
       schema: {
         tags,
         summary: "Come back from a provider",
@@ -85,7 +84,7 @@ export function addSsoRoutes(app: App, { clients: { identity }, publicUrl }: Rou
   );
 
   const callbackUrl = (provider: string) => new URL(`${publicUrl()}/auth/sso/${provider}/callback`);
-}
+};
 
 /** The addresses carry secrets: no answer of ours is cached or sent on as a referrer. */
 function redirect(reply: FastifyReply, location: string): FastifyReply {

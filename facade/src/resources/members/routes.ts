@@ -1,9 +1,8 @@
 import { toRole } from "@sandgate/kit/rpc/access";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
-import type { App } from "../../pipeline/base/app.ts";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import { present } from "../../pipeline/messages/contract.ts";
-import type { RouteContext } from "../../pipeline/route.ts";
+import type { RoutePlugin } from "../../pipeline/route.ts";
 import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/validation/schema-parts.ts";
 import { WorkspaceParams } from "../workspaces/schemas.ts";
 import { memberIdOf, toMember } from "./mapping.ts";
@@ -12,11 +11,11 @@ import { AddMemberBody, Member, MemberList, MemberParams, UpdateMemberBody } fro
 const { method: rpc } = WorkspaceService;
 const tags = ["Members"];
 
-export function addMemberRoutes(app: App, { clients: { workspace } }: RouteContext): void {
+export const memberRoutes: RoutePlugin = async (app, { clients: { workspace } }) => {
   app.get(
     "/workspaces/:workspace_id/members",
     {
-      config: { rules: { rpc: rpc.listMembers } },
+      config: { rules: { rpc: rpc.listMembers, audit: "member.list" } },
       schema: {
         tags,
         summary: "List the members of a workspace",
@@ -35,7 +34,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
     "/workspaces/:workspace_id/members",
     {
       config: {
-        rules: { rpc: rpc.addMember, errors: ["CONFLICT", "MEMBER_NOT_FOUND"] },
+        rules: { rpc: rpc.addMember, audit: "member.add", errors: ["CONFLICT", "MEMBER_NOT_FOUND"] },
       },
       schema: {
         tags,
@@ -58,7 +57,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
     "/workspaces/:workspace_id/members/:user_id",
     {
       config: {
-        rules: { rpc: rpc.updateMember, errors: ["CONFLICT", "MEMBER_NOT_FOUND"] },
+        rules: { rpc: rpc.updateMember, audit: "member.update", errors: ["CONFLICT", "MEMBER_NOT_FOUND"] },
       },
       schema: {
         tags,
@@ -83,6 +82,7 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
       config: {
         rules: {
           rpc: rpc.removeMember,
+          audit: "member.remove",
           errors: ["INSUFFICIENT_ROLE", "CONFLICT", "MEMBER_NOT_FOUND"],
         },
       },
@@ -101,4 +101,4 @@ export function addMemberRoutes(app: App, { clients: { workspace } }: RouteConte
       return reply.code(204).send(null);
     },
   );
-}
+};

@@ -2,13 +2,12 @@ import { Readable } from "node:stream";
 import type { Violation } from "@sandgate/kit/base/domain-error";
 import { type TailTelemetryResponse, TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import type { App } from "../../pipeline/base/app.ts";
 import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
 import { eventStreamHeaders, formatEvent, sendEvents, sendNoEvents } from "../../pipeline/live/event-stream.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { parseMoment, toTimestamp } from "../../pipeline/messages/times.ts";
-import type { RouteContext } from "../../pipeline/route.ts";
+import type { RoutePlugin } from "../../pipeline/route.ts";
 import { WorkspaceHeaders } from "../../pipeline/validation/schema-parts.ts";
 import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
@@ -23,7 +22,7 @@ const hourMicros = 3_600_000_000n;
 /** Bytes of lines of a page: a few milliseconds' work for this process and for telemetry. */
 const pageBytes = 256 * 1024;
 
-export function addMonitoringRoutes(app: App, { clients, live, logger }: RouteContext): void {
+export const monitoringRoutes: RoutePlugin = async (app, { clients, live, logger }) => {
   const { sandbox, telemetry } = clients;
   const largeReads = createLargeReads();
 
@@ -31,7 +30,12 @@ export function addMonitoringRoutes(app: App, { clients, live, logger }: RouteCo
     "/sandbox/monitoring/:sandbox_id",
     {
       config: {
-        rules: { rpc: rpc.queryTelemetry, errors: ["SANDBOX_NOT_FOUND"], check: checkWindow },
+        rules: {
+          rpc: rpc.queryTelemetry,
+          audit: "sandbox.read_logs",
+          errors: ["SANDBOX_NOT_FOUND"],
+          check: checkWindow,
+        },
       },
       schema: {
         tags,
@@ -76,7 +80,7 @@ export function addMonitoringRoutes(app: App, { clients, live, logger }: RouteCo
   app.get(
     "/sandbox/monitoring/:sandbox_id/stream",
     {
-      config: { rules: { rpc: rpc.tailTelemetry, errors: ["SANDBOX_NOT_FOUND"] } },
+      config: { rules: { rpc: rpc.tailTelemetry, audit: "sandbox.read_logs", errors: ["SANDBOX_NOT_FOUND"] } },
       schema: {
         tags,
         summary: "Follow a sandbox's logs and metrics",
@@ -113,7 +117,7 @@ export function addMonitoringRoutes(app: App, { clients, live, logger }: RouteCo
     const { sandbox: found } = await sandbox.getSandbox({ idOrName: sandboxIdOf(idOrName) }, callFor(request));
     return present(found);
   }
-}
+};
 
 async function* eventsOf(rows: AsyncIterable<TailTelemetryResponse>): AsyncGenerator<string> {
   for await (const { position: id, row } of rows) {

@@ -1,8 +1,7 @@
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
-import type { App } from "../../pipeline/base/app.ts";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import { present } from "../../pipeline/messages/contract.ts";
-import type { RouteContext } from "../../pipeline/route.ts";
+import type { RoutePlugin } from "../../pipeline/route.ts";
 import {
   CreatingInWorkspaceHeaders,
   NoContent,
@@ -15,11 +14,11 @@ import { CreateRegistryBody, Registry, RegistryList, RegistryParams, UpdateRegis
 const { method: rpc } = ImageRegistryService;
 const tags = ["Registries"];
 
-export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: RouteContext): void {
+export const registryRoutes: RoutePlugin = async (app, { clients: { imageRegistry } }) => {
   app.post(
     "/registries",
     {
-      config: { rules: { rpc: rpc.createRegistry, errors: ["CONFLICT"] } },
+      config: { rules: { rpc: rpc.createRegistry, audit: "registry.create", errors: ["CONFLICT"] } },
       schema: {
         tags,
         summary: "Add a registry credential",
@@ -39,7 +38,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
   app.get(
     "/registries",
     {
-      config: { rules: { rpc: rpc.listRegistries } },
+      config: { rules: { rpc: rpc.listRegistries, audit: "registry.list", auditReads: true } },
       schema: {
         tags,
         summary: "List registry credentials",
@@ -57,7 +56,9 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
   app.get(
     "/registries/:registry_id",
     {
-      config: { rules: { rpc: rpc.getRegistry, errors: ["REGISTRY_NOT_FOUND"] } },
+      config: {
+        rules: { rpc: rpc.getRegistry, audit: "registry.read", auditReads: true, errors: ["REGISTRY_NOT_FOUND"] },
+      },
       schema: {
         tags,
         summary: "Read a registry credential",
@@ -79,6 +80,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
       config: {
         rules: {
           rpc: rpc.updateRegistry,
+          audit: "registry.update",
           errors: ["REGISTRY_NOT_FOUND", "CONFLICT"],
         },
       },
@@ -114,6 +116,7 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
       config: {
         rules: {
           rpc: rpc.deleteRegistry,
+          audit: "registry.delete",
           errors: ["REGISTRY_NOT_FOUND", "CONFLICT"],
         },
       },
@@ -132,4 +135,4 @@ export function addRegistryRoutes(app: App, { clients: { imageRegistry } }: Rout
       return reply.code(204).send(null);
     },
   );
-}
+};

@@ -2,11 +2,10 @@ import { Readable } from "node:stream";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
 import type { FastifyReply } from "fastify";
 import type { Static } from "typebox";
-import type { App } from "../../pipeline/base/app.ts";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { readParts } from "../../pipeline/messages/pages.ts";
-import type { RouteContext } from "../../pipeline/route.ts";
+import type { RoutePlugin } from "../../pipeline/route.ts";
 import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/validation/schema-parts.ts";
 import { registryIdOf } from "../registries/mapping.ts";
 import { imageIdOf, toImage } from "./mapping.ts";
@@ -54,13 +53,14 @@ async function sendImages(
   return reply.type("application/json; charset=utf-8").send(Readable.from(body));
 }
 
-export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: RouteContext): void {
+export const sandboxImageRoutes: RoutePlugin = async (app, { clients: { imageRegistry } }) => {
   app.post(
     "/sandbox-images",
     {
       config: {
         rules: {
           rpc: rpc.createImage,
+          audit: "image.create",
           errors: ["FORBIDDEN", "REGISTRY_NOT_FOUND", "CONFLICT"],
         },
       },
@@ -96,7 +96,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
   app.get(
     "/sandbox-images",
     {
-      config: { rules: { rpc: rpc.listImages } },
+      config: { rules: { rpc: rpc.listImages, audit: "image.list" } },
       schema: {
         tags,
         summary: "List sandbox images",
@@ -124,7 +124,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
   app.get(
     "/sandbox-images/:image_id",
     {
-      config: { rules: { rpc: rpc.getImage, errors: ["IMAGE_NOT_FOUND"] } },
+      config: { rules: { rpc: rpc.getImage, audit: "image.read", errors: ["IMAGE_NOT_FOUND"] } },
       schema: {
         tags,
         summary: "Read a sandbox image",
@@ -146,6 +146,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
       config: {
         rules: {
           rpc: rpc.updateImage,
+          audit: "image.update",
           errors: ["IMAGE_NOT_FOUND", "IMAGE_IMMUTABLE", "REGISTRY_NOT_FOUND"],
         },
       },
@@ -188,6 +189,7 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
       config: {
         rules: {
           rpc: rpc.deleteImage,
+          audit: "image.delete",
           errors: ["IMAGE_NOT_FOUND", "IMAGE_IMMUTABLE"],
         },
       },
@@ -206,4 +208,4 @@ export function addSandboxImageRoutes(app: App, { clients: { imageRegistry } }: 
       return reply.code(204).send(null);
     },
   );
-}
+};

@@ -1,12 +1,11 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type Sandbox as SandboxMessage, SandboxService, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
-import type { App } from "../../pipeline/base/app.ts";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import { stateReasons } from "../../pipeline/errors/state-reasons.ts";
 import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { collectPage } from "../../pipeline/messages/pages.ts";
-import type { RouteContext } from "../../pipeline/route.ts";
+import type { RoutePlugin } from "../../pipeline/route.ts";
 import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/validation/schema-parts.ts";
 import { imageIdOf } from "../sandbox-images/mapping.ts";
 import { fromLabelPairs, fromStateNames, sandboxIdOf, toSandbox } from "./mapping.ts";
@@ -18,7 +17,7 @@ const defaultWaitSeconds = 60;
 /** How much longer than the wait itself the call may take. */
 const waitGraceMs = 5_000;
 
-export function addSandboxRoutes(app: App, { clients, live }: RouteContext): void {
+export const sandboxRoutes: RoutePlugin = async (app, { clients, live }) => {
   const { sandbox } = clients;
   app.post(
     "/sandboxes/provision",
@@ -26,6 +25,7 @@ export function addSandboxRoutes(app: App, { clients, live }: RouteContext): voi
       config: {
         rules: {
           rpc: rpc.provisionSandbox,
+          audit: "sandbox.provision",
           errors: ["IMAGE_NOT_FOUND", "IMAGE_DISABLED", "SANDBOX_NAME_CONFLICT", "PROVISIONING_FAILED", "CONFLICT"],
         },
       },
@@ -54,6 +54,7 @@ export function addSandboxRoutes(app: App, { clients, live }: RouteContext): voi
       config: {
         rules: {
           rpc: rpc.waitSandboxes,
+          audit: "sandbox.read",
           errors: ["SANDBOX_NOT_FOUND", "SANDBOX_NOT_READY", "PROVISIONING_FAILED", "CONFLICT"],
         },
       },
@@ -88,7 +89,7 @@ export function addSandboxRoutes(app: App, { clients, live }: RouteContext): voi
   app.get(
     "/sandboxes",
     {
-      config: { rules: { rpc: rpc.listSandboxes } },
+      config: { rules: { rpc: rpc.listSandboxes, audit: "sandbox.list" } },
       schema: {
         tags,
         summary: "List sandboxes",
@@ -113,7 +114,7 @@ export function addSandboxRoutes(app: App, { clients, live }: RouteContext): voi
   app.get(
     "/sandboxes/:sandbox_id",
     {
-      config: { rules: { rpc: rpc.getSandbox, errors: ["SANDBOX_NOT_FOUND"] } },
+      config: { rules: { rpc: rpc.getSandbox, audit: "sandbox.read", errors: ["SANDBOX_NOT_FOUND"] } },
       schema: {
         tags,
         summary: "Read a sandbox",
@@ -133,7 +134,7 @@ export function addSandboxRoutes(app: App, { clients, live }: RouteContext): voi
   app.delete(
     "/sandboxes/:sandbox_id",
     {
-      config: { rules: { rpc: rpc.stopSandbox, errors: ["SANDBOX_NOT_FOUND"] } },
+      config: { rules: { rpc: rpc.stopSandbox, audit: "sandbox.stop", errors: ["SANDBOX_NOT_FOUND"] } },
       schema: {
         tags,
         summary: "Stop a sandbox",
@@ -148,7 +149,7 @@ export function addSandboxRoutes(app: App, { clients, live }: RouteContext): voi
       return reply.code(204).send(null);
     },
   );
-}
+};
 
 /** The sandbox if it is ready. Otherwise throws an error that says why it is not. */
 function requireReady(sandbox: SandboxMessage): SandboxMessage {

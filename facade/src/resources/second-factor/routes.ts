@@ -1,7 +1,6 @@
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
-import type { App } from "../../pipeline/base/app.ts";
 import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
-import type { RouteContext } from "../../pipeline/route.ts";
+import type { RoutePlugin } from "../../pipeline/route.ts";
 import { NoContent } from "../../pipeline/validation/schema-parts.ts";
 import {
   ConfirmedBody,
@@ -15,11 +14,11 @@ import {
 const { method: rpc } = IdentityService;
 const tags = ["Accounts"];
 
-export function addSecondFactorRoutes(app: App, { clients: { identity }, limits }: RouteContext): void {
+export const secondFactorRoutes: RoutePlugin = async (app, { clients: { identity }, limits }) => {
   app.get(
     "/auth/second-factor",
     {
-      config: { rules: { rpc: rpc.getSecondFactor } },
+      config: { rules: { rpc: rpc.getSecondFactor, audit: "second_factor.read" } },
       schema: { tags, summary: "Read whether you have a second factor", response: { 200: SecondFactor } },
     },
     async (request) => {
@@ -31,7 +30,13 @@ export function addSecondFactorRoutes(app: App, { clients: { identity }, limits 
   app.post(
     "/auth/second-factor",
     {
-      config: { rules: { rpc: rpc.createSecondFactor, errors: ["INVALID_CREDENTIALS", "CONFLICT"] } },
+      config: {
+        rules: {
+          rpc: rpc.createSecondFactor,
+          audit: "second_factor.enable",
+          errors: ["INVALID_CREDENTIALS", "CONFLICT"],
+        },
+      },
       schema: {
         tags,
         summary: "Set up a second factor",
@@ -51,7 +56,13 @@ export function addSecondFactorRoutes(app: App, { clients: { identity }, limits 
   app.post(
     "/auth/second-factor/confirm",
     {
-      config: { rules: { rpc: rpc.confirmSecondFactor, errors: ["INVALID_CREDENTIALS", "CONFLICT"] } },
+      config: {
+        rules: {
+          rpc: rpc.confirmSecondFactor,
+          audit: "second_factor.enable",
+          errors: ["INVALID_CREDENTIALS", "CONFLICT"],
+        },
+      },
       schema: {
         tags,
         summary: "Enable the second factor",
@@ -69,7 +80,13 @@ export function addSecondFactorRoutes(app: App, { clients: { identity }, limits 
   app.post(
     "/auth/second-factor/recovery-codes",
     {
-      config: { rules: { rpc: rpc.createRecoveryCodes, errors: ["INVALID_CREDENTIALS", "CONFLICT"] } },
+      config: {
+        rules: {
+          rpc: rpc.createRecoveryCodes,
+          audit: "second_factor.replace_recovery_codes",
+          errors: ["INVALID_CREDENTIALS", "CONFLICT"],
+        },
+      },
       schema: {
         tags,
         summary: "Make new recovery codes",
@@ -89,7 +106,13 @@ export function addSecondFactorRoutes(app: App, { clients: { identity }, limits 
   app.delete(
     "/auth/second-factor",
     {
-      config: { rules: { rpc: rpc.deleteSecondFactor, errors: ["INVALID_CREDENTIALS", "CONFLICT"] } },
+      config: {
+        rules: {
+          rpc: rpc.deleteSecondFactor,
+          audit: "second_factor.remove",
+          errors: ["INVALID_CREDENTIALS", "CONFLICT"],
+        },
+      },
       schema: {
         tags,
         summary: "Remove the second factor",
@@ -105,7 +128,7 @@ export function addSecondFactorRoutes(app: App, { clients: { identity }, limits 
       return reply.code(204).send(null);
     },
   );
-}
+};
 
 function passwordOf({ password }: { password?: string }): { password?: string } {
   return password === undefined ? {} : { password };

@@ -1,10 +1,9 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { enterWorkspaceById } from "../../pipeline/admission/admission.ts";
-import type { App } from "../../pipeline/base/app.ts";
 import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
 import { present } from "../../pipeline/messages/contract.ts";
-import type { RouteContext } from "../../pipeline/route.ts";
+import type { RoutePlugin } from "../../pipeline/route.ts";
 import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/validation/schema-parts.ts";
 import { toWorkspace } from "./mapping.ts";
 import { Workspace, WorkspaceBody, WorkspaceList, WorkspaceParams } from "./schemas.ts";
@@ -12,11 +11,11 @@ import { Workspace, WorkspaceBody, WorkspaceList, WorkspaceParams } from "./sche
 const { method: rpc } = WorkspaceService;
 const tags = ["Workspaces"];
 
-export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: RouteContext): void {
+export const workspaceRoutes: RoutePlugin = async (app, { clients: { workspace }, scope }) => {
   app.get(
     "/workspaces",
     {
-      config: { rules: { rpc: rpc.listWorkspaces } },
+      config: { rules: { rpc: rpc.listWorkspaces, audit: "workspace.list" } },
       schema: {
         tags,
         summary: "List your workspaces",
@@ -40,7 +39,13 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
   app.post(
     "/workspaces",
     {
-      config: { rules: { rpc: rpc.createWorkspace, errors: ["WORKSPACE_FORBIDDEN", "INSUFFICIENT_ROLE", "CONFLICT"] } },
+      config: {
+        rules: {
+          rpc: rpc.createWorkspace,
+          audit: "workspace.create",
+          errors: ["WORKSPACE_FORBIDDEN", "INSUFFICIENT_ROLE", "CONFLICT"],
+        },
+      },
       schema: {
         tags,
         summary: "Create a workspace",
@@ -64,7 +69,7 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
   app.get(
     "/workspaces/:workspace_id",
     {
-      config: { rules: { rpc: rpc.getWorkspace } },
+      config: { rules: { rpc: rpc.getWorkspace, audit: "workspace.read" } },
       schema: { tags, summary: "Read a workspace", params: WorkspaceParams, response: { 200: Workspace } },
     },
     async (request) => {
@@ -76,7 +81,7 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
   app.put(
     "/workspaces/:workspace_id",
     {
-      config: { rules: { rpc: rpc.updateWorkspace } },
+      config: { rules: { rpc: rpc.updateWorkspace, audit: "workspace.update" } },
       schema: {
         tags,
         summary: "Rename a workspace",
@@ -94,7 +99,7 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
   app.delete(
     "/workspaces/:workspace_id",
     {
-      config: { rules: { rpc: rpc.deleteWorkspace, listedErrors: true } },
+      config: { rules: { rpc: rpc.deleteWorkspace, audit: "workspace.delete", listedErrors: true } },
       schema: {
         tags,
         summary: "Delete a workspace",
@@ -108,4 +113,4 @@ export function addWorkspaceRoutes(app: App, { clients: { workspace }, scope }: 
       return reply.code(204).send(null);
     },
   );
-}
+};

@@ -1,0 +1,33 @@
+import type { RoutePlugin } from "./pipeline/route.ts";
+import { adminRoutes } from "./resources/admin/routes.ts";
+import { apiTokenRoutes } from "./resources/api-tokens/routes.ts";
+import { auditLogRoutes } from "./resources/audit-log/routes.ts";
+import { accountRoutes } from "./resources/auth/account-routes.ts";
+import { passwordRoutes } from "./resources/auth/password-routes.ts";
+import { sessionRoutes } from "./resources/auth/session-routes.ts";
+import { ssoRoutes } from "./resources/auth/sso-routes.ts";
+import { memberRoutes } from "./resources/members/routes.ts";
+import { monitoringRoutes } from "./resources/monitoring/routes.ts";
+import { registryRoutes } from "./resources/registries/routes.ts";
+import { sandboxImageRoutes } from "./resources/sandbox-images/routes.ts";
+import { sandboxRoutes } from "./resources/sandboxes/routes.ts";
+import { secondFactorRoutes } from "./resources/second-factor/routes.ts";
+import { workspaceRoutes } from "./resources/workspaces/routes.ts";
+
+/** The routes of all resources, in the order in which the reference shows them. */
+export const resourceRoutes: readonly RoutePlugin[] = [
+  accountRoutes,
+  passwordRoutes,
+  sessionRoutes,
+  ssoRoutes,
+  secondFactorRoutes,
+  adminRoutes,
+  apiTokenRoutes,
+  workspaceRoutes,
+  memberRoutes,
+  sandboxImageRoutes,
+  registryRoutes,
+  sandboxRoutes,
+  monitoringRoutes,
+  auditLogRoutes,
+];
