@@ -14,7 +14,7 @@ function about(sandbox: Sandbox) {
   return { entityId: sandbox.id, entityVersion: sandbox.version, workspaceId: sandbox.workspaceId };
 }
 
-export function stageProvisioned(sandbox: Sandbox, call: Call): StagedEvent {
+export function sandboxProvisioned(call: Call, sandbox: Sandbox): StagedEvent {
   return stageEvent({
     ...about(sandbox),
     subject: "sandgate.sandbox.sandbox.provisioned.v1",
@@ -24,7 +24,7 @@ export function stageProvisioned(sandbox: Sandbox, call: Call): StagedEvent {
   });
 }
 
-export function stageStopRequested(sandbox: Sandbox, call: Call): StagedEvent {
+export function sandboxStopRequested(call: Call, sandbox: Sandbox): StagedEvent {
   return stageEvent({
     ...about(sandbox),
     subject: "sandgate.sandbox.sandbox.stop_requested.v1",
@@ -34,43 +34,48 @@ export function stageStopRequested(sandbox: Sandbox, call: Call): StagedEvent {
   });
 }
 
+function sandboxReady(sandbox: Sandbox): StagedEvent {
+  return stageEvent({
+    ...about(sandbox),
+    subject: "sandgate.sandbox.sandbox.ready.v1",
+    schema: SandboxReadySchema,
+    payload: { sandboxId: sandbox.id },
+  });
+}
+
+function sandboxFailed(sandbox: Sandbox): StagedEvent {
+  return stageEvent({
+    ...about(sandbox),
+    subject: "sandgate.sandbox.sandbox.failed.v1",
+    schema: SandboxFailedSchema,
+    payload: { sandboxId: sandbox.id, reason: sandbox.stateReason ?? "" },
+  });
+}
+
+function sandboxStopped(sandbox: Sandbox): StagedEvent {
+  return stageEvent({
+    ...about(sandbox),
+    subject: "sandgate.sandbox.sandbox.stopped.v1",
+    schema: SandboxStoppedSchema,
+    payload: { sandboxId: sandbox.id, reason: sandbox.stateReason ?? "" },
+  });
+}
+
 /** The event that a record's new state causes; none for `provisioning` and `stopping`. */
-export function stageStateEvents(sandbox: Sandbox): StagedEvent[] {
-  const reason = sandbox.stateReason ?? "";
+export function sandboxStateEntered(sandbox: Sandbox): StagedEvent[] {
   switch (sandbox.state) {
     case "ready":
-      return [
-        stageEvent({
-          ...about(sandbox),
-          subject: "sandgate.sandbox.sandbox.ready.v1",
-          schema: SandboxReadySchema,
-          payload: { sandboxId: sandbox.id },
-        }),
-      ];
+      return [sandboxReady(sandbox)];
     case "failed":
-      return [
-        stageEvent({
-          ...about(sandbox),
-          subject: "sandgate.sandbox.sandbox.failed.v1",
-          schema: SandboxFailedSchema,
-          payload: { sandboxId: sandbox.id, reason },
-        }),
-      ];
+      return [sandboxFailed(sandbox)];
     case "stopped":
-      return [
-        stageEvent({
-          ...about(sandbox),
-          subject: "sandgate.sandbox.sandbox.stopped.v1",
-          schema: SandboxStoppedSchema,
-          payload: { sandboxId: sandbox.id, reason },
-        }),
-      ];
+      return [sandboxStopped(sandbox)];
     default:
       return [];
   }
 }
 
-export function stagePurged(workspaceId: string, at: Date): StagedEvent {
+export function workspacePurged(workspaceId: string, at: Date): StagedEvent {
   return stageEvent({
     subject: "sandgate.sandbox.workspace.workspace_purged.v1",
     entityId: workspaceId,

@@ -1,21 +1,14 @@
 import { invalid } from "@sandgate/kit/base/domain-error";
 import { rememberFrozen } from "@sandgate/kit/base/freeze";
 import { createMessage } from "@sandgate/kit/rpc/messages";
-import type { ResolvedImage } from "@sandgate/proto/imageregistry/v1/image_registry";
 import {
   type ProvisionSandboxRequest,
   type Sandbox as SandboxMessage,
   SandboxSchema,
   SandboxState as StateCode,
 } from "@sandgate/proto/sandbox/v1/sandbox";
-import { generateName } from "./domain/names.ts";
-import {
-  type ImageSnapshot,
-  type Requested,
-  type Sandbox,
-  type SandboxState,
-  sandboxStates,
-} from "./domain/sandbox.ts";
+import { checkName, generateName } from "./domain/names.ts";
+import { type Requested, type Sandbox, type SandboxState, sandboxStates } from "./domain/sandbox.ts";
 
 const codes: Record<SandboxState, StateCode> = {
   provisioning: StateCode.PROVISIONING,
@@ -49,19 +42,8 @@ export const toMessage = rememberFrozen((sandbox: Sandbox): SandboxMessage => {
   });
 });
 
-export function toSnapshot(image: ResolvedImage): ImageSnapshot {
-  const { imageId, reference, registryId, isDefault, memoryMb, readinessPort, ttlSeconds } = image;
-  return {
-    imageId,
-    reference,
-    registryId,
-    isDefault,
-    memoryMb,
-    ...(readinessPort === undefined ? {} : { readinessPort }),
-    ...(ttlSeconds === undefined ? {} : { ttlSeconds }),
-  };
-}
-
+/** Throws VALIDATION_ERROR for a name that could be mistaken for an id. */
 export function toRequested({ name, labels }: ProvisionSandboxRequest): Requested {
+  checkName(name);
   return { name: name || generateName(), labels };
 }

@@ -1,5 +1,4 @@
 import { join } from "node:path";
-import { setImmediate as nextTurn } from "node:timers/promises";
 import { createClient } from "@connectrpc/connect";
 import { stateOf } from "@sandgate/kit/base/dependencies";
 import { openDiskSpace } from "@sandgate/kit/base/disk-space";
@@ -17,19 +16,20 @@ import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
 import { createRegistryClient } from "@sandgate/registry-client/registry-client";
-import { createCharges } from "./charges.ts";
-import { stagePurged } from "./events.ts";
-import { createHandlers } from "./handlers.ts";
+import { consumeEvents } from "./consumers.ts";
+import { workspacePurged } from "./events.ts";
+import { createSandboxHandlers } from "./handlers/sandboxes.ts";
 import { openRuntime } from "./open-runtime.ts";
 import { createImageCache } from "./pulls/image-cache.ts";
 import { createImagePuller } from "./pulls/image-puller.ts";
 import { createPullEndpoint } from "./pulls/pull-endpoint.ts";
-import { createChanges } from "./reconcile/changes.ts";
-import { deleteOldRecords, purgeWorkspace } from "./reconcile/purge.ts";
 import { createReconciler } from "./reconcile/reconciler.ts";
 import type { ImageStore } from "./runtime/images.ts";
 import { parseSandboxSettings, type SandboxSettings, sandboxSettings } from "./settings.ts";
 import type { SandboxStore } from "./store/store.ts";
+import { createChanges } from "./usecases/changes.ts";
+import { deleteOldRecords, purgeWorkspace } from "./usecases/purge-workspace.ts";
+import { findPinnedImages } from "./usecases/unfinished-sandboxes.ts";
 
 export { sandboxSettings };
 
@@ -58,7 +58,6 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   const telemetry = createClient(TelemetryService, context.transport("telemetry"));
   const workspaces = createClient(WorkspaceService, context.transport("workspace"));
   const changes = createChanges(bus);
-  const charges = createCharges({ workspaces, store, bus, logger });
   const shards = openShards(context);
   const draining = new AbortController();
 
@@ -119,11 +118,11 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     routes(router) {
       router.service(
         SandboxService,
-        createHandlers({
+        createSandboxHandlers({
           store,
           changes,
-          charges,
           images,
+          workspaces,
           keyring,
           quotas: {
             workspace: { maxSandboxes: settings.maxSandboxes, maxMemoryMb: settings.maxMemoryMb },
@@ -157,7 +156,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
             if (found !== undefined) diskSpace.add(found);
           },
         }),
-        await charges.start(),
+        await consumeEvents({ bus, store }),
         {
           async stop() {
             await reconciler.stop();
@@ -169,18 +168,19 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
           what: "delete old sandbox records",
           everyMs: hourMs,
           logger,
-          work: (signal) => deleteOldRecords(store, new Date(Date.now() - settings.retentionDays * dayMs), signal),
+          work: (signal) =>
+            deleteOldRecords(store.retention, new Date(Date.now() - settings.retentionDays * dayMs), signal),
         }),
       ];
     },
     purge: {
-      store,
+      store: store.purges,
       purge: (workspaceId, signal) => purgeWorkspace({ store, changes, workspaceId, signal }),
-      workspacePurged: stagePurged,
+      workspacePurged,
     },
     async dependencies() {
       return {
-        database: await stateOf(store.listOpenPurges()),
+        database: await stateOf(store.purges.listOpenPurges()),
         runtime: reconciler.runtimeProblem()?.message ?? "ok",
         containers: reconciler.orphanProblem() ?? "ok",
         ...(engineOfPulls && { pulls: await stateOf(engineOfPulls.endpoint.listen()) }),
@@ -191,19 +191,6 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   };
 }
 
-/** Ids of the images of sandboxes that have not ended, or whose containers are not removed yet. */
-async function findPinned(store: SandboxStore): Promise<Set<string>> {
-  const ids = new Set<string>();
-  for (let afterId = ""; ; ) {
-    const page = await store.listUnfinished({ limit: 200, afterId });
-    for (const { pinnedReference } of page) if (pinnedReference !== undefined) ids.add(pinnedReference);
-    const last = page.at(-1);
-    if (!last) return ids;
-    afterId = last.id;
-    await nextTurn();
-  }
-}
-
 function openMetrics(metrics: Metrics, store: SandboxStore) {
   gauge(metrics, {
     name: "sandgate_sandboxes",
@@ -211,7 +198,7 @@ function openMetrics(metrics: Metrics, store: SandboxStore) {
     labelNames: ["state"],
     async collect() {
       this.reset();
-      for (const [state, count] of Object.entries(await store.countByState())) {
+      for (const [state, count] of Object.entries(await store.unfinished.countByState())) {
         this.set({ state }, count);
       }
     },
@@ -234,8 +221,8 @@ function openEngineOfPulls(images: ImageStore, settings: SandboxSettings, store:
   const endpoint = createPullEndpoint(settings.pullPort);
   const cache = createImageCache({
     store: images,
-    uses: store,
-    findWanted: () => findPinned(store),
+    uses: store.imageUses,
+    findWanted: () => findPinnedImages(store.unfinished),
     registryHost: endpoint.listen,
     maxMb: settings.imageCacheMb,
     logger,

@@ -1,12 +1,14 @@
-import type { ServiceImpl } from "@connectrpc/connect";
 import { stateOf } from "@sandgate/kit/base/dependencies";
+import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { defineService } from "@sandgate/kit/process/service";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { consumeEvents } from "./consumers.ts";
-import { createMemberHandlers } from "./handlers/members.ts";
-import { createWorkspaceHandlers } from "./handlers/workspaces.ts";
+import { startAnnouncements } from "./domain/deletions.ts";
+import { createHandlers } from "./handlers.ts";
 import { workspaceSettings } from "./settings.ts";
-import { startAnnouncements } from "./usecases/deletions.ts";
+
+/** How often workspaces are looked for that an older version created, during an upgrade. */
+const chargingMs = 10_000;
 
 /** The service that owns workspaces, their members and roles. */
 export const workspaceService = defineService({
@@ -14,19 +16,22 @@ export const workspaceService = defineService({
   settings: workspaceSettings,
   stores: { sqlite: () => import("./store/store.sqlite.ts"), mongodb: () => import("./store/store.mongo.ts") },
   open(context) {
-    const { store } = context;
+    const { store, logger } = context;
     return {
       routes(router) {
-        router.service(WorkspaceService, {
-          ...createWorkspaceHandlers(context),
-          ...createMemberHandlers(context),
-        } satisfies Omit<ServiceImpl<typeof WorkspaceService>, "getDeletion">);
+        router.service(WorkspaceService, createHandlers(context));
       },
       async start() {
-        return [await consumeEvents(context), startAnnouncements(context)];
+        const charges = startPeriodicTask({
+          what: "charge workspaces that an older version made",
+          everyMs: chargingMs,
+          logger,
+          work: () => store.chargeFirstOwners(),
+        });
+        return [await consumeEvents(context), startAnnouncements(context), charges];
       },
       async dependencies() {
-        return { database: await stateOf(store.deletions.findOldestOpen()) };
+        return { database: await stateOf(store.oldestOpenDeletion()) };
       },
     };
   },

@@ -1,6 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { Sandbox } from "./sandbox.ts";
 
-/** What may be held at once. 0 means no limit. */
+/** What sandboxes may take at once. 0 means no limit. */
 export interface Quota {
   maxSandboxes: number;
   maxMemoryMb: number;
@@ -9,21 +10,21 @@ export interface Quota {
 export interface Quotas {
   /** Of each workspace. */
   workspace: Quota;
-  /** Of all workspaces that count towards one user's limits. */
+  /** Of all workspaces that have the same quota owner. */
   user: Quota;
   /** Of all workspaces together: what the host can carry. */
   installation: Quota;
 }
 
-/** Whose limits a workspace counts towards, with all that it holds. */
-export interface Charge {
+/** The user whose quota a workspace and all its sandboxes count towards. */
+export interface QuotaOwner {
   userId: string;
-  /** The workspace's version when it began to: of two charges the one with the greater holds. */
+  /** The workspace's version when it began to. Of two quota owners the one with the greater version holds. */
   since: number;
 }
 
 /** The sandboxes that have not ended, and their memory. */
-export interface Held {
+export interface Usage {
   sandboxes: number;
   memoryMb: number;
 }
@@ -32,35 +33,68 @@ export function isLimited({ maxSandboxes, maxMemoryMb }: Quota): boolean {
   return maxSandboxes > 0 || maxMemoryMb > 0;
 }
 
-/** Throws PROVISIONING_FAILED when what a workspace would hold with its new sandbox is more than its quota. */
-export function checkQuota(quota: Quota, held: Held): void {
-  if (quota.maxSandboxes > 0 && held.sandboxes > quota.maxSandboxes) {
-    throw new DomainError("PROVISIONING_FAILED", "The workspace's quota of sandboxes is used up.", {
-      hint: `A workspace may hold ${quota.maxSandboxes} sandboxes at once. Stop one, or ask the operator for more.`,
-    });
-  }
-  if (quota.maxMemoryMb > 0 && held.memoryMb > quota.maxMemoryMb) {
-    throw new DomainError("PROVISIONING_FAILED", "The workspace's quota of memory is used up.", {
-      hint: `A workspace's sandboxes may hold ${quota.maxMemoryMb} MB together; with this one they would hold ${held.memoryMb} MB. Stop one, or ask the operator for more.`,
-    });
-  }
+/** What a transaction that creates a sandbox has read. Each usage includes the new sandbox. */
+export interface CreateState {
+  isWorkspaceDeleted: boolean;
+  isNameTaken: boolean;
+  workspace: Usage;
+  /** Of the workspace's quota owner. Undefined without one, and where `isUsageNeeded` says no. */
+  user: Usage | undefined;
+  /** Undefined where `isUsageNeeded` says no. */
+  installation: Usage | undefined;
 }
 
-/** The same for all workspaces that are charged to one user, who need not be the one who asks. */
-export function checkUserQuota({ maxSandboxes, maxMemoryMb }: Quota, held: Held): void {
-  const tooMany = maxSandboxes > 0 && held.sandboxes > maxSandboxes;
-  if (!tooMany && !(maxMemoryMb > 0 && held.memoryMb > maxMemoryMb)) return;
-  const limit = tooMany ? `${maxSandboxes} sandboxes at once` : `${maxMemoryMb} MB of memory`;
-  throw new DomainError("PROVISIONING_FAILED", "The quota of the user whom this workspace counts for is used up.", {
-    hint: `A user's workspaces may hold ${limit} together: those they created or took over. Stop a sandbox in one of them, or ask the operator for more.`,
+/**
+ * Whether the usage that one of the wider quotas limits has to be read, knowing that of the workspace. Reading it makes the creates of
+ * many workspaces take turns on MongoDB.
+ */
+export function isUsageNeeded(of: "user" | "installation", quotas: Quotas, workspace: Usage): boolean {
+  return isLimited(quotas[of]) && exceededLimit(quotas.workspace, workspace) === undefined;
+}
+
+/**
+ * Decides whether a sandbox may be created. Throws WORKSPACE_FORBIDDEN (the workspace was deleted), PROVISIONING_FAILED (a quota)
+ * or SANDBOX_NAME_CONFLICT.
+ */
+export function checkCreate({ name }: Sandbox, quotas: Quotas, state: CreateState): void {
+  if (state.isWorkspaceDeleted) throw new DomainError("WORKSPACE_FORBIDDEN", "The workspace was deleted.");
+  checkWorkspaceQuota(quotas.workspace, state.workspace);
+  if (state.user) checkUserQuota(quotas.user, state.user);
+  if (state.installation) checkInstallationQuota(quotas.installation, state.installation);
+  if (state.isNameTaken) throw new DomainError("SANDBOX_NAME_CONFLICT", `A live sandbox has the name ${name}.`);
+}
+
+function exceededLimit({ maxSandboxes, maxMemoryMb }: Quota, usage: Usage): "sandboxes" | "memory" | undefined {
+  if (maxSandboxes > 0 && usage.sandboxes > maxSandboxes) return "sandboxes";
+  return maxMemoryMb > 0 && usage.memoryMb > maxMemoryMb ? "memory" : undefined;
+}
+
+function checkWorkspaceQuota(quota: Quota, usage: Usage): void {
+  const exceeded = exceededLimit(quota, usage);
+  if (!exceeded) return;
+  const limit =
+    exceeded === "sandboxes"
+      ? `A workspace may hold ${quota.maxSandboxes} sandboxes at once.`
+      : `A workspace's sandboxes may hold ${quota.maxMemoryMb} MB together; with this one they would hold ${usage.memoryMb} MB.`;
+  throw new DomainError("PROVISIONING_FAILED", `The workspace has used up its quota of ${exceeded}.`, {
+    hint: `${limit} Stop one, or ask the operator for more.`,
   });
 }
 
-/** The same for all workspaces together. */
-export function checkInstallationQuota({ maxSandboxes, maxMemoryMb }: Quota, held: Held): void {
-  const tooMany = maxSandboxes > 0 && held.sandboxes > maxSandboxes;
-  if (!tooMany && !(maxMemoryMb > 0 && held.memoryMb > maxMemoryMb)) return;
+function checkUserQuota(quota: Quota, usage: Usage): void {
+  const exceeded = exceededLimit(quota, usage);
+  if (!exceeded) return;
+  const limit =
+    exceeded === "sandboxes" ? `${quota.maxSandboxes} sandboxes at once` : `${quota.maxMemoryMb} MB of memory`;
+  throw new DomainError("PROVISIONING_FAILED", "The user whose quota this workspace counts towards has used it up.", {
+    hint: `A user's workspaces may hold ${limit} together: those they created and those they took over. Stop a sandbox in one of them, or ask the operator for more.`,
+  });
+}
+
+function checkInstallationQuota(quota: Quota, usage: Usage): void {
+  const exceeded = exceededLimit(quota, usage);
+  if (!exceeded) return;
   throw new DomainError("PROVISIONING_FAILED", "The installation has no capacity for this sandbox.", {
-    hint: `The installation is full: its limit of ${tooMany ? "sandboxes" : "memory"} over all workspaces is reached. Try again when others have ended, or ask the operator for more.`,
+    hint: `The installation is full: all workspaces together have reached its limit of ${exceeded}. Try again when other sandboxes have ended, or ask the operator for more.`,
   });
 }

@@ -28,11 +28,11 @@ function open(o: { maxMb?: number; onRemove?: () => Promise<void> } = {}) {
       },
     },
     uses: {
-      async recordImageUse({ name, at }) {
+      async record({ name, at }) {
         stored.set(name, at);
       },
-      listImageUses: async () => [...stored].map(([name, at]) => ({ name, at })),
-      async forgetImageUses(names) {
+      list: async () => [...stored].map(([name, at]) => ({ name, at })),
+      async forget(names) {
         for (const name of names) stored.delete(name);
       },
     },

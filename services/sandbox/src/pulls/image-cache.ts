@@ -14,9 +14,9 @@ export interface ImageCacheOptions {
   store: Pick<ImageStore, "list" | "remove">;
   /** When images were used, by their names on the engine. */
   uses: {
-    recordImageUse(use: { name: string; at: Date }): Promise<void>;
-    listImageUses(): Promise<{ name: string; at: Date }[]>;
-    forgetImageUses(names: readonly string[]): Promise<void>;
+    record(use: { name: string; at: Date }): Promise<void>;
+    list(): Promise<{ name: string; at: Date }[]>;
+    forget(names: readonly string[]): Promise<void>;
   };
   /** Ids of images that sandboxes are going to be created from. */
   findWanted(): Promise<ReadonlySet<string>>;
@@ -54,13 +54,13 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
     const use = useOf(name);
     use.usedAt = Date.now();
     if (use.usedAt - use.storedAt < resolutionMs) return;
-    await o.uses.recordImageUse({ name, at: new Date(use.usedAt) });
+    await o.uses.record({ name, at: new Date(use.usedAt) });
     use.storedAt = use.usedAt;
   }
 
   async function forget(names: readonly string[]): Promise<void> {
     for (const name of names) if (known.get(name)?.holders === 0) known.delete(name);
-    await o.uses.forgetImageUses(names);
+    await o.uses.forget(names);
   }
 
   /** Unless it has been used meanwhile. Whoever wants it now waits, and finds it gone. */
@@ -75,7 +75,7 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
   /** Our images, the one that was not used for longest first. One that a container uses counts as used now. */
   async function listOurs() {
     const host = await o.registryHost();
-    const uses = new Map((await o.uses.listImageUses()).map(({ name, at }) => [name, at.getTime()]));
+    const uses = new Map((await o.uses.list()).map(({ name, at }) => [name, at.getTime()]));
     const ours = (await o.store.list()).flatMap((image) => {
       const names = image.names.filter((name) => uses.has(name) || name.startsWith(`${host}/`));
       return names.length === 0 ? [] : [{ ...image, names }];

@@ -9,7 +9,7 @@ import type { Retries } from "./retries.ts";
 import type { Next } from "./work-queue.ts";
 
 export interface LifecycleOptions {
-  store: SandboxStore;
+  store: Pick<SandboxStore, "unfinished">;
   runtime: RuntimeLifecycle;
   records: Records;
   retries: Retries;
@@ -102,7 +102,7 @@ export function createLifecycle(o: LifecycleOptions): Lifecycle {
         logger.warn({ sandboxId: id }, "a container is removed before its logs were read to the end");
       }
       await runtime.remove(id);
-      await store.markCleaned(id, new Date());
+      await store.unfinished.markCleaned(id, new Date());
       retries.forget(id);
       return "idle";
     },

@@ -22,7 +22,7 @@ export interface OrphanRemoval {
 }
 
 export function createOrphanRemoval(o: {
-  store: SandboxStore;
+  store: Pick<SandboxStore, "sandboxes">;
   runtime: RuntimeLifecycle;
   owns(sandboxId: string): boolean;
   confirmOrphanRemoval: boolean;
@@ -36,7 +36,7 @@ export function createOrphanRemoval(o: {
     if (unknown + others.length <= max) return false;
     for (const { sandboxId } of others) {
       if (unknown > max) break;
-      if (!(await store.get(sandboxId))) unknown += 1;
+      if (!(await store.sandboxes.get(sandboxId))) unknown += 1;
     }
     return unknown > max;
   }
@@ -49,7 +49,7 @@ export function createOrphanRemoval(o: {
       );
       const unknown: ListedSandbox[] = [];
       for (const seen of own) {
-        const sandbox = await store.get(seen.sandboxId);
+        const sandbox = await store.sandboxes.get(seen.sandboxId);
         if (!sandbox) {
           unknown.push(seen);
         } else if (hasEnded(sandbox.state)) {

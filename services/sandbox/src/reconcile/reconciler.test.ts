@@ -14,10 +14,11 @@ import { acceptSandbox, beginStop, recordPulled, type Sandbox, type SandboxState
 import type { RuntimeDisk } from "../runtime/disk.ts";
 import type { ImageStore, PullRequest } from "../runtime/images.ts";
 import { type Observation, type RuntimeLifecycle, type RuntimeSpec, SandboxRefused } from "../runtime/lifecycle.ts";
+import { withoutQuotas } from "../store/store.fixture.ts";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import type { SandboxStore } from "../store/store.ts";
-import { createChanges } from "./changes.ts";
-import { purgeWorkspace } from "./purge.ts";
+import { createChanges } from "../usecases/changes.ts";
+import { purgeWorkspace } from "../usecases/purge-workspace.ts";
 import { createReconciler, type Reconciler, type ReconcilerOptions } from "./reconciler.ts";
 
 // The reconciler against a scripted runtime; adapters to real engines pass the runtime's contract suite.
@@ -48,8 +49,6 @@ interface ScriptedEngine extends RuntimeLifecycle {
   /** Its events could be read again after a while. */
   reconnect(): void;
 }
-
-const noQuota = { maxSandboxes: 0, maxMemoryMb: 0 };
 
 function createScriptedEngine(): ScriptedEngine {
   let changed = (_id: string | undefined) => {};
@@ -242,12 +241,12 @@ async function provisionBefore(
     createdBy: "u1",
     now: o.acceptedAt ?? new Date(),
   });
-  await store.create(sandbox, undefined, { workspace: noQuota, user: noQuota, installation: noQuota }, [], undefined);
+  await store.sandboxes.create(sandbox, withoutQuotas);
   return id;
 }
 
 async function read(id: string): Promise<Sandbox> {
-  const sandbox = await store.get(id);
+  const sandbox = await store.sandboxes.get(id);
   if (!sandbox) throw new Error(`${id} has no record`);
   return sandbox;
 }
@@ -262,7 +261,7 @@ async function reaches(id: string, state: SandboxState, reason?: string): Promis
 
 async function stopByUser(id: string): Promise<void> {
   await until(async () => {
-    expect(await store.update(beginStop(await read(id), "stopped_by_user", new Date()), [])).toBe(true);
+    expect(await store.sandboxes.update(beginStop(await read(id), "stopped_by_user", new Date()), [])).toBe(true);
   });
   changes.announce(id);
 }
@@ -325,7 +324,7 @@ test("resumes after a crash from any state", async () => {
   // Accepted without a pass; stopping without a stop; exited unseen.
   const accepted = await provision();
   const stopping = await provision();
-  await store.update(beginStop(await read(stopping), "stopped_by_user", new Date()), []);
+  await store.sandboxes.update(beginStop(await read(stopping), "stopped_by_user", new Date()), []);
   engine.exit(before, { exitCode: 3 });
   await start();
   await reaches(accepted, "ready");
@@ -386,7 +385,7 @@ test.each([
     async pullImage(sandbox, signal) {
       if (!wasRecorded) {
         wasRecorded = true;
-        await store.update(recordPulled(sandbox, { pinnedReference, digest: "sha256:aa" }, new Date()), []);
+        await store.sandboxes.update(recordPulled(sandbox, { pinnedReference, digest: "sha256:aa" }, new Date()), []);
         throw new DomainError("RUNTIME_UNAVAILABLE", "A crash.");
       }
       await engine.pull({ pinnedReference, registryHost: "registry.example", username: "", password: "", signal });
@@ -551,7 +550,7 @@ test("kills an expired sandbox at once, also one that expired while the reconcil
   const id = await provision({ ttlSeconds: 60 });
   const ready = await reaches(id, "ready");
   await reconciler.stop();
-  await store.update({ ...ready, version: ready.version + 1, expiresAt: new Date(Date.now() - 1) }, []);
+  await store.sandboxes.update({ ...ready, version: ready.version + 1, expiresAt: new Date(Date.now() - 1) }, []);
   await start();
   await reaches(id, "stopped", "ttl_expired");
   expect(engine.stops[0]).toEqual([id, 0]);
@@ -571,7 +570,7 @@ test("a live sandbox is not lost whose container is there, though no list shows 
   };
   reconciler.wake(id);
   await until(() => expect(lists).toBeGreaterThan(3));
-  expect((await store.get(id))?.state).toBe("ready");
+  expect((await store.sandboxes.get(id))?.state).toBe("ready");
 });
 
 test("a start asks about no sandbox that the list shows running, and each ends at its time all the same", async () => {
@@ -580,7 +579,7 @@ test("a start asks about no sandbox that the list shows running, and each ends a
   const [ready] = await Promise.all(ids.map((id) => reaches(id, "ready")));
   await reconciler.stop();
   if (!ready) throw new Error("none is ready");
-  await store.update({ ...ready, version: ready.version + 1, expiresAt: new Date(Date.now() + 500) }, []);
+  await store.sandboxes.update({ ...ready, version: ready.version + 1, expiresAt: new Date(Date.now() + 500) }, []);
   engine.inspected = [];
   const { list } = engine;
   let lists = 0;
@@ -651,11 +650,11 @@ test("others get their turn between the pages of a sweep", async ({ onTestFinish
   const sandbox = await read(await provisionBefore());
   const turns: number[] = [];
   const pages = [1, 2, 3, 4].map((page) => [{ ...sandbox, id: String(page) }]);
-  const listUnfinished = async () => {
+  const list = async () => {
     turns.push(turn());
     return pages.shift() ?? [];
   };
-  await start({ store: { ...store, listUnfinished } });
+  await start({ store: { ...store, unfinished: { ...store.unfinished, list } } });
   await until(() => expect(turns.length).toBeGreaterThanOrEqual(5));
   expect(new Set(turns).size).toBe(turns.length);
 });
@@ -675,9 +674,12 @@ test("others get their turn while the runtime tells of all its sandboxes, as aft
     },
     store: {
       ...store,
-      async get() {
-        readsIn.set(turn(), (readsIn.get(turn()) ?? 0) + 1);
-        return undefined;
+      sandboxes: {
+        ...store.sandboxes,
+        async get() {
+          readsIn.set(turn(), (readsIn.get(turn()) ?? 0) + 1);
+          return undefined;
+        },
       },
     },
   });
@@ -748,7 +750,7 @@ test("what the container started decides whether its logs are read, not what the
   const id = await provision();
   const at = new Date();
   engine.objects.set(id, { sandboxId: id, workspaceId: "w1", phase: "running", createdAt: at, startedAt: at });
-  await store.update(beginStop(await read(id), "stopped_by_user", new Date()), []);
+  await store.sandboxes.update(beginStop(await read(id), "stopped_by_user", new Date()), []);
   await start({
     async awaitDrained(id) {
       drained.push(id);
@@ -859,7 +861,7 @@ test("a pass is not repeated for what it has written itself", async () => {
   const id = await provision();
   await until(() => expect(engine.specs).toHaveLength(1));
   // The reading of the record that its own announcement causes, and another.
-  await store.get(id);
+  await store.sandboxes.get(id);
   await delay(20);
   expect(engine.specs).toHaveLength(1);
 });
@@ -882,7 +884,7 @@ test("what others change while a pass runs gets another pass at once", async () 
   const id = await provision();
   await until(() => expect(pulls).toBe(1));
   const sandbox = await read(id);
-  expect(await store.update({ ...sandbox, version: sandbox.version + 1 }, [])).toBe(true);
+  expect(await store.sandboxes.update({ ...sandbox, version: sandbox.version + 1 }, [])).toBe(true);
   changes.announce(id);
   await delay(20);
   held.resolve();

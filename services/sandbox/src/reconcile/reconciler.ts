@@ -5,7 +5,7 @@ import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodi
 import type { Shards } from "@sandgate/kit/process/shards";
 import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
 import type { SandboxStore } from "../store/store.ts";
-import type { Changes } from "./changes.ts";
+import type { Changes } from "../usecases/changes.ts";
 import { createDiskWatch, type DiskWatchOptions } from "./disk-watch.ts";
 import { createLifecycle, type LifecycleOptions } from "./lifecycle.ts";
 import { createProvisioning, type ProvisioningOptions } from "./provisioning.ts";
@@ -21,7 +21,7 @@ const toldAtOnce = 50;
 const diskCheckMs = 1_000;
 
 export interface ReconcilerOptions {
-  store: SandboxStore;
+  store: Pick<SandboxStore, "sandboxes" | "unfinished">;
   runtime: RuntimeLifecycle;
   images: ProvisioningOptions["images"];
   runtimeDisk: DiskWatchOptions["runtimeDisk"];
@@ -87,7 +87,7 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
   let diskChecks: PeriodicTask | undefined;
 
   async function reconcile(id: string, pass: Pass): Promise<Next> {
-    const sandbox = await store.get(id);
+    const sandbox = await store.sandboxes.get(id);
     if (!sandbox || sandbox.cleanedAt) {
       retries.forget(id);
       return "idle";
@@ -109,7 +109,7 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
   /** A pass that made the change itself goes on with it. A stop need not wait for a pull or for readiness. */
   async function reactToChange(id: string): Promise<void> {
     if (!queue.isRunning(id)) return queue.wake(id);
-    const sandbox = await store.get(id);
+    const sandbox = await store.sandboxes.get(id);
     if (sandbox && sandbox.version === versions.get(id)) return;
     queue.wake(id);
     if (sandbox?.state === "stopping") queue.restart(id);

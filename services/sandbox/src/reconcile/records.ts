@@ -1,9 +1,9 @@
 import type { Logger } from "@sandgate/kit/base/logging";
 import { beginStop, fail, recordStarted, type Sandbox } from "../domain/sandbox.ts";
-import { stageStateEvents } from "../events.ts";
+import { sandboxStateEntered } from "../events.ts";
 import type { Observation } from "../runtime/lifecycle.ts";
 import type { SandboxStore } from "../store/store.ts";
-import type { Changes } from "./changes.ts";
+import type { Changes } from "../usecases/changes.ts";
 import { exitFailure, type Failure } from "./failures.ts";
 
 /** Writes the reconciler's changes. False: the record has changed meanwhile and has to be read again. */
@@ -18,7 +18,7 @@ export interface Records {
 
 /** @param o.onSaved called before a saved record is announced */
 export function createRecords(o: {
-  store: SandboxStore;
+  store: Pick<SandboxStore, "sandboxes">;
   changes: Changes;
   logger: Logger;
   onSaved?(sandbox: Sandbox): void;
@@ -26,7 +26,7 @@ export function createRecords(o: {
   const { store, changes, logger } = o;
 
   async function save(sandbox: Sandbox): Promise<boolean> {
-    const isSaved = await store.update(sandbox, stageStateEvents(sandbox));
+    const isSaved = await store.sandboxes.update(sandbox, sandboxStateEntered(sandbox));
     if (isSaved) {
       o.onSaved?.(sandbox);
       changes.announce(sandbox.id);

@@ -1,10 +1,11 @@
-import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
+import { setTimeout as delay } from "node:timers/promises";
 import { hasReason } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import { hasExpired, isLive } from "../domain/sandbox.ts";
 import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
-import type { SandboxStore, UnfinishedSandbox } from "../store/store.ts";
+import type { SandboxStore } from "../store/store.ts";
+import { readUnfinished } from "../usecases/unfinished-sandboxes.ts";
 import type { DiskWatch } from "./disk-watch.ts";
 import { containerLost } from "./failures.ts";
 import { createOrphanRemoval } from "./orphans.ts";
@@ -16,7 +17,7 @@ const intervalMs = 10_000;
 const shortestIntervalMs = 1_000;
 
 export interface SweepOptions {
-  store: SandboxStore;
+  store: Pick<SandboxStore, "sandboxes" | "unfinished">;
   runtime: RuntimeLifecycle;
   health: RuntimeHealth;
   records: Records;
@@ -60,7 +61,7 @@ export function createSweeps(o: SweepOptions): Sweeps {
     const missingNow = new Set<string>();
     const running = listed.filter(({ sandboxId, phase }) => phase === "running" && o.owns(sandboxId));
     o.disk.replace(new Set(running.map(({ sandboxId }) => sandboxId)), listedAt);
-    for await (const sandbox of unfinishedSandboxes()) {
+    for await (const sandbox of readUnfinished(store.unfinished)) {
       const seen = orphans.get(sandbox.id);
       orphans.delete(sandbox.id);
       if (!o.owns(sandbox.id)) {
@@ -85,22 +86,8 @@ export function createSweeps(o: SweepOptions): Sweeps {
   }
 
   async function saveLost(id: string): Promise<void> {
-    const sandbox = await store.get(id);
+    const sandbox = await store.sandboxes.get(id);
     if (sandbox && isLive(sandbox.state)) await records.saveFailure(sandbox, containerLost);
-  }
-
-  async function* unfinishedSandboxes(): AsyncGenerator<UnfinishedSandbox> {
-    for (let afterId = ""; ; ) {
-      const page = await store.listUnfinished({ limit: 200, afterId });
-      yield* page;
-      const last = page.at(-1);
-      if (!last) {
-        return;
-      }
-      afterId = last.id;
-      // Some databases answer at once, so nothing else would get its turn until all records were read.
-      await nextTurn();
-    }
   }
 
   async function sweepUntilStopped(): Promise<void> {

@@ -10,14 +10,14 @@ import { requireServer } from "@sandgate/test-support/require";
 import { test } from "@sandgate/test-support/test";
 import { describe, expect } from "vitest";
 import { acceptSandbox, fail, type Sandbox, type SandboxState } from "../domain/sandbox.ts";
+import type { SandboxFilter } from "./sandboxes.ts";
+import { withoutQuotas } from "./store.fixture.ts";
 import { openMongoStore } from "./store.mongo.ts";
 import { queries } from "./store.sqlite.queries.ts";
 import { openSqliteStore } from "./store.sqlite.ts";
-import type { SandboxFilter, SandboxStore } from "./store.ts";
+import type { SandboxStore } from "./store.ts";
 
 const logger = createLogger({ service: "sandbox", level: "silent" });
-const noQuota = { maxSandboxes: 0, maxMemoryMb: 0 };
-const quotas = { workspace: noQuota, user: noQuota, installation: noQuota };
 const workspaceId = newId();
 const startMs = Date.UTC(2026, 0, 1);
 
@@ -35,7 +35,7 @@ function sandboxOf(number: number, labels: Record<string, string>, name = `n-${n
 
 /** Among the sandboxes of these states and labels there are none, or few, of each of the lists below. */
 async function addSandboxes(store: SandboxStore): Promise<void> {
-  const add = (sandbox: Sandbox) => store.create(sandbox, undefined, quotas, [], undefined);
+  const add = (sandbox: Sandbox) => store.sandboxes.create(sandbox, withoutQuotas);
   await add(sandboxOf(1, { purpose: "build", run: "1" }));
   await add(sandboxOf(2, { purpose: "build", run: "2" }, "web"));
   await add(sandboxOf(3, { purpose: "test", run: "3" }));
@@ -110,7 +110,7 @@ describe("lists on SQLite", () => {
   test("a name is looked up among the live, then among the ended in their order", async ({ folder }) => {
     const file = join(folder, "sandbox.sqlite");
     const store = await openSqliteStore({ file, logger });
-    const plans = await planStatements(file, () => store.find(workspaceId, "web"));
+    const plans = await planStatements(file, () => store.sandboxes.find(workspaceId, "web"));
     await store.close();
     expect(plans).toEqual([
       "SEARCH sandboxes USING PRIMARY KEY (id=?)",
@@ -126,14 +126,16 @@ describe("lists on SQLite", () => {
     const all = Array.from({ length: 2 * half }, (_, number) =>
       sandboxOf(number, { side: number < half ? "old" : "new", [number < half ? "left" : "right"]: "yes", all: "yes" }),
     );
-    await Promise.all(all.map((sandbox) => store.create(sandbox, undefined, quotas, [], undefined)));
+    await Promise.all(all.map((sandbox) => store.sandboxes.create(sandbox, withoutQuotas)));
     const list = (labels: Record<string, string>) =>
-      store.list(workspaceId, { states: [], labels }, { limit: 5 }).then((found) => found.map(({ id }) => id));
+      store.sandboxes
+        .list(workspaceId, { states: [], labels }, { limit: 5 })
+        .then((found) => found.map(({ id }) => id));
     const newest = (sandboxes: Sandbox[]) => sandboxes.map(({ id }) => id).reverse();
     expect(await list({ all: "yes", side: "old" })).toEqual(newest(all.slice(half - 5, half)));
     expect(await list({ right: "yes", side: "old" })).toEqual([]);
     const rare = sandboxOf(half + 0.5, { all: "yes", rare: "yes" });
-    await store.create(rare, undefined, quotas, [], undefined);
+    await store.sandboxes.create(rare, withoutQuotas);
     expect(await list({ all: "yes", rare: "yes" })).toEqual([rare.id]);
     await store.close();
 
@@ -153,7 +155,7 @@ describe("lists on SQLite", () => {
     const all = Array.from({ length: 2_500 }, (_, number) =>
       sandboxOf(number, number % 3 === 0 ? {} : { parity: number % 2 ? "odd" : "even", number: `${number}` }),
     );
-    await Promise.all(all.map((sandbox) => store.create(sandbox, undefined, quotas, [], undefined)));
+    await Promise.all(all.map((sandbox) => store.sandboxes.create(sandbox, withoutQuotas)));
     await store.close();
     const earlier = new DatabaseSync(file);
     earlier.exec(`DROP TABLE labels; DROP TABLE image_uses; DROP INDEX sandboxes_by_state; DROP INDEX guards_charged;
@@ -164,10 +166,14 @@ describe("lists on SQLite", () => {
 
     const migrated = await openSqliteStore({ file, logger });
     for (const number of [1, 998, 1_000, 1_001, 2_000, 2_498]) {
-      const found = await migrated.list(workspaceId, { states: [], labels: { number: `${number}` } }, { limit: 10 });
+      const found = await migrated.sandboxes.list(
+        workspaceId,
+        { states: [], labels: { number: `${number}` } },
+        { limit: 10 },
+      );
       expect(found.map(({ id }) => id)).toEqual(number % 3 === 0 ? [] : [all[number]?.id]);
     }
-    const odd = await migrated.list(
+    const odd = await migrated.sandboxes.list(
       workspaceId,
       { states: ["provisioning"], labels: { parity: "odd" } },
       { limit: 5000 },
@@ -186,25 +192,28 @@ describe.runIf(await requireServer("mongo", probeMongo))("lists on MongoDB", () 
     try {
       await addSandboxes(store);
       const model = sandboxOf(0, { kind: "ended" });
-      await store.create(model, undefined, quotas, [], undefined);
-      await store.update(fail(model, { reason: "exited", message: "over", exitCode: 1 }, model.createdAt), []);
-      await store.markCleaned(model.id, model.createdAt);
+      await store.sandboxes.create(model, withoutQuotas);
+      await store.sandboxes.update(
+        fail(model, { reason: "exited", message: "over", exitCode: 1 }, model.createdAt),
+        [],
+      );
+      await store.unfinished.markCleaned(model.id, model.createdAt);
 
       const examined = async () => {
         const counts: Record<string, number> = {};
         for (const [what, filter] of filters) {
           for (const [page, o] of pages) {
             counts[`${page} of ${what}`] = await countExamined(() =>
-              store.list(workspaceId, filter, { limit: 10, ...o }),
+              store.sandboxes.list(workspaceId, filter, { limit: 10, ...o }),
             );
           }
         }
         const any = { states: [], workspaceId: undefined, createdBy: undefined };
-        counts.everywhere = await countExamined(() => store.listAll(any, { limit: 10, after: undefined }));
+        counts.everywhere = await countExamined(() => store.sandboxes.listAll(any, { limit: 10, after: undefined }));
         counts["of a user"] = await countExamined(() =>
-          store.listAll({ ...any, createdBy: "u1", states: ["ready"] }, { limit: 10, after }),
+          store.sandboxes.listAll({ ...any, createdBy: "u1", states: ["ready"] }, { limit: 10, after }),
         );
-        counts["a name"] = await countExamined(() => store.find(workspaceId, "web"));
+        counts["a name"] = await countExamined(() => store.sandboxes.find(workspaceId, "web"));
         return counts;
       };
       const sandboxes = plain.db.collection<{ _id: string; createdAt: Date; name: string; state: SandboxState }>(

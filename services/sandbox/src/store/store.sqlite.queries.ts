@@ -1,13 +1,8 @@
 // Loaded by the database's reader thread: nothing heavy is imported here.
 import type { Queries, QueryConnection } from "@sandgate/kit/storage/sqlite";
 import { type SandboxState, sandboxStates } from "../domain/sandbox.ts";
-import type { InstallationFilter, ListPosition } from "./store.ts";
-
-/** A sandbox as it is stored. */
-export interface Row {
-  record: string;
-  cleaned_at: number | null;
-}
+import type { Row } from "./sandbox-rows.sqlite.ts";
+import type { InstallationFilter, ListPosition } from "./sandboxes.ts";
 
 interface Label {
   name: string;
@@ -27,24 +22,24 @@ const stepSize = 1000;
 /** Labels of more sandboxes are not counted further. */
 const mostCounted = 1000;
 
-/** Reads each state's part of an index, which has it in the list's order, and merges them. */
-function listPlaces(
+/** Reads each state's section of an index, which has it in the list's order, and merges them. */
+function listPositions(
   db: QueryConnection,
   { workspaceId, states, labels: [label] }: List,
   after: ListPosition | undefined,
   limit: number,
 ): ListPosition[] {
-  const place = { workspaceId, createdAt: after?.createdAt ?? Number.MAX_SAFE_INTEGER, id: after?.id ?? "", limit };
+  const from = { workspaceId, createdAt: after?.createdAt ?? Number.MAX_SAFE_INTEGER, id: after?.id ?? "", limit };
   const wanted = states.length === 0 && label ? sandboxStates : [...new Set(states)];
-  const from = label
+  const select = label
     ? `SELECT created_at, sandbox_id AS id FROM labels
        WHERE workspace_id = :workspaceId AND name = :name AND value = :value AND (created_at, sandbox_id) < (:createdAt, :id)`
     : "SELECT created_at, id FROM sandboxes WHERE workspace_id = :workspaceId AND (created_at, id) < (:createdAt, :id)";
-  const parts = wanted.length === 0 ? [from] : wanted.map((_, index) => `${from} AND state = :state${index}`);
+  const selects = wanted.length === 0 ? [select] : wanted.map((_, index) => `${select} AND state = :state${index}`);
   return db
     .all<{ created_at: number; id: string }>(
-      `${parts.join(" UNION ALL ")} ORDER BY created_at DESC, id DESC LIMIT :limit`,
-      { ...place, ...label, ...Object.fromEntries(wanted.map((state, index) => [`state${index}`, state])) },
+      `${selects.join(" UNION ALL ")} ORDER BY created_at DESC, id DESC LIMIT :limit`,
+      { ...from, ...label, ...Object.fromEntries(wanted.map((state, index) => [`state${index}`, state])) },
     )
     .map((row) => ({ createdAt: new Date(row.created_at), id: row.id }));
 }
@@ -62,12 +57,12 @@ export const queries = {
   ): { rows: Row[]; next: ListPosition | undefined } {
     const others = list.labels.slice(1);
     const rows: Row[] = [];
-    let place = after;
+    let position = after;
     let seen = 0;
-    // Most lists end with the first part. It grows while others are looked for in vain.
+    // Most lists end with the first chunk. Chunks grow while the other labels are looked for in vain.
     for (let size = limit; size > 0; size = Math.min(2 * size, stepSize - seen)) {
-      const places = listPlaces(db, list, place, size);
-      for (const { id } of places) {
+      const positions = listPositions(db, list, position, size);
+      for (const { id } of positions) {
         const hasOthers = others.every(({ name, value }) =>
           db.get("SELECT 1 FROM labels WHERE sandbox_id = ? AND name = ? AND value = ?", id, name, value),
         );
@@ -76,14 +71,14 @@ export const queries = {
         if (row) rows.push(row);
         if (rows.length === limit) return { rows, next: undefined };
       }
-      if (places.length < size) return { rows, next: undefined };
-      seen += places.length;
-      place = places.at(-1);
+      if (positions.length < size) return { rows, next: undefined };
+      seen += positions.length;
+      position = positions.at(-1);
     }
-    return { rows, next: place };
+    return { rows, next: position };
   },
 
-  /** Sandboxes of all workspaces: each state's part of an index has them in this order. */
+  /** Sandboxes of all workspaces: each state's section of an index has them in this order. */
   listAll(
     db: QueryConnection,
     { states, workspaceId, createdBy }: InstallationFilter,
@@ -96,11 +91,11 @@ export const queries = {
       ...(workspaceId === undefined ? [] : ["workspace_id = :workspaceId"]),
       "(created_at, id) < (:createdAt, :id)",
     ];
-    const parts = wanted.map(
+    const selects = wanted.map(
       (_, index) =>
         `SELECT record, cleaned_at, created_at, id FROM sandboxes WHERE ${conditions.join(" AND ")} AND state = :state${index}`,
     );
-    return db.all<Row>(`${parts.join(" UNION ALL ")} ORDER BY created_at DESC, id DESC LIMIT :limit`, {
+    return db.all<Row>(`${selects.join(" UNION ALL ")} ORDER BY created_at DESC, id DESC LIMIT :limit`, {
       createdAt: after?.createdAt ?? Number.MAX_SAFE_INTEGER,
       id: after?.id ?? "",
       limit,

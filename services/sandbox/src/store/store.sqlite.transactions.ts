@@ -1,20 +1,9 @@
 // Loaded by the database's writer thread: nothing heavy is imported here.
-import { DomainError } from "@sandgate/kit/base/domain-error";
-import type { StagedEvent } from "@sandgate/kit/events/outbox";
-import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
 import type { SqliteMigration, Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
-import { passGuard, purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
-import {
-  type Charge,
-  checkInstallationQuota,
-  checkQuota,
-  checkUserQuota,
-  type Held,
-  isLimited,
-  type Quotas,
-} from "../domain/quota.ts";
-import { hasEnded, type Sandbox } from "../domain/sandbox.ts";
-import type { ImageUse } from "./store.ts";
+import { purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
+import { imageUseTransactions } from "./image-uses.sqlite.transactions.ts";
+import { quotaOwnerTransactions } from "./quota-owners.sqlite.transactions.ts";
+import { sandboxTransactions } from "./sandboxes.sqlite.transactions.ts";
 
 export const migrations: readonly SqliteMigration[] = [
   `CREATE TABLE installation (id TEXT NOT NULL);
@@ -74,184 +63,16 @@ export const migrations: readonly SqliteMigration[] = [
    CREATE INDEX sandboxes_of_user ON sandboxes (record ->> '$.createdBy', state, created_at, id);`,
 ];
 
-/** Dates as ISO text. */
-export function encodeRecord(sandbox: Sandbox): string {
-  const { cleanedAt: _, ...record } = sandbox;
-  return JSON.stringify(record);
-}
-
-function changeLiveCount(tx: Transaction, workspaceId: string, count: number, memoryMb: number): void {
-  tx.db.run(
-    "UPDATE guards SET live_count = live_count + ?, live_memory_mb = live_memory_mb + ? WHERE workspace_id = ?",
-    count,
-    memoryMb,
-    workspaceId,
-  );
-}
-
-function chargeWorkspace(tx: Transaction, workspaceId: string, { userId, since }: Charge): void {
-  tx.db.run(
-    `INSERT INTO guards (workspace_id, charged_to, charged_since) VALUES (?, ?, ?)
-     ON CONFLICT DO UPDATE SET charged_to = excluded.charged_to, charged_since = excluded.charged_since
-     WHERE excluded.charged_since > charged_since`,
-    workspaceId,
-    userId,
-    since,
-  );
-}
-
-function reserveQuotas(
-  tx: Transaction,
-  sandbox: Sandbox,
-  charge: Charge | undefined,
-  { workspace, user, installation }: Quotas,
-): void {
-  const { workspaceId } = sandbox;
-  if (!passGuard(tx, workspaceId)) throw new DomainError("WORKSPACE_FORBIDDEN", "The workspace was deleted.");
-  if (charge) chargeWorkspace(tx, workspaceId, charge);
-  const live = tx.db.get<{ live_count: number; live_memory_mb: number; charged_to: string | null }>(
-    "SELECT live_count, live_memory_mb, charged_to FROM guards WHERE workspace_id = ?",
-    workspaceId,
-  );
-  checkQuota(workspace, {
-    sandboxes: (live?.live_count ?? 0) + 1,
-    memoryMb: (live?.live_memory_mb ?? 0) + sandbox.image.memoryMb,
-  });
-  changeLiveCount(tx, workspaceId, 1, sandbox.image.memoryMb);
-  if (live?.charged_to && isLimited(user)) {
-    const all = tx.db.get<Held>(
-      `SELECT sum(live_count) AS sandboxes, sum(live_memory_mb) AS memoryMb FROM guards
-       WHERE charged_to = ? AND live_count > 0`,
-      live.charged_to,
-    );
-    if (all) checkUserQuota(user, all);
-  }
-  if (!isLimited(installation)) return;
-  const all = tx.db.get<Held>(
-    "SELECT sum(live_count) AS sandboxes, sum(live_memory_mb) AS memoryMb FROM guards WHERE live_count > 0",
-  );
-  if (all) checkInstallationQuota(installation, all);
-}
-
 export const transactions = {
   ...purgeTransactions,
+  ...sandboxTransactions,
+  ...quotaOwnerTransactions,
+  ...imageUseTransactions,
 
-  installationId(tx: Transaction, fresh: string): string {
-    const row = tx.db.get<{ id: string }>("SELECT id FROM installation");
-    if (row) {
-      return row.id;
-    }
-    tx.db.run("INSERT INTO installation (id) VALUES (?)", fresh);
+  installationId({ db }: Transaction, fresh: string): string {
+    const row = db.get<{ id: string }>("SELECT id FROM installation");
+    if (row) return row.id;
+    db.run("INSERT INTO installation (id) VALUES (?)", fresh);
     return fresh;
-  },
-
-  create(
-    tx: Transaction,
-    sandbox: Sandbox,
-    charge: Charge | undefined,
-    quotas: Quotas,
-    events: readonly StagedEvent[],
-    record: IdempotencyRecord | undefined,
-  ): void {
-    tx.keepIdempotencyRecord(record);
-    reserveQuotas(tx, sandbox, charge, quotas);
-    const taken = tx.db.get(
-      "SELECT 1 FROM sandboxes WHERE workspace_id = ? AND name = ? AND state IN ('provisioning', 'ready')",
-      sandbox.workspaceId,
-      sandbox.name,
-    );
-    if (taken) {
-      throw new DomainError("SANDBOX_NAME_CONFLICT", `A live sandbox has the name ${sandbox.name}.`);
-    }
-    tx.db.run(
-      "INSERT INTO sandboxes (id, version, workspace_id, name, state, created_at, record) VALUES (?, ?, ?, ?, ?, ?, ?)",
-      sandbox.id,
-      sandbox.version,
-      sandbox.workspaceId,
-      sandbox.name,
-      sandbox.state,
-      sandbox.createdAt.getTime(),
-      encodeRecord(sandbox),
-    );
-    for (const [name, value] of Object.entries(sandbox.labels)) {
-      tx.db.run(
-        "INSERT INTO labels (sandbox_id, name, value, workspace_id, state, created_at) VALUES (?, ?, ?, ?, ?, ?)",
-        sandbox.id,
-        name,
-        value,
-        sandbox.workspaceId,
-        sandbox.state,
-        sandbox.createdAt,
-      );
-    }
-    tx.publish(events);
-  },
-
-  chargeWorkspace,
-
-  update(tx: Transaction, sandbox: Sandbox, events: readonly StagedEvent[]): boolean {
-    const before = tx.db.get<{ state: Sandbox["state"] }>(
-      "SELECT state FROM sandboxes WHERE id = ? AND version = ?",
-      sandbox.id,
-      sandbox.version - 1,
-    );
-    if (!before) {
-      return false;
-    }
-    tx.db.run(
-      "UPDATE sandboxes SET version = ?, state = ?, stopped_at = ?, record = ? WHERE id = ?",
-      sandbox.version,
-      sandbox.state,
-      sandbox.stoppedAt?.getTime() ?? null,
-      encodeRecord(sandbox),
-      sandbox.id,
-    );
-    if (sandbox.state !== before.state) {
-      tx.db.run("UPDATE labels SET state = ? WHERE sandbox_id = ?", sandbox.state, sandbox.id);
-    }
-    if (hasEnded(sandbox.state) && !hasEnded(before.state)) {
-      changeLiveCount(tx, sandbox.workspaceId, -1, -sandbox.image.memoryMb);
-    }
-    tx.publish(events);
-    return true;
-  },
-
-  markCleaned(tx: Transaction, id: string, at: Date): void {
-    tx.db.run(
-      "UPDATE sandboxes SET cleaned_at = ? WHERE id = ? AND cleaned_at IS NULL AND state IN ('stopped', 'failed')",
-      at.getTime(),
-      id,
-    );
-  },
-
-  deleteCleaned(tx: Transaction, workspaceId: string, limit: number): number {
-    return tx.db.run(
-      `DELETE FROM sandboxes WHERE id IN
-         (SELECT id FROM sandboxes WHERE workspace_id = ? AND cleaned_at IS NOT NULL LIMIT ?)`,
-      workspaceId,
-      limit,
-    );
-  },
-
-  recordImageUse(tx: Transaction, { name, at }: ImageUse): void {
-    tx.db.run(
-      `INSERT INTO image_uses (name, used_at) VALUES (?, ?)
-       ON CONFLICT (name) DO UPDATE SET used_at = max(used_at, excluded.used_at)`,
-      name,
-      at.getTime(),
-    );
-  },
-
-  forgetImageUses(tx: Transaction, names: readonly string[]): void {
-    tx.db.run("DELETE FROM image_uses WHERE name IN (SELECT value FROM json_each(?))", JSON.stringify(names));
-  },
-
-  deleteEndedBefore(tx: Transaction, before: Date, limit: number): number {
-    return tx.db.run(
-      `DELETE FROM sandboxes WHERE id IN
-         (SELECT id FROM sandboxes WHERE cleaned_at IS NOT NULL AND stopped_at < ? LIMIT ?)`,
-      before.getTime(),
-      limit,
-    );
   },
 } satisfies Transactions;

@@ -1,0 +1,48 @@
+import { join } from "node:path";
+import { newId } from "@sandgate/kit/base/ids";
+import { createLogger } from "@sandgate/kit/base/logging";
+import { createMetrics } from "@sandgate/kit/base/metrics";
+import { openLocalBus } from "@sandgate/kit/events/bus.local";
+import { stageEvent } from "@sandgate/kit/events/outbox";
+import { WorkspaceTakenOverSchema } from "@sandgate/proto/workspace/v1/workspace_events";
+import { test } from "@sandgate/test-support/test";
+import { until } from "@sandgate/test-support/until";
+import { expect } from "vitest";
+import { consumeEvents } from "./consumers.ts";
+import type { QuotaOwner } from "./domain/quota.ts";
+import { sandboxOf, unlimited } from "./store/store.fixture.ts";
+import { openSqliteStore } from "./store/store.sqlite.ts";
+
+const logger = createLogger({ service: "sandbox", level: "silent" });
+const quotas = { ...unlimited, user: { maxSandboxes: 2, maxMemoryMb: 0 } };
+
+function takenOver(workspaceId: string, userId: string, version: number) {
+  return stageEvent({
+    subject: "sandgate.workspace.workspace.taken_over.v1",
+    entityId: workspaceId,
+    entityVersion: version,
+    workspaceId,
+    schema: WorkspaceTakenOverSchema,
+    payload: { workspaceId, userId },
+  });
+}
+
+test("workspaces count towards the quota of whoever took them over last", async ({ folder }) => {
+  const moved = newId();
+  const bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics: createMetrics() });
+  const store = await openSqliteStore({ file: join(folder, "sandbox.sqlite"), logger });
+  const create = (workspaceId: string, quotaOwner?: QuotaOwner) =>
+    store.sandboxes.create(sandboxOf({ workspaceId }), { quotaOwner, quotas, events: [] });
+  await create(newId(), { userId: "ann", since: 1 });
+  await create(moved, { userId: "ann", since: 1 });
+  await expect(create(newId(), { userId: "ann", since: 1 })).rejects.toMatchObject({ reason: "PROVISIONING_FAILED" });
+
+  const following = await consumeEvents({ bus, store });
+  await bus.publish([takenOver(moved, "bob", 9), takenOver(moved, "ann", 3)]);
+  await until(() => create(newId(), { userId: "ann", since: 1 }));
+  await create(newId(), { userId: "bob", since: 1 });
+  await expect(create(moved)).rejects.toMatchObject({ reason: "PROVISIONING_FAILED" });
+  await following.stop();
+  await store.close();
+  await bus.close();
+});

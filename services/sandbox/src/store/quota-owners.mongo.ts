@@ -1,0 +1,113 @@
+import type { Db, MongoTransaction } from "@sandgate/kit/storage/mongo";
+import type { GuardDocument } from "@sandgate/kit/workspaces/mongo-guards";
+import { type CreateState, isUsageNeeded, type QuotaOwner, type Usage } from "../domain/quota.ts";
+import type { Sandbox } from "../domain/sandbox.ts";
+import type { QuotaOwners } from "./quota-owners.ts";
+import type { CreateOptions } from "./sandboxes.ts";
+
+interface SandboxGuardDocument extends GuardDocument {
+  liveCount?: number;
+  liveMemoryMb?: number;
+  /** The quota owner. */
+  chargedTo?: string;
+  chargedSince?: number;
+}
+
+/** Where creates in the workspaces of one quota owner take turns. */
+interface UserGuardDocument {
+  /** The user. */
+  _id: string;
+  creates: number;
+}
+
+/** Where creates take turns over all workspaces, while the installation has a quota. */
+interface InstallationTurns {
+  _id: "turns";
+  creates: number;
+}
+
+/** What workspaces use, for transactions. */
+export interface Usages {
+  /**
+   * Adds a new sandbox to what its workspace uses, and reads what its creation is decided by. The guard is written first: concurrent
+   * creates in a workspace, and its deletion, conflict on it. Until the transaction is over no other adds to the usages read.
+   */
+  reserve(tx: MongoTransaction, sandbox: Sandbox, o: CreateOptions): Promise<Omit<CreateState, "isNameTaken">>;
+  /** Subtracts a sandbox that has ended. */
+  release(tx: MongoTransaction, sandbox: Sandbox): Promise<void>;
+}
+
+/** The fields of a guard with this quota owner, in an aggregation: a later one stays. */
+function ownedBy({ userId, since }: QuotaOwner) {
+  const isLater = { $lt: [{ $ifNull: ["$chargedSince", 0] }, since] };
+  return {
+    chargedTo: { $cond: [isLater, { $literal: userId }, "$chargedTo"] },
+    chargedSince: { $cond: [isLater, since, "$chargedSince"] },
+  };
+}
+
+export function createQuotaOwners(db: Db): QuotaOwners & Usages {
+  const guards = db.collection<SandboxGuardDocument>("guards");
+  const userGuards = db.collection<UserGuardDocument>("user_guards");
+  const turns = db.collection<InstallationTurns>("installation");
+
+  async function sumOf({ session }: MongoTransaction, which: Pick<SandboxGuardDocument, "chargedTo">): Promise<Usage> {
+    const [all] = await guards
+      .aggregate<Usage>(
+        [
+          { $match: { ...which, liveCount: { $gt: 0 } } },
+          { $group: { _id: null, sandboxes: { $sum: "$liveCount" }, memoryMb: { $sum: "$liveMemoryMb" } } },
+        ],
+        { session },
+      )
+      .toArray();
+    return all ?? { sandboxes: 0, memoryMb: 0 };
+  }
+
+  async function readOfUser(tx: MongoTransaction, userId: string): Promise<Usage> {
+    await userGuards.updateOne({ _id: userId }, { $inc: { creates: 1 } }, { upsert: true, session: tx.session });
+    return sumOf(tx, { chargedTo: userId });
+  }
+
+  async function readOfAll(tx: MongoTransaction): Promise<Usage> {
+    await turns.updateOne({ _id: "turns" }, { $inc: { creates: 1 } }, { upsert: true, session: tx.session });
+    return sumOf(tx, {});
+  }
+
+  return {
+    async assign(workspaceId, owner) {
+      await guards.updateOne({ _id: workspaceId }, [{ $set: ownedBy(owner) }], { upsert: true });
+    },
+
+    async reserve(tx, { workspaceId, image }, { quotaOwner, quotas }) {
+      const guard = await guards.findOneAndUpdate(
+        { _id: workspaceId },
+        [
+          {
+            $set: {
+              liveCount: { $add: [{ $ifNull: ["$liveCount", 0] }, 1] },
+              liveMemoryMb: { $add: [{ $ifNull: ["$liveMemoryMb", 0] }, image.memoryMb] },
+              ...(quotaOwner && ownedBy(quotaOwner)),
+            },
+          },
+        ],
+        { upsert: true, returnDocument: "after", session: tx.session },
+      );
+      const workspace = { sandboxes: guard?.liveCount ?? 0, memoryMb: guard?.liveMemoryMb ?? 0 };
+      return {
+        isWorkspaceDeleted: guard?.deletedAt !== undefined,
+        workspace,
+        user:
+          guard?.chargedTo && isUsageNeeded("user", quotas, workspace)
+            ? await readOfUser(tx, guard.chargedTo)
+            : undefined,
+        installation: isUsageNeeded("installation", quotas, workspace) ? await readOfAll(tx) : undefined,
+      };
+    },
+
+    async release({ session }, { workspaceId, image }) {
+      const freed = { liveCount: -1, liveMemoryMb: -image.memoryMb };
+      await guards.updateOne({ _id: workspaceId }, { $inc: freed }, { session });
+    },
+  };
+}

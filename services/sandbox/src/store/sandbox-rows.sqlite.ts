@@ -1,0 +1,58 @@
+// Loaded by the database's writer and reader threads too: nothing heavy is imported here.
+import { deepFreeze } from "@sandgate/kit/base/freeze";
+import type { Sandbox } from "../domain/sandbox.ts";
+
+/** A sandbox as it is stored. */
+export interface Row {
+  record: string;
+  cleaned_at: number | null;
+}
+
+/** T as JSON holds it: with its dates as text. */
+type Stored<T> = T extends Date ? string : T extends object ? { [K in keyof T]: Stored<T[K]> } : T;
+
+/** Dates as ISO text. */
+export function encodeRecord(sandbox: Sandbox): string {
+  const { cleanedAt: _, ...record } = sandbox;
+  return JSON.stringify(record);
+}
+
+/**
+ * The record as `encodeRecord` wrote it. Each of its dates is named here, since a label may look like one; one that is
+ * forgotten doesn't compile.
+ */
+export function decodeRow(row: Row): Sandbox {
+  const stored: Stored<Omit<Sandbox, "cleanedAt">> = JSON.parse(row.record);
+  const { createdAt, updatedAt, startedAt, readyAt, expiresAt, stoppedAt, timeline, ...others } = stored;
+  return {
+    ...others,
+    createdAt: new Date(createdAt),
+    updatedAt: new Date(updatedAt),
+    ...(startedAt !== undefined && { startedAt: new Date(startedAt) }),
+    ...(readyAt !== undefined && { readyAt: new Date(readyAt) }),
+    ...(expiresAt !== undefined && { expiresAt: new Date(expiresAt) }),
+    ...(stoppedAt !== undefined && { stoppedAt: new Date(stoppedAt) }),
+    timeline: timeline.map(({ at, ...entry }) => ({ ...entry, at: new Date(at) })),
+    ...(row.cleaned_at !== null && { cleanedAt: new Date(row.cleaned_at) }),
+  };
+}
+
+/** Records remembered in decoded form, of a few KB each. */
+const maxRemembered = 1_000;
+
+/**
+ * `decodeRow` for records that are read one at a time, often the same again: clients ask until a sandbox is ready, and a pass
+ * of the reconciler reads several times. Decoding costs more than reading. The text of the record is the key, so what is
+ * remembered is never old.
+ */
+export function createDecoder(): (row: Row) => Sandbox {
+  const remembered = new Map<string, { cleanedAt: number | null; sandbox: Sandbox }>();
+  return (row) => {
+    const known = remembered.get(row.record);
+    if (known && known.cleanedAt === row.cleaned_at) return known.sandbox;
+    const sandbox = deepFreeze(decodeRow(row));
+    if (remembered.size >= maxRemembered) remembered.clear();
+    remembered.set(row.record, { cleanedAt: row.cleaned_at, sandbox });
+    return sandbox;
+  };
+}

@@ -1,0 +1,214 @@
+import {
+  afterPosition,
+  type Db,
+  deleteBatch,
+  type MongoDatabase,
+  type MongoTransaction,
+} from "@sandgate/kit/storage/mongo";
+import { checkCreate, isLimited } from "../domain/quota.ts";
+import { hasEnded, isLive, type Sandbox, type SandboxState, sandboxStates } from "../domain/sandbox.ts";
+import type { Usages } from "./quota-owners.mongo.ts";
+import type { ListPosition, Retention, Sandboxes, UnfinishedSandbox, UnfinishedSandboxes } from "./sandboxes.ts";
+
+interface StoredLabel {
+  name: string;
+  value: string;
+}
+
+interface SandboxDocument extends Omit<Sandbox, "id" | "labels"> {
+  _id: string;
+  /** As pairs, since a label's name may contain what a field's name can't. */
+  labels: StoredLabel[];
+  /** Set while it reserves its name. Partial indexes can test a field, not for one of several states. */
+  live?: true;
+  /** Set until its container is gone. */
+  uncleaned?: true;
+}
+
+/** Lists name their index: the server may try another that it has to sort for. */
+export const sandboxIndexes = {
+  newest: "newest",
+  newestByState: "newest_by_state",
+  newestByLabel: "newest_by_label",
+  newestOfAll: "newest_of_all",
+  newestOfUser: "newest_of_user",
+} as const;
+
+const sandboxesOf = (db: Db) => db.collection<SandboxDocument>("sandboxes");
+
+function toDocument({ id, labels, cleanedAt: _, ...record }: Sandbox): SandboxDocument {
+  return {
+    _id: id,
+    ...record,
+    labels: Object.entries(labels).map(([name, value]) => ({ name, value })),
+    ...(isLive(record.state) && { live: true }),
+    uncleaned: true,
+  };
+}
+
+function toSandbox({ _id, labels, live: _live, uncleaned: _uncleaned, ...record }: SandboxDocument): Sandbox {
+  return { id: _id, ...record, labels: Object.fromEntries(labels.map(({ name, value }) => [name, value])) };
+}
+
+/** Labels of more sandboxes are not counted further. */
+const mostCounted = 1000;
+
+export function createSandboxes({ db, write }: MongoDatabase, usages: Usages): Sandboxes {
+  const sandboxes = sandboxesOf(db);
+
+  const isNameTaken = async ({ session }: MongoTransaction, { workspaceId, name }: Sandbox): Promise<boolean> =>
+    (await sandboxes.findOne({ workspaceId, name, live: true }, { session, projection: { _id: 1 } })) !== null;
+
+  /** The labels, those of the fewest sandboxes first: the server goes through the sandboxes of the first. */
+  async function orderByRarity(
+    workspaceId: string,
+    states: readonly SandboxState[],
+    labels: Readonly<Record<string, string>>,
+  ): Promise<StoredLabel[]> {
+    const stored = Object.entries(labels).map(([name, value]) => ({ name, value }));
+    if (stored.length < 2) return stored;
+    const counted = await Promise.all(
+      stored.map(async (label) => {
+        const matching = { workspaceId, labels: label, state: { $in: [...states] } };
+        return { label, sandboxes: await sandboxes.countDocuments(matching, { limit: mostCounted }) };
+      }),
+    );
+    return counted.sort((one, other) => one.sandboxes - other.sandboxes).map(({ label }) => label);
+  }
+
+  /** Those that match, from a position on, in the order of this index, which the list's is. */
+  async function list(
+    matching: Parameters<typeof sandboxes.find>[0],
+    index: string,
+    { limit, after }: { limit: number; after?: ListPosition | undefined },
+  ): Promise<Sandbox[]> {
+    const position = afterPosition<SandboxDocument>(after && { createdAt: after.createdAt, _id: after.id });
+    const found = sandboxes
+      .find({ ...matching, ...position })
+      .hint(index)
+      .sort({ createdAt: -1, _id: -1 });
+    return (await found.limit(limit).toArray()).map(toSandbox);
+  }
+
+  return {
+    create(sandbox, o, signal) {
+      const { installation, user } = o.quotas;
+      const work = async (tx: MongoTransaction) => {
+        // Creates that wait for their turn behind slow ones would come too late, one after the other.
+        signal?.throwIfAborted();
+        const reserved = await usages.reserve(tx, sandbox, o);
+        await tx.keepIdempotencyRecord(o.record);
+        checkCreate(sandbox, o.quotas, { ...reserved, isNameTaken: await isNameTaken(tx, sandbox) });
+        await sandboxes.insertOne(toDocument(sandbox), { session: tx.session });
+        await tx.publish(o.events);
+      };
+      const ofWorkspace = o.quotaOwner && isLimited(user) ? o.quotaOwner.userId : sandbox.workspaceId;
+      return write(work, isLimited(installation) ? "turns" : ofWorkspace);
+    },
+
+    update: (sandbox, events) =>
+      write(
+        async (tx) => {
+          const before = await sandboxes.findOneAndReplace(
+            { _id: sandbox.id, version: sandbox.version - 1 },
+            toDocument(sandbox),
+            { session: tx.session, projection: { state: 1 } },
+          );
+          if (!before) return false;
+          if (hasEnded(sandbox.state) && !hasEnded(before.state)) await usages.release(tx, sandbox);
+          await tx.publish(events);
+          return true;
+        },
+        hasEnded(sandbox.state) ? sandbox.workspaceId : undefined,
+      ),
+
+    async get(id) {
+      const found = await sandboxes.findOne({ _id: id });
+      return found ? toSandbox(found) : undefined;
+    },
+
+    async find(workspaceId, idOrName) {
+      const found =
+        (await sandboxes.findOne({ _id: idOrName, workspaceId })) ??
+        (await sandboxes.findOne({ workspaceId, name: idOrName }, { sort: { live: -1, createdAt: -1, _id: -1 } }));
+      return found ? toSandbox(found) : undefined;
+    },
+
+    async list(workspaceId, { states, labels }, page) {
+      // An index that has the states in it gives a list in its order only for states that are named.
+      const among = states.length === 0 && Object.keys(labels).length > 0 ? sandboxStates : states;
+      const wanted = await orderByRarity(workspaceId, among, labels);
+      const { newest, newestByLabel, newestByState } = sandboxIndexes;
+      const matching = {
+        workspaceId,
+        ...(among.length > 0 && { state: { $in: [...among] } }),
+        ...(wanted.length > 0 && { labels: { $all: wanted } }),
+      };
+      return list(matching, wanted.length > 0 ? newestByLabel : among.length > 0 ? newestByState : newest, page);
+    },
+
+    listAll({ states, workspaceId, createdBy }, page) {
+      const { newestByState, newestOfAll, newestOfUser } = sandboxIndexes;
+      const matching = {
+        ...(createdBy !== undefined && { createdBy }),
+        ...(workspaceId !== undefined && { workspaceId }),
+        state: { $in: states.length === 0 ? [...sandboxStates] : [...states] },
+      };
+      const index = createdBy !== undefined ? newestOfUser : workspaceId !== undefined ? newestByState : newestOfAll;
+      return list(matching, index, page);
+    },
+  };
+}
+
+export function createUnfinishedSandboxes(db: Db): UnfinishedSandboxes {
+  const sandboxes = sandboxesOf(db);
+  return {
+    async list({ limit, afterId = "" }) {
+      const found = await sandboxes
+        .find({ uncleaned: true, _id: { $gt: afterId } })
+        .sort({ _id: 1 })
+        .limit(limit)
+        .project<Omit<UnfinishedSandbox, "id"> & { _id: string }>({
+          state: 1,
+          startedAt: 1,
+          expiresAt: 1,
+          pinnedReference: 1,
+        })
+        .toArray();
+      return found.map(({ _id, ...record }) => ({ id: _id, ...record }));
+    },
+
+    async countByState() {
+      const counts = await sandboxes
+        .aggregate<{ _id: SandboxState; count: number }>([
+          { $match: { uncleaned: true } },
+          { $group: { _id: "$state", count: { $sum: 1 } } },
+        ])
+        .toArray();
+      return Object.fromEntries(counts.map(({ _id, count }) => [_id, count]));
+    },
+
+    async markCleaned(id, at) {
+      await sandboxes.updateOne(
+        { _id: id, uncleaned: true, state: { $in: ["stopped", "failed"] } },
+        { $set: { cleanedAt: at }, $unset: { uncleaned: true } },
+      );
+    },
+  };
+}
+
+const cleaned = { cleanedAt: { $exists: true } };
+
+export function createRetention(db: Db): Retention {
+  const sandboxes = sandboxesOf(db);
+  return {
+    async listLive(workspaceId, limit) {
+      return (await sandboxes.find({ workspaceId, live: true }).limit(limit).toArray()).map(toSandbox);
+    },
+    async listUncleaned(workspaceId, limit) {
+      return (await sandboxes.find({ workspaceId, uncleaned: true }).limit(limit).toArray()).map(toSandbox);
+    },
+    deleteCleaned: (workspaceId, limit) => deleteBatch(sandboxes, { workspaceId, ...cleaned }, limit),
+    deleteEndedBefore: (before, limit) => deleteBatch(sandboxes, { ...cleaned, stoppedAt: { $lt: before } }, limit),
+  };
+}

@@ -1,0 +1,89 @@
+import type { Client } from "@connectrpc/connect";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { newId } from "@sandgate/kit/base/ids";
+import { type Call, onBehalfOf, userOf, workspaceOf } from "@sandgate/kit/rpc/context";
+import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
+import type { ImageRegistryService, ResolvedImage } from "@sandgate/proto/imageregistry/v1/image_registry";
+import type { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import type { Quotas } from "../domain/quota.ts";
+import { acceptSandbox, type ImageSnapshot, type Requested, type Sandbox } from "../domain/sandbox.ts";
+import { sandboxProvisioned } from "../events.ts";
+import type { SandboxStore } from "../store/store.ts";
+import type { Changes } from "./changes.ts";
+import { findQuotaOwner } from "./quota-owners.ts";
+
+export interface ProvisionContext {
+  store: Pick<SandboxStore, "sandboxes">;
+  changes: Changes;
+  images: Client<typeof ImageRegistryService>;
+  workspaces: Client<typeof WorkspaceService>;
+  quotas: Quotas;
+  /** What keeps sandboxes from being run, if anything does. */
+  runtimeProblem(): DomainError | undefined;
+  /** The disk that has less free than the reserve, in one line; undefined: none. */
+  diskShortage(): Promise<string | undefined>;
+}
+
+/** Accepts a sandbox; the reconciler makes it run. */
+export async function provisionSandbox(
+  context: ProvisionContext,
+  o: {
+    call: Call;
+    imageId: string;
+    requested: Requested;
+    /** Of the answer, for a call with an Idempotency-Key. */
+    recordFor(accepted: Sandbox): Promise<IdempotencyRecord | undefined>;
+    signal: AbortSignal;
+  },
+): Promise<Sandbox> {
+  const { store, changes, images, workspaces, quotas } = context;
+  const { call, signal } = o;
+  await checkHost(context);
+  const [{ image }, quotaOwner] = await Promise.all([
+    images.resolveImage({ imageId: o.imageId }, onBehalfOf(call)),
+    findQuotaOwner(workspaces, call),
+  ]);
+  if (!image) throw new DomainError("IMAGE_NOT_FOUND", "There is no such image.");
+  const sandbox = acceptSandbox({
+    ...o.requested,
+    id: newId(),
+    workspaceId: workspaceOf(call),
+    image: toSnapshot(image),
+    createdBy: userOf(call).id,
+    now: new Date(),
+  });
+  const events = [sandboxProvisioned(call, sandbox)];
+  const record = await o.recordFor(sandbox);
+  await store.sandboxes.create(sandbox, { quotaOwner, quotas, events, record }, signal);
+  // Whichever replica has its shard goes to work.
+  changes.announce(sandbox.id);
+  return sandbox;
+}
+
+async function checkHost({ runtimeProblem, diskShortage }: ProvisionContext): Promise<void> {
+  const problem = runtimeProblem();
+  if (problem?.reason === "ISOLATION_UNAVAILABLE") {
+    throw new DomainError("PROVISIONING_FAILED", "Sandboxes can't be isolated on this host.", {
+      hint: problem.message,
+    });
+  }
+  const shortage = await diskShortage();
+  if (shortage !== undefined) {
+    throw new DomainError("PROVISIONING_FAILED", "The host is short of disk space.", {
+      hint: `Try again later, or ask the operator for more: ${shortage}.`,
+    });
+  }
+}
+
+function toSnapshot(image: ResolvedImage): ImageSnapshot {
+  const { imageId, reference, registryId, isDefault, memoryMb, readinessPort, ttlSeconds } = image;
+  return {
+    imageId,
+    reference,
+    registryId,
+    isDefault,
+    memoryMb,
+    ...(readinessPort === undefined ? {} : { readinessPort }),
+    ...(ttlSeconds === undefined ? {} : { ttlSeconds }),
+  };
+}

@@ -1,0 +1,28 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
+import type { UnfinishedSandbox, UnfinishedSandboxes } from "../store/sandboxes.ts";
+
+const pageSize = 200;
+
+/** All sandboxes that have not ended or are not cleaned, read a page at a time. */
+export async function* readUnfinished(
+  unfinished: Pick<UnfinishedSandboxes, "list">,
+): AsyncGenerator<UnfinishedSandbox> {
+  for (let afterId = ""; ; ) {
+    const page = await unfinished.list({ limit: pageSize, afterId });
+    yield* page;
+    const last = page.at(-1);
+    if (!last) return;
+    afterId = last.id;
+    // Some databases answer at once, so nothing else would get its turn until all records were read.
+    await nextTurn();
+  }
+}
+
+/** Ids of the images of these sandboxes: their containers are there, or may be created yet. */
+export async function findPinnedImages(unfinished: Pick<UnfinishedSandboxes, "list">): Promise<Set<string>> {
+  const ids = new Set<string>();
+  for await (const { pinnedReference } of readUnfinished(unfinished)) {
+    if (pinnedReference !== undefined) ids.add(pinnedReference);
+  }
+  return ids;
+}

@@ -1,0 +1,62 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import type { Cursor } from "@sandgate/kit/base/page";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import type { EventCause } from "@sandgate/kit/events/outbox";
+import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
+import { Role } from "@sandgate/proto/common/v1/access";
+import { memberRemoved, signalMembership } from "../events.ts";
+import type { WorkspaceStore } from "../store/store.ts";
+import { deleteWorkspace } from "./deletions.ts";
+
+/** Workspaces of a user that are read at once. */
+const batchSize = 100;
+
+/** Throws CONFLICT while the user is the last owner of a workspace that has other members. */
+export async function requireNoSharedWorkspaceOf(store: WorkspaceStore, userId: string): Promise<void> {
+  let last: Cursor | undefined;
+  for (;;) {
+    const workspaces = await store.listWorkspaces(userId, last, batchSize);
+    for (const { id, name } of workspaces) {
+      const view = await store.findMember(id, userId, userId);
+      if (view?.member?.role !== Role.OWNER || view.owners > 1) continue;
+      if ((await store.listMembers(id, undefined, 2)).length < 2) continue;
+      throw new DomainError("CONFLICT", `You are the last owner of the workspace ${name}, which has other members.`, {
+        hint: "Make another member an owner with PUT /workspaces/{workspace_id}/members/{user_id}, or delete the workspace.",
+      });
+    }
+    if (workspaces.length < batchSize) return;
+    last = workspaces.at(-1);
+  }
+}
+
+/**
+ * Ends all memberships of a user whose account has been deleted; a workspace that loses its last owner is deleted. The events
+ * say that who deleted the account did this.
+ */
+export async function endMemberships(
+  o: { store: WorkspaceStore; bus: EventBus; cause: EventCause },
+  userId: string,
+): Promise<void> {
+  await o.store.markAccountDeleted(userId, new Date());
+  for (;;) {
+    const workspaces = await o.store.listWorkspaces(userId, undefined, batchSize);
+    for (const { id } of workspaces) await retryWhileStale(() => endMembership(o, id, userId));
+    if (workspaces.length < batchSize) return;
+  }
+}
+
+async function endMembership(
+  { store, bus, cause }: { store: WorkspaceStore; bus: EventBus; cause: EventCause },
+  id: string,
+  userId: string,
+) {
+  const view = await store.findMember(id, userId, userId);
+  if (view?.member === undefined) return "done";
+  const { workspace, member, owners } = view;
+  if (member.role === Role.OWNER && owners <= 1) return deleteWorkspace({ store, bus }, workspace, cause);
+  const events = [memberRemoved(cause, id, workspace.version + 1, userId)];
+  // Nobody takes the workspace over by this: an owner who is left does so by themselves.
+  const outcome = await store.removeMember(id, workspace.version, userId, events, undefined);
+  if (outcome === "done") signalMembership(bus, id, userId);
+  return outcome;
+}
