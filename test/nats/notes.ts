@@ -5,7 +5,7 @@ import { openNatsBus } from "@sandgate/kit/events/bus.nats";
 import type { NatsDeliveryPolicy } from "@sandgate/kit/events/bus.nats-consumption";
 import { openSqlite, type SqliteDatabase } from "@sandgate/kit/storage/sqlite";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
-import { eventOf as contractEventOf, policyUnderTest } from "../contract/event-bus.ts";
+import { eventOf as contractEventOf, policyUnderTest } from "../contract/event-bus/session.ts";
 import { migrations, type transactions } from "./notes.transactions.ts";
 
 export const logger = createLogger({ service: "test", level: "silent" });

@@ -5,7 +5,8 @@ import { deadLetterStream, eventStream } from "@sandgate/kit/events/bus.nats-str
 import { probeNats, useNats } from "@sandgate/test-support/nats";
 import { requireServer } from "@sandgate/test-support/require";
 import { describe } from "vitest";
-import { describeEventBus, policyUnderTest } from "./event-bus.ts";
+import { describeEventBus } from "./event-bus.ts";
+import { policyUnderTest } from "./session.ts";
 
 describe.runIf(await requireServer("nats", probeNats))("NATS", () => {
   describeEventBus("nats", async () => {

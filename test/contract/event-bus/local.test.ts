@@ -6,7 +6,8 @@ import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { test } from "@sandgate/test-support/test";
 import { expect, vi } from "vitest";
-import { describeEventBus, eventOf, policyUnderTest } from "./event-bus.ts";
+import { describeEventBus } from "./event-bus.ts";
+import { eventOf, policyUnderTest } from "./session.ts";
 
 const logger = createLogger({ service: "test", level: "silent" });
 
