@@ -3,8 +3,8 @@ import { buildLoggingImage, openTestEngine, probeEngine, type TestImage } from "
 import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { type Client, createClient } from "../conformance/client.ts";
+import { createCallers } from "../fault/callers.ts";
 import { findProblems } from "../fault/checker.ts";
-import { createCallers } from "../fault/journal.ts";
 import { type DistributedPlatform, requireDistributed, startDistributed } from "../platform/distributed/platform.ts";
 import { parts } from "../platform/distributed/replica.ts";
 import { type EarlierCode, probeEarlier, thisCode, unpackEarlier } from "../platform/earlier.ts";

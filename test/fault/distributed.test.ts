@@ -7,8 +7,8 @@ import { createClient } from "../conformance/client.ts";
 import { type DistributedPlatform, requireDistributed, startDistributed } from "../platform/distributed/platform.ts";
 import type { Part } from "../platform/distributed/replica.ts";
 import { type Operator, openOperator } from "../platform/operator.ts";
+import { createCallers } from "./callers.ts";
 import { findForgottenAnswers, findProblems } from "./checker.ts";
-import { createCallers } from "./journal.ts";
 
 vi.setConfig({ testTimeout: 1_500_000 });
 

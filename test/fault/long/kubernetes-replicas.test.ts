@@ -5,7 +5,8 @@ import { type Client, createClient, expectStatus } from "../../conformance/clien
 import { deployed } from "../../deploy/cluster-rights.ts";
 import { type ClusterPlatform, requireInCluster, startInCluster } from "../../platform/in-cluster/platform.ts";
 import { openOperator } from "../../platform/operator.ts";
-import { createCallers, type Journal } from "../journal.ts";
+import { createCallers } from "../callers.ts";
+import type { Journal } from "../journal.ts";
 import { causeOf, countOutcomes, noteFailure, type Outcomes } from "../outcomes.ts";
 import { findPodProblems, type OnCluster, operateOn, writer } from "../pod-platform.ts";
 

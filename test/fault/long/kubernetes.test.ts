@@ -12,7 +12,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createClient, expectStatus } from "../../conformance/client.ts";
 import { applyRights, deployed } from "../../deploy/cluster-rights.ts";
 import { podPath } from "../../e2e/pods.ts";
-import { createCallers } from "../journal.ts";
+import { createCallers } from "../callers.ts";
 import { findPodProblems, type PodPlatform, startPodPlatform, writer } from "../pod-platform.ts";
 
 vi.setConfig({ testTimeout: 900_000 });
