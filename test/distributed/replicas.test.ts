@@ -23,6 +23,8 @@ import {
 } from "../conformance/client.ts";
 import { type DistributedPlatform, requireDistributed, startDistributed } from "../platform/distributed/platform.ts";
 import type { Replica } from "../platform/distributed/replica.ts";
+import { unlimitedSandboxes } from "../platform/limits.ts";
+import { lineWriter } from "../platform/line-writer.ts";
 import { type Operator, openOperator } from "../platform/operator.ts";
 
 const isAvailable = (await requireDistributed()) && (await requireServer("docker", probeEngine));
@@ -46,16 +48,12 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
         files: { "/www/index.html": "here" },
       }),
       buildImage(engine, {
-        command: [
-          "sh",
-          "-c",
-          `trap 'echo last; exit 0' TERM; i=0; while :; do i=$((i + 1)); echo "line $i"; sleep 0.1; done`,
-        ],
+        command: ["sh", "-c", lineWriter({ everySeconds: 0.1, lastLine: "last" })],
       }),
     ]);
     platform = await startDistributed({
       replicas: { facade: 3 },
-      settings: { SANDGATE_WORKSPACE_MAX_SANDBOXES: "0", SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0" },
+      settings: unlimitedSandboxes,
     });
     facades = [0, 1, 2].map((index) => createClient(platform.replica("facade", index).url));
     operator = await openOperator(platform);

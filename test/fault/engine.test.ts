@@ -5,22 +5,17 @@ import { requireServer } from "@sandgate/test-support/require";
 import { test } from "@sandgate/test-support/test";
 import { afterAll, beforeAll, describe, vi } from "vitest";
 import { expectStatus } from "../conformance/client.ts";
+import { lineWriter } from "../platform/line-writer.ts";
 import { startPlatform } from "../platform/local.ts";
 import { listContainers, openOperator } from "../platform/operator.ts";
 
 vi.setConfig({ testTimeout: 300_000 });
 
-const writer = `
-trap 'exit 0' TERM
-i=0
-while true; do i=$((i + 1)); echo "line $i"; sleep 0.1; done
-`;
-
 describe.runIf(await requireServer("docker", probeEngine))("an engine that fails under the platform", () => {
   let image: TestImage;
 
   beforeAll(async () => {
-    image = await buildImage(openTestEngine(), { command: ["/bin/sh", "/run"], files: { "/run": writer } });
+    image = await buildImage(openTestEngine(), { command: ["sh", "-c", lineWriter({ everySeconds: 0.1 })] });
   });
   afterAll(() => image?.remove());
 

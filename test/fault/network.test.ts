@@ -13,6 +13,7 @@ import {
   startDistributed,
 } from "../platform/distributed/platform.ts";
 import { type Part, parts } from "../platform/distributed/replica.ts";
+import { lineWriter } from "../platform/line-writer.ts";
 import { type Operator, openOperator } from "../platform/operator.ts";
 import { expectFault } from "./faults.ts";
 
@@ -27,12 +28,6 @@ const answeredMs = 15_000;
 const cachedMs = 1_100;
 const broken = ["silent", "down", "reset"] as const;
 
-const writer = `
-trap 'exit 0' TERM
-i=0
-while true; do i=$((i + 1)); echo "line $i"; sleep 0.2; done
-`;
-
 describe.runIf(isAvailable)("network faults between the processes", { timeout: 600_000 }, () => {
   const credential = { username: "puller", password: "pull-secret-1" };
   let image: TestImage;
@@ -46,7 +41,7 @@ describe.runIf(isAvailable)("network faults between the processes", { timeout: 6
 
   beforeAll(async () => {
     registry = await startRegistry({ users: [credential] });
-    image = await buildImage(openTestEngine(), { command: ["/bin/sh", "/run"], files: { "/run": writer } });
+    image = await buildImage(openTestEngine(), { command: ["sh", "-c", lineWriter({ everySeconds: 0.2 })] });
     platform = await startDistributed({
       replicas: single,
       faultProxies: true,

@@ -3,26 +3,26 @@ import {
   type ClusterOptions,
   type OwnCluster,
   openTestCluster,
+  probeCluster,
   type TestCluster,
 } from "@sandgate/test-support/cluster";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
-import { startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
+import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
+import { requireServer } from "@sandgate/test-support/require";
 import { until } from "@sandgate/test-support/until";
 import { expect } from "vitest";
 import { type Answer, expectStatus } from "../conformance/client.ts";
 import { deployed } from "../deploy/cluster-rights.ts";
 import { isRemoved, linesOf, podPath, reaches, readPod, registerImage } from "../e2e/pods.ts";
+import { unlimitedSandboxes } from "../platform/limits.ts";
+import { lineWriter } from "../platform/line-writer.ts";
 import type { TestPlatform } from "../platform/local.ts";
 import { startOnCluster } from "../platform/on-cluster.ts";
 import { type Operator, openOperator } from "../platform/operator.ts";
-import type { Journal } from "./journal.ts";
+import { acknowledgedIn, type Journal } from "./journal.ts";
 
 /** Writes a line every fifth of a second for as long as it runs, and ends with 0 when told to. */
-export const writer = [
-  "sh",
-  "-c",
-  "trap 'exit 0' TERM; i=0; while :; do i=$((i+1)); echo \"line $i\"; sleep 0.2; done",
-];
+export const writer = ["sh", "-c", lineWriter({ everySeconds: 0.2 })];
 
 const credential = { username: "alice", password: "correct horse" };
 
@@ -47,6 +47,15 @@ export interface OnCluster {
   /** Waits until its pod is gone. */
   isRemoved(sandboxId: string): Promise<void>;
   linesOf(sandboxId: string): Promise<string[]>;
+}
+
+/** Whether a cluster can be started here whose programs may be killed. Says so when it can't. */
+export function requireOwnCluster(): Promise<boolean> {
+  return requireServer("kubernetes", async () => {
+    if (process.env.KUBECONFIG) throw new Error("the cluster at KUBECONFIG is not the suite's own: unset it");
+    await probeCluster();
+    await probeRegistry();
+  });
 }
 
 /** In one process, which collects the node's logs, with the rights of deploy/kubernetes. */
@@ -102,7 +111,7 @@ async function fillPodPlatform(
     await startOnCluster(cluster, {
       proxy,
       collects: true,
-      settings: { SANDGATE_WORKSPACE_MAX_SANDBOXES: "0", SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0", ...o.settings },
+      settings: { ...unlimitedSandboxes, ...o.settings },
     }),
     (each) => each.stop(),
   );
@@ -159,6 +168,21 @@ export function operateOn(o: {
   };
 }
 
+/** Expects that the callers met nothing that no fault explains, and that records, pods and logs soon agree with them. */
+export async function expectPodsConsistent(journal: Journal, on: OnCluster): Promise<void> {
+  expect(journal.violations).toEqual([]);
+  await expect.poll(() => findPodProblems(journal, on), { interval: 1_000, timeout: 300_000 }).toEqual([]);
+}
+
+/** Deletes the callers' workspaces, and waits until no pod is left. */
+export async function removeWorkspaces(journal: Journal, on: OnCluster): Promise<void> {
+  const { operator } = on;
+  for (const { id, gone } of acknowledgedIn(journal, "workspace")) {
+    if (gone !== "yes") await operator.delete(`/workspaces/${id}`, { token: operator.as.token });
+  }
+  await until(async () => expect(await on.listPods()).toEqual([]), { intervalMs: 500 });
+}
+
 /**
  * Compares records, pods and logs with the journal of the clients, whose sandboxes run `writer`. Answers the differences, in one line
  * each: none once the platform is idle.
@@ -167,8 +191,7 @@ export async function findPodProblems(journal: Journal, on: OnCluster): Promise<
   const { operator, cluster } = on;
   const problems: string[] = [];
   const running = new Set<string>();
-  for (const thing of journal.things) {
-    if (thing.kind !== "sandbox" || thing.id === undefined) continue;
+  for (const thing of acknowledgedIn(journal, "sandbox")) {
     const { id, name, gone } = thing;
     const as = { token: operator.as.token, workspace: thing.workspace?.id };
     const answer = await operator.get(`/sandboxes/${id}`, as);

@@ -8,6 +8,7 @@ import { findFreePort, type RunningProcess, startProcess } from "@sandgate/test-
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import type { ContainerInfo } from "dockerode";
 import { removeHostObjects } from "./host-objects.ts";
+import { unlimited } from "./limits.ts";
 
 const removalsAtOnce = 16;
 /** How long it may take until the engine has removed all containers of an installation. */
@@ -60,16 +61,7 @@ export async function startPlatform(o: { settings?: Record<string, string> } = {
     SANDGATE_ADMIN_USERNAME: admin.username,
     SANDGATE_ADMIN_PASSWORD: admin.password,
     SANDGATE_DEFAULT_IMAGE: await defaultImageSetting(),
-    SANDGATE_RATE_LIMIT: "0",
-    SANDGATE_SIGNIN_RATE_LIMIT: "0",
-    SANDGATE_MAILS_PER_HOUR: "0",
-    SANDGATE_NETWORK_MAILS_PER_HOUR: "0",
-    // Most suites act as one user, the operator.
-    SANDGATE_USER_MAX_API_TOKENS: "0",
-    SANDGATE_USER_MAX_WORKSPACES: "0",
-    SANDGATE_USER_MAX_SANDBOXES: "0",
-    SANDGATE_USER_MAX_MEMORY_MB: "0",
-    SANDGATE_WORKSPACE_MAX_IMAGES: "0",
+    ...unlimited,
     SANDGATE_LOG_LEVEL: "info",
     ...o.settings,
   };

@@ -4,6 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type { TestCluster } from "@sandgate/test-support/cluster";
 import { createToken, deployed } from "../../deploy/cluster-rights.ts";
+import { unlimitedSandboxes } from "../../platform/limits.ts";
 import type { TestPlatform } from "../../platform/local.ts";
 import { startOnCluster } from "../../platform/on-cluster.ts";
 import { readRows } from "../../platform/operator.ts";
@@ -38,8 +39,7 @@ export function readRecords(platform: TestPlatform): string[] {
 export const benchSettings = {
   SANDGATE_LOG_LEVEL: "warn",
   SANDGATE_KUBERNETES_WRITES_PER_SECOND: "10000",
-  SANDGATE_WORKSPACE_MAX_SANDBOXES: "0",
-  SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0",
+  ...unlimitedSandboxes,
 };
 
 /** Begins and ends a measurement of how late the event loop of a platform is that was started with these settings. */

@@ -1,20 +1,16 @@
-import { openTestCluster, probeCluster, type TestCluster } from "@sandgate/test-support/cluster";
+import { openTestCluster, type TestCluster } from "@sandgate/test-support/cluster";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
-import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
-import { requireServer } from "@sandgate/test-support/require";
+import { startRegistry, type TestRegistry } from "@sandgate/test-support/registry";
 import { afterAll, beforeAll, describe } from "vitest";
 import { clusterHost, testSandboxesOn } from "../../conformance/sandbox-host.ts";
 import { describeSuite } from "../../conformance/suite.ts";
 import { suiteSettings, testRunning } from "../../conformance/target.ts";
 import type { TestPlatform } from "../../platform/local.ts";
 import { startOnCluster } from "../../platform/on-cluster.ts";
+import { requireOwnCluster } from "../pod-platform.ts";
 
-const isAvailable = await requireServer("kubernetes", async () => {
-  // The platform reads the files of a node, so this must be one.
-  if (process.env.KUBECONFIG) throw new Error("the cluster at KUBECONFIG has its nodes elsewhere");
-  await probeCluster();
-  await probeRegistry();
-});
+// The platform reads the files of a node, so this machine must be one.
+const isAvailable = await requireOwnCluster();
 
 describe.runIf(isAvailable)("the public API in one process, with sandboxes as pods,", () => {
   const closing = new AsyncDisposableStack();

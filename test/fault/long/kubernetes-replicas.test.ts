@@ -4,11 +4,13 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { type Client, createClient, expectStatus } from "../../conformance/client.ts";
 import { deployed } from "../../deploy/cluster-rights.ts";
 import { type ClusterPlatform, requireInCluster, startInCluster } from "../../platform/in-cluster/platform.ts";
+import { unlimited, unlimitedSandboxes } from "../../platform/limits.ts";
 import { openOperator } from "../../platform/operator.ts";
 import { createCallers } from "../callers.ts";
 import type { Journal } from "../journal.ts";
+import { crash } from "../outages.ts";
 import { causeOf, countOutcomes, noteFailure, type Outcomes } from "../outcomes.ts";
-import { findPodProblems, type OnCluster, operateOn, writer } from "../pod-platform.ts";
+import { expectPodsConsistent, type OnCluster, operateOn, removeWorkspaces, writer } from "../pod-platform.ts";
 
 vi.setConfig({ testTimeout: 900_000 });
 
@@ -25,14 +27,8 @@ describe.runIf(await requireInCluster())("two replicas of each process in a clus
     platform = await startInCluster({
       replicas: 2,
       settings: {
-        SANDGATE_RATE_LIMIT: "0",
-        SANDGATE_SIGNIN_RATE_LIMIT: "0",
-        SANDGATE_USER_MAX_API_TOKENS: "0",
-        SANDGATE_USER_MAX_WORKSPACES: "0",
-        SANDGATE_WORKSPACE_MAX_SANDBOXES: "0",
-        SANDGATE_WORKSPACE_MAX_MEMORY_MB: "0",
-        SANDGATE_USER_MAX_SANDBOXES: "0",
-        SANDGATE_USER_MAX_MEMORY_MB: "0",
+        ...unlimited,
+        ...unlimitedSandboxes,
         SANDGATE_SANDBOX_CPU_REQUEST_MILLIS: "10",
         // One that nobody makes ready is waited for as long as a test takes.
         SANDGATE_READINESS_TIMEOUT_SECONDS: "3600",
@@ -49,16 +45,9 @@ describe.runIf(await requireInCluster())("two replicas of each process in a clus
     return { outcomes, ...createCallers({ facades: [outcomes.client], operator: on.operator, imageId, callers }) };
   }
 
-  /** Waits until records, pods and logs are as the callers know them, and removes all of it. */
   async function settle(journal: Journal): Promise<void> {
-    expect(journal.violations).toEqual([]);
-    await expect.poll(() => findPodProblems(journal, on), { interval: 1_000, timeout: 300_000 }).toEqual([]);
-    const { operator } = on;
-    for (const { kind, id, gone } of journal.things) {
-      if (kind === "workspace" && id && gone !== "yes")
-        await operator.delete(`/workspaces/${id}`, { token: operator.as.token });
-    }
-    await until(async () => expect(await on.listPods()).toEqual([]), { intervalMs: 500 });
+    await expectPodsConsistent(journal, on);
+    await removeWorkspaces(journal, on);
   }
 
   test("an upgrade by the README's commands fails no request, and leaves sandboxes, their logs and waits alone", async () => {
@@ -127,13 +116,12 @@ describe.runIf(await requireInCluster())("two replicas of each process in a clus
 
   test("one of two sandbox processes that is killed for good leaves its work to the other", async () => {
     const { journal, send, outcomes } = openCallers();
-    await send(60, Promise.resolve());
+    await send(60);
     await send(60, platform.killOne("sandbox"));
-    await send(60, Promise.resolve());
+    await send(60);
     process.stderr.write(`${outcomes.requests} requests; failed: ${JSON.stringify(outcomes.failures)}\n`);
     // A call that was cut off is made again by the callers, with its Idempotency-Key.
-    expect(journal.violations).toEqual([]);
-    await expect.poll(() => findPodProblems(journal, on), { interval: 1_000, timeout: 300_000 }).toEqual([]);
+    await expectPodsConsistent(journal, on);
     const ready = (await on.listPods()).length;
     const counts = [
       ...(await platform.readMetrics("sandbox")).matchAll(/^sandgate_sandboxes\{state="(\w+)"\} (\d+)$/gm),
@@ -147,15 +135,9 @@ describe.runIf(await requireInCluster())("two replicas of each process in a clus
 
   test("an API server that is away for 30 s under load costs no sandbox, no line and no request", async () => {
     const { journal, send, outcomes } = openCallers();
-    const { apiServer } = on.own;
-    await send(60, Promise.resolve());
-    const outage = async () => {
-      await apiServer.kill();
-      await delay(outageMs);
-      await apiServer.start();
-    };
-    await send(60, outage());
-    await send(60, Promise.resolve());
+    await send(60);
+    await send(60, crash(on.own.apiServer, outageMs));
+    await send(60);
     process.stderr.write(`${outcomes.requests} requests; failed: ${JSON.stringify(outcomes.failures)}\n`);
     await settle(journal);
     expect(outcomes.failures).toEqual({});

@@ -1,27 +1,29 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { openApiProxy } from "@sandgate/test-support/api-proxy";
-import { probeCluster, type TestCluster } from "@sandgate/test-support/cluster";
+import type { TestCluster } from "@sandgate/test-support/cluster";
 import { openFaultProxy } from "@sandgate/test-support/fault-proxy";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
 import { findFreePort } from "@sandgate/test-support/process";
-import { probeRegistry } from "@sandgate/test-support/registry";
-import { requireServer } from "@sandgate/test-support/require";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createClient, expectStatus } from "../../conformance/client.ts";
 import { applyRights, deployed } from "../../deploy/cluster-rights.ts";
 import { podPath } from "../../e2e/pods.ts";
 import { createCallers } from "../callers.ts";
-import { findPodProblems, type PodPlatform, startPodPlatform, writer } from "../pod-platform.ts";
+import { crash } from "../outages.ts";
+import {
+  expectPodsConsistent,
+  type PodPlatform,
+  removeWorkspaces,
+  requireOwnCluster,
+  startPodPlatform,
+  writer,
+} from "../pod-platform.ts";
 
 vi.setConfig({ testTimeout: 900_000 });
 
-const isAvailable = await requireServer("kubernetes", async () => {
-  if (process.env.KUBECONFIG) throw new Error("the programs of the cluster at KUBECONFIG can't be killed");
-  await probeCluster();
-  await probeRegistry();
-});
+const isAvailable = await requireOwnCluster();
 
 /** As small as the kubelet has them, so that logs are rotated all the time. */
 const smallLogs = { containerLogMaxSize: "64Ki", containerLogMaxFiles: 12, containerLogMonitorInterval: "3s" };
@@ -44,34 +46,16 @@ describe.runIf(isAvailable)("a cluster that fails for a while under the platform
       imageId,
       callers: 4,
     });
-    await send(60, Promise.resolve());
+    await send(60);
     const before = journal.requests;
-    const outage = async () => {
-      await own.apiServer.kill();
-      await delay(60_000);
-      await own.apiServer.start();
-    };
-    await send(60, outage());
+    await send(60, crash(own.apiServer, 60_000));
     for (const program of [own.scheduler, own.controllerManager, own.kubelet, own.containerd]) {
-      const restart = async () => {
-        await program.kill();
-        await delay(3_000);
-        await program.start();
-      };
-      await send(30, restart());
+      await send(30, crash(program, 3_000));
     }
-    const crash = async () => {
-      await platform.kill();
-      await platform.start();
-    };
-    await send(30, crash());
+    await send(30, crash(platform));
     expect(journal.requests).toBeGreaterThan(before + 60);
-    expect(journal.violations).toEqual([]);
-    await expect.poll(() => findPodProblems(journal, on), { interval: 1_000, timeout: 300_000 }).toEqual([]);
-    for (const { kind, id } of journal.things) {
-      if (kind === "workspace" && id) await operator.delete(`/workspaces/${id}`, { token: operator.as.token });
-    }
-    await until(async () => expect(await on.listPods()).toEqual([]), { intervalMs: 500 });
+    await expectPodsConsistent(journal, on);
+    await removeWorkspaces(journal, on);
   });
 
   test("a node that is short of memory evicts sandboxes, by their name also where they ended with 0", async () => {
@@ -83,13 +67,11 @@ describe.runIf(isAvailable)("a cluster that fails for a while under the platform
       evictionMaxPodGracePeriod: 5,
       evictionPressureTransitionPeriod: "1s",
     });
-    await own.kubelet.kill();
-    await own.kubelet.start();
+    await crash(own.kubelet);
     const failed = await reaches(evicted, "failed", "evicted");
     expect(failed.message).toContain("memory");
     await own.configureKubelet({ evictionSoft: {}, evictionSoftGracePeriod: {} });
-    await own.kubelet.kill();
-    await own.kubelet.start();
+    await crash(own.kubelet);
     await operator.provisionReady(imageId);
   });
 
@@ -131,13 +113,9 @@ describe.runIf(isAvailable)("a cluster that fails for a while under the platform
     const hasLines = (count: number) =>
       until(async () => expect((await on.linesOf(ids[0] ?? "")).length).toBeGreaterThan(count), { intervalMs: 200 });
     await hasLines(200);
-    await platform.kill();
-    await delay(3_000);
-    await platform.start();
+    await crash(platform, 3_000);
     await hasLines(1_200);
-    await own.kubelet.kill();
-    await delay(5_000);
-    await own.kubelet.start();
+    await crash(own.kubelet, 5_000);
     await hasLines(2_400);
     await platform.terminate();
     await platform.start();
@@ -167,8 +145,7 @@ describe.runIf(isAvailable)("a cluster that fails for a while under the platform
     });
     expect(compacted.status).toBe(200);
     // What the API server remembers of changes goes with it.
-    await own.apiServer.kill();
-    await own.apiServer.start();
+    await crash(own.apiServer);
     await until(() => cluster.call("GET", podPath()), { intervalMs: 200 });
     proxy.refuse(() => undefined);
     await on.reaches(gone, "failed", "runtime_lost");

@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import { type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
 import type { TlsFiles } from "@sandgate/kit/rpc/tls";
+import { unlimited } from "../limits.ts";
 import { defaultImageSetting, withoutSettings } from "../local.ts";
 import type { ReplicaPorts } from "./ports.ts";
 import type { Part } from "./replica.ts";
@@ -42,16 +43,7 @@ export async function commonSettings(o: {
     SANDGATE_KEYS_FILE: join(o.keysFolder, "keyring.json"),
     SANDGATE_INTERNAL_JWKS_FILE: join(o.keysFolder, "jwks.json"),
     SANDGATE_PULL_PORT: "0",
-    SANDGATE_RATE_LIMIT: "0",
-    SANDGATE_SIGNIN_RATE_LIMIT: "0",
-    SANDGATE_MAILS_PER_HOUR: "0",
-    SANDGATE_NETWORK_MAILS_PER_HOUR: "0",
-    // Most suites act as one user, the operator.
-    SANDGATE_USER_MAX_API_TOKENS: "0",
-    SANDGATE_USER_MAX_WORKSPACES: "0",
-    SANDGATE_USER_MAX_SANDBOXES: "0",
-    SANDGATE_USER_MAX_MEMORY_MB: "0",
-    SANDGATE_WORKSPACE_MAX_IMAGES: "0",
+    ...unlimited,
   };
 }
 
