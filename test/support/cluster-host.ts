@@ -74,6 +74,11 @@ export interface HostChanges {
   restore(): Promise<void>;
 }
 
+/** The networks of the cluster's services, as its nodes have them. */
+export function serviceRanges({ network }: Pick<HostChanges, "network">): string[] {
+  return ["10.96.0.0/16", ...(network ? ["fd00:96::/112"] : [])];
+}
+
 /**
  * @param subnet `10.x.y`
  * @param cable `10.x.y` of the cable to a node with a network of its own; without one the node is on this machine's
