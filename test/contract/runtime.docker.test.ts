@@ -27,7 +27,6 @@ import { probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { test } from "@sandgate/test-support/test";
-import { until } from "@sandgate/test-support/until";
 import type { Container } from "dockerode";
 import { afterAll, afterEach, beforeAll, describe, expect, vi } from "vitest";
 import { removeHostObjects } from "../platform/host-objects.ts";
@@ -449,43 +448,6 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       expect(await listRules(both)).toEqual(rules);
     } finally {
       await removeHostObjects(otherId);
-    }
-  });
-
-  test("takes the rules of version 0.1 away once nothing runs on its network", async () => {
-    const earlier = engine.getNetwork("sandgate");
-    const options = { "com.docker.network.bridge.name": "sandgate0", "com.docker.network.bridge.enable_icc": "false" };
-    const rules = ["-A SANDGATE-INPUT -j DROP", "-I INPUT 1 -i sandgate0 -j SANDGATE-INPUT"];
-    await execute("iptables", ["-N", "SANDGATE-INPUT"]).catch(() => execute("iptables", ["-F", "SANDGATE-INPUT"]));
-    for (const rule of rules) await execute("iptables", rule.split(" "));
-    const spec = await prepare();
-    const running = await engine.createContainer({ Image: spec.reference, HostConfig: { NetworkMode: "sandgate" } });
-    // Another platform that starts meanwhile takes an unused network away.
-    const start = async () => {
-      await engine
-        .createNetwork({ Name: "sandgate", CheckDuplicate: true, Driver: "bridge", Options: options })
-        .catch(async () => earlier.inspect());
-      await running.start();
-    };
-    const check = () => openLifecycle({ url, installationId, isolation: true, logger }).check();
-    try {
-      await until(start);
-      await check();
-      expect(await listRules(/-i sandgate0/)).toEqual(
-        expect.arrayContaining([
-          `-A INPUT -i sandgate0 -j ${names.chainPrefix}-INPUT`,
-          `-A DOCKER-USER -i sandgate0 -j ${names.chainPrefix}-FORWARD`,
-          "-A INPUT -i sandgate0 -j SANDGATE-INPUT",
-        ]),
-      );
-      await running.remove({ force: true });
-      await check();
-      await expect(earlier.inspect()).rejects.toMatchObject({ statusCode: 404 });
-      // Other installations on the engine take away their own.
-      expect(await listRules(/SANDGATE-INPUT/)).toEqual([]);
-      expect(await listRules(new RegExp(`sandgate0.*${names.chainPrefix}`))).toEqual([]);
-    } finally {
-      await running.remove({ force: true }).catch(() => {});
     }
   });
 

@@ -1,9 +1,10 @@
-import { access, mkdir, readFile, writeFile } from "node:fs/promises";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { totalmem } from "node:os";
 import { dirname, join } from "node:path";
 import { messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { mebibyte } from "@sandgate/kit/base/sizes";
+import { exists } from "./files.ts";
 import type { HostNames } from "./names.ts";
 
 /** What all sandboxes together may take of the engine's host. */
@@ -24,7 +25,7 @@ export interface CgroupInfo {
 
 /** The parent of the control groups of all sandboxes. */
 export interface ControlGroup {
-  /** How the engine is to be told of it; undefined where it has no control groups. */
+  /** The group's name for the engine; undefined where it has no control groups. */
   parentOf(info: CgroupInfo): string | undefined;
   /** Sets the limits where they differ, and warns where that can't be done. Never rejects. */
   apply(): Promise<void>;
@@ -44,23 +45,23 @@ export function createControlGroup(o: {
   const { root = "/sys/fs/cgroup" } = o;
   let info: CgroupInfo | undefined;
   let isPending = true;
-  let told: string | undefined;
+  let loggedReason: string | undefined;
 
   async function apply(): Promise<void> {
     if (info === undefined || nameOf(info, o.names) === undefined) return;
     try {
       isPending = !(await setLimits(root, info, o.names, o.totals));
-      told = undefined;
+      loggedReason = undefined;
     } catch (error) {
       isPending = false;
       const reason = messageOf(error);
-      if (reason !== told) {
+      if (reason !== loggedReason) {
         o.logger.warn(
           { reason, controlGroup: nameOf(info, o.names) },
           "sandboxes together may take all processes and memory of the host: the limits of their control group can't be set from here",
         );
       }
-      told = reason;
+      loggedReason = reason;
     }
   }
 
@@ -87,10 +88,7 @@ async function setLimits(root: string, info: CgroupInfo, names: HostNames, total
   const name = nameOf(info, names) ?? "";
   const files = await (info.CgroupVersion === "2" ? unifiedFiles : splitFiles)(join(root), name, totals);
   for (const [file, value] of Object.entries(files)) {
-    const isThere = await access(dirname(file)).then(
-      () => true,
-      () => false,
-    );
+    const isThere = await exists(dirname(file));
     if (!isThere && info.CgroupDriver === "systemd") return false;
     if (!isThere) {
       if (info.CgroupVersion === "2") await writeFile(join(root, "cgroup.subtree_control"), "+cpu +memory +pids");

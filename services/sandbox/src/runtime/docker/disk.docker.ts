@@ -1,11 +1,11 @@
 import { execFile } from "node:child_process";
-import { access } from "node:fs/promises";
 import { promisify } from "node:util";
 import { type ContainerInspectInfo, callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { containerNameOf } from "@sandgate/docker-engine/containers";
 import { ignoreStatus, throwUnavailable, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { DiskUse, RuntimeDisk } from "../disk.ts";
+import { exists } from "./files.ts";
 
 const execute = promisify(execFile);
 
@@ -75,12 +75,4 @@ async function findBlockBytes(folder: string, signal: AbortSignal): Promise<numb
   });
   const kibibytes = Number.parseInt(stdout, 10);
   return Number.isNaN(kibibytes) ? undefined : kibibytes * 1024;
-}
-
-/** Whether the engine's file can be seen from here. */
-async function exists(path: string): Promise<boolean> {
-  return access(path).then(
-    () => true,
-    () => false,
-  );
 }

@@ -1,9 +1,8 @@
-import { access } from "node:fs/promises";
 import { DomainError, messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { deniedRanges, isDenied } from "../isolation/denied-ranges.ts";
 import type { Destination } from "../isolation/egress.ts";
-import { earlier } from "./earlier-network.ts";
+import { exists } from "./files.ts";
 import { runIptables } from "./iptables.ts";
 import type { HostNames } from "./names.ts";
 
@@ -19,8 +18,8 @@ const bytesPerMegabit = 125_000;
 /** After how long a kernel that refused the limits is asked again. */
 const limitsRetryMs = 600_000;
 
-/** The jumps of all installations of this version and of the one before it: any of them may be first. */
-const jumpOfInstallation = /^-A \S+ -[io] (sg[0-9a-z]{5}-\+|sandgate0) -j (SANDGATE-\S+|DROP)$/;
+/** The jumps of all installations: any of them may be first. */
+const jumpOfInstallation = /^-A \S+ -[io] sg[0-9a-z]{5}-\+ -j (SANDGATE-\S+|DROP)$/;
 
 /** What sandboxes may do on the network. */
 export interface NetworkPolicy {
@@ -46,8 +45,6 @@ interface Firewall {
   command: "iptables" | "ip6tables";
   chains: Record<string, readonly string[]>;
   jumps: readonly Jump[];
-  /** Removed where they are. */
-  obsolete: { jumps: readonly Jump[]; chains: readonly string[] };
 }
 
 interface Jump {
@@ -77,11 +74,11 @@ export function createFirewallRules(o: { policy: NetworkPolicy; names: HostNames
   const applyIpv6 = createRuleSetter();
   let limitsRefusedAt = Number.NEGATIVE_INFINITY;
 
-  async function applyLimited(bridges: readonly string[]): Promise<void> {
-    const withoutLimits = ipv4Firewall(unlimited, names, bridges);
+  async function applyLimited(): Promise<void> {
+    const withoutLimits = ipv4Firewall(unlimited, names);
     if (!isLimited || performance.now() - limitsRefusedAt < limitsRetryMs) return applyIpv4(withoutLimits);
     try {
-      await applyIpv4(ipv4Firewall(policy, names, bridges));
+      await applyIpv4(ipv4Firewall(policy, names));
     } catch (error) {
       // Where the other rules can't be set either, the limits weren't what failed, and this throws.
       await applyIpv4(withoutLimits);
@@ -95,25 +92,18 @@ export function createFirewallRules(o: { policy: NetworkPolicy; names: HostNames
 
   return {
     async apply() {
-      const hasEarlier = await exists(`/sys/class/net/${earlier.bridge}`);
-      const bridges = [`${names.bridgePrefix}+`, ...(hasEarlier ? [earlier.bridge] : [])];
-      await applyLimited(bridges);
-      if (await exists("/proc/net/if_inet6")) await applyIpv6(ipv6Firewall(bridges));
+      await applyLimited();
+      if (await exists("/proc/net/if_inet6")) await applyIpv6(ipv6Firewall(names));
     },
   };
 }
 
-/** `bridges`: patterns of the names of interfaces. */
-function ipv4Firewall(policy: NetworkPolicy, names: HostNames, bridges: readonly string[]): Firewall {
+function ipv4Firewall(policy: NetworkPolicy, names: HostNames): Firewall {
   const resolvers = policy.nameservers.filter(isDenied).map((address) => ({ network: `${address}/32`, port: 53 }));
   const input = `${names.chainPrefix}-INPUT`;
   const forward = `${names.chainPrefix}-FORWARD`;
   const answer = `${names.chainPrefix}-ANSWER`;
-  const jumpsOf = (bridge: string) => [
-    { chain: "INPUT", rule: `-i ${bridge} -j ${input}` },
-    { chain: "DOCKER-USER", rule: `-i ${bridge} -j ${forward}` },
-    { chain: "DOCKER-USER", rule: `-o ${bridge} -j ${answer}` },
-  ];
+  const bridges = bridgesOf(names);
   return {
     command: "iptables",
     chains: {
@@ -121,7 +111,7 @@ function ipv4Firewall(policy: NetworkPolicy, names: HostNames, bridges: readonly
       [forward]: [
         ...bandwidthRules(policy, names, "src"),
         ...connectionRules(policy, names),
-        ...bridges.map((bridge) => `-o ${bridge} -j DROP`),
+        `-o ${bridges} -j DROP`,
         ...rulesFor(resolvers, "RETURN"),
         ...rulesFor(policy.deny, "DROP"),
         ...rulesFor(policy.allow, "RETURN"),
@@ -130,21 +120,22 @@ function ipv4Firewall(policy: NetworkPolicy, names: HostNames, bridges: readonly
       ],
       [answer]: bandwidthRules(policy, names, "dst"),
     },
-    jumps: bridges.flatMap(jumpsOf),
-    obsolete: bridges.includes(earlier.bridge)
-      ? { jumps: [], chains: [] }
-      : { jumps: [...earlier.jumps, ...jumpsOf(earlier.bridge)], chains: earlier.chains },
+    jumps: [
+      { chain: "INPUT", rule: `-i ${bridges} -j ${input}` },
+      { chain: "DOCKER-USER", rule: `-i ${bridges} -j ${forward}` },
+      { chain: "DOCKER-USER", rule: `-o ${bridges} -j ${answer}` },
+    ],
   };
 }
 
-function ipv6Firewall(bridges: readonly string[]): Firewall {
-  const jumpsOf = (bridge: string) => ["INPUT", "FORWARD"].map((chain) => ({ chain, rule: `-i ${bridge} -j DROP` }));
-  return {
-    command: "ip6tables",
-    chains: {},
-    jumps: bridges.flatMap(jumpsOf),
-    obsolete: { jumps: bridges.includes(earlier.bridge) ? [] : jumpsOf(earlier.bridge), chains: [] },
-  };
+function ipv6Firewall(names: HostNames): Firewall {
+  const rule = `-i ${bridgesOf(names)} -j DROP`;
+  return { command: "ip6tables", chains: {}, jumps: ["INPUT", "FORWARD"].map((chain) => ({ chain, rule })) };
+}
+
+/** How iptables names all bridges of the installation. */
+function bridgesOf({ bridgePrefix }: HostNames): string {
+  return `${bridgePrefix}+`;
 }
 
 /** Rates are in the tables' names, since the kernel keeps a table of the same name as it was. */
@@ -203,11 +194,7 @@ function createRuleSetter(): (firewall: Firewall) => Promise<void> {
       requireEngineChains(firewall, current);
       const wanted = JSON.stringify(firewall.chains);
       const isKept = known?.wanted === wanted && known.listed === listingOf(firewall, current);
-      const lines = [
-        ...(isKept ? [] : replacementOf(firewall)),
-        ...jumpsToMove(firewall, current),
-        ...removalsOf(firewall, current),
-      ];
+      const lines = [...(isKept ? [] : replacementOf(firewall)), ...jumpsToMove(firewall, current)];
       if (lines.length === 0) return;
       try {
         const input = ["*filter", ...lines, "COMMIT", ""].join("\n");
@@ -244,18 +231,6 @@ function jumpsToMove({ jumps }: Firewall, current: readonly string[]): string[] 
   });
 }
 
-function removalsOf({ obsolete }: Firewall, current: readonly string[]): string[] {
-  const jumps = obsolete.jumps.flatMap(({ chain, rule }) =>
-    current.filter((line) => line === `-A ${chain} ${rule}`).map(() => `-D ${chain} ${rule}`),
-  );
-  const isJump = (line: string) => obsolete.jumps.some(({ chain, rule }) => line === `-A ${chain} ${rule}`);
-  const chains = obsolete.chains.filter(
-    (chain) =>
-      current.includes(`-N ${chain}`) && current.every((line) => !line.endsWith(`-j ${chain}`) || isJump(line)),
-  );
-  return [...jumps, ...chains.flatMap((chain) => [`-F ${chain}`, `-X ${chain}`])];
-}
-
 function requireEngineChains(firewall: Firewall, current: readonly string[]): void {
   if (!firewall.jumps.some(({ chain }) => chain === "DOCKER-USER")) return;
   if (current.includes("-A FORWARD -j DOCKER-USER")) return;
@@ -265,12 +240,5 @@ function requireEngineChains(firewall: Firewall, current: readonly string[]): vo
     {
       hint: "Run Sandgate on the engine's host, in a container with the host's network; the engine with its iptables option on and the same iptables backend; and restart the engine if its rules were flushed.",
     },
-  );
-}
-
-async function exists(file: string): Promise<boolean> {
-  return access(file).then(
-    () => true,
-    () => false,
   );
 }

@@ -4,7 +4,6 @@ import { toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { type CgroupInfo, createControlGroup, type TotalLimits } from "./control-group.ts";
-import { removeEarlierNetwork } from "./earlier-network.ts";
 import { createFirewallRules, type NetworkPolicy } from "./firewall.ts";
 import type { HostNames } from "./names.ts";
 
@@ -47,18 +46,17 @@ export function createIsolation(o: {
   const controlGroup = createControlGroup(o);
   let verified: { at: number; host: EngineHost } | undefined;
   let running: Promise<EngineHost> | undefined;
-  let hasRemovedEarlier = false;
-  let told: string | undefined;
+  let loggedReason: string | undefined;
 
   function hostOf(info: EngineFeatures): EngineHost {
     const reason = resolverReason(info);
-    if (reason !== told && reason !== undefined) {
+    if (reason !== loggedReason && reason !== undefined) {
       o.logger.info(
         { reason },
         "each workspace has networks of its own: the engine tells sandboxes of others on theirs",
       );
     }
-    told = reason;
+    loggedReason = reason;
     return { tellsNeighbours: reason !== undefined, cgroupParent: controlGroup.parentOf(info) };
   }
 
@@ -80,8 +78,6 @@ export function createIsolation(o: {
   async function readHost(): Promise<EngineHost> {
     const info = await callEngine(() => o.engine.info());
     if (o.enforce) requireFeatures(info, o.ociRuntime);
-    if (!hasRemovedEarlier) await removeEarlierNetwork(o.engine);
-    hasRemovedEarlier = true;
     return hostOf(info);
   }
 

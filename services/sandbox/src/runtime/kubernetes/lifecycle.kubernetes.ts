@@ -77,7 +77,7 @@ export function createKubernetesLifecycle(o: KubernetesLifecycleOptions): Runtim
       }
       const isOver = (seen: Pod | undefined) =>
         seen === undefined || isReplaced(seen, pod) || hasEnded(seen, observer.now());
-      if (!(await pods.until(sandboxId, isOver, graceSeconds * 1000 + stopSlackMs))) {
+      if (!(await pods.waitFor(sandboxId, isOver, graceSeconds * 1000 + stopSlackMs))) {
         throw new DomainError("RUNTIME_UNAVAILABLE", "The sandbox's node did not end it in time.");
       }
     },
@@ -93,7 +93,7 @@ export function createKubernetesLifecycle(o: KubernetesLifecycleOptions): Runtim
       } catch (error) {
         throw toRuntimeUnavailable(error);
       }
-      await pods.until(sandboxId, (seen) => seen === undefined || isReplaced(seen, pod), settleMs);
+      await pods.waitFor(sandboxId, (seen) => seen === undefined || isReplaced(seen, pod), settleMs);
     },
 
     async list() {

@@ -156,7 +156,7 @@ test("answers nothing while the server is away, and everything once it is back",
   server.push(new Error("connection reset"));
   await until(() => expect(pods.current()).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" }));
   await expect(pods.find("a")).rejects.toMatchObject({ reason: "RUNTIME_UNAVAILABLE" });
-  const isThere = pods.until("a", (pod) => pod?.version === 102n, 60_000);
+  const isThere = pods.waitFor("a", (pod) => pod?.version === 102n, 60_000);
   server.setDown(false);
   await until(() => expect(server.watches).toHaveLength(2));
   server.push({ type: "MODIFIED", object: rawPod("a", 102) });
