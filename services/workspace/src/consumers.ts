@@ -2,8 +2,8 @@ import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { causeOf } from "@sandgate/kit/events/outbox";
 import type { BackgroundTask } from "@sandgate/kit/process/service";
-import { endMemberships } from "./domain/deleted-accounts.ts";
 import type { WorkspaceStore } from "./store/store.ts";
+import { endMemberships } from "./usecases/deleted-accounts.ts";
 
 /**
  * Consumes deletions of users and the purges of deleted workspaces. Both handlers are idempotent: each brings about a
@@ -20,7 +20,7 @@ export async function consumeEvents(o: { store: WorkspaceStore; bus: EventBus })
     subjects: ["sandgate.*.workspace.workspace_purged.v1"],
     async handle({ subject, entityId, occurredAt }) {
       const [, service = ""] = subject.split(".");
-      await o.store.recordPurge(entityId, service, occurredAt ? timestampDate(occurredAt) : new Date());
+      await o.store.deletions.recordPurge(entityId, service, occurredAt ? timestampDate(occurredAt) : new Date());
     },
   });
   return {

@@ -11,7 +11,7 @@ import {
   WorkspaceTakenOverSchema,
   WorkspaceUpdatedSchema,
 } from "@sandgate/proto/workspace/v1/workspace_events";
-import type { MemberRecord } from "./store/store.ts";
+import type { MemberRecord } from "./domain/members.ts";
 
 /** Broadcast when a membership, role or workspace changes or ends, for those who cache the answers of GetMembership. */
 const membershipTopic = "workspace.membership";

@@ -7,14 +7,16 @@ import {
   type Workspace,
   WorkspaceSchema,
 } from "@sandgate/proto/workspace/v1/workspace";
-import type { MemberRecord, WorkspaceCharge, WorkspaceView } from "./store/store.ts";
+import type { MemberRecord } from "./domain/members.ts";
+import type { WorkspaceQuotaOwner } from "./domain/quota-owners.ts";
+import type { WorkspaceView } from "./domain/workspaces.ts";
 
 export function toWorkspace(workspace: WorkspaceView): Workspace {
   return createMessage(WorkspaceSchema, workspace);
 }
 
-export function toCharge(charge: WorkspaceCharge): Charge {
-  return createMessage(ChargeSchema, { ...charge, since: BigInt(charge.since) });
+export function toQuotaOwner(owner: WorkspaceQuotaOwner): Charge {
+  return createMessage(ChargeSchema, { ...owner, since: BigInt(owner.since) });
 }
 
 export function toMember(member: MemberRecord, username: string): Member {

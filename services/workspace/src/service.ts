@@ -1,14 +1,12 @@
+import type { ServiceImpl } from "@connectrpc/connect";
 import { stateOf } from "@sandgate/kit/base/dependencies";
-import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { defineService } from "@sandgate/kit/process/service";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { consumeEvents } from "./consumers.ts";
-import { startAnnouncements } from "./domain/deletions.ts";
-import { createHandlers } from "./handlers.ts";
+import { createMemberHandlers } from "./handlers/members.ts";
+import { createWorkspaceHandlers } from "./handlers/workspaces.ts";
 import { workspaceSettings } from "./settings.ts";
-
-/** How often workspaces are looked for that an older version created, during an upgrade. */
-const chargingMs = 10_000;
+import { startAnnouncements } from "./usecases/deletions.ts";
 
 /** The service that owns workspaces, their members and roles. */
 export const workspaceService = defineService({
@@ -16,22 +14,19 @@ export const workspaceService = defineService({
   settings: workspaceSettings,
   stores: { sqlite: () => import("./store/store.sqlite.ts"), mongodb: () => import("./store/store.mongo.ts") },
   open(context) {
-    const { store, logger } = context;
+    const { store } = context;
     return {
       routes(router) {
-        router.service(WorkspaceService, createHandlers(context));
+        router.service(WorkspaceService, {
+          ...createWorkspaceHandlers(context),
+          ...createMemberHandlers(context),
+        } satisfies Omit<ServiceImpl<typeof WorkspaceService>, "getDeletion">);
       },
       async start() {
-        const charges = startPeriodicTask({
-          what: "charge workspaces that an older version made",
-          everyMs: chargingMs,
-          logger,
-          work: () => store.chargeFirstOwners(),
-        });
-        return [await consumeEvents(context), startAnnouncements(context), charges];
+        return [await consumeEvents(context), startAnnouncements(context)];
       },
       async dependencies() {
-        return { database: await stateOf(store.oldestOpenDeletion()) };
+        return { database: await stateOf(store.deletions.findOldestOpen()) };
       },
     };
   },

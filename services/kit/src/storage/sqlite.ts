@@ -17,7 +17,7 @@ import type { Transactions } from "./transaction.ts";
 
 export type { Queries, QueryConnection } from "./queries.ts";
 export type { SqliteMigration } from "./sqlite-messages.ts";
-export type { Transaction, Transactions } from "./transaction.ts";
+export type { Transaction, TransactionOf, Transactions } from "./transaction.ts";
 
 type Tail<P extends readonly unknown[]> = P extends readonly [unknown, ...infer Rest] ? Rest : [];
 type Functions = Record<string, (connection: never, ...args: never[]) => unknown>;

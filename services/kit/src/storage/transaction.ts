@@ -13,3 +13,9 @@ export interface Transaction {
 
 /** A module's transactions: plain functions without await, whose arguments and results can be structured-cloned. */
 export type Transactions = Record<string, (tx: Transaction, ...args: never[]) => unknown>;
+
+/** The transaction behind a method of a store's port: it takes the method's arguments and answers what that promises. */
+export type TransactionOf<M extends (...args: never[]) => Promise<unknown>> = (
+  tx: Transaction,
+  ...args: Parameters<M>
+) => Awaited<ReturnType<M>>;

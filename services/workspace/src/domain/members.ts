@@ -1,6 +1,46 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { requireRole } from "@sandgate/kit/rpc/access";
 import { Role } from "@sandgate/proto/common/v1/access";
+import type { AccountDeleted, AccountState } from "./accounts.ts";
+import type { QuotaOwner } from "./quota-owners.ts";
+import { isReached, type Quotas } from "./quotas.ts";
+import type { WorkspaceRecord, WorkspaceView } from "./workspaces.ts";
+
+export interface MemberRecord {
+  readonly userId: string;
+  readonly role: Role;
+  readonly joinedAt: Date;
+}
+
+/** A workspace and one of its members, with all that the rules about members need. */
+export interface MemberView {
+  readonly workspace: WorkspaceView;
+  readonly member: MemberRecord | undefined;
+  /** How many owners the workspace has. */
+  readonly owners: number;
+  readonly quotaOwner: QuotaOwner;
+}
+
+/** The workspace has as many members as the quota allows. */
+export type TooManyMembers = "too_many_members";
+
+/** The first member of a new workspace. */
+export function ownerOf(workspace: WorkspaceRecord, userId: string): MemberRecord {
+  return { userId, role: Role.OWNER, joinedAt: workspace.createdAt };
+}
+
+/**
+ * Whether a user can still become a member. Who may add them was decided before, on what the caller read.
+ *
+ * @param members nothing is counted beyond the quota, and without one
+ */
+export function decideAddMember(
+  { account, members }: { account: AccountState; members: number },
+  { maxMembers }: Quotas,
+): "done" | AccountDeleted | TooManyMembers {
+  if (account.deleted) return "account_deleted";
+  return isReached(maxMembers, members) ? "too_many_members" : "done";
+}
 
 /** What the rules about a member are decided on. A change commits only if it still holds. */
 export interface MembershipState {

@@ -16,11 +16,11 @@ describeOnSqlite("workspace", openSqliteStore, describeWorkspaceStore);
 test("workspaces of an earlier version are listed in their order", async ({ folder }) => {
   const options = { file: join(folder, "workspace.sqlite"), logger };
   const store = await openSqliteStore(options);
-  const caps = { maxOwned: 0, maxMembers: 0 };
+  const quotas = { maxOwned: 0, maxMembers: 0 };
   for (const day of [2, 1, 3]) {
     const at = new Date(Date.UTC(2026, 0, day));
     const workspace = { id: `w${9 - day}`, name: `of day ${day}`, createdAt: at, updatedAt: at, version: 1 };
-    expect(await store.createWorkspace(workspace, "u1", caps, [], undefined)).toBe("done");
+    expect(await store.workspaces.create(workspace, "u1", quotas, [], undefined)).toBe("done");
   }
   await store.close();
   const earlier = new DatabaseSync(options.file);
@@ -31,7 +31,7 @@ test("workspaces of an earlier version are listed in their order", async ({ fold
     DELETE FROM kit_migrations WHERE scope = 'service' AND version > 2`);
   earlier.close();
   const migrated = await openSqliteStore(options);
-  const listed = await migrated.listWorkspaces("u1", undefined, 10);
+  const listed = await migrated.workspaces.list("u1", undefined, 10);
   expect(listed.map(({ id }) => id)).toEqual(["w6", "w7", "w8"]);
   await migrated.close();
 });
@@ -40,17 +40,17 @@ test("an index has each list in its order", async ({ folder }) => {
   const file = join(folder, "workspace.sqlite");
   const store = await openSqliteStore({ file, logger });
   const after = { createdAt: new Date(), id: "w1" };
-  expect(await planStatements(file, () => store.listWorkspaces("u1", after, 10))).toEqual([
+  expect(await planStatements(file, () => store.workspaces.list("u1", after, 10))).toEqual([
     "SEARCH m USING INDEX members_newest (user_id=? AND (workspace_created_at,workspace_id)<(?,?))",
     "SEARCH w USING INDEX sqlite_autoindex_workspaces_1 (id=?)",
   ]);
-  expect(await planStatements(file, () => store.listMembers("w1", after, 10))).toEqual([
+  expect(await planStatements(file, () => store.members.list("w1", after, 10))).toEqual([
     "SEARCH members USING INDEX members_by_joining (workspace_id=? AND (joined_at,user_id)<(?,?))",
   ]);
   await store.close();
 });
 
-test("the workspaces of an earlier version are charged to the owner who joined first", async ({ folder }) => {
+test("the quota owner of an earlier version's workspaces is the owner who joined first", async ({ folder }) => {
   const file = join(folder, "workspace.sqlite");
   const transactions = new URL("./store.sqlite.transactions.ts", import.meta.url);
   const earlier = await openSqlite({ file, migrations: migrations.slice(0, 2), transactions, logger });
@@ -62,6 +62,8 @@ test("the workspaces of an earlier version are charged to the owner who joined f
   `);
   database.close();
   const store = await openSqliteStore({ file, logger });
-  expect(await store.findCharges(["w"])).toEqual([{ workspaceId: "w", userId: "carl", since: 7, abandoned: false }]);
+  expect(await store.workspaces.findQuotaOwners(["w"])).toEqual([
+    { workspaceId: "w", userId: "carl", since: 7, abandoned: false },
+  ]);
   await store.close();
 });

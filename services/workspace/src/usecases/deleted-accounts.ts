@@ -15,11 +15,11 @@ const batchSize = 100;
 export async function requireNoSharedWorkspaceOf(store: WorkspaceStore, userId: string): Promise<void> {
   let last: Cursor | undefined;
   for (;;) {
-    const workspaces = await store.listWorkspaces(userId, last, batchSize);
+    const workspaces = await store.workspaces.list(userId, last, batchSize);
     for (const { id, name } of workspaces) {
-      const view = await store.findMember(id, userId, userId);
+      const view = await store.members.find(id, userId, userId);
       if (view?.member?.role !== Role.OWNER || view.owners > 1) continue;
-      if ((await store.listMembers(id, undefined, 2)).length < 2) continue;
+      if ((await store.members.list(id, undefined, 2)).length < 2) continue;
       throw new DomainError("CONFLICT", `You are the last owner of the workspace ${name}, which has other members.`, {
         hint: "Make another member an owner with PUT /workspaces/{workspace_id}/members/{user_id}, or delete the workspace.",
       });
@@ -37,9 +37,9 @@ export async function endMemberships(
   o: { store: WorkspaceStore; bus: EventBus; cause: EventCause },
   userId: string,
 ): Promise<void> {
-  await o.store.markAccountDeleted(userId, new Date());
+  await o.store.accounts.markDeleted(userId, new Date());
   for (;;) {
-    const workspaces = await o.store.listWorkspaces(userId, undefined, batchSize);
+    const workspaces = await o.store.workspaces.list(userId, undefined, batchSize);
     for (const { id } of workspaces) await retryWhileStale(() => endMembership(o, id, userId));
     if (workspaces.length < batchSize) return;
   }
@@ -50,13 +50,14 @@ async function endMembership(
   id: string,
   userId: string,
 ) {
-  const view = await store.findMember(id, userId, userId);
+  const view = await store.members.find(id, userId, userId);
   if (view?.member === undefined) return "done";
   const { workspace, member, owners } = view;
   if (member.role === Role.OWNER && owners <= 1) return deleteWorkspace({ store, bus }, workspace, cause);
-  const events = [memberRemoved(cause, id, workspace.version + 1, userId)];
+  const { version } = workspace;
+  const events = [memberRemoved(cause, id, version + 1, userId)];
   // Nobody takes the workspace over by this: an owner who is left does so by themselves.
-  const outcome = await store.removeMember(id, workspace.version, userId, events, undefined);
+  const outcome = await store.members.remove({ workspaceId: id, version, events, takeOver: undefined }, userId);
   if (outcome === "done") signalMembership(bus, id, userId);
   return outcome;
 }

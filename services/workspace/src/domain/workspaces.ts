@@ -1,0 +1,22 @@
+import { newId } from "@sandgate/kit/base/ids";
+import type { Role } from "@sandgate/proto/common/v1/access";
+
+export interface WorkspaceRecord {
+  readonly id: string;
+  readonly name: string;
+  readonly createdAt: Date;
+  readonly updatedAt: Date;
+  /** Grows with every change of the workspace or of its members. */
+  readonly version: number;
+}
+
+/** A workspace as one user sees it. */
+export interface WorkspaceView extends WorkspaceRecord {
+  /** Unspecified: not a member. */
+  readonly role: Role;
+}
+
+export function newWorkspace(name: string): WorkspaceRecord {
+  const now = new Date();
+  return { id: newId(), name, createdAt: now, updatedAt: now, version: 1 };
+}

@@ -1,0 +1,95 @@
+import { create } from "@bufbuild/protobuf";
+import type { ServiceImpl } from "@connectrpc/connect";
+import { readPage } from "@sandgate/kit/base/page";
+import type { ServiceContext } from "@sandgate/kit/process/service";
+import { requireLimitedRole, requireRoleFor } from "@sandgate/kit/rpc/access";
+import { callOf, userOf } from "@sandgate/kit/rpc/context";
+import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
+import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
+import { Role } from "@sandgate/proto/common/v1/access";
+import { CreateWorkspaceResponseSchema, WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
+import { newWorkspace } from "../domain/workspaces.ts";
+import { toQuotaOwner, toWorkspace } from "../messages.ts";
+import type { WorkspaceSettings } from "../settings.ts";
+import type { WorkspaceStore } from "../store/store.ts";
+import { requireNoSharedWorkspaceOf } from "../usecases/deleted-accounts.ts";
+import { deleteWorkspace } from "../usecases/deletions.ts";
+import {
+  createWorkspace,
+  ensurePersonalWorkspace,
+  findWorkspace,
+  renameWorkspace,
+  withinLimit,
+} from "../usecases/workspaces.ts";
+
+const { method } = WorkspaceService;
+
+/** Answers the calls about workspaces. */
+export function createWorkspaceHandlers(o: ServiceContext<WorkspaceSettings, WorkspaceStore>) {
+  const { store, keyring } = o;
+  return {
+    async createWorkspace(request, context) {
+      const call = callOf(context);
+      // Whoever creates a workspace owns it.
+      requireLimitedRole(Role.OWNER, userOf(call), Role.OWNER);
+      return runIdempotent({
+        call,
+        method: method.createWorkspace,
+        request,
+        keyring,
+        store,
+        async work(recordFor) {
+          const workspace = newWorkspace(request.name);
+          const response = create(CreateWorkspaceResponseSchema, {
+            workspace: toWorkspace({ ...workspace, role: Role.OWNER }),
+          });
+          await createWorkspace(o, call, workspace, await recordFor(response));
+          return response;
+        },
+      });
+    },
+
+    async listWorkspaces({ page }, context) {
+      const call = callOf(context);
+      const user = userOf(call);
+      await ensurePersonalWorkspace(store, call);
+      const { rows, nextCursor } = await readPage(page, (limit, after) => store.workspaces.list(user.id, after, limit));
+      return { workspaces: rows.map((row) => toWorkspace(withinLimit(user, row))), nextCursor };
+    },
+
+    async getWorkspace(_request, context) {
+      const workspace = await findWorkspace(store, callOf(context));
+      requireRoleFor(method.getWorkspace, workspace.role);
+      return { workspace: toWorkspace(workspace) };
+    },
+
+    async updateWorkspace({ name }, context) {
+      return { workspace: toWorkspace(await renameWorkspace(store, callOf(context), name)) };
+    },
+
+    async deleteWorkspace(_request, context) {
+      const call = callOf(context);
+      return retryWhileStale(async () => {
+        const workspace = await findWorkspace(store, call);
+        requireRoleFor(method.deleteWorkspace, workspace.role);
+        const outcome = await deleteWorkspace(o, workspace, call);
+        return outcome === "done" ? {} : outcome;
+      });
+    },
+
+    async checkAccountDeletion(_request, context) {
+      await requireNoSharedWorkspaceOf(store, userOf(callOf(context)).id);
+      return {};
+    },
+
+    async batchGetWorkspaces({ workspaceIds }, context) {
+      const { user } = callOf(context);
+      const [found, quotaOwners] = await Promise.all([
+        store.workspaces.findMany(workspaceIds, user?.id ?? ""),
+        store.workspaces.findQuotaOwners(workspaceIds),
+      ]);
+      const workspaces = user ? found.map((workspace) => withinLimit(user, workspace)) : found;
+      return { workspaces: workspaces.map(toWorkspace), charges: quotaOwners.map(toQuotaOwner) };
+    },
+  } satisfies Partial<ServiceImpl<typeof WorkspaceService>>;
+}

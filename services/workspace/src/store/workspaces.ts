@@ -1,0 +1,48 @@
+import type { Cursor } from "@sandgate/kit/base/page";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
+import type { Stale } from "@sandgate/kit/storage/optimistic";
+import type { AccountDeleted, OwnsTooMany } from "../domain/accounts.ts";
+import type { WorkspaceQuotaOwner } from "../domain/quota-owners.ts";
+import type { Quotas } from "../domain/quotas.ts";
+import type { WorkspaceRecord, WorkspaceView } from "../domain/workspaces.ts";
+import type { NewDeletion } from "./deletions.ts";
+
+/**
+ * What every change of a workspace or its members names. A change commits only on the version of the workspace that it was
+ * decided on, together with its events; so the rules that were checked on what was read hold when it commits.
+ */
+export interface WorkspaceChange {
+  readonly workspaceId: string;
+  readonly version: number;
+  readonly events: readonly StagedEvent[];
+}
+
+/** `stale`: the workspace has changed since the version that was read, or is gone. */
+export type ChangeOutcome = "done" | Stale;
+
+/** What a quota limits is counted in the transaction, which takes turns with all that could make the number grow. */
+export interface Workspaces {
+  /** Undefined when there is no such workspace; for others than members the role is unspecified. */
+  find(workspaceId: string, userId: string): Promise<WorkspaceView | undefined>;
+  /** What is not found is left out. */
+  findMany(workspaceIds: readonly string[], userId: string): Promise<WorkspaceView[]>;
+  /** What is not found is left out. */
+  findQuotaOwners(workspaceIds: readonly string[]): Promise<WorkspaceQuotaOwner[]>;
+  /** The user's workspaces, newest first, by creation. */
+  list(userId: string, after: Cursor | undefined, limit: number): Promise<WorkspaceView[]>;
+
+  /** The owner is the new workspace's quota owner too. */
+  create(
+    workspace: WorkspaceRecord,
+    ownerId: string,
+    quotas: Quotas,
+    events: readonly StagedEvent[],
+    record: IdempotencyRecord | undefined,
+  ): Promise<"done" | AccountDeleted | OwnsTooMany>;
+  /** Creates the user's personal workspace, unless it has been created before or the account is deleted. */
+  createPersonal(workspace: WorkspaceRecord, ownerId: string, events: readonly StagedEvent[]): Promise<void>;
+  rename(change: WorkspaceChange, name: string, at: Date): Promise<ChangeOutcome>;
+  /** Removes the workspace and all its members, and opens the deletion. */
+  delete(change: WorkspaceChange, deletion: NewDeletion): Promise<ChangeOutcome>;
+}

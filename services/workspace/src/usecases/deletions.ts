@@ -1,0 +1,64 @@
+import type { Logger } from "@sandgate/kit/base/logging";
+import { gauge, type Metrics } from "@sandgate/kit/base/metrics";
+import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import type { EventCause } from "@sandgate/kit/events/outbox";
+import type { Stale } from "@sandgate/kit/storage/optimistic";
+import { nextAnnouncement, purgingServices } from "../domain/deletions.ts";
+import type { WorkspaceRecord } from "../domain/workspaces.ts";
+import { signalMembership, workspaceDeleted } from "../events.ts";
+import type { WorkspaceStore } from "../store/store.ts";
+
+/** How often due deletions are looked for; well below the first delay. */
+const pollMs = 10_000;
+/** Deletions that are read at once. */
+const batchSize = 100;
+
+/**
+ * Deletes a workspace with all its members and announces it.
+ *
+ * @param call what deletes it: a call, or the deletion of an account
+ */
+export async function deleteWorkspace(
+  { store, bus }: { store: WorkspaceStore; bus: EventBus },
+  workspace: WorkspaceRecord,
+  call: EventCause,
+): Promise<"done" | Stale> {
+  const { id: workspaceId, version } = workspace;
+  const deletedAt = new Date();
+  const events = [workspaceDeleted(call, workspaceId, version + 1, deletedAt)];
+  const outcome = await store.workspaces.delete(
+    { workspaceId, version, events },
+    { services: purgingServices, deletedAt, announceAgainAt: nextAnnouncement(1, deletedAt) },
+  );
+  if (outcome === "done") signalMembership(bus, workspaceId);
+  return outcome;
+}
+
+/** Announces the open deletions that are due, each under a new event id and a higher version. */
+export async function announceDueDeletions(store: WorkspaceStore, now: Date): Promise<void> {
+  for (const { workspaceId, deletedAt, announcements, version } of await store.deletions.listDue(now, batchSize)) {
+    const events = [workspaceDeleted(undefined, workspaceId, version + 1, deletedAt)];
+    // `stale` means that another replica was first.
+    await store.deletions.announce({ workspaceId, version, events }, nextAnnouncement(announcements + 1, now));
+  }
+}
+
+/** Announces open deletions when they are due, and exports the age of the oldest. */
+export function startAnnouncements(o: { store: WorkspaceStore; logger: Logger; metrics: Metrics }): PeriodicTask {
+  const { store, logger, metrics } = o;
+  gauge(metrics, {
+    name: "sandgate_workspace_oldest_open_deletion_age_seconds",
+    help: "Seconds since the oldest workspace deletion that a service has not purged yet; 0 when there is none.",
+    async collect() {
+      const oldest = await store.deletions.findOldestOpen();
+      this.set(oldest === undefined ? 0 : (Date.now() - oldest.getTime()) / 1000);
+    },
+  });
+  return startPeriodicTask({
+    what: "announce open deletions",
+    everyMs: pollMs,
+    logger,
+    work: () => announceDueDeletions(store, new Date()),
+  });
+}
