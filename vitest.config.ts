@@ -7,7 +7,7 @@ const kubernetes = [
   "test/fault/kubernetes.test.ts",
   "test/support/cluster.test.ts",
   "test/deploy/{kubernetes,network-policies}.test.ts",
-  "services/telemetry/src/node-collector.kubernetes.test.ts",
+  "services/telemetry/src/kubernetes/node-collector.kubernetes.test.ts",
 ];
 
 /** What needs servers that take much of a machine. test/run.sh runs two of them at a time, one beside the rest. */

@@ -186,7 +186,7 @@ async function fill(
       });
       const source = { sandboxId, workspaceId, containerId: "bench", kind: "logs" } as const;
       const cursors = { fromCursor: at > 0 ? `${at}` : "", toCursor: `${at + batch}` };
-      const { accepted } = await store.appendBatch(
+      const { accepted } = await store.sources.append(
         { source, ...cursors, chunk: await encodeLogs(rows), final: at + batch >= lines },
         { quotas: { sandboxBytes: 0, workspaceBytes: 0 }, now: new Date(endMs) },
       );

@@ -9,7 +9,7 @@ import { findFreePort, startProcess } from "@sandgate/test-support/process";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { expect } from "vitest";
-import { logger, openPodTelemetry } from "./node-collector.fixture.ts";
+import { logger, openPodTelemetry } from "./collect/node-collector.fixture.ts";
 
 test("the collector is a process that needs telemetry alone, and goes on when that comes back", async ({ folder }) => {
   const [sandboxId, workspaceId] = [newId(), newId()];

@@ -3,7 +3,8 @@ import { readSettings } from "@sandgate/kit/base/settings";
 import { type Program, runProcessWithoutEvents } from "@sandgate/kit/process/process";
 import { asService } from "@sandgate/kit/rpc/context";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
-import { startNodeCollector } from "./node-collector.ts";
+import { startNodeCollector } from "./collect/node-collector.ts";
+import { openNodePods } from "./kubernetes/node-pods.ts";
 import { collectorSettings } from "./settings.ts";
 
 /** Collects what the sandboxes' pods of one node log and use; a process on each node of a cluster. */
@@ -22,7 +23,8 @@ await runProcessWithoutEvents({
         left.abort();
       }
     }
-    const collector = startNodeCollector({ settings, client, watchDrains, logger, metrics });
+    const containers = openNodePods({ ...settings, logger, metrics });
+    const collector = startNodeCollector({ containers, client, watchDrains, logger, metrics });
     return {
       async start() {},
       dependencies: async () => ({ pods: collector.state() }),

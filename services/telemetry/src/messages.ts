@@ -1,6 +1,11 @@
 import { create } from "@bufbuild/protobuf";
+import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { invalid } from "@sandgate/kit/base/domain-error";
 import { hourMs } from "@sandgate/kit/base/time";
+import { toCredential } from "@sandgate/kit/rpc/access";
+import { createMessage } from "@sandgate/kit/rpc/messages";
+import { Credential } from "@sandgate/proto/common/v1/access";
+import { type AuditEntry as AuditEntryMessage, AuditEntrySchema } from "@sandgate/proto/telemetry/v1/audit";
 import {
   type IngestTelemetryRequest,
   type LogEntry,
@@ -13,9 +18,9 @@ import {
   type TailTelemetryResponse,
   TailTelemetryResponseSchema,
 } from "@sandgate/proto/telemetry/v1/telemetry";
-import type { TailRow } from "./query/tails.ts";
-import type { Window } from "./query/windows.ts";
-import { type Chunk, encodeLogs, encodeMetrics } from "./store/chunks.ts";
+import { type AuditEntry, credentialOf } from "./domain/audit.ts";
+import type { Batch } from "./domain/batches.ts";
+import { type Chunk, encodeLogs, encodeMetrics } from "./domain/chunks.ts";
 import {
   fromMillis,
   fromTimestamp,
@@ -25,8 +30,9 @@ import {
   maxLineBytes,
   type StreamName,
   toTimestamp,
-} from "./store/rows.ts";
-import type { Batch } from "./store/store.ts";
+} from "./domain/rows.ts";
+import type { TailRow } from "./query/tails.ts";
+import type { Window } from "./query/windows.ts";
 
 /** Undefined: both. */
 export function toStreamName(stream: LogStream): StreamName | undefined {
@@ -74,16 +80,16 @@ function timestampOf(timeNs: bigint) {
 }
 
 /**
- * The request's batch, its rows encoded. Throws VALIDATION_ERROR for rows of another kind than the source's, and for lines that
- * are longer or more than our own collectors send.
+ * The request's batch of a sandbox of this workspace, its rows encoded. Throws VALIDATION_ERROR for rows of another kind than
+ * the source's, and for lines that are longer or more than our own collectors send.
  */
-export async function toBatch(request: IngestTelemetryRequest): Promise<Batch> {
+export async function toBatch(request: IngestTelemetryRequest, workspaceId: string): Promise<Batch> {
   const { source, fromCursor, toCursor, final } = request;
   if (!source) throw invalid("source", "is missing");
   const kind = source.kind === SourceKind.LOGS ? "logs" : "metrics";
   const other = kind === "logs" ? request.metrics : request.logs;
   if (other.length > 0) throw invalid("source.kind", `is ${kind}, but the rows are not`);
-  const { sandboxId, workspaceId, containerId } = source;
+  const { sandboxId, containerId } = source;
   const chunk = await (kind === "logs" ? toLogChunk(request.logs) : toMetricChunk(request.metrics));
   return { source: { sandboxId, workspaceId, containerId, kind }, fromCursor, toCursor, chunk, final };
 }
@@ -110,4 +116,30 @@ async function toMetricChunk(points: readonly MetricPoint[]): Promise<Chunk | un
     return { timeNs: fromTimestamp(timestamp), cpuSeconds: cpuUsage, memoryBytes: memoryUsage };
   });
   return encodeMetrics(rows);
+}
+
+export function toEntryMessage({ credential, target, ...entry }: AuditEntry): AuditEntryMessage {
+  return createMessage(AuditEntrySchema, {
+    ...entry,
+    credential: credential ? toCredential(credential.kind) : Credential.UNSPECIFIED,
+    credentialId: credential?.id,
+    targetType: target?.type,
+    targetId: target?.id,
+  });
+}
+
+export function fromEntryMessage(message: AuditEntryMessage): AuditEntry {
+  return {
+    id: message.id,
+    at: message.at ? timestampDate(message.at) : new Date(),
+    workspaceId: message.workspaceId || undefined,
+    actorId: message.actorId || undefined,
+    credential: credentialOf(message.credential, message.credentialId),
+    address: message.address || undefined,
+    action: message.action,
+    target: message.targetType ? { type: message.targetType, id: message.targetId } : undefined,
+    outcome: message.outcome,
+    requestId: message.requestId || undefined,
+    count: message.count || 1,
+  };
 }

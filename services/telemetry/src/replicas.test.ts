@@ -64,6 +64,7 @@ describe.runIf(isAvailable)("several replicas on one database", () => {
       bus,
       keysFile: join(folder, "keys.json"),
       logger,
+      workspaceOf: () => workspaceId,
     });
     replicas.push(replica);
     return replica;

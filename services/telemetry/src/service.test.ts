@@ -34,6 +34,8 @@ const waiting = { intervalMs: 100 };
 let folder: string;
 let installationId: string;
 let workspaceId: string;
+/** The workspaces of sandboxes whose records name another than `workspaceId`. */
+const owners = new Map<string, string>();
 let bus: EventBus;
 let service: TestService;
 let telemetry: Client<typeof TelemetryService>;
@@ -50,6 +52,7 @@ async function open(runtime: string, log = logger): Promise<void> {
     bus,
     keysFile: join(folder, "keys.json"),
     logger: log,
+    workspaceOf: (sandboxId) => owners.get(sandboxId) ?? workspaceId,
   });
   telemetry = service.as.facade;
   ingest = service.as.telemetry;
@@ -106,7 +109,7 @@ describe("telemetry", () => {
   });
 
   function sourceOf(sandboxId: string, kind: SourceKind = SourceKind.LOGS) {
-    return { sandboxId, workspaceId, containerId: "c1", kind };
+    return { sandboxId, containerId: "c1", kind };
   }
   async function ingestLines(sandboxId: string, from: string, to: string, lines: readonly string[], final = false) {
     const logs = lines.map((log, i) => ({
@@ -282,8 +285,8 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
   beforeEach(() => open(engineAddress));
   afterEach(() => removeContainers(installationId));
 
-  async function run(script: string, o: { logFileKb?: string; installation?: string } = {}) {
-    const sandboxId = newId();
+  async function run(script: string, o: { sandboxId?: string; logFileKb?: string; installation?: string } = {}) {
+    const sandboxId = o.sandboxId ?? newId();
     const container = await runSandboxContainer(engine, {
       image,
       script,
@@ -315,6 +318,16 @@ describe.runIf(hasEngine)("telemetry of real containers", () => {
       [LogStream.STDERR, "err"],
       [LogStream.STDOUT, "no line end"],
     ]);
+  });
+
+  test("lines belong to the workspace of the sandbox's record, whichever its container's label names", async () => {
+    const [sandboxId, owner] = [newId(), newId()];
+    owners.set(sandboxId, owner);
+    await run("echo here", { sandboxId });
+    expect(await awaitDrained(sandboxId)).toBe(true);
+    const { logs } = await telemetry.queryTelemetry({ ...all, sandboxId }, member({ workspace: owner }));
+    expect(logs.map(({ log }) => log)).toEqual(["here"]);
+    await expect(readLines(sandboxId)).rejects.toMatchObject({ reason: "SANDBOX_NOT_FOUND" });
   });
 
   test("lines of a running container arrive by themselves", async () => {

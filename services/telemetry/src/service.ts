@@ -4,24 +4,23 @@ import { DomainError, messageOf } from "@sandgate/kit/base/domain-error";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { openShards } from "@sandgate/kit/process/shards";
-import { asService } from "@sandgate/kit/rpc/context";
 import { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
 import { AuditService } from "@sandgate/proto/telemetry/v1/audit";
 import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { type AuditFile, startAuditFile } from "./audit/audit-file.ts";
-import { consumeAuditedEvents } from "./audit/from-events.ts";
-import { createAuditHandlers } from "./audit/handlers.ts";
-import { type Collection, createCollection } from "./collect/collection.ts";
-import { watchPollRequests } from "./collect/log-drain.ts";
-import type { IngestClient } from "./collect/source-writer.ts";
-import { stagePurged } from "./events.ts";
-import { createHandlers } from "./handlers.ts";
-import { type NodeCollector, startNodeCollector } from "./node-collector.ts";
-import { startRetention } from "./retention.ts";
-import { openRoom } from "./room.ts";
+import { createEngineCollection, createNodeCollection } from "./collect/collection.ts";
+import { consumeEvents } from "./consumers.ts";
+import { purgeLimits } from "./domain/removals.ts";
+import { workspacePurged } from "./events.ts";
+import { createAuditHandlers } from "./handlers/audit.ts";
+import { createTelemetryHandlers } from "./handlers/telemetry.ts";
+import { openNodePods } from "./kubernetes/node-pods.ts";
 import { collectorSettings, type TelemetrySettings, telemetrySettings } from "./settings.ts";
-import { purgeLimits } from "./store/chunks.ts";
 import type { TelemetryStore } from "./store/store.ts";
+import { openDiskShortage } from "./usecases/disk-shortage.ts";
+import { createIngest } from "./usecases/ingest.ts";
+import { createWorkspaceLookup } from "./usecases/ownership.ts";
+import { startRetention } from "./usecases/retention.ts";
 
 export { collectorSettings, telemetrySettings };
 
@@ -33,52 +32,35 @@ export const telemetryService = defineService({
   open: openTelemetryService,
 });
 
-async function openTelemetryService(context: ServiceContext<TelemetrySettings, TelemetryStore>): Promise<ServiceParts> {
+type Context = ServiceContext<TelemetrySettings, TelemetryStore>;
+
+async function openTelemetryService(context: Context): Promise<ServiceParts> {
   const { bus, logger, metrics, settings, store } = context;
-  // Imported here, so that whoever only reads the settings doesn't load a client of the engine.
-  const { openDockerContainerSource } = await import("./docker/container-source.docker.ts");
   const draining = new AbortController();
   let auditFile: AuditFile | undefined;
-  const room = openRoom({ ...context, reserveMb: settings.diskReserveMb });
-
+  const shortage = openDiskShortage({ ...context, file: store.file, reserveMb: settings.diskReserveMb });
   const sandboxes = createClient(SandboxService, context.transport("sandbox"));
-  const client = createClient(TelemetryService, context.transport("telemetry"));
-  const collection = settings.runtime.startsWith("kubernetes:")
-    ? createPodCollection({ ...context, client })
-    : createCollection({
-        openContainers: (installationId) =>
-          openDockerContainerSource({ address: settings.runtime, installationId, logger, metrics }),
-        sandboxes,
-        client,
-        openShards: () => openShards(context),
-        bus,
-        logger,
-        metrics,
-      });
+  const collection = await createCollection(context);
+  const quotas = {
+    sandboxBytes: settings.logQuotaMb * mebibyte,
+    workspaceBytes: settings.workspaceLogQuotaMb * mebibyte,
+  };
 
   return {
     routes(router) {
       router.service(
         TelemetryService,
-        createHandlers({
+        createTelemetryHandlers({
           store,
           bus,
-          metrics,
-          quotas: {
-            sandboxBytes: settings.logQuotaMb * mebibyte,
-            workspaceBytes: settings.workspaceLogQuotaMb * mebibyte,
-          },
-          shortage: room.shortage,
+          ingest: createIngest({ sources: store.sources, bus, metrics, quotas, shortage }),
           containers: collection.containers,
           isCollected: collection.isCollected,
-          async findWorkspace(sandboxId, signal) {
-            const { workspaceId } = await sandboxes.getSandboxWorkspace({ sandboxId }, asService({ signal }));
-            return workspaceId;
-          },
+          findWorkspace: createWorkspaceLookup({ sources: store.sources, sandboxes }),
           draining: draining.signal,
         }),
       );
-      router.service(AuditService, createAuditHandlers(store));
+      router.service(AuditService, createAuditHandlers(store.audit));
     },
     async start() {
       if (settings.auditFile !== undefined) auditFile = startAuditFile({ path: settings.auditFile, store, logger });
@@ -92,55 +74,56 @@ async function openTelemetryService(context: ServiceContext<TelemetrySettings, T
           logger,
           metrics,
         }),
-        await consumeAuditedEvents({ store, bus }),
+        await consumeEvents(context),
         ...(auditFile ? [auditFile] : []),
       ];
     },
     purge: {
-      store,
-      workspacePurged: stagePurged,
+      store: store.purges,
+      workspacePurged,
       async purge(workspaceId, signal) {
-        while (await store.purgeBatch(workspaceId, purgeLimits)) if (signal.aborted) return false;
+        while (await store.purges.purgeBatch(workspaceId, purgeLimits)) if (signal.aborted) return false;
         return true;
       },
     },
     async dependencies() {
-      const [database, shortage] = await Promise.all([
-        stateOf(store.listOpenPurges()),
-        room.shortage().catch(messageOf),
-      ]);
-      const disk = context.database.kind === "sqlite" && { disk: shortage ?? "ok" };
-      return { database, runtime: collection.state(), ...disk, ...(auditFile && { audit_file: auditFile.state() }) };
+      const [database, disk] = await Promise.all([stateOf(store.purges.listOpenPurges()), shortage().catch(messageOf)]);
+      return {
+        database,
+        runtime: collection.state(),
+        ...(store.file && { disk: disk ?? "ok" }),
+        ...(auditFile && { audit_file: auditFile.state() }),
+      };
     },
     endWaits: () => draining.abort(new DomainError("DRAINING", "telemetry is shutting down.")),
   };
 }
 
-/** Sandboxes are pods: a process on each node collects, or on its own node this one, when it is given the kubelet there. */
-function createPodCollection(
-  o: ServiceContext<TelemetrySettings, TelemetryStore> & { client: IngestClient },
-): Collection {
-  const { bus, client, logger, metrics, settings } = o;
-  const { kubeletUrl } = settings;
-  // No process elsewhere can call one that has the whole platform.
-  const isCollected = kubeletUrl !== undefined || o.database.kind === "mongodb";
-  let collector: NodeCollector | undefined;
-  return {
-    containers: Promise.resolve(undefined),
-    isCollected,
-    state: () => collector?.state() ?? (isCollected ? "ok" : "nobody collects logs: set SANDGATE_KUBELET_URL"),
-    start() {
-      collector =
-        kubeletUrl === undefined
-          ? undefined
-          : startNodeCollector({
-              settings: { ...settings, kubeletUrl },
-              client,
-              watchDrains: (signal) => watchPollRequests(bus, signal),
-              logger,
-              metrics,
-            });
-      return { stop: async () => collector?.stop() };
-    },
-  };
+async function createCollection(context: Context) {
+  const { bus, database, logger, metrics, settings } = context;
+  const client = createClient(TelemetryService, context.transport("telemetry"));
+  const { kubeletUrl, runtime } = settings;
+  if (runtime.startsWith("kubernetes:")) {
+    return createNodeCollection({
+      containers: kubeletUrl === undefined ? undefined : openNodePods({ ...settings, kubeletUrl, logger, metrics }),
+      // No process elsewhere can call one that has the whole platform.
+      isCollected: kubeletUrl !== undefined || database.kind === "mongodb",
+      client,
+      bus,
+      logger,
+      metrics,
+    });
+  }
+  // Imported here, so that whoever only reads the settings doesn't load a client of the engine.
+  const { openDockerContainerSource } = await import("./docker/container-source.docker.ts");
+  return createEngineCollection({
+    openContainers: (installationId) =>
+      openDockerContainerSource({ address: runtime, installationId, logger, metrics }),
+    sandboxes: createClient(SandboxService, context.transport("sandbox")),
+    client,
+    openShards: () => openShards(context),
+    bus,
+    logger,
+    metrics,
+  });
 }

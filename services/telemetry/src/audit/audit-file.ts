@@ -6,7 +6,8 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import type { BackgroundTask } from "@sandgate/kit/process/service";
 import { type LeaseStore, runLeased } from "@sandgate/kit/storage/leases";
-import type { AuditEntry, AuditStore } from "../store/audit.ts";
+import type { AuditEntry } from "../domain/audit.ts";
+import type { AuditLog } from "../store/audit.ts";
 
 /** The name under which the store keeps how far the file is. */
 const copy = "file";
@@ -27,7 +28,7 @@ export interface AuditFile extends BackgroundTask {
  */
 export function startAuditFile(o: {
   path: string;
-  store: AuditStore & { leases: LeaseStore };
+  store: { audit: AuditLog; leases: LeaseStore };
   logger: Logger;
 }): AuditFile {
   const { path, store, logger } = o;
@@ -43,13 +44,13 @@ export function startAuditFile(o: {
       await runLeased(lease, async (leased) => {
         const lines = createLineFile(path);
         try {
-          let sequence = await store.findAuditCursor(copy);
+          let sequence = await store.audit.findCopyCursor(copy);
           while (!leased.aborted) {
-            const entries = await store.listAuditAfter(sequence, entriesAtOnce);
+            const entries = await store.audit.listAfter(sequence, entriesAtOnce);
             const last = entries.at(-1);
             if (last) {
               await lines.append(entries.map(({ entry }) => toLine(entry)));
-              await store.setAuditCursor(copy, last.sequence);
+              await store.audit.setCopyCursor(copy, last.sequence);
               sequence = last.sequence;
             }
             state = "ok";

@@ -1,12 +1,12 @@
 import { until } from "@sandgate/test-support/until";
 import fc from "fast-check";
 import { describe, expect, test, vi } from "vitest";
-import type { LogRow } from "../store/rows.ts";
-import { createBatchRoom } from "./batch-room.ts";
+import type { LogRow } from "../domain/rows.ts";
 import { batchLimits, createBatcher } from "./batches.ts";
+import { createMemoryBudget } from "./memory-budget.ts";
 
 const { signal } = new AbortController();
-const roomy = () => ({ room: createBatchRoom(Number.POSITIVE_INFINITY), signal });
+const unlimited = () => ({ budget: createMemoryBudget(Number.POSITIVE_INFINITY), signal });
 
 const blockOf = (count: number, cursor: string, log = "x") => ({
   rows: Array.from({ length: count }, (): LogRow => ({ timeNs: 1n, stream: "stdout", log })),
@@ -21,7 +21,7 @@ describe("batches", () => {
         const sent: { rows: number; bytes: number; cursor: string }[] = [];
         let sending = 0;
         const batcher = createBatcher({
-          ...roomy(),
+          ...unlimited(),
           async send(rows, cursor) {
             expect(++sending).toBe(1);
             await new Promise((resolve) => setImmediate(resolve));
@@ -51,7 +51,7 @@ describe("batches", () => {
 
   test("a single block is sent by itself after a while", async () => {
     const send = vi.fn(async () => undefined);
-    const batcher = createBatcher({ ...roomy(), send, onFailure: () => undefined });
+    const batcher = createBatcher({ ...unlimited(), send, onFailure: () => undefined });
     await batcher.add(blockOf(1, "a"));
     await until(() => expect(send).toHaveBeenCalledOnce());
     expect(send).toHaveBeenCalledWith([{ timeNs: 1n, stream: "stdout", log: "x" }], "a");
@@ -62,7 +62,7 @@ describe("batches", () => {
     const send = vi.fn(async () => {
       throw new Error("no store");
     });
-    const batcher = createBatcher({ ...roomy(), send, onFailure });
+    const batcher = createBatcher({ ...unlimited(), send, onFailure });
     await batcher.add(blockOf(1, "a"));
     await expect(batcher.flush()).rejects.toThrow("no store");
     await expect(batcher.add(blockOf(1, "b"))).rejects.toThrow("no store");
@@ -71,16 +71,16 @@ describe("batches", () => {
     expect(send).toHaveBeenCalledOnce();
   });
 
-  test("of many containers hold no more together than their room, and all are sent", async () => {
+  test("of many containers hold no more together than their budget, and all are sent", async () => {
     const maxBytes = 100_000;
     let waiting = 0;
     let most = 0;
     let sent = 0;
-    const room = createBatchRoom(maxBytes);
+    const budget = createMemoryBudget(maxBytes);
     await Promise.all(
       Array.from({ length: 50 }, async () => {
         const batcher = createBatcher({
-          room,
+          budget,
           signal,
           async send(rows) {
             await new Promise((resolve) => setImmediate(resolve));
@@ -102,50 +102,50 @@ describe("batches", () => {
     );
     expect(sent).toBe(50 * 20 * 5);
     expect(most).toBeLessThanOrEqual(maxBytes);
-    expect(room.tryTake(maxBytes)).toBe(true);
+    expect(budget.tryReserve(maxBytes)).toBe(true);
   });
 
-  test("give their room back when they are dropped, also after a failure", async () => {
-    const room = createBatchRoom(1_000);
+  test("give their budget back when they are dropped, also after a failure", async () => {
+    const budget = createMemoryBudget(1_000);
     const send = async () => {
       throw new Error("no store");
     };
     for (const isSent of [false, true]) {
-      const batcher = createBatcher({ room, signal, send, onFailure: () => undefined });
+      const batcher = createBatcher({ budget, signal, send, onFailure: () => undefined });
       await batcher.add(blockOf(1, "a"));
       if (isSent) await expect(batcher.flush()).rejects.toThrow("no store");
       batcher.close();
     }
-    expect(room.tryTake(1_000)).toBe(true);
+    expect(budget.tryReserve(1_000)).toBe(true);
   });
 });
 
-describe("room", () => {
+describe("the memory budget", () => {
   test("is given in turn, and to what is larger than it once nobody else has any", async () => {
-    const room = createBatchRoom(10);
+    const budget = createMemoryBudget(10);
     const order: string[] = [];
-    expect(room.tryTake(6)).toBe(true);
-    const large = room.take(20, signal).then(() => order.push("large"));
-    const small = room.take(1, signal).then(() => order.push("small"));
-    expect(room.tryTake(1)).toBe(false);
-    room.free(6);
+    expect(budget.tryReserve(6)).toBe(true);
+    const large = budget.reserve(20, signal).then(() => order.push("large"));
+    const small = budget.reserve(1, signal).then(() => order.push("small"));
+    expect(budget.tryReserve(1)).toBe(false);
+    budget.release(6);
     await large;
     expect(order).toEqual(["large"]);
-    room.free(20);
+    budget.release(20);
     await small;
     expect(order).toEqual(["large", "small"]);
   });
 
   test("is not kept for who no longer wants it", async () => {
-    const room = createBatchRoom(10);
+    const budget = createMemoryBudget(10);
     const gone = new AbortController();
-    expect(room.tryTake(6)).toBe(true);
-    const large = room.take(9, gone.signal);
-    const small = room.take(1, signal);
+    expect(budget.tryReserve(6)).toBe(true);
+    const large = budget.reserve(9, gone.signal);
+    const small = budget.reserve(1, signal);
     gone.abort(new Error("gone"));
     await expect(large).rejects.toThrow("gone");
     await small;
-    expect(room.tryTake(3)).toBe(true);
-    await expect(room.take(1, gone.signal)).rejects.toThrow("gone");
+    expect(budget.tryReserve(3)).toBe(true);
+    await expect(budget.reserve(1, gone.signal)).rejects.toThrow("gone");
   });
 });

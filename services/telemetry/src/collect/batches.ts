@@ -1,7 +1,7 @@
-import { textBytesOf } from "../store/chunks.ts";
-import { type LogRow, maxBatchBytes } from "../store/rows.ts";
-import type { BatchRoom } from "./batch-room.ts";
+import { textBytesOf } from "../domain/chunks.ts";
+import { type LogRow, maxBatchBytes } from "../domain/rows.ts";
 import type { LogBlock } from "./container-source.ts";
+import type { MemoryBudget } from "./memory-budget.ts";
 
 /** What one batch holds at most, and how long its first row waits for more. */
 export const batchLimits = { rows: 5_000, textBytes: maxBatchBytes, waitMs: 250 };
@@ -9,7 +9,7 @@ export const batchLimits = { rows: 5_000, textBytes: maxBatchBytes, waitMs: 250 
 /** What a row takes in memory besides its text, about. */
 const rowBytes = 200;
 
-/** Collects blocks of lines into batches. One is sent while the next fills; `add` waits when that is full, or all batches' room is. */
+/** Collects blocks of lines into batches. One is sent while the next fills; `add` waits while that, or the budget of all batches, is full. */
 export interface Batcher {
   add(block: LogBlock): Promise<void>;
   /** Sends what has been collected and waits until it is stored. */
@@ -25,11 +25,11 @@ export interface Batcher {
 export function createBatcher(o: {
   send(rows: readonly LogRow[], cursor: string): Promise<void>;
   onFailure(error: unknown): void;
-  room: BatchRoom;
-  /** Ends a wait for room. */
+  budget: MemoryBudget;
+  /** Ends a wait for the budget. */
   signal: AbortSignal;
 }): Batcher {
-  const { room } = o;
+  const { budget } = o;
   let rows: LogRow[] = [];
   let textBytes = 0;
   let takenBytes = 0;
@@ -56,7 +56,7 @@ export function createBatcher(o: {
       })
       .finally(() => {
         sending = undefined;
-        room.free(batchBytes);
+        budget.release(batchBytes);
       });
   };
   /** Waits for the batch that is being sent, so that there is never more than one. */
@@ -82,10 +82,10 @@ export function createBatcher(o: {
       if (rows.length + block.rows.length > batchLimits.rows || textBytes + size > batchLimits.textBytes)
         await sendNext();
       if (failure) throw failure.error;
-      if (!room.tryTake(bytes)) {
-        // Who waits for room holds none, or all could wait for each other.
+      if (!budget.tryReserve(bytes)) {
+        // Whoever waits for the budget holds none of it, or all could wait for each other.
         await flush();
-        await room.take(bytes, o.signal);
+        await budget.reserve(bytes, o.signal);
       }
       takenBytes += bytes;
       for (const row of block.rows) rows.push(row);
@@ -99,7 +99,7 @@ export function createBatcher(o: {
     flush,
     close() {
       clearTimeout(timer);
-      room.free(takenBytes);
+      budget.release(takenBytes);
       takenBytes = 0;
       rows = [];
     },

@@ -8,15 +8,16 @@ import type { BackgroundTask } from "@sandgate/kit/process/service";
 import type { Shards } from "@sandgate/kit/process/shards";
 import { asService } from "@sandgate/kit/rpc/context";
 import type { SandboxService } from "@sandgate/proto/sandbox/v1/sandbox";
+import { onListingRequest, watchListingRequests } from "../events.ts";
 import { startCollector } from "./collector.ts";
-import type { ContainerSource } from "./container-source.ts";
-import { onPollRequest } from "./log-drain.ts";
+import type { ContainerSource, NodeSource } from "./container-source.ts";
+import { type NodeCollector, startNodeCollector } from "./node-collector.ts";
 import type { IngestClient } from "./source-writer.ts";
 
 /** The sandbox service may not answer yet. */
 const startRetryMs = 2_000;
 
-/** This replica's collector, which starts once the sandbox service has given the installation's id. */
+/** This replica's part in collecting. */
 export interface Collection {
   /** Resolves when the collector starts; undefined: only collectors on the nodes of a cluster see containers. */
   readonly containers: Promise<ContainerSource | undefined>;
@@ -27,7 +28,8 @@ export interface Collection {
   start(): BackgroundTask;
 }
 
-export function createCollection(o: {
+/** Sandboxes are containers of an engine, which replicas share. It starts once the sandbox service has given the installation's id. */
+export function createEngineCollection(o: {
   openContainers(installationId: string): ContainerSource;
   sandboxes: Pick<Client<typeof SandboxService>, "getInstallation">;
   client: IngestClient;
@@ -44,13 +46,13 @@ export function createCollection(o: {
   async function begin(signal: AbortSignal): Promise<void> {
     if (stop) return;
     const { installationId } = await o.sandboxes.getInstallation({}, asService({ signal })).catch((error: unknown) => {
-      state = () => `the sandbox service can't be asked: ${messageOf(error)}`;
+      state = () => `the sandbox service does not answer: ${messageOf(error)}`;
       throw error;
     });
     const containers = o.openContainers(installationId);
     const shards = o.openShards();
     const collector = startCollector({ containers, client, shards, logger, metrics });
-    const unwatch = onPollRequest(bus, (sandboxId) => collector.poll(sandboxId));
+    const unwatch = onListingRequest(bus, (sandboxId) => collector.poll(sandboxId));
     state = () => collector.state();
     stop = async () => {
       unwatch();
@@ -77,6 +79,29 @@ export function createCollection(o: {
           await stop?.();
         },
       };
+    },
+  };
+}
+
+/** Sandboxes are pods: a process on each node collects. This one does so on its own node, when it is given the source there. */
+export function createNodeCollection(o: {
+  containers: NodeSource | undefined;
+  isCollected: boolean;
+  client: IngestClient;
+  bus: EventBus;
+  logger: Logger;
+  metrics: Metrics;
+}): Collection {
+  const { containers, isCollected, client, bus, logger, metrics } = o;
+  let collector: NodeCollector | undefined;
+  return {
+    containers: Promise.resolve(undefined),
+    isCollected,
+    state: () => collector?.state() ?? (isCollected ? "ok" : "nobody collects logs: set SANDGATE_KUBELET_URL"),
+    start() {
+      const watchDrains = (signal: AbortSignal) => watchListingRequests(bus, signal);
+      collector = containers && startNodeCollector({ containers, client, watchDrains, logger, metrics });
+      return { stop: async () => collector?.stop() };
     },
   };
 }

@@ -10,7 +10,7 @@ import type { IngestClient } from "./source-writer.ts";
 // The collector against scripted containers; sources of real ones have tests of their own.
 
 function containerOf(i: number): Container {
-  return { id: `container ${i}`, sandboxId: `sandbox ${i}`, workspaceId: "w1", state: "running" };
+  return { id: `container ${i}`, sandboxId: `sandbox ${i}`, state: "running" };
 }
 
 test("of many containers that a start finds a few are read at once, and a new one needn't wait behind them", async () => {

@@ -6,9 +6,9 @@ import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { Shards } from "@sandgate/kit/process/shards";
 import pLimit from "p-limit";
-import { createBatchRoom } from "./batch-room.ts";
 import { type ContainerReader, type ReaderOptions, startContainerReader } from "./container-reader.ts";
 import type { Container, ContainerEvent, ContainerSource } from "./container-source.ts";
+import { createMemoryBudget } from "./memory-budget.ts";
 import type { IngestClient } from "./source-writer.ts";
 
 const sampleMs = 5_000;
@@ -68,7 +68,7 @@ export function startCollector(o: {
     client: o.client,
     ingestLimits: { logs: pLimit(maxBatches.logs), metrics: pLimit(maxBatches.metrics) },
     sampleMs,
-    room: createBatchRoom(maxWaitingBytes),
+    budget: createMemoryBudget(maxWaitingBytes),
     isEngineReadable: () => state === "ok",
     onLines: (count) => lines.inc(count),
     logger,

@@ -4,8 +4,8 @@ import { IngestTelemetryResponseSchema } from "@sandgate/proto/telemetry/v1/tele
 import { until } from "@sandgate/test-support/until";
 import pLimit from "p-limit";
 import { describe, expect, test } from "vitest";
-import { createBatchRoom } from "./batch-room.ts";
 import { createSampleTimes, startContainerReader } from "./container-reader.ts";
+import { createMemoryBudget } from "./memory-budget.ts";
 
 const everyMs = 5_000;
 
@@ -50,11 +50,11 @@ test("a sample that an engine gives again is stored once, also one that was stor
   const stored: (number | undefined)[] = [];
   const stopping = new AbortController();
   const reader = startContainerReader(
-    { id: "c1", sandboxId: "s1", workspaceId: "w1", state: "running" },
+    { id: "c1", sandboxId: "s1", state: "running" },
     {
       containers: {
         list: async () => [],
-        inspect: async (id) => ({ id, sandboxId: "s1", workspaceId: "w1", state: "running" }),
+        inspect: async (id) => ({ id, sandboxId: "s1", state: "running" }),
         async *watch() {},
         async *readLogs() {},
         openSampler: () => async () => {
@@ -73,7 +73,7 @@ test("a sample that an engine gives again is stored once, also one that was stor
       },
       ingestLimits: { logs: pLimit(1), metrics: pLimit(1) },
       sampleMs: 1,
-      room: createBatchRoom(1_000),
+      budget: createMemoryBudget(1_000),
       isEngineReadable: () => true,
       onLines: () => {},
       logger: createLogger({ service: "telemetry", level: "silent" }),

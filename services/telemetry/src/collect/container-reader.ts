@@ -3,10 +3,10 @@ import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createWakeup, type Wakeup } from "@sandgate/kit/base/wakeup";
 import type { LimitFunction } from "p-limit";
-import type { ChunkKind } from "../store/chunks.ts";
-import type { BatchRoom } from "./batch-room.ts";
+import type { ChunkKind } from "../domain/chunks.ts";
 import { createBatcher } from "./batches.ts";
 import type { Container, ContainerSource } from "./container-source.ts";
+import type { MemoryBudget } from "./memory-budget.ts";
 import { createSampleQueue } from "./sample-queue.ts";
 import { CursorMoved, type IngestClient, openSourceWriter, SourceRefused, type SourceWriter } from "./source-writer.ts";
 
@@ -27,7 +27,7 @@ export interface ReaderOptions {
   /** Milliseconds between two samples of a container. */
   sampleMs: number;
   /** What the lines of all containers take that wait for the store. */
-  room: BatchRoom;
+  budget: MemoryBudget;
   /** Whether the engine as a whole can be read. The collector logs when it can't, so that no reader has to. */
   isEngineReadable(): boolean;
   onLines(count: number): void;
@@ -71,10 +71,10 @@ export function startContainerReader(container: Container, options: ReaderOption
   });
 
   async function collect(kind: ChunkKind, read: (writer: SourceWriter) => Promise<void>): Promise<void> {
-    const { id: containerId, sandboxId, workspaceId } = container;
+    const { id: containerId, sandboxId } = container;
     try {
       await begun;
-      const source = { sandboxId, workspaceId, containerId, kind };
+      const source = { sandboxId, containerId, kind };
       await read(await openSourceWriter({ source, client, limit: ingestLimits[kind], logger, signal }));
     } catch (error) {
       if (signal.aborted) return;
@@ -139,7 +139,7 @@ async function readLogs(reading: Reading, writer: SourceWriter, follow: boolean)
       reading.onLines(rows.length);
     },
     onFailure: (error) => stopped.abort(error),
-    room: reading.room,
+    budget: reading.budget,
     signal: either,
   });
   let timer: NodeJS.Timeout | undefined;

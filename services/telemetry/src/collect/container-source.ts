@@ -1,10 +1,9 @@
-import type { LogRow, MetricRow } from "../store/rows.ts";
+import type { LogRow, MetricRow } from "../domain/rows.ts";
 
 /** A sandbox's container of this installation. */
 export interface Container {
   id: string;
   sandboxId: string;
-  workspaceId: string;
   /** A created one has not run yet, and has no logs. */
   state: "created" | "running" | "ended";
 }
@@ -37,6 +36,12 @@ export interface ContainerSource {
   readLogs(container: Container, cursor: string, o: { follow: boolean; signal: AbortSignal }): AsyncIterable<LogBlock>;
   /** For a container's samples, which are to be taken by one sampler. Cheap: nothing is opened that has to be closed. */
   openSampler(containerId: string): Sampler;
+}
+
+/** The containers of one node, of which the engine doesn't say when they end. */
+export interface NodeSource extends ContainerSource {
+  /** Notes that the sandbox's container has ended, so that its log can be read to the end. False when it has none here. */
+  markEnded(sandboxId: string): Promise<boolean>;
 }
 
 /** Reads the counters of a container; undefined when it isn't running. */

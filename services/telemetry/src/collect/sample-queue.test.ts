@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { MetricRow } from "../store/rows.ts";
+import type { MetricRow } from "../domain/rows.ts";
 import { createSampleQueue } from "./sample-queue.ts";
 
 const rowAt = (timeNs: number): MetricRow => ({ timeNs: BigInt(timeNs), cpuSeconds: 0, memoryBytes: 0 });

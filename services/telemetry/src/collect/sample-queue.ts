@@ -1,4 +1,4 @@
-import type { MetricRow } from "../store/rows.ts";
+import type { MetricRow } from "../domain/rows.ts";
 
 /** The most samples of a container that wait, some ten minutes of them; the oldest go first. */
 const maxWaiting = 120;

@@ -8,7 +8,7 @@ import { CursorMoved, type IngestClient, openSourceWriter, SourceRefused } from 
 
 const logger = createLogger({ service: "telemetry", level: "silent" });
 
-test("what the store has no room for is sent again until it has", async () => {
+test("what the store has no space for is sent again until it has", async () => {
   let isFull = false;
   let refused = 0;
   const stored: string[] = [];

@@ -12,9 +12,9 @@ import {
   type TelemetryService,
 } from "@sandgate/proto/telemetry/v1/telemetry";
 import type { LimitFunction } from "p-limit";
-import type { ChunkKind } from "../store/chunks.ts";
-import { type LogRow, type MetricRow, toTimestamp } from "../store/rows.ts";
-import type { Source } from "../store/store.ts";
+import type { Source } from "../domain/batches.ts";
+import type { ChunkKind } from "../domain/chunks.ts";
+import { type LogRow, type MetricRow, toTimestamp } from "../domain/rows.ts";
 
 export type IngestClient = Pick<Client<typeof TelemetryService>, "ingestTelemetry">;
 
@@ -43,13 +43,21 @@ export interface SourceWriter {
   ): Promise<void>;
 }
 
+/** The sandbox or its workspace is gone, or the rows can't be stored as they are. A sandbox's record is there before its container. */
+const finalReasons: ReadonlySet<DomainError["reason"]> = new Set([
+  "SANDBOX_NOT_FOUND",
+  "WORKSPACE_NOT_FOUND",
+  "CONFLICT",
+  "VALIDATION_ERROR",
+]);
+
 const retry: Backoff = { firstMs: 200, lastMs: 10_000 };
 
 const kinds: Record<ChunkKind, SourceKind> = { logs: SourceKind.LOGS, metrics: SourceKind.METRICS };
 
 /** Registers the source with the store and learns its cursor: "0" for a new one. */
 export async function openSourceWriter(o: {
-  source: Source;
+  source: Omit<Source, "workspaceId">;
   client: IngestClient;
   /** Limits the batches on their way at once. */
   limit: LimitFunction;
@@ -68,7 +76,7 @@ export async function openSourceWriter(o: {
       } catch (error) {
         signal.throwIfAborted();
         const reason = error instanceof DomainError ? error.reason : undefined;
-        if (reason === "WORKSPACE_NOT_FOUND" || reason === "CONFLICT" || reason === "VALIDATION_ERROR") {
+        if (reason !== undefined && finalReasons.has(reason)) {
           throw new SourceRefused(`The store refused ${kind} of ${sandboxId}`, { cause: error });
         }
         const level = failures === 1 ? "warn" : "debug";

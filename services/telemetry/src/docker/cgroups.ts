@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import type { MetricRow } from "../store/rows.ts";
+import type { MetricRow } from "../domain/rows.ts";
 
 /** Where this process sees processes and its own mounts. */
 const procFolder = "/proc";

@@ -37,9 +37,7 @@ test("the container of one sandbox is found without a list of all, and only in i
     });
   const { signal } = new AbortController();
 
-  expect(await open("i1").list({ sandboxId: "s1", signal })).toEqual([
-    { id: "c1", sandboxId: "s1", workspaceId: "w1", state: "ended" },
-  ]);
+  expect(await open("i1").list({ sandboxId: "s1", signal })).toEqual([{ id: "c1", sandboxId: "s1", state: "ended" }]);
   expect(await open("i1").list({ sandboxId: "s2", signal })).toEqual([]);
   expect(await open("i2").list({ sandboxId: "s1", signal })).toEqual([]);
   expect(asked).toEqual(["s1", "s2", "s1"].map((id) => `/containers/${containerNameOf(id)}/json`));

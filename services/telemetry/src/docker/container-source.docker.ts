@@ -56,7 +56,7 @@ export function openDockerContainerSource(o: {
 
 function toContainer(id: string, labels: Record<string, string>, status: string): Container | undefined {
   const owner = ownerOf(labels);
-  return owner && { id, sandboxId: owner.sandboxId, workspaceId: owner.workspaceId, state: toState(status) };
+  return owner && { id, sandboxId: owner.sandboxId, state: toState(status) };
 }
 
 function toState(status: string): Container["state"] {

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { createTimeParser } from "../store/time-text.ts";
+import { createTimeParser } from "../domain/time-text.ts";
 import { createFrameParser } from "./log-frames.ts";
 
 function frame(type: number, text: string): Buffer {

@@ -1,5 +1,5 @@
-import type { StreamName } from "../store/rows.ts";
-import { createTimeParser } from "../store/time-text.ts";
+import type { StreamName } from "../domain/rows.ts";
+import { createTimeParser } from "../domain/time-text.ts";
 
 /** One message of the engine's log: a line with its line end, or a part of a long line without one. */
 export interface LogFrame {

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { cutMark } from "../store/line-text.ts";
-import { type LogRow, maxLineBytes, streamNames } from "../store/rows.ts";
+import { cutMark } from "../domain/line-text.ts";
+import { type LogRow, maxLineBytes, streamNames } from "../domain/rows.ts";
 import type { LogFrame } from "./log-frames.ts";
 import { createLogPosition } from "./log-position.ts";
 

@@ -1,5 +1,5 @@
-import { decodeLine } from "../store/line-text.ts";
-import { type LogRow, maxLineBytes, type StreamName, streamNames } from "../store/rows.ts";
+import { decodeLine } from "../domain/line-text.ts";
+import { type LogRow, maxLineBytes, type StreamName, streamNames } from "../domain/rows.ts";
 import type { LogFrame } from "./log-frames.ts";
 
 /** What identifies a frame, since the engine doesn't number them: the `ordinal`th (from 1) of its stream with that time. */

@@ -5,7 +5,7 @@ import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import type { Container, ContainerSource, LogBlock } from "../collect/container-source.ts";
-import type { LogRow } from "../store/rows.ts";
+import type { LogRow } from "../domain/rows.ts";
 import { createFrameParser } from "./log-frames.ts";
 import { createLogPosition, type LogPosition } from "./log-position.ts";
 

@@ -5,8 +5,8 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import { counter, type Metrics } from "@sandgate/kit/base/metrics";
 import pLimit from "p-limit";
 import type { ContainerSource, Sampler } from "../collect/container-source.ts";
-import { fromMillis, type MetricRow } from "../store/rows.ts";
-import { createTimeParser } from "../store/time-text.ts";
+import { fromMillis, type MetricRow } from "../domain/rows.ts";
+import { createTimeParser } from "../domain/time-text.ts";
 import { type Cgroup, createCgroupFinder, workingSet } from "./cgroups.ts";
 
 /**

@@ -1,7 +1,7 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { expect, test } from "vitest";
-import { maxLineBytes } from "../store/rows.ts";
+import { maxLineBytes } from "../domain/rows.ts";
 import { createCriLines, createRecordParser } from "./cri-lines.ts";
 
 /** Bytes of the heap in use after a collection of garbage. */

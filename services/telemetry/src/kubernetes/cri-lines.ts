@@ -1,6 +1,6 @@
-import { decodeLine } from "../store/line-text.ts";
-import { type LogRow, maxLineBytes, type StreamName, streamNames } from "../store/rows.ts";
-import { createTimeParser } from "../store/time-text.ts";
+import { decodeLine } from "../domain/line-text.ts";
+import { type LogRow, maxLineBytes, type StreamName, streamNames } from "../domain/rows.ts";
+import { createTimeParser } from "../domain/time-text.ts";
 
 /** A record of a log file in the format of the Container Runtime Interface: a line, or a part of a long one. */
 export interface CriRecord {

@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { Agent, request } from "node:https";
 import { counter, type Metrics } from "@sandgate/kit/base/metrics";
-import { fromMillis, type MetricRow } from "../store/rows.ts";
+import { fromMillis, type MetricRow } from "../domain/rows.ts";
 
 const path = "/metrics/resource";
 const timeoutMs = 10_000;

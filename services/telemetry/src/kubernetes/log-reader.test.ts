@@ -7,8 +7,8 @@ import { createLogger } from "@sandgate/kit/base/logging";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { describe, expect, vi } from "vitest";
-import { cutMark } from "../store/line-text.ts";
-import { type LogRow, maxLineBytes, type StreamName } from "../store/rows.ts";
+import { cutMark } from "../domain/line-text.ts";
+import { type LogRow, maxLineBytes, type StreamName } from "../domain/rows.ts";
 import type { LogFile } from "./log-files.ts";
 import { readPodLog } from "./log-reader.ts";
 

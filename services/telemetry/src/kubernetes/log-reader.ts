@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { LogBlock } from "../collect/container-source.ts";
-import type { LogRow } from "../store/rows.ts";
+import type { LogRow } from "../domain/rows.ts";
 import { type CriLines, createCriLines, createRecordParser } from "./cri-lines.ts";
 import { inodeOf, type LogFile, listLogFiles, type OpenLogFile, openLogFile } from "./log-files.ts";
 

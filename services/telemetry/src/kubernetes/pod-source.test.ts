@@ -62,7 +62,7 @@ test("lists the sandboxes of its namespaces on this node, with what has become o
     [successor.uid]: "created",
   });
   expect(await states(running.sandboxId)).toEqual({ [running.uid]: "running" });
-  expect(await source.inspect(ended.uid, signal)).toMatchObject({ state: "ended", workspaceId: "" });
+  expect(await source.inspect(ended.uid, signal)).toMatchObject({ state: "ended", sandboxId: ended.sandboxId });
 
   // One that has not run can't have ended, and is no node's that has none of it.
   expect(await source.markEnded(created.sandboxId)).toBe(false);

@@ -2,7 +2,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Logger } from "@sandgate/kit/base/logging";
-import type { Container, ContainerEvent, ContainerSource } from "../collect/container-source.ts";
+import type { Container, ContainerEvent, NodeSource } from "../collect/container-source.ts";
 import type { KubeletSamples } from "./kubelet-samples.ts";
 import { listLogFiles } from "./log-files.ts";
 import { readPodLog } from "./log-reader.ts";
@@ -25,15 +25,9 @@ interface Pod {
   ended: AbortController;
 }
 
-/** The pods of this node. */
-export interface PodSource extends ContainerSource {
-  /** The sandbox's container has ended, so that its log can be read to the end. False when it has none here. */
-  markEnded(sandboxId: string): Promise<boolean>;
-}
-
 /**
- * The sandboxes' pods of this node, as the kubelet's folder of logs shows them: no question to the API server. Whose a sandbox
- * is doesn't stand there, so their `workspaceId` is empty. Only `markEnded` tells that a container has ended.
+ * The sandboxes' pods of this node, as the kubelet's folder of logs shows them: the API server is not asked. A container has
+ * ended once `markEnded` says so.
  */
 export function openPodSource(o: {
   /** Where the kubelet has the logs of pods. */
@@ -42,7 +36,7 @@ export function openPodSource(o: {
   namespace: string;
   samples: KubeletSamples;
   logger: Logger;
-}): PodSource {
+}): NodeSource {
   const { logger } = o;
   const pods = new Map<string, Pod>();
   /** Those whose folder was removed while their log was read, which was then read to its end. */
@@ -121,5 +115,5 @@ export function openPodSource(o: {
 }
 
 function toContainer({ uid, sandboxId, ran, ended }: Pod): Container {
-  return { id: uid, sandboxId, workspaceId: "", state: !ran ? "created" : ended.signal.aborted ? "ended" : "running" };
+  return { id: uid, sandboxId, state: !ran ? "created" : ended.signal.aborted ? "ended" : "running" };
 }

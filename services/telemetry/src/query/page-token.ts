@@ -1,5 +1,5 @@
 import { invalid } from "@sandgate/kit/base/domain-error";
-import type { ChunkKind } from "../store/chunks.ts";
+import type { ChunkKind } from "../domain/chunks.ts";
 import type { Place } from "./windows.ts";
 
 /** What a read has left for its next pages. */

@@ -1,6 +1,6 @@
 import { mebibyte } from "@sandgate/kit/base/sizes";
-import { type LogRow, type MetricRow, maxLineBytes, type Numbered, type StreamName } from "../store/rows.ts";
-import type { TelemetryStore } from "../store/store.ts";
+import { type LogRow, type MetricRow, maxLineBytes, type Numbered, type StreamName } from "../domain/rows.ts";
+import type { Chunks } from "../store/chunks.ts";
 import { formatPageToken, parsePageToken, type Rest, type Rests } from "./page-token.ts";
 import { type PageSize, queryLogs, queryMetrics } from "./queries.ts";
 import { type Page, rowBytes, type Window } from "./windows.ts";
@@ -44,7 +44,7 @@ export interface QueryPage {
  * A page of the newest rows of a window; pages go from the newest to the oldest. Fewer rows than the limit when they are too
  * long for one read. Throws VALIDATION_ERROR for a malformed token.
  */
-export async function queryPage(store: Pick<TelemetryStore, "listChunks">, read: Read): Promise<QueryPage> {
+export async function queryPage(store: Pick<Chunks, "list">, read: Read): Promise<QueryPage> {
   const { sandboxId, window, stream, signal } = read;
   const rests = read.pageToken === "" ? beginningOf(read) : parsePageToken(read.pageToken);
   const queryOf = (rest: Rest) => ({

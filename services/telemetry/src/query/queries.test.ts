@@ -1,8 +1,7 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import { encodeLogs, encodeMetrics } from "../store/chunks.ts";
-import { fromMillis } from "../store/rows.ts";
-import type { StoredChunk } from "../store/store.ts";
+import { encodeLogs, encodeMetrics, type StoredChunk } from "../domain/chunks.ts";
+import { fromMillis } from "../domain/rows.ts";
 import { queryLogs, queryMetrics } from "./queries.ts";
 
 const lastUs = Date.UTC(2026, 0, 1) * 1000;
@@ -23,7 +22,7 @@ describe.each(["logs", "metrics"] as const)("a query of %s", (kind) => {
     const { body } = await kinds[kind].encode();
     const calls = { read: 0, listed: 0 };
     const store = {
-      async listChunks({ limit }: { limit: number }): Promise<StoredChunk[]> {
+      async list({ limit }: { limit: number }): Promise<StoredChunk[]> {
         calls.listed += 1;
         return Array.from({ length: calls.listed > 50 ? 0 : limit }, () => ({
           firstSequence: 1,

@@ -1,9 +1,16 @@
-import { type ChunkKind, type OpenChunk, type OpenLogChunk, openLogs, openMetrics } from "../store/chunks.ts";
-import { type LogRow, type MetricRow, type StreamName, toMicros } from "../store/rows.ts";
-import type { ChunkCursor, StoredChunk, TelemetryStore } from "../store/store.ts";
+import {
+  type ChunkKind,
+  type OpenChunk,
+  type OpenLogChunk,
+  openLogs,
+  openMetrics,
+  type StoredChunk,
+} from "../domain/chunks.ts";
+import { type LogRow, type MetricRow, type StreamName, toMicros } from "../domain/rows.ts";
+import type { ChunkCursor, Chunks } from "../store/chunks.ts";
 import { newestRows, type Page, type Place, type Window } from "./windows.ts";
 
-type ChunkList = Pick<TelemetryStore, "listChunks">;
+type ChunkList = Pick<Chunks, "list">;
 
 /** Chunks read from the store at once: few at first, since the newest often have all that is asked for. */
 const listed = { first: 2, last: 8 };
@@ -61,7 +68,7 @@ async function* chunksOf(
   let after: ChunkCursor | undefined;
   for (let limit = listed.first; ; limit = Math.min(2 * limit, listed.last)) {
     signal.throwIfAborted();
-    const chunks = await store.listChunks({ sandboxId, kind, sinceUs, untilUs, stream, after, limit });
+    const chunks = await store.list({ sandboxId, kind, sinceUs, untilUs, stream, after, limit });
     for (const chunk of chunks) {
       // The last chunk was decompressed in the thread pool, so an abort may have come in meanwhile.
       signal.throwIfAborted();

@@ -4,7 +4,7 @@ import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { test } from "@sandgate/test-support/test";
 import { expect } from "vitest";
-import { encodeLogs } from "../store/chunks.ts";
+import { encodeLogs } from "../domain/chunks.ts";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import { tailRows } from "./tails.ts";
 
@@ -21,7 +21,7 @@ test("lines that are stored already are sent a few at a time, so that the proces
     log: `${i}`,
   }));
   const source = { sandboxId: "s1", workspaceId: "w1", containerId: "c1", kind: "logs" } as const;
-  await store.appendBatch(
+  await store.sources.append(
     { source, fromCursor: "", toCursor: "a", chunk: await encodeLogs(lines), final: true },
     { quotas: { sandboxBytes: 0, workspaceBytes: 0 }, now: new Date() },
   );

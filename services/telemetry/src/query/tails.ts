@@ -1,10 +1,10 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { invalid } from "@sandgate/kit/base/domain-error";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import { type ChunkKind, type OpenChunk, openLogs, openMetrics } from "../store/chunks.ts";
-import type { LogRow, MetricRow, StreamName } from "../store/rows.ts";
-import type { StoredChunk, TelemetryStore } from "../store/store.ts";
-import { watchStored } from "../store/stored-signal.ts";
+import { type ChunkKind, type OpenChunk, openLogs, openMetrics, type StoredChunk } from "../domain/chunks.ts";
+import type { LogRow, MetricRow, StreamName } from "../domain/rows.ts";
+import { watchStored } from "../events.ts";
+import type { TelemetryStore } from "../store/store.ts";
 import { findOwn } from "./ownership.ts";
 
 /** Chunks read from the store at once. */
@@ -27,7 +27,7 @@ type Position = Record<ChunkKind, number>;
  * SANDBOX_NOT_FOUND for a sandbox of another workspace.
  */
 export async function* tailRows(o: {
-  store: TelemetryStore;
+  store: Pick<TelemetryStore, "chunks" | "sources">;
   bus: EventBus;
   sandboxId: string;
   workspaceId: string;
@@ -72,14 +72,14 @@ export async function* tailRows(o: {
 
 /** Where the rows after a sequence are, in the order they were stored. */
 async function* placesAfter<O extends OpenChunk<unknown>>(
-  { store, sandboxId }: { store: TelemetryStore; sandboxId: string },
+  { store, sandboxId }: { store: Pick<TelemetryStore, "chunks">; sandboxId: string },
   kind: ChunkKind,
   from: number,
   open: (chunk: StoredChunk) => Promise<O>,
 ): AsyncGenerator<{ chunk: O; index: number; sequence: number }> {
   let bytes = 0;
   for (let after = from; ; ) {
-    const chunks = await store.listChunksAfter({ sandboxId, kind, sequence: after, limit: pageSize });
+    const chunks = await store.chunks.listAfter({ sandboxId, kind, sequence: after, limit: pageSize });
     for (const stored of chunks) {
       const { firstSequence } = stored;
       const chunk = await open(stored);

@@ -1,8 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import type { OpenChunk } from "../store/chunks.ts";
-import { type Numbered, toMicros } from "../store/rows.ts";
-import type { StoredChunk } from "../store/store.ts";
+import type { OpenChunk, StoredChunk } from "../domain/chunks.ts";
+import { type Numbered, toMicros } from "../domain/rows.ts";
 import { newestRows, type Place, rowBytes } from "./windows.ts";
 
 interface Row {

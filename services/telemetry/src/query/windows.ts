@@ -1,6 +1,5 @@
-import type { OpenChunk } from "../store/chunks.ts";
-import { type Numbered, toMicros } from "../store/rows.ts";
-import type { StoredChunk } from "../store/store.ts";
+import type { OpenChunk, StoredChunk } from "../domain/chunks.ts";
+import { type Numbered, toMicros } from "../domain/rows.ts";
 
 /** Rows with sinceNs <= time < untilNs. */
 export interface Window {

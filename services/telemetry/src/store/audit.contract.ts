@@ -1,6 +1,7 @@
 import { newId } from "@sandgate/kit/base/ids";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { AuditEntry, AuditQuery, AuditStore } from "./audit.ts";
+import type { AuditEntry } from "../domain/audit.ts";
+import type { AuditLog, AuditQuery } from "./audit.ts";
 
 const startMs = Date.UTC(2026, 0, 1);
 const at = (ms: number) => new Date(startMs + ms);
@@ -33,7 +34,7 @@ const everything: AuditQuery = {
 };
 
 /** What every store of the audit log must do. `open` opens an empty one. */
-export function describeAuditStore(name: string, open: () => Promise<AuditStore & { close(): Promise<void> }>): void {
+export function describeAuditLog(name: string, open: () => Promise<{ audit: AuditLog; close(): Promise<void> }>): void {
   describe(`audit log on ${name}`, () => {
     let store: Awaited<ReturnType<typeof open>>;
     beforeEach(async () => {
@@ -42,7 +43,7 @@ export function describeAuditStore(name: string, open: () => Promise<AuditStore 
     afterEach(() => store.close());
 
     const idsOf = async (query: Partial<AuditQuery> = {}) =>
-      (await store.listAudit({ ...everything, ...query })).map(({ id }) => id);
+      (await store.audit.list({ ...everything, ...query })).map(({ id }) => id);
 
     test("an entry is given back as it was", async () => {
       const full = entryOf(2, { outcome: "forbidden", count: 7 });
@@ -54,31 +55,31 @@ export function describeAuditStore(name: string, open: () => Promise<AuditStore 
         target: undefined,
         requestId: undefined,
       });
-      await store.appendAudit([full, bare]);
-      expect(await store.listAudit(everything)).toEqual([full, bare]);
+      await store.audit.append([full, bare]);
+      expect(await store.audit.list(everything)).toEqual([full, bare]);
     });
 
     test("an entry that is added again is left as it was, also in one call and at once", async () => {
       const first = entryOf(1);
       const again = { ...first, action: "sandbox.stop" };
       const other = entryOf(2);
-      await store.appendAudit([first, again]);
-      await Promise.all([store.appendAudit([again, other]), store.appendAudit([other]), store.appendAudit([again])]);
-      expect(await store.listAudit(everything)).toEqual([other, first]);
-      expect((await store.listAuditAfter(0, 10)).map(({ sequence }) => sequence)).toEqual([1, 2]);
+      await store.audit.append([first, again]);
+      await Promise.all([store.audit.append([again, other]), store.audit.append([other]), store.audit.append([again])]);
+      expect(await store.audit.list(everything)).toEqual([other, first]);
+      expect((await store.audit.listAfter(0, 10)).map(({ sequence }) => sequence)).toEqual([1, 2]);
     });
 
     test("pages follow one another by time and id, whatever is added between them", async () => {
       const entries = [5, 5, 5, 3, 2, 1].map((ms) => entryOf(ms));
-      await store.appendAudit(entries.toReversed());
+      await store.audit.append(entries.toReversed());
       const sorted = entries.toSorted((a, b) => b.at.getTime() - a.at.getTime() || (a.id < b.id ? 1 : -1));
       const pages: string[] = [];
       for (let after: AuditQuery["after"]; ; ) {
-        const page = await store.listAudit({ ...everything, limit: 2, after });
+        const page = await store.audit.list({ ...everything, limit: 2, after });
         pages.push(...page.map(({ id }) => id));
         after = page.at(-1);
         if (page.length < 2) break;
-        await store.appendAudit([entryOf(10)]);
+        await store.audit.append([entryOf(10)]);
       }
       expect(pages).toEqual(sorted.map(({ id }) => id));
     });
@@ -90,7 +91,7 @@ export function describeAuditStore(name: string, open: () => Promise<AuditStore 
         entryOf(3, { actorId: "bob" }),
         entryOf(4, { action: "image.create", actorId: "bob", workspaceId: undefined }),
       ];
-      await store.appendAudit([a, b, c, d]);
+      await store.audit.append([a, b, c, d]);
       expect(await idsOf({ workspaceId: "w1" })).toEqual([c.id, a.id]);
       expect(await idsOf({ actorId: "bob" })).toEqual([d.id, c.id]);
       expect(await idsOf({ action: "sandbox.provision" })).toEqual([c.id, b.id, a.id]);
@@ -105,27 +106,27 @@ export function describeAuditStore(name: string, open: () => Promise<AuditStore 
     test("a copy follows the order in which entries were added, not that of their times", async () => {
       const late = entryOf(1);
       const early = entryOf(9);
-      await store.appendAudit([early]);
-      await store.appendAudit([late]);
-      const [first, second] = await store.listAuditAfter(0, 10);
+      await store.audit.append([early]);
+      await store.audit.append([late]);
+      const [first, second] = await store.audit.listAfter(0, 10);
       expect([first?.entry, second?.entry]).toEqual([early, late]);
-      expect(await store.listAuditAfter(first?.sequence ?? 0, 1)).toEqual([second]);
-      expect(await store.findAuditCursor("file")).toBe(0);
-      await store.setAuditCursor("file", 1);
-      await store.setAuditCursor("file", 2);
-      expect(await store.findAuditCursor("file")).toBe(2);
-      expect(await store.findAuditCursor("another")).toBe(0);
+      expect(await store.audit.listAfter(first?.sequence ?? 0, 1)).toEqual([second]);
+      expect(await store.audit.findCopyCursor("file")).toBe(0);
+      await store.audit.setCopyCursor("file", 1);
+      await store.audit.setCopyCursor("file", 2);
+      expect(await store.audit.findCopyCursor("file")).toBe(2);
+      expect(await store.audit.findCopyCursor("another")).toBe(0);
     });
 
     test("entries from before a time are removed in batches, and their numbers are not used again", async () => {
-      await store.appendAudit([1, 2, 3, 4].map((ms) => entryOf(ms)));
-      expect(await store.sweepAudit(at(4), 2)).toBe(2);
-      expect(await store.sweepAudit(at(4), 2)).toBe(1);
-      expect(await store.sweepAudit(at(4), 2)).toBe(0);
-      expect(await store.sweepAudit(at(5), 2)).toBe(1);
+      await store.audit.append([1, 2, 3, 4].map((ms) => entryOf(ms)));
+      expect(await store.audit.sweep(at(4), 2)).toBe(2);
+      expect(await store.audit.sweep(at(4), 2)).toBe(1);
+      expect(await store.audit.sweep(at(4), 2)).toBe(0);
+      expect(await store.audit.sweep(at(5), 2)).toBe(1);
       const next = entryOf(5);
-      await store.appendAudit([next]);
-      expect(await store.listAuditAfter(0, 10)).toEqual([{ sequence: 5, entry: next }]);
+      await store.audit.append([next]);
+      expect(await store.audit.listAfter(0, 10)).toEqual([{ sequence: 5, entry: next }]);
     });
   });
 }

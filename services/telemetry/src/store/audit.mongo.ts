@@ -7,7 +7,8 @@ import {
   type MongoDatabase,
   type MongoMigration,
 } from "@sandgate/kit/storage/mongo";
-import type { AuditEntry, AuditStore } from "./audit.ts";
+import type { AuditEntry } from "../domain/audit.ts";
+import type { AuditLog } from "./audit.ts";
 
 interface EntryDocument {
   /** The entry's id. */
@@ -57,11 +58,10 @@ const collectionsOf = (db: Db) => ({
   cursors: db.collection<CursorDocument>("audit_cursors"),
 });
 
-/** The audit log in a service's MongoDB database. */
-export function createMongoAuditStore({ db, write }: Pick<MongoDatabase, "db" | "write">): AuditStore {
+export function createAuditLog({ db, write }: Pick<MongoDatabase, "db" | "write">): AuditLog {
   const { entries, cursors } = collectionsOf(db);
   return {
-    appendAudit: (added) =>
+    append: (added) =>
       write(async ({ session }) => {
         const ids = added.map(({ id }) => id);
         const known = await entries.find({ _id: { $in: ids } }, { session, projection: { _id: 1 } }).toArray();
@@ -82,7 +82,7 @@ export function createMongoAuditStore({ db, write }: Pick<MongoDatabase, "db" | 
         );
       }, numbering),
 
-    async listAudit({ workspaceId, actorId, action, since, until, after, limit }) {
+    async list({ workspaceId, actorId, action, since, until, after, limit }) {
       const found = await entries
         .find({
           $and: [
@@ -101,7 +101,7 @@ export function createMongoAuditStore({ db, write }: Pick<MongoDatabase, "db" | 
       return found.map(toEntry);
     },
 
-    async listAuditAfter(sequence, limit) {
+    async listAfter(sequence, limit) {
       const found = await entries
         .find({ sequence: { $gt: sequence } })
         .sort({ sequence: 1 })
@@ -110,13 +110,13 @@ export function createMongoAuditStore({ db, write }: Pick<MongoDatabase, "db" | 
       return found.map((document) => ({ sequence: document.sequence, entry: toEntry(document) }));
     },
 
-    sweepAudit: (before, limit) => deleteBatch(entries, { at: { $lt: before } }, limit),
+    sweep: (before, limit) => deleteBatch(entries, { at: { $lt: before } }, limit),
 
-    async findAuditCursor(copy) {
+    async findCopyCursor(copy) {
       return (await cursors.findOne({ _id: cursorOf(copy) }))?.sequence ?? 0;
     },
 
-    async setAuditCursor(copy, sequence) {
+    async setCopyCursor(copy, sequence) {
       await cursors.updateOne({ _id: cursorOf(copy) }, { $set: { sequence } }, { upsert: true });
     },
   };

@@ -1,23 +1,7 @@
-import type { CredentialKind } from "@sandgate/kit/rpc/context";
 import type { Queries, QueryConnection } from "@sandgate/kit/storage/sqlite";
-import type { AuditEntry, AuditQuery, NumberedEntry } from "./audit.ts";
-
-interface AuditRow {
-  sequence: number;
-  id: string;
-  at: number;
-  workspace_id: string | null;
-  actor_id: string | null;
-  credential_kind: CredentialKind | null;
-  credential_id: string | null;
-  address: string | null;
-  action: string;
-  target_type: string | null;
-  target_id: string | null;
-  outcome: string;
-  request_id: string | null;
-  count: number;
-}
+import type { AuditEntry } from "../domain/audit.ts";
+import { type AuditRow, toEntry } from "./audit.sqlite.rows.ts";
+import type { AuditQuery, NumberedEntry } from "./audit.ts";
 
 export const auditQueries = {
   listAudit(db: QueryConnection, query: AuditQuery): AuditEntry[] {
@@ -53,24 +37,11 @@ export const auditQueries = {
 
   listAuditAfter(db: QueryConnection, sequence: number, limit: number): NumberedEntry[] {
     return db
-      .all<AuditRow>("SELECT * FROM audit_entries WHERE sequence > ? ORDER BY sequence LIMIT ?", sequence, limit)
+      .all<AuditRow & { sequence: number }>(
+        "SELECT * FROM audit_entries WHERE sequence > ? ORDER BY sequence LIMIT ?",
+        sequence,
+        limit,
+      )
       .map((row) => ({ sequence: row.sequence, entry: toEntry(row) }));
   },
 } satisfies Queries;
-
-function toEntry(row: AuditRow): AuditEntry {
-  const { credential_kind: kind, credential_id, target_type: type, target_id } = row;
-  return {
-    id: row.id,
-    at: new Date(row.at),
-    workspaceId: row.workspace_id ?? undefined,
-    actorId: row.actor_id ?? undefined,
-    credential: kind === null ? undefined : { kind, id: credential_id ?? "" },
-    address: row.address ?? undefined,
-    action: row.action,
-    target: type === null ? undefined : { type, id: target_id ?? "" },
-    outcome: row.outcome,
-    requestId: row.request_id ?? undefined,
-    count: row.count,
-  };
-}

@@ -1,5 +1,6 @@
 import type { SqliteMigration, Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
-import type { AuditEntry } from "./audit.ts";
+import type { AuditEntry } from "../domain/audit.ts";
+import { toRow } from "./audit.sqlite.rows.ts";
 
 export const auditMigration: SqliteMigration = `
    -- Numbers are never used twice, also when the newest entries are removed.
@@ -33,22 +34,11 @@ export const auditTransactions = {
     for (const entry of entries) {
       // The conflict is looked for first, as an ignored insert would use up a number.
       if (tx.db.get("SELECT 1 FROM audit_entries WHERE id = ?", entry.id)) continue;
+      const row = toRow(entry);
+      const columns = Object.keys(row);
       tx.db.run(
-        `INSERT INTO audit_entries (id, at, workspace_id, actor_id, credential_kind, credential_id, address, action,
-           target_type, target_id, outcome, request_id, count) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-        entry.id,
-        entry.at,
-        entry.workspaceId,
-        entry.actorId,
-        entry.credential?.kind,
-        entry.credential?.id,
-        entry.address,
-        entry.action,
-        entry.target?.type,
-        entry.target?.id,
-        entry.outcome,
-        entry.requestId,
-        entry.count,
+        `INSERT INTO audit_entries (${columns.join(", ")}) VALUES (${columns.map((name) => `:${name}`).join(", ")})`,
+        { ...row },
       );
     }
   },

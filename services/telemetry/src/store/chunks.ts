@@ -1,252 +1,35 @@
-import { promisify } from "node:util";
-import { zstdCompress, zstdCompressSync, zstdDecompress, zstdDecompressSync } from "node:zlib";
-import { type LogRow, type MetricRow, type StreamName, toMicros } from "./rows.ts";
-import type { StoredChunk } from "./store.ts";
+import type { ChunkKind, StoredChunk } from "../domain/chunks.ts";
+import type { StreamName } from "../domain/rows.ts";
 
-export type ChunkKind = "logs" | "metrics";
-
-/** Rows of one kind in the source's order, compressed, and what the indexes need of them. */
-export interface Chunk {
-  kind: ChunkKind;
-  rows: number;
-  stdoutRows: number;
-  stderrRows: number;
-  /** The earliest and the latest time in microseconds. */
-  firstUs: number;
+/** The last chunk of a page, after which the next page of a list from the newest to the oldest begins. */
+export interface ChunkCursor {
   lastUs: number;
-  /** What the log quota counts: the lines' bytes in UTF-8, and `lineBytes` for each line. 0 for metrics. */
-  textBytes: number;
-  body: Uint8Array;
+  firstSequence: number;
 }
 
-/** Up to these sizes, a new batch is merged into the newest chunk: a line a second must not make a chunk a second. */
-const maxMerged = { rows: 1_000, textBytes: 64 * 1024 };
-
-/** What a line takes besides its text, as packed below: time, stream and length. Empty lines fill a disk too. */
-const lineBytes = 8 + 1 + 4;
-
-/** Up to this size rows are compressed at once. */
-const smallBytes = 4 * 1024;
-const minBufferBytes = 256;
-
-/** A sample as packed below: time, CPU seconds and memory bytes. */
-const sampleBytes = 8 + 8 + 8;
-
-const compress = promisify(zstdCompress);
-const decompress = promisify(zstdDecompress);
-
-/** Encodes at least one line. */
-export async function encodeLogs(rows: readonly LogRow[]): Promise<Chunk> {
-  const packed = packLogs(rows);
-  return { ...summarizeLogs(rows), body: await compressed(packed) };
+export interface ChunkQuery {
+  sandboxId: string;
+  kind: ChunkKind;
+  /** Inclusive, as `untilUs`. */
+  sinceUs: number;
+  untilUs: number;
+  /** Only chunks with lines of this stream. */
+  stream?: StreamName | undefined;
+  after?: ChunkCursor | undefined;
+  limit: number;
 }
 
-/** Encodes at least one sample. */
-export async function encodeMetrics(rows: readonly MetricRow[]): Promise<Chunk> {
-  const packed = packMetrics(rows);
-  return { ...summarizeMetrics(rows), body: await compressed(packed) };
+export interface TailQuery {
+  sandboxId: string;
+  kind: ChunkKind;
+  sequence: number;
+  limit: number;
 }
 
-/** A decompressed chunk, in the source's order. A row is only decoded when it is asked for: of many a chunk few are needed. */
-export interface OpenChunk<R> {
-  readonly timesNs: readonly bigint[];
-  /** The size of a row's text in UTF-8; 0 for a sample. */
-  textBytesAt(index: number): number;
-  rowAt(index: number): R;
-}
-
-export interface OpenLogChunk extends OpenChunk<LogRow> {
-  streamAt(index: number): StreamName;
-}
-
-/** What a chunk's body is decompressed by; the numbers tell how large it becomes. */
-export type PackedChunk = Pick<StoredChunk, "firstSequence" | "lastSequence" | "textBytes" | "body">;
-
-/** Decompresses in the thread pool. */
-export async function openLogs({ body, textBytes }: PackedChunk): Promise<OpenLogChunk> {
-  return openPackedLogs(await decompressTo(body, textBytes));
-}
-
-/** Decompresses in the thread pool. */
-export async function openMetrics({ body, firstSequence, lastSequence }: PackedChunk): Promise<OpenChunk<MetricRow>> {
-  return openPackedMetrics(await decompressTo(body, (lastSequence - firstSequence + 1) * sampleBytes));
-}
-
-/** In one piece: zlib's pieces of 16 KiB, and their copies, keep the garbage collector busy. It may become more, or less. */
-function decompressTo(body: Uint8Array, bytes: number): Promise<Buffer> {
-  return decompress(body, { chunkSize: Math.max(1024, bytes + 64) });
-}
-
-/** All rows of a chunk. */
-export function rowsOf<R>(chunk: OpenChunk<R>): R[] {
-  return chunk.timesNs.map((_, index) => chunk.rowAt(index));
-}
-
-/** Whether `next` may be merged into `last`, the chunk before it. */
-export function fitsInto(last: Pick<Chunk, "rows" | "textBytes">, next: Chunk): boolean {
-  return last.rows + next.rows <= maxMerged.rows && last.textBytes + next.textBytes <= maxMerged.textBytes;
-}
-
-/** Merges `next` into `last`. Synchronous: both are small (see fitsInto). */
-export function mergeChunks(kind: ChunkKind, last: Uint8Array, next: Uint8Array): Chunk {
-  const a = zstdDecompressSync(last);
-  const b = zstdDecompressSync(next);
-  if (kind === "logs") {
-    const rows = [...rowsOf(openPackedLogs(a)), ...rowsOf(openPackedLogs(b))];
-    return { ...summarizeLogs(rows), body: compressSync(packLogs(rows)) };
-  }
-  const rows = [...rowsOf(openPackedMetrics(a)), ...rowsOf(openPackedMetrics(b))];
-  return { ...summarizeMetrics(rows), body: compressSync(packMetrics(rows)) };
-}
-
-/** In the thread pool, unless it takes less time than asking a thread does. */
-function compressed(packed: Buffer): Uint8Array | Promise<Uint8Array> {
-  return packed.length <= smallBytes ? compressSync(packed) : compress(packed);
-}
-
-/** Node would give each call an output buffer of 64 KiB, which is most of the work for some dozens of bytes. */
-function compressSync(packed: Buffer): Buffer {
-  return zstdCompressSync(packed, { chunkSize: Math.max(minBufferBytes, packed.length) });
-}
-
-/** The size of a line in UTF-8. */
-export function textBytesOf(row: LogRow): number {
-  return Buffer.byteLength(row.log);
-}
-
-function summarizeLogs(rows: readonly LogRow[]): Omit<Chunk, "body"> {
-  const stderrRows = rows.reduce((count, row) => count + (row.stream === "stderr" ? 1 : 0), 0);
-  const textBytes = rows.reduce((sum, row) => sum + textBytesOf(row), rows.length * lineBytes);
-  return {
-    kind: "logs",
-    rows: rows.length,
-    stdoutRows: rows.length - stderrRows,
-    stderrRows,
-    ...timesOf(rows),
-    textBytes,
-  };
-}
-
-function summarizeMetrics(rows: readonly MetricRow[]): Omit<Chunk, "body"> {
-  return { kind: "metrics", rows: rows.length, stdoutRows: 0, stderrRows: 0, ...timesOf(rows), textBytes: 0 };
-}
-
-/** Lines of the two streams may be slightly out of order, so these are not the times of the first and the last row. */
-function timesOf(rows: readonly { timeNs: bigint }[]): { firstUs: number; lastUs: number } {
-  let firstUs = Number.POSITIVE_INFINITY;
-  let lastUs = Number.NEGATIVE_INFINITY;
-  for (const { timeNs } of rows) {
-    const us = toMicros(timeNs);
-    if (us < firstUs) firstUs = us;
-    if (us > lastUs) lastUs = us;
-  }
-  return { firstUs, lastUs };
-}
-
-// Columns compress better than rows. Numbers are little-endian.
-//   logs:    rows u32 | time i64 … (the first, then differences) | stream u8 … | length u32 … | lines in UTF-8
-//   metrics: rows u32 | time i64 … (the first, then differences) | CPU seconds f64 … | memory bytes f64 …
-
-function packLogs(rows: readonly LogRow[]): Buffer {
-  const lines = rows.map((row) => Buffer.from(row.log, "utf8"));
-  const header = Buffer.allocUnsafe(4 + rows.length * lineBytes);
-  let at = packTimes(header, rows);
-  for (const row of rows) at = header.writeUInt8(row.stream === "stdout" ? 1 : 2, at);
-  for (const line of lines) at = header.writeUInt32LE(line.length, at);
-  return Buffer.concat([header, ...lines]);
-}
-
-function openPackedLogs(packed: Buffer): OpenLogChunk {
-  const timesNs = unpackTimes(packed);
-  const streams = 4 + timesNs.length * 8;
-  const lengths = streams + timesNs.length;
-  /** Where each line ends. */
-  const ends = new Uint32Array(timesNs.length);
-  let end = lengths + timesNs.length * 4;
-  for (let index = 0; index < timesNs.length; index++) {
-    end += packed.readUInt32LE(lengths + index * 4);
-    ends[index] = end;
-  }
-  const textBytesAt = (index: number) => packed.readUInt32LE(lengths + index * 4);
-  const streamAt = (index: number) => (packed.readUInt8(streams + index) === 1 ? "stdout" : "stderr");
-  return {
-    timesNs,
-    textBytesAt,
-    streamAt,
-    rowAt(index) {
-      const [timeNs, end] = [timesNs[index], ends[index]];
-      if (timeNs === undefined || end === undefined) throw new RangeError(`the chunk has no row ${index}`);
-      return { timeNs, stream: streamAt(index), log: packed.toString("utf8", end - textBytesAt(index), end) };
-    },
-  };
-}
-
-function packMetrics(rows: readonly MetricRow[]): Buffer {
-  const packed = Buffer.allocUnsafe(4 + rows.length * sampleBytes);
-  let at = packTimes(packed, rows);
-  for (const row of rows) at = packed.writeDoubleLE(row.cpuSeconds, at);
-  for (const row of rows) at = packed.writeDoubleLE(row.memoryBytes, at);
-  return packed;
-}
-
-function openPackedMetrics(packed: Buffer): OpenChunk<MetricRow> {
-  const timesNs = unpackTimes(packed);
-  const cpu = 4 + timesNs.length * 8;
-  const memory = cpu + timesNs.length * 8;
-  return {
-    timesNs,
-    textBytesAt: () => 0,
-    rowAt(index) {
-      const timeNs = timesNs[index];
-      if (timeNs === undefined) throw new RangeError(`the chunk has no row ${index}`);
-      return {
-        timeNs,
-        cpuSeconds: packed.readDoubleLE(cpu + index * 8),
-        memoryBytes: packed.readDoubleLE(memory + index * 8),
-      };
-    },
-  };
-}
-
-/** Returns where the times end. */
-function packTimes(into: Buffer, rows: readonly { timeNs: bigint }[]): number {
-  let at = into.writeUInt32LE(rows.length, 0);
-  let before = 0n;
-  for (const { timeNs } of rows) {
-    at = into.writeBigInt64LE(timeNs - before, at);
-    before = timeNs;
-  }
-  return at;
-}
-
-function unpackTimes(packed: Buffer): bigint[] {
-  let before = 0n;
-  return Array.from({ length: packed.readUInt32LE(0) }, (_, i) => {
-    before += packed.readBigInt64LE(4 + i * 8);
-    return before;
-  });
-}
-
-/** What a purge removes in one transaction at most. */
-export interface PurgeLimits {
-  sandboxes: number;
-  chunks: number;
-  /** Of lines, before they were compressed. */
-  textBytes: number;
-}
-
-/** Of small chunks many, of chunks with a mebibyte of lines few, so that no transaction holds up other writes for long. */
-export const purgeLimits: PurgeLimits = { sandboxes: 100, chunks: 500, textBytes: 32 * 1024 * 1024 };
-
-/** The first of these chunks, up to so many bytes of lines; at least one, if there is any. */
-export function takePurgeBatch<C extends { textBytes: number }>(
-  chunks: readonly C[],
-  maxTextBytes: number,
-): readonly C[] {
-  let textBytes = 0;
-  const end = chunks.findIndex((chunk) => {
-    textBytes += chunk.textBytes;
-    return textBytes > maxTextBytes;
-  });
-  return end === -1 ? chunks : chunks.slice(0, Math.max(1, end));
+/** The rows of sandboxes, packed into chunks. */
+export interface Chunks {
+  /** Chunks that may have rows of the stream between two times (in microseconds), newest first. */
+  list(query: ChunkQuery): Promise<StoredChunk[]>;
+  /** Chunks with rows above a sequence, oldest first. */
+  listAfter(query: TailQuery): Promise<StoredChunk[]>;
 }

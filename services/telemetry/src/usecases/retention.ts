@@ -3,7 +3,7 @@ import { counter, type Metrics } from "@sandgate/kit/base/metrics";
 import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { dayMs, hourMs } from "@sandgate/kit/base/time";
 import type { BackgroundTask } from "@sandgate/kit/process/service";
-import type { TelemetryStore } from "./store/store.ts";
+import type { TelemetryStore } from "../store/store.ts";
 
 const trimMs = 1_000;
 const auditBatchSize = 500;
@@ -12,14 +12,14 @@ const auditBatchSize = 500;
 export function countRemovedLines(metrics: Metrics) {
   return counter(metrics, {
     name: "sandgate_telemetry_removed_lines_total",
-    help: "Log lines removed to make room for newer ones, by the limit that was reached",
+    help: "Log lines removed in favour of newer ones, by the limit that was reached",
     labelNames: ["limit"],
   });
 }
 
 /** Removes what has expired, and what all workspaces together have too much of. */
 export function startRetention(o: {
-  store: Pick<TelemetryStore, "recountLogs" | "sweepAudit" | "sweepExpired" | "trimTotal">;
+  store: Pick<TelemetryStore, "audit" | "retention">;
   retentionDays: number;
   auditRetentionDays: number;
   /** 0: no limit. */
@@ -36,8 +36,7 @@ export function startRetention(o: {
       logger,
       async work(signal) {
         const before = new Date(Date.now() - o.retentionDays * dayMs);
-        while (!signal.aborted && (await store.sweepExpired(before)));
-        if (!signal.aborted) await store.recountLogs();
+        while (!signal.aborted && (await store.retention.sweepExpired(before)));
       },
     }),
     startPeriodicTask({
@@ -46,7 +45,7 @@ export function startRetention(o: {
       logger,
       async work(signal) {
         const before = new Date(Date.now() - o.auditRetentionDays * dayMs);
-        while (!signal.aborted && (await store.sweepAudit(before, auditBatchSize)) === auditBatchSize);
+        while (!signal.aborted && (await store.audit.sweep(before, auditBatchSize)) === auditBatchSize);
       },
     }),
     startPeriodicTask({
@@ -56,7 +55,7 @@ export function startRetention(o: {
       async work(signal) {
         if (logTotalBytes === 0) return;
         for (let more = true; more && !signal.aborted; ) {
-          const trimmed = await store.trimTotal(logTotalBytes);
+          const trimmed = await store.retention.trimTotal(logTotalBytes);
           removedLines.inc({ limit: "installation" }, trimmed.lines);
           more = trimmed.more;
         }

@@ -4,10 +4,10 @@ import { newId } from "@sandgate/kit/base/ids";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { test } from "@sandgate/test-support/test";
 import { afterEach, expect } from "vitest";
-import { type AuditFile, startAuditFile } from "./audit/audit-file.ts";
-import type { AuditEntry } from "./store/audit.ts";
-import { openSqliteStore } from "./store/store.sqlite.ts";
-import type { TelemetryStore } from "./store/store.ts";
+import type { AuditEntry } from "../domain/audit.ts";
+import { openSqliteStore } from "../store/store.sqlite.ts";
+import type { TelemetryStore } from "../store/store.ts";
+import { type AuditFile, startAuditFile } from "./audit-file.ts";
 
 const logger = createLogger({ service: "telemetry", level: "silent" });
 
@@ -48,7 +48,7 @@ async function add(count: number): Promise<string[]> {
       count: 1,
     }),
   );
-  await store.appendAudit(entries);
+  await store.audit.append(entries);
   return entries.map(({ id }) => id);
 }
 
@@ -95,9 +95,12 @@ test("lines that were written before a crash may come again, none is missing, an
   let isCrashing = true;
   const crashing: TelemetryStore = {
     ...store,
-    async setAuditCursor(...moved) {
-      if (isCrashing) throw new Error("killed");
-      await store.setAuditCursor(...moved);
+    audit: {
+      ...store.audit,
+      async setCopyCursor(...moved) {
+        if (isCrashing) throw new Error("killed");
+        await store.audit.setCopyCursor(...moved);
+      },
     },
   };
   const ids = await add(3);

@@ -1,13 +1,13 @@
-/** How many bytes the batches of all containers hold together. */
-export interface BatchRoom {
-  /** False: there is no room now, or others wait for it. */
-  tryTake(bytes: number): boolean;
-  /** Waits in turn. What is more than all of it gets it once the others hold nothing. Throws the signal's reason. */
-  take(bytes: number, signal: AbortSignal): Promise<void>;
-  free(bytes: number): void;
+/** A limit of bytes that the batches of all containers share. */
+export interface MemoryBudget {
+  /** False: the budget is used up, or others wait for it. */
+  tryReserve(bytes: number): boolean;
+  /** Waits in turn. More than the whole budget is granted once nobody else holds any. Throws the signal's reason. */
+  reserve(bytes: number, signal: AbortSignal): Promise<void>;
+  release(bytes: number): void;
 }
 
-export function createBatchRoom(maxBytes: number): BatchRoom {
+export function createMemoryBudget(maxBytes: number): MemoryBudget {
   let usedBytes = 0;
   const waiting = new Set<{ bytes: number; enter(): void }>();
   const fits = (bytes: number) => usedBytes === 0 || usedBytes + bytes <= maxBytes;
@@ -21,17 +21,17 @@ export function createBatchRoom(maxBytes: number): BatchRoom {
     }
   }
 
-  function tryTake(bytes: number): boolean {
+  function tryReserve(bytes: number): boolean {
     if (waiting.size > 0 || !fits(bytes)) return false;
     usedBytes += bytes;
     return true;
   }
 
   return {
-    tryTake,
-    async take(bytes, signal) {
+    tryReserve,
+    async reserve(bytes, signal) {
       signal.throwIfAborted();
-      if (tryTake(bytes)) return;
+      if (tryReserve(bytes)) return;
       await new Promise<void>((resolve, reject) => {
         const leave = () => {
           waiting.delete(own);
@@ -49,7 +49,7 @@ export function createBatchRoom(maxBytes: number): BatchRoom {
         signal.addEventListener("abort", leave, { once: true });
       });
     },
-    free(bytes) {
+    release(bytes) {
       usedBytes -= bytes;
       letIn();
     },

@@ -1,13 +1,10 @@
 import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { AuditAction } from "@sandgate/kit/base/audit-actions";
-import type { EventBus } from "@sandgate/kit/events/bus";
-import type { BackgroundTask } from "@sandgate/kit/process/service";
 import type { Event } from "@sandgate/proto/common/v1/event";
-import type { AuditEntry, AuditStore } from "../store/audit.ts";
-import { credentialOf } from "./messages.ts";
+import { type AuditEntry, credentialOf } from "./audit.ts";
 
-/** What each event says somebody did. One that isn't here tells how something fares, and has no entry. */
-export const actions: Readonly<Record<string, AuditAction>> = {
+/** The action that each event reports. An event that isn't here reports a change of state, and has no entry. */
+export const auditedActions: Readonly<Record<string, AuditAction>> = {
   "identity.user.created": "user.register",
   "identity.user.verified": "user.verify",
   "identity.user.linked": "user.link",
@@ -42,11 +39,8 @@ export const actions: Readonly<Record<string, AuditAction>> = {
   "sandbox.sandbox.stop_requested": "sandbox.stop",
 };
 
-/**
- * The subjects with what people do. Of the other services' events nearly all are audited; of sandbox's, most tell how
- * sandboxes fare.
- */
-export const subjects = [
+/** The subjects of audited events. Nearly all events of the other services are; most of sandbox's report changes of state. */
+export const auditedSubjects = [
   "sandgate.identity.*.*.v1",
   "sandgate.workspace.*.*.v1",
   "sandgate.image-registry.*.*.v1",
@@ -54,22 +48,10 @@ export const subjects = [
   "sandgate.sandbox.sandbox.stop_requested.v1",
 ];
 
-/** Writes an entry for each audited event. One that arrives twice finds its entry there. */
-export async function consumeAuditedEvents(o: { store: AuditStore; bus: EventBus }): Promise<BackgroundTask> {
-  return o.bus.consume({
-    consumer: "telemetry-audit",
-    subjects,
-    async handle(event) {
-      const entry = toEntry(event);
-      if (entry) await o.store.appendAudit([entry]);
-    },
-  });
-}
-
-/** The entry of an event; undefined for one that tells of no act. */
-function toEntry(event: Event): AuditEntry | undefined {
+/** The audit entry of an event; undefined for an event of which nobody is the actor. */
+export function toAuditEntry(event: Event): AuditEntry | undefined {
   const [, service, type = "", name] = event.subject.split(".");
-  const action = actions[`${service}.${type}.${name}`];
+  const action = auditedActions[`${service}.${type}.${name}`];
   if (action === undefined) return undefined;
   // A deletion without a request is one that is announced again.
   if (action === "workspace.delete" && event.requestId === "") return undefined;

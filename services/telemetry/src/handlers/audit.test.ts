@@ -15,7 +15,7 @@ import type { AuditFilterSchema } from "@sandgate/proto/telemetry/v1/audit";
 import { WorkspaceDeletedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
 import { test } from "@sandgate/test-support/test";
 import { afterEach, expect } from "vitest";
-import { openTestService, type TestService } from "./service.fixture.ts";
+import { openTestService, type TestService } from "../service.fixture.ts";
 
 const logger = createLogger({ service: "telemetry", level: process.env.SANDGATE_LOG_LEVEL ?? "silent" });
 const [ours, theirs] = [newId(), newId()];

@@ -9,7 +9,6 @@ import {
   openLogs,
   openMetrics,
   rowsOf,
-  takePurgeBatch,
 } from "./chunks.ts";
 import { type LogRow, type MetricRow, streamNames, toMicros } from "./rows.ts";
 
@@ -79,14 +78,4 @@ describe("chunks", () => {
     const empty = { ...row, log: "" };
     expect(fitsInto(await encodeLogs(Array(1_000).fill(empty)), one)).toBe(false);
   });
-});
-
-test("a purge takes so many bytes of lines at once, and at least one chunk", () => {
-  const max = 32 * 1024 * 1024;
-  const chunksOf = (mb: number, count: number) =>
-    Array.from({ length: count }, () => ({ textBytes: mb * 1024 * 1024 }));
-  expect(takePurgeBatch(chunksOf(1, 40), max)).toHaveLength(32);
-  expect(takePurgeBatch(chunksOf(0.01, 500), max)).toHaveLength(500);
-  expect(takePurgeBatch(chunksOf(64, 2), max)).toHaveLength(1);
-  expect(takePurgeBatch([], max)).toEqual([]);
 });

@@ -4,11 +4,12 @@ import { readPageBy } from "@sandgate/kit/base/page";
 import { callOf, workspaceOf } from "@sandgate/kit/rpc/context";
 import type { PageRequest } from "@sandgate/proto/common/v1/page";
 import type { AuditEntry as AuditEntryMessage, AuditFilter, AuditService } from "@sandgate/proto/telemetry/v1/audit";
-import type { AuditEntry, AuditStore } from "../store/audit.ts";
-import { fromEntryMessage, toEntryMessage } from "./messages.ts";
+import type { AuditEntry } from "../domain/audit.ts";
+import { fromEntryMessage, toEntryMessage } from "../messages.ts";
+import type { AuditLog } from "../store/audit.ts";
 
 /** Answers the calls about the audit log. */
-export function createAuditHandlers(store: AuditStore): ServiceImpl<typeof AuditService> {
+export function createAuditHandlers(audit: AuditLog): ServiceImpl<typeof AuditService> {
   async function readEntries(
     workspaceId: string | undefined,
     { page, filter }: { page?: PageRequest | undefined; filter?: AuditFilter | undefined },
@@ -17,7 +18,7 @@ export function createAuditHandlers(store: AuditStore): ServiceImpl<typeof Audit
       ({ at, id }: AuditEntry) => ({ createdAt: at, id }),
       page,
       (limit, after) =>
-        store.listAudit({
+        audit.list({
           workspaceId,
           action: filter?.action || undefined,
           actorId: filter?.actorId || undefined,
@@ -34,7 +35,7 @@ export function createAuditHandlers(store: AuditStore): ServiceImpl<typeof Audit
     listAuditEntries: (request, context) => readEntries(workspaceOf(callOf(context)), request),
     listAllAuditEntries: (request) => readEntries(undefined, request),
     async recordAuditEntries({ entries }) {
-      await store.appendAudit(entries.map(fromEntryMessage));
+      await audit.append(entries.map(fromEntryMessage));
       return {};
     },
   };

@@ -5,9 +5,10 @@ import { createMetrics } from "@sandgate/kit/base/metrics";
 import { openLocalBus } from "@sandgate/kit/events/bus.local";
 import { asFacade, asService } from "@sandgate/kit/rpc/context";
 import type { QueryTelemetryResponse } from "@sandgate/proto/telemetry/v1/telemetry";
+import { openNodePods } from "../kubernetes/node-pods.ts";
+import { openTestService, type TestService } from "../service.fixture.ts";
+import type { NodeSettings } from "../settings.ts";
 import { type NodeCollector, startNodeCollector } from "./node-collector.ts";
-import { openTestService, type TestService } from "./service.fixture.ts";
-import type { NodeSettings } from "./settings.ts";
 
 /** The service, and collectors of a node that send it what they read. */
 export interface TestNode {
@@ -68,8 +69,9 @@ export async function openTestNode(o: PodTelemetryOptions & { settings: NodeSett
     telemetry,
     startCollector(changes) {
       const client = telemetry.as.collector;
+      const metrics = createMetrics();
       const collector = startNodeCollector({
-        settings: { ...o.settings, ...changes },
+        containers: openNodePods({ ...o.settings, ...changes, logger, metrics }),
         client,
         async *watchDrains(signal) {
           for await (const { sandboxId } of client.watchDrains({}, asService({ signal, timeoutMs: 0 }))) {
@@ -77,7 +79,7 @@ export async function openTestNode(o: PodTelemetryOptions & { settings: NodeSett
           }
         },
         logger,
-        metrics: createMetrics(),
+        metrics,
       });
       collectors.push(collector);
       return collector;

@@ -11,8 +11,8 @@ import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { createCgroupFinder } from "./docker/cgroups.ts";
-import { openTestNode, type TestNode } from "./node-collector.fixture.ts";
+import { openTestNode, type TestNode } from "../collect/node-collector.fixture.ts";
+import { createCgroupFinder } from "../docker/cgroups.ts";
 
 const isAvailable = await requireServer("kubernetes", async () => {
   // The collector reads the files of a node, so this must be one.

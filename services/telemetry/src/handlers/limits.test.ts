@@ -9,7 +9,7 @@ import { LogStream, SourceKind } from "@sandgate/proto/telemetry/v1/telemetry";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { afterEach, beforeEach, describe, expect } from "vitest";
-import { openTestService, type TestService } from "./service.fixture.ts";
+import { openTestService, type TestService } from "../service.fixture.ts";
 
 const logger = createLogger({ service: "telemetry", level: "silent" });
 const seconds = BigInt(Math.floor(Date.now() / 1000));
@@ -18,6 +18,8 @@ let folder: string;
 let bus: EventBus;
 let service: TestService;
 let workspaceId: string;
+/** The workspaces of sandboxes that are not `workspaceId`'s. */
+const owners = new Map<string, string>();
 
 async function open(settings: Record<string, string> = {}): Promise<void> {
   bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics: createMetrics() });
@@ -28,6 +30,7 @@ async function open(settings: Record<string, string> = {}): Promise<void> {
     bus,
     keysFile: join(folder, "keys.json"),
     logger,
+    workspaceOf: (sandboxId) => owners.get(sandboxId) ?? workspaceId,
     settings,
   });
 }
@@ -54,12 +57,8 @@ async function ingest(o: {
   lines: readonly string[];
   workspace?: string;
 }) {
-  const source = {
-    sandboxId: o.sandboxId,
-    workspaceId: o.workspace ?? workspaceId,
-    containerId: "c1",
-    kind: SourceKind.LOGS,
-  };
+  if (o.workspace !== undefined) owners.set(o.sandboxId, o.workspace);
+  const source = { sandboxId: o.sandboxId, containerId: "c1", kind: SourceKind.LOGS };
   const logs = o.lines.map((log, i) => ({
     timestamp: { seconds, nanos: Number(o.to) * 1_000_000 + i },
     stream: i % 50 === 0 ? LogStream.STDERR : LogStream.STDOUT,
@@ -176,7 +175,7 @@ describe("below the reserve of free disk", () => {
     const { logs } = await service.as.facade.queryTelemetry({ sandboxId, includeLogs: true }, member());
     expect(logs.map(({ log }) => log)).toEqual(["before"]);
     // A container that logged nothing more can go.
-    const source = { sandboxId, workspaceId, containerId: "c1", kind: SourceKind.LOGS };
+    const source = { sandboxId, containerId: "c1", kind: SourceKind.LOGS };
     const final = { source, fromCursor: "1", toCursor: "1", final: true };
     expect(await service.as.telemetry.ingestTelemetry(final, asService())).toMatchObject({ accepted: true });
     await close();

@@ -3,10 +3,10 @@ import { join } from "node:path";
 import { auditActions } from "@sandgate/kit/base/audit-actions";
 import { matchesSubject } from "@sandgate/kit/events/subject";
 import { expect, test } from "vitest";
-import { actions, subjects } from "./from-events.ts";
+import { auditedActions, auditedSubjects } from "./audited-events.ts";
 
-/** Events that tell how something fares, rather than what somebody did. */
-const noActs = [
+/** Events that report a change of state, rather than what somebody did. */
+const notAudited = [
   "sandgate.image-registry.workspace.workspace_purged.v1",
   "sandgate.sandbox.sandbox.failed.v1",
   "sandgate.sandbox.sandbox.ready.v1",
@@ -15,20 +15,20 @@ const noActs = [
   "sandgate.telemetry.workspace.workspace_purged.v1",
 ];
 
-test("every event of the contracts has its word in the audit log, and is read, unless it tells of no act", () => {
+test("every event of the contracts has its action in the audit log, and is consumed, unless it reports a change of state", () => {
   const folder = join(import.meta.dirname, "../../../../proto");
   const declared = globSync("sandgate/**/*_events.proto", { cwd: folder }).flatMap((path) =>
     [...readFileSync(join(folder, path), "utf8").matchAll(/^\/\/ (sandgate\.\S+\.v1)\b/gm)].map(
       ([, subject = ""]) => subject,
     ),
   );
-  const audited = Object.keys(actions).map((event) => `sandgate.${event}.v1`);
-  expect([...audited, ...noActs].toSorted()).toEqual(declared.toSorted());
+  const audited = Object.keys(auditedActions).map((event) => `sandgate.${event}.v1`);
+  expect([...audited, ...notAudited].toSorted()).toEqual(declared.toSorted());
   for (const subject of audited) {
     expect(
-      subjects.some((pattern) => matchesSubject(pattern, subject)),
+      auditedSubjects.some((pattern) => matchesSubject(pattern, subject)),
       subject,
     ).toBe(true);
   }
-  for (const action of Object.values(actions)) expect(auditActions).toContain(action);
+  for (const action of Object.values(auditedActions)) expect(auditActions).toContain(action);
 });

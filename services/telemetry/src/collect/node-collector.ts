@@ -1,0 +1,45 @@
+import type { Logger } from "@sandgate/kit/base/logging";
+import type { Metrics } from "@sandgate/kit/base/metrics";
+import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
+import { allShards } from "@sandgate/kit/process/shards";
+import { startCollector } from "./collector.ts";
+import type { NodeSource } from "./container-source.ts";
+import type { IngestClient } from "./source-writer.ts";
+
+const rewatchMs = 1_000;
+
+/** Collects the logs and samples of the sandboxes of one node. */
+export interface NodeCollector {
+  /** "ok", or why the node's logs can't be read. */
+  state(): string;
+  /** Stops every reader. What was not stored is read again next time. */
+  stop(): Promise<void>;
+}
+
+export function startNodeCollector(o: {
+  containers: NodeSource;
+  client: IngestClient;
+  /** The sandboxes whose containers have ended, each repeated until its log is stored. */
+  watchDrains(signal: AbortSignal): AsyncIterable<string>;
+  logger: Logger;
+  metrics: Metrics;
+}): NodeCollector {
+  const { containers, client, logger, metrics } = o;
+  const collector = startCollector({ containers, client, shards: allShards, logger, metrics });
+  const watching = startPeriodicTask({
+    what: "watch which logs are to be read to their ends",
+    everyMs: rewatchMs,
+    logger,
+    async work(signal) {
+      for await (const sandboxId of o.watchDrains(signal)) {
+        if (await containers.markEnded(sandboxId)) collector.poll(sandboxId);
+      }
+    },
+  });
+  return {
+    state: () => collector.state(),
+    async stop() {
+      await Promise.all([watching.stop(), collector.stop()]);
+    },
+  };
+}

@@ -1,0 +1,117 @@
+import { newId } from "@sandgate/kit/base/ids";
+import { describe, expect, test } from "vitest";
+import type { Source } from "../domain/batches.ts";
+import { encodeMetrics } from "../domain/chunks.ts";
+import { purgeLimits } from "../domain/removals.ts";
+import { fromMillis } from "../domain/rows.ts";
+import { lineAt, startMs, unlimited, useStore } from "./store.fixture.ts";
+import type { TelemetryStore } from "./store.ts";
+
+/** What every store of sources must do. `open` opens an empty one. */
+export function describeSources(name: string, open: () => Promise<TelemetryStore>): void {
+  describe(`sources on ${name}`, () => {
+    const fixture = useStore(open);
+    const { append, linesOf, samplesOf } = fixture;
+
+    test("a batch that follows the stored cursor is accepted, any other is refused with that cursor and changes nothing", async () => {
+      expect(await append("", "a", [lineAt(0, "1")])).toMatchObject({ accepted: true, storedCursor: "a" });
+      expect(await append("a", "b", [lineAt(1, "2")])).toMatchObject({ accepted: true, storedCursor: "b" });
+      expect(await append("a", "b", [lineAt(1, "2")])).toMatchObject({ accepted: false, storedCursor: "b" });
+      expect(await append("c", "d", [lineAt(2, "skipped")])).toMatchObject({ accepted: false, storedCursor: "b" });
+      expect(await append("", "z", [lineAt(2, "first again")])).toMatchObject({ accepted: false, storedCursor: "b" });
+      expect(await linesOf()).toEqual(["1", "2"]);
+    });
+
+    test("of batches sent at once from one cursor one is accepted", async () => {
+      const answers = await Promise.all([1, 2, 3, 4].map((i) => append("", `${i}`, [lineAt(i, `${i}`)])));
+      expect(answers.filter((answer) => answer.accepted)).toHaveLength(1);
+      expect(await linesOf()).toHaveLength(1);
+    });
+
+    test("each source has a cursor of its own", async () => {
+      const { store, source } = fixture;
+      await append("", "a", [lineAt(0, "1")]);
+      const second: Source = { ...source, containerId: "c2" };
+      expect(await append("", "x", [lineAt(1, "2")], { source: second })).toMatchObject({ accepted: true });
+      const metrics: Source = { ...source, kind: "metrics" };
+      const chunk = await encodeMetrics([{ timeNs: fromMillis(startMs), cpuSeconds: 1.5, memoryBytes: 4096 }]);
+      const batch = { source: metrics, fromCursor: "", toCursor: "m", chunk, final: false };
+      expect(await store.sources.append(batch, { quotas: unlimited, now: new Date() })).toMatchObject({
+        accepted: true,
+      });
+      expect(await linesOf()).toEqual(["1", "2"]);
+      expect(await samplesOf()).toMatchObject([{ cpuSeconds: 1.5, memoryBytes: 4096, sequence: 1 }]);
+      expect(await store.sources.findSandbox(source.sandboxId)).toMatchObject({ sequences: { logs: 2, metrics: 1 } });
+    });
+
+    test("a sandbox is final once all its sources are", async () => {
+      const { store, source } = fixture;
+      expect(await store.sources.findSandbox(source.sandboxId)).toBeUndefined();
+      await append("", "a", []);
+      await append("", "m", [], { source: { ...source, kind: "metrics" } });
+      expect(await store.sources.findSandbox(source.sandboxId)).toMatchObject({
+        workspaceId: source.workspaceId,
+        final: false,
+      });
+      await append("a", "a", [], { final: true });
+      expect(await store.sources.findSandbox(source.sandboxId)).toMatchObject({ final: false });
+      await append("m", "m", [], { final: true, source: { ...source, kind: "metrics" } });
+      expect(await store.sources.findSandbox(source.sandboxId)).toMatchObject({ final: true });
+    });
+
+    test("a container is drained once its log was stored to its end, or its workspace was deleted", async () => {
+      const { store, source } = fixture;
+      expect(await store.sources.isContainerDrained(source)).toBe(false);
+      await append("", "a", [lineAt(0, "1")]);
+      await append("", "m", [], { source: { ...source, kind: "metrics" }, final: true });
+      expect(await store.sources.isContainerDrained(source)).toBe(false);
+      await append("a", "a", [], { final: true });
+      expect(await store.sources.isContainerDrained(source)).toBe(true);
+      const second = { ...source, containerId: "c2" };
+      await append("", "x", [lineAt(1, "2")], { source: second });
+      expect(await store.sources.isContainerDrained(second)).toBe(false);
+      expect(await store.sources.isContainerDrained(source)).toBe(true);
+      await store.purges.beginPurge(source.workspaceId, new Date(startMs));
+      expect(await store.sources.isContainerDrained(second)).toBe(true);
+    });
+
+    test("a sandbox is drained once the logs of all its containers were stored to their ends", async () => {
+      const { store, source } = fixture;
+      const isDrained = () => store.sources.isSandboxDrained(source);
+      expect(await isDrained()).toBe(false);
+      await append("", "m", [], { source: { ...source, kind: "metrics" }, final: true });
+      expect(await isDrained()).toBe(false);
+      await append("", "a", [lineAt(0, "1")], { final: true });
+      expect(await isDrained()).toBe(true);
+      const second = { ...source, containerId: "c2" };
+      await append("", "x", [lineAt(1, "2")], { source: second });
+      expect(await isDrained()).toBe(false);
+      await append("x", "x", [], { source: second, final: true });
+      expect(await isDrained()).toBe(true);
+    });
+
+    test("a sandbox of a deleted workspace is drained, whether something of it is stored or not", async () => {
+      const { store, source } = fixture;
+      const unknown = { ...source, sandboxId: newId() };
+      await append("", "a", [lineAt(0, "1")]);
+      await store.purges.beginPurge(newId(), new Date(startMs));
+      expect(await store.sources.isSandboxDrained(source)).toBe(false);
+      expect(await store.sources.isSandboxDrained(unknown)).toBe(false);
+      await store.purges.beginPurge(source.workspaceId, new Date(startMs));
+      expect(await store.sources.isSandboxDrained(source)).toBe(true);
+      expect(await store.sources.isSandboxDrained(unknown)).toBe(true);
+      while (await store.purges.purgeBatch(source.workspaceId, purgeLimits));
+      await store.purges.completePurge(source.workspaceId, new Date(startMs), []);
+      expect(await store.sources.isSandboxDrained(source)).toBe(true);
+    });
+
+    test("a sandbox does not change its workspace", async () => {
+      const { source } = fixture;
+      await append("", "a", [lineAt(0, "1")]);
+      const foreign = { ...source, workspaceId: newId(), containerId: "c2" };
+      await expect(append("", "a", [lineAt(0, "x")], { source: foreign })).rejects.toMatchObject({
+        reason: "CONFLICT",
+      });
+    });
+  });
+}
