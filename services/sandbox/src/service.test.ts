@@ -138,7 +138,7 @@ test("a user's quota counts the workspaces that are charged to them, whoever pro
     { SANDGATE_USER_MAX_SANDBOXES: "2" },
     {
       batchGetWorkspaces: ({ workspaceIds }) => ({
-        charges: workspaceIds.flatMap((workspaceId) => {
+        quotaOwners: workspaceIds.flatMap((workspaceId) => {
           const charge = charges.get(workspaceId);
           return charge ? [{ workspaceId, ...charge }] : [];
         }),

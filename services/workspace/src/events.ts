@@ -61,7 +61,9 @@ export function workspaceTakenOver(call: Call, workspaceId: string, version: num
   });
 }
 
-/** @param call what deletes the workspace: a call, or the deletion of an account; left out when it is announced again */
+/**
+ * @param call what deletes the workspace: a call, or the deletion of an account; left out when it is announced again
+ */
 export function workspaceDeleted(
   call: EventCause | undefined,
   workspaceId: string,

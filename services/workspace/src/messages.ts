@@ -1,9 +1,9 @@
 import { createMessage } from "@sandgate/kit/rpc/messages";
 import {
-  type Charge,
-  ChargeSchema,
   type Member,
   MemberSchema,
+  type QuotaOwner,
+  QuotaOwnerSchema,
   type Workspace,
   WorkspaceSchema,
 } from "@sandgate/proto/workspace/v1/workspace";
@@ -15,8 +15,8 @@ export function toWorkspace(workspace: WorkspaceView): Workspace {
   return createMessage(WorkspaceSchema, workspace);
 }
 
-export function toQuotaOwner(owner: WorkspaceQuotaOwner): Charge {
-  return createMessage(ChargeSchema, { ...owner, since: BigInt(owner.since) });
+export function toQuotaOwner(owner: WorkspaceQuotaOwner): QuotaOwner {
+  return createMessage(QuotaOwnerSchema, { ...owner, since: BigInt(owner.since) });
 }
 
 export function toMember(member: MemberRecord, username: string): Member {

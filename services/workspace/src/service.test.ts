@@ -322,11 +322,11 @@ test("a workspace counts for who created it, until another owner takes it over",
   const workspace = await createWorkspace(ann);
   const { member } = await client().addMember({ username: "bob@example.com", role: Role.OWNER }, as(ann, workspace));
   expect(member).toMatchObject({ userId: "bob", role: Role.OWNER });
-  const chargeOf = async () => {
-    const { charges } = await client().batchGetWorkspaces({ workspaceIds: [workspace.id] }, as("bob"));
-    return charges[0];
+  const quotaOwnerOf = async () => {
+    const { quotaOwners } = await client().batchGetWorkspaces({ workspaceIds: [workspace.id] }, as("bob"));
+    return quotaOwners[0];
   };
-  expect(await chargeOf()).toMatchObject({ workspaceId: workspace.id, userId: ann, since: 1n, abandoned: false });
+  expect(await quotaOwnerOf()).toMatchObject({ workspaceId: workspace.id, userId: ann, since: 1n, abandoned: false });
   const takenOver: { workspaceId: string; entityVersion: bigint }[] = [];
   const consumption = await running.bus.consume({
     consumer: "taken-over",
@@ -337,9 +337,9 @@ test("a workspace counts for who created it, until another owner takes it over",
   });
 
   await client().updateMember({ userId: "bob", role: Role.OWNER }, as("bob", workspace));
-  expect(await chargeOf()).toMatchObject({ userId: "bob", since: 3n });
+  expect(await quotaOwnerOf()).toMatchObject({ userId: "bob", since: 3n });
   await client().removeMember({ userId: "bob" }, as("bob", workspace));
-  expect(await chargeOf()).toMatchObject({ userId: "bob", since: 3n, abandoned: true });
+  expect(await quotaOwnerOf()).toMatchObject({ userId: "bob", since: 3n, abandoned: true });
   const sandbox = createClient(WorkspaceService, running.network.transport("sandbox", "workspace"));
   const onBehalfOfAnn = onBehalfOf({
     requestId: newId(),
@@ -356,7 +356,7 @@ test("a workspace counts for who created it, until another owner takes it over",
   });
   await sandbox.takeOverWorkspace({}, onBehalfOfAnn);
   await sandbox.takeOverWorkspace({}, onBehalfOfAnn);
-  expect(await chargeOf()).toMatchObject({ userId: ann, since: 5n, abandoned: false });
+  expect(await quotaOwnerOf()).toMatchObject({ userId: ann, since: 5n, abandoned: false });
   await until(() =>
     expect(takenOver).toEqual([3n, 5n].map((entityVersion) => ({ workspaceId: workspace.id, entityVersion }))),
   );

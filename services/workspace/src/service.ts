@@ -20,7 +20,7 @@ export const workspaceService = defineService({
         router.service(WorkspaceService, {
           ...createWorkspaceHandlers(context),
           ...createMemberHandlers(context),
-        } satisfies Omit<ServiceImpl<typeof WorkspaceService>, "getDeletion">);
+        } satisfies ServiceImpl<typeof WorkspaceService>);
       },
       async start() {
         return [await consumeEvents(context), startAnnouncements(context)];

@@ -18,8 +18,8 @@ export async function findQuotaOwner(workspaces: Workspaces, call: Call): Promis
 }
 
 async function read(workspaces: Workspaces, call: Call): Promise<{ owner: QuotaOwner; hasLeft: boolean } | undefined> {
-  const { charges } = await workspaces.batchGetWorkspaces({ workspaceIds: [workspaceOf(call)] }, onBehalfOf(call));
-  const [found] = charges;
+  const { quotaOwners } = await workspaces.batchGetWorkspaces({ workspaceIds: [workspaceOf(call)] }, onBehalfOf(call));
+  const [found] = quotaOwners;
   return found && { owner: { userId: found.userId, since: Number(found.since) }, hasLeft: found.abandoned };
 }
 

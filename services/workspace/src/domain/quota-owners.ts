@@ -1,8 +1,8 @@
 import { Role } from "@sandgate/proto/common/v1/access";
 
 /**
- * The user whose quotas a workspace counts towards. It is one user at any time: who created it, or the owner who last took
- * it over.
+ * The user whose quotas a workspace counts towards. It is one user at any time: who created it, or the owner who last
+ * took it over.
  */
 export interface QuotaOwner {
   readonly userId: string;
@@ -18,9 +18,9 @@ export interface WorkspaceQuotaOwner extends QuotaOwner {
 }
 
 /**
- * Whether a change of a member makes the user who calls it the quota owner. What others do never uses up a user's quota, so
- * only two things count as taking over: an owner who gives themselves the role that they have, and one who ends the ownership
- * of the quota owner.
+ * Whether a change of a member makes the user who calls it the quota owner. What others do never uses up a user's
+ * quota, so only two things count as taking over: an owner who gives themselves the role that they have, and one who
+ * ends the ownership of the quota owner.
  *
  * @param role the member's from now on; unspecified: none
  */

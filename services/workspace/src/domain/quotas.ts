@@ -12,15 +12,15 @@ export function isReached(max: number, count: number): boolean {
   return max > 0 && count >= max;
 }
 
-/** A user would create or take over one workspace more than they may own. */
+/** The caller would own one workspace more than the quota allows. */
 export function tooManyWorkspaces({ maxOwned }: Quotas): DomainError {
-  return new DomainError("CONFLICT", "You own as many workspaces as a user may own.", {
-    hint: `A user may own ${maxOwned} workspaces: those they created or took over. Delete one, have another owner take one over, or ask the operator for more.`,
+  return new DomainError("CONFLICT", `You have reached the limit of ${maxOwned} workspaces.`, {
+    hint: `A user may own ${maxOwned} workspaces, counting those they created or took over. Delete one, have another owner take one over, or ask the operator for a higher limit.`,
   });
 }
 
 export function tooManyMembers({ maxMembers }: Quotas): DomainError {
-  return new DomainError("CONFLICT", "The workspace has as many members as it may have.", {
-    hint: `A workspace may have ${maxMembers} members. Remove one, or ask the operator for more.`,
+  return new DomainError("CONFLICT", `The workspace has reached the limit of ${maxMembers} members.`, {
+    hint: `A workspace may have ${maxMembers} members. Remove one, or ask the operator for a higher limit.`,
   });
 }

@@ -89,7 +89,7 @@ export function createWorkspaceHandlers(o: ServiceContext<WorkspaceSettings, Wor
         store.workspaces.findQuotaOwners(workspaceIds),
       ]);
       const workspaces = user ? found.map((workspace) => withinLimit(user, workspace)) : found;
-      return { workspaces: workspaces.map(toWorkspace), charges: quotaOwners.map(toQuotaOwner) };
+      return { workspaces: workspaces.map(toWorkspace), quotaOwners: quotaOwners.map(toQuotaOwner) };
     },
   } satisfies Partial<ServiceImpl<typeof WorkspaceService>>;
 }

@@ -18,8 +18,9 @@ export interface MemberDocument extends MemberRecord {
 }
 
 /**
- * One for every user who has been in a workspace. Whatever makes a user a member or the quota owner of a workspace writes
- * here too, and so takes turns with the deletion of their account and with all else that counts towards their quota.
+ * One for every user who has been in a workspace. Whatever makes a user a member or the quota owner of a workspace
+ * writes here too, and so takes turns with the deletion of their account and with all else that counts towards their
+ * quota.
  */
 interface AccountDocument {
   /** The user. */

@@ -11,7 +11,10 @@ export interface NewDeletion {
 
 /** Deletions of workspaces that services have still to purge. */
 export interface Deletions {
-  /** Records that a service has purged; the last one completes the deletion. Unknown services and repeats change nothing. */
+  /**
+   * Records that a service has purged; the last one completes the deletion. Unknown services and repeats change
+   * nothing.
+   */
   recordPurge(workspaceId: string, service: string, at: Date): Promise<void>;
   /** Open deletions that are due to be announced again. */
   listDue(now: Date, limit: number): Promise<DeletionRecord[]>;

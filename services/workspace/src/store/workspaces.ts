@@ -9,8 +9,8 @@ import type { WorkspaceRecord, WorkspaceView } from "../domain/workspaces.ts";
 import type { NewDeletion } from "./deletions.ts";
 
 /**
- * What every change of a workspace or its members names. A change commits only on the version of the workspace that it was
- * decided on, together with its events; so the rules that were checked on what was read hold when it commits.
+ * What every change of a workspace or its members names. A change commits only on the version of the workspace that it
+ * was decided on, together with its events; so the rules that were checked on what was read hold when it commits.
  */
 export interface WorkspaceChange {
   readonly workspaceId: string;

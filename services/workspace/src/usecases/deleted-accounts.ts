@@ -30,8 +30,8 @@ export async function requireNoSharedWorkspaceOf(store: WorkspaceStore, userId: 
 }
 
 /**
- * Ends all memberships of a user whose account has been deleted; a workspace that loses its last owner is deleted. The events
- * say that who deleted the account did this.
+ * Ends all memberships of a user whose account has been deleted; a workspace that loses its last owner is deleted. The
+ * events say that who deleted the account did this.
  */
 export async function endMemberships(
   o: { store: WorkspaceStore; bus: EventBus; cause: EventCause },

@@ -84,7 +84,7 @@ export const WorkspaceDeletedSchema: GenMessage<WorkspaceDeleted> = /*@__PURE__*
   messageDesc(file_sandgate_workspace_v1_workspace_events, 2);
 
 /**
- * sandgate.workspace.workspace.taken_over.v1. The workspace counts towards the limits of another of its owners.
+ * sandgate.workspace.workspace.taken_over.v1. The workspace counts towards the quotas of another of its owners.
  *
  * @generated from message sandgate.workspace.v1.WorkspaceTakenOver
  */

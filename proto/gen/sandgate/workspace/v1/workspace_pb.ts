@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/workspace/v1/workspace.proto.
  */
 export const file_sandgate_workspace_v1_workspace: GenFile = /*@__PURE__*/
-  fileDesc("CiVzYW5kZ2F0ZS93b3Jrc3BhY2UvdjEvd29ya3NwYWNlLnByb3RvEhVzYW5kZ2F0ZS53b3Jrc3BhY2UudjEirQEKCVdvcmtzcGFjZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEiYKBHJvbGUYAyABKA4yGC5zYW5kZ2F0ZS5jb21tb24udjEuUm9sZRIuCgpjcmVhdGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKCAQoGTWVtYmVyEg8KB3VzZXJfaWQYASABKAkSEAoIdXNlcm5hbWUYAiABKAkSJgoEcm9sZRgDIAEoDjIYLnNhbmRnYXRlLmNvbW1vbi52MS5Sb2xlEi0KCWpvaW5lZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiUQoGQ2hhcmdlEhQKDHdvcmtzcGFjZV9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEg0KBXNpbmNlGAMgASgDEhEKCWFiYW5kb25lZBgEIAEoCCIdChtDaGVja0FjY291bnREZWxldGlvblJlcXVlc3QiHgocQ2hlY2tBY2NvdW50RGVsZXRpb25SZXNwb25zZSJLChZDcmVhdGVXb3Jrc3BhY2VSZXF1ZXN0EjEKBG5hbWUYASABKAlCI7pIIHIeEAEYZDIYXlteXHgwMC1ceDFmXHg3Zi1ceDlmXSokIk4KF0NyZWF0ZVdvcmtzcGFjZVJlc3BvbnNlEjMKCXdvcmtzcGFjZRgBIAEoCzIgLnNhbmRnYXRlLndvcmtzcGFjZS52MS5Xb3Jrc3BhY2UiRgoVTGlzdFdvcmtzcGFjZXNSZXF1ZXN0Ei0KBHBhZ2UYASABKAsyHy5zYW5kZ2F0ZS5jb21tb24udjEuUGFnZVJlcXVlc3QiYwoWTGlzdFdvcmtzcGFjZXNSZXNwb25zZRI0Cgp3b3Jrc3BhY2VzGAEgAygLMiAuc2FuZGdhdGUud29ya3NwYWNlLnYxLldvcmtzcGFjZRITCgtuZXh0X2N1cnNvchgCIAEoCSIVChNHZXRXb3Jrc3BhY2VSZXF1ZXN0IksKFEdldFdvcmtzcGFjZVJlc3BvbnNlEjMKCXdvcmtzcGFjZRgBIAEoCzIgLnNhbmRnYXRlLndvcmtzcGFjZS52MS5Xb3Jrc3BhY2UiSwoWVXBkYXRlV29ya3NwYWNlUmVxdWVzdBIxCgRuYW1lGAEgASgJQiO6SCByHhABGGQyGF5bXlx4MDAtXHgxZlx4N2YtXHg5Zl0qJCJOChdVcGRhdGVXb3Jrc3BhY2VSZXNwb25zZRIzCgl3b3Jrc3BhY2UYASABKAsyIC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuV29ya3NwYWNlIhgKFkRlbGV0ZVdvcmtzcGFjZVJlcXVlc3QiGQoXRGVsZXRlV29ya3NwYWNlUmVzcG9uc2UiKgoSR2V0RGVsZXRpb25SZXF1ZXN0EhQKDHdvcmtzcGFjZV9pZBgBIAEoCSKCAgoTR2V0RGVsZXRpb25SZXNwb25zZRIuCgpkZWxldGVkX2F0GAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBJACgZwdXJnZXMYAiADKAsyMC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuR2V0RGVsZXRpb25SZXNwb25zZS5QdXJnZRIwCgxjb21wbGV0ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wGkcKBVB1cmdlEg8KB3NlcnZpY2UYASABKAkSLQoJcHVyZ2VkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJkChBBZGRNZW1iZXJSZXF1ZXN0EhwKCHVzZXJuYW1lGAEgASgJQgq6SAdyBRABGP4BEjIKBHJvbGUYAiABKA4yGC5zYW5kZ2F0ZS5jb21tb24udjEuUm9sZUIKukgHggEEEAEgACJCChFBZGRNZW1iZXJSZXNwb25zZRItCgZtZW1iZXIYASABKAsyHS5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuTWVtYmVyIkMKEkxpc3RNZW1iZXJzUmVxdWVzdBItCgRwYWdlGAEgASgLMh8uc2FuZGdhdGUuY29tbW9uLnYxLlBhZ2VSZXF1ZXN0IloKE0xpc3RNZW1iZXJzUmVzcG9uc2USLgoHbWVtYmVycxgBIAMoCzIdLnNhbmRnYXRlLndvcmtzcGFjZS52MS5NZW1iZXISEwoLbmV4dF9jdXJzb3IYAiABKAkiZAoTVXBkYXRlTWVtYmVyUmVxdWVzdBIZCgd1c2VyX2lkGAEgASgJQgi6SAVyAxiAARIyCgRyb2xlGAIgASgOMhguc2FuZGdhdGUuY29tbW9uLnYxLlJvbGVCCrpIB4IBBBABIAAiRQoUVXBkYXRlTWVtYmVyUmVzcG9uc2USLQoGbWVtYmVyGAEgASgLMh0uc2FuZGdhdGUud29ya3NwYWNlLnYxLk1lbWJlciIwChNSZW1vdmVNZW1iZXJSZXF1ZXN0EhkKB3VzZXJfaWQYASABKAlCCLpIBXIDGIABIhYKFFJlbW92ZU1lbWJlclJlc3BvbnNlIj0KFEdldE1lbWJlcnNoaXBSZXF1ZXN0EhQKDHdvcmtzcGFjZV9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIlkKFUdldE1lbWJlcnNoaXBSZXNwb25zZRIYChB3b3Jrc3BhY2VfZXhpc3RzGAEgASgIEiYKBHJvbGUYAiABKA4yGC5zYW5kZ2F0ZS5jb21tb24udjEuUm9sZSIaChhUYWtlT3ZlcldvcmtzcGFjZVJlcXVlc3QiGwoZVGFrZU92ZXJXb3Jrc3BhY2VSZXNwb25zZSI9ChlCYXRjaEdldFdvcmtzcGFjZXNSZXF1ZXN0EiAKDXdvcmtzcGFjZV9pZHMYASADKAlCCbpIBpIBAxD0AyKCAQoaQmF0Y2hHZXRXb3Jrc3BhY2VzUmVzcG9uc2USNAoKd29ya3NwYWNlcxgBIAMoCzIgLnNhbmRnYXRlLndvcmtzcGFjZS52MS5Xb3Jrc3BhY2USLgoHY2hhcmdlcxgCIAMoCzIdLnNhbmRnYXRlLndvcmtzcGFjZS52MS5DaGFyZ2UyzQ4KEFdvcmtzcGFjZVNlcnZpY2USkgEKFENoZWNrQWNjb3VudERlbGV0aW9uEjIuc2FuZGdhdGUud29ya3NwYWNlLnYxLkNoZWNrQWNjb3VudERlbGV0aW9uUmVxdWVzdBozLnNhbmRnYXRlLndvcmtzcGFjZS52MS5DaGVja0FjY291bnREZWxldGlvblJlc3BvbnNlIhGQAgGKtRgKCgZmYWNhZGUgARKEAQoPQ3JlYXRlV29ya3NwYWNlEi0uc2FuZGdhdGUud29ya3NwYWNlLnYxLkNyZWF0ZVdvcmtzcGFjZVJlcXVlc3QaLi5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuQ3JlYXRlV29ya3NwYWNlUmVzcG9uc2UiEoq1GAoKBmZhY2FkZRABkLUYARKAAQoOTGlzdFdvcmtzcGFjZXMSLC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuTGlzdFdvcmtzcGFjZXNSZXF1ZXN0Gi0uc2FuZGdhdGUud29ya3NwYWNlLnYxLkxpc3RXb3Jrc3BhY2VzUmVzcG9uc2UiEZACAoq1GAoKBmZhY2FkZRABEnoKDEdldFdvcmtzcGFjZRIqLnNhbmRnYXRlLndvcmtzcGFjZS52MS5HZXRXb3Jrc3BhY2VSZXF1ZXN0Gisuc2FuZGdhdGUud29ya3NwYWNlLnYxLkdldFdvcmtzcGFjZVJlc3BvbnNlIhGQAgGKtRgKCgZmYWNhZGUYARKDAQoPVXBkYXRlV29ya3NwYWNlEi0uc2FuZGdhdGUud29ya3NwYWNlLnYxLlVwZGF0ZVdvcmtzcGFjZVJlcXVlc3QaLi5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuVXBkYXRlV29ya3NwYWNlUmVzcG9uc2UiEZACAoq1GAoKBmZhY2FkZRgCEoABCg9EZWxldGVXb3Jrc3BhY2USLS5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuRGVsZXRlV29ya3NwYWNlUmVxdWVzdBouLnNhbmRnYXRlLndvcmtzcGFjZS52MS5EZWxldGVXb3Jrc3BhY2VSZXNwb25zZSIOirUYCgoGZmFjYWRlGAMSeAoLR2V0RGVsZXRpb24SKS5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuR2V0RGVsZXRpb25SZXF1ZXN0Giouc2FuZGdhdGUud29ya3NwYWNlLnYxLkdldERlbGV0aW9uUmVzcG9uc2UiEogCAZACAYq1GAgKBmZhY2FkZRJyCglBZGRNZW1iZXISJy5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuQWRkTWVtYmVyUmVxdWVzdBooLnNhbmRnYXRlLndvcmtzcGFjZS52MS5BZGRNZW1iZXJSZXNwb25zZSISirUYCgoGZmFjYWRlGAKQtRgBEncKC0xpc3RNZW1iZXJzEikuc2FuZGdhdGUud29ya3NwYWNlLnYxLkxpc3RNZW1iZXJzUmVxdWVzdBoqLnNhbmRnYXRlLndvcmtzcGFjZS52MS5MaXN0TWVtYmVyc1Jlc3BvbnNlIhGQAgGKtRgKCgZmYWNhZGUYARJ6CgxVcGRhdGVNZW1iZXISKi5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuVXBkYXRlTWVtYmVyUmVxdWVzdBorLnNhbmRnYXRlLndvcmtzcGFjZS52MS5VcGRhdGVNZW1iZXJSZXNwb25zZSIRkAICirUYCgoGZmFjYWRlGAISdwoMUmVtb3ZlTWVtYmVyEiouc2FuZGdhdGUud29ya3NwYWNlLnYxLlJlbW92ZU1lbWJlclJlcXVlc3QaKy5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuUmVtb3ZlTWVtYmVyUmVzcG9uc2UiDoq1GAoKBmZhY2FkZRgBEnsKDUdldE1lbWJlcnNoaXASKy5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuR2V0TWVtYmVyc2hpcFJlcXVlc3QaLC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuR2V0TWVtYmVyc2hpcFJlc3BvbnNlIg+QAgGKtRgICgZmYWNhZGUSigEKEVRha2VPdmVyV29ya3NwYWNlEi8uc2FuZGdhdGUud29ya3NwYWNlLnYxLlRha2VPdmVyV29ya3NwYWNlUmVxdWVzdBowLnNhbmRnYXRlLndvcmtzcGFjZS52MS5UYWtlT3ZlcldvcmtzcGFjZVJlc3BvbnNlIhKQAgKKtRgLCgdzYW5kYm94GAMSrgEKEkJhdGNoR2V0V29ya3NwYWNlcxIwLnNhbmRnYXRlLndvcmtzcGFjZS52MS5CYXRjaEdldFdvcmtzcGFjZXNSZXF1ZXN0GjEuc2FuZGdhdGUud29ya3NwYWNlLnYxLkJhdGNoR2V0V29ya3NwYWNlc1Jlc3BvbnNlIjOQAgGKtRgsCgZmYWNhZGUKDmltYWdlLXJlZ2lzdHJ5CgdzYW5kYm94Cgl0ZWxlbWV0cnliBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_timestamp, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_common_v1_page]);
+  fileDesc("CiVzYW5kZ2F0ZS93b3Jrc3BhY2UvdjEvd29ya3NwYWNlLnByb3RvEhVzYW5kZ2F0ZS53b3Jrc3BhY2UudjEirQEKCVdvcmtzcGFjZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEiYKBHJvbGUYAyABKA4yGC5zYW5kZ2F0ZS5jb21tb24udjEuUm9sZRIuCgpjcmVhdGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKCAQoGTWVtYmVyEg8KB3VzZXJfaWQYASABKAkSEAoIdXNlcm5hbWUYAiABKAkSJgoEcm9sZRgDIAEoDjIYLnNhbmRnYXRlLmNvbW1vbi52MS5Sb2xlEi0KCWpvaW5lZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiVQoKUXVvdGFPd25lchIUCgx3b3Jrc3BhY2VfaWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRINCgVzaW5jZRgDIAEoAxIRCglhYmFuZG9uZWQYBCABKAgiHQobQ2hlY2tBY2NvdW50RGVsZXRpb25SZXF1ZXN0Ih4KHENoZWNrQWNjb3VudERlbGV0aW9uUmVzcG9uc2UiSwoWQ3JlYXRlV29ya3NwYWNlUmVxdWVzdBIxCgRuYW1lGAEgASgJQiO6SCByHhABGGQyGF5bXlx4MDAtXHgxZlx4N2YtXHg5Zl0qJCJOChdDcmVhdGVXb3Jrc3BhY2VSZXNwb25zZRIzCgl3b3Jrc3BhY2UYASABKAsyIC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuV29ya3NwYWNlIkYKFUxpc3RXb3Jrc3BhY2VzUmVxdWVzdBItCgRwYWdlGAEgASgLMh8uc2FuZGdhdGUuY29tbW9uLnYxLlBhZ2VSZXF1ZXN0ImMKFkxpc3RXb3Jrc3BhY2VzUmVzcG9uc2USNAoKd29ya3NwYWNlcxgBIAMoCzIgLnNhbmRnYXRlLndvcmtzcGFjZS52MS5Xb3Jrc3BhY2USEwoLbmV4dF9jdXJzb3IYAiABKAkiFQoTR2V0V29ya3NwYWNlUmVxdWVzdCJLChRHZXRXb3Jrc3BhY2VSZXNwb25zZRIzCgl3b3Jrc3BhY2UYASABKAsyIC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuV29ya3NwYWNlIksKFlVwZGF0ZVdvcmtzcGFjZVJlcXVlc3QSMQoEbmFtZRgBIAEoCUIjukggch4QARhkMhheW15ceDAwLVx4MWZceDdmLVx4OWZdKiQiTgoXVXBkYXRlV29ya3NwYWNlUmVzcG9uc2USMwoJd29ya3NwYWNlGAEgASgLMiAuc2FuZGdhdGUud29ya3NwYWNlLnYxLldvcmtzcGFjZSIYChZEZWxldGVXb3Jrc3BhY2VSZXF1ZXN0IhkKF0RlbGV0ZVdvcmtzcGFjZVJlc3BvbnNlImQKEEFkZE1lbWJlclJlcXVlc3QSHAoIdXNlcm5hbWUYASABKAlCCrpIB3IFEAEY/gESMgoEcm9sZRgCIAEoDjIYLnNhbmRnYXRlLmNvbW1vbi52MS5Sb2xlQgq6SAeCAQQQASAAIkIKEUFkZE1lbWJlclJlc3BvbnNlEi0KBm1lbWJlchgBIAEoCzIdLnNhbmRnYXRlLndvcmtzcGFjZS52MS5NZW1iZXIiQwoSTGlzdE1lbWJlcnNSZXF1ZXN0Ei0KBHBhZ2UYASABKAsyHy5zYW5kZ2F0ZS5jb21tb24udjEuUGFnZVJlcXVlc3QiWgoTTGlzdE1lbWJlcnNSZXNwb25zZRIuCgdtZW1iZXJzGAEgAygLMh0uc2FuZGdhdGUud29ya3NwYWNlLnYxLk1lbWJlchITCgtuZXh0X2N1cnNvchgCIAEoCSJkChNVcGRhdGVNZW1iZXJSZXF1ZXN0EhkKB3VzZXJfaWQYASABKAlCCLpIBXIDGIABEjIKBHJvbGUYAiABKA4yGC5zYW5kZ2F0ZS5jb21tb24udjEuUm9sZUIKukgHggEEEAEgACJFChRVcGRhdGVNZW1iZXJSZXNwb25zZRItCgZtZW1iZXIYASABKAsyHS5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuTWVtYmVyIjAKE1JlbW92ZU1lbWJlclJlcXVlc3QSGQoHdXNlcl9pZBgBIAEoCUIIukgFcgMYgAEiFgoUUmVtb3ZlTWVtYmVyUmVzcG9uc2UiPQoUR2V0TWVtYmVyc2hpcFJlcXVlc3QSFAoMd29ya3NwYWNlX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkiWQoVR2V0TWVtYmVyc2hpcFJlc3BvbnNlEhgKEHdvcmtzcGFjZV9leGlzdHMYASABKAgSJgoEcm9sZRgCIAEoDjIYLnNhbmRnYXRlLmNvbW1vbi52MS5Sb2xlIhoKGFRha2VPdmVyV29ya3NwYWNlUmVxdWVzdCIbChlUYWtlT3ZlcldvcmtzcGFjZVJlc3BvbnNlIj0KGUJhdGNoR2V0V29ya3NwYWNlc1JlcXVlc3QSIAoNd29ya3NwYWNlX2lkcxgBIAMoCUIJukgGkgEDEPQDIosBChpCYXRjaEdldFdvcmtzcGFjZXNSZXNwb25zZRI0Cgp3b3Jrc3BhY2VzGAEgAygLMiAuc2FuZGdhdGUud29ya3NwYWNlLnYxLldvcmtzcGFjZRI3CgxxdW90YV9vd25lcnMYAiADKAsyIS5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuUXVvdGFPd25lcjLTDQoQV29ya3NwYWNlU2VydmljZRKSAQoUQ2hlY2tBY2NvdW50RGVsZXRpb24SMi5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuQ2hlY2tBY2NvdW50RGVsZXRpb25SZXF1ZXN0GjMuc2FuZGdhdGUud29ya3NwYWNlLnYxLkNoZWNrQWNjb3VudERlbGV0aW9uUmVzcG9uc2UiEZACAYq1GAoKBmZhY2FkZSABEoQBCg9DcmVhdGVXb3Jrc3BhY2USLS5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuQ3JlYXRlV29ya3NwYWNlUmVxdWVzdBouLnNhbmRnYXRlLndvcmtzcGFjZS52MS5DcmVhdGVXb3Jrc3BhY2VSZXNwb25zZSISirUYCgoGZmFjYWRlEAGQtRgBEoABCg5MaXN0V29ya3NwYWNlcxIsLnNhbmRnYXRlLndvcmtzcGFjZS52MS5MaXN0V29ya3NwYWNlc1JlcXVlc3QaLS5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuTGlzdFdvcmtzcGFjZXNSZXNwb25zZSIRkAICirUYCgoGZmFjYWRlEAESegoMR2V0V29ya3NwYWNlEiouc2FuZGdhdGUud29ya3NwYWNlLnYxLkdldFdvcmtzcGFjZVJlcXVlc3QaKy5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuR2V0V29ya3NwYWNlUmVzcG9uc2UiEZACAYq1GAoKBmZhY2FkZRgBEoMBCg9VcGRhdGVXb3Jrc3BhY2USLS5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuVXBkYXRlV29ya3NwYWNlUmVxdWVzdBouLnNhbmRnYXRlLndvcmtzcGFjZS52MS5VcGRhdGVXb3Jrc3BhY2VSZXNwb25zZSIRkAICirUYCgoGZmFjYWRlGAISgAEKD0RlbGV0ZVdvcmtzcGFjZRItLnNhbmRnYXRlLndvcmtzcGFjZS52MS5EZWxldGVXb3Jrc3BhY2VSZXF1ZXN0Gi4uc2FuZGdhdGUud29ya3NwYWNlLnYxLkRlbGV0ZVdvcmtzcGFjZVJlc3BvbnNlIg6KtRgKCgZmYWNhZGUYAxJyCglBZGRNZW1iZXISJy5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuQWRkTWVtYmVyUmVxdWVzdBooLnNhbmRnYXRlLndvcmtzcGFjZS52MS5BZGRNZW1iZXJSZXNwb25zZSISirUYCgoGZmFjYWRlGAKQtRgBEncKC0xpc3RNZW1iZXJzEikuc2FuZGdhdGUud29ya3NwYWNlLnYxLkxpc3RNZW1iZXJzUmVxdWVzdBoqLnNhbmRnYXRlLndvcmtzcGFjZS52MS5MaXN0TWVtYmVyc1Jlc3BvbnNlIhGQAgGKtRgKCgZmYWNhZGUYARJ6CgxVcGRhdGVNZW1iZXISKi5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuVXBkYXRlTWVtYmVyUmVxdWVzdBorLnNhbmRnYXRlLndvcmtzcGFjZS52MS5VcGRhdGVNZW1iZXJSZXNwb25zZSIRkAICirUYCgoGZmFjYWRlGAISdwoMUmVtb3ZlTWVtYmVyEiouc2FuZGdhdGUud29ya3NwYWNlLnYxLlJlbW92ZU1lbWJlclJlcXVlc3QaKy5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuUmVtb3ZlTWVtYmVyUmVzcG9uc2UiDoq1GAoKBmZhY2FkZRgBEnsKDUdldE1lbWJlcnNoaXASKy5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuR2V0TWVtYmVyc2hpcFJlcXVlc3QaLC5zYW5kZ2F0ZS53b3Jrc3BhY2UudjEuR2V0TWVtYmVyc2hpcFJlc3BvbnNlIg+QAgGKtRgICgZmYWNhZGUSigEKEVRha2VPdmVyV29ya3NwYWNlEi8uc2FuZGdhdGUud29ya3NwYWNlLnYxLlRha2VPdmVyV29ya3NwYWNlUmVxdWVzdBowLnNhbmRnYXRlLndvcmtzcGFjZS52MS5UYWtlT3ZlcldvcmtzcGFjZVJlc3BvbnNlIhKQAgKKtRgLCgdzYW5kYm94GAMSrgEKEkJhdGNoR2V0V29ya3NwYWNlcxIwLnNhbmRnYXRlLndvcmtzcGFjZS52MS5CYXRjaEdldFdvcmtzcGFjZXNSZXF1ZXN0GjEuc2FuZGdhdGUud29ya3NwYWNlLnYxLkJhdGNoR2V0V29ya3NwYWNlc1Jlc3BvbnNlIjOQAgGKtRgsCgZmYWNhZGUKDmltYWdlLXJlZ2lzdHJ5CgdzYW5kYm94Cgl0ZWxlbWV0cnliBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_timestamp, file_sandgate_common_v1_access, file_sandgate_common_v1_idempotency, file_sandgate_common_v1_page]);
 
 /**
  * @generated from message sandgate.workspace.v1.Workspace
@@ -92,11 +92,11 @@ export const MemberSchema: GenMessage<Member> = /*@__PURE__*/
   messageDesc(file_sandgate_workspace_v1_workspace, 1);
 
 /**
- * Whose limits a workspace counts towards: those of the owner who created it or took it over.
+ * The user whose quotas a workspace counts towards: who created it, or the owner who took it over since.
  *
- * @generated from message sandgate.workspace.v1.Charge
+ * @generated from message sandgate.workspace.v1.QuotaOwner
  */
-export type Charge = Message<"sandgate.workspace.v1.Charge"> & {
+export type QuotaOwner = Message<"sandgate.workspace.v1.QuotaOwner"> & {
   /**
    * @generated from field: string workspace_id = 1;
    */
@@ -108,14 +108,14 @@ export type Charge = Message<"sandgate.workspace.v1.Charge"> & {
   userId: string;
 
   /**
-   * The workspace's version when it began to. A later charge has a greater one.
+   * The workspace's version when it began to count towards this user's quotas. A later quota owner has a greater one.
    *
    * @generated from field: int64 since = 3;
    */
   since: bigint;
 
   /**
-   * The user is no owner any more, and no other owner has taken the workspace over.
+   * The user is no longer an owner, and no other owner has taken the workspace over.
    *
    * @generated from field: bool abandoned = 4;
    */
@@ -123,10 +123,10 @@ export type Charge = Message<"sandgate.workspace.v1.Charge"> & {
 };
 
 /**
- * Describes the message sandgate.workspace.v1.Charge.
- * Use `create(ChargeSchema)` to create a new message.
+ * Describes the message sandgate.workspace.v1.QuotaOwner.
+ * Use `create(QuotaOwnerSchema)` to create a new message.
  */
-export const ChargeSchema: GenMessage<Charge> = /*@__PURE__*/
+export const QuotaOwnerSchema: GenMessage<QuotaOwner> = /*@__PURE__*/
   messageDesc(file_sandgate_workspace_v1_workspace, 2);
 
 /**
@@ -321,76 +321,6 @@ export const DeleteWorkspaceResponseSchema: GenMessage<DeleteWorkspaceResponse> 
   messageDesc(file_sandgate_workspace_v1_workspace, 14);
 
 /**
- * @generated from message sandgate.workspace.v1.GetDeletionRequest
- */
-export type GetDeletionRequest = Message<"sandgate.workspace.v1.GetDeletionRequest"> & {
-  /**
-   * @generated from field: string workspace_id = 1;
-   */
-  workspaceId: string;
-};
-
-/**
- * Describes the message sandgate.workspace.v1.GetDeletionRequest.
- * Use `create(GetDeletionRequestSchema)` to create a new message.
- */
-export const GetDeletionRequestSchema: GenMessage<GetDeletionRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 15);
-
-/**
- * @generated from message sandgate.workspace.v1.GetDeletionResponse
- */
-export type GetDeletionResponse = Message<"sandgate.workspace.v1.GetDeletionResponse"> & {
-  /**
-   * @generated from field: google.protobuf.Timestamp deleted_at = 1;
-   */
-  deletedAt?: Timestamp | undefined;
-
-  /**
-   * @generated from field: repeated sandgate.workspace.v1.GetDeletionResponse.Purge purges = 2;
-   */
-  purges: GetDeletionResponse_Purge[];
-
-  /**
-   * Unset until every service has purged.
-   *
-   * @generated from field: google.protobuf.Timestamp completed_at = 3;
-   */
-  completedAt?: Timestamp | undefined;
-};
-
-/**
- * Describes the message sandgate.workspace.v1.GetDeletionResponse.
- * Use `create(GetDeletionResponseSchema)` to create a new message.
- */
-export const GetDeletionResponseSchema: GenMessage<GetDeletionResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 16);
-
-/**
- * @generated from message sandgate.workspace.v1.GetDeletionResponse.Purge
- */
-export type GetDeletionResponse_Purge = Message<"sandgate.workspace.v1.GetDeletionResponse.Purge"> & {
-  /**
-   * @generated from field: string service = 1;
-   */
-  service: string;
-
-  /**
-   * Unset: still to come.
-   *
-   * @generated from field: google.protobuf.Timestamp purged_at = 2;
-   */
-  purgedAt?: Timestamp | undefined;
-};
-
-/**
- * Describes the message sandgate.workspace.v1.GetDeletionResponse.Purge.
- * Use `create(GetDeletionResponse_PurgeSchema)` to create a new message.
- */
-export const GetDeletionResponse_PurgeSchema: GenMessage<GetDeletionResponse_Purge> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 16, 0);
-
-/**
  * @generated from message sandgate.workspace.v1.AddMemberRequest
  */
 export type AddMemberRequest = Message<"sandgate.workspace.v1.AddMemberRequest"> & {
@@ -410,7 +340,7 @@ export type AddMemberRequest = Message<"sandgate.workspace.v1.AddMemberRequest">
  * Use `create(AddMemberRequestSchema)` to create a new message.
  */
 export const AddMemberRequestSchema: GenMessage<AddMemberRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 17);
+  messageDesc(file_sandgate_workspace_v1_workspace, 15);
 
 /**
  * @generated from message sandgate.workspace.v1.AddMemberResponse
@@ -427,7 +357,7 @@ export type AddMemberResponse = Message<"sandgate.workspace.v1.AddMemberResponse
  * Use `create(AddMemberResponseSchema)` to create a new message.
  */
 export const AddMemberResponseSchema: GenMessage<AddMemberResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 18);
+  messageDesc(file_sandgate_workspace_v1_workspace, 16);
 
 /**
  * @generated from message sandgate.workspace.v1.ListMembersRequest
@@ -444,7 +374,7 @@ export type ListMembersRequest = Message<"sandgate.workspace.v1.ListMembersReque
  * Use `create(ListMembersRequestSchema)` to create a new message.
  */
 export const ListMembersRequestSchema: GenMessage<ListMembersRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 19);
+  messageDesc(file_sandgate_workspace_v1_workspace, 17);
 
 /**
  * @generated from message sandgate.workspace.v1.ListMembersResponse
@@ -466,7 +396,7 @@ export type ListMembersResponse = Message<"sandgate.workspace.v1.ListMembersResp
  * Use `create(ListMembersResponseSchema)` to create a new message.
  */
 export const ListMembersResponseSchema: GenMessage<ListMembersResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 20);
+  messageDesc(file_sandgate_workspace_v1_workspace, 18);
 
 /**
  * @generated from message sandgate.workspace.v1.UpdateMemberRequest
@@ -488,7 +418,7 @@ export type UpdateMemberRequest = Message<"sandgate.workspace.v1.UpdateMemberReq
  * Use `create(UpdateMemberRequestSchema)` to create a new message.
  */
 export const UpdateMemberRequestSchema: GenMessage<UpdateMemberRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 21);
+  messageDesc(file_sandgate_workspace_v1_workspace, 19);
 
 /**
  * @generated from message sandgate.workspace.v1.UpdateMemberResponse
@@ -505,7 +435,7 @@ export type UpdateMemberResponse = Message<"sandgate.workspace.v1.UpdateMemberRe
  * Use `create(UpdateMemberResponseSchema)` to create a new message.
  */
 export const UpdateMemberResponseSchema: GenMessage<UpdateMemberResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 22);
+  messageDesc(file_sandgate_workspace_v1_workspace, 20);
 
 /**
  * @generated from message sandgate.workspace.v1.RemoveMemberRequest
@@ -522,7 +452,7 @@ export type RemoveMemberRequest = Message<"sandgate.workspace.v1.RemoveMemberReq
  * Use `create(RemoveMemberRequestSchema)` to create a new message.
  */
 export const RemoveMemberRequestSchema: GenMessage<RemoveMemberRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 23);
+  messageDesc(file_sandgate_workspace_v1_workspace, 21);
 
 /**
  * @generated from message sandgate.workspace.v1.RemoveMemberResponse
@@ -535,7 +465,7 @@ export type RemoveMemberResponse = Message<"sandgate.workspace.v1.RemoveMemberRe
  * Use `create(RemoveMemberResponseSchema)` to create a new message.
  */
 export const RemoveMemberResponseSchema: GenMessage<RemoveMemberResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 24);
+  messageDesc(file_sandgate_workspace_v1_workspace, 22);
 
 /**
  * @generated from message sandgate.workspace.v1.GetMembershipRequest
@@ -557,14 +487,14 @@ export type GetMembershipRequest = Message<"sandgate.workspace.v1.GetMembershipR
  * Use `create(GetMembershipRequestSchema)` to create a new message.
  */
 export const GetMembershipRequestSchema: GenMessage<GetMembershipRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 25);
+  messageDesc(file_sandgate_workspace_v1_workspace, 23);
 
 /**
  * @generated from message sandgate.workspace.v1.GetMembershipResponse
  */
 export type GetMembershipResponse = Message<"sandgate.workspace.v1.GetMembershipResponse"> & {
   /**
-   * False: no such workspace (any more).
+   * False: there is no such workspace, or it has been deleted.
    *
    * @generated from field: bool workspace_exists = 1;
    */
@@ -583,7 +513,7 @@ export type GetMembershipResponse = Message<"sandgate.workspace.v1.GetMembership
  * Use `create(GetMembershipResponseSchema)` to create a new message.
  */
 export const GetMembershipResponseSchema: GenMessage<GetMembershipResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 26);
+  messageDesc(file_sandgate_workspace_v1_workspace, 24);
 
 /**
  * @generated from message sandgate.workspace.v1.TakeOverWorkspaceRequest
@@ -596,7 +526,7 @@ export type TakeOverWorkspaceRequest = Message<"sandgate.workspace.v1.TakeOverWo
  * Use `create(TakeOverWorkspaceRequestSchema)` to create a new message.
  */
 export const TakeOverWorkspaceRequestSchema: GenMessage<TakeOverWorkspaceRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 27);
+  messageDesc(file_sandgate_workspace_v1_workspace, 25);
 
 /**
  * @generated from message sandgate.workspace.v1.TakeOverWorkspaceResponse
@@ -609,7 +539,7 @@ export type TakeOverWorkspaceResponse = Message<"sandgate.workspace.v1.TakeOverW
  * Use `create(TakeOverWorkspaceResponseSchema)` to create a new message.
  */
 export const TakeOverWorkspaceResponseSchema: GenMessage<TakeOverWorkspaceResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 28);
+  messageDesc(file_sandgate_workspace_v1_workspace, 26);
 
 /**
  * @generated from message sandgate.workspace.v1.BatchGetWorkspacesRequest
@@ -626,7 +556,7 @@ export type BatchGetWorkspacesRequest = Message<"sandgate.workspace.v1.BatchGetW
  * Use `create(BatchGetWorkspacesRequestSchema)` to create a new message.
  */
 export const BatchGetWorkspacesRequestSchema: GenMessage<BatchGetWorkspacesRequest> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 29);
+  messageDesc(file_sandgate_workspace_v1_workspace, 27);
 
 /**
  * @generated from message sandgate.workspace.v1.BatchGetWorkspacesResponse
@@ -638,11 +568,11 @@ export type BatchGetWorkspacesResponse = Message<"sandgate.workspace.v1.BatchGet
   workspaces: Workspace[];
 
   /**
-   * One for each of them, in any order. A version before 0.2 answers none.
+   * One for each of them, in any order.
    *
-   * @generated from field: repeated sandgate.workspace.v1.Charge charges = 2;
+   * @generated from field: repeated sandgate.workspace.v1.QuotaOwner quota_owners = 2;
    */
-  charges: Charge[];
+  quotaOwners: QuotaOwner[];
 };
 
 /**
@@ -650,7 +580,7 @@ export type BatchGetWorkspacesResponse = Message<"sandgate.workspace.v1.BatchGet
  * Use `create(BatchGetWorkspacesResponseSchema)` to create a new message.
  */
 export const BatchGetWorkspacesResponseSchema: GenMessage<BatchGetWorkspacesResponse> = /*@__PURE__*/
-  messageDesc(file_sandgate_workspace_v1_workspace, 30);
+  messageDesc(file_sandgate_workspace_v1_workspace, 28);
 
 /**
  * Workspaces, their members and roles. The workspace of a call is the one its signed caller names, never a field.
@@ -713,17 +643,6 @@ export const WorkspaceService: GenService<{
     output: typeof DeleteWorkspaceResponseSchema;
   },
   /**
-   * Answers UNIMPLEMENTED from 0.2 on, since nothing called it, and goes with the release after.
-   *
-   * @generated from rpc sandgate.workspace.v1.WorkspaceService.GetDeletion
-   * @deprecated
-   */
-  getDeletion: {
-    methodKind: "unary";
-    input: typeof GetDeletionRequestSchema;
-    output: typeof GetDeletionResponseSchema;
-  },
-  /**
    * @generated from rpc sandgate.workspace.v1.WorkspaceService.AddMember
    */
   addMember: {
@@ -768,7 +687,8 @@ export const WorkspaceService: GenService<{
     output: typeof GetMembershipResponseSchema;
   },
   /**
-   * The calling owner takes the workspace over: from now on it counts towards their limits. Refused when they own too many.
+   * The calling owner takes the workspace over: from now on it counts towards their quotas. CONFLICT when they own too
+   * many.
    *
    * @generated from rpc sandgate.workspace.v1.WorkspaceService.TakeOverWorkspace
    */
@@ -778,7 +698,7 @@ export const WorkspaceService: GenService<{
     output: typeof TakeOverWorkspaceResponseSchema;
   },
   /**
-   * Which of these workspaces exist, and whose limits they count towards; what is not found is left out of the answer.
+   * Which of these workspaces exist, and whose quotas they count towards. Workspaces that don't exist are left out.
    *
    * @generated from rpc sandgate.workspace.v1.WorkspaceService.BatchGetWorkspaces
    */
