@@ -132,13 +132,13 @@ export function describeRuntime(
       test("creates, starts, lists and removes a sandbox, each idempotently", async ({ specOf }) => {
         const spec = specOf(await harness.makeImage(idle));
         const first = await ensure(spec);
-        expect(first).toMatchObject({ sandboxId: spec.sandboxId, workspaceId: spec.workspaceId, phase: "running" });
+        expect(first).toMatchObject({ sandboxId: spec.sandboxId, phase: "running" });
         expect(first.startedAt?.getTime()).toBeGreaterThanOrEqual(first.createdAt.getTime());
         expect(await ensure(spec)).toEqual(first);
         expect(await runtime.inspect(spec.sandboxId)).toEqual(first);
-        const { sandboxId, workspaceId, phase, createdAt } = first;
+        const { sandboxId, phase, createdAt } = first;
         const listed = (await runtime.list()).find((seen) => seen.sandboxId === sandboxId);
-        expect(listed).toMatchObject({ sandboxId, workspaceId, phase });
+        expect(listed).toMatchObject({ sandboxId, phase });
         expect(Math.abs((listed?.createdAt.getTime() ?? 0) - createdAt.getTime())).toBeLessThan(1_000);
         await runtime.remove(spec.sandboxId);
         await runtime.remove(spec.sandboxId);

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import type { Observation } from "../runtime/lifecycle.ts";
 import { exitFailure } from "./failures.ts";
 
-const ended: Observation = { sandboxId: "s1", workspaceId: "w1", phase: "exited", createdAt: new Date(0) };
+const ended: Observation = { sandboxId: "s1", phase: "exited", createdAt: new Date(0) };
 
 test.each<[end: Partial<Observation>, reason: string, message: string]>([
   [{ exitCode: 0 }, "exited", "The container exited with code 0."],

@@ -66,9 +66,9 @@ export function createOrphanRemoval(o: {
         if (!before) logger.error({ unknown: unknown.length, total }, problem);
         return;
       }
-      for (const { sandboxId, workspaceId, createdAt } of unknown) {
+      for (const { sandboxId, createdAt } of unknown) {
         if (Date.now() - createdAt.getTime() < minAgeMs) continue;
-        logger.warn({ sandboxId, workspaceId }, "a container without a record is removed");
+        logger.warn({ sandboxId }, "a container without a record is removed");
         await runtime.remove(sandboxId);
       }
     },

@@ -101,16 +101,15 @@ function createScriptedEngine(): ScriptedEngine {
       up();
       if (engine.refusal) throw engine.refusal;
       engine.specs.push(spec);
-      const { sandboxId, workspaceId } = spec;
+      const { sandboxId } = spec;
       if (engine.starting) {
         if (engine.starting.problem?.isFinal) throw new SandboxRefused(engine.starting.problem);
-        return { sandboxId, workspaceId, phase: "created", createdAt: new Date(), ...engine.starting };
+        return { sandboxId, phase: "created", createdAt: new Date(), ...engine.starting };
       }
       const known = engine.objects.get(sandboxId);
       if (known) return known;
       const made: Observation = {
         sandboxId,
-        workspaceId,
         phase: "running",
         createdAt: new Date(),
         startedAt: new Date(),
@@ -620,7 +619,7 @@ test("a live sandbox is lost only after two complete lists without its container
 test("removes containers whose record has ended, but not many orphans at once", async () => {
   const old = new Date(Date.now() - 120_000);
   for (let i = 0; i < 12; i++) {
-    engine.objects.set(`x${i}`, { sandboxId: `x${i}`, workspaceId: "w", phase: "running", createdAt: old });
+    engine.objects.set(`x${i}`, { sandboxId: `x${i}`, phase: "running", createdAt: old });
   }
   await start();
   const id = await provision();
@@ -692,7 +691,7 @@ test("many orphans are counted over the whole engine, however few of them are th
   const createdAt = new Date(Date.now() - 120_000);
   const putOrphans = (count: number) => {
     for (let i = 0; i < count; i++) {
-      engine.objects.set(`x${i}`, { sandboxId: `x${i}`, workspaceId: "w", phase: "running", createdAt });
+      engine.objects.set(`x${i}`, { sandboxId: `x${i}`, phase: "running", createdAt });
     }
   };
   // As one of seven replicas has it.
@@ -749,7 +748,7 @@ test("what the container started decides whether its logs are read, not what the
   // Stopped by its user between the container's start and the record of it.
   const id = await provision();
   const at = new Date();
-  engine.objects.set(id, { sandboxId: id, workspaceId: "w1", phase: "running", createdAt: at, startedAt: at });
+  engine.objects.set(id, { sandboxId: id, phase: "running", createdAt: at, startedAt: at });
   await store.sandboxes.update(beginStop(await read(id), "stopped_by_user", new Date()), []);
   await start({
     async awaitDrained(id) {
@@ -905,7 +904,7 @@ test("a container is made with the access that its pull was given, and a later o
   const id = await provision();
   await until(() => expect(engine.specs).toHaveLength(1));
   expect([await engine.specs[0]?.findAccess?.(), asked]).toEqual([access, 0]);
-  engine.objects.set(id, { sandboxId: id, workspaceId: "w1", phase: "created", createdAt: new Date() });
+  engine.objects.set(id, { sandboxId: id, phase: "created", createdAt: new Date() });
   reconciler.wake(id);
   await until(() => expect(engine.specs.length).toBeGreaterThan(1));
   await engine.specs.at(-1)?.findAccess?.();

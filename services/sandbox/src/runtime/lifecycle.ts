@@ -47,10 +47,12 @@ export class SandboxRefused extends DomainError {
   }
 }
 
-/** What the runtime reports about a sandbox's container; times are by the engine's clock. */
+/**
+ * What the runtime reports about a sandbox's container; times are by the engine's clock. Whose sandbox it is stands in its record
+ * alone: a container's labels stay what they were at its creation.
+ */
 export interface Observation {
   sandboxId: string;
-  workspaceId: string;
   /** `created`: not started. `exited`: its process has ended, for whatever reason; it never runs again. */
   phase: "created" | "running" | "exited";
   /** What keeps a created container from running. `isFinal`: it never will; otherwise the problem may pass. */
@@ -70,7 +72,7 @@ export interface Observation {
 }
 
 /** What a list says about a container. `createdAt` may be to the second. */
-export type ListedSandbox = Pick<Observation, "sandboxId" | "workspaceId" | "phase" | "createdAt">;
+export type ListedSandbox = Pick<Observation, "sandboxId" | "phase" | "createdAt">;
 
 /** The life of the sandboxes of one installation. */
 export interface RuntimeLifecycle {

@@ -49,7 +49,6 @@ test("lists by one question, whatever state containers are in and whether they c
   expect(await runtime.lifecycle.list()).toEqual(
     phases.map((phase, number) => ({
       sandboxId: `s${number}`,
-      workspaceId: "w1",
       phase,
       createdAt: new Date((1_700_000_000 + number) * 1000),
     })),

@@ -32,7 +32,6 @@ export async function observationOf(engine: Engine, { owner, info }: InspectedCo
   const startedAt = parseTime(state.StartedAt);
   const base = {
     sandboxId: owner.sandboxId,
-    workspaceId: owner.workspaceId,
     createdAt: new Date(info.Created),
     ...(startedAt && { startedAt }),
   };
@@ -52,7 +51,6 @@ export function listedOf({ Labels, State: state, Created: created }: ContainerIn
   if (!owner || state === "removing") return undefined;
   return {
     sandboxId: owner.sandboxId,
-    workspaceId: owner.workspaceId,
     createdAt: new Date(created * 1000),
     phase: state === "created" ? "created" : state === "exited" || state === "dead" ? "exited" : "running",
   };

@@ -99,9 +99,7 @@ export function createKubernetesLifecycle(o: KubernetesLifecycleOptions): Runtim
     async list() {
       return [...(await pods.current()).values()].flatMap((pod) => {
         const seen = observer.observe(pod);
-        return seen
-          ? [{ sandboxId: seen.sandboxId, workspaceId: seen.workspaceId, phase: seen.phase, createdAt: seen.createdAt }]
-          : [];
+        return seen ? [{ sandboxId: seen.sandboxId, phase: seen.phase, createdAt: seen.createdAt }] : [];
       });
     },
 

@@ -27,7 +27,6 @@ export interface Pod {
   /** Grows with each change. */
   version: bigint;
   sandboxId: string;
-  workspaceId: string;
   createdAt: Date;
   /** When it should have ended, once its deletion was asked for. */
   deletionAt?: Date;
@@ -128,7 +127,6 @@ export function readPod(raw: RawPod, installationId: string): Pod | undefined {
     uid: metadata.uid,
     version: BigInt(metadata.resourceVersion),
     sandboxId: owner.sandboxId,
-    workspaceId: owner.workspaceId,
     createdAt: new Date(metadata.creationTimestamp),
     ...readDeletion(metadata),
     isHeld: metadata.finalizers?.includes(finalizer) ?? false,

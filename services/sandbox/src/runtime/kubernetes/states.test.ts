@@ -63,7 +63,6 @@ describe("a pod's phase", () => {
   test("is the sandbox's", () => {
     expect(see({})).toMatchObject({
       sandboxId: "s1",
-      workspaceId: "w1",
       phase: "created",
       createdAt: new Date(created),
     });

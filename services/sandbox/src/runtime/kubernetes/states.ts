@@ -18,9 +18,9 @@ const lostTrack = new Set(["ContainerStatusUnknown", "Unknown"]);
 /** What the adapter says of a pod. Undefined for one that is being removed. */
 export function observationOf(pod: Pod, now: Date): Observation | undefined {
   if (isGone(pod)) return undefined;
-  const { sandboxId, workspaceId, createdAt, container } = pod;
+  const { sandboxId, createdAt, container } = pod;
   const startedAt = startOf(pod, now);
-  const base = { sandboxId, workspaceId, createdAt, ...(startedAt && { startedAt }) };
+  const base = { sandboxId, createdAt, ...(startedAt && { startedAt }) };
   if (!hasEnded(pod, now)) {
     const problem = problemOf(pod);
     if (startedAt && !container?.waiting) {
