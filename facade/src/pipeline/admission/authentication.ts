@@ -4,8 +4,10 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import { toRoleName } from "@sandgate/kit/rpc/access";
 import { asFacade } from "@sandgate/kit/rpc/context";
 import { Role } from "@sandgate/proto/common/v1/access";
+import { VerifyApiTokenRequestSchema } from "@sandgate/proto/identity/v1/identity";
 import type { Clients } from "../base/clients.ts";
 import type { SignedIn } from "../base/signed-in.ts";
+import { maxLengthOf } from "../messages/field-rules.ts";
 import { LoadingCache } from "./loading-cache.ts";
 import { createSessionVerifier } from "./session-verifier.ts";
 
@@ -22,9 +24,9 @@ export interface Authenticator {
 
 /** How API tokens begin. */
 const apiTokenPrefix = "sgt_";
-/** The longest that the contract accepts; no longer token was ever issued. */
-const maxTokenLength = 4_096;
-const maxApiTokenLength = 512;
+/** No longer access token was ever issued. */
+const maxAccessTokenLength = 4_096;
+const maxApiTokenLength = maxLengthOf(VerifyApiTokenRequestSchema, "token");
 
 /** Cached credentials are at most a second old; identity's signals drop them earlier. */
 export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Authenticator {
@@ -56,7 +58,7 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
   async function authenticate(authorization: string | undefined, requestId: string): Promise<SignedIn> {
     const token = readBearer(authorization);
     if (!token.startsWith(apiTokenPrefix)) {
-      if (token.length > maxTokenLength) throw new DomainError("INVALID_TOKEN", "The token is not valid.");
+      if (token.length > maxAccessTokenLength) throw new DomainError("INVALID_TOKEN", "The token is not valid.");
       return sessions.verify(token, requestId);
     }
     if (token.length > maxApiTokenLength) throw new DomainError("INVALID_TOKEN", "The API token is not valid.");

@@ -3,10 +3,11 @@ import { FeatureSet_FieldPresence, type Timestamp, TimestampSchema } from "@bufb
 import { rememberFrozen } from "@sandgate/kit/base/freeze";
 import type { Static, TObject } from "typebox";
 import { present } from "./contract.ts";
+import { fieldOf } from "./field-rules.ts";
 import { toIsoMillis } from "./times.ts";
 
 /** "created_at" -> "createdAt" */
-type CamelCase<S extends string> = S extends `${infer Head}_${infer Tail}`
+export type CamelCase<S extends string> = S extends `${infer Head}_${infer Tail}`
   ? `${Head}${Capitalize<CamelCase<Tail>>}`
   : S;
 
@@ -83,8 +84,7 @@ function compile(
   const steps = Object.entries(properties).map(([name, property]) => {
     const override = overrides[name];
     if (override) return { name, read: override };
-    const field = desc.fields.find((each) => each.name === name);
-    if (!field) throw new Error(`${desc.typeName} has no field ${name}.`);
+    const field = fieldOf(desc, name);
     const { localName } = field;
     const convert = compileField(field, property);
     return { name, read: (message: Fields) => convert(message[localName]) };

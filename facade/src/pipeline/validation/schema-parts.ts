@@ -1,6 +1,8 @@
 import type { RoleName } from "@sandgate/kit/rpc/context";
+import { PageRequestSchema } from "@sandgate/proto/common/v1/page";
 import { type Static, type TSchema, Type } from "typebox";
 import { idempotencyKeyPattern } from "../base/request-context.ts";
+import { fieldSchema } from "./field-schema.ts";
 
 // Schemas that several resources share. The validator, the serializer and the OpenAPI document are derived from the schemas.
 
@@ -10,12 +12,8 @@ export function nullable<T extends TSchema & { type: string }>(schema: T) {
 }
 
 export const Id = Type.String();
-export const Name = Type.String({
-  minLength: 1,
-  maxLength: 100,
-  pattern: "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
-  "x-issue": "must not contain control characters",
-});
+/** What to tell a client whose name doesn't match the pattern of names. */
+export const nameIssue = { "x-issue": "must not contain control characters" };
 export const Moment = Type.String({ format: "date-time" });
 export const NullableText = nullable(Type.String());
 export const NullableInteger = nullable(Type.Integer());
@@ -30,8 +28,10 @@ export const NextCursor = nullable(
 );
 
 export const Page = {
-  limit: Type.Integer({ minimum: 1, maximum: 500, default: 100 }),
-  cursor: Type.Optional(Type.String({ maxLength: 512, description: "The `next_cursor` of the page before." })),
+  limit: fieldSchema(PageRequestSchema, "limit", { minimum: 1, default: 100 }),
+  cursor: Type.Optional(
+    fieldSchema(PageRequestSchema, "cursor", { description: "The `next_cursor` of the page before." }),
+  ),
 };
 export const PageQuery = Type.Object(Page);
 

@@ -1,4 +1,7 @@
+import { ListUsersRequestSchema, SetUserDisabledRequestSchema } from "@sandgate/proto/identity/v1/identity";
+import { ListAllSandboxesRequestSchema } from "@sandgate/proto/sandbox/v1/sandbox";
 import { Type } from "typebox";
+import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 import { Id, Moment, NextCursor, Page } from "../../pipeline/validation/schema-parts.ts";
 import { StateList } from "../sandboxes/schemas.ts";
 
@@ -13,14 +16,20 @@ export const User = Type.Object({
 export const UserList = Type.Object({ users: Type.Array(User), next_cursor: NextCursor });
 export const UserQuery = Type.Object({
   ...Page,
-  username: Type.Optional(Type.String({ maxLength: 254, description: "The user of this name alone." })),
+  username: Type.Optional(
+    fieldSchema(ListUsersRequestSchema, "username", { description: "The user of this name alone." }),
+  ),
 });
-export const UserParams = Type.Object({ user_id: Type.String({ maxLength: 64 }) });
+export const UserParams = Type.Object({ user_id: fieldSchema(SetUserDisabledRequestSchema, "user_id") });
 export const UpdateUserBody = Type.Object({ enabled: Type.Boolean() });
 export const AnySandboxQuery = Type.Object({
   ...Page,
   state: Type.Optional(StateList),
-  workspace_id: Type.Optional(Type.String({ maxLength: 64, description: "Those of this workspace alone." })),
-  user_id: Type.Optional(Type.String({ maxLength: 64, description: "Those that this user provisioned alone." })),
+  workspace_id: Type.Optional(
+    fieldSchema(ListAllSandboxesRequestSchema, "workspace_id", { description: "Those of this workspace alone." }),
+  ),
+  user_id: Type.Optional(
+    fieldSchema(ListAllSandboxesRequestSchema, "user_id", { description: "Those that this user provisioned alone." }),
+  ),
 });
 export const AnySandboxParams = Type.Object({ sandbox_id: Type.String({ description: "Its id." }) });

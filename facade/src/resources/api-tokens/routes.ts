@@ -2,9 +2,10 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { toRole } from "@sandgate/kit/rpc/access";
 import { Role } from "@sandgate/proto/common/v1/access";
-import { IdentityService } from "@sandgate/proto/identity/v1/identity";
+import { IdentityService, RevokeApiTokenRequestSchema } from "@sandgate/proto/identity/v1/identity";
 import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
 import { present } from "../../pipeline/messages/contract.ts";
+import { maxLengthOf } from "../../pipeline/messages/field-rules.ts";
 import { parseMoment, toTimestamp } from "../../pipeline/messages/times.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/validation/schema-parts.ts";
@@ -13,8 +14,8 @@ import { ApiTokenList, ApiTokenParams, CreateApiTokenBody, CreatedApiToken } fro
 
 const { method: rpc } = IdentityService;
 const tags = ["API tokens"];
-/** The longest token or id that the contract accepts. */
-const maxTokenLength = 512;
+/** No longer token was ever issued. */
+const maxTokenLength = maxLengthOf(RevokeApiTokenRequestSchema, "token_or_id");
 
 export const apiTokenRoutes: RoutePlugin = async (app, { clients: { identity }, scope }) => {
   app.post(

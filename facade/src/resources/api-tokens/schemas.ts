@@ -1,5 +1,7 @@
 import type { RoleName } from "@sandgate/kit/rpc/context";
+import { CreateApiTokenRequestSchema } from "@sandgate/proto/identity/v1/identity";
 import { Type } from "typebox";
+import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 import { Id, Moment, NextCursor, NullableMoment, NullableText, Role } from "../../pipeline/validation/schema-parts.ts";
 
 const roleMeaning =
@@ -12,7 +14,7 @@ const NullableRole = Type.Unsafe<RoleName | null>({
 });
 
 export const CreateApiTokenBody = Type.Object({
-  description: Type.String({ minLength: 1, maxLength: 255 }),
+  description: fieldSchema(CreateApiTokenRequestSchema, "description"),
   expires_at: Type.Optional(Type.String({ format: "date-time" })),
   workspace_id: Type.Optional(Type.String({ description: "The only workspace that the token may be used in." })),
   role: Type.Optional(TokenRole),

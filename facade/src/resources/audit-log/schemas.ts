@@ -1,12 +1,14 @@
 import { type AuditAction, auditActions } from "@sandgate/kit/base/audit-actions";
 import type { CredentialKind } from "@sandgate/kit/rpc/context";
+import { AuditFilterSchema } from "@sandgate/proto/telemetry/v1/audit";
 import { Type } from "typebox";
+import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 import { Id, Moment, NextCursor, NullableText, nullable, Page } from "../../pipeline/validation/schema-parts.ts";
 
 export const AuditQuery = Type.Object({
   ...Page,
   action: Type.Optional(Type.Unsafe<AuditAction>({ type: "string", enum: [...auditActions] })),
-  actor: Type.Optional(Type.String({ maxLength: 64, description: "The id of the user who did it." })),
+  actor: Type.Optional(fieldSchema(AuditFilterSchema, "actor_id", { description: "The id of the user who did it." })),
   since: Type.Optional(Type.String({ format: "date-time", description: "Inclusive." })),
   until: Type.Optional(Type.String({ format: "date-time", description: "Exclusive." })),
 });

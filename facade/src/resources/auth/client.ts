@@ -1,8 +1,10 @@
+import { ClientInfoSchema } from "@sandgate/proto/identity/v1/identity";
 import type { FastifyRequest } from "fastify";
+import { maxLengthOf } from "../../pipeline/messages/field-rules.ts";
 
-/** The longest that the contract accepts; a proxy may forward an address that is none. */
-const maxAddressLength = 64;
-const maxUserAgentLength = 256;
+/** A proxy may forward an address that is none. */
+const maxAddressLength = maxLengthOf(ClientInfoSchema, "address");
+const maxUserAgentLength = maxLengthOf(ClientInfoSchema, "user_agent");
 
 /** Where a request came from, as the list of sessions shows it. */
 export function clientOf(request: FastifyRequest): { address: string; userAgent: string } {

@@ -1,25 +1,23 @@
+import * as requests from "@sandgate/proto/identity/v1/identity";
 import { Type } from "typebox";
+import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 import { Id, Moment, NextCursor, NullableText, nullable } from "../../pipeline/validation/schema-parts.ts";
 
-const username = Type.String({ maxLength: 254 });
 const recaptchaToken = Type.Optional(
-  Type.String({
-    maxLength: 4096,
+  fieldSchema(requests.SignInRequestSchema, "recaptcha_token", {
     description: "Required only where reCAPTCHA is set up. Each request needs a new one.",
   }),
 );
-const NewPassword = Type.String({
-  minLength: 10,
-  maxLength: 256,
+const NewPassword = fieldSchema(requests.RegisterRequestSchema, "password", {
   description: "One that is common or easy to guess is refused.",
 });
-const CurrentPassword = Type.String({ maxLength: 256 });
+const CurrentPassword = fieldSchema(requests.SignInRequestSchema, "password");
 /** Of a second factor. */
 const otpMeaning = "A code that your authenticator app shows, or a recovery code; each works once.";
-export const Otp = Type.String({ minLength: 1, maxLength: 64, description: otpMeaning });
-const MailedToken = Type.String({ minLength: 1, maxLength: 512 });
+export const Otp = fieldSchema(requests.SignInRequestSchema, "otp", { minLength: 1, description: otpMeaning });
+const MailedToken = fieldSchema(requests.VerifyEmailRequestSchema, "token");
 export const RegisterBody = Type.Object({
-  username: Type.String({ format: "email", maxLength: 254 }),
+  username: fieldSchema(requests.RegisterRequestSchema, "username"),
   password: NewPassword,
   recaptchaToken,
 });
@@ -38,14 +36,18 @@ export const ConfirmingPassword = Type.Optional({
 });
 export const DeleteAccountBody = Type.Object({ password: ConfirmingPassword });
 export const ResetPasswordBody = Type.Object({ token: MailedToken, password: NewPassword });
-export const UsernameBody = Type.Object({ username: Type.String({ minLength: 1, maxLength: 254 }) });
+export const UsernameBody = Type.Object({
+  username: fieldSchema(requests.ResendVerificationRequestSchema, "username"),
+});
 export const LoginBody = Type.Object({
-  username,
+  username: fieldSchema(requests.SignInRequestSchema, "username"),
   password: CurrentPassword,
   recaptchaToken,
   otp: Type.Optional({ ...Otp, description: `Needed in an account with a second factor. ${otpMeaning}` }),
 });
-export const RefreshBody = Type.Object({ refresh_token: Type.String({ maxLength: 512 }) });
+export const RefreshBody = Type.Object({
+  refresh_token: fieldSchema(requests.RefreshSessionRequestSchema, "refresh_token"),
+});
 export const SessionTokens = Type.Object({
   success: Type.Boolean(),
   tokens: Type.Object({
@@ -55,7 +57,7 @@ export const SessionTokens = Type.Object({
     refresh_expires_in: Type.Integer({ description: "Seconds" }),
   }),
 });
-export const SessionParams = Type.Object({ session_id: Type.String({ maxLength: 64 }) });
+export const SessionParams = Type.Object({ session_id: fieldSchema(requests.EndSessionRequestSchema, "session_id") });
 export const Session = Type.Object({
   id: Id,
   created_at: Moment,
@@ -66,21 +68,22 @@ export const Session = Type.Object({
 });
 export const SessionList = Type.Object({ sessions: Type.Array(Session), next_cursor: NextCursor });
 export const SsoParams = Type.Object({
-  provider: Type.String({ maxLength: 32, description: "`google`, `microsoft` or `github`." }),
+  provider: fieldSchema(requests.StartSsoRequestSchema, "provider", {
+    description: "`google`, `microsoft` or `github`.",
+  }),
 });
 export const SsoQuery = Type.Object({
   redirect_uri: Type.Optional(
-    Type.String({
-      maxLength: 2048,
+    fieldSchema(requests.StartSsoRequestSchema, "redirect_uri", {
       description:
         "Where the browser goes in the end: exactly one of the configured addresses, the first unless given.",
     }),
   ),
 });
 export const SsoCallbackQuery = Type.Object({
-  state: Type.Optional(Type.String({ maxLength: 512 })),
-  code: Type.Optional(Type.String({ maxLength: 8192 })),
-  iss: Type.Optional(Type.String({ maxLength: 2048 })),
-  error: Type.Optional(Type.String({ maxLength: 512 })),
+  state: Type.Optional(fieldSchema(requests.FinishSsoRequestSchema, "state")),
+  code: Type.Optional(fieldSchema(requests.FinishSsoRequestSchema, "code")),
+  iss: Type.Optional(fieldSchema(requests.FinishSsoRequestSchema, "iss")),
+  error: Type.Optional(fieldSchema(requests.FinishSsoRequestSchema, "error")),
 });
 export const Redirect = Type.Null({ description: "A redirect to the address in `Location`." });

@@ -1,10 +1,14 @@
+import { QueryTelemetryRequestSchema, TailTelemetryRequestSchema } from "@sandgate/proto/telemetry/v1/telemetry";
 import { Type } from "typebox";
+import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 import { Id, Moment, WorkspaceHeaders } from "../../pipeline/validation/schema-parts.ts";
 
 export const ResumingHeaders = Type.Object({
   ...WorkspaceHeaders.properties,
   "last-event-id": Type.Optional(
-    Type.String({ maxLength: 256, description: "The id of the last event received. The stream continues after it." }),
+    fieldSchema(TailTelemetryRequestSchema, "position", {
+      description: "The id of the last event received. The stream continues after it.",
+    }),
   ),
 });
 
@@ -24,9 +28,8 @@ const include = Type.String({
 export const MonitoringQuery = Type.Object({
   since: Type.Optional(Type.String({ format: "date-time", description: "Inclusive. One hour ago by default." })),
   until: Type.Optional(Type.String({ format: "date-time", description: "Exclusive. Now by default." })),
-  limit: Type.Integer({
+  limit: fieldSchema(QueryTelemetryRequestSchema, "limit", {
     minimum: 1,
-    maximum: 10_000,
     default: 500,
     description: "The maximum number of log rows and of metric rows. The newest ones are returned.",
   }),

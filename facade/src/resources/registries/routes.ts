@@ -8,7 +8,7 @@ import {
   PageQuery,
   WorkspaceHeaders,
 } from "../../pipeline/validation/schema-parts.ts";
-import { registryIdOf, toRegistry } from "./mapping.ts";
+import { fromCreateBody, fromUpdateBody, registryIdOf, toRegistry } from "./mapping.ts";
 import { CreateRegistryBody, Registry, RegistryList, RegistryParams, UpdateRegistryBody } from "./schemas.ts";
 
 const { method: rpc } = ImageRegistryService;
@@ -29,8 +29,7 @@ export const registryRoutes: RoutePlugin = async (app, { clients: { imageRegistr
       },
     },
     async (request, reply) => {
-      const { name, url, username, password } = request.body;
-      const { registry } = await imageRegistry.createRegistry({ name, url, username, password }, callFor(request));
+      const { registry } = await imageRegistry.createRegistry(fromCreateBody(request.body), callFor(request));
       return reply.code(201).send(toRegistry(present(registry)));
     },
   );
@@ -95,17 +94,9 @@ export const registryRoutes: RoutePlugin = async (app, { clients: { imageRegistr
       },
     },
     async (request) => {
-      const { name, url, username, password } = request.body;
-      const { registry } = await imageRegistry.updateRegistry(
-        {
-          registryId: registryIdOf(request.params.registry_id),
-          ...(name !== undefined && { name }),
-          ...(url !== undefined && { url }),
-          ...(username !== undefined && { username }),
-          ...(password !== undefined && { password }),
-        },
-        callFor(request),
-      );
+      const registryId = registryIdOf(request.params.registry_id);
+      const changes = { ...fromUpdateBody(request.body), registryId };
+      const { registry } = await imageRegistry.updateRegistry(changes, callFor(request));
       return toRegistry(present(registry));
     },
   );

@@ -1,11 +1,13 @@
+import { CreateRegistryRequestSchema } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { Type } from "typebox";
-import { Id, Moment, Name, NextCursor } from "../../pipeline/validation/schema-parts.ts";
+import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
+import { Id, Moment, NextCursor, nameIssue } from "../../pipeline/validation/schema-parts.ts";
 
 const registry = {
-  name: Name,
-  url: Type.String({ minLength: 1, maxLength: 255, description: "`[http(s)://]host[:port]`" }),
-  username: Type.String({ minLength: 1, maxLength: 255 }),
-  password: Type.String({ minLength: 1, maxLength: 4096 }),
+  name: fieldSchema(CreateRegistryRequestSchema, "name", nameIssue),
+  url: fieldSchema(CreateRegistryRequestSchema, "url", { description: "`[http(s)://]host[:port]`" }),
+  username: fieldSchema(CreateRegistryRequestSchema, "username"),
+  password: fieldSchema(CreateRegistryRequestSchema, "password"),
 };
 export const CreateRegistryBody = Type.Object(registry);
 export const UpdateRegistryBody = Type.Partial(Type.Object(registry));

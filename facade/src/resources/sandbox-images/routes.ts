@@ -5,10 +5,11 @@ import type { Static } from "typebox";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { readParts } from "../../pipeline/messages/pages.ts";
+import { nullsOf } from "../../pipeline/messages/request-mapper.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/validation/schema-parts.ts";
 import { registryIdOf } from "../registries/mapping.ts";
-import { imageIdOf, toImage } from "./mapping.ts";
+import { fromCreateBody, fromUpdateBody, imageIdOf, toImage } from "./mapping.ts";
 import { CreateImageBody, Image, ImageList, ImageParams, ImageQuery, UpdateImageBody } from "./schemas.ts";
 
 const { method: rpc } = ImageRegistryService;
@@ -16,8 +17,6 @@ const tags = ["Sandbox images"];
 const defaultPageLimit = 100;
 /** As Fastify takes it. It compiles a schema once for each object. */
 const imageSchema = { ...Image };
-/** The fields that null unsets. */
-const clearable = ["description", "registry_id", "readiness_port", "ttl_seconds"] as const;
 
 interface ImagePart {
   rows: Static<typeof Image>[];
@@ -76,16 +75,8 @@ export const sandboxImageRoutes: RoutePlugin = async (app, { clients: { imageReg
       const { body } = request;
       const { image } = await imageRegistry.createImage(
         {
-          name: body.name,
-          image: body.image,
-          isDefault: body.is_default ?? false,
-          ...(body.description != null && { description: body.description }),
-          ...(body.tag !== undefined && { tag: body.tag }),
-          ...(body.enabled !== undefined && { enabled: body.enabled }),
+          ...fromCreateBody(body),
           ...(body.registry_id != null && { registryId: registryIdOf(body.registry_id) }),
-          ...(body.memory_mb !== undefined && { memoryMb: body.memory_mb }),
-          ...(body.readiness_port != null && { readinessPort: body.readiness_port }),
-          ...(body.ttl_seconds != null && { ttlSeconds: body.ttl_seconds }),
         },
         callFor(request),
       );
@@ -164,18 +155,10 @@ export const sandboxImageRoutes: RoutePlugin = async (app, { clients: { imageReg
       const { body } = request;
       const { image } = await imageRegistry.updateImage(
         {
+          ...fromUpdateBody(body),
           imageId: imageIdOf(request.params.image_id),
-          ...(body.name !== undefined && { name: body.name }),
-          ...(body.image !== undefined && { image: body.image }),
-          ...(body.description != null && { description: body.description }),
-          ...(body.tag !== undefined && { tag: body.tag }),
-          ...(body.enabled !== undefined && { enabled: body.enabled }),
-          ...(body.is_default !== undefined && { isDefault: body.is_default }),
           ...(body.registry_id != null && { registryId: registryIdOf(body.registry_id) }),
-          ...(body.memory_mb !== undefined && { memoryMb: body.memory_mb }),
-          ...(body.readiness_port != null && { readinessPort: body.readiness_port }),
-          ...(body.ttl_seconds != null && { ttlSeconds: body.ttl_seconds }),
-          clear: clearable.filter((field) => body[field] === null),
+          clear: nullsOf(UpdateImageBody, body),
         },
         callFor(request),
       );

@@ -1,19 +1,22 @@
+import { PageRequestSchema } from "@sandgate/proto/common/v1/page";
+import { CreateImageRequestSchema as Request } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { Type } from "typebox";
+import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 import {
   Id,
   Moment,
-  Name,
   NextCursor,
   NullableInteger,
   NullableText,
+  nameIssue,
   nullable,
   Page,
 } from "../../pipeline/validation/schema-parts.ts";
 
 const image = {
-  name: Name,
-  image: Type.String({ minLength: 1, maxLength: 255 }),
-  description: Type.Optional(nullable(Type.String({ maxLength: 2000 }))),
+  name: fieldSchema(Request, "name", nameIssue),
+  image: fieldSchema(Request, "image"),
+  description: Type.Optional(nullable(fieldSchema(Request, "description"))),
   tag: Type.Optional(
     Type.String({
       pattern: "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$",
@@ -21,19 +24,21 @@ const image = {
       description: "By default the tag in `image`, otherwise `latest`.",
     }),
   ),
-  enabled: Type.Optional(Type.Boolean({ description: "True by default." })),
-  is_default: Type.Optional(Type.Boolean({ description: "Makes it a global default. For operators only." })),
+  enabled: Type.Optional(fieldSchema(Request, "enabled", { description: "True by default." })),
+  is_default: Type.Optional(
+    fieldSchema(Request, "is_default", { description: "Makes it a global default. For operators only." }),
+  ),
   registry_id: Type.Optional(nullable(Type.String({ description: "The registry credential to pull with." }))),
-  memory_mb: Type.Optional(Type.Integer({ minimum: 256, maximum: 8192, description: "In MiB. 1024 by default." })),
-  readiness_port: Type.Optional(nullable(Type.Integer({ minimum: 1, maximum: 65_535 }))),
-  ttl_seconds: Type.Optional(nullable(Type.Integer({ minimum: 60, maximum: 86_400 }))),
+  memory_mb: Type.Optional(fieldSchema(Request, "memory_mb", { description: "In MiB. 1024 by default." })),
+  readiness_port: Type.Optional(nullable(fieldSchema(Request, "readiness_port"))),
+  ttl_seconds: Type.Optional(nullable(fieldSchema(Request, "ttl_seconds"))),
 };
 export const CreateImageBody = Type.Object(image);
 export const UpdateImageBody = Type.Partial(Type.Object(image));
 export const ImageParams = Type.Object({ image_id: Type.String() });
 export const ImageQuery = Type.Object({
   enabled_only: Type.Boolean({ default: false }),
-  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 500 })),
+  limit: Type.Optional(fieldSchema(PageRequestSchema, "limit", { minimum: 1 })),
   cursor: Page.cursor,
 });
 export const Image = Type.Object({

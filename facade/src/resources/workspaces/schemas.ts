@@ -1,8 +1,10 @@
+import { CreateWorkspaceRequestSchema } from "@sandgate/proto/workspace/v1/workspace";
 import { Type } from "typebox";
-import { Id, Moment, Name, NextCursor, Role } from "../../pipeline/validation/schema-parts.ts";
+import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
+import { Id, Moment, NextCursor, nameIssue, Role } from "../../pipeline/validation/schema-parts.ts";
 
 export const WorkspaceParams = Type.Object({ workspace_id: Type.String({ format: "uuid" }) });
-export const WorkspaceBody = Type.Object({ name: Name });
+export const WorkspaceBody = Type.Object({ name: fieldSchema(CreateWorkspaceRequestSchema, "name", nameIssue) });
 export const Workspace = Type.Object({
   id: Id,
   name: Type.String(),
