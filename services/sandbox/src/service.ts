@@ -63,10 +63,10 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
 
   const diskSpace = openDiskSpace({ folders: [settings.data], reserveMb: settings.diskReserveMb, metrics });
   const runtime = await openRuntime(settings, installationId, logger, metrics);
-  const engineOfPulls = runtime.images && openEngineOfPulls(runtime.images, settings, store, logger);
+  const pulls = runtime.images && openPullDestination(runtime.images, settings, store, logger);
   const puller = createImagePuller({
-    engine: engineOfPulls,
-    measureRoom: diskSpace.measureRoom,
+    destination: pulls,
+    measureAvailable: diskSpace.measureRoom,
     authorizePull: (order, signal) => images.authorizePull(order, asService({ signal, timeoutMs: 30_000 })),
     async recordVerified(registryHost, layers, signal) {
       await images.recordVerifiedLayers({ registryHost, layers: [...layers] }, asService({ signal }));
@@ -103,9 +103,9 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       pids: settings.pids,
       pullTimeoutMs: settings.pullTimeoutSeconds * 1000,
       readinessTimeoutMs: settings.readinessTimeoutSeconds * 1000,
-      schedulingTimeoutMs: engineOfPulls ? 0 : settings.schedulingTimeoutSeconds * 1000,
+      schedulingTimeoutMs: pulls ? 0 : settings.schedulingTimeoutSeconds * 1000,
       drainTimeoutMs: drainSeconds * 1000,
-      ...(!engineOfPulls && { starts: clusterStarts }),
+      ...(!pulls && { starts: clusterStarts }),
     },
     diskMb: settings.diskMb,
     findFreeBytes: diskSpace.measureFree,
@@ -137,7 +137,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       );
     },
     async start() {
-      await engineOfPulls?.endpoint.listen().catch((error: unknown) => {
+      await pulls?.endpoint.listen().catch((error: unknown) => {
         logger.error({ err: error, port: settings.pullPort }, "the engine can't pull images until this port is free");
       });
       await reconciler.start();
@@ -145,8 +145,8 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       const { startKernelWarning } = await import("./runtime/docker/shared-kernel.ts");
       const { runtime: url, ociRuntime } = settings;
       return [
-        ...(engineOfPulls ? [engineOfPulls.cache.start()] : []),
-        ...(settings.registration === "open" && engineOfPulls ? [startKernelWarning({ url, ociRuntime, logger })] : []),
+        ...(pulls ? [pulls.cache.start()] : []),
+        ...(settings.registration === "open" && pulls ? [startKernelWarning({ url, ociRuntime, logger })] : []),
         startPeriodicTask({
           what: "find the engine's disk",
           everyMs: minuteMs,
@@ -160,7 +160,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         {
           async stop() {
             await reconciler.stop();
-            await engineOfPulls?.endpoint.close();
+            await pulls?.endpoint.close();
             await runtime.close();
           },
         },
@@ -183,7 +183,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
         database: await stateOf(store.purges.listOpenPurges()),
         runtime: reconciler.runtimeProblem()?.message ?? "ok",
         containers: reconciler.orphanProblem() ?? "ok",
-        ...(engineOfPulls && { pulls: await stateOf(engineOfPulls.endpoint.listen()) }),
+        ...(pulls && { pulls: await stateOf(pulls.endpoint.listen()) }),
         disk: (await diskSpace.shortage().catch(messageOf)) ?? "ok",
       };
     },
@@ -217,7 +217,7 @@ function openMetrics(metrics: Metrics, store: SandboxStore) {
 }
 
 /** What pulls images onto an engine that has a store of them, and keeps that within its limit. */
-function openEngineOfPulls(images: ImageStore, settings: SandboxSettings, store: SandboxStore, logger: Logger) {
+function openPullDestination(images: ImageStore, settings: SandboxSettings, store: SandboxStore, logger: Logger) {
   const endpoint = createPullEndpoint(settings.pullPort);
   const cache = createImageCache({
     store: images,

@@ -12,7 +12,8 @@ import {
   PullLayerSchema,
 } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { createImagePuller, type EngineOfPulls } from "./image-puller.ts";
+import type { PullDestination } from "./engine-pulls.ts";
+import { createImagePuller } from "./image-puller.ts";
 import { createPullEndpoint } from "./pull-endpoint.ts";
 
 const content = Buffer.from("a layer without packing".padEnd(512));
@@ -60,11 +61,11 @@ function authorized(o: { sizes?: number[]; verified?: boolean; manifest?: string
 function open(
   o: {
     answer?: AuthorizePullResponse;
-    pull?: EngineOfPulls["store"]["pull"];
+    pull?: PullDestination["store"]["pull"];
     /** The runtime pulls by itself. */
     hasNoEngine?: boolean;
     blobs?: readonly Buffer[];
-    measureRoom?: () => Promise<number>;
+    measureAvailable?: () => Promise<number>;
     /** Given out in pieces, after this. */
     onPiece?: () => Promise<void>;
   } = {},
@@ -72,7 +73,7 @@ function open(
   const blobs = new Map((o.blobs ?? [content]).map((blob) => [digestOf(blob), blob]));
   const events: string[] = [];
   const images = new Set<string>();
-  const engine: EngineOfPulls = {
+  const destination: PullDestination = {
     endpoint,
     cache: {
       using: (_name, work) => work(),
@@ -90,7 +91,7 @@ function open(
     },
   };
   const puller = createImagePuller({
-    engine: o.hasNoEngine ? undefined : engine,
+    destination: o.hasNoEngine ? undefined : destination,
     authorizePull: async () => o.answer ?? authorized(),
     async recordVerified(host, layers) {
       events.push(`record ${layers.length} of ${host}`);
@@ -111,7 +112,7 @@ function open(
     },
     folder,
     maxImageMb: 1,
-    measureRoom: o.measureRoom ?? (async () => 1_000_000_000),
+    measureAvailable: o.measureAvailable ?? (async () => 1_000_000_000),
   });
   return {
     events,
@@ -178,7 +179,7 @@ test.each([
   ["too many layers", authorized({ sizes: Array(128).fill(1) }), "PROVISIONING_FAILED", "128 layers"],
   ["layers too large together", authorized({ sizes: [600_000, 600_000] }), "PROVISIONING_FAILED", "1 are allowed"],
   ["another content", authorized({ sizes: [content.length + 1] }), "IMAGE_NOT_FOUND_IN_REGISTRY", digest],
-  ["nothing to verify its layers by", authorized({ manifest: "" }), "UPSTREAM_ERROR", "earlier version"],
+  ["nothing to verify its layers by", authorized({ manifest: "" }), "UPSTREAM_ERROR", "without the image's manifest"],
 ])("an image with %s is not pulled", async (_what, answer, reason, message) => {
   const { events, pull } = open({ answer });
   await expect(pull()).rejects.toThrow(refused(reason, message));
@@ -212,7 +213,7 @@ test("the disk has room for what the engine makes of an image, besides the image
   const { events, pull } = open({
     blobs: [blob],
     answer: { ...authorized(), layers },
-    measureRoom: async () => 5_000_000,
+    measureAvailable: async () => 5_000_000,
     async pull() {
       pulling.resolve();
       await held.promise;
@@ -234,7 +235,7 @@ test("downloads at once never take more of the disk than there is room", async (
   const layers = [{ ...first, digest: digestOf(layer), sizeBytes: BigInt(layer.length), diffId: digestOf(layer) }];
   const totalBytes = 4_500_000;
   let leastFree = totalBytes;
-  const measureRoom = async () => {
+  const measureAvailable = async () => {
     const files = await readdir(folder, { recursive: true, withFileTypes: true });
     const sizes = await Promise.all(
       files.filter((each) => each.isFile()).map(({ parentPath, name }) => stat(join(parentPath, name))),
@@ -244,13 +245,13 @@ test("downloads at once never take more of the disk than there is room", async (
   const { pull } = open({
     blobs: [layer],
     answer: { ...authorized(), layers },
-    measureRoom,
+    measureAvailable,
     async onPiece() {
-      leastFree = Math.min(leastFree, await measureRoom());
+      leastFree = Math.min(leastFree, await measureAvailable());
     },
     // What the engine makes of it takes as much again, twice.
     async pull() {
-      leastFree = Math.min(leastFree, (await measureRoom()) - 2 * layer.length);
+      leastFree = Math.min(leastFree, (await measureAvailable()) - 2 * layer.length);
     },
   });
   const outcomes = await Promise.allSettled(Array.from({ length: 8 }, (_, index) => pull(`w${index}`)));

@@ -1,13 +1,9 @@
 import { createHash } from "node:crypto";
-import { DomainError } from "@sandgate/kit/base/domain-error";
 import { fold } from "@sandgate/registry-client/manifest";
+import { configTooLarge, imageRefused, maxConfigBytes, maxPathBytes } from "../runtime/image-limits.ts";
 
 /** Each is a directory and a mount of its own on a node. */
 const maxVolumes = 32;
-/** What an image may say about its containers, as JSON. */
-const maxSettingsBytes = 64 * 1024;
-/** Linux's PATH_MAX without the NUL at its end. */
-const maxPathBytes = 4_095;
 
 /** An image's documents, as the engine is given them. */
 export interface ImageDocuments {
@@ -49,16 +45,16 @@ export function withoutVolumes(image: ImageDocuments): ImageDocuments {
 }
 
 /**
- * The paths that an image's config declares as volumes, for a runtime that mounts each. Throws PROVISIONING_FAILED for a config with which
- * a tenant could keep a node busy: many volumes, and what an engine is not given either (runtime/docker/image-limits.ts).
+ * The paths that an image's config declares as volumes, for a runtime that mounts each. Throws PROVISIONING_FAILED for a
+ * config with which a tenant could keep a node busy: many volumes, or beyond the limits that Docker's adapter checks too.
  */
 export function volumesOf(config: Uint8Array): string[] {
   const paths: string[] = [];
   const command: unknown[] = [];
   const folders: unknown[] = [];
   mapKeys(JSON.parse(Buffer.from(config).toString()), "config", (settings) => {
-    if (Buffer.byteLength(JSON.stringify(settings) ?? "") > maxSettingsBytes) {
-      throw refuse(`labels, environment and the rest of its config are larger than ${maxSettingsBytes} bytes`);
+    if (Buffer.byteLength(JSON.stringify(settings) ?? "") > maxConfigBytes) {
+      throw configTooLarge();
     }
     mapKeys(settings, "volumes", (volumes) => {
       if (typeof volumes === "object" && volumes !== null) paths.push(...Object.keys(volumes));
@@ -66,17 +62,13 @@ export function volumesOf(config: Uint8Array): string[] {
     for (const name of ["entrypoint", "cmd"]) mapKeys(settings, name, (value) => command.push(value ?? []));
     mapKeys(settings, "workingdir", (value) => folders.push(value));
   });
-  if (paths.length > maxVolumes) throw refuse(`volumes are ${paths.length}; ${maxVolumes} are allowed`);
+  if (paths.length > maxVolumes) throw imageRefused(`volumes are ${paths.length}; ${maxVolumes} are allowed`);
   if (
     [...paths, ...command.flat().slice(0, 1), ...folders].some((each) => Buffer.byteLength(String(each)) > maxPathBytes)
   ) {
-    throw refuse(`volumes, command or working directory are longer than ${maxPathBytes} bytes`);
+    throw imageRefused(`volumes, command or working directory are longer than ${maxPathBytes} bytes`);
   }
   return paths;
-}
-
-function refuse(problem: string): DomainError {
-  return new DomainError("PROVISIONING_FAILED", `The container could not be started: the image's ${problem}.`);
 }
 
 /** The object with another value, or none, for each key that is read as this one; anything else as it is. */

@@ -2,7 +2,7 @@ import type { ContainerCreateOptions } from "@sandgate/docker-engine/client";
 import { containerNameOf, labelsOf } from "@sandgate/docker-engine/containers";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { RuntimeSpec } from "../lifecycle.ts";
-import type { Volumes } from "./image-limits.ts";
+import type { Volumes } from "./image-check.ts";
 
 /**
  * What root inside a container keeps: owning and reading its own files (package managers), dropping to another user

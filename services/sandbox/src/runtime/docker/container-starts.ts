@@ -5,7 +5,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { RuntimeSpec } from "../lifecycle.ts";
 import { withoutLayers } from "../start-failures.ts";
 import { type ContainerAllocation, type ContainerDefaults, containerOptionsOf } from "./container-options.ts";
-import { createImageCheck } from "./image-limits.ts";
+import { createImageCheck } from "./image-check.ts";
 import type { Isolation } from "./isolation.ts";
 import type { Networks } from "./networks.ts";
 import type { InspectedContainer } from "./observation.ts";

@@ -1,28 +1,28 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 
-/** For how long a measurement counts, less what was taken since: others write to the disk too. */
+/** For how long a measurement counts, less what was reserved since: others write to the disk too. */
 const maxAgeMs = 1_000;
 
-/** What one pull takes of the room on the disk. */
-export interface RoomOfPull {
-  /** Throws RUNTIME_UNAVAILABLE unless there is room for so many bytes now. Takes none. */
+/** The disk space of one pull. */
+export interface DiskReservation {
+  /** Throws RUNTIME_UNAVAILABLE unless so many bytes are free now. Reserves none. */
   check(bytes: number): Promise<void>;
   /**
-   * Takes room for bytes that are written now, and for bytes that the engine is going to write; the latter until `end`. Throws
-   * RUNTIME_UNAVAILABLE when there isn't as much.
+   * Reserves space for bytes that are written now, and for bytes that the engine is going to write; the latter until
+   * `release`. Throws RUNTIME_UNAVAILABLE when there isn't as much.
    */
-  take(writtenBytes: number, plannedBytes: number): Promise<void>;
+  reserve(writtenBytes: number, plannedBytes: number): Promise<void>;
   /** Gives back what was planned. */
-  end(): void;
+  release(): void;
 }
 
 /**
- * Shares the room on the disk among pulls. Room is taken as bytes come, not by the sizes that a manifest has: a registry that
- * gives out nothing could keep all others from the disk.
+ * Shares the disk among pulls. Space is reserved as bytes come, not by the sizes in a manifest: a registry that gives out
+ * nothing could keep all others from the disk.
  *
- * @param measureRoom bytes that are free, besides what is kept for others
+ * @param measureAvailable bytes that are free, besides what is kept for others
  */
-export function createDiskRoom(measureRoom: () => Promise<number>): () => RoomOfPull {
+export function createDiskReservations(measureAvailable: () => Promise<number>): () => DiskReservation {
   let plannedBytes = 0;
   /** What is left of the last measurement. */
   let left = 0;
@@ -30,7 +30,7 @@ export function createDiskRoom(measureRoom: () => Promise<number>): () => RoomOf
   let measuring: Promise<void> | undefined;
 
   function measure(): Promise<void> {
-    measuring ??= measureRoom()
+    measuring ??= measureAvailable()
       .then((bytes) => {
         left = bytes - plannedBytes;
         measuredAt = performance.now();
@@ -51,13 +51,13 @@ export function createDiskRoom(measureRoom: () => Promise<number>): () => RoomOf
     let own = 0;
     return {
       check: require,
-      async take(written, planned) {
+      async reserve(written, planned) {
         await require(written + planned);
         left -= written + planned;
         plannedBytes += planned;
         own += planned;
       },
-      end() {
+      release() {
         plannedBytes -= own;
         left += own;
         own = 0;

@@ -1,16 +1,7 @@
 import { posix } from "node:path";
 import { callEngine, type Engine } from "@sandgate/docker-engine/client";
 import { ignoreStatus } from "@sandgate/docker-engine/errors";
-import { DomainError } from "@sandgate/kit/base/domain-error";
-
-/** Linux's PATH_MAX without the NUL at its end. */
-const maxPathBytes = 4_095;
-
-/**
- * What an image may say about its containers, as JSON. The engine repeats much of it in each list of containers; some of
- * the 4 MiB that registries accept would break every client of the engine.
- */
-const maxConfigBytes = 64 * 1024;
+import { configTooLarge, imageRefused, maxConfigBytes, maxPathBytes } from "../image-limits.ts";
 
 /** Images remembered as checked, each with its volumes. A pinned reference always means the same image. */
 const maxRemembered = 1_000;
@@ -35,20 +26,16 @@ export function createImageCheck(engine: Engine): (reference: string) => Promise
     // The creation of the container reports an image that is gone.
     if (!image) return [];
     if (Buffer.byteLength(JSON.stringify(image.Config)) > maxConfigBytes) {
-      throw refuse(`labels, environment and the rest of its config are larger than ${maxConfigBytes} bytes`);
+      throw configTooLarge();
     }
     const { Entrypoint: entrypoint, Cmd: command, WorkingDir: folder } = image.Config;
     const program = [entrypoint ?? [], command ?? []].flat()[0] ?? "";
     if (Math.max(Buffer.byteLength(program), Buffer.byteLength(folder ?? "")) > maxPathBytes) {
-      throw refuse(`command or working directory is longer than ${maxPathBytes} bytes`);
+      throw imageRefused(`command or working directory is longer than ${maxPathBytes} bytes`);
     }
     if (checked.size >= maxRemembered) checked.clear();
     const volumes = Object.keys(image.Config.Volumes ?? {}).map((path) => posix.resolve("/", path));
     checked.set(reference, volumes);
     return volumes;
   };
-}
-
-function refuse(problem: string): DomainError {
-  return new DomainError("PROVISIONING_FAILED", `The container could not be started: the image's ${problem}.`);
 }
