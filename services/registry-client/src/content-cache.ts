@@ -1,4 +1,6 @@
-/** Contents by the host that gave them out and their digest. What was not used for longest goes first. */
+import { LRUCache } from "lru-cache";
+
+/** Contents by the host that gave them out and their digest. The least recently used go first. */
 export interface ContentCache {
   get(host: string, digest: string): Buffer | undefined;
   set(host: string, digest: string, content: Buffer): void;
@@ -8,33 +10,12 @@ export interface ContentCache {
 const entryBytes = 512;
 
 export function createContentCache(maxBytes: number): ContentCache {
-  // A map gives its keys in the order in which they were set.
-  const contents = new Map<string, Buffer>();
-  let bytes = 0;
-
-  function remove(key: string): void {
-    const content = contents.get(key);
-    if (content) bytes -= content.length + entryBytes;
-    contents.delete(key);
-  }
-
-  function put(key: string, content: Buffer): void {
-    remove(key);
-    contents.set(key, content);
-    bytes += content.length + entryBytes;
-    for (const oldest of contents.keys()) {
-      if (bytes <= maxBytes) break;
-      remove(oldest);
-    }
-  }
-
+  const contents = new LRUCache<string, Buffer>({
+    maxSize: maxBytes,
+    sizeCalculation: (content) => content.length + entryBytes,
+  });
   return {
-    get(host, digest) {
-      const key = `${host} ${digest}`;
-      const content = contents.get(key);
-      if (content) put(key, content);
-      return content;
-    },
-    set: (host, digest, content) => put(`${host} ${digest}`, content),
+    get: (host, digest) => contents.get(`${host} ${digest}`),
+    set: (host, digest, content) => contents.set(`${host} ${digest}`, content),
   };
 }
