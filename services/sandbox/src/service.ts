@@ -4,7 +4,6 @@ import { stateOf } from "@sandgate/kit/base/dependencies";
 import { openDiskSpace } from "@sandgate/kit/base/disk-space";
 import { messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
-import { counter, gauge, histogram, type Metrics } from "@sandgate/kit/base/metrics";
 import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { dayMs, hourMs, minuteMs } from "@sandgate/kit/base/time";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
@@ -23,6 +22,7 @@ import { openRuntime } from "./open-runtime.ts";
 import { createImageCache } from "./pulls/image-cache.ts";
 import { createImagePuller } from "./pulls/image-puller.ts";
 import { createPullEndpoint } from "./pulls/pull-endpoint.ts";
+import { openReconcilerMetrics } from "./reconcile/metrics.ts";
 import { createReconciler } from "./reconcile/reconciler.ts";
 import type { ImageStore } from "./runtime/images.ts";
 import { parseSandboxSettings, type SandboxSettings, sandboxSettings } from "./settings.ts";
@@ -111,7 +111,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     findFreeBytes: diskSpace.measureFree,
     confirmOrphanRemoval: settings.confirmOrphanRemoval,
     logger,
-    metrics: openMetrics(metrics, store),
+    metrics: openReconcilerMetrics(metrics, store.unfinished),
   });
 
   return {
@@ -188,31 +188,6 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
       };
     },
     endWaits: () => draining.abort(),
-  };
-}
-
-function openMetrics(metrics: Metrics, store: SandboxStore) {
-  gauge(metrics, {
-    name: "sandgate_sandboxes",
-    help: "Sandboxes that are not ended and cleaned, by state",
-    labelNames: ["state"],
-    async collect() {
-      this.reset();
-      for (const [state, count] of Object.entries(await store.unfinished.countByState())) {
-        this.set({ state }, count);
-      }
-    },
-  });
-  return {
-    readySeconds: histogram(metrics, {
-      name: "sandgate_sandbox_ready_seconds",
-      help: "Time from the acceptance of a sandbox until it was ready",
-      buckets: [0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600],
-    }),
-    logsLost: counter(metrics, {
-      name: "sandgate_sandbox_logs_lost_total",
-      help: "Containers removed before their logs were read to the end",
-    }),
   };
 }
 

@@ -1,5 +1,6 @@
 // Loaded by the database's writer and reader threads too: nothing heavy is imported here.
 import { deepFreeze } from "@sandgate/kit/base/freeze";
+import { LRUCache } from "lru-cache";
 import type { Sandbox } from "../domain/sandbox.ts";
 
 /** A sandbox as it is stored. */
@@ -46,12 +47,11 @@ const maxRemembered = 1_000;
  * remembered is never old.
  */
 export function createDecoder(): (row: Row) => Sandbox {
-  const remembered = new Map<string, { cleanedAt: number | null; sandbox: Sandbox }>();
+  const remembered = new LRUCache<string, { cleanedAt: number | null; sandbox: Sandbox }>({ max: maxRemembered });
   return (row) => {
     const known = remembered.get(row.record);
     if (known && known.cleanedAt === row.cleaned_at) return known.sandbox;
     const sandbox = deepFreeze(decodeRow(row));
-    if (remembered.size >= maxRemembered) remembered.clear();
     remembered.set(row.record, { cleanedAt: row.cleaned_at, sandbox });
     return sandbox;
   };

@@ -75,14 +75,16 @@ async function checkHost({ runtimeProblem, diskShortage }: ProvisionContext): Pr
   }
 }
 
-function toSnapshot(image: ResolvedImage): ImageSnapshot {
-  const { imageId, reference, registryId, isDefault, memoryMb, readinessPort, ttlSeconds } = image;
+/** Takes every field of the message, so that a new field needs no change here. */
+function toSnapshot({
+  $typeName: _,
+  $unknown: __,
+  readinessPort,
+  ttlSeconds,
+  ...fields
+}: ResolvedImage): ImageSnapshot {
   return {
-    imageId,
-    reference,
-    registryId,
-    isDefault,
-    memoryMb,
+    ...fields,
     ...(readinessPort === undefined ? {} : { readinessPort }),
     ...(ttlSeconds === undefined ? {} : { ttlSeconds }),
   };
