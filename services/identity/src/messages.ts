@@ -14,10 +14,10 @@ import {
   type VerifyApiTokenResponse,
   VerifyApiTokenResponseSchema,
 } from "@sandgate/proto/identity/v1/identity";
-import type { ApiToken } from "./domain/api-tokens.ts";
+import type { ApiToken, VerifiedApiToken } from "./domain/api-tokens.ts";
 import { type OperatorSecondFactor, operatorRights } from "./domain/operator-rights.ts";
+import type { ClientInfo, Session } from "./domain/sessions.ts";
 import type { User } from "./domain/users.ts";
-import type { ClientInfo, Session } from "./store/store.ts";
 import type { SessionTokens } from "./usecases/sessions.ts";
 import type { SsoAttempt, SsoOutcome } from "./usecases/single-sign-on.ts";
 
@@ -53,10 +53,7 @@ export function toApiToken(token: ApiToken): ApiTokenMessage {
 }
 
 /** Whom an API token signs in, where, and until when. */
-export function toVerifiedApiToken(
-  token: ApiToken & { operator: boolean; secondFactor: boolean },
-  demanded: OperatorSecondFactor,
-): VerifyApiTokenResponse {
+export function toVerifiedApiToken(token: VerifiedApiToken, demanded: OperatorSecondFactor): VerifyApiTokenResponse {
   // With a role it is for that alone.
   const operator = token.role === Role.UNSPECIFIED && operatorRights(token, token.secondFactor, demanded).operator;
   return createMessage(VerifyApiTokenResponseSchema, { ...token, operator, tokenId: token.id });

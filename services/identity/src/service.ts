@@ -81,7 +81,7 @@ async function openIdentityService(
 ): Promise<IdentityParts> {
   const { logger, settings, store } = context;
   const { adminPassword, adminUsername } = settings;
-  if (operatorPassword === "settings" && adminPassword === undefined && !(await store.hasOperator())) {
+  if (operatorPassword === "settings" && adminPassword === undefined && !(await store.users.hasOperator())) {
     const { name } = identitySettings.adminPassword;
     throw new SettingsError([`${name} is missing (the first start makes the operator's account with it)`]);
   }
@@ -91,7 +91,7 @@ async function openIdentityService(
   const operator = await accounts.createFirstOperator(adminUsername, adminPassword);
 
   async function sweep(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted && (await store.sweep(now(), sweepBatchSize)) >= sweepBatchSize);
+    while (!signal.aborted && (await store.expiry.sweep(now(), sweepBatchSize)) >= sweepBatchSize);
     await administration.deleteUnverified(signal);
     await sweepMailFiles(mailFolderOf(settings), now());
   }
@@ -131,7 +131,7 @@ async function openIdentityService(
     },
     commands: createCommands(keys, context, now),
     async dependencies() {
-      return { database: await stateOf(store.hasOperator()), mail: mails.state() };
+      return { database: await stateOf(store.users.hasOperator()), mail: mails.state() };
     },
     async flush() {
       await background.ended();

@@ -25,6 +25,22 @@ export interface ApiToken {
 /** What a user asks of a new token. */
 export type ApiTokenRequest = Pick<ApiToken, "description" | "workspaceId" | "role" | "expiresAt">;
 
+/** A token as it is stored. */
+export interface NewApiToken extends Omit<ApiToken, "lastUsedAt"> {
+  tokenHash: Uint8Array;
+}
+
+/** Whose token it is, and what the user's rights depend on. */
+export interface VerifiedApiToken extends ApiToken {
+  operator: boolean;
+  secondFactor: boolean;
+}
+
+/** Whether a user with so many tokens may have no more; those that have expired and are still listed count. @param max 0: no limit */
+export function hasAllApiTokens(held: number, max: number): boolean {
+  return max > 0 && held >= max;
+}
+
 const prefix = "sgt_";
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 /** 30 characters of base62 hold 178 bits. */

@@ -1,5 +1,6 @@
 import { hash } from "node:crypto";
 import { DomainError } from "@sandgate/kit/base/domain-error";
+import { minuteMs } from "@sandgate/kit/base/time";
 
 /** How often something may happen in a window, which begins with the first time. */
 export interface Budget {
@@ -9,10 +10,25 @@ export interface Budget {
   windowMs: number;
 }
 
+export interface Consumed {
+  granted: number;
+  /** Left in the window after this. */
+  remaining: number;
+  endsAt: Date;
+}
+
 /** Which budget had nothing left, and when its window ends. */
 export interface Overspent {
   index: number;
   endsAt: Date;
+}
+
+/** The window of the limits on requests. */
+export const requestWindowMs = minuteMs;
+
+/** How much of what is wanted a window still has. */
+export function grantOf(used: number, limit: number, wanted: number): number {
+  return Math.max(0, Math.min(wanted, limit - used));
 }
 
 /** How often what the text names may happen. */

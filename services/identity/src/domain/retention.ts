@@ -10,7 +10,7 @@ export const keptMs = {
   ssoAttempts: 0,
   /** After their expiry. */
   pendingSecondFactors: 0,
-  /** After their creation: the version before this one counts them towards an account's mails of the hour. */
+  /** After their creation. Their content is deleted when they are sent. */
   sentMails: hourMs,
   /** Mails that could not be sent, after their creation: by then their link has expired. */
   unsentMails: dayMs,
@@ -24,6 +24,6 @@ export const keptMs = {
   requestWindows: 0,
   /** After the user's last sign-in from there. */
   knownNetworks: 90 * dayMs,
-  /** After the end of their lease. */
-  heldSlots: 0,
+  /** After their end. */
+  slotLeases: 0,
 } as const;

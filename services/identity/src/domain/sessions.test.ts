@@ -1,32 +1,64 @@
 import { describe, expect, test } from "vitest";
-import { judgeRefresh, refreshTokenExpiry, successorOf } from "./sessions.ts";
+import { decideRefresh, type RefreshState, refreshTokenExpiry, successorOf } from "./sessions.ts";
 
 const at = (ms: number) => new Date(ms);
-const session = { endedAt: undefined, expiresAt: at(1_000_000) };
-const fresh = { expiresAt: at(500_000), usedAt: undefined, successorUsed: false };
+const session = {
+  id: "s1",
+  userId: "ann",
+  operator: false,
+  secondFactor: false,
+  endedAt: undefined,
+  expiresAt: at(10_000_000),
+};
+const presented = { expiresAt: at(500_000), usedAt: undefined };
+const successor = { expiresAt: at(600_000), usedAt: undefined };
+const used = { presented: { ...presented, usedAt: at(100_000) }, successor };
+const refreshed = (refreshTokenExpiresAt: Date) => ({
+  outcome: "refreshed",
+  sessionId: "s1",
+  userId: "ann",
+  operator: false,
+  secondFactor: false,
+  refreshTokenExpiresAt,
+});
+const bad = { refreshed: { outcome: "bad" } };
+const reused = {
+  refreshed: { outcome: "reused", sessionId: "s1" },
+  change: { type: "end_session", sessionId: "s1" },
+};
+
+function decide(state: Partial<RefreshState>, ms: number) {
+  return decideRefresh({ session, presented, successor: undefined, ...state }, at(ms));
+}
 
 describe("a presented refresh token", () => {
   test("is exchanged while it is fresh", () => {
-    expect(judgeRefresh(fresh, session, at(499_999))).toBe("rotate");
-    expect(judgeRefresh(fresh, session, at(500_000))).toBe("bad");
+    expect(decide({}, 499_999)).toEqual({
+      refreshed: refreshed(at(2_299_999)),
+      change: { type: "rotate", sessionId: "s1", expiresAt: at(2_299_999) },
+    });
+    expect(decide({}, 500_000)).toEqual(bad);
+    expect(decideRefresh(undefined, at(0))).toEqual(bad);
   });
 
   test("that was used gets its successor again for ten seconds", () => {
-    const used = { ...fresh, usedAt: at(100_000) };
-    expect(judgeRefresh(used, session, at(100_000))).toBe("repeat");
-    expect(judgeRefresh(used, session, at(110_000))).toBe("repeat");
-    expect(judgeRefresh(used, session, at(110_001))).toBe("reused");
-    expect(judgeRefresh(used, session, at(600_000))).toBe("reused");
+    for (const ms of [100_000, 110_000]) expect(decide(used, ms)).toEqual({ refreshed: refreshed(at(600_000)) });
+    for (const ms of [110_001, 600_000]) expect(decide(used, ms)).toEqual(reused);
+  });
+
+  test("is bad when its successor is asked of another key than the one that derived it", () => {
+    expect(decide({ ...used, successor: undefined }, 100_000)).toEqual(bad);
   });
 
   test("is no retry once its successor was used", () => {
-    expect(judgeRefresh({ ...fresh, usedAt: at(100_000), successorUsed: true }, session, at(100_001))).toBe("reused");
+    expect(decide({ ...used, successor: { ...successor, usedAt: at(100_001) } }, 100_001)).toEqual(reused);
   });
 
   test("is bad once its session has ended or has run for its time", () => {
-    expect(judgeRefresh(fresh, { ...session, endedAt: at(1) }, at(100))).toBe("bad");
-    expect(judgeRefresh({ ...fresh, usedAt: at(1) }, { ...session, endedAt: at(2) }, at(90_000))).toBe("bad");
-    expect(judgeRefresh({ ...fresh, expiresAt: at(2_000_000) }, session, at(1_000_000))).toBe("bad");
+    expect(decide({ session: { ...session, endedAt: at(1) } }, 100)).toEqual(bad);
+    expect(decide({ ...used, session: { ...session, endedAt: at(100_001) } }, 190_000)).toEqual(bad);
+    const lasting = { ...presented, expiresAt: at(20_000_000) };
+    expect(decide({ presented: lasting }, 10_000_000)).toEqual(bad);
   });
 });
 

@@ -1,5 +1,6 @@
 import { createHmac } from "node:crypto";
 import { addMs } from "@sandgate/kit/base/time";
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
 
 /** How long an access token is valid. */
 export const accessTokenSeconds = 300;
@@ -15,6 +16,61 @@ const retryGraceMs = 10_000;
  */
 export const endedSessionMs = (accessTokenSeconds + 30) * 1000;
 
+/** Where a request came from. */
+export interface ClientInfo {
+  address: string;
+  userAgent: string;
+}
+
+/** A live session as its user sees it. */
+export interface Session {
+  id: string;
+  createdAt: Date;
+  /** Its sign-in or last refresh. */
+  lastSeenAt: Date;
+  /** The client then. */
+  client: ClientInfo;
+}
+
+export interface NewSession {
+  id: string;
+  client: ClientInfo;
+  userId: string;
+  /** Whether it is signed in with a second factor; not unless set. */
+  secondFactor?: boolean;
+  /** The hash that the sign-in's password was compared with; undefined for a sign-in without one, by a provider. */
+  passwordHash: string | undefined;
+  createdAt: Date;
+  expiresAt: Date;
+  refreshTokenHash: Uint8Array;
+  refreshTokenExpiresAt: Date;
+  events: readonly StagedEvent[];
+}
+
+/** A refresh token that is presented, and what the session becomes with it. */
+export interface Refresh {
+  presentedHash: Uint8Array;
+  successorHash: Uint8Array;
+  client: ClientInfo;
+  /** Published when the token was used before, which ends the session. */
+  eventsOfReuse: readonly StagedEvent[];
+}
+
+/** What was granted for a refresh token. */
+export type Refreshed =
+  | {
+      outcome: "refreshed";
+      sessionId: string;
+      userId: string;
+      operator: boolean;
+      /** Whether the session was signed in with a second factor that the user still has. */
+      secondFactor: boolean;
+      refreshTokenExpiresAt: Date;
+    }
+  | { outcome: "bad" }
+  /** The token was used before: its session is ended now. */
+  | { outcome: "reused"; sessionId: string };
+
 interface SessionLifetime {
   /** No refresh token of the session is valid after this. */
   expiresAt: Date;
@@ -24,8 +80,23 @@ interface SessionLifetime {
 interface RefreshToken {
   expiresAt: Date;
   usedAt: Date | undefined;
-  /** Whoever used the successor had the answer and has no reason to retry. */
-  successorUsed: boolean;
+}
+
+/** What a refresh is decided by. */
+export interface RefreshState {
+  session: SessionLifetime & { id: string; userId: string; operator: boolean; secondFactor: boolean };
+  presented: RefreshToken;
+  /** The token that follows the presented one, once it was presented before. */
+  successor: RefreshToken | undefined;
+}
+
+/** The answer to a refresh token, and the change that goes with it, if any. */
+export interface RefreshDecision {
+  refreshed: Refreshed;
+  change?:
+    | { type: "end_session"; sessionId: string }
+    /** The presented token is used now, and its successor is valid until then. */
+    | { type: "rotate"; sessionId: string; expiresAt: Date };
 }
 
 /** The token that follows the presented one. Derived, so a retry gets the same one though only hashes are stored. */
@@ -38,17 +109,26 @@ export function refreshTokenExpiry(session: Pick<SessionLifetime, "expiresAt">, 
 }
 
 /**
- * What to do with a presented refresh token: `rotate` it, `repeat` the successor it already has, refuse it as `bad`, or
- * end its session, because a token that is `reused` and no retry was stolen from its owner, or by its presenter.
+ * Decides about a presented refresh token: it is rotated; or, presented again by a client that lost the answer, gets the
+ * successor that it has; or is refused as bad; or ends its session, because a token that is used again and is no retry was stolen
+ * from its owner, or by its presenter.
  */
-export function judgeRefresh(
-  token: RefreshToken,
-  session: SessionLifetime,
-  now: Date,
-): "rotate" | "repeat" | "bad" | "reused" {
-  if (session.endedAt !== undefined || session.expiresAt <= now) return "bad";
-  if (token.usedAt !== undefined) {
-    return now <= addMs(token.usedAt, retryGraceMs) && !token.successorUsed ? "repeat" : "reused";
+export function decideRefresh(state: RefreshState | undefined, now: Date): RefreshDecision {
+  const bad: RefreshDecision = { refreshed: { outcome: "bad" } };
+  if (!state) return bad;
+  const { session, presented, successor } = state;
+  const { id: sessionId, userId, operator, secondFactor } = session;
+  const until = (refreshTokenExpiresAt: Date) =>
+    ({ outcome: "refreshed", sessionId, userId, operator, secondFactor, refreshTokenExpiresAt }) as const;
+  if (session.endedAt !== undefined || session.expiresAt <= now) return bad;
+  if (presented.usedAt === undefined) {
+    if (presented.expiresAt <= now) return bad;
+    const expiresAt = refreshTokenExpiry(session, now);
+    return { refreshed: until(expiresAt), change: { type: "rotate", sessionId, expiresAt } };
   }
-  return token.expiresAt > now ? "rotate" : "bad";
+  // Whoever used the successor had the answer and has no reason to retry.
+  if (now > addMs(presented.usedAt, retryGraceMs) || successor?.usedAt !== undefined) {
+    return { refreshed: { outcome: "reused", sessionId }, change: { type: "end_session", sessionId } };
+  }
+  return successor ? { refreshed: until(successor.expiresAt) } : bad;
 }

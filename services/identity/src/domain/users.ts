@@ -1,3 +1,5 @@
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+
 /** A user as other services see one. */
 export interface User {
   id: string;
@@ -11,14 +13,33 @@ export interface User {
   createdAt: Date;
 }
 
-/** An account that was never verified is deleted this long after its registration, or when its last link has expired. */
-export const unverifiedDays = 7;
+/** A user with the hash of the password. A user who signs in by a provider may have none, and can't sign in with one then. */
+export interface Account {
+  user: User;
+  passwordHash: string | undefined;
+}
 
-/** How long the link in a verification mail works. */
-export const verificationSeconds = 24 * 3600;
+/** A user as a store adds one. */
+export interface NewUser {
+  id: string;
+  username: string;
+  usernameKey: string;
+  passwordHash: string | undefined;
+  verifiedAt: Date | undefined;
+  operator: boolean;
+  createdAt: Date;
+}
 
-/** How long the link that sets a new password works. */
-export const passwordResetSeconds = 3600;
+/** The operator of a new installation. */
+export interface FirstOperator {
+  user: NewUser;
+  events: readonly StagedEvent[];
+}
+
+/** The last operator's account can't be deleted: without one the next start would create another. */
+export function isLastOperator({ operator }: User, operators: number): boolean {
+  return operator && operators < 2;
+}
 
 /** The operator's name on one machine when no other is set. It is no deliverable address and needs no verification. */
 export const defaultOperatorUsername = "admin@localhost";

@@ -1,17 +1,21 @@
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { IdentityService } from "@sandgate/proto/identity/v1/identity";
-import { type IdentityStore, slotLeaseMs } from "../store/store.ts";
+import { requestWindowMs } from "../domain/rate-counters.ts";
+import { slotLeaseMs } from "../domain/slot-leases.ts";
+import type { IdentityStore } from "../store/store.ts";
 
 /** Answers what the facades count together: requests in a window, and slots of what is open at once. */
-export function createLimitHandlers({ store, now }: { store: IdentityStore; now: () => Date }) {
+export function createLimitHandlers(o: { store: Pick<IdentityStore, "rateCounters" | "slotLeases">; now: () => Date }) {
+  const { store, now } = o;
   return {
-    async drawRequests(request) {
-      const { granted, remaining, endsAt } = await store.drawRequests(request, now());
+    async drawRequests({ key, limit, wanted }) {
+      const budget = { key, limit, windowMs: requestWindowMs };
+      const { granted, remaining, endsAt } = await store.rateCounters.consume(budget, wanted, now());
       return { granted, remaining, resetMs: Math.max(0, endsAt.getTime() - now().getTime()) };
     },
 
     async holdSlots({ holder, holds }) {
-      return { held: await store.holdSlots(holder, holds, now()), leaseMs: slotLeaseMs };
+      return { held: await store.slotLeases.acquire(holder, holds, now()), leaseMs: slotLeaseMs };
     },
   } satisfies Partial<ServiceImpl<typeof IdentityService>>;
 }

@@ -1,36 +1,27 @@
-import type { MongoDatabase, MongoTransaction } from "@sandgate/kit/storage/mongo";
+import type { MongoDatabase } from "@sandgate/kit/storage/mongo";
 import type { StoredKey } from "../domain/signing-keys.ts";
-import type { IdentityStore } from "./store.ts";
+import { collectionsOf, takeTurn } from "./collections.mongo.ts";
+import type { Keys } from "./keys.ts";
+import { endAllSessions } from "./sessions.mongo.ts";
 
-interface KeyDocument extends Omit<StoredKey, "id" | "createdAt"> {
-  _id: string;
-  createdAt: number;
-}
+const toDocument = ({ id, createdAt, ...key }: StoredKey) => ({ _id: id, ...key, createdAt: createdAt.getTime() });
 
-type KeyStore = Pick<IdentityStore, "addKey" | "listKeys" | "replaceKeys" | "removeKeys">;
-
-/** The part of the store that keys of tokens use. */
-export function createKeyStore(
-  { db, write }: MongoDatabase,
-  o: {
-    /** Makes this transaction conflict with every other one of that name. */
-    conflictAs(tx: MongoTransaction, name: string): Promise<void>;
-    endAllSessions(endedAt: Date): Promise<void>;
-  },
-): KeyStore {
-  const keys = db.collection<KeyDocument>("keys");
+export function createKeys({ db, write }: MongoDatabase): Keys {
+  const collections = collectionsOf(db);
+  const { keys } = collections;
 
   return {
-    addKey: ({ id, createdAt, ...key }, unlessAfter) =>
+    add: (key, unlessAfter) =>
       write(async (tx) => {
         const { session } = tx;
-        if (await keys.findOne({ createdAt: { $gt: unlessAfter.getTime() }, use: key.use }, { session })) return false;
-        await o.conflictAs(tx, `${key.use} key`);
-        await keys.insertOne({ _id: id, ...key, createdAt: createdAt.getTime() }, { session });
+        const { use } = key;
+        if (await keys.findOne({ createdAt: { $gt: unlessAfter.getTime() }, use }, { session })) return false;
+        await takeTurn(collections, tx, `${use} key`);
+        await keys.insertOne(toDocument(key), { session });
         return true;
       }),
 
-    async listKeys() {
+    async list() {
       const found = await keys.find().sort({ createdAt: -1, _id: -1 }).toArray();
       return found.map(({ _id, createdAt, ...key }) => ({
         id: _id,
@@ -40,21 +31,18 @@ export function createKeyStore(
       }));
     },
 
-    async replaceKeys(fresh, endedAt) {
+    async replaceAll(fresh, endedAt) {
       // Not in the transaction, which every refresh meanwhile would make run again. Before it, so that no session that is
       // open gets a token of a new key; after it, for those that began in between.
-      await o.endAllSessions(endedAt);
+      await endAllSessions(collections, endedAt);
       await write(async ({ session }) => {
         await keys.deleteMany({}, { session, hint: { _id: 1 } });
-        await keys.insertMany(
-          fresh.map(({ id, createdAt, ...key }) => ({ _id: id, ...key, createdAt: createdAt.getTime() })),
-          { session },
-        );
+        await keys.insertMany(fresh.map(toDocument), { session });
       });
-      await o.endAllSessions(endedAt);
+      await endAllSessions(collections, endedAt);
     },
 
-    async removeKeys(ids) {
+    async remove(ids) {
       await keys.deleteMany({ _id: { $in: [...ids] } });
     },
   };

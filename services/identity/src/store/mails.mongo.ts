@@ -1,49 +1,29 @@
 import type { MongoDatabase, MongoTransaction } from "@sandgate/kit/storage/mongo";
-import { type Expiring, removeAfter, removeAt } from "./removal.mongo.ts";
-import type { DueMail, IdentityStore, NewMail } from "./store.ts";
+import type { DueMail, NewMail } from "../domain/mails.ts";
+import { type Collections, collectionsOf } from "./collections.mongo.ts";
+import { removeAfter, removeAt } from "./expiry.mongo.ts";
+import type { Mails } from "./mails.ts";
 
-interface MailDocument extends Expiring {
-  _id: string;
-  userId: string;
-  /** Unset once it was sent. */
-  sealed?: Uint8Array;
-  attempts: number;
-  createdAt: number;
-  /** Unset once it was sent. */
-  dueAt?: number;
+/** Commits a mail to the user, which is due at once. */
+export async function addMail(
+  { mails }: Collections,
+  { session }: MongoTransaction,
+  userId: string,
+  { id, sealed }: NewMail,
+  now: Date,
+): Promise<void> {
+  const at = now.getTime();
+  await mails.insertOne(
+    { _id: id, userId, sealed, attempts: 0, createdAt: at, dueAt: at, removeAt: removeAt("unsentMails", now) },
+    { session },
+  );
 }
 
-type MailStore = Pick<IdentityStore, "takeDueMails" | "finishMail" | "postponeMail">;
-
-/** The part of the store that mails use, and what the rest needs of it. */
-export function createMailStore({ db }: MongoDatabase): MailStore & {
-  addMail(tx: MongoTransaction, userId: string, mail: NewMail, now: Date): Promise<void>;
-  deleteMails(tx: MongoTransaction, userId: string): Promise<void>;
-} {
-  const mails = db.collection<MailDocument>("mails");
+export function createMails({ db }: MongoDatabase): Mails {
+  const { mails } = collectionsOf(db);
 
   return {
-    async addMail({ session }, userId, mail, now) {
-      const { id, sealed } = mail;
-      await mails.insertOne(
-        {
-          _id: id,
-          userId,
-          sealed,
-          attempts: 0,
-          createdAt: now.getTime(),
-          dueAt: now.getTime(),
-          removeAt: removeAt("unsentMails", now),
-        },
-        { session },
-      );
-    },
-
-    async deleteMails({ session }, userId) {
-      await mails.deleteMany({ userId }, { session });
-    },
-
-    async takeDueMails(now, leasedUntil, limit) {
+    async takeDue(now, leasedUntil, limit) {
       const taken: DueMail[] = [];
       while (taken.length < limit) {
         const mail = await mails.findOneAndUpdate(
@@ -57,14 +37,14 @@ export function createMailStore({ db }: MongoDatabase): MailStore & {
       return taken;
     },
 
-    async finishMail(id) {
+    async finish(id) {
       await mails.updateOne({ _id: id }, [
         { $set: { removeAt: removeAfter("sentMails", "$createdAt") } },
         { $unset: ["sealed", "dueAt"] },
       ]);
     },
 
-    async postponeMail(id, until) {
+    async postpone(id, until) {
       await mails.updateOne({ _id: id, dueAt: { $exists: true } }, { $set: { dueAt: until.getTime() } });
     },
   };

@@ -5,14 +5,11 @@ import type { MongoStoreOptions } from "@sandgate/kit/storage/open-store";
 import { Role } from "@sandgate/proto/common/v1/access";
 import { describeOnMongo } from "@sandgate/test/stores";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { describeSecondFactorStore } from "./second-factor.contract.ts";
-import { describeSsoStore } from "./sso.contract.ts";
+import { migrations } from "./migrations.mongo.ts";
 import { describeIdentityStore } from "./store.contract.ts";
-import { createMongoStore, migrations, openMongoStore } from "./store.mongo.ts";
+import { createMongoStore, openMongoStore } from "./store.mongo.ts";
 
 await describeOnMongo("identity", openMongoStore, describeIdentityStore);
-await describeOnMongo("identity", openMongoStore, describeSsoStore);
-await describeOnMongo("identity", openMongoStore, describeSecondFactorStore);
 
 async function openWithDatabase(options: MongoStoreOptions) {
   const database = await openMongo({ ...options, migrations });
@@ -58,7 +55,7 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     const mail = { id: newId(), sealed: new Uint8Array([1]) };
     const client = { address: "192.0.2.1", userAgent: "curl" };
     const userId = newId();
-    await store.registerUser({
+    await store.registrations.register({
       id: userId,
       username: "ann@example.com",
       usernameKey: "ann@example.com",
@@ -69,10 +66,10 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     });
     expect(await endsIn("verifications")).toEqual(at(dayMs));
     expect(await endsIn("mails")).toEqual(at(dayMs));
-    await store.finishMail(mail.id);
+    await store.mails.finish(mail.id);
     expect(await endsIn("mails")).toEqual(at(hourMs));
 
-    await store.createSession({
+    await store.sessions.create({
       id: newId(),
       userId,
       passwordHash: "hash",
@@ -85,26 +82,29 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     });
     expect(await endsIn("sessions")).toEqual(at(hourMs + dayMs));
     expect(await endsIn("refresh_tokens")).toEqual(at(hourMs + dayMs));
-    await store.rotateRefreshToken(hash(2), hash(3), client, addMs(now, 1000));
+    await store.refreshTokens.rotate(
+      { presentedHash: hash(2), successorHash: hash(3), client, eventsOfReuse: [] },
+      addMs(now, 1000),
+    );
     expect(await endsIn("sessions")).toEqual(at(1000 + 1_800_000 + dayMs));
-    await store.endSessionOf(hash(3), addMs(now, 2000), []);
+    await store.refreshTokens.endSession(hash(3), addMs(now, 2000), []);
     expect(await endsIn("sessions")).toEqual(at(2000 + dayMs));
 
     const token = { userId, description: "", hint: "", workspaceId: undefined, role: Role.UNSPECIFIED, createdAt: now };
-    await store.createApiToken(
+    await store.apiTokens.create(
       { ...token, id: "a", tokenHash: hash(4), expiresAt: addMs(now, hourMs) },
       0,
       undefined,
       [],
     );
-    await store.createApiToken({ ...token, id: "b", tokenHash: hash(5), expiresAt: undefined }, 0, undefined, []);
+    await store.apiTokens.create({ ...token, id: "b", tokenHash: hash(5), expiresAt: undefined }, 0, undefined, []);
     expect(await endsIn("api_tokens")).toEqual([...at(hourMs + 30 * dayMs), undefined]);
 
-    await store.drawRequests({ key: hash(6), limit: 1, wanted: 1 }, now);
+    await store.rateCounters.consume({ key: hash(6), limit: 1, windowMs: 60_000 }, 1, now);
     expect(await endsIn("request_windows")).toEqual(at(60_000));
   });
 
-  test("documents of the previous version get the time of their removal from the migration, or from a sweep", async () => {
+  test("documents of the previous version get the time of their removal from the migration", async () => {
     const [, letExpire] = migrations;
     const { db } = opened;
     const before = <D extends { _id: string }>(name: string, documents: D[]) =>
@@ -118,12 +118,5 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     const dayMs = 24 * 3_600_000;
     expect(await endsIn("sessions")).toEqual([new Date(4e12 + dayMs), new Date(3.9e12 + dayMs)]);
     expect(await endsIn("api_tokens")).toEqual([undefined]);
-
-    // What the version before writes while it runs beside this one.
-    await before("sessions", [{ _id: "late", idleAt: 4e12 }]);
-    await before("api_tokens", [{ _id: "ending", tokenHash: "t", expiresAt: 4e12 }]);
-    await opened.sweep(new Date(), 10);
-    expect((await endsIn("sessions"))[1]).toEqual(new Date(4e12 + dayMs));
-    expect(await endsIn("api_tokens")).toEqual([new Date(4e12 + 30 * dayMs), undefined]);
   });
 });

@@ -3,13 +3,14 @@ import { newId } from "@sandgate/kit/base/ids";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { Call } from "@sandgate/kit/rpc/context";
+import { type NewVerification, verificationSeconds } from "../domain/registrations.ts";
 import { badLink, hashSecret, newSecret } from "../domain/tokens.ts";
-import { usernameKey, verificationSeconds } from "../domain/users.ts";
+import { usernameKey } from "../domain/users.ts";
 import { signalSessionsEnded, userCreated, userVerified } from "../events.ts";
 import { composeNameTaken, composeVerification } from "../mail/texts.ts";
 import { newPassword, type PasswordHasher } from "../passwords/hasher.ts";
 import type { PasswordStrength } from "../passwords/strength.ts";
-import type { IdentityStore, NewVerification } from "../store/store.ts";
+import type { IdentityStore } from "../store/store.ts";
 import type { MailBudgets } from "./mail-budgets.ts";
 import type { MailQueue } from "./mail-queue.ts";
 import type { Recaptcha } from "./recaptcha.ts";
@@ -66,7 +67,7 @@ export function createAccounts(o: {
       await mailBudgets.countRequest(call.clientAddress);
       // All of this happens for a taken name too, so that neither the answer nor its timing reveals it.
       const id = newId();
-      await store.registerUser({
+      await store.registrations.register({
         id,
         username,
         usernameKey: usernameKey(username),
@@ -85,36 +86,40 @@ export function createAccounts(o: {
 
     async verifyEmail(token, password, call) {
       const tokenHash = hashSecret(token);
-      const found = await store.findVerification(tokenHash, now());
+      const found = await store.registrations.findVerification(tokenHash, now());
       if (found && !found.hasPassword && password === undefined) {
         throw invalid("password", "is needed, as this link was not sent by a registration");
       }
       if (found && password !== undefined) await strength.require(password, found.username);
       const passwordHash = found && password !== undefined ? await hasher.hash(password) : undefined;
       const ended =
-        found && (await store.verifyEmail(tokenHash, passwordHash, now(), [userVerified(call, found.userId)]));
+        found && (await store.registrations.verify(tokenHash, passwordHash, now(), [userVerified(call, found.userId)]));
       if (!ended) throw badLink("/auth/resend-verification");
       signalSessionsEnded(bus, ended);
     },
 
     async resendVerification(username) {
-      const found = await store.findSignIn({ usernameKey: usernameKey(username) });
+      const found = await store.users.findAccount({ usernameKey: usernameKey(username) });
       if (!found || found.user.verified || !(await mailBudgets.mayMail(username, "verification"))) return;
       // To the address of the account: the one in the request may differ from it, if only in the case of a letter.
       const { user } = found;
-      if (await store.renewVerification(user.id, newVerification(user.username), now())) mails.wake();
+      if (await store.registrations.renew(user.id, newVerification(user.username), now())) mails.wake();
     },
 
     async createFirstOperator(username, given) {
-      if (await store.hasOperator()) return undefined;
+      if (await store.users.hasOperator()) return undefined;
       const password = given ?? newPassword();
-      const id = newId();
-      const created = await store.createFirstOperator({
-        id,
-        username,
-        usernameKey: usernameKey(username),
-        passwordHash: await hasher.hash(password),
-        createdAt: now(),
+      const [id, createdAt] = [newId(), now()];
+      const created = await store.users.createFirstOperator({
+        user: {
+          id,
+          username,
+          usernameKey: usernameKey(username),
+          passwordHash: await hasher.hash(password),
+          verifiedAt: createdAt,
+          operator: true,
+          createdAt,
+        },
         events: [userCreated(undefined, id)],
       });
       return created ? { password } : undefined;

@@ -13,6 +13,7 @@ import {
   newApiToken,
   newTokenExpiry,
   tooManyApiTokens,
+  type VerifiedApiToken,
 } from "../domain/api-tokens.ts";
 import { hashSecret } from "../domain/tokens.ts";
 import { apiTokenCreated, apiTokenRevoked, signalApiTokenRevoked } from "../events.ts";
@@ -34,7 +35,7 @@ export interface ApiTokens {
   /** Revokes a token of the caller, given by itself or by its id. Throws API_KEY_NOT_FOUND. */
   revoke(call: Call, tokenOrId: string, record: IdempotencyRecord | undefined): Promise<void>;
   /** Whose token this is; records its use. Throws INVALID_TOKEN. */
-  verify(secret: string): Promise<ApiToken & { operator: boolean; secondFactor: boolean }>;
+  verify(secret: string): Promise<VerifiedApiToken>;
   /** Stores the uses that are only in memory. */
   storeUses(): Promise<void>;
 }
@@ -52,7 +53,7 @@ export function createApiTokens(o: {
 
   async function storeUses(): Promise<void> {
     const recorded = uses.take();
-    if (recorded.length > 0) await store.noteApiTokenUses(recorded);
+    if (recorded.length > 0) await store.apiTokens.recordUses(recorded);
   }
 
   return {
@@ -74,27 +75,27 @@ export function createApiTokens(o: {
     async add(call, { apiToken, secret }, record) {
       const events = [apiTokenCreated(call, apiToken)];
       const stored = { ...apiToken, tokenHash: hashSecret(secret) };
-      if ((await store.createApiToken(stored, maxTokens, record, events)) === "too_many") {
+      if ((await store.apiTokens.create(stored, maxTokens, record, events)) === "too_many") {
         throw tooManyApiTokens(maxTokens);
       }
     },
 
     async list(userId, limit, before) {
       await storeUses();
-      return store.listApiTokens(userId, limit, before);
+      return store.apiTokens.list(userId, limit, before);
     },
 
     async revoke(call, tokenOrId, record) {
       const { id: userId } = userOf(call);
-      const id = isApiToken(tokenOrId) ? (await store.findApiToken(hashSecret(tokenOrId)))?.id : tokenOrId;
+      const id = isApiToken(tokenOrId) ? (await store.apiTokens.find(hashSecret(tokenOrId)))?.id : tokenOrId;
       const revoked =
-        id !== undefined && (await store.revokeApiToken(userId, id, [apiTokenRevoked(call, id, userId)], record));
+        id !== undefined && (await store.apiTokens.revoke(userId, id, [apiTokenRevoked(call, id, userId)], record));
       if (!revoked) throw new DomainError("API_KEY_NOT_FOUND", "You have no such API token.");
       signalApiTokenRevoked(bus, id);
     },
 
     async verify(secret) {
-      const found = isApiToken(secret) ? await store.findApiToken(hashSecret(secret)) : undefined;
+      const found = isApiToken(secret) ? await store.apiTokens.find(hashSecret(secret)) : undefined;
       if (!found || isExpired(found, now())) {
         throw new DomainError("INVALID_TOKEN", "The API token is unknown, has been revoked or has expired.");
       }

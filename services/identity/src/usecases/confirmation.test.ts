@@ -16,8 +16,8 @@ test("in an account without a password a sign-in of the last five minutes confir
   const [id, sessionId] = [newId(), newId()];
   const name = { username: "ann@example.com", usernameKey: "ann@example.com" };
   const identity = { issuer: "https://issuer.test", subject: "1", name };
-  await store.resolveExternalUser(identity, { created: { id, events: [] }, holder: undefined }, signedInAt);
-  await store.createSession({
+  await store.singleSignOn.resolveUser(identity, { created: { id, events: [] }, holder: undefined }, signedInAt);
+  await store.sessions.create({
     id: sessionId,
     userId: id,
     passwordHash: undefined,

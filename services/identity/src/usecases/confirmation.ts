@@ -17,9 +17,9 @@ export async function confirmCaller(
   caller: UserCaller,
   password: string | undefined,
 ): Promise<User> {
-  const found = await store.findSignIn({ id: caller.id });
+  const found = await store.users.findAccount({ id: caller.id });
   if (found?.passwordHash === undefined) {
-    const signedInAt = await store.findSessionStart(caller.id, caller.credentialId);
+    const signedInAt = await store.sessions.findStart(caller.id, caller.credentialId);
     if (found && signedInAt && signedInAt > addMs(now(), -freshMs)) return found.user;
     throw new DomainError("INVALID_CREDENTIALS", "This needs a sign-in of the last 5 minutes.", {
       hint: "The account has no password: sign in with your provider again, then repeat this.",

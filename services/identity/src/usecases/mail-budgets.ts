@@ -3,7 +3,7 @@ import { networksOf } from "@sandgate/kit/base/networks";
 import { hourMs } from "@sandgate/kit/base/time";
 import { budget, rateLimited } from "../domain/rate-counters.ts";
 import { usernameKey } from "../domain/users.ts";
-import type { LimitStore } from "../store/store.ts";
+import type { RateCounters } from "../store/rate-counters.ts";
 
 /** Why a mail is sent: to whoever registers, or the link that somebody with an account asks for. */
 type MailPurpose = "registration" | "verification" | "reset";
@@ -37,7 +37,7 @@ export interface MailBudgets {
 }
 
 export function createMailBudgets(o: {
-  store: LimitStore;
+  store: { readonly rateCounters: RateCounters };
   limits: MailLimits;
   logger: Logger;
   now: () => Date;
@@ -49,7 +49,7 @@ export function createMailBudgets(o: {
     async countRequest(address) {
       if (limits.perNetwork === 0 || address === undefined) return;
       const at = now();
-      const overspent = await store.spend(
+      const overspent = await store.rateCounters.consumeEach(
         networksOf(address).map(({ name, share }) => budget(`mails from ${name}`, limits.perNetwork * share, hourMs)),
         at,
       );
@@ -64,7 +64,7 @@ export function createMailBudgets(o: {
         ...(limits.inAll > 0 ? [budget("mails", inAll, hourMs)] : []),
         ...(limits.perMailbox > 0 ? [budget(`mails to ${mailboxOf(username)}`, toMailbox, hourMs)] : []),
       ];
-      const overspent = await store.spend(budgets, at);
+      const overspent = await store.rateCounters.consumeEach(budgets, at);
       if (!overspent) return true;
       if (limits.inAll > 0 && overspent.index === 0 && at >= warnedUntil) {
         warnedUntil = overspent.endsAt;

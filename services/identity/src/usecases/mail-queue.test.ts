@@ -5,9 +5,9 @@ import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
 import { describe, expect } from "vitest";
+import type { DueMail } from "../domain/mails.ts";
 import { composeVerification, type Mail } from "../mail/texts.ts";
 import type { MailTransport } from "../mail/transports.ts";
-import type { DueMail } from "../store/store.ts";
 import { createMailQueue, mailBackoff } from "./mail-queue.ts";
 
 const logger = createLogger({ service: "identity", level: "silent" });
@@ -34,9 +34,11 @@ describe("the mail queue", () => {
     return {
       due,
       log,
-      takeDueMails: async () => due.splice(0),
-      finishMail: async (id: string) => void log.push(`finished ${id}`),
-      postponeMail: async (id: string, until: Date) => void log.push(`postponed ${id} to ${until.getTime()}`),
+      mails: {
+        takeDue: async () => due.splice(0),
+        finish: async (id: string) => void log.push(`finished ${id}`),
+        postpone: async (id: string, until: Date) => void log.push(`postponed ${id} to ${until.getTime()}`),
+      },
     };
   }
 

@@ -5,9 +5,10 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { addMs } from "@sandgate/kit/base/time";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
+import type { DueMail, NewMail } from "../domain/mails.ts";
 import type { Mail } from "../mail/texts.ts";
 import type { MailTransport } from "../mail/transports.ts";
-import type { DueMail, IdentityStore, NewMail } from "../store/store.ts";
+import type { Mails } from "../store/mails.ts";
 
 /** How long a mail is left to the replica that took it. */
 const leaseMs = 60_000;
@@ -33,7 +34,7 @@ export interface MailQueue {
 
 /** Sends the mails in the store, each at least once: neither a failure nor a restart loses one. */
 export function createMailQueue(o: {
-  store: Pick<IdentityStore, "takeDueMails" | "finishMail" | "postponeMail">;
+  store: { readonly mails: Mails };
   keyring: Keyring;
   transport: MailTransport;
   logger: Logger;
@@ -55,17 +56,17 @@ export function createMailQueue(o: {
     } catch (error) {
       state = messageOf(error);
       logger.warn({ err: error, mail: id }, "a mail could not be sent; will retry");
-      await store.postponeMail(id, addMs(now(), backoffMs(attempts + 1, mailBackoff, o.random)));
+      await store.mails.postpone(id, addMs(now(), backoffMs(attempts + 1, mailBackoff, o.random)));
       return;
     }
     state = "ok";
-    await store.finishMail(id);
+    await store.mails.finish(id);
   }
 
   async function deliverDue(): Promise<void> {
     while (!stopped) {
       const at = now();
-      const mails = await store.takeDueMails(at, addMs(at, leaseMs), batchSize);
+      const mails = await store.mails.takeDue(at, addMs(at, leaseMs), batchSize);
       if (mails.length === 0) return;
       await Promise.all(mails.map(deliver));
     }

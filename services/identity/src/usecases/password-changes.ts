@@ -3,14 +3,15 @@ import { addMs, hourMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import { type Call, userOf } from "@sandgate/kit/rpc/context";
+import { type PasswordChange, passwordResetSeconds } from "../domain/passwords.ts";
 import { budget, rateLimited } from "../domain/rate-counters.ts";
 import { badLink, hashSecret, newSecret } from "../domain/tokens.ts";
-import { passwordResetSeconds, usernameKey } from "../domain/users.ts";
+import { usernameKey } from "../domain/users.ts";
 import { signalSessionsEnded, userPasswordChanged, userPasswordReset } from "../events.ts";
 import { composePasswordChanged, composePasswordReset } from "../mail/texts.ts";
 import type { PasswordHasher } from "../passwords/hasher.ts";
 import type { PasswordStrength } from "../passwords/strength.ts";
-import type { IdentityStore, PasswordChange } from "../store/store.ts";
+import type { IdentityStore } from "../store/store.ts";
 import type { MailBudgets } from "./mail-budgets.ts";
 import type { MailQueue } from "./mail-queue.ts";
 
@@ -60,22 +61,25 @@ export function createPasswordChanges(o: {
   return {
     async change(call, { currentPassword, password }) {
       const { id, credentialId: sessionId } = userOf(call);
-      const found = await store.findSignIn({ id });
+      const found = await store.users.findAccount({ id });
       const currentHash = found?.passwordHash;
       const right = await hasher.verify(currentPassword, currentHash);
       if (!found || currentHash === undefined || !right) throw wrongPassword();
       const at = now();
-      const overspent = await store.spend([budget(`password changes of ${id}`, changesPerHour, hourMs)], at);
+      const overspent = await store.rateCounters.consumeEach(
+        [budget(`password changes of ${id}`, changesPerHour, hourMs)],
+        at,
+      );
       if (overspent) throw rateLimited("The password was changed too often in the last hour.", overspent, at);
       const change = await prepare(password, found.user.username, userPasswordChanged(call, id));
-      const ended = await store.changePassword({ id, currentHash, sessionId }, change, now());
+      const ended = await store.passwords.change({ id, currentHash, sessionId }, change, now());
       // Another change came first, after which this password is no longer the current one.
       if (!ended) throw wrongPassword();
       finish(ended);
     },
 
     async requestReset(username) {
-      const found = await store.findSignIn({ usernameKey: usernameKey(username) });
+      const found = await store.users.findAccount({ usernameKey: usernameKey(username) });
       if (!found?.user.verified || !(await mailBudgets.mayMail(username, "reset"))) return;
       const { user } = found;
       const token = newSecret();
@@ -85,16 +89,16 @@ export function createPasswordChanges(o: {
         // To the address of the account: the one in the request may differ from it, if only in the case of a letter.
         mail: mails.seal(composePasswordReset({ to: user.username, publicUrl, token })),
       };
-      const added = await store.addPasswordReset(user.id, reset, now());
+      const added = await store.passwords.addReset(user.id, reset, now());
       if (added) mails.wake();
     },
 
     async reset(token, password, call) {
       const tokenHash = hashSecret(token);
-      const found = await store.findPasswordReset(tokenHash, now());
+      const found = await store.passwords.findReset(tokenHash, now());
       if (!found) throw badLink("/auth/password/forgot");
       const change = await prepare(password, found.username, userPasswordReset(call, found.userId));
-      const ended = await store.resetPassword(tokenHash, change, now());
+      const ended = await store.passwords.reset(tokenHash, change, now());
       if (!ended) throw badLink("/auth/password/forgot");
       finish(ended);
     },

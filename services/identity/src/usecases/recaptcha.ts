@@ -2,7 +2,7 @@ import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { limitResponse } from "@sandgate/kit/base/limited-response";
 import { minuteMs } from "@sandgate/kit/base/time";
 import { budget } from "../domain/rate-counters.ts";
-import type { LimitStore } from "../store/store.ts";
+import type { RateCounters } from "../store/rate-counters.ts";
 
 /** Longer than the provider accepts a token, which is two minutes. */
 const rememberedMs = 10 * minuteMs;
@@ -48,7 +48,7 @@ export function createRecaptcha({
   timeoutMs = 5_000,
 }: {
   settings: RecaptchaSettings;
-  store: LimitStore;
+  store: { readonly rateCounters: RateCounters };
   now: () => Date;
   /** How long the provider may take. */
   timeoutMs?: number;
@@ -91,7 +91,8 @@ export function createRecaptcha({
         throw bad("is for another action");
       }
       // The provider refuses a token that it has seen, but not necessarily of two at the same time.
-      if (await store.spend([budget(`recaptcha ${token}`, 1, rememberedMs)], now())) throw bad("has been used");
+      if (await store.rateCounters.consumeEach([budget(`recaptcha ${token}`, 1, rememberedMs)], now()))
+        throw bad("has been used");
     },
   };
 }

@@ -5,6 +5,7 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import { type Call, type UserCaller, userOf } from "@sandgate/kit/rpc/context";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import { canonicalRecoveryCode, newOtpSecret, newRecoveryCodes, presentOtpSecret, stepOf } from "../domain/otp.ts";
+import type { SecondFactor } from "../domain/second-factors.ts";
 import { hashSecret } from "../domain/tokens.ts";
 import type { User } from "../domain/users.ts";
 import {
@@ -17,7 +18,7 @@ import {
 } from "../events.ts";
 import { composeRecoveryCodeUsed, composeSecondFactorEnabled, composeSecondFactorRemoved } from "../mail/texts.ts";
 import type { PasswordHasher } from "../passwords/hasher.ts";
-import type { IdentityStore, SecondFactor } from "../store/store.ts";
+import type { IdentityStore } from "../store/store.ts";
 import { confirmCaller } from "./confirmation.ts";
 import type { MailQueue } from "./mail-queue.ts";
 
@@ -70,7 +71,7 @@ export function createSecondFactors(o: {
 
   /** False for a user without a second factor. */
   async function useCode(user: User, otp: string, call: Call): Promise<boolean> {
-    const attempt = await store.beginOtpAttempt(user.id, now());
+    const attempt = await store.otpAttempts.begin(user.id, now());
     switch (attempt.outcome) {
       case "none":
         return false;
@@ -85,7 +86,7 @@ export function createSecondFactors(o: {
         const accepted =
           step === undefined
             ? await useRecoveryCode(user, factor.id, otp, call)
-            : await store.acceptOtp(factor.id, step);
+            : await store.otpAttempts.acceptOtp(factor.id, step);
         if (!accepted) throw wrongOtp();
         return true;
       }
@@ -97,7 +98,10 @@ export function createSecondFactors(o: {
     if (!codeHash) return false;
     const noticeMail = mails.seal(composeRecoveryCodeUsed({ to: user.username, publicUrl }));
     const events = [userRecoveryCodeUsed(call, user.id)];
-    const used = await store.useRecoveryCode({ userId: user.id, factorId, codeHash, noticeMail, events }, now());
+    const used = await store.otpAttempts.acceptRecoveryCode(
+      { userId: user.id, factorId, codeHash, noticeMail, events },
+      now(),
+    );
     if (used) mails.wake();
     return used;
   }
@@ -112,7 +116,7 @@ export function createSecondFactors(o: {
   async function remove(user: User, endSessions: boolean, call: Call): Promise<boolean> {
     const noticeMail = mails.seal(composeSecondFactorRemoved({ to: user.username, publicUrl }));
     const events = [userSecondFactorRemoved(call, user.id)];
-    const ended = await store.removeSecondFactor(user.id, { noticeMail, endSessions, events }, now());
+    const ended = await store.secondFactors.remove(user.id, { noticeMail, endSessions, events }, now());
     if (!ended) return false;
     signalSessionsEnded(bus, ended);
     // The rights of an operator's tokens may depend on it.
@@ -123,7 +127,7 @@ export function createSecondFactors(o: {
 
   return {
     async status(userId) {
-      const found = await store.findSecondFactor(userId);
+      const found = await store.secondFactors.find(userId);
       return { enabled: found !== undefined, recoveryCodesLeft: found?.recoveryCodesLeft ?? 0 };
     },
 
@@ -131,7 +135,7 @@ export function createSecondFactors(o: {
       const user = await confirmCaller(o, caller, password);
       const [id, secret] = [newId(), newOtpSecret()];
       const sealed = keyring.seal(secret, place(id));
-      const added = await store.addSecondFactor({ id, userId: user.id, sealed, expiresAt: addMs(now(), pendingMs) });
+      const added = await store.secondFactors.add({ id, userId: user.id, sealed, expiresAt: addMs(now(), pendingMs) });
       if (!added) {
         throw new DomainError("CONFLICT", "You have a second factor.", {
           hint: "Remove it with DELETE /auth/second-factor before you set up another.",
@@ -142,8 +146,8 @@ export function createSecondFactors(o: {
 
     async confirm(call, otp) {
       const { id: userId } = userOf(call);
-      const pending = await store.findPendingSecondFactor(userId, now());
-      const [user] = await store.findUsers([userId], []);
+      const pending = await store.secondFactors.findPending(userId, now());
+      const [user] = await store.users.find([userId], []);
       if (!pending || !user) throw notPending();
       const step = stepOf(open(pending), otp, now());
       if (step === undefined) throw wrongOtp();
@@ -151,7 +155,7 @@ export function createSecondFactors(o: {
       const noticeMail = mails.seal(composeSecondFactorEnabled({ to: user.username, publicUrl }));
       const events = [userSecondFactorEnabled(call, userId)];
       const confirmed = { id: pending.id, userId, step, recoveryCodeHashes: hashesOf(codes), noticeMail, events };
-      if (!(await store.enableSecondFactor(confirmed, now()))) throw notPending();
+      if (!(await store.secondFactors.enable(confirmed, now()))) throw notPending();
       signalApiTokenRevoked(bus, userId);
       mails.wake();
       return codes;
@@ -161,7 +165,7 @@ export function createSecondFactors(o: {
       const { id } = await confirmWithCode(call, confirmation);
       const codes = newRecoveryCodes();
       const events = [userRecoveryCodesReplaced(call, id)];
-      if (!(await store.replaceRecoveryCodes(id, hashesOf(codes), events))) throw notEnabled();
+      if (!(await store.secondFactors.replaceRecoveryCodes(id, hashesOf(codes), events))) throw notEnabled();
       return codes;
     },
 
@@ -171,7 +175,7 @@ export function createSecondFactors(o: {
     },
 
     async removeOf(call, userId) {
-      const [user] = await store.findUsers([userId], []);
+      const [user] = await store.users.find([userId], []);
       if (!user) {
         throw new DomainError("NOT_FOUND", "There is no such user.", {
           hint: "Check the id against GET /admin/users.",
@@ -182,7 +186,7 @@ export function createSecondFactors(o: {
 
     async check(user, otp, call) {
       if (otp !== undefined) return useCode(user, otp, call);
-      if (await store.findSecondFactor(user.id)) throw otpNeeded();
+      if (await store.secondFactors.find(user.id)) throw otpNeeded();
       return false;
     },
   };

@@ -7,9 +7,11 @@ import { type Call, userOf } from "@sandgate/kit/rpc/context";
 import { type OperatorSecondFactor, operatorRights } from "../domain/operator-rights.ts";
 import {
   accessTokenSeconds,
+  type ClientInfo,
   endedSessionMs,
   refreshTokenExpiry,
   refreshTokenSeconds,
+  type Session,
   sessionSeconds,
   successorOf,
 } from "../domain/sessions.ts";
@@ -17,7 +19,7 @@ import { hashSecret, newSecret } from "../domain/tokens.ts";
 import { type User, usernameKey } from "../domain/users.ts";
 import { sessionEnded, signalSessionsEnded, userSessionsEnded, userSignedIn } from "../events.ts";
 import type { PasswordHasher } from "../passwords/hasher.ts";
-import type { ClientInfo, IdentityStore, Session } from "../store/store.ts";
+import type { IdentityStore } from "../store/store.ts";
 import type { SecondFactors } from "./second-factors.ts";
 import type { SignInAttempts } from "./sign-in-attempts.ts";
 import type { SigningKeys } from "./signing-keys.ts";
@@ -85,7 +87,7 @@ export function createSessions(o: {
     const id = newId();
     const expiresAt = addMs(createdAt, sessionSeconds * 1000);
     const refreshToken = newSecret();
-    const started = await store.createSession({
+    const started = await store.sessions.create({
       id,
       userId: user.id,
       passwordHash,
@@ -114,7 +116,7 @@ export function createSessions(o: {
   return {
     async signIn({ username, password, otp }, client, call) {
       const name = usernameKey(username);
-      const found = await store.findSignIn({ usernameKey: name });
+      const found = await store.users.findAccount({ usernameKey: name });
       const attempt = { usernameKey: name, userId: found?.user.id, address: client.address };
       const { fromOwnNetwork } = await attempts.admit(attempt);
       const hasher = fromOwnNetwork ? o.ownNetworksHasher : o.hasher;
@@ -140,17 +142,19 @@ export function createSessions(o: {
 
     async refresh(presented, client, call) {
       const presentedHash = hashSecret(presented);
-      const found = await store.findSessionOf(presentedHash);
+      const found = await store.refreshTokens.findSession(presentedHash);
       if (!found) throw badRefreshToken();
       const { sessionId, userId } = found;
       const { refreshKeys, signAccessToken } = await keys.current();
       const presentedAt = now();
+      const eventsOfReuse = [sessionEnded(call, sessionId, userId)];
       // A retry may ask for a successor that the key before derived: to the newest key such a token is a bad one.
       for (const key of refreshKeys) {
         const successor = successorOf(presented, sessionId, key);
-        const refreshed = await store.rotateRefreshToken(presentedHash, hashSecret(successor), client, presentedAt, [
-          sessionEnded(call, sessionId, userId),
-        ]);
+        const refreshed = await store.refreshTokens.rotate(
+          { presentedHash, successorHash: hashSecret(successor), client, eventsOfReuse },
+          presentedAt,
+        );
         if (refreshed.outcome === "reused") {
           signalSessionsEnded(bus, [refreshed.sessionId]);
           break;
@@ -170,17 +174,19 @@ export function createSessions(o: {
 
     async signOut(refreshToken, call) {
       const tokenHash = hashSecret(refreshToken);
-      const found = await store.findSessionOf(tokenHash);
+      const found = await store.refreshTokens.findSession(tokenHash);
       if (!found) return;
       const { sessionId, userId } = found;
       const user = { id: userId, credential: "session" as const, credentialId: sessionId };
-      const ended = await store.endSessionOf(tokenHash, now(), [sessionEnded({ ...call, user }, sessionId, userId)]);
+      const ended = await store.refreshTokens.endSession(tokenHash, now(), [
+        sessionEnded({ ...call, user }, sessionId, userId),
+      ]);
       if (ended !== undefined) signalSessionsEnded(bus, [ended]);
     },
 
     async end(call, sessionId) {
       const { id: userId } = userOf(call);
-      if (!(await store.endSession(userId, sessionId, now(), [sessionEnded(call, sessionId, userId)]))) {
+      if (!(await store.sessions.end(userId, sessionId, now(), [sessionEnded(call, sessionId, userId)]))) {
         throw new DomainError("NOT_FOUND", "You have no such session.", {
           hint: "Check its id against GET /auth/sessions; it may have ended.",
         });
@@ -191,12 +197,12 @@ export function createSessions(o: {
     async endOthers(call) {
       const { id, credentialId } = userOf(call);
       const events = [userSessionsEnded(call, id)];
-      signalSessionsEnded(bus, await store.endOtherSessions(id, credentialId, now(), events));
+      signalSessionsEnded(bus, await store.sessions.endOthers(id, credentialId, now(), events));
     },
 
-    list: (userId, limit, before) => store.listSessions(userId, limit, before, now()),
+    list: (userId, limit, before) => store.sessions.list(userId, limit, before, now()),
 
-    listEnded: () => store.listSessionsEndedSince(addMs(now(), -endedSessionMs)),
+    listEnded: () => store.sessions.listEndedSince(addMs(now(), -endedSessionMs)),
   };
 }
 

@@ -1,7 +1,7 @@
 import { networksOf } from "@sandgate/kit/base/networks";
 import { dayMs, minuteMs } from "@sandgate/kit/base/time";
 import { budget, hashKey, rateLimited } from "../domain/rate-counters.ts";
-import type { LimitStore } from "../store/store.ts";
+import type { IdentityStore } from "../store/store.ts";
 
 /** How many attempts at an account are let through for networks that it has not signed in from, in those of one address. */
 const elsewhereFactor = 2;
@@ -31,7 +31,11 @@ export interface SignInAttempts {
 }
 
 /** @param o.perMinute attempts a minute at one account from one address; 0: no limits */
-export function createSignInAttempts(o: { store: LimitStore; perMinute: number; now: () => Date }): SignInAttempts {
+export function createSignInAttempts(o: {
+  store: Pick<IdentityStore, "rateCounters" | "knownNetworks">;
+  perMinute: number;
+  now: () => Date;
+}): SignInAttempts {
   const { store, perMinute, now } = o;
 
   return {
@@ -40,11 +44,11 @@ export function createSignInAttempts(o: { store: LimitStore; perMinute: number; 
       const networks = networksOf(address);
       const [{ name: network }] = networks;
       const widest = networks.at(-1)?.name;
-      const fromOwnNetwork = await store.isKnownNetwork(userId ?? "", networkKey(userId ?? "", network), at);
+      const fromOwnNetwork = await store.knownNetworks.has(userId ?? "", networkKey(userId ?? "", network), at);
       if (perMinute === 0) return { fromOwnNetwork };
       const own = budget(`sign-in to ${name} from ${network}`, perMinute, minuteMs);
       const elsewhere = budget(`sign-in to ${name} from elsewhere`, perMinute * elsewhereFactor, minuteMs);
-      const overspent = await store.spend(fromOwnNetwork ? [own] : [own, elsewhere], at);
+      const overspent = await store.rateCounters.consumeEach(fromOwnNetwork ? [own] : [own, elsewhere], at);
       if (!overspent) return { fromOwnNetwork };
       if (overspent.index === 1) {
         const asNewcomer = [
@@ -52,13 +56,13 @@ export function createSignInAttempts(o: { store: LimitStore; perMinute: number; 
           budget(`first sign-ins to ${name} from ${widest}`, newcomerTries, dayMs),
           budget(`first sign-ins to ${name}`, perMinute * newcomersFactor, minuteMs),
         ];
-        if (!(await store.spend(asNewcomer, at))) return { fromOwnNetwork };
+        if (!(await store.rateCounters.consumeEach(asNewcomer, at))) return { fromOwnNetwork };
       }
       throw rateLimited("Too many attempts for this account.", overspent, at);
     },
 
     async remember(userId, address) {
-      await store.noteNetwork(userId, networkKey(userId, networksOf(address)[0].name), now());
+      await store.knownNetworks.add(userId, networkKey(userId, networksOf(address)[0].name), now());
     },
   };
 }

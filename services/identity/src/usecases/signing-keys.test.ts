@@ -67,7 +67,7 @@ describe("signing keys", () => {
     expect(await second.publicJwks()).toEqual(jwks);
     expect((await first.current()).refreshKeys).toEqual((await second.current()).refreshKeys);
     for (const key of jwks.keys) expect(key).not.toHaveProperty("d");
-    const [stored] = await store.listKeys();
+    const [stored] = await store.keys.list();
     expect(stored?.publicJwk).not.toContain('"d"');
   });
 

@@ -12,7 +12,7 @@ import {
   type StoredKey,
   settlingMs,
 } from "../domain/signing-keys.ts";
-import type { IdentityStore } from "../store/store.ts";
+import type { Keys } from "../store/keys.ts";
 
 const algorithm = "EdDSA";
 interface AccessClaims {
@@ -52,7 +52,7 @@ export interface SigningKeys {
 
 /** Opens the service's keys and creates the first ones. Private parts leave the process only sealed. */
 export async function openSigningKeys(options: {
-  store: Pick<IdentityStore, "addKey" | "listKeys" | "removeKeys" | "replaceKeys">;
+  store: { readonly keys: Keys };
   keyring: Keyring;
   issuer: string;
   audience: string;
@@ -91,13 +91,13 @@ export async function openSigningKeys(options: {
   const ofUse = (keys: readonly StoredKey[], use: StoredKey["use"]) => keys.filter((key) => key.use === use);
 
   async function maintain(): Promise<void> {
-    const stored = await store.listKeys();
+    const stored = await store.keys.list();
     const refresh = ofUse(stored, "refresh");
     const session = ofUse(stored, "session");
-    if (refresh.length === 0) await store.addKey(makeRefreshKey(), new Date(0));
-    if (needsNewKey(session, now())) await store.addKey(await makeSessionKey(), addMs(now(), -keyLifeMs));
+    if (refresh.length === 0) await store.keys.add(makeRefreshKey(), new Date(0));
+    if (needsNewKey(session, now())) await store.keys.add(await makeSessionKey(), addMs(now(), -keyLifeMs));
     const outdated = [session, refresh].flatMap((keys) => findOutdatedKeys(keys, now()));
-    if (outdated.length > 0) await store.removeKeys(outdated.map((key) => key.id));
+    if (outdated.length > 0) await store.keys.remove(outdated.map((key) => key.id));
   }
 
   async function openPrivateKey(key: StoredKey): Promise<CryptoKey> {
@@ -111,7 +111,7 @@ export async function openSigningKeys(options: {
   }
 
   async function current(): Promise<CurrentKeys> {
-    const stored = await store.listKeys();
+    const stored = await store.keys.list();
     const key = pickSigningKey(ofUse(stored, "session"), now());
     if (!key) throw new Error("There is no key to sign session tokens with.");
     const refreshKeys = ofUse(stored, "refresh").map(({ id, sealed }) => keyring.open(sealed, place(id)));
@@ -146,16 +146,16 @@ export async function openSigningKeys(options: {
     current,
     maintain,
     async publicJwks() {
-      return { keys: ofUse(await store.listKeys(), "session").map((key): JWK => JSON.parse(key.publicJwk)) };
+      return { keys: ofUse(await store.keys.list(), "session").map((key): JWK => JSON.parse(key.publicJwk)) };
     },
     async rotate() {
       const keys = await makeKeys();
-      for (const key of keys) await store.addKey(key, key.createdAt);
+      for (const key of keys) await store.keys.add(key, key.createdAt);
       return { signsFrom: addMs(now(), settlingMs) };
     },
     async replaceAll() {
       // No facade has to be told of a session that ended so long ago, nor needs to be: no token of it verifies any more.
-      await store.replaceKeys(await makeKeys(), addMs(now(), -endedSessionMs));
+      await store.keys.replaceAll(await makeKeys(), addMs(now(), -endedSessionMs));
     },
   };
 }

@@ -7,12 +7,14 @@ import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { Call } from "@sandgate/kit/rpc/context";
 import { isDatabaseUnreachable } from "@sandgate/kit/storage/database-unreachable";
+import type { ClientInfo } from "../domain/sessions.ts";
+import type { ExternalIdentity, ResolvedUser } from "../domain/single-sign-on.ts";
 import { hashSecret, newSecret } from "../domain/tokens.ts";
 import { type User, usernameKey } from "../domain/users.ts";
 import { signalSessionsEnded, userCreated, userLinked, userVerified } from "../events.ts";
 import { composeProviderLinked } from "../mail/texts.ts";
 import type { ProviderAccount, SignInSecrets, SsoProvider } from "../sso/provider.ts";
-import type { ClientInfo, ExternalIdentity, IdentityStore, ResolvedUser } from "../store/store.ts";
+import type { IdentityStore } from "../store/store.ts";
 import type { MailQueue } from "./mail-queue.ts";
 import type { Sessions, SessionTokens } from "./sessions.ts";
 
@@ -104,13 +106,13 @@ export function createSingleSignOn(o: {
     const created =
       o.registration === "open" ? { id, events: [userCreated(call, id), ...eventsOf(id, false)] } : undefined;
     for (;;) {
-      const user = name && (await store.findSignIn({ usernameKey: name.usernameKey }))?.user;
+      const user = name && (await store.users.findAccount({ usernameKey: name.usernameKey }))?.user;
       const holder = user && {
         id: user.id,
         events: eventsOf(user.id, user.verified),
         noticeMail: mails.seal(composeProviderLinked({ to: user.username, issuer })),
       };
-      const resolved = await store.resolveExternalUser(identity, { created, holder }, now());
+      const resolved = await store.singleSignOn.resolveUser(identity, { created, holder }, now());
       if (resolved !== "changed") return resolved;
     }
   }
@@ -125,7 +127,7 @@ export function createSingleSignOn(o: {
     if (resolved === "unknown") throw new DomainError("FORBIDDEN", "Registration is closed on this server.");
     signalSessionsEnded(bus, resolved.endedSessionIds);
     mails.wake();
-    const [user] = await store.findUsers([resolved.userId], []);
+    const [user] = await store.users.find([resolved.userId], []);
     if (!user) throw new DomainError("INVALID_TOKEN", "The account was deleted meanwhile.");
     return user;
   }
@@ -141,7 +143,7 @@ export function createSingleSignOn(o: {
         const state = newSecret();
         const browserSecret = newSecret();
         const url = await provider.authorizationUrl(callbackUrlOf(name), secretsOf(state, browserSecret));
-        await store.addSsoAttempt({
+        await store.singleSignOn.addAttempt({
           stateHash: hashSecret(state),
           browserHash: hashSecret(browserSecret),
           provider: name,
@@ -155,7 +157,7 @@ export function createSingleSignOn(o: {
     async finish({ provider: name, state, browserSecret, code, iss, error }, client, call) {
       const provider = providerOf(name);
       const hashes = { stateHash: hashSecret(state), browserHash: hashSecret(browserSecret) };
-      const attempt = await store.takeSsoAttempt({ ...hashes, provider: name }, now());
+      const attempt = await store.singleSignOn.takeAttempt({ ...hashes, provider: name }, now());
       if (!attempt) {
         throw new DomainError("INVALID_TOKEN", "This sign-in is unknown, was finished before or has expired.", {
           hint: "Start it again, in the same browser.",

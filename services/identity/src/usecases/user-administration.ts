@@ -3,7 +3,8 @@ import type { Cursor } from "@sandgate/kit/base/page";
 import { addMs, dayMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { type Call, userOf } from "@sandgate/kit/rpc/context";
-import { type User, unverifiedDays, usernameKey } from "../domain/users.ts";
+import { unverifiedDays } from "../domain/registrations.ts";
+import { type User, usernameKey } from "../domain/users.ts";
 import {
   apiTokenRevoked,
   signalApiTokenRevoked,
@@ -52,7 +53,7 @@ export function createUserAdministration(o: {
   const { store, bus, now } = o;
 
   async function deleteUser(call: Call, userId: string): Promise<void> {
-    const ended = await store.deleteUser(userId, [userDeleted(call, userId)], now());
+    const ended = await store.users.delete(userId, [userDeleted(call, userId)], now());
     if (ended === undefined) throw userNotFound();
     if (ended === "last_operator") {
       throw new DomainError("CONFLICT", "This is the only operator's account.", {
@@ -64,7 +65,7 @@ export function createUserAdministration(o: {
   }
 
   async function requireUser(userId: string): Promise<void> {
-    if ((await store.findUsers([userId], [])).length === 0) throw userNotFound();
+    if ((await store.users.find([userId], [])).length === 0) throw userNotFound();
   }
 
   return {
@@ -76,24 +77,28 @@ export function createUserAdministration(o: {
     async deleteUnverified(signal) {
       for (;;) {
         const at = now();
-        const due = await store.listUnverified(addMs(at, -unverifiedDays * dayMs), at, unverifiedBatchSize);
+        const due = await store.registrations.listAbandoned(
+          addMs(at, -unverifiedDays * dayMs),
+          at,
+          unverifiedBatchSize,
+        );
         for (const id of due) {
           if (signal.aborted) return;
-          await store.deleteUnverified(id, [userDeleted(undefined, id)], at);
+          await store.registrations.deleteAbandoned(id, [userDeleted(undefined, id)], at);
         }
         if (due.length < unverifiedBatchSize) return;
       }
     },
 
     list: (username, limit, before) =>
-      store.listUsers(username === undefined ? undefined : usernameKey(username), limit, before),
+      store.users.list(username === undefined ? undefined : usernameKey(username), limit, before),
 
-    find: (ids, usernames) => store.findUsers(ids, usernames.map(usernameKey)),
+    find: (ids, usernames) => store.users.find(ids, usernames.map(usernameKey)),
 
     async endSessions(call, userId) {
       await requireUser(userId);
       const events = [userSessionsEnded(call, userId)];
-      signalSessionsEnded(bus, await store.endOtherSessions(userId, undefined, now(), events));
+      signalSessionsEnded(bus, await store.sessions.endOthers(userId, undefined, now(), events));
     },
 
     async setDisabled(call, userId, disabled) {
@@ -101,7 +106,7 @@ export function createUserAdministration(o: {
         throw new DomainError("CONFLICT", "This is your own account.", { hint: "Another operator can disable it." });
       }
       const events = [(disabled ? userDisabled : userEnabled)(call, userId)];
-      const changed = await store.setUserDisabled(userId, disabled, now(), events);
+      const changed = await store.users.setDisabled(userId, disabled, now(), events);
       if (!changed) throw userNotFound();
       signalSessionsEnded(bus, changed.endedSessionIds);
       // The facades forget the tokens that they remember.
@@ -114,9 +119,9 @@ export function createUserAdministration(o: {
     async revokeApiTokens(call, userId) {
       await requireUser(userId);
       for (;;) {
-        const tokens = await store.listApiTokens(userId, tokenBatchSize, undefined);
+        const tokens = await store.apiTokens.list(userId, tokenBatchSize, undefined);
         for (const { id } of tokens) {
-          await store.revokeApiToken(userId, id, [apiTokenRevoked(call, id, userId)], undefined);
+          await store.apiTokens.revoke(userId, id, [apiTokenRevoked(call, id, userId)], undefined);
           signalApiTokenRevoked(bus, id);
         }
         if (tokens.length < tokenBatchSize) return;

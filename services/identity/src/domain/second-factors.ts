@@ -1,0 +1,40 @@
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { NewMail } from "./mails.ts";
+
+/** What codes are made from. */
+export interface SecondFactor {
+  id: string;
+  sealed: Uint8Array;
+}
+
+export interface NewSecondFactor extends SecondFactor {
+  userId: string;
+  /** Until when it can be confirmed. */
+  expiresAt: Date;
+}
+
+export interface ConfirmedSecondFactor {
+  id: string;
+  userId: string;
+  /** The time step of the code that it was confirmed with, which is used up by that. */
+  step: number;
+  recoveryCodeHashes: readonly Uint8Array[];
+  /** Tells the user. */
+  noticeMail: NewMail;
+  events: readonly StagedEvent[];
+}
+
+/** What goes with the removal of a second factor. */
+export interface SecondFactorRemoval {
+  noticeMail: NewMail;
+  endSessions: boolean;
+  events: readonly StagedEvent[];
+}
+
+export interface UsedRecoveryCode {
+  userId: string;
+  factorId: string;
+  codeHash: Uint8Array;
+  noticeMail: NewMail;
+  events: readonly StagedEvent[];
+}

@@ -1,0 +1,116 @@
+import { newId } from "@sandgate/kit/base/ids";
+import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
+import { Role } from "@sandgate/proto/common/v1/access";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { hashSecret } from "../domain/tokens.ts";
+import { apiToken, at, createUser, event, subjectsOf } from "./store.fixture.ts";
+import type { IdentityStore } from "./store.ts";
+
+/** What every adapter of `ApiTokens` does. `open` returns an empty store. */
+export function describeApiTokens(open: () => Promise<IdentityStore>): void {
+  describe("API tokens", () => {
+    let store: IdentityStore;
+
+    beforeEach(async () => {
+      store = await open();
+    });
+
+    afterEach(() => store.close());
+
+    test("a token is found by its hash, with whether its user is an operator", async () => {
+      const userId = await createUser(store);
+      const { tokenHash, ...token } = apiToken(userId, "t", {
+        workspaceId: newId(),
+        role: Role.ADMIN,
+        expiresAt: at(1),
+      });
+      await store.apiTokens.create({ ...token, tokenHash }, 0, undefined, []);
+      expect(await store.apiTokens.find(tokenHash)).toEqual({
+        ...token,
+        lastUsedAt: undefined,
+        operator: false,
+        secondFactor: false,
+      });
+      expect(await store.apiTokens.find(hashSecret("other"))).toBeUndefined();
+    });
+
+    test("an idempotency record is stored with the token, and only the first", async () => {
+      const userId = await createUser(store);
+      const record: IdempotencyRecord = { id: "record", sealed: new Uint8Array([1]) };
+      await store.apiTokens.create(apiToken(userId, "first"), 0, record, []);
+      await expect(store.apiTokens.create(apiToken(userId, "second"), 0, record, [])).rejects.toThrow();
+      expect(await store.apiTokens.find(hashSecret("second"))).toBeUndefined();
+    });
+
+    test("a user has no more tokens than they may, expired ones included; a revocation frees a place at once", async () => {
+      const [ann, bob] = [await createUser(store), await createUser(store, "bob@example.com")];
+      const [first, second, third] = ["first", "second", "third"].map((token) => apiToken(ann, token));
+      if (!first || !second || !third) throw new Error("three tokens were made");
+      const record = { id: newId(), sealed: new Uint8Array([1]) };
+      expect(await store.apiTokens.create({ ...first, expiresAt: at(-1) }, 2, undefined, [])).toBe("done");
+      expect(await store.apiTokens.create(second, 2, undefined, [])).toBe("done");
+      expect(await store.apiTokens.create(third, 2, record, [])).toBe("too_many");
+      expect(await store.apiTokens.find(third.tokenHash)).toBeUndefined();
+      expect(await store.apiTokens.create(apiToken(bob, "bob's"), 2, undefined, [])).toBe("done");
+      await store.apiTokens.revoke(ann, first.id, [], undefined);
+      expect(await store.apiTokens.create(third, 2, record, [])).toBe("done");
+      expect(await store.apiTokens.create(apiToken(ann, "fourth"), 2, undefined, [])).toBe("too_many");
+      expect(await store.apiTokens.create(apiToken(ann, "fifth"), 0, undefined, [])).toBe("done");
+    });
+
+    test("of many tokens that are created at once for the last place, one is", async () => {
+      const userId = await createUser(store);
+      await store.apiTokens.create(apiToken(userId, "first"), 2, undefined, []);
+      const outcomes = await Promise.all(
+        [1, 2, 3, 4, 5].map((i) => store.apiTokens.create(apiToken(userId, `${i}`), 2, undefined, [])),
+      );
+      expect(outcomes.sort()).toEqual(["done", "too_many", "too_many", "too_many", "too_many"]);
+      expect(await store.apiTokens.list(userId, 10, undefined)).toHaveLength(2);
+    });
+
+    test("tokens are listed newest first, page by page, each user's own", async () => {
+      const ann = await createUser(store, "ann@example.com");
+      const bob = await createUser(store, "bob@example.com");
+      const created = [0, 1, 1, 2].map((ms, i) => apiToken(ann, `${i}`, { createdAt: at(ms) }));
+      for (const token of created) await store.apiTokens.create(token, 0, undefined, []);
+      await store.apiTokens.create(apiToken(bob, "bob's"), 0, undefined, []);
+
+      const newestFirst = created.map(({ id }) => id).toReversed();
+      const first = await store.apiTokens.list(ann, 2, undefined);
+      const rest = await store.apiTokens.list(ann, 10, first[1]);
+      expect([...first, ...rest].map(({ id }) => id)).toEqual(newestFirst);
+    });
+
+    test("only its owner revokes a token, once, with an event", async () => {
+      const ann = await createUser(store, "ann@example.com");
+      const bob = await createUser(store, "bob@example.com");
+      const token = apiToken(ann, "t");
+      await store.apiTokens.create(token, 0, undefined, []);
+      expect(await store.apiTokens.revoke(bob, token.id, [event("revoked")], undefined)).toBe(false);
+      expect(await store.apiTokens.revoke(ann, token.id, [event("revoked")], undefined)).toBe(true);
+      expect(await store.apiTokens.revoke(ann, token.id, [event("revoked")], undefined)).toBe(false);
+      expect(await store.apiTokens.find(token.tokenHash)).toBeUndefined();
+      expect(await store.apiTokens.list(ann, 10, undefined)).toEqual([]);
+      expect((await subjectsOf(store)).filter((subject) => subject === "revoked")).toHaveLength(1);
+    });
+
+    test("an idempotency record is stored with the revocation, and only with one", async () => {
+      const ann = await createUser(store, "ann@example.com");
+      const token = apiToken(ann, "t");
+      await store.apiTokens.create(token, 0, undefined, []);
+      const record = { id: "record", sealed: new Uint8Array([1]) };
+      expect(await store.apiTokens.revoke(ann, newId(), [], record)).toBe(false);
+      expect(await store.idempotency.find("record")).toBeUndefined();
+      expect(await store.apiTokens.revoke(ann, token.id, [], record)).toBe(true);
+      expect(await store.idempotency.find("record")).toEqual(record);
+    });
+
+    test("the time of the last use never goes back", async () => {
+      const token = apiToken(await createUser(store), "t");
+      await store.apiTokens.create(token, 0, undefined, []);
+      await store.apiTokens.recordUses([{ id: token.id, usedAt: at(120_000) }]);
+      await store.apiTokens.recordUses([{ id: token.id, usedAt: at(60_000) }]);
+      expect((await store.apiTokens.find(token.tokenHash))?.lastUsedAt).toEqual(at(120_000));
+    });
+  });
+}

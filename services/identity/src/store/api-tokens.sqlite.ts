@@ -1,0 +1,68 @@
+import { toOptionalDate } from "@sandgate/kit/base/time";
+import type { SqliteDatabase } from "@sandgate/kit/storage/sqlite";
+import type { Role } from "@sandgate/proto/common/v1/access";
+import type { ApiToken } from "../domain/api-tokens.ts";
+import type { apiTokenTransactions } from "./api-tokens.sqlite.transactions.ts";
+import type { ApiTokens } from "./api-tokens.ts";
+
+const columns =
+  "t.id, t.user_id, t.description, t.hint, t.workspace_id, t.role, t.expires_at, t.created_at, t.last_used_at";
+
+interface ApiTokenRow {
+  id: string;
+  user_id: string;
+  description: string;
+  hint: string;
+  workspace_id: string | null;
+  role: Role;
+  expires_at: number | null;
+  created_at: number;
+  last_used_at: number | null;
+}
+
+function toApiToken(row: ApiTokenRow): ApiToken {
+  return {
+    id: row.id,
+    userId: row.user_id,
+    description: row.description,
+    hint: row.hint,
+    workspaceId: row.workspace_id ?? undefined,
+    role: row.role,
+    expiresAt: toOptionalDate(row.expires_at),
+    createdAt: new Date(row.created_at),
+    lastUsedAt: toOptionalDate(row.last_used_at),
+  };
+}
+
+export function createApiTokens({ read, write }: SqliteDatabase<typeof apiTokenTransactions>): ApiTokens {
+  return {
+    create: write.createApiToken,
+    revoke: write.revokeApiToken,
+    recordUses: write.recordApiTokenUses,
+
+    async find(tokenHash) {
+      const row = read.get<ApiTokenRow & { operator: number; second_factor: number }>(
+        `SELECT ${columns}, u.operator,
+           u.operator = 1 AND EXISTS (SELECT 1 FROM second_factors f WHERE f.user_id = u.id AND f.enabled_at IS NOT NULL)
+             AS second_factor
+         FROM api_tokens t JOIN users u ON u.id = t.user_id
+         WHERE t.token_hash = ? AND u.disabled_at IS NULL`,
+        tokenHash,
+      );
+      return row && { ...toApiToken(row), operator: row.operator === 1, secondFactor: row.second_factor === 1 };
+    },
+
+    async list(userId, limit, before) {
+      const rows = read.all<ApiTokenRow>(
+        `SELECT ${columns} FROM api_tokens t
+         WHERE t.user_id = ? AND (t.created_at, t.id) < (?, ?)
+         ORDER BY t.created_at DESC, t.id DESC LIMIT ?`,
+        userId,
+        before?.createdAt ?? Number.MAX_SAFE_INTEGER,
+        before?.id ?? "",
+        limit,
+      );
+      return rows.map(toApiToken);
+    },
+  };
+}

@@ -1,0 +1,182 @@
+import { type Db, isDuplicateKey, type MongoTransaction } from "@sandgate/kit/storage/mongo";
+import type { Role } from "@sandgate/proto/common/v1/access";
+import type { StoredKey } from "../domain/signing-keys.ts";
+import type { Expiring } from "./expiry.mongo.ts";
+
+// Times are epoch milliseconds, but for the one at which MongoDB removes the document.
+
+export interface UserDocument {
+  _id: string;
+  username: string;
+  usernameKey: string;
+  passwordHash?: string | undefined;
+  verifiedAt?: number | undefined;
+  operator: boolean;
+  disabledAt?: number;
+  version: number;
+  createdAt: number;
+  /** Grows with every link mailed to the user, so that adding one conflicts with a password that ends all links. */
+  mails?: number;
+  /** Grows with every sign-in, so that one conflicts with a change of the password. */
+  signIns?: number;
+  /** Grows with every new API token of the user: transactions that add one conflict on it, so that their number is right. */
+  apiTokens?: number;
+}
+
+interface VerificationDocument extends Expiring {
+  _id: Uint8Array;
+  userId: string;
+  passwordHash?: string | undefined;
+  expiresAt: number;
+}
+
+interface PasswordResetDocument extends Expiring {
+  _id: Uint8Array;
+  userId: string;
+  expiresAt: number;
+}
+
+export interface SessionDocument extends Expiring {
+  _id: string;
+  userId: string;
+  createdAt: number;
+  expiresAt: number;
+  /** When its last refresh token expires. */
+  idleAt: number;
+  /** Grows with every refresh, so that a refresh conflicts with the end of the session. */
+  refreshes?: number;
+  /** Its sign-in or last refresh, and the client then. */
+  seenAt: number;
+  address: string;
+  userAgent: string;
+  /** Set when it was signed in with a second factor that the user still has. */
+  secondFactor?: boolean;
+  endedAt?: number;
+}
+
+interface RefreshTokenDocument extends Expiring {
+  _id: Uint8Array;
+  sessionId: string;
+  expiresAt: number;
+  usedAt?: number;
+}
+
+export interface ApiTokenDocument extends Expiring {
+  _id: string;
+  userId: string;
+  tokenHash: Uint8Array;
+  description: string;
+  hint: string;
+  workspaceId?: string | undefined;
+  role: Role;
+  expiresAt?: number | undefined;
+  createdAt: number;
+  lastUsedAt?: number;
+}
+
+interface KeyDocument extends Omit<StoredKey, "id" | "createdAt"> {
+  _id: string;
+  createdAt: number;
+}
+
+interface MailDocument extends Expiring {
+  _id: string;
+  userId: string;
+  /** Unset once it was sent. */
+  sealed?: Uint8Array;
+  attempts: number;
+  createdAt: number;
+  /** Unset once it was sent. */
+  dueAt?: number;
+}
+
+interface SecondFactorDocument extends Expiring {
+  _id: string;
+  userId: string;
+  sealed: Uint8Array;
+  /** Until when it is pending. */
+  expiresAt?: number;
+  /** Since when it is enabled. */
+  enabledAt?: number;
+  /** Of the last code that was accepted. */
+  lastStep: number;
+  recoveryCodes: Uint8Array[];
+  attempts: number;
+  refusedUntil?: number;
+}
+
+interface SsoAttemptDocument extends Expiring {
+  /** The hash of the state. */
+  _id: Uint8Array;
+  browserHash: Uint8Array;
+  provider: string;
+  redirectUri: string;
+  expiresAt: number;
+}
+
+interface ExternalIdentityDocument {
+  /** The issuer, which has no space, and the subject. */
+  _id: string;
+  userId: string;
+  createdAt: number;
+}
+
+interface KnownNetworkDocument extends Expiring {
+  _id: Uint8Array;
+  userId: string;
+  seenAt: number;
+}
+
+interface WindowDocument extends Expiring {
+  _id: Uint8Array;
+  used: number;
+  /** By who consumed last. */
+  granted: number;
+  endsAt: number;
+}
+
+interface SlotLeaseDocument extends Expiring {
+  /** The key. */
+  _id: Uint8Array;
+  holders: { id: string; held: number; endsAt: number }[];
+  /** By who wrote last. */
+  held: number;
+}
+
+/** Transactions of which only one may succeed conflict on the document of their name. */
+interface TurnDocument {
+  _id: string;
+  taken: number;
+}
+
+export type Collections = ReturnType<typeof collectionsOf>;
+
+export const collectionsOf = (db: Db) => ({
+  users: db.collection<UserDocument>("users"),
+  verifications: db.collection<VerificationDocument>("verifications"),
+  passwordResets: db.collection<PasswordResetDocument>("password_resets"),
+  sessions: db.collection<SessionDocument>("sessions"),
+  refreshTokens: db.collection<RefreshTokenDocument>("refresh_tokens"),
+  apiTokens: db.collection<ApiTokenDocument>("api_tokens"),
+  keys: db.collection<KeyDocument>("keys"),
+  mails: db.collection<MailDocument>("mails"),
+  secondFactors: db.collection<SecondFactorDocument>("second_factors"),
+  ssoAttempts: db.collection<SsoAttemptDocument>("sso_attempts"),
+  externalIdentities: db.collection<ExternalIdentityDocument>("external_identities"),
+  knownNetworks: db.collection<KnownNetworkDocument>("known_networks"),
+  windows: db.collection<WindowDocument>("request_windows"),
+  slotLeases: db.collection<SlotLeaseDocument>("held_slots"),
+  turns: db.collection<TurnDocument>("turns"),
+});
+
+/** Makes this transaction conflict with every other one of that name, so that they take turns. */
+export async function takeTurn({ turns }: Collections, { session }: MongoTransaction, name: string): Promise<void> {
+  await turns.updateOne({ _id: name }, { $inc: { taken: 1 } }, { upsert: true, session });
+}
+
+/** What an upsert returns. Of two first ones of a key at once, the later one finds the document when it is tried again. */
+export async function upserted<D>(upsert: () => Promise<D | null>): Promise<D> {
+  const found = await upsert().catch((error: unknown) => (isDuplicateKey(error) ? upsert() : Promise.reject(error)));
+  if (found === null) throw new Error("an upsert returned no document");
+  return found;
+}

@@ -1,0 +1,46 @@
+import { addMs } from "@sandgate/kit/base/time";
+import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
+import { type Budget, type Consumed, grantOf, type Overspent } from "../domain/rate-counters.ts";
+
+interface Window {
+  used: number;
+  endsAt: Date;
+}
+
+function readWindow(tx: Transaction, { key, windowMs }: Budget, now: Date): Window {
+  const known = tx.db.get<{ used: number; ends_at: number }>(
+    "SELECT used, ends_at FROM request_windows WHERE key = ? AND ends_at > ?",
+    key,
+    now,
+  );
+  return known ? { used: known.used, endsAt: new Date(known.ends_at) } : { used: 0, endsAt: addMs(now, windowMs) };
+}
+
+function writeWindow(tx: Transaction, { key }: Budget, { used, endsAt }: Window): void {
+  tx.db.run(
+    `INSERT INTO request_windows (key, used, ends_at) VALUES (?, ?, ?)
+     ON CONFLICT DO UPDATE SET used = excluded.used, ends_at = excluded.ends_at`,
+    key,
+    used,
+    endsAt,
+  );
+}
+
+function consume(tx: Transaction, budget: Budget, wanted: number, now: Date): Consumed {
+  const window = readWindow(tx, budget, now);
+  const granted = grantOf(window.used, budget.limit, wanted);
+  const used = window.used + granted;
+  writeWindow(tx, budget, { ...window, used });
+  return { granted, remaining: grantOf(used, budget.limit, budget.limit), endsAt: window.endsAt };
+}
+
+function consumeEach(tx: Transaction, budgets: readonly Budget[], now: Date): Overspent | undefined {
+  const windows = budgets.map((budget) => ({ budget, ...readWindow(tx, budget, now) }));
+  for (const [index, { budget, used, endsAt }] of windows.entries()) {
+    if (grantOf(used, budget.limit, 1) === 0) return { index, endsAt };
+  }
+  for (const { budget, used, endsAt } of windows) writeWindow(tx, budget, { used: used + 1, endsAt });
+  return undefined;
+}
+
+export const rateCounterTransactions = { consume, consumeEach } satisfies Transactions;

@@ -1,0 +1,115 @@
+import type { MongoDatabase, MongoTransaction } from "@sandgate/kit/storage/mongo";
+import { decideRegistration, decideVerification, isAbandoned, type NewVerification } from "../domain/registrations.ts";
+import { type Collections, collectionsOf } from "./collections.mongo.ts";
+import { removeAt } from "./expiry.mongo.ts";
+import { addMail } from "./mails.mongo.ts";
+import { conflictWithPassword, setPassword } from "./passwords.mongo.ts";
+import type { Registrations } from "./registrations.ts";
+import { deleteUser, insertUser, markVerified, readAccount } from "./users.mongo.ts";
+
+async function addVerification(
+  collections: Collections,
+  tx: MongoTransaction,
+  userId: string,
+  passwordHash: string | undefined,
+  { tokenHash, expiresAt, mail }: NewVerification,
+  now: Date,
+): Promise<void> {
+  await collections.verifications.insertOne(
+    {
+      _id: tokenHash,
+      userId,
+      passwordHash,
+      expiresAt: expiresAt.getTime(),
+      removeAt: removeAt("verifications", expiresAt),
+    },
+    { session: tx.session },
+  );
+  await addMail(collections, tx, userId, mail, now);
+}
+
+export function createRegistrations({ db, write }: MongoDatabase): Registrations {
+  const collections = collectionsOf(db);
+  const { users, verifications } = collections;
+
+  async function readVerification(tokenHash: Uint8Array, now: Date, tx?: MongoTransaction) {
+    const filter = { _id: tokenHash, expiresAt: { $gt: now.getTime() } };
+    const found = await verifications.findOne(filter, tx && { session: tx.session });
+    return found ? { userId: found.userId, passwordHash: found.passwordHash } : undefined;
+  }
+
+  return {
+    register: (registration) =>
+      write(async (tx) => {
+        const { passwordHash, createdAt } = registration;
+        const holder = (await readAccount(collections, { usernameKey: registration.usernameKey }, tx))?.user;
+        const { outcome, userId, created, verification, notice, events } = decideRegistration(holder, registration);
+        if (created) await insertUser(collections, tx, created);
+        else await conflictWithPassword(collections, tx, userId);
+        if (verification) await addVerification(collections, tx, userId, passwordHash, verification, createdAt);
+        if (notice) await addMail(collections, tx, userId, notice, createdAt);
+        await tx.publish(events);
+        return outcome;
+      }),
+
+    renew: (userId, verification, now) =>
+      write(async (tx) => {
+        const account = await readAccount(collections, { id: userId }, tx);
+        if (!account || account.user.verified) return false;
+        await conflictWithPassword(collections, tx, userId);
+        await addVerification(collections, tx, userId, undefined, verification, now);
+        return true;
+      }),
+
+    async findVerification(tokenHash, now) {
+      const link = await readVerification(tokenHash, now);
+      const account = link && (await readAccount(collections, { id: link.userId }));
+      if (!account) return undefined;
+      const { id: userId, username } = account.user;
+      return { userId, username, hasPassword: link.passwordHash !== undefined };
+    },
+
+    verify: (tokenHash, givenHash, now, events) =>
+      write(async (tx) => {
+        const decided = decideVerification(await readVerification(tokenHash, now, tx), givenHash);
+        if (!decided) return undefined;
+        await markVerified(collections, tx, decided.userId, now);
+        await tx.publish(events);
+        return setPassword(collections, tx, decided.userId, decided.passwordHash, now);
+      }),
+
+    async listAbandoned(registeredBefore, now, limit) {
+      const found = await users
+        .aggregate<{ _id: string }>([
+          // As null also what was never set, which an index on $exists would not find.
+          { $match: { verifiedAt: null, createdAt: { $lt: registeredBefore.getTime() } } },
+          { $sort: { createdAt: 1 } },
+          {
+            $lookup: {
+              from: "verifications",
+              let: { user: "$_id" },
+              pipeline: [
+                { $match: { $expr: { $eq: ["$userId", "$$user"] }, expiresAt: { $gt: now.getTime() } } },
+                { $limit: 1 },
+              ],
+              as: "links",
+            },
+          },
+          { $match: { links: [] } },
+          { $limit: limit },
+          { $project: { _id: 1 } },
+        ])
+        .toArray();
+      return found.map(({ _id }) => _id);
+    },
+
+    deleteAbandoned: (userId, events, now) =>
+      write(async (tx) => {
+        const account = await readAccount(collections, { id: userId }, tx);
+        const working = { userId, expiresAt: { $gt: now.getTime() } };
+        const link = await verifications.findOne(working, { session: tx.session });
+        if (!account || !isAbandoned(account.user, link !== null)) return false;
+        return Array.isArray(await deleteUser(collections, tx, userId, events, now));
+      }),
+  };
+}

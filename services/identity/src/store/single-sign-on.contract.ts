@@ -1,0 +1,200 @@
+import { newId } from "@sandgate/kit/base/ids";
+import { addMs, dayMs, hourMs, minuteMs } from "@sandgate/kit/base/time";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { ResolvedUser } from "../domain/single-sign-on.ts";
+import { hashSecret } from "../domain/tokens.ts";
+import { usernameKey } from "../domain/users.ts";
+import { at, event, mail as mailOf, subjectsOf } from "./store.fixture.ts";
+import type { IdentityStore } from "./store.ts";
+
+const now = at(0);
+const later = addMs(now, 10 * minuteMs);
+const mail = () => mailOf("mail");
+
+/** What every adapter of `SingleSignOn` does. `open` returns an empty store. */
+export function describeSingleSignOn(open: () => Promise<IdentityStore>): void {
+  describe("single sign-on", () => {
+    let store: IdentityStore;
+    beforeEach(async () => {
+      store = await open();
+    });
+    afterEach(() => store.close());
+
+    const attempt = (state: string, browser = "browser") => ({
+      stateHash: hashSecret(state),
+      browserHash: hashSecret(browser),
+      provider: "google",
+      redirectUri: "https://app.test/done",
+      expiresAt: later,
+    });
+
+    test("an attempt is taken once, by its own browser, at its own provider, in time", async () => {
+      await store.singleSignOn.addAttempt(attempt("state"));
+      await store.singleSignOn.addAttempt(attempt("other state"));
+      expect(await store.singleSignOn.takeAttempt(attempt("state", "another browser"), now)).toBeUndefined();
+      expect(await store.singleSignOn.takeAttempt({ ...attempt("state"), provider: "github" }, now)).toBeUndefined();
+      expect(await store.singleSignOn.takeAttempt(attempt("unknown"), now)).toBeUndefined();
+      expect(await store.singleSignOn.takeAttempt(attempt("other state"), later)).toBeUndefined();
+      const taken = await Promise.all([1, 2, 3].map(() => store.singleSignOn.takeAttempt(attempt("state"), now)));
+      expect(taken.filter((each) => each !== undefined)).toEqual([{ redirectUri: "https://app.test/done" }]);
+    });
+
+    const username = "Ann@Example.com";
+    const byName = { username, usernameKey: usernameKey(username) };
+    const identity = (subject: string, more: { issuer?: string; name?: typeof byName | undefined } = {}) => ({
+      issuer: "https://issuer.test",
+      subject,
+      name: byName,
+      ...more,
+    });
+    const nobody = { created: undefined, holder: undefined };
+    const known = (id: string) => ({
+      created: undefined,
+      holder: { id, events: [event("linked")], noticeMail: mail() },
+    });
+    const newUser = (id = newId()) => ({ ...nobody, created: { id, events: [event("created")] } });
+    const idOf = (resolved: ResolvedUser) => (typeof resolved === "string" ? resolved : resolved.userId);
+
+    async function register(link: string): Promise<string> {
+      const id = newId();
+      await store.registrations.register({
+        ...byName,
+        id,
+        passwordHash: "hash",
+        createdAt: now,
+        mails: {
+          verification: { tokenHash: hashSecret(link), expiresAt: addMs(now, dayMs), mail: mail() },
+          notice: mail(),
+        },
+        events: [event("registered")],
+      });
+      return id;
+    }
+
+    const startSession = (userId: string) =>
+      store.sessions.create({
+        id: newId(),
+        userId,
+        passwordHash: undefined,
+        client: { address: "", userAgent: "" },
+        createdAt: now,
+        expiresAt: addMs(now, dayMs),
+        refreshTokenHash: hashSecret(newId()),
+        refreshTokenExpiresAt: addMs(now, hourMs),
+        events: [],
+      });
+
+    test("a first sign-in creates a verified user without a password, whom the subject finds from then on", async () => {
+      const id = newId();
+      const resolved = await store.singleSignOn.resolveUser(identity("1"), newUser(id), now);
+      expect(resolved).toEqual({ userId: id, endedSessionIds: [] });
+      expect(await subjectsOf(store)).toEqual(["created"]);
+      expect(await store.users.findAccount({ id })).toMatchObject({
+        user: { username, verified: true, operator: false },
+        passwordHash: undefined,
+      });
+      // The address may have changed at the provider, or be another's by now.
+      for (const name of [undefined, { username: "bob@example.com", usernameKey: "bob@example.com" }]) {
+        expect(await store.singleSignOn.resolveUser(identity("1", { name }), newUser(), now)).toEqual(resolved);
+      }
+      expect(await subjectsOf(store)).toEqual(["created"]);
+    });
+
+    test("nobody is found or created without a verified address, nor created without a new user", async () => {
+      const ann = await register("link");
+      expect(await store.singleSignOn.resolveUser(identity("1", { name: undefined }), known(ann), now)).toBe(
+        "email_not_verified",
+      );
+      const name = { username: "bob@example.com", usernameKey: "bob@example.com" };
+      expect(await store.singleSignOn.resolveUser(identity("1", { name }), nobody, now)).toBe("unknown");
+      expect(await store.users.find([], ["bob@example.com"])).toEqual([]);
+    });
+
+    test("a verified user keeps password, links and sessions", async () => {
+      const ann = await register("link");
+      await store.registrations.verify(hashSecret("link"), undefined, now, []);
+      const reset = { tokenHash: hashSecret("reset"), expiresAt: addMs(now, hourMs), mail: mail() };
+      await store.passwords.addReset(ann, reset, now);
+      await startSession(ann);
+      const resolved = { userId: ann, endedSessionIds: [] };
+      expect(await store.singleSignOn.resolveUser(identity("1"), known(ann), now)).toEqual(resolved);
+      expect(await store.singleSignOn.resolveUser(identity("1"), known(ann), now)).toEqual(resolved);
+      expect((await subjectsOf(store)).filter((subject) => subject === "linked")).toHaveLength(1);
+      // Of the registration, of the reset and of the link.
+      expect(await store.mails.takeDue(now, later, 10)).toHaveLength(3);
+      expect((await store.users.findAccount({ id: ann }))?.passwordHash).toBe("hash");
+      expect(await store.passwords.findReset(hashSecret("reset"), now)).toBeDefined();
+      expect(await store.sessions.list(ann, 10, undefined, now)).toHaveLength(1);
+    });
+
+    test("a user who was never verified loses password, links and sessions", async () => {
+      const ann = await register("link");
+      await register("another link");
+      await startSession(ann);
+      const [started] = await store.sessions.list(ann, 10, undefined, now);
+      expect(await store.singleSignOn.resolveUser(identity("1"), known(ann), now)).toEqual({
+        userId: ann,
+        endedSessionIds: [started?.id],
+      });
+      expect((await subjectsOf(store)).at(-1)).toBe("linked");
+      expect(await store.users.findAccount({ id: ann })).toMatchObject({
+        user: { verified: true },
+        passwordHash: undefined,
+      });
+      for (const link of ["link", "another link"]) {
+        expect(await store.registrations.findVerification(hashSecret(link), now)).toBeUndefined();
+        expect(await store.registrations.verify(hashSecret(link), "stranger's", now, [])).toBeUndefined();
+      }
+    });
+
+    test("nothing happens when the name has another holder than was known", async () => {
+      const ann = await register("link");
+      for (const first of [nobody, newUser(), known(newId())]) {
+        expect(await store.singleSignOn.resolveUser(identity("1"), first, now)).toBe("changed");
+      }
+      expect(await subjectsOf(store)).toEqual(["registered"]);
+      expect((await store.users.findAccount({ id: ann }))?.user.verified).toBe(false);
+    });
+
+    test("the same subject of another issuer is another identity", async () => {
+      const bob = newId();
+      await store.singleSignOn.resolveUser(identity("1"), newUser(), now);
+      const name = { username: "bob@example.com", usernameKey: "bob@example.com" };
+      const other = identity("1", { issuer: "https://other.test", name });
+      expect(idOf(await store.singleSignOn.resolveUser(other, newUser(bob), now))).toBe(bob);
+    });
+
+    test("first sign-ins at once, by one provider or several, make one user", async () => {
+      const issuers = ["https://a.test", "https://a.test", "https://b.test", "https://c.test"];
+      const resolved = await Promise.all(
+        issuers.map(async (issuer) => {
+          const first = await store.singleSignOn.resolveUser(identity("1", { issuer }), newUser(), now);
+          if (first !== "changed") return first;
+          const [holder] = await store.users.find([], [byName.usernameKey]);
+          return store.singleSignOn.resolveUser(identity("1", { issuer }), known(holder?.id ?? ""), now);
+        }),
+      );
+      expect(new Set(resolved.map(idOf)).size).toBe(1);
+      expect((await subjectsOf(store)).filter((subject) => subject === "created")).toHaveLength(1);
+    });
+
+    test("of a first sign-in and the mailed link at once, the first decides about the password", async () => {
+      const ann = await register("link");
+      const [, verified] = await Promise.all([
+        store.singleSignOn.resolveUser(identity("1"), known(ann), now),
+        store.registrations.verify(hashSecret("link"), undefined, now, []),
+      ]);
+      const found = await store.users.findAccount({ id: ann });
+      expect(found?.passwordHash).toBe(verified ? "hash" : undefined);
+    });
+
+    test("a deleted user's identity is free", async () => {
+      const [ann, again] = [newId(), newId()];
+      await store.singleSignOn.resolveUser(identity("1"), newUser(ann), now);
+      await store.users.delete(ann, [], now);
+      expect(await store.singleSignOn.resolveUser(identity("1"), nobody, now)).toBe("unknown");
+      expect(idOf(await store.singleSignOn.resolveUser(identity("1"), newUser(again), now))).toBe(again);
+      expect(idOf(await store.singleSignOn.resolveUser(identity("1"), newUser(), now))).toBe(again);
+    });
+  });
+}

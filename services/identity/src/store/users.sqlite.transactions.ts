@@ -1,0 +1,111 @@
+import type { StagedEvent } from "@sandgate/kit/events/outbox";
+import type { SqliteDatabase, Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
+import { type Account, type FirstOperator, isLastOperator, type NewUser, type User } from "../domain/users.ts";
+import { endSessionsOf } from "./sessions.sqlite.transactions.ts";
+
+export const userColumns = "id, username, verified_at, operator, disabled_at, created_at";
+
+export interface UserRow {
+  id: string;
+  username: string;
+  verified_at: number | null;
+  operator: number;
+  disabled_at: number | null;
+  created_at: number;
+}
+
+export function toUser(row: UserRow): User {
+  return {
+    id: row.id,
+    username: row.username,
+    verified: row.verified_at !== null,
+    operator: row.operator === 1,
+    disabled: row.disabled_at !== null,
+    createdAt: new Date(row.created_at),
+  };
+}
+
+export function readAccount(
+  db: SqliteDatabase<Transactions>["read"],
+  who: { id: string } | { usernameKey: string },
+): Account | undefined {
+  const [column, value] = "id" in who ? ["id", who.id] : ["username_key", who.usernameKey];
+  const row = db.get<UserRow & { password_hash: string | null }>(
+    `SELECT ${userColumns}, password_hash FROM users WHERE ${column} = ?`,
+    value,
+  );
+  return row && { user: toUser(row), passwordHash: row.password_hash ?? undefined };
+}
+
+export function insertUser(tx: Transaction, user: NewUser): void {
+  tx.db.run(
+    `INSERT INTO users (id, username, username_key, password_hash, verified_at, operator, version, created_at)
+     VALUES (?, ?, ?, ?, ?, ?, 1, ?)`,
+    user.id,
+    user.username,
+    user.usernameKey,
+    user.passwordHash,
+    user.verifiedAt,
+    user.operator,
+    user.createdAt,
+  );
+}
+
+export function markVerified(tx: Transaction, userId: string, now: Date): void {
+  tx.db.run("UPDATE users SET verified_at = ?, version = version + 1 WHERE id = ?", now, userId);
+}
+
+const tablesOfUsers = [
+  "verifications",
+  "password_resets",
+  "api_tokens",
+  "mails",
+  "external_identities",
+  "known_networks",
+  "second_factors",
+  "recovery_codes",
+];
+
+export function deleteUser(
+  tx: Transaction,
+  userId: string,
+  events: readonly StagedEvent[],
+  now: Date,
+): string[] | "last_operator" | undefined {
+  const account = readAccount(tx.db, { id: userId });
+  if (!account) return undefined;
+  const operators = tx.db.all("SELECT 1 FROM users WHERE operator = 1 LIMIT 2").length;
+  if (isLastOperator(account.user, operators)) return "last_operator";
+  for (const table of tablesOfUsers) tx.db.run(`DELETE FROM ${table} WHERE user_id = ?`, userId);
+  tx.db.run("DELETE FROM users WHERE id = ?", userId);
+  tx.publish(events);
+  return endSessionsOf(tx, userId, now);
+}
+
+function createFirstOperator(tx: Transaction, { user, events }: FirstOperator): boolean {
+  if (tx.db.get("SELECT 1 FROM users WHERE operator = 1 LIMIT 1")) return false;
+  insertUser(tx, user);
+  tx.publish(events);
+  return true;
+}
+
+function setUserDisabled(
+  tx: Transaction,
+  userId: string,
+  disabled: boolean,
+  now: Date,
+  events: readonly StagedEvent[],
+): { user: User; endedSessionIds: string[] } | undefined {
+  const row = tx.db.get<UserRow>(
+    `UPDATE users SET disabled_at = CASE WHEN ? THEN coalesce(disabled_at, ?) END, version = version + 1
+     WHERE id = ? RETURNING ${userColumns}`,
+    disabled,
+    now,
+    userId,
+  );
+  if (!row) return undefined;
+  tx.publish(events);
+  return { user: toUser(row), endedSessionIds: disabled ? endSessionsOf(tx, userId, now) : [] };
+}
+
+export const userTransactions = { createFirstOperator, setUserDisabled, deleteUser } satisfies Transactions;
