@@ -1,5 +1,5 @@
+import { identityOf, installationSelector } from "@sandgate/container-labels";
 import { type Engine, openStream } from "./client.ts";
-import { labelFilter, ownerOf } from "./containers.ts";
 import { readJsonLines } from "./streams.ts";
 
 /** What happened to a sandbox's container. */
@@ -24,7 +24,7 @@ export async function openContainerEvents<const Action extends string>(
   const stream = await openStream(
     (abortSignal) =>
       engine.getEvents({
-        filters: { type: ["container"], event: [...actions], label: labelFilter(installationId) },
+        filters: { type: ["container"], event: [...actions], label: [installationSelector(installationId)] },
         abortSignal,
       }),
     signal,
@@ -39,7 +39,7 @@ async function* readEvents<Action extends string>(
   for await (const line of readJsonLines(stream)) {
     const { Action: name, Actor: actor } = line as EngineEvent;
     const action = actions.find((known) => known === name);
-    const owner = ownerOf(actor.Attributes);
-    if (action && owner) yield { action, containerId: actor.ID, sandboxId: owner.sandboxId };
+    const identity = identityOf(actor.Attributes);
+    if (action && identity) yield { action, containerId: actor.ID, sandboxId: identity.sandboxId };
   }
 }

@@ -1,6 +1,6 @@
 import { createServer, type Server } from "node:http";
 import { join } from "node:path";
-import { containerNameOf, labelsOf } from "@sandgate/docker-engine/containers";
+import { containerLabels, containerNameOf } from "@sandgate/container-labels";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { createMetrics } from "@sandgate/kit/base/metrics";
 import { test } from "@sandgate/test-support/test";
@@ -24,7 +24,7 @@ test("the container of one sandbox is found without a list of all, and only in i
     asked.push(path);
     const isThere = path === `/containers/${containerNameOf("s1")}/json`;
     response.writeHead(isThere ? 200 : 404, { "content-type": "application/json" });
-    const container = { Id: "c1", Config: { Labels: labelsOf(owner) }, State: { Status: "exited" } };
+    const container = { Id: "c1", Config: { Labels: containerLabels(owner) }, State: { Status: "exited" } };
     response.end(JSON.stringify(isThere ? container : { message: "No such container" }));
   });
   await new Promise<void>((resolve) => server.listen(socket, resolve));

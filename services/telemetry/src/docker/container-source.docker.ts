@@ -1,5 +1,5 @@
+import { containerNameOf, identityOf, installationSelector } from "@sandgate/container-labels";
 import { callEngine, openEngine } from "@sandgate/docker-engine/client";
-import { containerNameOf, labelFilter, ownerOf } from "@sandgate/docker-engine/containers";
 import { ignoreStatus } from "@sandgate/docker-engine/errors";
 import { openContainerEvents } from "@sandgate/docker-engine/events";
 import type { Logger } from "@sandgate/kit/base/logging";
@@ -27,7 +27,7 @@ export function openDockerContainerSource(o: {
       [404],
       callEngine((abortSignal) => container.inspect({ abortSignal }), { signal }),
     );
-    if (!found || ownerOf(found.Config.Labels)?.installationId !== installationId) return undefined;
+    if (!found || identityOf(found.Config.Labels)?.installationId !== installationId) return undefined;
     return toContainer(found.Id, found.Config.Labels, found.State.Status);
   }
 
@@ -38,7 +38,7 @@ export function openDockerContainerSource(o: {
         const container = await inspect(containerNameOf(sandboxId), signal);
         return container ? [container] : [];
       }
-      const filters = { label: labelFilter(installationId) };
+      const filters = { label: [installationSelector(installationId)] };
       const found = await callEngine((abortSignal) => engine.listContainers({ all: true, filters, abortSignal }), {
         signal,
       });
@@ -55,8 +55,8 @@ export function openDockerContainerSource(o: {
 }
 
 function toContainer(id: string, labels: Record<string, string>, status: string): Container | undefined {
-  const owner = ownerOf(labels);
-  return owner && { id, sandboxId: owner.sandboxId, state: toState(status) };
+  const identity = identityOf(labels);
+  return identity && { id, sandboxId: identity.sandboxId, state: toState(status) };
 }
 
 function toState(status: string): Container["state"] {

@@ -1,5 +1,5 @@
+import { containerLabels, containerNameOf } from "@sandgate/container-labels";
 import type { ContainerCreateOptions } from "@sandgate/docker-engine/client";
-import { containerNameOf, labelsOf } from "@sandgate/docker-engine/containers";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { RuntimeSpec } from "../lifecycle.ts";
 import type { Volumes } from "./image-check.ts";
@@ -52,7 +52,7 @@ export function containerOptionsOf(
     name: containerNameOf(spec.sandboxId),
     Image: spec.reference,
     Hostname: spec.sandboxId,
-    Labels: labelsOf({ sandboxId: spec.sandboxId, workspaceId: spec.workspaceId, installationId }),
+    Labels: containerLabels({ sandboxId: spec.sandboxId, workspaceId: spec.workspaceId, installationId }),
     // The port promises SIGTERM, whatever STOPSIGNAL the image declares.
     StopSignal: "SIGTERM",
     // The platform probes readiness itself; an image's own check would only run programs.

@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
+import { containerNameOf } from "@sandgate/container-labels";
 import { type ContainerInspectInfo, callEngine, type Engine } from "@sandgate/docker-engine/client";
-import { containerNameOf } from "@sandgate/docker-engine/containers";
 import { ignoreStatus, throwUnavailable, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import type { DiskUse, RuntimeDisk } from "../disk.ts";

@@ -1,5 +1,5 @@
+import { containerNameOf, installationSelector } from "@sandgate/container-labels";
 import { type Container, type ContainerInfo, callEngine, type Engine } from "@sandgate/docker-engine/client";
-import { containerNameOf, labelFilter } from "@sandgate/docker-engine/containers";
 import { ignoreStatus, throwUnavailable, toRuntimeUnavailable } from "@sandgate/docker-engine/errors";
 import type { Logger } from "@sandgate/kit/base/logging";
 import type { Observation, RuntimeLifecycle, RuntimeSpec } from "../lifecycle.ts";
@@ -43,7 +43,7 @@ export function createDockerLifecycle(o: {
   }
 
   async function listContainers(): Promise<ContainerInfo[]> {
-    const filters = { label: labelFilter(installationId) };
+    const filters = { label: [installationSelector(installationId)] };
     return callEngine((abortSignal) => engine.listContainers({ all: true, filters, abortSignal }));
   }
 

@@ -1,6 +1,6 @@
 import { createServer, type Server } from "node:http";
 import { join } from "node:path";
-import { labelsOf } from "@sandgate/docker-engine/containers";
+import { containerLabels } from "@sandgate/container-labels";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { test } from "@sandgate/test-support/test";
 import { afterEach, expect } from "vitest";
@@ -32,7 +32,7 @@ const containerOf = (number: number, state: string) => ({
   Id: `container-${number}`,
   State: state,
   Created: 1_700_000_000 + number,
-  Labels: labelsOf({ sandboxId: `s${number}`, workspaceId: "w1", installationId: "i1" }),
+  Labels: containerLabels({ sandboxId: `s${number}`, workspaceId: "w1", installationId: "i1" }),
 });
 
 test("lists by one question, whatever state containers are in and whether they can be inspected", async ({

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { installationLabels, installationSelector, labelKeys } from "@sandgate/container-labels";
 import { type ContainerInfo, callEngine, type Engine } from "@sandgate/docker-engine/client";
-import { labelFilter, networkLabelsOf, workspaceOfNetwork } from "@sandgate/docker-engine/containers";
 import { engineMessageOf, ignoreStatus, statusOf } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
@@ -81,7 +81,7 @@ export function createNetworks(o: {
 
   /** Learns of networks that other processes made or removed. */
   async function refresh(): Promise<void> {
-    const filters = { label: labelFilter(o.installationId) };
+    const filters = { label: [installationSelector(o.installationId)] };
     const listed = await callEngine((abortSignal) => engine.listNetworks({ filters, abortSignal }));
     const present = new Set(listed.map(({ Name }) => Name));
     for (const name of known.keys()) {
@@ -89,7 +89,7 @@ export function createNetworks(o: {
     }
     for (const { Name: name, Labels: labels, IPAM: ipam } of listed) {
       const [subnet] = parseSubnetRange(ipam?.Config?.[0]?.Subnet ?? "");
-      if (subnet && !known.has(name)) remember(name, subnet, workspaceOfNetwork(labels ?? {}));
+      if (subnet && !known.has(name)) remember(name, subnet, labels?.[labelKeys.workspace] ?? "");
     }
     refreshedAt = performance.now();
   }
@@ -139,7 +139,7 @@ export function createNetworks(o: {
           Driver: "bridge",
           EnableIPv6: false,
           IPAM: { Driver: "default", Config: [{ Subnet: formatSubnet(subnet) }] },
-          Labels: networkLabelsOf(o.installationId, workspaceId),
+          Labels: networkLabels(o.installationId, workspaceId),
           Options: {
             "com.docker.network.bridge.name": names.bridgeOf(subnet),
             "com.docker.network.bridge.enable_icc": "false",
@@ -213,4 +213,9 @@ export function createNetworks(o: {
       }
     },
   };
+}
+
+/** The labels of a network for one workspace, or for all when `workspaceId` is "". */
+function networkLabels(installationId: string, workspaceId: string): Record<string, string> {
+  return { ...installationLabels(installationId), ...(workspaceId && { [labelKeys.workspace]: workspaceId }) };
 }

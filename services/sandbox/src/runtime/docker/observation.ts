@@ -1,12 +1,12 @@
+import { type ContainerIdentity, identityOf } from "@sandgate/container-labels";
 import { type ContainerInfo, type ContainerInspectInfo, callEngine, type Engine } from "@sandgate/docker-engine/client";
-import { type ContainerOwner, ownerOf } from "@sandgate/docker-engine/containers";
 import { ignoreStatus } from "@sandgate/docker-engine/errors";
 import type { ListedSandbox, Observation } from "../lifecycle.ts";
 import { endedForMemory } from "./memory.ts";
 
 /** A container of this installation, as the engine describes it. */
 export interface InspectedContainer {
-  owner: ContainerOwner;
+  identity: ContainerIdentity;
   info: ContainerInspectInfo;
 }
 
@@ -23,15 +23,15 @@ export async function inspectContainer(
   );
   // A forced removal kills the container first; that isn't an end of its own.
   if (!info || info.State.Status === "removing") return undefined;
-  const owner = ownerOf(info.Config.Labels);
-  return owner?.installationId === o.installationId ? { owner, info } : undefined;
+  const identity = identityOf(info.Config.Labels);
+  return identity?.installationId === o.installationId ? { identity, info } : undefined;
 }
 
-export async function observationOf(engine: Engine, { owner, info }: InspectedContainer): Promise<Observation> {
+export async function observationOf(engine: Engine, { identity, info }: InspectedContainer): Promise<Observation> {
   const { State: state } = info;
   const startedAt = parseTime(state.StartedAt);
   const base = {
-    sandboxId: owner.sandboxId,
+    sandboxId: identity.sandboxId,
     createdAt: new Date(info.Created),
     ...(startedAt && { startedAt }),
   };
@@ -47,10 +47,10 @@ export async function observationOf(engine: Engine, { owner, info }: InspectedCo
 
 /** What a list of containers says about one. Undefined when it is being removed. */
 export function listedOf({ Labels, State: state, Created: created }: ContainerInfo): ListedSandbox | undefined {
-  const owner = ownerOf(Labels);
-  if (!owner || state === "removing") return undefined;
+  const identity = identityOf(Labels);
+  if (!identity || state === "removing") return undefined;
   return {
-    sandboxId: owner.sandboxId,
+    sandboxId: identity.sandboxId,
     createdAt: new Date(created * 1000),
     phase: state === "created" ? "created" : state === "exited" || state === "dead" ? "exited" : "running",
   };

@@ -1,4 +1,5 @@
 import type { V1NetworkPolicy } from "@kubernetes/client-node";
+import { installationLabels } from "@sandgate/container-labels";
 import type { Destination } from "../isolation/egress.ts";
 
 export interface EgressPolicy {
@@ -48,7 +49,7 @@ export function networkPolicyOf(installationId: string, namespace: string, polic
     kind: "NetworkPolicy",
     metadata: { name: policyNameOf(installationId), namespace },
     spec: {
-      podSelector: { matchLabels: { "sandgate.io/installation": installationId } },
+      podSelector: { matchLabels: installationLabels(installationId) },
       policyTypes: ["Ingress", "Egress"],
       ingress: [],
       egress: [

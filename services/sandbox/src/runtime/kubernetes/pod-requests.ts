@@ -1,4 +1,4 @@
-import { containerNameOf } from "@sandgate/docker-engine/containers";
+import { containerNameOf } from "@sandgate/container-labels";
 import type { ImageAccess } from "../images.ts";
 import { type RuntimeSpec, SandboxRefused } from "../lifecycle.ts";
 import { type Api, ApiError, ignoreStatus } from "./api.ts";

@@ -1,6 +1,6 @@
 import { posix } from "node:path";
 import type { V1Pod, V1Secret } from "@kubernetes/client-node";
-import { containerNameOf, labelsOf } from "@sandgate/docker-engine/containers";
+import { containerLabels, containerNameOf, installationLabels } from "@sandgate/container-labels";
 import type { ImageAccess } from "../images.ts";
 import type { RuntimeSpec } from "../lifecycle.ts";
 import { containerName, finalizer, pullGate } from "./pod.ts";
@@ -76,7 +76,7 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
     metadata: {
       name,
       namespace,
-      labels: labelsOf({ sandboxId, workspaceId, installationId }),
+      labels: containerLabels({ sandboxId, workspaceId, installationId }),
       annotations: {
         // An autoscaler must not move what can't be moved.
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
@@ -108,7 +108,7 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
           maxSkew: 1,
           topologyKey: "kubernetes.io/hostname",
           whenUnsatisfiable: "ScheduleAnyway",
-          labelSelector: { matchLabels: { "sandgate.io/installation": installationId } },
+          labelSelector: { matchLabels: installationLabels(installationId) },
         },
       ],
       securityContext: {

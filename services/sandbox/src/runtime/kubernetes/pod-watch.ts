@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { labelFilter } from "@sandgate/docker-engine/containers";
+import { installationSelector } from "@sandgate/container-labels";
 import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { type Api, ApiError } from "./api.ts";
@@ -43,7 +43,7 @@ export function watchPods(o: {
   signal: AbortSignal;
 }): PodWatch {
   const { api, namespace, installationId, sink, logger, signal } = o;
-  const labelSelector = labelFilter(installationId).join(",");
+  const labelSelector = installationSelector(installationId);
   const path = `/api/v1/namespaces/${namespace}/pods`;
   let isLive = false;
   let failure: unknown;

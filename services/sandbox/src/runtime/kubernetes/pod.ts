@@ -1,6 +1,6 @@
 // What the API server says of a pod, cut down to what the adapter reads: thousands of them are kept.
 
-import { ownerOf } from "@sandgate/docker-engine/containers";
+import { identityOf } from "@sandgate/container-labels";
 
 /** The container that a pod is made for; a cluster may add others. */
 export const containerName = "sandbox";
@@ -113,8 +113,8 @@ export interface RawPod {
 /** Reads a pod. Undefined for one that is no sandbox's of this installation. */
 export function readPod(raw: RawPod, installationId: string): Pod | undefined {
   const { metadata, spec, status } = raw;
-  const owner = ownerOf(metadata.labels ?? {});
-  if (owner?.installationId !== installationId) return undefined;
+  const identity = identityOf(metadata.labels ?? {});
+  if (identity?.installationId !== installationId) return undefined;
   const conditions = status?.conditions ?? [];
   const scheduled = conditions.find(({ type }) => type === "PodScheduled");
   const setUp = conditions.find(({ type }) => type === "PodReadyToStartContainers");
@@ -126,7 +126,7 @@ export function readPod(raw: RawPod, installationId: string): Pod | undefined {
     namespace: metadata.namespace,
     uid: metadata.uid,
     version: BigInt(metadata.resourceVersion),
-    sandboxId: owner.sandboxId,
+    sandboxId: identity.sandboxId,
     createdAt: new Date(metadata.creationTimestamp),
     ...readDeletion(metadata),
     isHeld: metadata.finalizers?.includes(finalizer) ?? false,
