@@ -1,21 +1,15 @@
 import { containerLabels, containerNameOf } from "@sandgate/container-labels";
 import type { ContainerCreateOptions } from "@sandgate/docker-engine/client";
 import { mebibyte } from "@sandgate/kit/base/sizes";
+import { capabilities } from "../isolation/capabilities.ts";
 import type { RuntimeSpec } from "../lifecycle.ts";
 import type { Volumes } from "./image-check.ts";
 
 /**
- * What root inside a container keeps: owning and reading its own files (package managers), dropping to another user
- * (su-exec, gosu, nginx's and postgres' entrypoints), signalling that user's processes, and ports below 1024.
- * Of Docker's own default set NET_RAW (forged packets, also at neighbours of the bridge), MKNOD, SYS_CHROOT, AUDIT_WRITE,
- * SETFCAP and FSETID are left out.
- */
-const capabilities = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETPCAP", "SETUID"];
-
-/**
  * Keeps the engine's embedded resolver (127.0.0.11) out of the container, which would tell it the names and addresses of all
- * others on the network. Where that can't be done, each workspace has networks of its own (`resolverReason`). Engines 20.10 to 25 start none when they can't read `ndots` as a number, and leave the nameservers
- * in resolv.conf; libraries read the default of 1, the second colon ending the number.
+ * others on the network. Where that can't be done, each workspace has networks of its own (`resolverReason`). Engines 20.10
+ * to 25 start no resolver when they can't read `ndots` as a number, and leave the nameservers in resolv.conf; libraries read
+ * the default of 1, since the second colon ends the number.
  */
 const withoutEmbeddedResolver = "ndots:1:";
 
@@ -39,8 +33,8 @@ export interface ContainerAllocation {
 }
 
 /**
- * How a sandbox's container is created. Instead of a volume, whose size nothing limits, each path in `volumes` gets a file system
- * in the container's memory. Pulled images have none (`withoutVolumes`).
+ * How a sandbox's container is created. Instead of a volume, whose size nothing limits, each path in `volumes` gets a file
+ * system in the container's memory. Pulled images have no volumes (`withoutVolumes`).
  */
 export function containerOptionsOf(
   spec: RuntimeSpec,
@@ -72,7 +66,7 @@ export function containerOptionsOf(
       NanoCpus: Math.round(spec.cpus * 1e9),
       PidsLimit: spec.pids,
       CapDrop: ["ALL"],
-      CapAdd: capabilities,
+      CapAdd: [...capabilities],
       // The engine's default seccomp and AppArmor profiles apply, since none is named.
       SecurityOpt: ["no-new-privileges"],
       Privileged: false,
@@ -90,7 +84,7 @@ export function containerOptionsOf(
   };
 }
 
-/** What it holds counts as memory, so at most half of that: a program gets ENOSPC before the container is killed. */
+/** Its files count as memory, so its size is at most half of that: a program gets ENOSPC before the container is killed. */
 function tmpfsOf({ memoryMb }: RuntimeSpec, diskMb: number): string {
   return `rw,exec,nosuid,nodev,mode=1777,size=${Math.max(1, Math.floor(Math.min(diskMb, memoryMb / 2)))}m`;
 }

@@ -1,7 +1,7 @@
 import { DomainError, messageOf } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { deniedRanges, isDenied } from "../isolation/denied-ranges.ts";
-import type { Destination } from "../isolation/egress.ts";
+import type { Destination, EgressPolicy } from "../isolation/egress.ts";
 import { exists } from "./files.ts";
 import { runIptables } from "./iptables.ts";
 import type { HostNames } from "./names.ts";
@@ -22,22 +22,12 @@ const limitsRetryMs = 600_000;
 const jumpOfInstallation = /^-A \S+ -[io] sg[0-9a-z]{5}-\+ -j (SANDGATE-\S+|DROP)$/;
 
 /** What sandboxes may do on the network. */
-export interface NetworkPolicy {
-  /**
-   * Resolvers of sandboxes (IPv4): one in a denied range is allowed on port 53 only.
-   */
-  nameservers: readonly string[];
+export interface NetworkPolicy extends EgressPolicy {
   /** Connections and UDP flows that a sandbox may have at once, and open in a second. 0: no limit. */
   maxConnections: number;
   newConnectionsPerSecond: number;
   /** Megabits a second of a sandbox, in each direction. 0: no limit. */
   bandwidthMbit: number;
-  /** Whether TCP port 25 is open. */
-  smtp: boolean;
-  /** Closed besides the private ranges; counts before `allow`. */
-  deny: readonly Destination[];
-  /** Open although it is private. */
-  allow: readonly Destination[];
 }
 
 /** The rules of one address family: chains of our own, replaced as a whole, and the jumps to them, before all but the like. */

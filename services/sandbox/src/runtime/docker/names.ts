@@ -24,24 +24,24 @@ export function hostNamesOf(installationId: string): HostNames {
     chainPrefix: `SANDGATE-${id}`,
     tablePrefix: `sg${id}`,
     controlGroup: `sandgate${id}`,
-    networkOf: (subnet) => `sandgate-${id}-${placeOf(subnet)}`,
-    bridgeOf: (subnet) => `${bridgePrefix}${placeOf(subnet)}`,
+    networkOf: (subnet) => `sandgate-${id}-${suffixOf(subnet)}`,
+    bridgeOf: (subnet) => `${bridgePrefix}${suffixOf(subnet)}`,
   };
 }
 
-/** Which of `count` places comes first for a name. */
-export function placeFor(name: string, count: number): number {
+/** A number below `count` that follows from a name. */
+export function hashBelow(name: string, count: number): number {
   return createHash("sha256").update(name).digest().readUInt32BE() % count;
 }
 
 /** Five of 36 characters. */
 function shortHash(text: string): string {
-  return placeFor(text, 36 ** 5)
+  return hashBelow(text, 36 ** 5)
     .toString(36)
     .padStart(5, "0");
 }
 
 /** A subnet's first address, in seven of 36 characters. */
-function placeOf({ first }: Subnet): string {
+function suffixOf({ first }: Subnet): string {
   return first.toString(36).padStart(7, "0");
 }

@@ -4,8 +4,10 @@ import { type ContainerInfo, callEngine, type Engine } from "@sandgate/docker-en
 import { engineMessageOf, ignoreStatus, statusOf } from "@sandgate/docker-engine/errors";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
-import { type HostNames, placeFor } from "./names.ts";
-import { capacityOf, formatSubnet, overlaps, parseSubnetRange, readRoutes, type Subnet } from "./subnets.ts";
+import { formatNetwork, overlaps } from "../isolation/ipv4-network.ts";
+import { type HostNames, hashBelow } from "./names.ts";
+import { readRoutes } from "./routes.ts";
+import { capacityOf, parseSubnetRange, type Subnet } from "./subnets.ts";
 
 /** How long a network without containers is kept, so that a workspace that starts one after the other creates one only. */
 const keepUnusedMs = 600_000;
@@ -26,13 +28,13 @@ const takenByAnother = /already exists|overlaps|conflicts with network/i;
 /** The networks of an installation's sandboxes, on any number of processes. */
 export interface Networks {
   /**
-   * A network for a sandbox of the workspace, with room as far as is known; made when there is none. Of one engine, workspaces
-   * share networks, unless `perWorkspace`. Throws PROVISIONING_FAILED when no subnet is free.
+   * Chooses a network with a free address, as far as is known, for a sandbox of the workspace, and creates one when there is
+   * none. Workspaces share an engine's networks, unless `perWorkspace`. Throws PROVISIONING_FAILED when no subnet is free.
    */
   choose(workspaceId: string, o: { perWorkspace: boolean }): Promise<string>;
-  /** The engine couldn't start a container on it: it has no room, or somebody removed it. */
+  /** The engine couldn't start a container on it: all its addresses are used, or somebody removed it. */
   refused(name: string, why: "full" | "gone"): void;
-  /** Takes in all containers of the installation, and removes networks that none has used for ten minutes. Never rejects. */
+  /** Counts the containers of each network, and removes networks that none has used for ten minutes. Never rejects. */
   update(containers: readonly ContainerInfo[]): Promise<void>;
 }
 
@@ -42,7 +44,7 @@ interface KnownNetwork {
   /** "" for all workspaces. */
   workspaceId: string;
   subnet: Subnet;
-  /** At the last list, and those that were sent here since. */
+  /** Those of the last list, and those that were assigned since. */
   containers: number;
   /** By performance.now(). Undefined: it is used. */
   unusedSince: number | undefined;
@@ -63,9 +65,9 @@ export function createNetworks(o: {
   const making = new Map<string, Promise<void>>();
   let refreshedAt = performance.now();
 
-  const hasRoom = ({ containers, subnet }: KnownNetwork) => containers < capacityOf(subnet);
+  const hasCapacity = ({ containers, subnet }: KnownNetwork) => containers < capacityOf(subnet);
   const find = (workspaceId: string) =>
-    [...known.values()].find((network) => network.workspaceId === workspaceId && hasRoom(network));
+    [...known.values()].find((network) => network.workspaceId === workspaceId && hasCapacity(network));
 
   function remember(name: string, subnet: Subnet, workspaceId: string): void {
     known.set(name, {
@@ -94,20 +96,20 @@ export function createNetworks(o: {
     refreshedAt = performance.now();
   }
 
-  /** Sees to it that there is a network with room. */
+  /** Creates a network, unless another process has created one with a free address meanwhile. */
   async function make(workspaceId: string): Promise<void> {
     await refresh();
     if (find(workspaceId)) return;
     const routes = await readRoutes();
-    // All processes begin at the same place, so that two that make a workspace's first one at once meet there.
-    const start = placeFor(`${o.installationId} ${workspaceId}`, o.subnets.length);
+    // All processes begin at the same subnet, so that two that create a workspace's first network at once meet there.
+    const start = hashBelow(`${o.installationId} ${workspaceId}`, o.subnets.length);
     let taken = 0;
     for (const subnet of [...o.subnets.slice(start), ...o.subnets.slice(0, start)]) {
       if (known.has(names.networkOf(subnet))) continue;
       const route = routes.find((each) => overlaps(each, subnet));
       if (route && route.device !== names.bridgeOf(subnet)) continue;
       if (!route && (await create(subnet, workspaceId))) return;
-      if (await awaitAnothers(subnet, workspaceId)) return;
+      if (await awaitListing(subnet, workspaceId)) return;
       taken += 1;
       if (taken === maxTaken) break;
     }
@@ -118,8 +120,8 @@ export function createNetworks(o: {
     throw new DomainError("PROVISIONING_FAILED", "The host is full: its network can't take any more sandboxes.");
   }
 
-  /** Whether the network that another process is making of a subnet is one for this workspace. It is listed once it is whole. */
-  async function awaitAnothers(subnet: Subnet, workspaceId: string): Promise<boolean> {
+  /** Whether the network that another process is creating of a subnet is one for this workspace. It is listed once it is whole. */
+  async function awaitListing(subnet: Subnet, workspaceId: string): Promise<boolean> {
     for (let attempt = 1; ; attempt++) {
       await refresh();
       if (find(workspaceId)) return true;
@@ -131,23 +133,10 @@ export function createNetworks(o: {
   /** False when somebody has its name or subnet. */
   async function create(subnet: Subnet, workspaceId: string): Promise<boolean> {
     const name = names.networkOf(subnet);
+    const options = networkOptionsOf(name, names.bridgeOf(subnet), subnet);
+    const labels = networkLabels(o.installationId, workspaceId);
     try {
-      await callEngine((abortSignal) =>
-        engine.createNetwork({
-          Name: name,
-          CheckDuplicate: true,
-          Driver: "bridge",
-          EnableIPv6: false,
-          IPAM: { Driver: "default", Config: [{ Subnet: formatSubnet(subnet) }] },
-          Labels: networkLabels(o.installationId, workspaceId),
-          Options: {
-            "com.docker.network.bridge.name": names.bridgeOf(subnet),
-            "com.docker.network.bridge.enable_icc": "false",
-            "com.docker.network.bridge.enable_ip_masquerade": "true",
-          },
-          abortSignal,
-        }),
-      );
+      await callEngine((abortSignal) => engine.createNetwork({ ...options, Labels: labels, abortSignal }));
     } catch (error) {
       if (statusOf(error) !== undefined && takenByAnother.test(engineMessageOf(error))) return false;
       throw error;
@@ -211,6 +200,21 @@ export function createNetworks(o: {
       } catch (error) {
         logger.warn({ err: error }, "unused networks of sandboxes could not be removed; will retry");
       }
+    },
+  };
+}
+
+function networkOptionsOf(name: string, bridge: string, subnet: Subnet) {
+  return {
+    Name: name,
+    CheckDuplicate: true,
+    Driver: "bridge",
+    EnableIPv6: false,
+    IPAM: { Driver: "default", Config: [{ Subnet: formatNetwork(subnet) }] },
+    Options: {
+      "com.docker.network.bridge.name": bridge,
+      "com.docker.network.bridge.enable_icc": "false",
+      "com.docker.network.bridge.enable_ip_masquerade": "true",
     },
   };
 }

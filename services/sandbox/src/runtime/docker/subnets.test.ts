@@ -1,10 +1,12 @@
 import { expect, test } from "vitest";
-import { capacityOf, formatSubnet, overlaps, parseRoutes, parseSubnetRange, parseSubnetRanges } from "./subnets.ts";
+import { formatNetwork, overlaps } from "../isolation/ipv4-network.ts";
+import { parseRoutes } from "./routes.ts";
+import { capacityOf, parseSubnetRange, parseSubnetRanges } from "./subnets.ts";
 
 test("cuts ranges into subnets of 256 addresses, and takes smaller ones as they are", () => {
   const subnets = parseSubnetRanges(["198.18.0.0/15", "10.9.8.16/28"]);
   expect(subnets).toHaveLength(513);
-  expect([subnets[0], subnets[1], subnets.at(-1)].map((subnet) => subnet && formatSubnet(subnet))).toEqual([
+  expect([subnets[0], subnets[1], subnets.at(-1)].map((subnet) => subnet && formatNetwork(subnet))).toEqual([
     "10.9.8.16/28",
     "198.18.0.0/24",
     "198.19.255.0/24",
@@ -32,7 +34,7 @@ docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0
 sg1-1\t000312C6\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0
 `;
   const routes = parseRoutes(table);
-  expect(routes.map((route) => `${route.device} ${formatSubnet(route)}`)).toEqual([
+  expect(routes.map((route) => `${route.device} ${formatNetwork(route)}`)).toEqual([
     "docker0 172.17.0.0/16",
     "sg1-1 198.18.3.0/24",
   ]);

@@ -1,11 +1,23 @@
 import { isIPv4 } from "node:net";
 
-/** Destinations outside that sandboxes may reach or not, both protocols. */
+/** A destination outside, for TCP and UDP. */
 export interface Destination {
   /** An IPv4 network, `address/bits`. */
   network: string;
   /** Undefined: all ports. */
   port: number | undefined;
+}
+
+/** What sandboxes may reach outside, on either runtime. */
+export interface EgressPolicy {
+  /** Resolvers of sandboxes (IPv4): one in a closed range is open on port 53 only. */
+  nameservers: readonly string[];
+  /** Whether TCP port 25 is open. */
+  smtp: boolean;
+  /** Closed besides the private ranges; counts before `allow`. */
+  deny: readonly Destination[];
+  /** Open although it is private. */
+  allow: readonly Destination[];
 }
 
 /** The shortest prefix of an allowed network, so that a typo can't open all that is private. */

@@ -3,7 +3,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { Logger } from "@sandgate/kit/base/logging";
 import { SandboxRefused } from "../lifecycle.ts";
 import { type Api, ApiError, ignoreStatus, toRuntimeUnavailable } from "./api.ts";
-import { type EgressPolicy, networkPolicyOf, policyNameOf } from "./network-policy.ts";
+import { networkPolicyOf, type PodEgressPolicy, policyNameOf } from "./network-policy.ts";
 
 /** How long a check holds. */
 const recheckMs = 60_000;
@@ -44,7 +44,7 @@ export function createNamespaces(o: {
   namespaces: number;
   installationId: string;
   isolation: boolean;
-  network: EgressPolicy;
+  network: PodEgressPolicy;
   pod: { security: "baseline" | "restricted" };
   logger: Logger;
 }): Namespaces {

@@ -1,16 +1,11 @@
 import type { V1NetworkPolicy } from "@kubernetes/client-node";
 import { installationLabels } from "@sandgate/container-labels";
-import type { Destination } from "../isolation/egress.ts";
+import type { Destination, EgressPolicy } from "../isolation/egress.ts";
+import { contains, toNetwork } from "../isolation/ipv4-network.ts";
 
-export interface EgressPolicy {
-  nameservers: readonly string[];
-  smtp: boolean;
+export interface PodEgressPolicy extends EgressPolicy {
   /** Networks that no sandbox reaches, `address/bits`. */
   closed: readonly string[];
-  /** Closed besides; counts before `allow`. */
-  deny: readonly Destination[];
-  /** Open although it is closed. */
-  allow: readonly Destination[];
 }
 
 const smtpPort = 25;
@@ -21,7 +16,7 @@ interface PortRange {
   endPort: number;
 }
 
-/** What is open: a network but for parts of it, on these ports. */
+/** What is open: a network except for some ranges of it, on these ports. */
 interface Opening {
   cidr: string;
   except: readonly string[];
@@ -30,10 +25,10 @@ interface Opening {
 }
 
 /**
- * The rules of an installation's pods: nothing comes in, and out goes what is open outside. A policy can only open, so what is closed is
- * cut out of what would be opened.
+ * The rules of an installation's pods: nothing reaches them, and they reach only what is open outside. A policy can only
+ * open, so what is closed is cut out of what would be opened.
  */
-export function networkPolicyOf(installationId: string, namespace: string, policy: EgressPolicy): V1NetworkPolicy {
+export function networkPolicyOf(installationId: string, namespace: string, policy: PodEgressPolicy): V1NetworkPolicy {
   const tcp = policy.smtp ? allPorts : withoutPort(allPorts, smtpPort);
   const outside: Opening = { cidr: "0.0.0.0/0", except: policy.closed, tcp, udp: allPorts };
   const allowed = policy.allow.map(({ network, port }): Opening => {
@@ -80,14 +75,19 @@ function portOf(protocol: string, { port, endPort }: PortRange) {
 
 /** What is left open of an opening once a destination is closed. */
 function close(open: Opening, { network, port }: Destination): Opening[] {
-  const left = (part: Opening): Opening[] =>
-    port === undefined ? [] : [{ ...part, tcp: withoutPort(part.tcp, port), udp: withoutPort(part.udp, port) }];
+  const left = (range: Opening): Opening[] =>
+    port === undefined ? [] : [{ ...range, tcp: withoutPort(range.tcp, port), udp: withoutPort(range.udp, port) }];
   const hasPorts = ({ tcp, udp }: Opening) => tcp.length + udp.length > 0;
-  if (contains(network, open.cidr)) return left(open).filter(hasPorts);
-  if (!contains(open.cidr, network) || open.except.some((range) => contains(range, network))) return [open];
-  const within = open.except.filter((range) => contains(network, range));
+  if (covers(network, open.cidr)) return left(open).filter(hasPorts);
+  if (!covers(open.cidr, network) || open.except.some((range) => covers(range, network))) return [open];
+  const within = open.except.filter((range) => covers(network, range));
   const around = { ...open, except: [...open.except.filter((range) => !within.includes(range)), network] };
   return [around, ...left({ ...open, cidr: network, except: within }).filter(hasPorts)];
+}
+
+/** Whether the network `inner` is the network `outer` or a part of it. */
+function covers(outer: string, inner: string): boolean {
+  return contains(toNetwork(outer), toNetwork(inner));
 }
 
 function withoutPort(ranges: readonly PortRange[], closed: number): PortRange[] {
@@ -97,17 +97,4 @@ function withoutPort(ranges: readonly PortRange[], closed: number): PortRange[] 
       { port: Math.max(port, closed + 1), endPort },
     ].filter((range) => range.port <= range.endPort && (range.port > closed || range.endPort < closed)),
   );
-}
-
-/** Whether the network `inner` is the network `outer` or a part of it. */
-function contains(outer: string, inner: string): boolean {
-  const [innerFirst, innerBits] = parse(inner);
-  const [outerFirst, outerBits] = parse(outer);
-  const size = 2 ** (32 - outerBits);
-  return innerBits >= outerBits && Math.floor(innerFirst / size) === Math.floor(outerFirst / size);
-}
-
-function parse(network: string): [first: number, bits: number] {
-  const [address = "", bits = "32"] = network.split("/");
-  return [address.split(".").reduce((sum, part) => sum * 256 + Number(part), 0), Number(bits)];
 }

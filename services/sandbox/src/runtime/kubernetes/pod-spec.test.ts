@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type EgressPolicy, networkPolicyOf } from "./network-policy.ts";
+import { networkPolicyOf, type PodEgressPolicy } from "./network-policy.ts";
 import { type PodDefaults, podOf, pullSecretOf } from "./pod-spec.ts";
 
 const defaults: PodDefaults = {
@@ -23,7 +23,7 @@ const spec = {
   pids: 64,
 };
 const open = { registryHost: "ghcr.io", username: "", password: "", volumes: [] };
-const policy: EgressPolicy = { nameservers: ["1.1.1.1"], smtp: false, closed: ["10.0.0.0/8"], deny: [], allow: [] };
+const policy: PodEgressPolicy = { nameservers: ["1.1.1.1"], smtp: false, closed: ["10.0.0.0/8"], deny: [], allow: [] };
 
 test("a pod waits for a Secret only where there is a credential", () => {
   expect(podOf(spec, open, "n", defaults).spec).not.toHaveProperty("schedulingGates");

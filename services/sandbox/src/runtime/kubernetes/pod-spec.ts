@@ -2,14 +2,9 @@ import { posix } from "node:path";
 import type { V1Pod, V1Secret } from "@kubernetes/client-node";
 import { containerLabels, containerNameOf, installationLabels } from "@sandgate/container-labels";
 import type { ImageAccess } from "../images.ts";
+import { capabilities } from "../isolation/capabilities.ts";
 import type { RuntimeSpec } from "../lifecycle.ts";
 import { containerName, finalizer, pullGate } from "./pod.ts";
-
-/**
- * What root inside a container keeps, as on Docker (docker/container-options.ts says why). All are in Pod Security's "baseline";
- * "restricted" allows one of them.
- */
-const capabilities = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETPCAP", "SETUID"];
 
 /**
  * Seconds between SIGTERM and SIGKILL when the kubelet ends a pod by itself, at its deadline above all. The kubelet makes two of it. A
@@ -137,7 +132,7 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
           securityContext: {
             allowPrivilegeEscalation: false,
             privileged: false,
-            capabilities: { drop: ["ALL"], add: isRestricted ? ["NET_BIND_SERVICE"] : capabilities },
+            capabilities: { drop: ["ALL"], add: isRestricted ? ["NET_BIND_SERVICE"] : [...capabilities] },
           },
           // A startup probe, as it ends with its first success. What can't be run, `true` in an image without it, is no failure. The
           // first one comes up to a period after the start.

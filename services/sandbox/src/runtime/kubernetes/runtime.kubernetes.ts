@@ -4,7 +4,7 @@ import type { Runtime } from "../runtime.ts";
 import { openApi } from "./api.ts";
 import { createKubernetesLifecycle } from "./lifecycle.kubernetes.ts";
 import { createNamespaces } from "./namespaces.ts";
-import type { EgressPolicy } from "./network-policy.ts";
+import type { PodEgressPolicy } from "./network-policy.ts";
 import { createObserver } from "./observer.ts";
 import { createPodEvents } from "./pod-events.ts";
 import { createPodRequests } from "./pod-requests.ts";
@@ -23,7 +23,7 @@ export interface KubernetesRuntimeOptions {
   /** False: no network policy, and no demands on the namespace. */
   isolation: boolean;
   pod: Omit<PodDefaults, "installationId" | "nameservers" | "architecture">;
-  network: EgressPolicy;
+  network: PodEgressPolicy;
   /** Requests that change something, at most. */
   writesPerSecond: number;
   logger: Logger;
