@@ -28,7 +28,7 @@ export function toStates(wanted: readonly StateCode[]): SandboxState[] {
   });
 }
 
-/** The store gives the same frozen record as long as it is what is stored. */
+/** Remembers the message of a frozen record: the store returns the same one until the stored record changes. */
 export const toMessage = rememberFrozen((sandbox: Sandbox): SandboxMessage => {
   const { image } = sandbox;
   return createMessage(SandboxSchema, {

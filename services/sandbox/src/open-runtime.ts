@@ -4,7 +4,9 @@ import { deniedRanges } from "./runtime/isolation/denied-ranges.ts";
 import type { Runtime } from "./runtime/runtime.ts";
 import type { SandboxSettings } from "./settings.ts";
 
-/** Imports the adapter when it is called, so that whoever only reads the settings doesn't load a client of the engine. */
+/**
+ * Imports the adapter when it is called, so that whoever only reads the settings doesn't load a client of the engine.
+ */
 export async function openRuntime(
   settings: SandboxSettings,
   installationId: string,

@@ -39,7 +39,7 @@ const accessTimeoutMs = 30_000;
 /** How long an ended container's logs may take to be read before it is removed all the same. */
 const drainSeconds = 30;
 
-/** A cluster's API server takes more at once than an engine, and answers before anything was started. */
+/** A cluster's API server takes more starts at once than an engine, and answers before anything has started. */
 const clusterStarts = { perKey: 48, total: 64 };
 
 /** The service that runs sandboxes. */
@@ -85,7 +85,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
     shards,
     pullImage: ({ workspaceId, image: { registryId, reference } }, signal) =>
       puller.pull({ workspaceId, registryId, reference }, signal),
-    // Of what was pinned: a tag may have moved on.
+    // By the pinned reference: a tag may have moved on.
     findAccess: ({ workspaceId, image: { registryId, reference }, pinnedReference }) =>
       puller.findAccess(
         { workspaceId, registryId, reference: pinnedReference ?? reference },

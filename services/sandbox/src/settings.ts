@@ -19,15 +19,15 @@ export const sandboxSettings = defineSettings({
   runtime: runtimeSetting,
   isolation: choice("SANDGATE_ISOLATION", ["on", "off"], {
     default: "on",
-    doc: "off runs sandboxes even where the network rules that keep them from the host and each other can't be set",
+    doc: "Network isolation. off runs sandboxes even where the rules that separate them from the host and each other can't be set",
   }),
   ociRuntime: text("SANDGATE_OCI_RUNTIME", {
     optional: true,
-    doc: "The engine's OCI runtime for sandboxes, such as runsc (gVisor), and on Kubernetes the RuntimeClass; the default there unless set",
+    doc: "The engine's OCI runtime for sandboxes, such as runsc (gVisor); on Kubernetes the RuntimeClass. Unset: the default of either",
   }),
   registration: choice("SANDGATE_REGISTRATION", ["open", "closed"], {
     default: "open",
-    doc: "As identity's: while anybody may register, an engine that shares its kernel with sandboxes as root is warned of",
+    doc: "As identity's. While anybody may register, the start warns of an engine that shares its kernel with sandboxes as root",
   }),
   cpus: integer("SANDGATE_SANDBOX_CPUS", { default: 1, min: 1, max: 256, doc: "CPU cores a sandbox may use" }),
   pids: integer("SANDGATE_SANDBOX_PIDS", {
@@ -39,23 +39,23 @@ export const sandboxSettings = defineSettings({
   diskMb: integer("SANDGATE_SANDBOX_DISK_MB", {
     default: 10_240,
     min: 16,
-    doc: "MB a sandbox may write to its own file system; where the engine's storage can't limit that, it is measured, and one with more fails",
+    doc: "MB a sandbox may write to its own file system. Where the engine's storage can't limit that, it is measured, and a sandbox above it fails",
   }),
   nameservers: list("SANDGATE_SANDBOX_NAMESERVERS", {
     default: ["1.1.1.1", "8.8.8.8"],
-    doc: "IPv4 addresses of the resolvers that sandboxes ask; one in a private range is let through on port 53",
+    doc: "IPv4 addresses of the resolvers that sandboxes use. One in a private range is reachable on port 53",
   }),
   maxConnections: integer("SANDGATE_SANDBOX_MAX_CONNECTIONS", {
     default: 1_024,
     min: 0,
     max: 1_000_000,
-    doc: "Connections and UDP flows to the outside that a sandbox may have at once; 0 for no limit",
+    doc: "Connections and UDP flows to the outside that a sandbox may have at once. 0: no limit",
   }),
   newConnectionsPerSecond: integer("SANDGATE_SANDBOX_NEW_CONNECTIONS_PER_SECOND", {
     default: 100,
     min: 0,
     max: 10_000,
-    doc: "Connections and UDP flows that a sandbox may open in a second, after a pause five times as many at once; 0 for no limit",
+    doc: "Connections and UDP flows that a sandbox may open in a second, with bursts of five times as many. 0: no limit",
   }),
   allowSmtp: flag("SANDGATE_SANDBOX_ALLOW_SMTP", {
     default: false,
@@ -63,68 +63,68 @@ export const sandboxSettings = defineSettings({
   }),
   egressDeny: list("SANDGATE_SANDBOX_EGRESS_DENY", {
     default: [],
-    doc: "IPv4 addresses or networks, each with an optional :port, that sandboxes don't reach, besides all private ones; counts before those allowed",
+    doc: "IPv4 addresses or networks, each with an optional :port, that sandboxes don't reach, besides all private ones. They take precedence over those allowed",
   }),
   bandwidthMbit: integer("SANDGATE_SANDBOX_BANDWIDTH_MBIT", {
     default: 0,
     min: 0,
     max: 10_000,
-    doc: "Megabits a second that a sandbox may send to the outside, and as many that it may get, after a pause two seconds' worth at once; 0 for no limit",
+    doc: "Megabits a second that a sandbox may send to the outside, and as many that it may receive, with bursts of two seconds' worth. 0: no limit",
   }),
   subnets: list("SANDGATE_SANDBOX_SUBNETS", {
     default: [defaultSubnetRange],
-    doc: "Private IPv4 networks that the addresses of sandboxes are taken from, 256 at a time; what this host routes elsewhere is left out",
+    doc: "Private IPv4 networks that sandboxes get their addresses from, 256 at a time. Networks that this host routes elsewhere are left out",
   }),
   allPids: integer("SANDGATE_SANDBOXES_PIDS", {
     default: 0,
     min: 0,
-    doc: "Processes and threads that all sandboxes together may have; 0 for three quarters of what the host can have",
+    doc: "Processes and threads that all sandboxes together may have. 0: three quarters of what the host can have",
   }),
   allMemoryMb: integer("SANDGATE_SANDBOXES_MEMORY_MB", {
     default: 0,
     min: 0,
-    doc: "MB of memory that all sandboxes together may use; 0 for nine tenths of the host's",
+    doc: "MB of memory that all sandboxes together may use. 0: nine tenths of the host's",
   }),
   allCpuWeight: integer("SANDGATE_SANDBOXES_CPU_WEIGHT", {
     default: 100,
     min: 1,
     max: 10_000,
-    doc: "The share of the CPU that all sandboxes together get while it is short, against 100 of everything else beside them",
+    doc: "The CPU weight of all sandboxes together while CPU time is scarce. Everything else on the host has 100",
   }),
   egressAllow: list("SANDGATE_SANDBOX_EGRESS_ALLOW", {
     default: [],
-    doc: "Private IPv4 addresses or networks, each with an optional :port, that sandboxes reach all the same; never this host",
+    doc: "Private IPv4 addresses or networks, each with an optional :port, that sandboxes may reach all the same. This host stays out of reach",
   }),
   maxSandboxes: integer("SANDGATE_WORKSPACE_MAX_SANDBOXES", {
     default: 100,
     min: 0,
-    doc: "Sandboxes a workspace may hold at once; 0 for no limit",
+    doc: "Sandboxes a workspace may hold at once. 0: no limit",
   }),
   maxMemoryMb: integer("SANDGATE_WORKSPACE_MAX_MEMORY_MB", {
     default: 65_536,
     min: 0,
-    doc: "Memory in MB that a workspace's sandboxes may hold together; 0 for no limit",
+    doc: "Memory in MB that a workspace's sandboxes may hold together. 0: no limit",
   }),
   maxSandboxesOfUser: integer("SANDGATE_USER_MAX_SANDBOXES", {
     default: 200,
     min: 0,
-    doc: "Sandboxes that the workspaces a user created or took over may hold together at once; 0 for no limit",
+    doc: "Sandboxes that all workspaces with the same quota owner may hold at once: the user who created them or took them over. 0: no limit",
   }),
   maxMemoryMbOfUser: integer("SANDGATE_USER_MAX_MEMORY_MB", {
     default: 131_072,
     min: 0,
-    doc: "Memory in MB that the sandboxes of these workspaces may hold together; 0 for no limit",
+    doc: "Memory in MB that the sandboxes of all workspaces with the same quota owner may hold together. 0: no limit",
   }),
   allowedHosts: registryAllowSetting,
   pullPort: integer("SANDGATE_PULL_PORT", {
     default: 5080,
     min: 0,
     max: 65_535,
-    doc: "The port on 127.0.0.1 that the container engine pulls images from, on this host; 0 for any that is free",
+    doc: "The port on 127.0.0.1 that the container engine on this host pulls images from. 0: any free port",
   }),
   data: text("SANDGATE_DATA", {
     default: "./data",
-    doc: "Folder of this machine's data; downloaded layers are kept under it until the engine has them",
+    doc: "Folder of this machine's data. Downloaded layers are kept under it until the engine has them",
   }),
   diskReserveMb: diskReserveSetting,
   imageMaxMb: integer("SANDGATE_IMAGE_MAX_MB", {
@@ -135,61 +135,61 @@ export const sandboxSettings = defineSettings({
   imageCacheMb: integer("SANDGATE_IMAGE_CACHE_MB", {
     default: 20_480,
     min: 0,
-    doc: "MB that pulled images may take on the engine, each counted whole; above that, those not used for longest go. 0 for no limit",
+    doc: "MB that pulled images may take on the engine, each counted whole. Above that, the least recently used are removed. 0: no limit",
   }),
   maxSandboxesInAll: integer("SANDGATE_MAX_SANDBOXES", {
     default: 0,
     min: 0,
-    doc: "Sandboxes all workspaces together may hold at once; 0 for no limit",
+    doc: "Sandboxes all workspaces together may hold at once. 0: no limit",
   }),
   maxMemoryMbInAll: integer("SANDGATE_MAX_MEMORY_MB", {
     default: 0,
     min: 0,
-    doc: "Memory in MB that the sandboxes of all workspaces may hold together; 0 for no limit",
+    doc: "Memory in MB that the sandboxes of all workspaces may hold together. 0: no limit",
   }),
   namespace: text("SANDGATE_KUBERNETES_NAMESPACE", {
     default: "sandgate-sandboxes",
     accepts: (name) => /^[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?$/.test(name),
     expects: "a name of lower-case letters, digits and hyphens, 52 at most",
-    doc: "On Kubernetes, the namespace of the pods that sandboxes are",
+    doc: "On Kubernetes, the namespace of the sandboxes' pods",
   }),
   namespaces: integer("SANDGATE_KUBERNETES_NAMESPACES", {
     default: 1,
     min: 1,
     max: 100,
-    doc: "On Kubernetes, over how many namespaces workspaces are spread; more than one are named -0, -1 and so on. Not to be changed while there are sandboxes",
+    doc: "On Kubernetes, the number of namespaces that workspaces are spread over. Several are named -0, -1 and so on. Don't change it while there are sandboxes",
   }),
   writesPerSecond: integer("SANDGATE_KUBERNETES_WRITES_PER_SECOND", {
     default: 200,
     min: 1,
     max: 10_000,
-    doc: "On Kubernetes, requests a second that this process changes something with, at most",
+    doc: "On Kubernetes, the most writing requests a second that this process sends to the API server",
   }),
   cpuRequestMillis: integer("SANDGATE_SANDBOX_CPU_REQUEST_MILLIS", {
     default: 50,
     min: 1,
     max: 256_000,
-    doc: "On Kubernetes, thousandths of a core that the scheduler sets aside for a sandbox",
+    doc: "On Kubernetes, thousandths of a core that the scheduler reserves for a sandbox",
   }),
   podSecurity: choice("SANDGATE_POD_SECURITY", ["baseline", "restricted"], {
     default: "baseline",
-    doc: "On Kubernetes, the Pod Security level of sandboxes; restricted runs no image as root",
+    doc: "On Kubernetes, the Pod Security level of sandboxes. restricted runs no image as root",
   }),
   userNamespaces: flag("SANDGATE_USER_NAMESPACES", {
     default: false,
-    doc: "On Kubernetes, whether root in a sandbox is nobody on its node; needs containerd 2 or CRI-O, and a kernel with idmapped mounts",
+    doc: "On Kubernetes, whether root in a sandbox is nobody on its node. Needs containerd 2 or CRI-O, and a kernel with idmapped mounts",
   }),
   schedulingTimeoutSeconds: integer("SANDGATE_SCHEDULING_TIMEOUT_SECONDS", {
     default: 120,
     min: 1,
     max: 86_400,
-    doc: "On Kubernetes, how long a sandbox waits for a node that can take it, as one that an autoscaler adds",
+    doc: "On Kubernetes, how long a sandbox waits for a node that can run it, such as one that an autoscaler adds",
   }),
   nodeLostSeconds: integer("SANDGATE_NODE_LOST_SECONDS", {
     default: 120,
     min: 0,
     max: 86_400,
-    doc: "On Kubernetes, how long a node may be out of reach before its sandboxes are given up",
+    doc: "On Kubernetes, how long a node may be unreachable before its sandboxes are given up",
   }),
   pullTimeoutSeconds: integer("SANDGATE_PULL_TIMEOUT_SECONDS", {
     default: 600,
@@ -225,7 +225,10 @@ export type SandboxSettings = Omit<
   readonly subnets: readonly Subnet[];
 };
 
-/** Throws a SettingsError for registries, destinations and subnets that can't be read, and for an engine that can't pull from this process. */
+/**
+ * Throws a SettingsError for registries, destinations and subnets that can't be parsed, and for an engine that can't
+ * pull from this process.
+ */
 export function parseSandboxSettings(settings: SettingValues<typeof sandboxSettings>): SandboxSettings {
   const engine = parseEngineAddress(settings.runtime);
   if (engine && "host" in engine && !/^(localhost|127(\.\d+){3}|\[?::1\]?)$/.test(engine.host)) {

@@ -19,7 +19,7 @@ export interface Quotas {
 /** The user whose quota a workspace and all its sandboxes count towards. */
 export interface QuotaOwner {
   userId: string;
-  /** The workspace's version when it began to. Of two quota owners the one with the greater version holds. */
+  /** The workspace's version when the user became its quota owner. Of two quota owners the later one holds. */
   since: number;
 }
 
@@ -38,23 +38,23 @@ export interface CreateState {
   isWorkspaceDeleted: boolean;
   isNameTaken: boolean;
   workspace: Usage;
-  /** Of the workspace's quota owner. Undefined without one, and where `isUsageNeeded` says no. */
+  /** The usage of the workspace's quota owner. Undefined without an owner, and where it isn't needed. */
   user: Usage | undefined;
-  /** Undefined where `isUsageNeeded` says no. */
+  /** Undefined where it isn't needed. */
   installation: Usage | undefined;
 }
 
 /**
- * Whether the usage that one of the wider quotas limits has to be read, knowing that of the workspace. Reading it makes the creates of
- * many workspaces take turns on MongoDB.
+ * Whether the usage of the quota owner or of the installation has to be read, once that of the workspace is known.
+ * Reading it makes the creates of many workspaces take turns on MongoDB, so a workspace that is full must not cause it.
  */
 export function isUsageNeeded(of: "user" | "installation", quotas: Quotas, workspace: Usage): boolean {
   return isLimited(quotas[of]) && exceededLimit(quotas.workspace, workspace) === undefined;
 }
 
 /**
- * Decides whether a sandbox may be created. Throws WORKSPACE_FORBIDDEN (the workspace was deleted), PROVISIONING_FAILED (a quota)
- * or SANDBOX_NAME_CONFLICT.
+ * Decides whether a sandbox may be created. Throws WORKSPACE_FORBIDDEN (the workspace was deleted), PROVISIONING_FAILED
+ * (a quota) or SANDBOX_NAME_CONFLICT.
  */
 export function checkCreate({ name }: Sandbox, quotas: Quotas, state: CreateState): void {
   if (state.isWorkspaceDeleted) throw new DomainError("WORKSPACE_FORBIDDEN", "The workspace was deleted.");
@@ -86,7 +86,7 @@ function checkUserQuota(quota: Quota, usage: Usage): void {
   if (!exceeded) return;
   const limit =
     exceeded === "sandboxes" ? `${quota.maxSandboxes} sandboxes at once` : `${quota.maxMemoryMb} MB of memory`;
-  throw new DomainError("PROVISIONING_FAILED", "The user whose quota this workspace counts towards has used it up.", {
+  throw new DomainError("PROVISIONING_FAILED", "The quota owner of this workspace has used up their quota.", {
     hint: `A user's workspaces may hold ${limit} together: those they created and those they took over. Stop a sandbox in one of them, or ask the operator for more.`,
   });
 }

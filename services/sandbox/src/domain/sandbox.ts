@@ -49,7 +49,7 @@ export interface ImageSnapshot {
   reference: string;
   /** Empty: pulled without a credential. */
   registryId: string;
-  /** A global default that an operator created: may exist on the engine alone. */
+  /** Whether an operator created it as a global default, which may exist on the engine alone. */
   isDefault: boolean;
   memoryMb: number;
   readinessPort?: number;
@@ -63,7 +63,9 @@ export interface Sandbox {
   name: string;
   workspaceId: string;
   image: ImageSnapshot;
-  /** The image's id on the engine, set once it is there. An earlier version wrote `host/repository@digest`. */
+  /**
+   * The image's id on the engine, or `host/repository@digest` where the runtime pulls by itself. Set once it is pulled.
+   */
   pinnedReference?: string;
   imageDigest?: string;
   state: SandboxState;
@@ -79,7 +81,7 @@ export interface Sandbox {
   expiresAt?: Date;
   stoppedAt?: Date;
   timeline: TimelineEntry[];
-  /** When its container was removed, or was known never to have been created. Unset: there may be one. */
+  /** When its container was removed, or was known never to have been created. Unset: there may be a container. */
   cleanedAt?: Date;
 }
 
@@ -91,7 +93,7 @@ const transitions: Record<SandboxState, readonly SandboxState[]> = {
   failed: [],
 };
 
-/** A live sandbox reserves its name; the stores hold that with a partial unique index. */
+/** A live sandbox reserves its name, which the stores enforce by a partial unique index. */
 export function isLive(state: SandboxState): boolean {
   return state === "provisioning" || state === "ready";
 }
@@ -128,7 +130,7 @@ function enter(sandbox: Sandbox, state: SandboxState, patch: Partial<Sandbox>, n
   return change(sandbox, { ...patch, state }, now);
 }
 
-/** Adds a phase unless the timeline has it: a step that is repeated keeps its first time. */
+/** Adds a phase unless the timeline has it, so a repeated step keeps its first time. */
 function withPhase(timeline: readonly TimelineEntry[], phase: Phase, at: Date): TimelineEntry[] {
   return timeline.some((entry) => entry.phase === phase) ? [...timeline] : [...timeline, { phase, at }];
 }
@@ -146,7 +148,9 @@ export function recordPulled(sandbox: Sandbox, image: { pinnedReference: string;
   );
 }
 
-/** The container has run since `startedAt`, by the engine's clock; its time to live counts from there and is set once. */
+/**
+ * The container has run since `startedAt`, by the engine's clock. Its time to live counts from then and is set once.
+ */
 export function recordStarted(sandbox: Sandbox, o: { createdAt: Date; startedAt: Date }, now: Date): Sandbox {
   const ttl = sandbox.image.ttlSeconds;
   const expiresAt = sandbox.expiresAt ?? (ttl === undefined ? undefined : new Date(o.startedAt.getTime() + ttl * 1000));
@@ -161,7 +165,7 @@ export function recordStarted(sandbox: Sandbox, o: { createdAt: Date; startedAt:
   );
 }
 
-/** @param start of a container that was ready when it was first seen to run: both are one change */
+/** @param start of a container that was ready when it was first seen running, so that both are one change */
 export function becomeReady(sandbox: Sandbox, now: Date, start?: { createdAt: Date; startedAt: Date }): Sandbox {
   const started = start ? { ...recordStarted(sandbox, start, now), version: sandbox.version } : sandbox;
   return enter(started, "ready", { readyAt: now, timeline: withPhase(started.timeline, "ready", now) }, now);
@@ -220,7 +224,7 @@ export function stopReasonOf({ stateReason }: Sandbox): StopReason {
   }
 }
 
-/** Seconds between SIGTERM and SIGKILL: only a stop that somebody asked for leaves time to end by itself. */
+/** Seconds between SIGTERM and SIGKILL. Only a stop that somebody requested gives the sandbox time to end by itself. */
 export function graceSeconds(reason: StopReason): number {
   return reason === "stopped_by_user" || reason === "stopped_by_operator" ? 10 : 0;
 }

@@ -4,18 +4,18 @@ import pLimit from "p-limit";
 import type { DiskUse, RuntimeDisk } from "../runtime/disk.ts";
 import type { Failure } from "./failures.ts";
 
-/** Measurements at once. Each walks through all files of its sandbox. */
+/** How many measurements run at once. Each walks through all files of its sandbox. */
 const concurrency = 4;
-/** After a sandbox's start, and at most this often. */
+/** The delay of the first measurement, and the shortest interval between two. */
 const shortestMs = 1_000;
-/** Of a sandbox that doesn't write; of one that is near its limit. */
+/** The longest interval, for a sandbox that doesn't write and for one that is near its limit. */
 const longestMs = 60_000;
 const longestNearLimitMs = 15_000;
-/** A measurement that took long is repeated after this many times as long. */
-const restFactor = 20;
-/** All sandboxes are measured when the disk has lost this much, or a part of the limit where that is more. */
+/** A slow measurement is repeated after this many times its own duration. */
+const idleFactor = 20;
+/** All sandboxes are measured when the disk has lost this much, or this fraction of the limit where that is more. */
 const leastLossBytes = 64 * mebibyte;
-const lossPart = 8;
+const lossDivisor = 8;
 
 export interface DiskWatchOptions {
   /** Undefined: the runtime limits what every sandbox writes. */
@@ -24,20 +24,26 @@ export interface DiskWatchOptions {
   limitMb: number;
   /** Bytes free on this machine's disks. */
   findFreeBytes(): Promise<number>;
-  /** Is told once of a sandbox that has written more; `failureOf` says so then. */
+  /** Called once for a sandbox that has written more than its limit, whose `failureOf` is known from then on. */
   onFull(sandboxId: string): void;
   logger: Logger;
 }
 
-/** Finds sandboxes that have written more than they may, where the runtime's storage doesn't keep them from it. */
+/** Finds sandboxes that have written more than their limit, where the runtime's storage doesn't enforce it. */
 export interface DiskWatch {
   /** Measures this running sandbox from now on. */
   add(sandboxId: string): void;
-  /** Measures these, which were running at that time, from now on, and of others those alone that were added since. */
+  /**
+   * Measures these, which were running at that time, from now on. Of the others, only those added since are still
+   * measured.
+   */
   replace(sandboxIds: ReadonlySet<string>, listedAt: Date): void;
-  /** The failure of a sandbox that has written more than it may; undefined: none that is known of. */
+  /** The failure of a sandbox that has written more than its limit. Undefined: no such failure is known. */
   failureOf(sandboxId: string): Failure | undefined;
-  /** Measures all when the disks have lost much room since it last did. Costs no call of the engine otherwise. */
+  /**
+   * Measures all when free disk space has dropped a lot since all were last measured. Otherwise it makes no call to the
+   * engine.
+   */
   checkFreeDisk(): Promise<void>;
   stop(): Promise<void>;
 }
@@ -54,19 +60,19 @@ interface Watched {
 }
 
 /**
- * Measuring costs the engine more the more files there are, so a sandbox is measured rarely, more often while it grows and
- * near its limit, and all of them when the disk as a whole loses room quickly.
+ * A measurement costs the engine more the more files there are. So a sandbox is measured rarely, more often while it
+ * grows or is near its limit, and all of them when free disk space drops quickly.
  */
 export function createDiskWatch(o: DiskWatchOptions): DiskWatch {
   const limitBytes = o.limitMb * mebibyte;
   const limitCalls = pLimit(concurrency);
   const watched = new Map<string, Watched>();
-  /** The storage limits them. */
+  /** Sandboxes that the storage limits. */
   const limited = new Set<string>();
   const running = new Set<Promise<void>>();
   const stopping = new AbortController();
   const { signal } = stopping;
-  /** The most since all were measured. */
+  /** The most free disk space since all were measured. */
   let freeBytes = 0;
 
   function plan(id: string, entry: Watched): void {
@@ -113,9 +119,9 @@ export function createDiskWatch(o: DiskWatchOptions): DiskWatch {
     const perMs = grown / Math.max(now - entry.measuredAt, 1);
     const left = limitBytes - use;
     const calmMs = Math.min(entry.intervalMs * 2, Math.max(longestNearLimitMs, (longestMs * left) / limitBytes));
-    // Half of the time in which it would reach the limit as it grows now.
+    // Half the time that it would take to reach the limit at its current growth.
     const wantedMs = grown > 0 ? Math.min(left / perMs / 2, calmMs) : calmMs;
-    entry.intervalMs = Math.max(wantedMs, shortestMs, (now - begunAt) * restFactor);
+    entry.intervalMs = Math.max(wantedMs, shortestMs, (now - begunAt) * idleFactor);
     entry.bytes = use;
     entry.measuredAt = now;
     if (left >= 0 || watched.get(id) !== entry) return;
@@ -143,7 +149,7 @@ export function createDiskWatch(o: DiskWatchOptions): DiskWatch {
     if (watched.size === 0) return;
     const now = await o.findFreeBytes();
     freeBytes = Math.max(freeBytes, now);
-    if (freeBytes - now < Math.max(leastLossBytes, limitBytes / lossPart)) return;
+    if (freeBytes - now < Math.max(leastLossBytes, limitBytes / lossDivisor)) return;
     freeBytes = now;
     const round = [...watched].filter(([, { isFull, isMeasuring }]) => !isFull && !isMeasuring);
     round.sort(([, one], [, other]) => other.bytes - one.bytes);
@@ -163,7 +169,7 @@ export function createDiskWatch(o: DiskWatchOptions): DiskWatch {
     },
     failureOf: (id) =>
       watched.get(id)?.isFull
-        ? { reason: "disk_full", message: `The container wrote more to its disk than the ${o.limitMb} MB that it may.` }
+        ? { reason: "disk_full", message: `The container wrote more than its disk limit of ${o.limitMb} MB.` }
         : undefined,
     checkFreeDisk,
     async stop() {

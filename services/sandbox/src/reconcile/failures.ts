@@ -2,7 +2,7 @@ import { constants } from "node:os";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type Observation, type RuntimeFailure, SandboxRefused } from "../runtime/lifecycle.ts";
 
-/** Why a sandbox failed, as its record tells its user. */
+/** Why a sandbox failed, as its record shows to its user. */
 export interface Failure extends RuntimeFailure {
   exitCode?: number;
 }
@@ -12,7 +12,7 @@ export const containerLost: Failure = {
   message: "The container is gone from the engine.",
 };
 
-/** The failure that a refusal by registry or runtime is. Undefined: not the sandbox's fault, so try again. */
+/** The failure that an error of registry or runtime means. Undefined: the sandbox isn't at fault, so try again. */
 export function failureOf(error: unknown): Failure | undefined {
   if (!(error instanceof DomainError)) {
     return undefined;
@@ -37,7 +37,7 @@ export function failureOf(error: unknown): Failure | undefined {
   }
 }
 
-/** The failure that a container's end is. */
+/** The sandbox's failure that its container's end means. */
 export function exitFailure({ exitCode, outOfMemory, failure }: Observation): Failure {
   const code = exitCode === undefined ? {} : { exitCode };
   if (failure) {
@@ -48,7 +48,7 @@ export function exitFailure({ exitCode, outOfMemory, failure }: Observation): Fa
     : { reason: "exited", message: `The container exited with code ${describeCode(exitCode)}.`, ...code };
 }
 
-/** `143 (SIGTERM)`: what a shell makes of a signal, and a runtime too. */
+/** An exit code with its signal, such as `143 (SIGTERM)`: shells and runtimes report 128 + n for signal n. */
 function describeCode(code: number | undefined): string {
   if (code === undefined) return "unknown";
   const [signal] = Object.entries(constants.signals).find(([, number]) => code === 128 + number) ?? [];

@@ -14,16 +14,16 @@ export interface LifecycleOptions {
   records: Records;
   retries: Retries;
   /**
-   * Resolves true when the ended container's logs were read to the end, false when that took too long. Rejects when nobody
-   * can be asked.
+   * Resolves true when the ended container's logs were read to the end, false when that took too long. Rejects when
+   * nobody can be asked.
    */
   awaitDrained(sandboxId: string, signal: AbortSignal): Promise<boolean>;
   disk: Pick<DiskWatch, "failureOf">;
   limits: {
-    /** How long it is asked again for when nobody answers. */
+    /** How long the question is repeated while nobody answers. */
     drainTimeoutMs: number;
   };
-  /** Has all records compared with the runtime's list soon. */
+  /** Asks for a sweep soon. */
   requestSweep(): void;
   logger: Logger;
   metrics: { logsLost: Counter };
@@ -41,7 +41,7 @@ export function createLifecycle(o: LifecycleOptions): Lifecycle {
   const { store, runtime, records, retries, logger } = o;
   const { drainTimeoutMs } = o.limits;
 
-  /** False: it took too long, or nobody could be asked for all that time. Throws when it is worth another attempt. */
+  /** False: reading took too long, or nobody could be asked all that time. Throws when another attempt makes sense. */
   async function isDrained(id: string, signal: AbortSignal): Promise<boolean> {
     const askedAt = Date.now();
     try {
@@ -72,7 +72,7 @@ export function createLifecycle(o: LifecycleOptions): Lifecycle {
         return "again";
       }
       if (!seen) {
-        // One missing answer isn't enough evidence that it is gone; two complete lists are.
+        // One missing answer doesn't prove that the container is gone; two complete lists do.
         o.requestSweep();
       }
       retries.forget(id);
@@ -96,7 +96,7 @@ export function createLifecycle(o: LifecycleOptions): Lifecycle {
       await runtime.stop(id, 0);
       // Nobody will ask for the logs of a deleted workspace.
       const seen = stateReason === "workspace_deleted" ? undefined : await runtime.inspect(id);
-      // Not the record, but the container tells whether there can be logs.
+      // The container shows whether there can be logs; the record doesn't.
       if (seen?.startedAt && !(await isDrained(id, signal))) {
         o.metrics.logsLost.inc();
         logger.warn({ sandboxId: id }, "a container is removed before its logs were read to the end");

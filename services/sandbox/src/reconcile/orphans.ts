@@ -4,14 +4,14 @@ import type { ListedSandbox, RuntimeLifecycle } from "../runtime/lifecycle.ts";
 import type { SandboxStore } from "../store/store.ts";
 
 const minAgeMs = 60_000;
-/** More containers without a record than this, and than a fifth of all, need the operator's word. */
+/** More containers without a record than this, and than a fifth of all, need an operator's confirmation. */
 const maxUnconfirmed = 10;
 
-/** Removes containers of this installation that no unfinished record stands for. */
+/** Removes containers of this installation that no unfinished record accounts for. */
 export interface OrphanRemoval {
   /**
-   * Removes those that `owns` accepts: one whose record has ended at once, one without a record after a minute, but not many of
-   * them, as that is what a restored backup looks like.
+   * Removes those that `owns` accepts: one whose record has ended at once, one without a record after a minute. Many
+   * without a record are kept, since a restored backup looks like that.
    *
    * @param orphans of the whole engine, whoever owns them, so that every replica comes to the same conclusion
    * @param total how many containers the installation has on the engine
@@ -31,7 +31,7 @@ export function createOrphanRemoval(o: {
   const { store, runtime, logger } = o;
   let problem: string | undefined;
 
-  /** Whether more than `max` are without a record. */
+  /** Whether more than `max` of them have no record. */
   async function areMany(unknown: number, others: readonly ListedSandbox[], max: number): Promise<boolean> {
     if (unknown + others.length <= max) return false;
     for (const { sandboxId } of others) {

@@ -19,38 +19,38 @@ export interface ProvisioningOptions extends ReadinessOptions {
   images: Pick<ImageStore, "find"> | undefined;
   health: RuntimeHealth;
   /**
-   * Makes sure that the image is on the engine, once the registry has given it out to this workspace. Throws a DomainError with
-   * a reason that `failureOf` knows.
+   * Makes sure that the image is on the engine, once the registry has given it out to this workspace. Throws a
+   * DomainError with a reason that `failureOf` knows.
    */
   pullImage(sandbox: Sandbox, signal: AbortSignal): Promise<PulledImage>;
-  /** How a runtime that pulls by itself does it. Throws as `pullImage`. */
+  /** Finds how a runtime that pulls by itself does it. Throws what `pullImage` throws. */
   findAccess(sandbox: Sandbox): Promise<ImageAccess>;
   limits: ReadinessOptions["limits"] & {
     cpus: number;
     pids: number;
-    /** Of a pull, and of an outage of the runtime. */
+    /** How long a pull may take, and how long an outage of the runtime is waited for. */
     pullTimeoutMs: number;
-    /** How long an unreachable registry is tried again. Default 30 s. */
+    /** How long an unreachable registry is retried. Default 30 s. */
     registryRetryMs?: number;
-    /** How long rules that can't be set are tried again. Default 30 s. */
+    /** How long isolation rules that can't be set are retried. Default 30 s. */
     isolationRetryMs?: number;
-    /** Starts at once, of a workspace and in all. Default 12 and 16. */
+    /** How many sandboxes of a workspace, and of all, are started at once. Default 12 and 16. */
     starts?: { perKey: number; total: number };
-    /** How long a sandbox waits for a place to run, where the runtime has to find one. Default 0. */
+    /** How long a sandbox waits to be scheduled, where the runtime schedules. Default 0. */
     schedulingTimeoutMs?: number;
   };
 }
 
 /**
- * So that no tenant can hold up the others: a start may hang in the engine for 30 s, a pull for minutes. A workspace may have most
- * starts to itself while no other wants one; the rest are there at once for whoever comes.
+ * These limits keep a tenant from delaying the others, since a start may hang in the engine for 30 s and a pull for
+ * minutes. A workspace may use most starts while no other wants one; the remaining ones are free for whoever comes.
  */
 const pullLimits = { perKey: 4 };
 const engineStarts = { perKey: 12, total: 16 };
 
 /**
- * How often a container that is on its way is looked at when nothing tells of it: less often the longer it takes, since thousands that
- * wait for a place to run would keep a process from hearing that they have one.
+ * How often a container that is on its way is inspected while no event comes: less often the longer it takes, since
+ * inspecting thousands of unscheduled ones would keep a process from handling their events.
  */
 const startPollMs = { first: 2_000, longest: 10_000 };
 
@@ -65,16 +65,15 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
   const limitStarts = createFairLimit(limits.starts ?? engineStarts);
   const readiness = createReadinessWait(o);
 
-  /** Makes sure that the image is on the engine, and saves its pinned reference. Undefined: the record changed or failed. */
+  /**
+   * Makes sure that the image is on the engine, and saves its pinned reference. Undefined: the record changed or
+   * failed.
+   */
   async function pullImage(sandbox: Sandbox, signal: AbortSignal): Promise<Pulled | undefined> {
     const { pinnedReference } = sandbox;
     if (pinnedReference !== undefined) {
-      // By the name of a registry: pulled by a version that verified no layers, so only a container that is there already stays.
-      const isId = !pinnedReference.includes("@");
-      const known = (await runtime.inspect(sandbox.id)) ?? (isId && (await o.images?.find(pinnedReference)));
-      if (known) {
-        return { sandbox };
-      }
+      const known = (await runtime.inspect(sandbox.id)) ?? (await o.images?.find(pinnedReference));
+      if (known) return { sandbox };
     }
     const local = sandbox.image.isDefault ? await o.images?.find(sandbox.image.reference) : undefined;
     const image: PulledImage | undefined = local ?? (await pullFromRegistry(sandbox, signal));
@@ -90,7 +89,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
     return { sandbox: pulled, ...(image.access && { access: image.access }) };
   }
 
-  /** Undefined: it took too long. */
+  /** Undefined: the pull took too long. */
   async function pullFromRegistry(sandbox: Sandbox, signal: AbortSignal): Promise<PulledImage | undefined> {
     const leftMs = Math.max(1, sandbox.createdAt.getTime() + limits.pullTimeoutMs - Date.now());
     const timeout = AbortSignal.timeout(leftMs);
@@ -127,7 +126,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
     return seen;
   }
 
-  /** Decides whether an error on the way to a running container is the sandbox's failure or worth another attempt. */
+  /** Decides whether an error on the way to a running container fails the sandbox or is worth another attempt. */
   async function failOrRetry(sandbox: Sandbox, error: unknown): Promise<Next> {
     const failure = failureOf(error) ?? outageFailure(sandbox, error);
     if (failure) {
@@ -148,7 +147,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
   /** The failure of a sandbox whose registry or runtime has been unavailable for too long. */
   function outageFailure({ id }: Sandbox, error: unknown): Failure | undefined {
     if (hasReason(error, "REGISTRY_UNREACHABLE")) {
-      // A registry that takes no requests for longer than it would be tried again is not waited for.
+      // A registry that refuses requests for longer than it would be retried is not waited for.
       const isPaused = (error.retryAfterSeconds ?? 0) * 1000 > registryRetryMs;
       return isPaused || retries.isDownTooLong(id, "registry", registryRetryMs)
         ? { reason: "registry_unreachable", message: error.message }
@@ -176,7 +175,7 @@ export function createProvisioning(o: ProvisioningOptions): (sandbox: Sandbox, p
       retries.markUp(id, "scheduler");
     }
     const waitedMs = Date.now() - createdAt.getTime();
-    // A place to run and the image each have their time.
+    // Scheduling and the pull each have their own time.
     const isLate = waitedMs >= startTimeoutMs;
     if (
       isLate ||

@@ -16,16 +16,16 @@ export interface ReadinessOptions {
   metrics: { readySeconds: Histogram };
 }
 
-/** Between two probes. It grows more slowly than a backoff, so that readiness is seen soon after it is there. */
+/** The interval between two probes. It grows more slowly than a backoff, so that readiness is seen soon. */
 const probeIntervalMs = { first: 5, growth: 1.4, longest: 250 };
 
-/** How often the engine is asked whether a sandbox that isn't ready still runs. Its events, which wake the pass, come sooner. */
+/** How often the engine is asked whether an unready sandbox still runs. Events usually wake the pass sooner. */
 const inspectEveryMs = 500;
 
 export interface ReadinessWait {
   /** Probes a started sandbox until it is ready, has ended, or has used up its time. */
   wait(sandbox: Sandbox, pass: Pass, firstProbe: Promise<boolean>): Promise<Next>;
-  /** Saves that it is ready, together with its start if that isn't saved. */
+  /** Saves that it is ready, together with its start if that isn't saved yet. */
   save(sandbox: Sandbox, start?: { createdAt: Date; startedAt: Date }): Promise<Next>;
 }
 
@@ -82,7 +82,7 @@ export function createReadinessWait(o: ReadinessOptions): ReadinessWait {
       }
       const wakesAtMs = performance.now() + intervalMs;
       await sleep(intervalMs);
-      // Woken earlier, by what may be its end.
+      // An early wake may mean that the container has ended.
       if (performance.now() < wakesAtMs - 1) inspectAtMs = 0;
       intervalMs = Math.min(intervalMs * probeIntervalMs.growth, probeIntervalMs.longest);
     }

@@ -15,9 +15,9 @@ import { createRuntimeHealth } from "./runtime-health.ts";
 import { createSweeps } from "./sweep.ts";
 import { createWorkQueue, type Next, type Pass } from "./work-queue.ts";
 
-/** A runtime that has been connected tells of all its sandboxes; after so many others get their turn. */
-const toldAtOnce = 50;
-/** How often the disk as a whole is looked at. */
+/** A runtime that connects reports all its sandboxes. After this many reports other work gets its turn. */
+const reportedAtOnce = 50;
+/** How often free disk space is checked. */
 const diskCheckMs = 1_000;
 
 export interface ReconcilerOptions {
@@ -26,7 +26,7 @@ export interface ReconcilerOptions {
   images: ProvisioningOptions["images"];
   runtimeDisk: DiskWatchOptions["runtimeDisk"];
   changes: Changes;
-  /** Only these sandboxes are worked on. */
+  /** The shards whose sandboxes this process works on. */
   shards: Shards;
   pullImage: ProvisioningOptions["pullImage"];
   findAccess: ProvisioningOptions["findAccess"];
@@ -35,7 +35,7 @@ export interface ReconcilerOptions {
   /** MiB that a sandbox may have on the disk. */
   diskMb: number;
   findFreeBytes: DiskWatchOptions["findFreeBytes"];
-  /** Remove containers without a record whatever their number. See `createOrphanRemoval`. */
+  /** Remove containers without a record, however many there are. See `createOrphanRemoval`. */
   confirmOrphanRemoval: boolean;
   logger: Logger;
   metrics: ProvisioningOptions["metrics"] & LifecycleOptions["metrics"];
@@ -51,16 +51,16 @@ export interface Reconciler {
   /** Why containers without a record are kept, if they are. */
   orphanProblem(): string | undefined;
   /**
-   * Gives its shards to the other replicas at once, so that they go on while this one finishes its steps; ends all background
-   * work, and leaves containers and records as they are.
+   * Gives its shards to the other replicas at once, so that they go on while this one finishes its steps; ends all
+   * background work, and leaves containers and records as they are.
    */
   stop(): Promise<void>;
 }
 
 /**
- * Moves every sandbox's record and its container towards each other. Level-triggered: each pass starts from the record and
- * from what the runtime shows, and every step can be done again, so a crash between any two is repaired by the next pass.
- * One pass over a sandbox runs at a time in a process; across processes compare-and-set decides.
+ * Moves every sandbox's record and its container towards each other. Level-triggered: each pass starts from the record
+ * and from what the runtime shows, and every step can be done again, so a crash between any two is repaired by the next
+ * pass. One pass over a sandbox runs at a time in a process; across processes compare-and-set decides.
  */
 export function createReconciler(o: ReconcilerOptions): Reconciler {
   const { store, runtime, changes, shards, logger } = o;
@@ -116,13 +116,13 @@ export function createReconciler(o: ReconcilerOptions): Reconciler {
   }
 
   async function observeRuntime(): Promise<void> {
-    let told = 0;
+    let reported = 0;
     for await (const { sandboxId } of runtime.observe(stopping.signal)) {
-      // A sweep finds in one list which of all have changed, and wakes only these.
+      // A sweep finds in one list which sandboxes have changed, and wakes only these.
       if (sandboxId === undefined) sweeps.request();
       else queue.wake(sandboxId);
-      told += 1;
-      if (told % toldAtOnce === 0) await nextTurn();
+      reported += 1;
+      if (reported % reportedAtOnce === 0) await nextTurn();
     }
   }
 

@@ -9,10 +9,13 @@ import { exitFailure, type Failure } from "./failures.ts";
 /** Writes the reconciler's changes. False: the record has changed meanwhile and has to be read again. */
 export interface Records {
   save(sandbox: Sandbox): Promise<boolean>;
-  /** Saves when its container started, unless that is known, and returns the record as it is then. Undefined: it has changed. */
+  /**
+   * Saves when its container started, unless that is known. Returns the record as it is then; undefined: it has
+   * changed.
+   */
   saveStart(sandbox: Sandbox, seen: Observation | undefined): Promise<Sandbox | undefined>;
   saveFailure(sandbox: Sandbox, failure: Failure): Promise<boolean>;
-  /** Saves what it means for a provisioning or ready sandbox that its container has ended. */
+  /** Saves what the end of its container means for a provisioning or ready sandbox. */
   saveEnd(sandbox: Sandbox, seen: Observation): Promise<boolean>;
 }
 

@@ -5,17 +5,17 @@ type Dependency = "registry" | "runtime" | "isolation" | "scheduler" | "telemetr
 interface RetryState {
   /** Failed attempts since the last success. */
   failures: number;
-  /** Since when each dependency has been unavailable for this sandbox, in milliseconds. */
+  /** When each dependency became unavailable for this sandbox, in epoch milliseconds. */
   downSince: Partial<Record<Dependency, number>>;
 }
 
-/** What is remembered of a sandbox's failed attempts. In memory only: a restart gives it more time. */
+/** The failed attempts of each sandbox. They are kept in memory only, so a restart gives a sandbox more time. */
 export interface Retries {
   /** Counts a failed attempt and returns when the next is due. */
   afterFailure(sandboxId: string): { retryInMs: number };
-  /** Notes that a dependency is unavailable, since `sinceMs` or now. True once it has been so for `limitMs`. */
+  /** Records that a dependency is unavailable, since `sinceMs` or now. True once that has lasted `limitMs`. */
   isDownTooLong(sandboxId: string, dependency: Dependency, limitMs: number, sinceMs?: number): boolean;
-  /** The dependency works again for this sandbox. */
+  /** Records that the dependency works again for this sandbox. */
   markUp(sandboxId: string, dependency: Dependency): void;
   forget(sandboxId: string): void;
 }

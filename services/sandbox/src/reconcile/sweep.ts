@@ -24,7 +24,7 @@ export interface SweepOptions {
   queue: WorkQueue;
   disk: Pick<DiskWatch, "replace">;
   owns(sandboxId: string): boolean;
-  /** Remove orphans whatever their number. See `createOrphanRemoval`. */
+  /** Remove orphans, however many there are. See `createOrphanRemoval`. */
   confirmOrphanRemoval: boolean;
   logger: Logger;
 }
@@ -50,8 +50,8 @@ export function createSweeps(o: SweepOptions): Sweeps {
   let missing = new Set<string>();
 
   /**
-   * Answers true when another sweep is wanted soon. The list is taken first: a record is always written before its
-   * container is created.
+   * Returns true when another sweep is wanted soon. The list is taken first, since a record is always written before
+   * its container is created.
    */
   async function sweep(): Promise<boolean> {
     await health.refresh();
@@ -77,7 +77,7 @@ export function createSweeps(o: SweepOptions): Sweeps {
       }
       const isWell = sandbox.state === "ready" && seen?.phase === "running" && !hasExpired(sandbox, new Date());
       if (!isWell) queue.wake(sandbox.id);
-      // Nothing is planned after a restart. The list has shown that it runs, so until then nobody need look.
+      // After a restart no pass is planned. The list shows that this one runs, so its next pass is at its end.
       else if (sandbox.expiresAt) queue.plan(sandbox.id, sandbox.expiresAt.getTime() - Date.now());
     }
     missing = missingNow;

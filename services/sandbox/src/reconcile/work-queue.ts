@@ -1,11 +1,11 @@
 import { createWakeup, type Wakeup } from "@sandgate/kit/base/wakeup";
 
-/** What comes after a pass: another one at once, none until the id is woken, or one after a time. */
+/** What follows a pass: another one at once, none until the id is woken, or one after a time. */
 export type Next = "again" | "idle" | { retryInMs: number };
 
 /** What a pass over an id may use. */
 export interface Pass {
-  /** Aborts when the pass is restarted or the queue is stopped; what the pass returns or throws doesn't count then. */
+  /** Aborts when the pass is restarted or the queue is stopped. What the pass returns or throws is ignored then. */
   signal: AbortSignal;
   /** Ends after `ms`, or earlier when the id is woken or the signal aborts. */
   sleep(ms: number): Promise<void>;
@@ -25,7 +25,7 @@ export interface WorkQueue {
 
 interface Run {
   abort: AbortController;
-  /** Woken since the pass began. */
+  /** Whether the id was woken since the pass began. */
   again: boolean;
   wakeup: Wakeup;
   ended: Promise<void>;
@@ -33,7 +33,7 @@ interface Run {
 
 /** Works on ids, each by one pass at a time, and on any number of ids at once. */
 export function createWorkQueue(o: {
-  /** Asked before each pass: an id that belongs to another process gets none. */
+  /** Called before each pass: an id that belongs to another process gets none. */
   owns(id: string): boolean;
   work(id: string, pass: Pass): Promise<Next>;
   /** Decides what comes after a pass that threw. */

@@ -29,8 +29,9 @@ interface InstallationTurns {
 /** What workspaces use, for transactions. */
 export interface Usages {
   /**
-   * Adds a new sandbox to what its workspace uses, and reads what its creation is decided by. The guard is written first: concurrent
-   * creates in a workspace, and its deletion, conflict on it. Until the transaction is over no other adds to the usages read.
+   * Adds a new sandbox to what its workspace uses, and reads what its creation is decided by. The guard is written
+   * first: concurrent creates in a workspace, and its deletion, conflict on it. Until the transaction is over no other
+   * adds to the usages read.
    */
   reserve(tx: MongoTransaction, sandbox: Sandbox, o: CreateOptions): Promise<Omit<CreateState, "isNameTaken">>;
   /** Subtracts a sandbox that has ended. */

@@ -6,7 +6,7 @@ import { workspacePurged } from "../events.ts";
 import { createSandbox, endSandbox, now, reasonOf, sandboxOf } from "./store.fixture.ts";
 import type { SandboxStore } from "./store.ts";
 
-/** What every adapter of `UnfinishedSandboxes`, `Retention` and the purges of workspaces must do. `open` gives an empty store. */
+/** What every adapter of `UnfinishedSandboxes`, `Retention` and purges must do. `open` gives an empty store. */
 export function describeRetention(name: string, open: () => Promise<SandboxStore>): void {
   describe(`unfinished and ended sandboxes on ${name}`, () => {
     let store: SandboxStore;

@@ -42,9 +42,9 @@ export function decodeRow(row: Row): Sandbox {
 const maxRemembered = 1_000;
 
 /**
- * `decodeRow` for records that are read one at a time, often the same again: clients ask until a sandbox is ready, and a pass
- * of the reconciler reads several times. Decoding costs more than reading. The text of the record is the key, so what is
- * remembered is never old.
+ * `decodeRow` for records that are read one at a time, often the same again: clients ask until a sandbox is ready, and
+ * a pass of the reconciler reads several times. Decoding costs more than reading. The text of the record is the key, so
+ * what is remembered is never old.
  */
 export function createDecoder(): (row: Row) => Sandbox {
   const remembered = new LRUCache<string, { cleanedAt: number | null; sandbox: Sandbox }>({ max: maxRemembered });

@@ -37,7 +37,8 @@ export interface CreateOptions {
 /** The records of sandboxes. */
 export interface Sandboxes {
   /**
-   * Stores an accepted sandbox within the quotas of its workspace, of the workspace's quota owner and of the installation.
+   * Stores an accepted sandbox within the quotas of its workspace, of the workspace's quota owner and of the
+   * installation.
    * @param signal of the caller: one that has given up by its turn gets its signal's reason, and nothing is stored
    * @throws what `checkCreate` throws
    */
@@ -49,8 +50,8 @@ export interface Sandboxes {
   /** By id, or by name: the live sandbox of that name, else the newest ended one. */
   find(workspaceId: string, idOrName: string): Promise<Sandbox | undefined>;
   /**
-   * A workspace's sandboxes that match, newest first. The cost doesn't depend on how many others there are, but a list by several
-   * labels may look at all sandboxes that have the rarest of them.
+   * A workspace's sandboxes that match, newest first. The cost doesn't depend on how many others there are, but a list
+   * by several labels may look at all sandboxes that have the rarest of them.
    */
   list(
     workspaceId: string,

@@ -46,8 +46,8 @@ function listPositions(
 
 export const queries = {
   /**
-   * The next sandboxes of a list, newest first. With `next` there may be more of them from there on, although these are fewer
-   * than `limit`.
+   * The next sandboxes of a list, newest first. With `next` there may be more of them from there on, although these are
+   * fewer than `limit`.
    */
   list(
     db: QueryConnection,

@@ -4,12 +4,15 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 /** The signal that a sandbox's record has changed; its body is the sandbox's id. */
 const topic = "sandbox.changed";
 
-/** Tells every replica that a sandbox's record has changed. Best effort: waiters also reread from time to time. */
+/** Signals to every replica that a record has changed. A signal may be lost, so waiters also reread now and then. */
 export interface Changes {
   announce(sandboxId: string): void;
   /** Calls `listener` after every announced change, until the returned function is called. */
   listen(listener: (sandboxId: string) => void): () => void;
-  /** Listens from now on; `next` resolves at the first change of one of `ids` since its last call, after `ms`, or at an abort. */
+  /**
+   * Listens from now on. `next` resolves at the first change of one of `ids` since its last call, after `ms`, or on
+   * abort.
+   */
   watch(ids: ReadonlySet<string>): { next(ms: number, signal: AbortSignal): Promise<void>; stop(): void };
 }
 

@@ -20,7 +20,7 @@ export interface ProvisionContext {
   quotas: Quotas;
   /** What keeps sandboxes from being run, if anything does. */
   runtimeProblem(): DomainError | undefined;
-  /** The disk that has less free than the reserve, in one line; undefined: none. */
+  /** Describes the disk that has less free than the reserve, in one line. Undefined: every disk has enough. */
   diskShortage(): Promise<string | undefined>;
 }
 
@@ -31,7 +31,7 @@ export async function provisionSandbox(
     call: Call;
     imageId: string;
     requested: Requested;
-    /** Of the answer, for a call with an Idempotency-Key. */
+    /** Makes the record of the answer, for a call with an Idempotency-Key. */
     recordFor(accepted: Sandbox): Promise<IdempotencyRecord | undefined>;
     signal: AbortSignal;
   },
@@ -55,7 +55,7 @@ export async function provisionSandbox(
   const events = [sandboxProvisioned(call, sandbox)];
   const record = await o.recordFor(sandbox);
   await store.sandboxes.create(sandbox, { quotaOwner, quotas, events, record }, signal);
-  // Whichever replica has its shard goes to work.
+  // The replica that has its shard goes to work.
   changes.announce(sandbox.id);
   return sandbox;
 }

@@ -3,14 +3,14 @@ import type { Retention } from "../store/sandboxes.ts";
 import type { SandboxStore } from "../store/store.ts";
 import type { Changes } from "./changes.ts";
 
-/** Live sandboxes that are stopped at once. */
+/** How many live sandboxes are stopped at once. */
 const stopBatch = 100;
-/** Records that are deleted in one transaction. */
+/** How many records are deleted in one transaction. */
 const batchSize = 500;
 
 /**
- * Stops a batch of a deleted workspace's live sandboxes; once none has a container any more, deletes their records. True when
- * all are gone.
+ * Stops a batch of a deleted workspace's live sandboxes; once none has a container any more, deletes their records.
+ * True when all are gone.
  */
 export async function purgeWorkspace(o: {
   store: Pick<SandboxStore, "sandboxes" | "retention">;

@@ -7,8 +7,9 @@ import type { QuotaOwner } from "../domain/quota.ts";
 type Workspaces = Client<typeof WorkspaceService>;
 
 /**
- * The quota owner of the call's workspace, as the workspace service knows it. If they have left, the calling owner takes the
- * workspace over. Undefined for a workspace that has been deleted. Throws PROVISIONING_FAILED when nobody can take it over.
+ * The quota owner of the call's workspace, as the workspace service knows it. If they have left, the calling owner
+ * takes the workspace over. Undefined for a workspace that has been deleted. Throws PROVISIONING_FAILED when nobody can
+ * take it over.
  */
 export async function findQuotaOwner(workspaces: Workspaces, call: Call): Promise<QuotaOwner | undefined> {
   const found = await read(workspaces, call);
@@ -28,11 +29,10 @@ async function takeOver(workspaces: Workspaces, call: Call): Promise<void> {
     await workspaces.takeOverWorkspace({}, onBehalfOf(call));
   } catch (error) {
     if (!hasReason(error, "INSUFFICIENT_ROLE") && !hasReason(error, "CONFLICT")) throw error;
-    throw new DomainError(
-      "PROVISIONING_FAILED",
-      "The user whose quota this workspace counted towards is no longer an owner of it.",
-      { hint: error.reason === "CONFLICT" ? error.hint : takeOverHint, cause: error },
-    );
+    throw new DomainError("PROVISIONING_FAILED", "The quota owner of this workspace has left it.", {
+      hint: error.reason === "CONFLICT" ? error.hint : takeOverHint,
+      cause: error,
+    });
   }
 }
 

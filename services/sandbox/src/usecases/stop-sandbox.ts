@@ -6,8 +6,8 @@ import type { SandboxStore } from "../store/store.ts";
 import type { Changes } from "./changes.ts";
 
 /**
- * Begins to stop the sandbox that `find` reads, and returns its record; one that isn't live is returned as it is. Throws
- * SANDBOX_NOT_FOUND when `find` finds none.
+ * Begins to stop the sandbox that `find` reads, and returns its record; one that isn't live is returned as it is.
+ * Throws SANDBOX_NOT_FOUND when `find` finds none.
  */
 export async function stopSandbox(
   { store, changes }: { store: Pick<SandboxStore, "sandboxes">; changes: Changes },

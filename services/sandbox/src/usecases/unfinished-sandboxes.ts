@@ -13,12 +13,12 @@ export async function* readUnfinished(
     const last = page.at(-1);
     if (!last) return;
     afterId = last.id;
-    // Some databases answer at once, so nothing else would get its turn until all records were read.
+    // Some databases answer at once, so no other work would get its turn until all records were read.
     await nextTurn();
   }
 }
 
-/** Ids of the images of these sandboxes: their containers are there, or may be created yet. */
+/** Ids of the images of these sandboxes, whose containers exist or may still be created. */
 export async function findPinnedImages(unfinished: Pick<UnfinishedSandboxes, "list">): Promise<Set<string>> {
   const ids = new Set<string>();
   for await (const { pinnedReference } of readUnfinished(unfinished)) {

@@ -2,7 +2,7 @@ import type { Sandbox } from "../domain/sandbox.ts";
 import type { Sandboxes } from "../store/sandboxes.ts";
 import type { Changes } from "./changes.ts";
 
-/** A signal can be lost. */
+/** Records are reread this often, since a signal can be lost. */
 const rereadMs = 5_000;
 
 /**
