@@ -125,9 +125,11 @@ test("an operator finds and stops any sandbox; nobody else does", async ({ folde
   await close();
 });
 
-test("a user's quota counts the workspaces that are charged to them, whoever provisions there", async ({ folder }) => {
+test("a user's quota counts the workspaces that have them as quota owner, whoever provisions there", async ({
+  folder,
+}) => {
   const [home, lab, shared] = [newId(), newId(), newId()];
-  const charges = new Map([
+  const quotaOwners = new Map([
     [home, { userId: "ann", since: 1n, abandoned: false }],
     [lab, { userId: "ann", since: 1n, abandoned: false }],
     [shared, { userId: "bob", since: 4n, abandoned: true }],
@@ -139,14 +141,14 @@ test("a user's quota counts the workspaces that are charged to them, whoever pro
     {
       batchGetWorkspaces: ({ workspaceIds }) => ({
         quotaOwners: workspaceIds.flatMap((workspaceId) => {
-          const charge = charges.get(workspaceId);
-          return charge ? [{ workspaceId, ...charge }] : [];
+          const owner = quotaOwners.get(workspaceId);
+          return owner ? [{ workspaceId, ...owner }] : [];
         }),
       }),
       takeOverWorkspace(_, context) {
         if (isFull) throw new DomainError("CONFLICT", "Too many.", { hint: "You own 20." });
         const user = userOf(callOf(context));
-        charges.set(workspaceOf(callOf(context)), { userId: user.id, since: 5n, abandoned: false });
+        quotaOwners.set(workspaceOf(callOf(context)), { userId: user.id, since: 5n, abandoned: false });
         return {};
       },
     },
@@ -164,7 +166,7 @@ test("a user's quota counts the workspaces that are charged to them, whoever pro
   await provision("carl", lab);
   await expect(provision("carl", lab)).rejects.toMatchObject(refused("may hold 2 sandboxes"));
 
-  // Its account has left: a member can't provision there, an owner does by taking it over.
+  // Its quota owner has left: a member can't provision there, an owner does by taking it over.
   await expect(provision("carl", shared)).rejects.toMatchObject(refused("takes it over"));
   await expect(provision("dora", shared, "owner")).rejects.toMatchObject(refused("You own 20."));
   isFull = false;
@@ -173,7 +175,7 @@ test("a user's quota counts the workspaces that are charged to them, whoever pro
   await expect(provision("carl", shared)).rejects.toMatchObject(refused("may hold 2 sandboxes"));
 
   // Taken over since, by somebody who holds nothing yet.
-  charges.set(lab, { userId: "eve", since: 9n, abandoned: false });
+  quotaOwners.set(lab, { userId: "eve", since: 9n, abandoned: false });
   await provision("carl", lab);
   await provision("ann", home);
   await expect(provision("ann", home)).rejects.toMatchObject(refused("may hold 2 sandboxes"));
