@@ -68,28 +68,29 @@ export function openConnections(): Connections {
 export function discard({ body }: GuardedResponse): void {
   let bytes = 0;
   body.on("error", () => {});
-  body.on("data", (part: Buffer) => {
-    bytes += part.length;
+  body.on("data", (chunk: Buffer) => {
+    bytes += chunk.length;
     if (bytes > maxDiscardedBytes) body.destroy();
   });
 }
 
 /** The whole of a body that is not a layer. Throws on one of more than 4 MiB. */
 export async function readBody({ body, url }: GuardedResponse): Promise<Buffer> {
-  const parts: Buffer[] = [];
+  const chunks: Buffer[] = [];
   let bytes = 0;
-  for await (const part of body) {
-    parts.push(part);
-    bytes += part.length;
+  for await (const chunk of body) {
+    chunks.push(chunk);
+    bytes += chunk.length;
     // Leaving the loop destroys the body.
     if (bytes > maxBytes) throw new Error(`${url.host} answers with more than ${maxBytes} bytes`);
   }
-  return Buffer.concat(parts);
+  return Buffer.concat(chunks);
 }
 
 /**
- * Makes requests to hosts that tenants name. The address is checked as the connection is made, so that a name can't resolve
- * to a public address when it is checked and to a private one when it is used. Redirects are checked in the same way.
+ * Makes requests to hosts that tenants name. The address is checked as the connection is made, so that a name can't
+ * resolve to a public address when it is checked and to a private one when it is used. Redirects are checked in the
+ * same way.
  *
  * @param resolver resolves names, but for hosts that the operator has named: those are looked up as the system does it
  */

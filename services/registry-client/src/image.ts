@@ -37,7 +37,7 @@ async function chooseImage(repository: Repository, digest: string, content: Buff
 }
 
 /**
- * Reads an image. The layers of which `chooseAsked` says so are asked for (HEAD), once it has been given all of them. Throws a
+ * Reads an image. `chooseAsked` is given all layers; those that it returns are asked for (HEAD). Throws a
  * ManifestRefused.
  */
 export async function readImage(

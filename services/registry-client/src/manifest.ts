@@ -22,10 +22,14 @@ export class ManifestRefused extends Error {
   override readonly name = "ManifestRefused";
 }
 
-/** Several times what an image of 127 layers takes, the most that engines run; reading it blocks the process for some 30 ms. */
+/**
+ * Several times the size for 127 layers, the most that engines run. Reading so much blocks the process for some 30 ms.
+ */
 const maxBytes = 256 * 1024;
 
-/** Several times what a manifest or a config has; objects of many keys block the process for longer than their size tells. */
+/**
+ * Several times what a manifest or config has. An object of many keys blocks the process longer than its size suggests.
+ */
 const maxKeys = 10_000;
 
 /** Keys that engines read in a manifest. */
@@ -40,8 +44,8 @@ const dockerImage = "application/vnd.docker.distribution.manifest.v2+json";
 const rootfsKeys = new Set(["rootfs", "diff_ids"]);
 
 /**
- * What an engine may take for its own architecture, by Node's name for it, the best first: containerd's platform matching
- * falls back to 32-bit entries, and it normalizes other names.
+ * What an engine may take for its own architecture, by Node's name for it, the best first: containerd's platform
+ * matching falls back to 32-bit entries, and it normalizes other names.
  */
 const architectures: Partial<Record<string, readonly string[]>> = {
   x64: ["amd64", "x86_64", "x86-64", "386", "i386"],
@@ -49,10 +53,12 @@ const architectures: Partial<Record<string, readonly string[]>> = {
 };
 
 /**
- * Reads a schema 2 or OCI manifest so that no engine can read it differently: what Go's decoder and JSON.parse would take for
- * different things (duplicate keys, and keys in other letter case) and what is an image and an index at once is refused.
+ * Reads a schema 2 or OCI manifest so that no engine can read it differently: what Go's decoder and JSON.parse would
+ * take for different things (duplicate keys, and keys in other letter case) and what is an image and an index at once
+ * is refused.
  *
- * @param architecture Node's name for the engine's architecture; for an unknown one every entry for linux is a candidate
+ * @param architecture Node's name for the engine's architecture; for an unknown one every entry for linux is a
+ * candidate
  * @throws ManifestRefused
  */
 export function readManifest(body: Buffer, architecture: string = process.arch): Manifest {
@@ -81,9 +87,9 @@ export function readManifest(body: Buffer, architecture: string = process.arch):
 }
 
 /**
- * What each of an image's layers is when unpacked, by its config, in the order of the manifest's layers. Read like a manifest
- * so that no engine can read it differently: one that stores unpacked layers by these digests doesn't look at a layer whose
- * digest it has.
+ * What each of an image's layers is when unpacked, by its config, in the order of the manifest's layers. Read like a
+ * manifest so that no engine can read it differently: one that stores unpacked layers by these digests doesn't look at
+ * a layer whose digest it has.
  *
  * @throws ManifestRefused
  */
@@ -154,12 +160,12 @@ function mayBeChosen(entry: unknown, names: readonly string[] | undefined): bool
 function rankOf(entry: unknown, names: readonly string[]): number {
   const platform = isObject(entry) && isObject(entry.platform) ? entry.platform : {};
   const { architecture, variant } = platform;
-  const place = typeof architecture === "string" ? names.indexOf(architecture.toLowerCase()) : -1;
-  if (place < 0) return names.length * 100;
+  const index = typeof architecture === "string" ? names.indexOf(architecture.toLowerCase()) : -1;
+  if (index < 0) return names.length * 100;
   const version = typeof variant === "string" ? Number(/^v(\d{1,2})/.exec(variant)?.[1] ?? 50) : undefined;
   // Of arm64 and amd64 the oldest runs everywhere; an engine that runs 32-bit arm beside arm64 runs the newest of it.
-  const isArm32 = /^arm(hf|el)?$/.test(names[place] ?? "");
-  return place * 100 + (isArm32 ? 50 - (version ?? 7) : (version ?? 0));
+  const isArm32 = /^arm(hf|el)?$/.test(names[index] ?? "");
+  return index * 100 + (isArm32 ? 50 - (version ?? 7) : (version ?? 0));
 }
 
 function mayBe(value: unknown, names: readonly string[]): boolean {

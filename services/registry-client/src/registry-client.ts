@@ -27,7 +27,8 @@ export interface BlobSource {
   /**
    * Opens a blob. Throws a RegistryError.
    *
-   * @param from the first byte that is wanted; the answer begins at 0 where its status is 200, and there where it is 206
+   * @param from the first byte that is wanted; the answer begins at 0 where its status is 200, and there where it is
+   * 206
    */
   open(digest: string, from: number, signal: AbortSignal): Promise<GuardedResponse>;
   close(): void;
@@ -35,12 +36,15 @@ export interface BlobSource {
 
 /** Speaks the distribution API (opencontainers/distribution-spec) with registries, as far as the platform needs it. */
 export interface RegistryClient {
-  /** Tries a credential. Throws a RegistryError: `unauthorized` when it is refused, `not_found` when there is no registry. */
+  /**
+   * Tries a credential. Throws a RegistryError: `unauthorized` when it is refused, `not_found` when there is no
+   * registry.
+   */
   checkCredential(address: RegistryAddress, credential: Credential, signal: AbortSignal): Promise<void>;
   /**
-   * What the reference names now, if this credential may pull it: of an index, the image for this machine's architecture.
-   * Manifests and configs that this host gave out before are only asked for (HEAD), with the credential. So are the layers
-   * of which `chooseAsked` says so, once it has been given all of them. Throws a RegistryError.
+   * What the reference names now, if this credential may pull it: of an index, the image for this machine's
+   * architecture. Manifests and configs that this host gave out before are only asked for (HEAD), with the credential.
+   * So are the layers of which `chooseAsked` says so, once it has been given all of them. Throws a RegistryError.
    */
   resolveImage(
     address: RegistryAddress,

@@ -2,8 +2,8 @@ import type { GuardedResponse } from "./guarded-request.ts";
 
 /**
  * `unauthorized`: the registry refuses the credential, or access with it. `not_found`: it has no such image.
- * `refused_address`: it is at an address where only registries named by the operator may be. `rate_limited`: it takes no
- * more requests for a while. `unreachable`: no usable answer.
+ * `refused_address`: it is at an address where only registries named by the operator may be. `rate_limited`: it takes
+ * no more requests for a while. `unreachable`: no usable answer.
  */
 export type RegistryProblem = "unauthorized" | "not_found" | "refused_address" | "rate_limited" | "unreachable";
 
@@ -20,7 +20,7 @@ export class RegistryError extends Error {
   }
 }
 
-/** What a problem at the registry is to a pull, in the platform's reasons. */
+/** The platform's reason for a failed pull, by the registry's problem. */
 export const pullFailureReasons = {
   unauthorized: "IMAGE_PULL_UNAUTHORIZED",
   not_found: "IMAGE_NOT_FOUND_IN_REGISTRY",
@@ -29,7 +29,7 @@ export const pullFailureReasons = {
   unreachable: "REGISTRY_UNREACHABLE",
 } as const satisfies Record<RegistryProblem, string>;
 
-/** The problem that an answer of the registry stands for. */
+/** The error that an answer of the registry stands for. */
 export function problemOf({ status, headers }: GuardedResponse, host: string, path = "v2/"): RegistryError {
   if (status === 401 || status === 403)
     return new RegistryError("unauthorized", `The registry ${host} refused access to ${path}.`);

@@ -24,7 +24,10 @@ export interface RegistryCaches {
 
 export type Repository = ReturnType<typeof openRepository>;
 
-/** A repository below `base`, asked in one session. Throws a RegistryError wherever it doesn't give out what is asked for. */
+/**
+ * A repository below `base`, asked in one session. Throws a RegistryError wherever it doesn't give out what is asked
+ * for.
+ */
 export function openRepository(o: {
   host: string;
   base: URL;
@@ -80,7 +83,9 @@ export function openRepository(o: {
     fetchBlob: (digest: string) => fetchContent(`blobs/${digest}`, digest),
     fetchManifest: (digest: string) => fetchContent(`manifests/${digest}`, digest),
 
-    /** What a tag names now. Registries count the manifests that they give out, so a known one is only asked for (HEAD). */
+    /**
+     * What a tag names now. Registries count the manifests that they give out, so a known one is only asked for (HEAD).
+     */
     async fetchTagged(tag: string): Promise<{ digest: string; content: Buffer }> {
       const path = `manifests/${tag}`;
       const name = `${host}${base.pathname}:${tag}`;

@@ -13,10 +13,13 @@ interface SendOptions {
   readonly signal: AbortSignal;
 }
 
-/** Sends a request of a session. */
+/** Sends a request with the session's authorization. */
 export type Send = (url: URL, options: SendOptions) => Promise<GuardedResponse>;
 
-/** Sends requests: the first again with the authorization that the registry's challenge asks for, later ones with it at once. */
+/**
+ * Opens a session: its first request is sent again with the authorization that the registry's challenge asks for, later
+ * ones have it at once.
+ */
 export function openSession(
   request: GuardedRequest,
   credential: Credential | undefined,

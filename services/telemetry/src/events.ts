@@ -30,7 +30,9 @@ export function signalStored(bus: EventBus, sandboxId: string): void {
 }
 
 export interface StoredWatch {
-  /** Resolves when rows were stored since the last call or the watch's beginning, after 5 s, or when the signal aborts. */
+  /**
+   * Resolves when rows were stored since the last call or the watch's beginning, after 5 s, or when the signal aborts.
+   */
   next(signal: AbortSignal): Promise<void>;
   stop(): void;
 }

@@ -64,7 +64,9 @@ export function toTailResponse({ position, ...row }: TailRow): TailTelemetryResp
   });
 }
 
-/** The times that a query asks for, the last hour unless it says otherwise. Throws VALIDATION_ERROR for an empty window. */
+/**
+ * The times that a query asks for, the last hour unless it says otherwise. Throws VALIDATION_ERROR for an empty window.
+ */
 export function toWindow({ since, until }: QueryTelemetryRequest, nowMs: number): Window {
   const window = {
     sinceNs: since ? fromTimestamp(since) : fromMillis(nowMs - hourMs),
@@ -80,8 +82,8 @@ function timestampOf(timeNs: bigint) {
 }
 
 /**
- * The request's batch of a sandbox of this workspace, its rows encoded. Throws VALIDATION_ERROR for rows of another kind than
- * the source's, and for lines that are longer or more than our own collectors send.
+ * The request's batch of a sandbox of this workspace, its rows encoded. Throws VALIDATION_ERROR for rows of another
+ * kind than the source's, and for lines that are longer or more than our own collectors send.
  */
 export async function toBatch(request: IngestTelemetryRequest, workspaceId: string): Promise<Batch> {
   const { source, fromCursor, toCursor, final } = request;

@@ -9,17 +9,17 @@ const kubeletUrl = {
   expects: "https://host:10250",
 } as const;
 
-/** Where the logs and figures of a node's pods are. */
+/** Where a node has the logs and figures of its pods. */
 const nodeSettings = defineSettings({
   namespace: text("SANDGATE_KUBERNETES_NAMESPACE", {
     default: "sandgate-sandboxes",
     accepts: (name) => /^[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?$/.test(name),
     expects: "a name of lower-case letters, digits and hyphens, 52 at most",
-    doc: "On Kubernetes, the namespace of the pods that sandboxes are",
+    doc: "On Kubernetes, the namespace of the sandboxes' pods",
   }),
   podLogs: text("SANDGATE_POD_LOGS", {
     default: "/var/log/pods",
-    doc: "Where the kubelet of this node has the logs of pods",
+    doc: "The folder of this node in which the kubelet keeps the logs of pods",
   }),
   kubeletTokenFile: text("SANDGATE_KUBELET_TOKEN_FILE", {
     default: "/var/run/secrets/kubernetes.io/serviceaccount/token",
@@ -27,7 +27,7 @@ const nodeSettings = defineSettings({
   }),
   kubeletCaFile: text("SANDGATE_KUBELET_CA_FILE", {
     default: "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
-    doc: "The certificates that the kubelet's is checked with",
+    doc: "The CA certificates that the kubelet's certificate is checked with",
   }),
   kubeletVerify: flag("SANDGATE_KUBELET_VERIFY", {
     default: true,
@@ -48,39 +48,39 @@ export const telemetrySettings = defineSettings({
   logQuotaMb: integer("SANDGATE_LOG_QUOTA_MB", {
     default: 1_024,
     min: 0,
-    doc: "MiB of log lines kept for each sandbox, the oldest going first; 0 for no limit",
+    doc: "MiB of log lines kept for each sandbox; above that the oldest are removed; 0 for no limit",
   }),
   workspaceLogQuotaMb: integer("SANDGATE_WORKSPACE_LOG_QUOTA_MB", {
     default: 10_240,
     min: 0,
-    doc: "MiB of log lines kept for each workspace, those of ended sandboxes and then the oldest going first; 0 for no limit",
+    doc: "MiB of log lines kept for each workspace; above that lines of ended sandboxes are removed, then the oldest; 0 for no limit",
   }),
   logTotalMb: integer("SANDGATE_LOG_TOTAL_MB", {
     default: 102_400,
     min: 0,
-    doc: "MiB of log lines kept for all workspaces together, those of the workspace that has most going first; 0 for no limit",
+    doc: "MiB of log lines kept for all workspaces; above that the workspace with most loses its oldest; 0 for no limit",
   }),
   diskReserveMb: diskReserveSetting,
   retentionDays: integer("SANDGATE_TELEMETRY_RETENTION_DAYS", {
     default: 7,
     min: 1,
     max: 3_650,
-    doc: "How long logs and samples are kept, also those of ended sandboxes",
+    doc: "How long logs and samples are kept, those of ended sandboxes too",
   }),
   auditRetentionDays: integer("SANDGATE_AUDIT_RETENTION_DAYS", {
     default: 365,
     min: 1,
     max: 36_500,
-    doc: "How long the audit log's entries are kept, also those of deleted workspaces",
+    doc: "How long entries of the audit log are kept, those of deleted workspaces too",
   }),
   auditFile: text("SANDGATE_AUDIT_FILE", {
     optional: true,
-    doc: "A file to which each entry of the audit log is also added, as a line of JSON, for a collector",
+    doc: "A file to which each entry of the audit log is also appended, as a line of JSON, for a log shipper",
   }),
   ...nodeSettings,
   kubeletUrl: text("SANDGATE_KUBELET_URL", {
     ...kubeletUrl,
     optional: true,
-    doc: "With sandboxes as pods: the kubelet of this process's own node, https://host:10250, whose pods it collects itself",
+    doc: "On Kubernetes, the kubelet of this process's own node, https://host:10250; the process then collects that node's pods itself",
   }),
 });

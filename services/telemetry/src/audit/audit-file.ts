@@ -22,9 +22,10 @@ export interface AuditFile extends BackgroundTask {
 }
 
 /**
- * Copies the audit log to a file, a JSON object a line, in the order in which entries were added. The store keeps how far the
- * file is, and moves on only once lines are on disk: a crash loses none, but the last lines may come again, under the same ids.
- * Of several replicas one writes at a time. A file that was moved away is not written any more, and one is created in its place.
+ * Copies the audit log to a file, a JSON object a line, in the order in which entries were added. The store keeps how
+ * far the copy is, and moves on only once lines are on disk. So a crash loses no line, but the last lines may come
+ * again, under the same ids. Of several replicas one writes at a time. When the file was moved away, a new one is
+ * created in its place.
  */
 export function startAuditFile(o: {
   path: string;

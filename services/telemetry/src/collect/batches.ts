@@ -9,7 +9,10 @@ export const batchLimits = { rows: 5_000, textBytes: maxBatchBytes, waitMs: 250 
 /** What a row takes in memory besides its text, about. */
 const rowBytes = 200;
 
-/** Collects blocks of lines into batches. One is sent while the next fills; `add` waits while that, or the budget of all batches, is full. */
+/**
+ * Collects blocks of lines into batches. One batch is sent while the next fills. `add` waits while the next is full or
+ * the budget of all batches is used up.
+ */
 export interface Batcher {
   add(block: LogBlock): Promise<void>;
   /** Sends what has been collected and waits until it is stored. */
@@ -19,8 +22,8 @@ export interface Batcher {
 }
 
 /**
- * `send` is called with one batch at a time. When it fails, `onFailure` is called once, what was collected is dropped, and
- * `add` and `flush` throw the same error.
+ * `send` is called with one batch at a time. When it fails, `onFailure` is called once, what was collected is dropped,
+ * and `add` and `flush` throw the same error.
  */
 export function createBatcher(o: {
   send(rows: readonly LogRow[], cursor: string): Promise<void>;

@@ -28,7 +28,10 @@ export interface Collection {
   start(): BackgroundTask;
 }
 
-/** Sandboxes are containers of an engine, which replicas share. It starts once the sandbox service has given the installation's id. */
+/**
+ * Collects from the containers of an engine, which replicas share, once the sandbox service has given the
+ * installation's id.
+ */
 export function createEngineCollection(o: {
   openContainers(installationId: string): ContainerSource;
   sandboxes: Pick<Client<typeof SandboxService>, "getInstallation">;
@@ -83,7 +86,9 @@ export function createEngineCollection(o: {
   };
 }
 
-/** Sandboxes are pods: a process on each node collects. This one does so on its own node, when it is given the source there. */
+/**
+ * Collects from the pods of this process's own node, if it is given them. Every other node has a collector of its own.
+ */
 export function createNodeCollection(o: {
   containers: NodeSource | undefined;
   isCollected: boolean;

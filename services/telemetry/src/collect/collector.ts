@@ -16,13 +16,16 @@ const sampleMs = 5_000;
 const listMs = 10_000;
 const restartMs = 1_000;
 /**
- * How many readers begin at once, and how soon the next so many. All of hundreds at once, as a restart would have it, keep this
- * process and the engine from anything else for seconds.
+ * How many readers start at once, and the pause before as many more do. Starting hundreds at once, as after a restart,
+ * would keep this process and the engine busy for seconds.
  */
-const begin = { atOnce: 8, everyMs: 100 };
+const startPace = { atOnce: 8, everyMs: 100 };
 /** Batches being stored at once, of all containers together: of lines few, since they may be big. */
 const maxBatches = { logs: 2, metrics: 64 };
-/** What lines of all containers together may take that wait for the store: of two full batches each, hundreds would take gigabytes. */
+/**
+ * The memory of all lines that wait for the store. With two full batches each, hundreds of containers would take
+ * gigabytes.
+ */
 const maxWaitingBytes = 64 * mebibyte;
 
 export interface Collector {
@@ -35,8 +38,8 @@ export interface Collector {
 }
 
 /**
- * Reads every container of this replica's sandboxes, from its start to the end of its log. Two replicas may read the same
- * container for a while: a batch is stored only if it begins where the last one ended.
+ * Reads every container of this replica's sandboxes, from its start to the end of its log. Two replicas may read the
+ * same container for a while: a batch is stored only if it begins where the last one ended.
  */
 export function startCollector(o: {
   containers: ContainerSource;
@@ -75,7 +78,7 @@ export function startCollector(o: {
     signal,
   };
 
-  /** Sees to it that there is a reader, and returns true if it is a new one. It begins after `beginInMs`, at once unless given. */
+  /** Ensures that the container has a reader. Returns true if the reader is new; it then starts after `beginInMs`. */
   function adopt(container: Container, beginInMs = 0): boolean {
     const known = readers.get(container.id);
     if (!known && (container.state === "created" || signal.aborted || !shards.owns(container.sandboxId))) return false;
@@ -103,7 +106,7 @@ export function startCollector(o: {
     const present = new Set(listed.map(({ id }) => id));
     let adopted = 0;
     for (const container of listed) {
-      if (adopt(container, Math.floor(adopted / begin.atOnce) * begin.everyMs)) adopted += 1;
+      if (adopt(container, Math.floor(adopted / startPace.atOnce) * startPace.everyMs)) adopted += 1;
     }
     for (const reader of before) if (!present.has(reader.container.id)) release(reader);
   }

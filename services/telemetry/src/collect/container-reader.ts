@@ -26,7 +26,7 @@ export interface ReaderOptions {
   ingestLimits: Record<ChunkKind, LimitFunction>;
   /** Milliseconds between two samples of a container. */
   sampleMs: number;
-  /** What the lines of all containers take that wait for the store. */
+  /** The memory of all containers' lines that wait for the store. */
   budget: MemoryBudget;
   /** Whether the engine as a whole can be read. The collector logs when it can't, so that no reader has to. */
   isEngineReadable(): boolean;
@@ -57,7 +57,7 @@ interface Reading extends ReaderOptions {
   ended: AbortSignal;
 }
 
-/** It begins after `beginInMs`: there may be many. */
+/** Starts to read after `beginInMs`. */
 export function startContainerReader(container: Container, options: ReaderOptions, beginInMs: number): ContainerReader {
   const { client, ingestLimits, logger } = options;
   const ended = new AbortController();
@@ -203,8 +203,9 @@ async function collectMetrics(reading: Reading, writer: SourceWriter, wakeup: Wa
 }
 
 /**
- * When a container's next sample is due, by the time of now: every `everyMs` at a moment of its own, so that those of many
- * containers that were found at once are spread; but at whole quarters of a second, so that they are stored together.
+ * Returns when a container's next sample is due: every `everyMs`, at a moment of the container's own, so that samples
+ * of many containers that were found at once are spread; but at whole quarters of a second, so that they are stored
+ * together.
  */
 export function createSampleTimes(everyMs: number, random = Math.random): (nowMs: number) => number {
   const phaseMs = Math.floor((random() * everyMs) / slotMs) * slotMs;

@@ -26,21 +26,23 @@ export interface ContainerSource {
   list(o: { sandboxId?: string | undefined; signal: AbortSignal }): Promise<Container[]>;
   /** Undefined when there is no such container. */
   inspect(containerId: string, signal: AbortSignal): Promise<Container | undefined>;
-  /** What happens to containers of the installation from now on. Ends with the connection. */
+  /** The events of the installation's containers from now on. The stream ends with the connection. */
   watch(signal: AbortSignal): AsyncIterable<ContainerEvent>;
   /**
-   * Lines after `cursor` ("" or "0": all). With `follow` it ends with the container or the connection, and may miss the last
-   * lines; without, the log of a container that has ended is read to its end, a last line without line end included.
-   * A slow reader holds the engine back. A container that is gone has no lines.
+   * Lines after `cursor` ("" or "0": all). With `follow` the stream ends with the container or the connection, and may
+   * miss the last lines. Without, the log of a container that has ended is read to its end, a last line without line
+   * end included. A slow reader holds the engine back. A container that is gone has no lines.
    */
   readLogs(container: Container, cursor: string, o: { follow: boolean; signal: AbortSignal }): AsyncIterable<LogBlock>;
-  /** For a container's samples, which are to be taken by one sampler. Cheap: nothing is opened that has to be closed. */
+  /** Opens a sampler of a container, which is to have one only. Cheap: it opens nothing that must be closed. */
   openSampler(containerId: string): Sampler;
 }
 
 /** The containers of one node, of which the engine doesn't say when they end. */
 export interface NodeSource extends ContainerSource {
-  /** Notes that the sandbox's container has ended, so that its log can be read to the end. False when it has none here. */
+  /**
+   * Notes that the sandbox's container has ended, so that its log can be read to the end. False when it has none here.
+   */
   markEnded(sandboxId: string): Promise<boolean>;
 }
 

@@ -35,7 +35,7 @@ interface PodTelemetryOptions {
   workspaceOf(sandboxId: string): string | undefined;
 }
 
-/** The service where sandboxes are pods, with a bus of its own. It collects by itself from nowhere: the tests' collectors do. */
+/** The service with sandboxes as pods and a bus of its own. It collects nothing itself: the tests' collectors do. */
 export async function openPodTelemetry({ folder, workspaceOf }: PodTelemetryOptions): Promise<TestService> {
   const bus = await openLocalBus({ file: join(folder, "events.sqlite"), logger, metrics: createMetrics() });
   const telemetry = await openTestService({

@@ -33,8 +33,8 @@ export interface SourceWriter {
   /** The last known stored cursor. */
   readonly cursor: string;
   /**
-   * Stores the rows between the cursor and `toCursor`; retries for as long as the store can't be reached. Throws CursorMoved,
-   * after which `cursor` is the stored one, SourceRefused, or the signal's reason.
+   * Stores the rows between the cursor and `toCursor`; retries for as long as the store can't be reached. Throws
+   * CursorMoved, after which `cursor` is the stored one, SourceRefused, or the signal's reason.
    */
   write(
     rows: { logs?: readonly LogRow[]; metrics?: readonly MetricRow[] },
@@ -43,7 +43,10 @@ export interface SourceWriter {
   ): Promise<void>;
 }
 
-/** The sandbox or its workspace is gone, or the rows can't be stored as they are. A sandbox's record is there before its container. */
+/**
+ * The sandbox or its workspace is gone, or the rows can't be stored as they are. A sandbox's record is there before its
+ * container.
+ */
 const finalReasons: ReadonlySet<DomainError["reason"]> = new Set([
   "SANDBOX_NOT_FOUND",
   "WORKSPACE_NOT_FOUND",

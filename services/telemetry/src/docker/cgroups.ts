@@ -23,14 +23,14 @@ interface Hierarchy {
 }
 
 /**
- * Finds the cgroup of a container by its process. Throws with the reason when it can't be read from here: the engine is on
- * another host, or this process sees other processes or cgroups than the engine's host does.
+ * Finds the cgroup of a container by its process. Throws with the reason when it can't be read from here: the engine is
+ * on another host, or this process sees other processes or cgroups than the engine's host does.
  */
 export type CgroupFinder = (o: { containerId: string; pid: number }) => Promise<Cgroup>;
 
 /**
- * The list of mounts is read once, and again for a cgroup that isn't found by it: each container adds some, so reading it for each
- * of many takes their square. `proc` is /proc unless given.
+ * Creates a finder that reads the list of mounts once, and again for a cgroup that isn't found by it. Each container
+ * adds mounts, so reading the list for each container would take quadratic time. `proc` is /proc unless given.
  */
 export function createCgroupFinder({ proc = procFolder }: { proc?: string | undefined } = {}): CgroupFinder {
   let known: Promise<Hierarchy[]> | undefined;
@@ -142,7 +142,10 @@ function locate(hierarchies: readonly Hierarchy[], controller: string, path: str
   return undefined;
 }
 
-/** The cgroup of a process by controller, "" for version 2: lines like `4:cpu,cpuacct:/docker/1f0a…` and `0::/docker/1f0a…`. */
+/**
+ * The cgroup of a process by controller, "" for version 2: lines like `4:cpu,cpuacct:/docker/1f0a…` and
+ * `0::/docker/1f0a…`.
+ */
 function parseMemberships(text: string): Map<string, string> {
   const paths = new Map<string, string>();
   for (const line of text.split("\n")) {

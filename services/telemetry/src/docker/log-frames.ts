@@ -1,10 +1,10 @@
 import type { StreamName } from "../domain/rows.ts";
 import { createTimeParser } from "../domain/time-text.ts";
 
-/** One message of the engine's log: a line with its line end, or a part of a long line without one. */
+/** One message of the engine's log: a line with its line end, or a segment of a long line without one. */
 export interface LogFrame {
   stream: StreamName;
-  /** When the engine received it. All parts of a line have the time of the first. */
+  /** When the engine received it. All segments of a line have the time of the first. */
   timeNs: bigint;
   payload: Buffer;
 }
@@ -13,13 +13,14 @@ const headerBytes = 8;
 
 /**
  * Parses the engine's multiplexed stream (Engine API, ContainerAttach: stream type u8, three zero bytes, length u32
- * big-endian, payload), whose payloads start with a time and a space. Bytes of an incomplete frame are kept for the next call.
+ * big-endian, payload), whose payloads start with a time and a space. Bytes of an incomplete frame are kept for the
+ * next call.
  */
 export function createFrameParser(): (bytes: Buffer) => LogFrame[] {
   const parseTime = createTimeParser();
-  let rest: Buffer = Buffer.alloc(0);
+  let incomplete: Buffer = Buffer.alloc(0);
   return (bytes) => {
-    const buffer = rest.length === 0 ? bytes : Buffer.concat([rest, bytes]);
+    const buffer = incomplete.length === 0 ? bytes : Buffer.concat([incomplete, bytes]);
     const frames: LogFrame[] = [];
     let at = 0;
     while (buffer.length - at >= headerBytes) {
@@ -36,7 +37,7 @@ export function createFrameParser(): (bytes: Buffer) => LogFrame[] {
         payload: buffer.subarray(space + 1, end),
       });
     }
-    rest = buffer.subarray(at);
+    incomplete = buffer.subarray(at);
     return frames;
   };
 }

@@ -12,7 +12,9 @@ function frameOf(stream: LogFrame["stream"], timeNs: bigint, text: string): LogF
   return { stream, timeNs, payload: Buffer.from(text) };
 }
 
-/** What a container writes: each piece with the time since the one before, in nanoseconds, and whether it ends its line. */
+/**
+ * What a container writes: each piece with the time since the one before, in nanoseconds, and whether it ends its line.
+ */
 const writing = fc.array(
   fc.record({
     stream: fc.constantFrom(...streamNames),

@@ -2,7 +2,9 @@ import { decodeLine } from "../domain/line-text.ts";
 import { type LogRow, maxLineBytes, type StreamName, streamNames } from "../domain/rows.ts";
 import type { LogFrame } from "./log-frames.ts";
 
-/** What identifies a frame, since the engine doesn't number them: the `ordinal`th (from 1) of its stream with that time. */
+/**
+ * What identifies a frame, since the engine doesn't number them: the `ordinal`th (from 1) of its stream with that time.
+ */
 interface FrameId {
   stream: StreamName;
   timeNs: bigint;
@@ -13,15 +15,15 @@ interface FrameId {
 interface OpenLine {
   first: FrameId;
   /** What was read of it; undefined until a new read has come to its first frame. */
-  parts: Buffer[] | undefined;
+  segments: Buffer[] | undefined;
   bytes: number;
-  /** It was returned cut; the rest is dropped. */
+  /** The line was returned cut; what follows of it is dropped. */
   cut: boolean;
 }
 
 /**
- * How far before the last frame a new read starts. Frames of the two streams may be in the log out of the order of their
- * times, and a clock may be set back a little.
+ * How far before the last frame a new read starts. Frames of the two streams may be in the log out of the order of
+ * their times, and a clock may be set back a little.
  */
 const overlapNs = 2_000_000_000n;
 
@@ -29,8 +31,8 @@ const overlapNs = 2_000_000_000n;
 const unknownOrdinal = Number.NaN;
 
 /**
- * Where a container's log was read to, and the lines that were open there. The position is the last frame that was read: a
- * new read starts some frames earlier, seeks that very frame, and continues after it in the log's own order.
+ * Where a container's log was read to, and the lines that were open there. The position is the last frame that was
+ * read: a new read starts some frames earlier, seeks that very frame, and continues after it in the log's own order.
  */
 export interface LogPosition {
   /** True once a frame was read. */
@@ -44,8 +46,8 @@ export interface LogPosition {
   /** Takes the next frame and returns the line that it completes. */
   take(frame: LogFrame): LogRow | undefined;
   /**
-   * Ends a complete read. False: the last frame is no longer in the log, and lines after it may be lost; another complete
-   * read then takes all that is later.
+   * Ends a complete read. False: the last frame is no longer in the log, and lines after it may be lost; another
+   * complete read then takes all that is later.
    */
   end(): boolean;
   /** Returns the open lines, which a container that has ended will not complete. */
@@ -65,7 +67,10 @@ export function createLogPosition(cursor: string): LogPosition {
   let isTail = false;
   /** The time of this read's first frame. */
   let firstNs: bigint | undefined;
-  /** The time of the frame at which a read of the tail stopped; after a clock was set back, well before the last frame's. */
+  /**
+   * The time of the frame at which a read of the tail stopped; after a clock was set back, well before the last
+   * frame's.
+   */
   let stoppedNs: bigint | undefined;
   /** The last frame of each stream in this read. */
   let previous: Partial<Record<StreamName, FrameId>> = {};
@@ -78,12 +83,14 @@ export function createLogPosition(cursor: string): LogPosition {
     for (const stream of streamNames) {
       const line = open[stream];
       if (!line) continue;
-      line.parts = undefined;
+      line.segments = undefined;
       line.bytes = 0;
     }
   };
 
-  /** Frames of the tail's first time may also stand before the tail. Those of other times are later, so it has them all. */
+  /**
+   * Frames of the tail's first time may also stand before the tail. Those of other times are later, so it has them all.
+   */
   const identify = ({ stream, timeNs }: LogFrame): FrameId => {
     firstNs ??= timeNs;
     const before = previous[stream];
@@ -91,42 +98,42 @@ export function createLogPosition(cursor: string): LogPosition {
     return { stream, timeNs, ordinal: isTail && timeNs <= firstNs ? unknownOrdinal : 1 };
   };
 
-  /** Seeks the last frame, and collects the open lines' parts again on the way. */
+  /** Seeks the last frame, and collects the open lines' segments again on the way. */
   const seek = (frame: LogFrame, id: FrameId): void => {
     const line = open[frame.stream];
-    if (line && !line.parts && isSame(line.first, id)) line.parts = [];
-    if (line?.parts && !line.cut) {
-      line.parts.push(Buffer.from(frame.payload));
+    if (line && !line.segments && isSame(line.first, id)) line.segments = [];
+    if (line?.segments && !line.cut) {
+      line.segments.push(Buffer.from(frame.payload));
       line.bytes += frame.payload.length;
     }
     if (!lastRead || !isSame(lastRead, id)) return;
-    const isWhole = streamNames.every((stream) => !open[stream] || open[stream].parts || open[stream].cut);
+    const isWhole = streamNames.every((stream) => !open[stream] || open[stream].segments || open[stream].cut);
     seeking = isTail && !isWhole;
   };
 
   const read = (frame: LogFrame, id: FrameId): LogRow | undefined => {
     lastRead = id;
     const { stream, payload } = frame;
-    const ends = payload.at(-1) === 0x0a;
-    const content = ends ? payload.subarray(0, -1) : payload;
+    const endsLine = payload.at(-1) === 0x0a;
+    const content = endsLine ? payload.subarray(0, -1) : payload;
     const line = open[stream];
-    if (ends) delete open[stream];
+    if (endsLine) delete open[stream];
     if (!line) {
-      if (ends) return { timeNs: frame.timeNs, stream, log: decodeLine([content], false) };
-      open[stream] = { first: id, parts: [Buffer.from(content)], bytes: content.length, cut: false };
+      if (endsLine) return { timeNs: frame.timeNs, stream, log: decodeLine([content], false) };
+      open[stream] = { first: id, segments: [Buffer.from(content)], bytes: content.length, cut: false };
       return undefined;
     }
     if (line.cut) return undefined;
-    const parts = line.parts ?? [];
+    const segments = line.segments ?? [];
     // A copy, since the frame shares its memory with a whole chunk of the socket.
-    parts.push(Buffer.from(content));
-    line.parts = parts;
+    segments.push(Buffer.from(content));
+    line.segments = segments;
     line.bytes += content.length;
     const cut = line.bytes > maxLineBytes;
-    if (!ends && !cut) return undefined;
+    if (!endsLine && !cut) return undefined;
     line.cut = cut;
-    line.parts = [];
-    return { timeNs: line.first.timeNs, stream, log: decodeLine(parts, cut) };
+    line.segments = [];
+    return { timeNs: line.first.timeNs, stream, log: decodeLine(segments, cut) };
   };
 
   return {
@@ -182,7 +189,7 @@ export function createLogPosition(cursor: string): LogPosition {
         const line = open[stream];
         delete open[stream];
         if (!line || line.cut) return [];
-        return { timeNs: line.first.timeNs, stream, log: decodeLine(line.parts ?? [], false) };
+        return { timeNs: line.first.timeNs, stream, log: decodeLine(line.segments ?? [], false) };
       });
     },
     cursor: () => formatCursor(lastRead, open),
@@ -193,8 +200,8 @@ function isSame(a: FrameId, b: FrameId): boolean {
   return a.timeNs === b.timeNs && a.stream === b.stream && a.ordinal === b.ordinal;
 }
 
-// A cursor is the last frame, then the first frame of each open line, marked `+`, or `-` when the line was returned cut. They
-// are separated by spaces.
+// A cursor is the last frame, then the first frame of each open line, marked `+`, or `-` when the line was returned
+// cut. They are separated by spaces.
 
 function formatCursor(lastRead: FrameId | undefined, open: Partial<Record<StreamName, OpenLine>>): string {
   if (!lastRead) return "0";
@@ -217,7 +224,7 @@ function parseCursor(cursor: string): {
   const [lastRead = "", ...lines] = cursor.split(" ");
   for (const line of lines) {
     const first = parseFrameId(line.slice(1));
-    open[first.stream] = { first, parts: undefined, bytes: 0, cut: line.startsWith("-") };
+    open[first.stream] = { first, segments: undefined, bytes: 0, cut: line.startsWith("-") };
   }
   return { lastRead: parseFrameId(lastRead), open };
 }

@@ -42,7 +42,9 @@ test("a log that nothing is written to costs fewer and fewer calls of the engine
   reading.catch(() => undefined);
   await until(() => expect([follows, reads]).toEqual([1, 1]));
 
-  /** The pauses between reads so far. Of the other timers some end calls of the engine after 30 s, the rest is shorter. */
+  /**
+   * The pauses between reads so far. Of the other timers some end calls of the engine after 30 s, the rest is shorter.
+   */
   const pausesMs = () => timers.mock.calls.map(([, ms = 0]) => ms).filter((ms) => ms >= 5_000 && ms !== 30_000);
   const secondsToNextRead = async (): Promise<number> => {
     const before = reads;

@@ -10,20 +10,20 @@ import { createFrameParser } from "./log-frames.ts";
 import { createLogPosition, type LogPosition } from "./log-position.ts";
 
 /**
- * The pause between two reads of a log that is being written: at least `minMs`, well within the time that a batch waits for
- * more lines, and `readFactor` times what the last read took, so that no tenant's log keeps the engine busy.
+ * The pause between two reads of a log that is being written: at least `minMs`, well within the time that a batch waits
+ * for more lines, and `readFactor` times what the last read took, so that no tenant's log keeps the engine busy.
  */
 const pollDelay = { minMs: 200, readFactor: 4 };
 
 /**
- * The pause between two reads of a log that the engine reports nothing new of. A log is rotated when it is written, so a
- * follower that lost it at that is found by the first such read; later ones are further and further apart.
+ * The pause between two reads of a log that the engine reports nothing new of. A log is rotated when it is written, so
+ * a follower that lost it at that is found by the first such read; later ones are further and further apart.
  */
 const idlePoll: Backoff = { firstMs: 10_000, lastMs: 120_000 };
 
 /**
- * How many of a log's last frames a read asks for: twice as many as came last time, between `min` and `first`, then 16 times
- * as many up to `max`, then the whole log. The engine finds 100,000 to 200,000 frames in a second.
+ * How many of a log's last frames a read asks for: twice as many as came last time, between `min` and `first`, then 16
+ * times as many up to `max`, then the whole log. The engine finds 100,000 to 200,000 frames in a second.
  */
 const tailFrames = { min: 16, first: 16_384, max: 262_144, growth: 16 };
 
@@ -90,8 +90,9 @@ export function createLogReader(engine: Engine, logger: Logger): ContainerSource
   }
 
   /**
-   * Follows the log from the position. What the engine sends to a follower only says that there is something new: around a
-   * rotation of the log it can lack a whole file or repeat one. The lines are read from the files as they are at one moment.
+   * Follows the log from the position. What the engine sends to a follower only says that there is something new:
+   * around a rotation of the log it can lack a whole file or repeat one. The lines are read from the files as they are
+   * at one moment.
    */
   async function* readFollowing(
     container: Container,

@@ -10,18 +10,21 @@ import { createTimeParser } from "../domain/time-text.ts";
 import { type Cgroup, createCgroupFinder, workingSet } from "./cgroups.ts";
 
 /**
- * Calls for samples at once. Engines up to 20.10 answer one at the next of their own rounds, which come once a second and
- * take longer the more are waiting, so many wait at a time. A stream for each container would cost the engine five times as
- * much, a sample each second.
+ * Calls for samples at once. Engines up to 20.10 answer one at the next of their own rounds, which come once a second
+ * and take longer the more are waiting, so many wait at a time. A stream for each container would cost the engine five
+ * times as much, a sample each second.
  */
 const maxEngineSamples = 256;
 
-/** Runtimes whose containers' figures the engine takes from cgroups itself; others, gVisor's for one, have their own. */
+/**
+ * Runtimes whose containers' figures the engine takes from cgroups itself; others, gVisor's for one, have their own.
+ */
 const cgroupRuntimes = new Set(["runc", "crun", "io.containerd.runc.v2"]);
 
 /**
- * Samples from the cgroup files where this process can read them, and by calls of the engine elsewhere: of a container of
- * another host, or when processes and cgroups of the host can't be seen from here. Each source is logged when it is first used.
+ * Samples from the cgroup files where this process can read them, and by calls of the engine elsewhere: of a container
+ * of another host, or when processes and cgroups of the host can't be seen from here. Each source is logged when it is
+ * first used.
  */
 export function createSamplers(o: {
   engine: Engine;
@@ -39,12 +42,12 @@ export function createSamplers(o: {
     help: "Samples of CPU and memory that were taken, by where they came from",
     labelNames: ["source"],
   });
-  const told = new Set<string>();
+  const logged = new Set<string>();
 
-  function note(source: "cgroup" | "engine", details: object): void {
+  function countSample(source: "cgroup" | "engine", details: object): void {
     samples.inc({ source });
-    if (told.has(source)) return;
-    told.add(source);
+    if (logged.has(source)) return;
+    logged.add(source);
     const from = source === "cgroup" ? "cgroup files" : "calls of the container engine";
     logger.info(details, `samples of CPU and memory come from ${from}`);
   }
@@ -90,18 +93,19 @@ export function createSamplers(o: {
       if (typeof source !== "string") {
         const counters = source.read();
         if (!counters) return undefined;
-        note("cgroup", { version: source.version });
+        countSample("cgroup", { version: source.version });
         return { timeNs: fromMillis(Date.now()), ...counters };
       }
       const sample = await engineLimit(() => askEngine(containerId, signal));
-      if (sample) note("engine", { reason: source });
+      if (sample) countSample("engine", { reason: source });
       return sample;
     };
   };
 }
 
 function toSample(stats: ContainerStats, parseTime: (text: string) => bigint): MetricRow | undefined {
-  // Of a container that has ended the engine gives a time of the year 1 and no figures; of some kernels not all of these.
+  // Of a container that has ended the engine gives a time of the year 1 and no figures; of some kernels not all of
+  // these.
   const { usage, stats: pages }: { usage?: number; stats?: Partial<Record<string, number>> } = stats.memory_stats;
   if (usage === undefined || stats.read.startsWith("0001")) return undefined;
   // On cgroup v1 `total_inactive_file` includes child groups; v2 has only `inactive_file`.

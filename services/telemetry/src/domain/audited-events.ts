@@ -39,7 +39,10 @@ export const auditedActions: Readonly<Record<string, AuditAction>> = {
   "sandbox.sandbox.stop_requested": "sandbox.stop",
 };
 
-/** The subjects of audited events. Nearly all events of the other services are; most of sandbox's report changes of state. */
+/**
+ * The subjects of audited events: nearly all events of the other services. Most events of sandbox report changes of
+ * state.
+ */
 export const auditedSubjects = [
   "sandgate.identity.*.*.v1",
   "sandgate.workspace.*.*.v1",

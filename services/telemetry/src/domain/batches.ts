@@ -40,15 +40,15 @@ export interface AppendState {
 }
 
 /**
- * Whether a batch follows what is stored of its source. Throws WORKSPACE_NOT_FOUND for a deleted workspace and CONFLICT for a
- * sandbox of another workspace.
+ * Whether a batch follows what is stored of its source. Throws WORKSPACE_NOT_FOUND for a deleted workspace and CONFLICT
+ * for a sandbox of another workspace.
  */
 export function decideAppend(
   { isWorkspaceDeleted, sandbox, cursor = "" }: AppendState,
   { source, fromCursor }: Batch,
 ): { accepted: boolean; storedCursor: string } {
   if (sandbox && sandbox.workspaceId !== source.workspaceId) {
-    throw new DomainError("CONFLICT", "The sandbox is another workspace's.");
+    throw new DomainError("CONFLICT", "The sandbox belongs to another workspace.");
   }
   if (isWorkspaceDeleted) throw new DomainError("WORKSPACE_NOT_FOUND", "The workspace was deleted.");
   return { accepted: cursor === fromCursor, storedCursor: cursor };

@@ -4,9 +4,9 @@ import { maxLineBytes } from "./rows.ts";
 export const cutMark = " …[cut]";
 
 /** Invalid UTF-8 becomes U+FFFD. A line that is too long is cut between two characters and ends with the mark. */
-export function decodeLine(parts: readonly Buffer[], cut: boolean): string {
-  const [only] = parts;
-  const text = (parts.length === 1 && only ? only : Buffer.concat(parts)).toString("utf8");
+export function decodeLine(segments: readonly Buffer[], cut: boolean): string {
+  const [only] = segments;
+  const text = (segments.length === 1 && only ? only : Buffer.concat(segments)).toString("utf8");
   // Replacing invalid bytes may have made it too long as well.
   const encoded = cut || text.length > maxLineBytes / 3 ? Buffer.from(text) : undefined;
   if (!encoded || (!cut && encoded.length <= maxLineBytes)) return text;

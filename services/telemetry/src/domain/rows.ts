@@ -3,8 +3,8 @@ import { mebibyte } from "@sandgate/kit/base/sizes";
 export const streamNames = ["stdout", "stderr"] as const;
 export type StreamName = (typeof streamNames)[number];
 
-// Times of rows are nanoseconds since the epoch in a bigint (`…Ns`), as the engine gives them: a Date has milliseconds. Indexes
-// hold whole microseconds in a number (`…Us`). All other times of this service are Dates.
+// Times of rows are nanoseconds since the epoch in a bigint (`…Ns`), as the engine gives them: a Date has milliseconds.
+// Indexes hold whole microseconds in a number (`…Us`). All other times of this service are Dates.
 
 /** One line of a container's log. */
 export interface LogRow {

@@ -91,7 +91,7 @@ export function createTelemetryHandlers(o: {
         drained = await awaitDrained({ containers, sources: store.sources, bus, sandboxId, findWorkspace, signal });
       } catch (cause) {
         if (draining.aborted) throw draining.reason;
-        throw new DomainError("UPSTREAM_ERROR", "It is unknown whether the logs are stored.", { cause });
+        throw new DomainError("UPSTREAM_ERROR", "It could not be determined whether the logs are stored.", { cause });
       }
       // An error rather than false, so that another replica is asked.
       if (!drained) draining.throwIfAborted();

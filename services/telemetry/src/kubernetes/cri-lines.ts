@@ -2,20 +2,22 @@ import { decodeLine } from "../domain/line-text.ts";
 import { type LogRow, maxLineBytes, type StreamName, streamNames } from "../domain/rows.ts";
 import { createTimeParser } from "../domain/time-text.ts";
 
-/** A record of a log file in the format of the Container Runtime Interface: a line, or a part of a long one. */
+/** A record of a log file in the format of the Container Runtime Interface: a line, or a segment of a long one. */
 export interface CriRecord {
   stream: StreamName;
   timeNs: bigint;
-  /** Whether the line ends with it. */
-  ends: boolean;
+  /** Whether the record is the last of its line. */
+  endsLine: boolean;
   content: Buffer;
 }
 
 const space = 0x20;
-/** A runtime may write each byte of a line as a part of its own, and each part kept costs a hundred bytes or more. */
-const maxParts = 64;
+/**
+ * A runtime may write each byte of a line as a segment of its own, and each that is kept costs a hundred bytes or more.
+ */
+const maxSegments = 64;
 
-/** Parses `<RFC 3339 time> stdout|stderr P|F <content>`; tags may follow the P (part) or F (full), after a colon. */
+/** Parses `<RFC 3339 time> stdout|stderr P|F <content>`; tags may follow the P (partial) or F (full), after a colon. */
 export function createRecordParser(): (text: Buffer) => CriRecord | undefined {
   const parseTime = createTimeParser();
   return (text) => {
@@ -31,7 +33,7 @@ export function createRecordParser(): (text: Buffer) => CriRecord | undefined {
       return {
         stream,
         timeNs: parseTime(text.toString("latin1", 0, afterTime)),
-        ends: tag === "F",
+        endsLine: tag === "F",
         content: afterTags < 0 ? text.subarray(text.length) : text.subarray(afterTags + 1),
       };
     } catch {
@@ -40,8 +42,10 @@ export function createRecordParser(): (text: Buffer) => CriRecord | undefined {
   };
 }
 
-/** A place in a container's log: a file, by its id (0n: the first one), and an offset in what it holds uncompressed. */
-export interface Place {
+/**
+ * A position in a container's log: a file, by its id (0n: the first one), and an offset in what it holds uncompressed.
+ */
+export interface LogPosition {
   fileId: bigint;
   offset: number;
 }
@@ -49,29 +53,33 @@ export interface Place {
 /** A line whose end has not been read. */
 interface OpenLine {
   timeNs: bigint;
-  parts: Buffer[];
+  segments: Buffer[];
   bytes: number;
-  /** It was returned cut; the rest is dropped. */
+  /** The line was returned cut; what follows of it is dropped. */
   cut: boolean;
 }
 
-/** A place at which no line was open, but for those that had been returned cut. */
-interface Anchor extends Place {
+/** A position at which no line was open, but for those that had been returned cut. */
+interface Anchor extends LogPosition {
   cut: readonly StreamName[];
 }
 
 /** The lines of a container's log, from a cursor on. */
 export interface CriLines {
   /** Where to read from, so that a line is whole that was open at the cursor. */
-  readonly from: Place;
-  /** The place after what was taken, or the cursor's own before anything was. */
-  readonly here: Place;
+  readonly from: LogPosition;
+  /** The position after what was taken; before anything was, the cursor's own. */
+  readonly here: LogPosition;
   /** Of the last record that was taken; undefined before the first. */
   readonly lastNs: bigint | undefined;
-  /** Reading begins at `here`, since the log no longer has the place before: lines that are open there lack their beginning. */
+  /**
+   * Begins at `here`, since the log no longer has what is before it: lines that are open there lack their beginning.
+   */
   skipOpen(): void;
-  /** Takes the record between two places, and returns the line that it completes, unless that is before the cursor. */
-  take(record: CriRecord, from: Place, to: Place): LogRow | undefined;
+  /**
+   * Takes the record between two positions, and returns the line that it completes, unless that is before the cursor.
+   */
+  take(record: CriRecord, from: LogPosition, to: LogPosition): LogRow | undefined;
   /** Returns the open lines, which a container that has ended will not complete. */
   finish(): LogRow[];
   /** `here`, and what is needed to read on there, as text. */
@@ -87,30 +95,31 @@ export function createCriLines(cursor: string): CriLines {
   let known = restored.returned;
   let lastNs: bigint | undefined;
   const open: Partial<Record<StreamName, OpenLine>> = {};
-  for (const stream of anchor.cut) open[stream] = { timeNs: 0n, parts: [], bytes: 0, cut: true };
+  for (const stream of anchor.cut) open[stream] = { timeNs: 0n, segments: [], bytes: 0, cut: true };
 
-  function moveAnchor(place: Place): void {
+  function moveAnchor(position: LogPosition): void {
     if (streamNames.some((stream) => open[stream]?.cut === false)) return;
-    anchor = { ...place, cut: streamNames.filter((stream) => open[stream]) };
+    anchor = { ...position, cut: streamNames.filter((stream) => open[stream]) };
     returned = 0;
   }
 
-  function join({ stream, timeNs, ends, content }: CriRecord): LogRow | undefined {
+  function join({ stream, timeNs, endsLine, content }: CriRecord): LogRow | undefined {
     const line = open[stream];
-    if (ends) delete open[stream];
+    if (endsLine) delete open[stream];
     if (line?.cut) return undefined;
-    if (!line && ends && content.length <= maxLineBytes) return { timeNs, stream, log: decodeLine([content], false) };
-    const joined: OpenLine = line ?? { timeNs, parts: [], bytes: 0, cut: false };
+    if (!line && endsLine && content.length <= maxLineBytes)
+      return { timeNs, stream, log: decodeLine([content], false) };
+    const joined: OpenLine = line ?? { timeNs, segments: [], bytes: 0, cut: false };
     // A copy, since the record shares its memory with what was read at once.
-    joined.parts.push(Buffer.from(content));
+    joined.segments.push(Buffer.from(content));
     joined.bytes += content.length;
-    if (joined.parts.length > maxParts) joined.parts = [Buffer.concat(joined.parts)];
+    if (joined.segments.length > maxSegments) joined.segments = [Buffer.concat(joined.segments)];
     const cut = joined.bytes > maxLineBytes;
-    if (!ends) open[stream] = joined;
-    if (!ends && !cut) return undefined;
-    const log = decodeLine(joined.parts, cut);
+    if (!endsLine) open[stream] = joined;
+    if (!endsLine && !cut) return undefined;
+    const log = decodeLine(joined.segments, cut);
     joined.cut = cut;
-    joined.parts = [];
+    joined.segments = [];
     return { timeNs: joined.timeNs, stream, log };
   }
 
@@ -143,27 +152,28 @@ export function createCriLines(cursor: string): CriLines {
         const line = open[stream];
         delete open[stream];
         if (!line || line.cut) return [];
-        return [{ timeNs: line.timeNs, stream, log: decodeLine(line.parts, false) }];
+        return [{ timeNs: line.timeNs, stream, log: decodeLine(line.segments, false) }];
       });
       moveAnchor(here);
       return rows;
     },
     cursor() {
-      const start = [formatPlace(anchor), ...anchor.cut].join("-");
+      const start = [formatPosition(anchor), ...anchor.cut].join("-");
       const isHere = anchor.fileId === here.fileId && anchor.offset === here.offset;
-      return isHere ? start : `${start} ${returned} ${formatPlace(here)}`;
+      return isHere ? start : `${start} ${returned} ${formatPosition(here)}`;
     },
   };
 }
 
-// A cursor is the place where it is. While a line is open there, it is the place before that line, with the streams whose line
-// had been cut there, then how many lines were returned since, and the place where it is: "12/34", "12/34-stderr 2 12/567".
+// A cursor is a position: "12/34". While a line is open there, it is the position before that line with the streams
+// whose line had been cut there, then how many lines were returned since, and the position itself: "12/34-stderr 2
+// 12/567".
 
-function formatPlace({ fileId, offset }: Place): string {
+function formatPosition({ fileId, offset }: LogPosition): string {
   return `${fileId}/${offset}`;
 }
 
-function parseCursor(cursor: string): { anchor: Anchor; returned: number; here: Place } {
+function parseCursor(cursor: string): { anchor: Anchor; returned: number; here: LogPosition } {
   const beginning = { fileId: 0n, offset: 0 };
   if (cursor === "" || cursor === "0") return { anchor: { ...beginning, cut: [] }, returned: 0, here: beginning };
   const pattern = /^(\d+)\/(\d+)(-stdout)?(-stderr)?(?: (\d+) (\d+)\/(\d+))?$/;

@@ -19,7 +19,10 @@ export interface KubeletOptions {
 
 /** The figures of the containers that run on this node. */
 export interface KubeletSamples {
-  /** Undefined when the kubelet has none, since the container has just started or has ended. Throws when it can't be asked. */
+  /**
+   * Undefined when the kubelet has none, since the container has just started or has ended. Throws when it can't be
+   * asked.
+   */
   find(container: ContainerName, signal: AbortSignal): Promise<MetricRow | undefined>;
 }
 

@@ -15,7 +15,10 @@ export interface LogFile {
 /** A log file that stays readable when it is renamed, compressed or removed. */
 export interface OpenLogFile {
   inode: bigint;
-  /** What tells it from the container's other files, renamed or compressed: its first record's time. Undefined while it has none. */
+  /**
+   * Identifies the file among the container's files, also once it is renamed or compressed: the time of its first
+   * record. Undefined while it has no record.
+   */
   id(): Promise<bigint | undefined>;
   /** Its bytes from an offset to its present end; those of a compressed file as they were before. */
   read(offset: number): AsyncGenerator<Buffer>;

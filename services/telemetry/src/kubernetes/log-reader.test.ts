@@ -52,7 +52,10 @@ function createLog(folder: string) {
     setClockBack(): void {
       now -= 3_600_000_000_000n;
     },
-    /** As the kubelet does: it compresses what was rotated before, and keeps `keep` files beside the one that is written. */
+    /**
+     * As the kubelet does: it compresses what was rotated before, and keeps `keep` files beside the one that is
+     * written.
+     */
     async rotate(keep = 100): Promise<void> {
       for (const name of await rotated()) {
         if (name.endsWith(".gz")) continue;

@@ -31,16 +31,18 @@ export interface PodLog {
 interface Reading {
   file: OpenLogFile;
   id: bigint | undefined;
-  /** Where the record begins that `rest` is the beginning of. */
+  /** Where the record begins that is being read. */
   offset: number;
-  rest: Buffer;
+  /** What was read of that record. */
+  partial: Buffer;
   /** What was dropped of that record. */
   droppedBytes: number;
 }
 
 /**
- * Reads a pod's log from its files: the kubelet renames the one that is being written when it is full, later compresses it, and in the
- * end removes it. With `follow` it ends with the container; without it, and when the files are gone, at the last line, with or without line end.
+ * Reads a pod's log from its files: the kubelet renames the file that is being written when that is full, later
+ * compresses it, and in the end removes it. With `follow` the log is over when the container has ended; without, and
+ * when the files are gone, at the last line, with or without line end.
  */
 export async function* readPodLog(
   log: PodLog,
@@ -70,25 +72,25 @@ export async function* readPodLog(
     let start = 0;
     for (let end = bytes.indexOf(newline); end >= 0; end = bytes.indexOf(newline, start)) {
       const piece = bytes.subarray(start, end);
-      const isWhole = at.rest.length === 0 && at.droppedBytes === 0;
-      const text = isWhole ? piece : Buffer.concat([at.rest, piece.subarray(0, maxRecordBytes - at.rest.length)]);
-      const size = at.rest.length + at.droppedBytes + piece.length + 1;
-      at.rest = nothing;
+      const isWhole = at.partial.length === 0 && at.droppedBytes === 0;
+      const text = isWhole ? piece : Buffer.concat([at.partial, piece.subarray(0, maxRecordBytes - at.partial.length)]);
+      const size = at.partial.length + at.droppedBytes + piece.length + 1;
+      at.partial = nothing;
       at.droppedBytes = 0;
       start = end + 1;
       yield* takeRecord(at, text, size);
     }
-    const kept = bytes.subarray(start, start + maxRecordBytes - at.rest.length);
-    at.rest = at.rest.length === 0 ? Buffer.from(kept) : Buffer.concat([at.rest, kept]);
+    const kept = bytes.subarray(start, start + maxRecordBytes - at.partial.length);
+    at.partial = at.partial.length === 0 ? Buffer.from(kept) : Buffer.concat([at.partial, kept]);
     at.droppedBytes += bytes.length - start - kept.length;
   }
 
   /** A last record without its newline, in a file that nothing more is written to. */
-  function* takeRest(at: Reading): Generator<LogRow> {
-    const { rest, droppedBytes } = at;
-    at.rest = nothing;
+  function* takePartial(at: Reading): Generator<LogRow> {
+    const { partial, droppedBytes } = at;
+    at.partial = nothing;
     at.droppedBytes = 0;
-    if (rest.length > 0) yield* takeRecord(at, rest, rest.length + droppedBytes);
+    if (partial.length > 0) yield* takeRecord(at, partial, partial.length + droppedBytes);
   }
 
   try {
@@ -98,7 +100,7 @@ export async function* readPodLog(
       const wasLeft = isLeft;
       let hasRead = false;
       if (reading) {
-        for await (const bytes of reading.file.read(reading.offset + reading.rest.length + reading.droppedBytes)) {
+        for await (const bytes of reading.file.read(reading.offset + reading.partial.length + reading.droppedBytes)) {
           signal.throwIfAborted();
           hasRead = true;
           reading.id ??= await reading.file.id();
@@ -122,7 +124,7 @@ export async function* readPodLog(
         await next.reading.file.close();
         if (next.isNewest) await delay(settleMs, undefined, { signal });
       } else {
-        const rows = reading ? [...takeRest(reading)] : [];
+        const rows = reading ? [...takePartial(reading)] : [];
         await reading?.file.close();
         reading = next.reading;
         isLeft = !next.isNewest;
@@ -131,7 +133,7 @@ export async function* readPodLog(
       signal.throwIfAborted();
     }
     if (o.follow && !isGone) return;
-    const rows = [...(reading ? takeRest(reading) : []), ...lines.finish()];
+    const rows = [...(reading ? takePartial(reading) : []), ...lines.finish()];
     if (rows.length > 0) yield { rows, cursor: lines.cursor() };
   } finally {
     await reading?.file.close();
@@ -146,17 +148,17 @@ async function pause(ms: number, signal: AbortSignal): Promise<void> {
 /** "none": there is no file any more. Undefined: none to go on with now. */
 type Opened = { reading: Reading; isNewest: boolean } | "none" | undefined;
 
-/** Opens the file with the place that is to be read from. */
+/** Opens the file at the position that is to be read from. */
 async function openFirst(folder: string, lines: CriLines, logger: Logger): Promise<Opened> {
   return whileUnchanged(folder, async (files) => {
     const [oldest] = files;
     if (!oldest) return "none";
     if (lines.from.fileId === 0n) return openAt(oldest, 0, files);
-    for (const place of [lines.from, lines.here]) {
+    for (const position of [lines.from, lines.here]) {
       for (const file of files.toReversed()) {
-        const opened = await openAt(file, place.offset, files);
-        if (opened?.reading.id === place.fileId) {
-          if (place !== lines.from) lines.skipOpen();
+        const opened = await openAt(file, position.offset, files);
+        if (opened?.reading.id === position.fileId) {
+          if (position !== lines.from) lines.skipOpen();
           return opened;
         }
         await opened?.reading.file.close();
@@ -192,7 +194,7 @@ async function openNext(folder: string, reading: Reading, lines: CriLines, logge
 async function openAt(file: LogFile, offset: number, files: readonly LogFile[]): Promise<Exclude<Opened, "none">> {
   const opened = await openLogFile(file);
   if (!opened) return undefined;
-  const reading = { file: opened, id: await opened.id(), offset, rest: nothing, droppedBytes: 0 };
+  const reading = { file: opened, id: await opened.id(), offset, partial: nothing, droppedBytes: 0 };
   return { reading, isNewest: file === files.at(-1) };
 }
 
@@ -209,7 +211,10 @@ async function findIndex(files: readonly LogFile[], { file, id }: Reading): Prom
   return -1;
 }
 
-/** What `choose` opens among a container's files; chosen again when they were renamed meanwhile, as a name is another file then. */
+/**
+ * Opens the file that `choose` chooses, and chooses again if files were renamed meanwhile, because a name is another
+ * file's then.
+ */
 async function whileUnchanged(folder: string, choose: (files: readonly LogFile[]) => Promise<Opened>): Promise<Opened> {
   for (let files = await listLogFiles(folder); ; ) {
     const opened = await choose(files);

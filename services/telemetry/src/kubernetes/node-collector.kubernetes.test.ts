@@ -31,7 +31,8 @@ describe.runIf(isAvailable)("the collector of a real node", () => {
   let node: TestNode;
 
   beforeAll(async () => {
-    // As small as the kubelet has them, so that logs are rotated and compressed while the tests run; none is removed unread.
+    // As small as the kubelet has them, so that logs are rotated and compressed while the tests run; none is removed
+    // unread.
     const kubelet = { containerLogMaxSize: "64Ki", containerLogMaxFiles: 30, containerLogMonitorInterval: "3s" };
     cluster = closing.adopt(await openTestCluster({ kubelet }), (each) => each.stop());
     if (!cluster.own) throw new Error("unreachable: the cluster was started here");

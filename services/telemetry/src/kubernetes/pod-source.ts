@@ -26,8 +26,8 @@ interface Pod {
 }
 
 /**
- * The sandboxes' pods of this node, as the kubelet's folder of logs shows them: the API server is not asked. A container has
- * ended once `markEnded` says so.
+ * The sandboxes' pods of this node, as the kubelet's folder of logs shows them: the API server is not asked. A
+ * container has ended once `markEnded` says so.
  */
 export function openPodSource(o: {
   /** Where the kubelet has the logs of pods. */

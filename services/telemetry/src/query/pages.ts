@@ -1,13 +1,13 @@
 import { mebibyte } from "@sandgate/kit/base/sizes";
 import { type LogRow, type MetricRow, maxLineBytes, type Numbered, type StreamName } from "../domain/rows.ts";
 import type { Chunks } from "../store/chunks.ts";
-import { formatPageToken, parsePageToken, type Rest, type Rests } from "./page-token.ts";
+import { formatPageToken, parsePageToken, type Remainder, type Remainders } from "./page-token.ts";
 import { type PageSize, queryLogs, queryMetrics } from "./queries.ts";
 import { type Page, rowBytes, type Window } from "./windows.ts";
 
 /**
- * The most that the lines of one read may come to when encoded: 500 lines of the maximum length, so that the default limit
- * is always met, and together with 10,000 samples less than the 32 MiB that our clients read in one answer.
+ * The most that the lines of one read may come to when encoded: 500 lines of the maximum length, so that the default
+ * limit is always met, and together with 10,000 samples less than the 32 MiB that our clients read in one answer.
  */
 const maxBytes = 31.5 * mebibyte;
 /** With less left than a line may have, a read is at its end. */
@@ -41,24 +41,27 @@ export interface QueryPage {
 }
 
 /**
- * A page of the newest rows of a window; pages go from the newest to the oldest. Fewer rows than the limit when they are too
- * long for one read. Throws VALIDATION_ERROR for a malformed token.
+ * A page of the newest rows of a window; pages go from the newest to the oldest. Fewer rows than the limit when they
+ * are too long for one read. Throws VALIDATION_ERROR for a malformed token.
  */
 export async function queryPage(store: Pick<Chunks, "list">, read: Read): Promise<QueryPage> {
   const { sandboxId, window, stream, signal } = read;
-  const rests = read.pageToken === "" ? beginningOf(read) : parsePageToken(read.pageToken);
-  const queryOf = (rest: Rest) => ({
+  const remainders = read.pageToken === "" ? beginningOf(read) : parsePageToken(read.pageToken);
+  const queryOf = (remainder: Remainder) => ({
     sandboxId,
     window,
-    before: rest.before,
-    size: sizeOf(rest, read.pageBytes),
+    before: remainder.before,
+    size: sizeOf(remainder, read.pageBytes),
     signal,
   });
   const [logs, metrics] = await Promise.all([
-    rests.logs ? queryLogs(store, { ...queryOf(rests.logs), stream }) : undefined,
-    rests.metrics ? queryMetrics(store, queryOf(rests.metrics)) : undefined,
+    remainders.logs ? queryLogs(store, { ...queryOf(remainders.logs), stream }) : undefined,
+    remainders.metrics ? queryMetrics(store, queryOf(remainders.metrics)) : undefined,
   ]);
-  const left: Rests = { logs: restAfter(rests.logs, logs), metrics: restAfter(rests.metrics, metrics) };
+  const left: Remainders = {
+    logs: remainderAfter(remainders.logs, logs),
+    metrics: remainderAfter(remainders.metrics, metrics),
+  };
   return {
     logs: logs?.rows ?? [],
     metrics: metrics?.rows ?? [],
@@ -66,19 +69,19 @@ export async function queryPage(store: Pick<Chunks, "list">, read: Read): Promis
   };
 }
 
-function beginningOf({ limit, include }: Read): Rests {
-  const rest = { before: undefined, rows: limit, bytes: maxBytes };
-  return { logs: include.logs ? rest : undefined, metrics: include.metrics ? rest : undefined };
+function beginningOf({ limit, include }: Read): Remainders {
+  const remainder = { before: undefined, rows: limit, bytes: maxBytes };
+  return { logs: include.logs ? remainder : undefined, metrics: include.metrics ? remainder : undefined };
 }
 
-function sizeOf({ rows, bytes }: Rest, pageBytes: number): PageSize {
+function sizeOf({ rows, bytes }: Remainder, pageBytes: number): PageSize {
   if (pageBytes === 0) return { rows, bytes, chunks: Number.POSITIVE_INFINITY };
   return { rows: Math.min(rows, pageRows), bytes: Math.min(bytes, pageBytes), chunks: pageChunks };
 }
 
-function restAfter(rest: Rest | undefined, page: Page<unknown> | undefined): Rest | undefined {
-  if (!rest || !page?.before) return undefined;
-  const rows = rest.rows - page.rows.length;
-  const bytes = rest.bytes - page.bytes;
+function remainderAfter(remainder: Remainder | undefined, page: Page<unknown> | undefined): Remainder | undefined {
+  if (!remainder || !page?.before) return undefined;
+  const rows = remainder.rows - page.rows.length;
+  const bytes = remainder.bytes - page.bytes;
   return rows > 0 && bytes >= longestRowBytes ? { before: page.before, rows, bytes } : undefined;
 }

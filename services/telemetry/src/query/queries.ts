@@ -8,7 +8,7 @@ import {
 } from "../domain/chunks.ts";
 import { type LogRow, type MetricRow, type StreamName, toMicros } from "../domain/rows.ts";
 import type { ChunkCursor, Chunks } from "../store/chunks.ts";
-import { newestRows, type Page, type Place, type Window } from "./windows.ts";
+import { newestRows, type Page, type RowPosition, type Window } from "./windows.ts";
 
 type ChunkList = Pick<Chunks, "list">;
 
@@ -26,8 +26,8 @@ export interface PageSize {
 interface Query {
   sandboxId: string;
   window: Window;
-  /** Only rows before this place. */
-  before?: Place | undefined;
+  /** Only rows before this position. */
+  before?: RowPosition | undefined;
   size: PageSize;
   signal: AbortSignal;
 }

@@ -10,8 +10,8 @@ import { findOwn } from "./ownership.ts";
 /** Chunks read from the store at once. */
 const pageSize = 8;
 /**
- * After so many bytes of rows the process gets to do something else: rows that are stored already come without a wait between
- * them, and sending one costs what `rowBytes` and its text do.
+ * After so many bytes of rows the process gets a turn for something else, because rows that are stored already come
+ * without a wait between them. A row counts as `rowBytes` and its text.
  */
 const turnBytes = 64 * 1024;
 const rowBytes = 512;
@@ -22,8 +22,8 @@ export type TailRow = { position: string } & ({ log: LogRow } | { metric: Metric
 type Position = Record<ChunkKind, number>;
 
 /**
- * Rows in the order they were stored, each once, after `position` (empty: from now on). Ends when nothing will follow from any
- * container of the sandbox, or when the signal aborts. Throws VALIDATION_ERROR for a malformed position, and
+ * Rows in the order they were stored, each once, after `position` (empty: from now on). Ends when nothing will follow
+ * from any container of the sandbox, or when the signal aborts. Throws VALIDATION_ERROR for a malformed position, and
  * SANDBOX_NOT_FOUND for a sandbox of another workspace.
  */
 export async function* tailRows(o: {
@@ -46,7 +46,7 @@ export async function* tailRows(o: {
     while (!signal.aborted) {
       sandbox = await findOwn(store, o);
       if (o.include.logs) {
-        for await (const { chunk, index, sequence } of placesAfter(o, "logs", position.logs, openLogs)) {
+        for await (const { chunk, index, sequence } of rowsAfter(o, "logs", position.logs, openLogs)) {
           position.logs = sequence;
           if (o.stream === undefined || chunk.streamAt(index) === o.stream) {
             yield { position: formatPosition(position), log: chunk.rowAt(index) };
@@ -55,7 +55,7 @@ export async function* tailRows(o: {
         }
       }
       if (o.include.metrics) {
-        for await (const { chunk, index, sequence } of placesAfter(o, "metrics", position.metrics, openMetrics)) {
+        for await (const { chunk, index, sequence } of rowsAfter(o, "metrics", position.metrics, openMetrics)) {
           position.metrics = sequence;
           yield { position: formatPosition(position), metric: chunk.rowAt(index) };
           if (signal.aborted) return;
@@ -70,8 +70,8 @@ export async function* tailRows(o: {
   }
 }
 
-/** Where the rows after a sequence are, in the order they were stored. */
-async function* placesAfter<O extends OpenChunk<unknown>>(
+/** The rows after a sequence, by chunk and index, in the order they were stored. */
+async function* rowsAfter<O extends OpenChunk<unknown>>(
   { store, sandboxId }: { store: Pick<TelemetryStore, "chunks">; sandboxId: string },
   kind: ChunkKind,
   from: number,

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { OpenChunk, StoredChunk } from "../domain/chunks.ts";
 import { type Numbered, toMicros } from "../domain/rows.ts";
-import { newestRows, type Place, rowBytes } from "./windows.ts";
+import { newestRows, type RowPosition, rowBytes } from "./windows.ts";
 
 interface Row {
   timeNs: bigint;
@@ -17,7 +17,7 @@ const row = fc.record({
   bytes: fc.integer({ min: 1, max: 9 }),
 });
 
-/** Cuts the rows into chunks, which come as a store gives them; a body is the place of the chunk's rows. */
+/** Cuts the rows into chunks, which come as a store gives them; a body is the number of the chunk's rows. */
 function toChunks(rows: readonly Numbered<Row>[], sizes: readonly number[]) {
   const chunks: StoredChunk[] = [];
   const parts: Numbered<Row>[][] = [];
@@ -66,7 +66,7 @@ test("pages have the rows that a sort and a slice give, the newest first, each w
           .filter((each) => each.wanted && each.timeNs >= sinceNs && each.timeNs < untilNs)
           .sort((a, b) => Number(a.timeNs - b.timeNs) || a.sequence - b.sequence);
         const stored = toChunks(numbered, sizes);
-        let before: Place | undefined;
+        let before: RowPosition | undefined;
         do {
           const opened = stored.opened();
           const page = await newestRows<Row, OpenChunk<Row>>({

@@ -7,8 +7,8 @@ export interface Window {
   untilNs: bigint;
 }
 
-/** A row's place in its sandbox: by time, rows of equal times in the source's order. */
-export interface Place {
+/** A row's position in its sandbox: by time, rows of equal times in the source's order. */
+export interface RowPosition {
   timeNs: bigint;
   sequence: number;
 }
@@ -18,29 +18,29 @@ export interface Page<R> {
   rows: Numbered<R>[];
   /** What they count for, as `rowBytes` and their text. */
   bytes: number;
-  /** The window's other rows are before this place; undefined when none is left. */
-  before: Place | undefined;
+  /** The window's other rows are before this position; undefined when none is left. */
+  before: RowPosition | undefined;
 }
 
 /** What a row counts for besides its text, as it is encoded: its time, its stream and their tags. */
 export const rowBytes = 24;
 
 /** A row that may be on the page. */
-interface Candidate<R> extends Place {
+interface Candidate<R> extends RowPosition {
   bytes: number;
   chunk: OpenChunk<R>;
   index: number;
 }
 
 /**
- * The newest rows of a window before a place: up to `limit`, fewer when they would come to more than `maxBytes`, at least one
- * if there is one, unless `maxChunks` were opened and hold none.
- * `chunks` are sorted by their latest time, newest first, and opened only as long as one can hold a row of the page. Rows are
- * decoded once it is known that they are on it.
+ * The newest rows of a window before a position: up to `limit`, fewer when they would come to more than `maxBytes`, at
+ * least one if there is one, unless `maxChunks` were opened and hold none. `chunks` are sorted by their latest time,
+ * newest first, and opened only as long as one can hold a row of the page. Rows are decoded once it is known that they
+ * are on it.
  */
 export async function newestRows<R, O extends OpenChunk<R>>(o: {
   window: Window;
-  before?: Place | undefined;
+  before?: RowPosition | undefined;
   limit: number;
   maxBytes: number;
   maxChunks: number;
@@ -68,7 +68,7 @@ export async function newestRows<R, O extends OpenChunk<R>>(o: {
     }
     return taken.length < limit;
   };
-  const endAt = (before: Place | undefined): Page<R> => ({
+  const endAt = (before: RowPosition | undefined): Page<R> => ({
     rows: taken.reverse().map(({ chunk, index, sequence }) => ({ ...chunk.rowAt(index), sequence })),
     bytes,
     before,
@@ -82,7 +82,7 @@ export async function newestRows<R, O extends OpenChunk<R>>(o: {
     }
     opened += 1;
     const open = await o.open(chunk);
-    // One more than the page takes, which tells that there are more.
+    // One more than the page takes, which shows that there are more.
     const rows = candidatesOf<R, O>(open, chunk.firstSequence, o).slice(-(limit + 1));
     waiting = merge(waiting, rows).slice(-(limit + 1));
   }
@@ -94,24 +94,24 @@ export async function newestRows<R, O extends OpenChunk<R>>(o: {
 function candidatesOf<R, O extends OpenChunk<R>>(
   chunk: O,
   firstSequence: number,
-  o: { window: Window; before?: Place | undefined; keeps(chunk: O, index: number): boolean },
+  o: { window: Window; before?: RowPosition | undefined; keeps(chunk: O, index: number): boolean },
 ): Candidate<R>[] {
   const { window, before } = o;
   const rows: Candidate<R>[] = [];
   let isSorted = true;
   chunk.timesNs.forEach((timeNs, index) => {
     if (timeNs < window.sinceNs || timeNs >= window.untilNs) return;
-    const place = { timeNs, sequence: firstSequence + index };
-    if ((before && compare(place, before) >= 0) || !o.keeps(chunk, index)) return;
+    const position = { timeNs, sequence: firstSequence + index };
+    if ((before && compare(position, before) >= 0) || !o.keeps(chunk, index)) return;
     const last = rows.at(-1);
     if (last && last.timeNs > timeNs) isSorted = false;
-    rows.push({ ...place, bytes: rowBytes + chunk.textBytesAt(index), chunk, index });
+    rows.push({ ...position, bytes: rowBytes + chunk.textBytesAt(index), chunk, index });
   });
   return isSorted ? rows : rows.sort(compare);
 }
 
 /** Merges two sorted lists. */
-function merge<P extends Place>(a: readonly P[], b: readonly P[]): P[] {
+function merge<P extends RowPosition>(a: readonly P[], b: readonly P[]): P[] {
   const [lastOfA, firstOfB] = [a.at(-1), b[0]];
   if (!lastOfA || !firstOfB || compare(lastOfA, firstOfB) < 0) return [...a, ...b];
   const [lastOfB, firstOfA] = [b.at(-1), a[0]];
@@ -120,7 +120,7 @@ function merge<P extends Place>(a: readonly P[], b: readonly P[]): P[] {
   return [...a, ...b].sort(compare);
 }
 
-function compare(a: Place, b: Place): number {
+function compare(a: RowPosition, b: RowPosition): number {
   if (a.timeNs === b.timeNs) return a.sequence - b.sequence;
   return a.timeNs < b.timeNs ? -1 : 1;
 }

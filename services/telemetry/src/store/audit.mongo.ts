@@ -32,7 +32,9 @@ interface CursorDocument {
   sequence: number;
 }
 
-/** Every transaction that adds entries writes this document, so that they are numbered in the order of their commits. */
+/**
+ * Every transaction that adds entries writes this document, so that they are numbered in the order of their commits.
+ */
 const numbering = "entries";
 
 export const auditMigration: MongoMigration = {

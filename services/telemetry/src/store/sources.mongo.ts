@@ -89,8 +89,8 @@ async function readState(
 }
 
 /**
- * Has a new sandbox's first batch conflict with a deletion of the workspace. Later ones conflict with the purge at the sandbox's
- * document, which both write.
+ * Makes a new sandbox's first batch conflict with a deletion of the workspace. Later batches conflict with the purge at
+ * the sandbox's document, which both write.
  */
 async function touchGuard({ guards }: Collections, { session }: MongoTransaction, workspaceId: string): Promise<void> {
   await guards.updateOne({ _id: workspaceId }, { $inc: { sandboxes: 1 } }, { upsert: true, session });

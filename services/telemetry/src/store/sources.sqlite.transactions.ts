@@ -88,7 +88,9 @@ function moveCursor(tx: Transaction, { source, toCursor, final }: Batch, o: { se
   );
 }
 
-/** Stores the rows up to `sequence`, in the newest chunk or one of their own. Returns by how many bytes the chunks grow. */
+/**
+ * Stores the rows up to `sequence`, in the newest chunk or one of their own. Returns by how many bytes the chunks grow.
+ */
 function storeChunk(tx: Transaction, sandboxId: string, sequence: number, chunk: Chunk): number {
   const { kind } = chunk;
   const last = tx.db.get<Pick<StoredChunk, "firstSequence" | "lastSequence" | "textBytes"> & { id: number }>(

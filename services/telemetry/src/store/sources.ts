@@ -11,16 +11,19 @@ export interface Appended {
 /** How far the sources of sandboxes are stored. */
 export interface Sources {
   /**
-   * Stores a batch if the source's stored cursor is its `fromCursor`; otherwise returns the stored cursor and changes nothing.
-   * Above a quota the oldest log chunks go: of the sandbox, or of the workspace, there those of ended sandboxes first. The new
-   * lines stay. A quota that was lowered is enforced batch by batch.
-   * Throws WORKSPACE_NOT_FOUND for a deleted workspace and CONFLICT for a sandbox of another workspace.
+   * Stores a batch if the source's stored cursor is its `fromCursor`; otherwise returns the stored cursor and changes
+   * nothing. Above a quota the oldest log chunks are removed: those of the sandbox, or those of the workspace, of which
+   * ended sandboxes come first. The new lines stay. A quota that was lowered is enforced batch by batch. Throws
+   * WORKSPACE_NOT_FOUND for a deleted workspace and CONFLICT for a sandbox of another workspace.
    */
   append(batch: Batch, o: { quotas: LogQuotas; now: Date }): Promise<Appended>;
   /** Undefined while nothing of the sandbox is stored. */
   findSandbox(sandboxId: string): Promise<SandboxRecord | undefined>;
   /** Whether a container's log needs no more reading: it is stored to its end, or the workspace is deleted. */
   isContainerDrained(container: Omit<Source, "kind">): Promise<boolean>;
-  /** Whether the logs of all the sandbox's containers are stored to their ends, and there is at least one, or the workspace is deleted. */
+  /**
+   * Whether the logs of all the sandbox's containers are stored to their ends and there is at least one, or the
+   * workspace is deleted.
+   */
   isSandboxDrained(sandbox: Pick<Source, "sandboxId" | "workspaceId">): Promise<boolean>;
 }

@@ -14,10 +14,10 @@ interface DrainQuestion {
 }
 
 /**
- * Resolves with true once everything that the sandbox's containers wrote is stored, by any replica, or its workspace is deleted;
- * at once when no container has run. Resolves with false when the signal aborts first. Throws when the engine, the store or the
- * workspace can't be read. Without `containers` it takes for granted that a container has run: the logs of all that the store
- * knows must be stored, and it must know one.
+ * Resolves with true once everything that the sandbox's containers wrote is stored, by any replica, or its workspace is
+ * deleted; at once when no container has run. Resolves with false when the signal aborts first. Throws when the engine,
+ * the store or the workspace can't be read. Without `containers` it takes for granted that a container has run: the
+ * logs of all that the store knows must be stored, and it must know one.
  */
 export async function awaitDrained(o: DrainQuestion & { bus: EventBus }): Promise<boolean> {
   const { bus, sandboxId, signal } = o;

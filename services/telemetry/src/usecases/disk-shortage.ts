@@ -9,14 +9,14 @@ import type { DatabaseFile } from "../store/store.ts";
 const enoughReusableBytes = 64 * mebibyte;
 
 /**
- * Tells why the database's disk has no space for new rows, in one line; undefined: it has, or it is a database server's.
- * Throws the file system's error.
+ * Tells why the database's disk has no space for new rows, in one line; undefined: it has, or it is a database
+ * server's. Throws the file system's error.
  */
 export type DiskShortage = () => Promise<string | undefined>;
 
 /**
- * Watches the free disk. Below the reserve, rows are only stored where others were removed: a file never gives back what it
- * has taken.
+ * Watches the free disk. Below the reserve, rows are only stored where others were removed: a file never gives back
+ * what it has taken.
  */
 export function openDiskShortage(o: {
   database: DatabaseTarget;

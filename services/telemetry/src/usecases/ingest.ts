@@ -31,7 +31,7 @@ export function createIngest(o: {
     const shortage = batch.chunk && (await o.shortage());
     if (shortage !== undefined) {
       storedBatches.inc({ outcome: "no_room" });
-      throw new DomainError("STORAGE_FULL", `No logs or samples are taken: ${shortage}.`);
+      throw new DomainError("STORAGE_FULL", `No logs or samples are stored: ${shortage}.`);
     }
     const appended = await sources.append(batch, { quotas, now: new Date() });
     storedBatches.inc({ outcome: appended.accepted ? "accepted" : "refused" });

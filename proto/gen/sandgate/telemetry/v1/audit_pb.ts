@@ -279,8 +279,8 @@ export const RecordAuditEntriesResponseSchema: GenMessage<RecordAuditEntriesResp
   messageDesc(file_sandgate_telemetry_v1_audit, 7);
 
 /**
- * Who did what, when, and with what outcome. Telemetry writes it from the events of all services; the facade adds what has no
- * event. Entries are only ever added, and removed once they are older than the log's retention.
+ * Who did what, when, and with what outcome. Telemetry writes it from the events of all services; the facade adds what
+ * has no event. Entries are only ever added, and removed once they are older than the log's retention.
  *
  * @generated from service sandgate.telemetry.v1.AuditService
  */
@@ -306,8 +306,8 @@ export const AuditService: GenService<{
     output: typeof ListAllAuditEntriesResponseSchema;
   },
   /**
-   * Adds entries for what has no event: refused calls, failed sign-ins, reads of secrets' names. Those whose id is known are
-   * left as they are.
+   * Adds entries for what has no event: refused calls, failed sign-ins, reads of secrets' names. Those whose id is
+   * known are left as they are.
    *
    * @generated from rpc sandgate.telemetry.v1.AuditService.RecordAuditEntries
    */

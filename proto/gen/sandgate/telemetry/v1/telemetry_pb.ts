@@ -124,8 +124,8 @@ export type QueryTelemetryRequest = Message<"sandgate.telemetry.v1.QueryTelemetr
   includeMetrics: boolean;
 
   /**
-   * Bytes of lines that the answer may come to; it also has a thousand rows of logs and of metrics at most. At least one row
-   * that is left is in it, or none when many others had to be looked at. 0: all in one answer.
+   * The most bytes of lines in the answer, which also has at most a thousand rows of logs and of metrics. It has at
+   * least one of the rows that are left, or none when many others had to be looked at. 0: all in one answer.
    *
    * @generated from field: int32 page_bytes = 8;
    */
@@ -460,7 +460,7 @@ export const LogStreamSchema: GenEnum<LogStream> = /*@__PURE__*/
   enumDesc(file_sandgate_telemetry_v1_telemetry, 0);
 
 /**
- * What a batch is of: one stream of rows, of logs or of metrics, of one container.
+ * What a batch belongs to: one stream of rows, of logs or of metrics, of one container.
  *
  * @generated from enum sandgate.telemetry.v1.SourceKind
  */
@@ -482,7 +482,7 @@ export const SourceKind = {
 } as const;
 
 /**
- * What a batch is of: one stream of rows, of logs or of metrics, of one container.
+ * What a batch belongs to: one stream of rows, of logs or of metrics, of one container.
  *
  * @generated from enum sandgate.telemetry.v1.SourceKind
  */
@@ -495,14 +495,15 @@ export const SourceKindSchema: GenEnum<SourceKind> = /*@__PURE__*/
   enumDesc(file_sandgate_telemetry_v1_telemetry, 1);
 
 /**
- * Container logs and CPU/memory samples. Whether a sandbox is the caller's is asked of the sandbox service first.
+ * Container logs and CPU and memory samples. The facade asks the sandbox service first whether the sandbox is the
+ * caller's.
  *
  * @generated from service sandgate.telemetry.v1.TelemetryService
  */
 export const TelemetryService: GenService<{
   /**
-   * The newest `limit` rows of the window, oldest first; logs and metrics each. In one answer, or with `page_bytes` in pages
-   * from the newest rows to the oldest.
+   * The newest `limit` rows of the window, of logs and of metrics each, oldest first. All in one answer, or with
+   * `page_bytes` in pages from the newest rows to the oldest.
    *
    * @generated from rpc sandgate.telemetry.v1.TelemetryService.QueryTelemetry
    */
@@ -512,7 +513,7 @@ export const TelemetryService: GenService<{
     output: typeof QueryTelemetryResponseSchema;
   },
   /**
-   * What comes in from now on, or from after `position`, with nothing lost or repeated.
+   * Rows as they are stored, from now on or from after `position`. None is lost or repeated.
    *
    * @generated from rpc sandgate.telemetry.v1.TelemetryService.TailTelemetry
    */
@@ -522,7 +523,8 @@ export const TelemetryService: GenService<{
     output: typeof TailTelemetryResponseSchema;
   },
   /**
-   * Stores a batch of one source, from cursor to cursor. A batch that skips is refused with the stored cursor.
+   * Stores a batch of one source, from cursor to cursor. A batch that doesn't follow the stored cursor is refused with
+   * it.
    *
    * @generated from rpc sandgate.telemetry.v1.TelemetryService.IngestTelemetry
    */
@@ -532,7 +534,8 @@ export const TelemetryService: GenService<{
     output: typeof IngestTelemetryResponseSchema;
   },
   /**
-   * A long poll: answers when an ended container was read to its end, or when the time is up. Called before its removal.
+   * A long poll, before an ended container is removed. Answers when its log is stored to the end, or when the time is
+   * up.
    *
    * @generated from rpc sandgate.telemetry.v1.TelemetryService.AwaitDrained
    */
@@ -542,8 +545,8 @@ export const TelemetryService: GenService<{
     output: typeof AwaitDrainedResponseSchema;
   },
   /**
-   * Which sandboxes AwaitDrained is asked about from now on, for collectors on nodes: their containers have ended, so that
-   * their logs can be read to the end. Repeated until they were.
+   * For collectors on nodes: the sandboxes that AwaitDrained is called for from now on, each repeated until its log is
+   * stored. Their containers have ended, so their logs can be read to the end.
    *
    * @generated from rpc sandgate.telemetry.v1.TelemetryService.WatchDrains
    */
