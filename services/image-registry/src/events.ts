@@ -9,52 +9,39 @@ import {
   RegistryUpdatedSchema,
   WorkspacePurgedSchema,
 } from "@sandgate/proto/imageregistry/v1/image_registry_events";
+import type { ImageRecord } from "./domain/images.ts";
+import type { RegistryRecord } from "./domain/registries.ts";
 
-interface Changed {
-  readonly id: string;
-  readonly workspaceId: string;
-  /** The version after the change. */
-  readonly version: number;
+type Image = Pick<ImageRecord, "id" | "workspaceId" | "version">;
+type Registry = Pick<RegistryRecord, "id" | "workspaceId" | "version">;
+
+/** @param call undefined for the default image that a start creates */
+export function imageCreated(call: Call | undefined, image: Image): StagedEvent {
+  return imageEvent("created", ImageCreatedSchema, call, image);
 }
 
-const schemas = { created: ImageCreatedSchema, updated: ImageUpdatedSchema, deleted: ImageDeletedSchema };
-const registrySchemas = {
-  created: RegistryCreatedSchema,
-  updated: RegistryUpdatedSchema,
-  deleted: RegistryDeletedSchema,
-};
-
-/** @param call left out for the default image that a start creates */
-export function imageChanged(
-  change: keyof typeof schemas,
-  { id, workspaceId, version }: Changed,
-  call?: Call,
-): StagedEvent {
-  return stageEvent({
-    subject: `sandgate.image-registry.image.${change}.v1`,
-    entityId: id,
-    entityVersion: version,
-    workspaceId,
-    call,
-    schema: schemas[change],
-    payload: { imageId: id },
-  });
+/** @param image with the version that was read */
+export function imageUpdated(call: Call, image: Image): StagedEvent {
+  return imageEvent("updated", ImageUpdatedSchema, call, { ...image, version: image.version + 1 });
 }
 
-export function registryChanged(
-  change: keyof typeof registrySchemas,
-  { id, workspaceId, version }: Changed,
-  call: Call,
-): StagedEvent {
-  return stageEvent({
-    subject: `sandgate.image-registry.registry.${change}.v1`,
-    entityId: id,
-    entityVersion: version,
-    workspaceId,
-    call,
-    schema: registrySchemas[change],
-    payload: { registryId: id },
-  });
+/** @param image with the version that was read */
+export function imageDeleted(call: Call, image: Image): StagedEvent {
+  return imageEvent("deleted", ImageDeletedSchema, call, { ...image, version: image.version + 1 });
+}
+
+export function registryCreated(call: Call, registry: Registry): StagedEvent {
+  return registryEvent("created", RegistryCreatedSchema, call, registry);
+}
+
+/** @param registry with the version that was read */
+export function registryUpdated(call: Call, registry: Registry): StagedEvent {
+  return registryEvent("updated", RegistryUpdatedSchema, call, { ...registry, version: registry.version + 1 });
+}
+
+/** @param registry with the version that was read */
+export function registryDeleted(call: Call, registry: Registry): StagedEvent {
+  return registryEvent("deleted", RegistryDeletedSchema, call, { ...registry, version: registry.version + 1 });
 }
 
 export function workspacePurged(workspaceId: string, at: Date): StagedEvent {
@@ -65,5 +52,39 @@ export function workspacePurged(workspaceId: string, at: Date): StagedEvent {
     workspaceId,
     schema: WorkspacePurgedSchema,
     payload: { workspaceId },
+  });
+}
+
+function imageEvent(
+  event: string,
+  schema: typeof ImageCreatedSchema | typeof ImageUpdatedSchema | typeof ImageDeletedSchema,
+  call: Call | undefined,
+  { id, workspaceId, version }: Image,
+): StagedEvent {
+  return stageEvent({
+    subject: `sandgate.image-registry.image.${event}.v1`,
+    entityId: id,
+    entityVersion: version,
+    workspaceId,
+    call,
+    schema,
+    payload: { imageId: id },
+  });
+}
+
+function registryEvent(
+  event: string,
+  schema: typeof RegistryCreatedSchema | typeof RegistryUpdatedSchema | typeof RegistryDeletedSchema,
+  call: Call,
+  { id, workspaceId, version }: Registry,
+): StagedEvent {
+  return stageEvent({
+    subject: `sandgate.image-registry.registry.${event}.v1`,
+    entityId: id,
+    entityVersion: version,
+    workspaceId,
+    call,
+    schema,
+    payload: { registryId: id },
   });
 }

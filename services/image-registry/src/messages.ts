@@ -10,12 +10,12 @@ import {
   ResolvedImageSchema,
 } from "@sandgate/proto/imageregistry/v1/image_registry";
 import type { Credential } from "@sandgate/registry-client/registry-client";
-import { fullReferenceOf } from "./domain/images.ts";
-import type { ImageRecord, ImageView, RegistryRecord } from "./store/store.ts";
+import { fullReferenceOf, type ImageRecord, type ImageView, isGlobalDefault } from "./domain/images.ts";
+import type { RegistryRecord } from "./domain/registries.ts";
 import type { AuthorizedPull } from "./upstream/pulls.ts";
 
 export function toImage(image: ImageView): Image {
-  return createMessage(ImageSchema, { ...image, isDefault: image.workspaceId === "" });
+  return createMessage(ImageSchema, { ...image, isDefault: isGlobalDefault(image) });
 }
 
 /** What a sandbox needs to know of its image. */
@@ -24,7 +24,7 @@ export function toResolvedImage(image: ImageRecord): ResolvedImage {
     ...image,
     imageId: image.id,
     reference: fullReferenceOf(image),
-    isDefault: image.workspaceId === "",
+    isDefault: isGlobalDefault(image),
   });
 }
 

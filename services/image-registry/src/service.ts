@@ -1,21 +1,17 @@
+import type { ServiceImpl } from "@connectrpc/connect";
 import { stateOf } from "@sandgate/kit/base/dependencies";
-import { startPeriodicTask } from "@sandgate/kit/base/periodic-task";
-import { dayMs, hourMs } from "@sandgate/kit/base/time";
 import { defineService } from "@sandgate/kit/process/service";
 import { ImageRegistryService } from "@sandgate/proto/imageregistry/v1/image_registry";
+import { createGuardedRequest } from "@sandgate/registry-client/guarded-request";
+import { createRegistryClient } from "@sandgate/registry-client/registry-client";
 import { newImage } from "./domain/images.ts";
-import { imageChanged, workspacePurged } from "./events.ts";
-import { createHandlers } from "./handlers.ts";
+import { imageCreated, workspacePurged } from "./events.ts";
+import { createImageHandlers } from "./handlers/images.ts";
+import { createRegistryHandlers } from "./handlers/registries.ts";
 import { imageRegistrySettings, parseImageRegistrySettings } from "./settings.ts";
+import { purgeWorkspace, startForgettingLayers } from "./usecases/retention.ts";
 
 export { imageRegistrySettings };
-
-/** Rows of a kind that are removed in one transaction. */
-const batchSize = 200;
-/** They are downloaded and verified again after that. It bounds what those rows can come to. */
-const verifiedKeptDays = 90;
-/** Those verified last, of all workspaces and registries: some 200 MB, whatever a registry of a tenant's own gives out. */
-const verifiedKept = 1_000_000;
 
 /** The service that owns sandbox images, the global defaults among them, and the credentials of registries. */
 export const imageRegistryService = defineService({
@@ -24,40 +20,30 @@ export const imageRegistryService = defineService({
   parseSettings: parseImageRegistrySettings,
   stores: { sqlite: () => import("./store/store.sqlite.ts"), mongodb: () => import("./store/store.mongo.ts") },
   open(context) {
-    const { logger, settings, store } = context;
+    const { settings, store } = context;
+    const { allowedHosts, defaultImage } = settings;
+    const client = createRegistryClient(createGuardedRequest(allowedHosts), allowedHosts);
     return {
       routes(router) {
-        router.service(ImageRegistryService, createHandlers(context));
+        router.service(ImageRegistryService, {
+          ...createImageHandlers(context),
+          ...createRegistryHandlers(context, client),
+        } satisfies ServiceImpl<typeof ImageRegistryService>);
       },
       async start() {
-        if (settings.defaultImage) {
-          const image = newImage(settings.defaultImage, "");
-          await store.createDefaultImage(image, [imageChanged("created", image)]);
+        if (defaultImage) {
+          const image = newImage(defaultImage, "");
+          await store.images.createDefault(image, [imageCreated(undefined, image)]);
         }
-        return [
-          startPeriodicTask({
-            what: "forget where layers were verified long ago",
-            everyMs: hourMs,
-            logger,
-            async work(signal) {
-              const old = new Date(Date.now() - verifiedKeptDays * dayMs);
-              const beyond = await store.findVerifiedBeyond(verifiedKept);
-              const before = beyond && beyond > old ? beyond : old;
-              while (!signal.aborted && (await store.deleteVerifiedBefore(before, batchSize)) === batchSize);
-            },
-          }),
-        ];
+        return [startForgettingLayers(context)];
       },
       purge: {
-        store,
+        store: store.purges,
         workspacePurged,
-        async purge(workspaceId, signal) {
-          while (!(await store.purgeBatch(workspaceId, batchSize))) if (signal.aborted) return false;
-          return true;
-        },
+        purge: (workspaceId, signal) => purgeWorkspace(store.purges, workspaceId, signal),
       },
       async dependencies() {
-        return { database: await stateOf(store.listOpenPurges()) };
+        return { database: await stateOf(store.purges.listOpenPurges()) };
       },
     };
   },

@@ -1,9 +1,9 @@
 import { messageOf } from "@sandgate/kit/base/domain-error";
 import { defineSettings, integer, SettingsError, type SettingValues, text } from "@sandgate/kit/base/settings";
 import { type AllowedHosts, readAllowedHosts, registryAllowSetting } from "@sandgate/registry-client/allowed-hosts";
-import type { Caps } from "./domain/caps.ts";
 import { readDefaultImage } from "./domain/default-image.ts";
 import type { ImageFields } from "./domain/images.ts";
+import type { Quotas } from "./domain/quotas.ts";
 
 export const imageRegistrySettings = defineSettings({
   allowedHosts: registryAllowSetting,
@@ -27,7 +27,7 @@ export interface ImageRegistrySettings {
   readonly allowedHosts: AllowedHosts;
   /** Created at the first start. */
   readonly defaultImage: ImageFields | undefined;
-  readonly caps: Caps;
+  readonly quotas: Quotas;
 }
 
 /** Throws a SettingsError for hosts or a default image that can't be read. */
@@ -38,7 +38,7 @@ export function parseImageRegistrySettings(
   const allowedHosts = parse(imageRegistrySettings.allowedHosts.name, () => readAllowedHosts(settings.allowedHosts));
   return {
     allowedHosts,
-    caps: { maxImages, maxRegistries },
+    quotas: { maxImages, maxRegistries },
     defaultImage:
       defaultImage === undefined
         ? undefined

@@ -3,7 +3,10 @@ import { CreateImageRequestSchema } from "@sandgate/proto/imageregistry/v1/image
 import type { AllowedHosts } from "@sandgate/registry-client/allowed-hosts";
 import { type ImageFields, readNewImage } from "./images.ts";
 
-/** Reads SANDGATE_DEFAULT_IMAGE: `name=reference`, or `name=reference,port` for one that is probed over HTTP. Throws for any other. */
+/**
+ * Reads SANDGATE_DEFAULT_IMAGE: `name=reference`, or `name=reference,port` for one that is probed over HTTP. Throws for
+ * any other.
+ */
 export function readDefaultImage(text: string, allowed: AllowedHosts): ImageFields {
   const [, name, image, port] = /^([^=]{1,100})=([^,]+)(?:,(\d{1,5}))?$/.exec(text) ?? [];
   const readinessPort = port === undefined ? undefined : Number(port);

@@ -4,7 +4,30 @@ import type { CreateImageRequest, UpdateImageRequest } from "@sandgate/proto/ima
 import type { AllowedHosts } from "@sandgate/registry-client/allowed-hosts";
 import { formatReference, isTag, parseReference, type Reference } from "@sandgate/registry-client/reference";
 import { canonicalHost, findHostIssue } from "@sandgate/registry-client/registry-address";
-import type { ImageRecord } from "../store/store.ts";
+
+export interface ImageRecord {
+  readonly id: string;
+  /** Empty: a global default, which every workspace sees. */
+  readonly workspaceId: string;
+  readonly name: string;
+  /** The reference as it was given. */
+  readonly image: string;
+  readonly description: string | undefined;
+  readonly tag: string;
+  readonly enabled: boolean;
+  readonly memoryMb: number;
+  readonly readinessPort: number | undefined;
+  readonly ttlSeconds: number | undefined;
+  readonly registryId: string | undefined;
+  readonly createdAt: Date;
+  readonly updatedAt: Date;
+  /** Grows with every change. */
+  readonly version: number;
+}
+
+export interface ImageView extends ImageRecord {
+  readonly registryName: string | undefined;
+}
 
 /** What a caller decides about an image. */
 export type ImageFields = Omit<ImageRecord, "id" | "workspaceId" | "createdAt" | "updatedAt" | "version">;
@@ -37,7 +60,10 @@ export function readNewImage(request: CreateImageRequest, allowed: AllowedHosts)
   };
 }
 
-/** The fields of an image after an update; what the request leaves out stays. Throws VALIDATION_ERROR with every offending field. */
+/**
+ * The fields of an image after an update; what the request leaves out stays. Throws VALIDATION_ERROR with every
+ * offending field.
+ */
 export function readChangedImage(image: ImageFields, request: UpdateImageRequest, allowed: AllowedHosts): ImageFields {
   const text = request.image ?? image.image;
   const { reference, violations } = checkReference(text, request.tag, allowed);
@@ -57,6 +83,10 @@ export function readChangedImage(image: ImageFields, request: UpdateImageRequest
     ttlSeconds: cleared.has("ttl_seconds") ? undefined : (request.ttlSeconds ?? image.ttlSeconds),
     registryId: cleared.has("registry_id") ? undefined : request.registryId || image.registryId,
   };
+}
+
+export function isGlobalDefault({ workspaceId }: Pick<ImageRecord, "workspaceId">): boolean {
+  return workspaceId === "";
 }
 
 /** The parts of a stored image's reference, with its tag. */

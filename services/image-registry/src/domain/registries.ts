@@ -4,8 +4,56 @@ import type { Keyring } from "@sandgate/kit/storage/sealing";
 import type { CreateRegistryRequest, UpdateRegistryRequest } from "@sandgate/proto/imageregistry/v1/image_registry";
 import type { AllowedHosts } from "@sandgate/registry-client/allowed-hosts";
 import { findUrlIssue, parseRegistryUrl, type RegistryAddress } from "@sandgate/registry-client/registry-address";
-import type { RegistryRecord } from "../store/store.ts";
 import { sealPassword } from "./credentials.ts";
+import { decideCreate, type Quotas, type WorkspaceState } from "./quotas.ts";
+
+export interface RegistryRecord {
+  readonly id: string;
+  readonly workspaceId: string;
+  readonly name: string;
+  readonly url: string;
+  /** The host[:port] that its images name. */
+  readonly host: string;
+  readonly username: string;
+  readonly sealedPassword: Uint8Array;
+  readonly createdAt: Date;
+  readonly updatedAt: Date;
+  /** Grows with every change, and so tells one credential from the next. */
+  readonly version: number;
+}
+
+/** A registry as it was when an image was checked against it. */
+export interface RegistryVersion {
+  readonly id: string;
+  readonly version: number;
+}
+
+/** A registry credential, as a transaction finds it that stores or deletes it. */
+export interface RegistryState {
+  /** The host that it has so far. */
+  readonly host: string;
+  /** An image uses it. */
+  readonly inUse: boolean;
+  /** Another of the workspace has the name that it shall have. */
+  readonly nameTaken: boolean;
+}
+
+export function decideCreateRegistry(
+  workspace: WorkspaceState,
+  nameTaken: boolean,
+  { maxRegistries }: Quotas,
+): "done" | "workspace_deleted" | "name_taken" | "too_many" {
+  return nameTaken && !workspace.deleted ? "name_taken" : decideCreate(workspace, maxRegistries);
+}
+
+/** Its host can't change while images use it. */
+export function decideUpdateRegistry(
+  before: RegistryState,
+  { host }: Pick<RegistryRecord, "host">,
+): "done" | "in_use" | "name_taken" {
+  if (host !== before.host && before.inUse) return "in_use";
+  return before.nameTaken ? "name_taken" : "done";
+}
 
 /** What a caller decides about a registry credential. */
 interface RegistryFields {
@@ -26,8 +74,8 @@ export function readNewRegistry(
 }
 
 /**
- * The fields after an update; what the request leaves out stays. Throws VALIDATION_ERROR for such a URL, and for another url or
- * username without the password.
+ * The fields after an update; what the request leaves out stays. Throws VALIDATION_ERROR for such a URL, and for
+ * another url or username without the password.
  */
 export function readChangedRegistry(
   before: RegistryRecord,

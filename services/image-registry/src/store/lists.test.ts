@@ -19,7 +19,7 @@ const workspaceId = "w1";
 const merged = ["MERGE (UNION ALL)", "LEFT", "RIGHT"];
 
 describe("lists on SQLite", () => {
-  const place = "(created_at,id)<(?,?)";
+  const range = "(created_at,id)<(?,?)";
   const registryName = ["CORRELATED SCALAR SUBQUERY", "SEARCH r USING INDEX sqlite_autoindex_registries_1 (id=?)"];
   test.for([
     ["images", false, "images_by_workspace"],
@@ -32,7 +32,7 @@ describe("lists on SQLite", () => {
       const plans = await planStatements(file, () =>
         queries.listImages(createConnection(db), { workspaceId, enabledOnly }, position, 10),
       );
-      const search = `SEARCH images USING INDEX ${index} (workspace_id=? AND ${place})`;
+      const search = `SEARCH images USING INDEX ${index} (workspace_id=? AND ${range})`;
       const steps = plans.map((plan) => plan.replace(/ \d+$/, ""));
       expect([...new Set(steps)].sort()).toEqual([...merged, search, ...registryName].sort());
     }
@@ -46,7 +46,7 @@ describe("lists on SQLite", () => {
     const plans = await planStatements(file, () =>
       queries.listRegistries(createConnection(db), workspaceId, after, 10),
     );
-    expect(plans).toEqual([`SEARCH registries USING INDEX registries_by_workspace (workspace_id=? AND ${place})`]);
+    expect(plans).toEqual([`SEARCH registries USING INDEX registries_by_workspace (workspace_id=? AND ${range})`]);
     db.close();
   });
 });
@@ -76,7 +76,7 @@ describe.runIf(await requireServer("mongo", probeMongo))("lists on MongoDB", () 
         for (const enabledOnly of [false, true]) {
           for (const position of [undefined, after]) {
             counts[`${enabledOnly} ${position?.id}`] = await countExamined(() =>
-              store.listImages({ workspaceId, enabledOnly }, position, 10),
+              store.images.list({ workspaceId, enabledOnly }, position, 10),
             );
           }
         }

@@ -2,7 +2,9 @@ import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import type { RegistryAddress } from "@sandgate/registry-client/registry-address";
 import { type Credential, type RegistryClient, RegistryError } from "@sandgate/registry-client/registry-client";
 
-/** Tries a credential. Throws VALIDATION_ERROR when the registry refuses it, UPSTREAM_ERROR when it can't be reached. */
+/**
+ * Tries a credential. Throws VALIDATION_ERROR when the registry refuses it, UPSTREAM_ERROR when it can't be reached.
+ */
 export async function tryCredential(
   client: RegistryClient,
   address: RegistryAddress,

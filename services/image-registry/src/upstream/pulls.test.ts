@@ -48,12 +48,12 @@ function open(o: { fail?: () => RegistryError | undefined; now?: () => number } 
     },
     checkBlobs: async (_address, _repository, digests) => answer(digests),
   };
-  const findVerifiedLayers = async (host: string, digests: readonly string[]) =>
+  const findVerified = async (host: string, digests: readonly string[]) =>
     digests.flatMap((layer) => {
       const diffId = given[host]?.[layer];
       return diffId === undefined ? [] : [{ digest: layer, diffId }];
     });
-  const authorize = createPullAuthorizer(client, { findVerifiedLayers }, o.now);
+  const authorize = createPullAuthorizer(client, findVerified, o.now);
   return { authorize, asked, given, takeAsked: () => asked.splice(0) };
 }
 

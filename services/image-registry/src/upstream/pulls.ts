@@ -9,7 +9,8 @@ import {
   RegistryError,
   type RegistryImage,
 } from "@sandgate/registry-client/registry-client";
-import type { ImageRegistryStore } from "../store/store.ts";
+import { LRUCache } from "lru-cache";
+import type { VerifiedLayer } from "../domain/verified-layers.ts";
 
 export interface PullRequest {
   readonly workspaceId: string;
@@ -45,9 +46,11 @@ interface CachedImage {
 }
 
 const cachedMs = 60_000;
-/** How long before its end a yes is asked for again, so that whoever pulls all the time does not wait for the registry. */
+/**
+ * How long before its end a yes is asked for again, so that whoever pulls all the time does not wait for the registry.
+ */
 const renewalMs = 30_000;
-/** Of the manifests and configs of the answers cached at once; the oldest go first. */
+/** Of the manifests and configs of the answers cached at once; those used longest ago go first. */
 const maxCachedBytes = 64 * 1024 * 1024;
 /** Paused registries that are remembered at once; one that isn't is simply asked again. */
 const maxPaused = 1_000;
@@ -55,9 +58,10 @@ const maxPaused = 1_000;
 const maxPauseSeconds = 6 * 3_600;
 
 /**
- * Finds out whether a workspace may pull a reference, by asking the registry with the workspace's own credential. A yes is
- * cached for a minute for this workspace, reference and version of the credential, and for nobody else: every other tenant
- * has to be admitted by the registry itself. One that is used in the second half of its minute is renewed meanwhile.
+ * Finds out whether a workspace may pull a reference, by asking the registry with the workspace's own credential. A yes
+ * is cached for a minute for this workspace, reference and version of the credential, and for nobody else: every other
+ * tenant has to be admitted by the registry itself. One that is used in the second half of its minute is renewed
+ * meanwhile.
  *
  * Engines share layers among all images, so each layer is checked too. One that this registry has given out before, to
  * whomever, is asked for with this workspace's credential; the caller has to download and verify the others.
@@ -66,35 +70,21 @@ const maxPauseSeconds = 6 * 3_600;
  */
 export function createPullAuthorizer(
   client: Pick<RegistryClient, "resolveImage" | "checkBlobs">,
-  store: Pick<ImageRegistryStore, "findVerifiedLayers">,
+  findVerified: (host: string, digests: readonly string[]) => Promise<VerifiedLayer[]>,
   now: () => number = () => performance.now(),
 ) {
-  const cached = new Map<string, CachedImage>();
-  let cachedBytes = 0;
+  const cached = new LRUCache<string, CachedImage>({
+    maxSize: maxCachedBytes,
+    sizeCalculation: ({ image }) => sizeOf(image),
+  });
   /** What registries are being asked, by the keys of `cached`. */
   const asking = new Map<string, Promise<CachedImage>>();
-  const paused = new Map<string, { error: RegistryError; until: number }>();
-
-  function forget(key: string): void {
-    const entry = cached.get(key);
-    if (entry) cachedBytes -= sizeOf(entry.image);
-    cached.delete(key);
-  }
-
-  function remember(key: string, entry: CachedImage): void {
-    forget(key);
-    cached.set(key, entry);
-    cachedBytes += sizeOf(entry.image);
-    for (const oldest of cached.keys()) {
-      if (cachedBytes <= maxCachedBytes) break;
-      forget(oldest);
-    }
-  }
+  const paused = new LRUCache<string, { error: RegistryError; until: number }>({ max: maxPaused });
 
   /** Which of these layers the registry has given out, being then what the image's config says. */
   async function findGivenOut(host: string, layers: readonly Layer[]): Promise<string[]> {
     const diffIds = new Map(layers.map(({ digest, diffId }) => [digest, diffId]));
-    const found = await store.findVerifiedLayers(host, [...diffIds.keys()]);
+    const found = await findVerified(host, [...diffIds.keys()]);
     const other = found.find(({ digest, diffId }) => diffIds.get(digest) !== diffId);
     if (other || layers.some(({ digest, diffId }) => diffIds.get(digest) !== diffId)) {
       throw new RegistryError(
@@ -112,10 +102,8 @@ export function createPullAuthorizer(
     try {
       return await work();
     } catch (error) {
-      if (error instanceof RegistryError && error.retryAfterSeconds !== undefined && paused.size < maxPaused) {
-        const until = now() + Math.min(error.retryAfterSeconds, maxPauseSeconds) * 1000;
-        paused.set(key, { error, until });
-        setTimeout(() => paused.delete(key), until - now()).unref();
+      if (error instanceof RegistryError && error.retryAfterSeconds !== undefined) {
+        paused.set(key, { error, until: now() + Math.min(error.retryAfterSeconds, maxPauseSeconds) * 1000 });
       }
       throw error;
     }
@@ -142,7 +130,7 @@ export function createPullAuthorizer(
       hit.isRenewed = true;
       ask(AbortSignal.timeout(renewalMs)).catch((error: unknown) => {
         // The next to ask is told why. A registry that can't say now is asked again when the minute is over.
-        if (error instanceof RegistryError && isRefusal(error)) forget(key);
+        if (error instanceof RegistryError && isRefusal(error)) cached.delete(key);
       });
     }
     // Another workspace may have been the one whose download verified them since.
@@ -162,7 +150,7 @@ export function createPullAuthorizer(
   async function askFor(key: string, found: Promise<CachedImage>): Promise<CachedImage> {
     asking.set(key, found);
     try {
-      remember(key, await found);
+      cached.set(key, await found);
       return await found;
     } finally {
       if (asking.get(key) === found) asking.delete(key);

@@ -888,8 +888,8 @@ export type PullLayer = Message<"sandgate.imageregistry.v1.PullLayer"> & {
   diffId: string;
 
   /**
-   * The registry has given it out before, and gives it out to this workspace too. Any other has to be downloaded and verified
-   * before a container may have it.
+   * The registry has given it out before, and gives it out to this workspace too. Any other has to be downloaded and
+   * verified before a container may have it.
    *
    * @generated from field: bool verified = 4;
    */

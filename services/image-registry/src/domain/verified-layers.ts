@@ -1,0 +1,23 @@
+import { dayMs } from "@sandgate/kit/base/time";
+
+/** A layer whose bytes were downloaded from a registry and have its digest. */
+export interface VerifiedLayer {
+  readonly digest: string;
+  /** The digest of its unpacked content. */
+  readonly diffId: string;
+}
+
+/** Layers that were verified longer ago have to be verified again. This bounds how many there can be. */
+const keptDays = 90;
+/** How many are kept, of all workspaces and registries: some 200 MB, whatever a tenant's own registry gives out. */
+export const maxVerifiedLayers = 1_000_000;
+
+/**
+ * Layers that were verified before this are forgotten.
+ *
+ * @param beyond when the newest layer beyond `maxVerifiedLayers` was verified
+ */
+export function forgottenBefore(now: Date, beyond: Date | undefined): Date {
+  const old = new Date(now.getTime() - keptDays * dayMs);
+  return beyond && beyond > old ? beyond : old;
+}

@@ -1,0 +1,89 @@
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { type Call, workspaceOf } from "@sandgate/kit/rpc/context";
+import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
+import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
+import type { UpdateImageRequest } from "@sandgate/proto/imageregistry/v1/image_registry";
+import type { AllowedHosts } from "@sandgate/registry-client/allowed-hosts";
+import {
+  checkRegistryHost,
+  type ImageRecord,
+  type ImageView,
+  isGlobalDefault,
+  readChangedImage,
+} from "../domain/images.ts";
+import { type Quotas, tooManyImages, workspaceDeleted } from "../domain/quotas.ts";
+import type { RegistryRecord } from "../domain/registries.ts";
+import { imageCreated, imageDeleted, imageUpdated } from "../events.ts";
+import type { ImageRegistryStore } from "../store/store.ts";
+import { findRegistry, versionOf } from "./registries.ts";
+
+/** An image that the call's workspace sees. */
+export async function findImage(store: ImageRegistryStore, call: Call, imageId: string): Promise<ImageView> {
+  const image = await store.images.find(imageId, workspaceOf(call));
+  if (image === undefined) throw new DomainError("IMAGE_NOT_FOUND", "There is no such image in this workspace.");
+  return image;
+}
+
+/** @param recordOf gives the record of the response with this image */
+export async function createImage(
+  { store, settings: { quotas } }: { store: ImageRegistryStore; settings: { quotas: Quotas } },
+  call: Call,
+  image: ImageRecord,
+  recordOf: (image: ImageView) => Promise<IdempotencyRecord | undefined>,
+): Promise<ImageView> {
+  return retryWhileStale(async () => {
+    const registry = await findRegistryOf(store, call, image);
+    const view = { ...image, registryName: registry?.name };
+    const events = [imageCreated(call, image)];
+    const version = registry && versionOf(registry);
+    const outcome = await store.images.create(image, version, quotas, events, await recordOf(view));
+    if (outcome === "workspace_deleted") throw workspaceDeleted();
+    if (outcome === "too_many") throw tooManyImages(quotas);
+    return outcome === "done" ? view : outcome;
+  });
+}
+
+export async function updateImage(
+  { store, settings }: { store: ImageRegistryStore; settings: { allowedHosts: AllowedHosts } },
+  call: Call,
+  request: UpdateImageRequest,
+): Promise<ImageView> {
+  return retryWhileStale(async () => {
+    const { registryName: _, ...before } = await findOwnImage(store, call, request.imageId);
+    const fields = readChangedImage(before, request, settings.allowedHosts);
+    const image = { ...before, ...fields, updatedAt: new Date() };
+    const registry = await findRegistryOf(store, call, image);
+    const outcome = await store.images.update(image, registry && versionOf(registry), [imageUpdated(call, image)]);
+    return outcome === "done" ? { ...image, registryName: registry?.name } : outcome;
+  });
+}
+
+export async function deleteImage(store: ImageRegistryStore, call: Call, imageId: string): Promise<void> {
+  await retryWhileStale(async () => {
+    const image = await findOwnImage(store, call, imageId);
+    return store.images.delete(imageId, image.version, [imageDeleted(call, image)]);
+  });
+}
+
+/** An image that the call's workspace may change. */
+async function findOwnImage(store: ImageRegistryStore, call: Call, imageId: string): Promise<ImageView> {
+  const image = await findImage(store, call, imageId);
+  if (isGlobalDefault(image)) {
+    throw new DomainError("IMAGE_IMMUTABLE", "A global default image can't be changed.", {
+      hint: "Register an image of your own with POST /sandbox-images.",
+    });
+  }
+  return image;
+}
+
+/** The registry credential that the image names, checked to be for the registry that the image is at. */
+async function findRegistryOf(
+  store: ImageRegistryStore,
+  call: Call,
+  image: ImageRecord,
+): Promise<RegistryRecord | undefined> {
+  if (image.registryId === undefined) return undefined;
+  const registry = await findRegistry(store, call, image.registryId);
+  checkRegistryHost(image, registry);
+  return registry;
+}
