@@ -18,7 +18,8 @@ import { until } from "@sandgate/test-support/until";
 import { afterAll, test as baseTest, beforeAll, describe, expect } from "vitest";
 import { applyRights, deployed, writeSandboxKubeconfig } from "../deploy/cluster-rights.ts";
 import { openKubernetesRuntime, type RuntimeChanges } from "../platform/kubernetes-runtime.ts";
-import { describeRuntime, type RuntimeHarness } from "./runtime.ts";
+import { describeRuntime } from "./runtime.ts";
+import type { RuntimeHarness } from "./runtime-harness.ts";
 
 const isAvailable = await requireServer("kubernetes", async () => {
   await probeCluster();
