@@ -23,7 +23,7 @@ test("what the store has no space for is sent again until it has", async () => {
       return create(IngestTelemetryResponseSchema, { accepted: true, storedCursor: toCursor });
     },
   };
-  const source = { sandboxId: "s1", workspaceId: "w1", containerId: "c1", kind: "logs" } as const;
+  const source = { sandboxId: "s1", containerId: "c1", kind: "logs" } as const;
   const { signal } = new AbortController();
   const writer = await openSourceWriter({ source, client, limit: pLimit(2), logger, signal });
   isFull = true;
@@ -43,7 +43,7 @@ test("the cursor moves once the store has answered, to what the store says", asy
       return create(IngestTelemetryResponseSchema, answer);
     },
   };
-  const source = { sandboxId: "s1", workspaceId: "w1", containerId: "c1", kind: "logs" } as const;
+  const source = { sandboxId: "s1", containerId: "c1", kind: "logs" } as const;
   const { signal } = new AbortController();
   const writer = await openSourceWriter({ source, client, limit: pLimit(2), logger, signal });
   cursor = () => writer.cursor;
@@ -61,3 +61,20 @@ test("the cursor moves once the store has answered, to what the store says", asy
   expect(writer.cursor).toBe("20");
   expect(seen.slice(2)).toEqual(["5", "5", "7", "7", "9", "9", "20", "20"]);
 });
+
+test.each(["SANDBOX_NOT_FOUND", "WORKSPACE_NOT_FOUND"] as const)(
+  "a source that ends in %s is not sent again",
+  async (reason) => {
+    let sent = 0;
+    const client: IngestClient = {
+      async ingestTelemetry() {
+        sent += 1;
+        throw new DomainError(reason, "gone");
+      },
+    };
+    const source = { sandboxId: "s1", containerId: "c1", kind: "logs" } as const;
+    const { signal } = new AbortController();
+    await expect(openSourceWriter({ source, client, limit: pLimit(2), logger, signal })).rejects.toThrow(SourceRefused);
+    expect(sent).toBe(1);
+  },
+);
