@@ -117,7 +117,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   app.setErrorHandler((error, request, reply) => errors.respond(error, request, reply));
   parseJsonBodies(app);
   const document = await documentRoutes(app, publicUrl);
-  admitRequests(app, { authenticator, scope, limits, origins: originsOf(settings.redirectUris), headers });
+  await admitRequests(app, { authenticator, scope, limits, origins: originsOf(settings.redirectUris), headers });
   recordRequests(app, environment);
   const recorder = createAuditRecorder({ ...createAuditLog(clients), metrics: environment.metrics });
   auditRequests(app, recorder);

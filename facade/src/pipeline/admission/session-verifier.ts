@@ -1,6 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { GetSigningKeysResponse } from "@sandgate/proto/identity/v1/identity";
 import { createLocalJWKSet, decodeProtectedHeader, errors, type JSONWebKeySet, jwtVerify } from "jose";
+import { LRUCache } from "lru-cache";
 import type { SignedIn } from "../base/signed-in.ts";
 
 /** What identity signs with; a token that names another algorithm is refused (RFC 8725, 3.1). */
@@ -49,7 +50,7 @@ export function createSessionVerifier(o: {
   const now = o.now ?? Date.now;
   let state: IssuerState | undefined;
   let refreshing: Promise<IssuerState> | undefined;
-  let sessions = new Map<string, Session>();
+  const sessions = new LRUCache<string, Session>({ max: maxCachedTokens });
   /** Sessions reported as ended, and when. */
   const ended = new Map<string, number>();
 
@@ -58,7 +59,7 @@ export function createSessionVerifier(o: {
     const answer = await o.readKeys(requestId);
     const known = state?.jwks === answer.jwks ? state : undefined;
     // A token is cached only while its key may be published.
-    if (!known) sessions = new Map();
+    if (!known) sessions.clear();
     for (const [id, at] of ended) if (at < readAt - keepEndedMs) ended.delete(id);
     const jwks: JSONWebKeySet = JSON.parse(answer.jwks);
     state = {
@@ -122,9 +123,7 @@ export function createSessionVerifier(o: {
       const known = await currentState(requestId);
       let session = sessions.get(token);
       if (!session || session.expiresAt <= now()) {
-        sessions.delete(token);
         session = await parse(token, known);
-        if (sessions.size >= maxCachedTokens) sessions.clear();
         sessions.set(token, session);
       }
       requireOpen(session.sessionId, known);
