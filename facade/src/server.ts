@@ -30,7 +30,8 @@ import { createSharedSlots } from "./pipeline/limits/slots.shared.ts";
 import type { Slots } from "./pipeline/limits/slots.ts";
 import { createGracefulShutdown } from "./pipeline/live/graceful-shutdown.ts";
 import { createLiveRequests } from "./pipeline/live/live-requests.ts";
-import type { RouteContext } from "./pipeline/route.ts";
+import { createUpgrades } from "./pipeline/live/web-sockets.ts";
+import type { RouteContext, RoutePlugin } from "./pipeline/route.ts";
 import { parseJsonBodies } from "./pipeline/validation/body-parser.ts";
 import { documentRoutes } from "./reference/openapi.ts";
 import { referenceRoutes } from "./reference/routes.ts";
@@ -55,6 +56,8 @@ export interface FacadeEnvironment {
   closingIdleMs?: number;
   /** The state of each dependency of the process ("ok", or what is wrong), for /readyz. */
   dependencies?(): Promise<Record<string, string>>;
+  /** Routes beside the API's own, in tests. */
+  moreRoutes?: readonly RoutePlugin[];
 }
 
 export interface Facade {
@@ -90,6 +93,9 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const headers = securityHeadersFor(settings.publicUrl);
   const errors = createErrorResponder({ docsUrl: () => `${publicUrl()}/docs/errors`, headers, logger });
 
+  const removePrefix = createPrefixRemover(settings.publicUrl);
+  const upgrades = createUpgrades(removePrefix);
+
   const app: App = Fastify({
     // Requests are logged by their route only, since a path may contain a token.
     logger: false,
@@ -100,9 +106,9 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     // Requests on open connections are still answered while it closes.
     return503OnClosing: false,
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 8 * 1024 },
-    rewriteUrl: createPrefixRemover(settings.publicUrl),
+    rewriteUrl: removePrefix,
     // Node's own refusal of a request without a Host would not have the body of our errors.
-    http: { requireHostHeader: false },
+    http: { requireHostHeader: false, shouldUpgradeCallback: upgrades.isUpgrade },
     clientErrorHandler: errors.respondToUnreadable,
     // A malformed path: no hook has run yet, and there is no route.
     frameworkErrors: (error, request, reply) => {
@@ -125,7 +131,8 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
   const shutDown = createGracefulShutdown(app, { idleMs: environment.closingIdleMs ?? 0 });
 
   const context: RouteContext = { clients, scope, limits, live, logger, publicUrl };
-  for (const routes of resourceRoutes) await app.register(routes, context);
+  await upgrades.register(app);
+  for (const routes of [...resourceRoutes, ...(environment.moreRoutes ?? [])]) await app.register(routes, context);
   const dependencies = async () => (await environment.dependencies?.()) ?? {};
   await app.register(healthRoutes, { ...context, dependencies });
   await app.register(referenceRoutes, { ...context, document });

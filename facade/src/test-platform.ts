@@ -15,6 +15,7 @@ import { TelemetryService } from "@sandgate/proto/telemetry/v1/telemetry";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { exportJWK, generateKeyPair, SignJWT } from "jose";
+import type { RoutePlugin } from "./pipeline/route.ts";
 import { openFacade, readFacadeSettings } from "./server.ts";
 
 /** What tests put in place of single methods of the services. */
@@ -39,7 +40,7 @@ export const boundApiToken = "sgt_bound";
  * workspace knows two workspaces, the first of which has the user as a member with `role`.
  */
 export async function openTestPlatform(
-  o: { env?: NodeJS.ProcessEnv; handlers?: Handlers; sharedLimits?: boolean } = {},
+  o: { env?: NodeJS.ProcessEnv; handlers?: Handlers; sharedLimits?: boolean; moreRoutes?: readonly RoutePlugin[] } = {},
 ) {
   const defaults = { SANDGATE_PORT: "0", SANDGATE_HOST: "127.0.0.1", SANDGATE_PUBLIC_URL: "https://api.test/v" };
   const settings = readFacadeSettings({ ...defaults, ...o.env });
@@ -162,6 +163,7 @@ export async function openTestPlatform(
       logger,
       metrics,
       sharedLimits: o.sharedLimits ?? false,
+      moreRoutes: o.moreRoutes ?? [],
     },
     settings,
   ).catch(async (error: unknown) => {

@@ -63,7 +63,8 @@ export async function admitRequests(app: FastifyInstance, admission: Admission):
       done(violations.length > 0 ? validationError(violations) : undefined);
     };
     if (access.credential === "none") return;
-    route.preHandler = (request: FastifyRequest) => authorize(admission.scope, request, access);
+    const authorizeCaller = (request: FastifyRequest) => authorize(admission.scope, request, access);
+    route.preHandler = [authorizeCaller, ...[route.preHandler ?? []].flat()];
   });
 }
 

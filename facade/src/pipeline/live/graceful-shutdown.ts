@@ -40,6 +40,8 @@ export function createGracefulShutdown(app: App, given: Partial<ShutdownLimits> 
       if (requests) openRequests.set(socket, requests - 1);
     });
   });
+  // An upgraded connection is in use until it ends.
+  app.server.on("upgrade", (_request, socket: Socket) => openRequests.set(socket, Number.POSITIVE_INFINITY));
   const destroyIdle = () => {
     for (const [socket, requests] of openRequests) if (requests === 0) socket.destroy();
   };
@@ -62,7 +64,9 @@ export function createGracefulShutdown(app: App, given: Partial<ShutdownLimits> 
     const silent = setTimeout(() => {
       for (const [socket, requests] of openRequests) if (requests === undefined) socket.destroy();
     }, limits.firstRequestMs);
-    const late = setTimeout(() => app.server.closeAllConnections(), limits.lastResponseMs);
+    const late = setTimeout(() => {
+      for (const socket of openRequests.keys()) socket.destroy();
+    }, limits.lastResponseMs);
     try {
       await app.close();
     } finally {

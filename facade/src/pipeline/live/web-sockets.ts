@@ -1,0 +1,140 @@
+import type { IncomingMessage } from "node:http";
+import websocket from "@fastify/websocket";
+import type { Logger } from "@sandgate/kit/base/logging";
+import { toPublicReason } from "@sandgate/kit/base/reasons";
+import type { FastifyInstance, FastifyReply, FastifyRequest, FastifySchema, RouteOptions } from "fastify";
+import type { WebSocket } from "ws";
+import { codeOf, validationError } from "../errors/envelope.ts";
+import type { LiveRequest, LiveRequests } from "./live-requests.ts";
+
+/** RFC 6455, 7.4.1; 4001 is ours. */
+const closeCodes = { done: 1000, drained: 1001, failed: 1011, accessLost: 4001 };
+/** How long a client may take to read what was sent and to answer the close frame; one that has lost access may do so only briefly. */
+const closeMs = 5_000;
+const closeWithoutAccessMs = 500;
+const heartbeatMs = 15_000;
+/** The largest message that a client may send. */
+const maxMessageBytes = 1024 * 1024;
+
+export interface WebSocketRoute {
+  url: string;
+  config: NonNullable<RouteOptions["config"]>;
+  schema: FastifySchema;
+  /** Serves an open socket until the promise settles, which closes it, or the signal aborts, when it is closing already. */
+  serve(socket: WebSocket, request: FastifyRequest, signal: AbortSignal): Promise<void>;
+}
+
+/** The upgrades that an app makes. */
+export interface Upgrades {
+  /** For `shouldUpgradeCallback` of Node's server. A request for any other upgrade is answered as if it asked for none. */
+  isUpgrade(request: IncomingMessage): boolean;
+  /** Lets the routes added from now on be WebSockets. */
+  register(app: FastifyInstance): Promise<void>;
+}
+
+/** `pathOf` is a request's path as routes have it. */
+export function createUpgrades(pathOf: (request: IncomingMessage) => string): Upgrades {
+  const routes: RegExp[] = [];
+  return {
+    isUpgrade(request) {
+      if (request.method !== "GET" || request.headers.upgrade?.toLowerCase() !== "websocket") return false;
+      const [path = ""] = pathOf(request).split("?");
+      return routes.some((route) => route.test(path));
+    },
+    async register(app) {
+      await app.register(websocket, {
+        options: { maxPayload: maxMessageBytes },
+        errorHandler: (_error, socket) => socket.terminate(),
+        // Draining closes the open ones. Requests on open connections are still answered, as all are.
+        preClose: async () => undefined,
+      });
+      app.addHook("onRoute", ({ url, wsHandler }) => {
+        if (wsHandler) routes.push(new RegExp(`^${url.replace(/:\w+/g, "[^/]+")}/?$`));
+      });
+    },
+  };
+}
+
+/**
+ * Adds a route that is a WebSocket. Its requests pass all that others pass before they are upgraded, so they are refused by the
+ * same responses, and they are logged and measured once the socket has closed.
+ */
+export function addWebSocketRoute(
+  app: FastifyInstance,
+  { live, logger }: { live: LiveRequests; logger: Logger },
+  { serve, ...route }: WebSocketRoute,
+): void {
+  const opening = new WeakMap<FastifyRequest, { opened: LiveRequest; reply: FastifyReply }>();
+
+  app.route({
+    ...route,
+    method: "GET",
+    exposeHeadRoute: false,
+    async preHandler(request, reply) {
+      if (!request.ws) throw validationError([{ field: "header.upgrade", issue: "must be websocket" }]);
+      const opened = await live.open(request, reply);
+      if (opened.endedBy) {
+        opened.close();
+        throw opened.endedBy;
+      }
+      opening.set(request, { opened, reply });
+      // Until the handshake is done, which only a bad one prevents.
+      reply.raw.statusCode = 400;
+      reply.raw.once("close", () => {
+        opened.close();
+        // Nothing is sent by this response, whose end Fastify waits for.
+        reply.raw.emit("finish");
+      });
+    },
+    handler: () => {
+      throw new Error("a request that is not upgraded was not refused");
+    },
+    async wsHandler(socket, request) {
+      const { opened, reply } = opening.get(request) ?? {};
+      if (!opened || !reply) return socket.terminate();
+      reply.raw.statusCode = 101;
+      const { signal } = opened;
+      const onAbort = () => closeEnded(socket, opened);
+      signal.addEventListener("abort", onAbort, { once: true });
+      if (signal.aborted) onAbort();
+      keepAlive(socket);
+      try {
+        await serve(socket, request, signal);
+        close(socket, closeCodes.done, "");
+      } catch (err) {
+        if (signal.aborted) return;
+        logger.warn({ request_id: request.id, route: request.pattern, err }, "a WebSocket failed");
+        close(socket, closeCodes.failed, "internal_error");
+      }
+    },
+  });
+}
+
+function closeEnded(socket: WebSocket, { endedBy }: LiveRequest): void {
+  // Without a reason its client has left.
+  if (!endedBy) return;
+  if (endedBy.reason === "DRAINING") close(socket, closeCodes.drained, "draining");
+  else close(socket, closeCodes.accessLost, codeOf(toPublicReason(endedBy.reason)));
+}
+
+/** Closes the socket, and cuts the connection of a client that doesn't answer. */
+function close(socket: WebSocket, code: number, reason: string): void {
+  socket.close(code, reason);
+  const answerMs = code === closeCodes.accessLost ? closeWithoutAccessMs : closeMs;
+  const late = setTimeout(() => socket.terminate(), answerMs);
+  socket.once("close", () => clearTimeout(late));
+}
+
+/** Pings the client, and cuts the connection when it has not answered by the next time. */
+function keepAlive(socket: WebSocket): void {
+  let isAlive = true;
+  socket.on("pong", () => {
+    isAlive = true;
+  });
+  const timer = setInterval(() => {
+    if (!isAlive) return socket.terminate();
+    isAlive = false;
+    socket.ping();
+  }, heartbeatMs);
+  socket.once("close", () => clearInterval(timer));
+}
