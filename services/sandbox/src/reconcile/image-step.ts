@@ -1,0 +1,70 @@
+import { createFairLimit } from "@sandgate/kit/base/fair-limit";
+import { recordPulled, type Sandbox } from "../domain/sandbox.ts";
+import type { ImageAccess, ImageStore, PulledImage } from "../runtime/images.ts";
+import type { RuntimeLifecycle } from "../runtime/lifecycle.ts";
+import type { Records } from "./records.ts";
+
+/** A sandbox whose image is pulled, or is authorized for a runtime that pulls by itself. */
+export interface Pulled {
+  sandbox: Sandbox;
+  access?: ImageAccess;
+}
+
+export interface ImageStepOptions {
+  runtime: Pick<RuntimeLifecycle, "inspect">;
+  records: Pick<Records, "save" | "saveFailure">;
+  /** Undefined: the runtime has no store of images. */
+  images: Pick<ImageStore, "find"> | undefined;
+  /**
+   * Makes sure that the image is on the engine, once the registry has given it out to this workspace. Throws a
+   * DomainError with a reason that `failureOf` knows.
+   */
+  pullImage(sandbox: Sandbox, signal: AbortSignal): Promise<PulledImage>;
+  limits: { pullTimeoutMs: number };
+}
+
+/** How many pulls of one workspace run at once, so that no tenant delays the others: a pull may take minutes. */
+const pullLimits = { perKey: 4 };
+
+/**
+ * Makes the step that brings a sandbox's image to the engine, and saves its pinned reference. It returns undefined when
+ * the record changed or failed.
+ */
+export function createImageStep(
+  o: ImageStepOptions,
+): (sandbox: Sandbox, signal: AbortSignal) => Promise<Pulled | undefined> {
+  const { runtime, records, images } = o;
+  const { pullTimeoutMs } = o.limits;
+  const limitPulls = createFairLimit(pullLimits);
+
+  /** Undefined: the pull took too long. */
+  async function pullFromRegistry(sandbox: Sandbox, signal: AbortSignal): Promise<PulledImage | undefined> {
+    const leftMs = Math.max(1, sandbox.createdAt.getTime() + pullTimeoutMs - Date.now());
+    const timeout = AbortSignal.timeout(leftMs);
+    const either = AbortSignal.any([signal, timeout]);
+    try {
+      return await limitPulls(sandbox.workspaceId, () => o.pullImage(sandbox, either), either);
+    } catch (error) {
+      if (timeout.aborted && !signal.aborted) return undefined;
+      throw error;
+    }
+  }
+
+  return async (sandbox, signal) => {
+    const { pinnedReference } = sandbox;
+    if (pinnedReference !== undefined) {
+      const known = (await runtime.inspect(sandbox.id)) ?? (await images?.find(pinnedReference));
+      if (known) return { sandbox };
+    }
+    const local = sandbox.image.isDefault ? await images?.find(sandbox.image.reference) : undefined;
+    const image: PulledImage | undefined = local ?? (await pullFromRegistry(sandbox, signal));
+    if (!image) {
+      const message = `The image was not pulled within ${pullTimeoutMs / 1000} s.`;
+      await records.saveFailure(sandbox, { reason: "pull_timeout", message });
+      return undefined;
+    }
+    const pulled = recordPulled(sandbox, image, new Date());
+    if (!(await records.save(pulled))) return undefined;
+    return { sandbox: pulled, ...(image.access && { access: image.access }) };
+  };
+}
