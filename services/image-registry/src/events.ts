@@ -9,39 +9,44 @@ import {
   RegistryUpdatedSchema,
   WorkspacePurgedSchema,
 } from "@sandgate/proto/imageregistry/v1/image_registry_events";
-import type { ImageRecord } from "./domain/images.ts";
-import type { RegistryRecord } from "./domain/registries.ts";
 
-type Image = Pick<ImageRecord, "id" | "workspaceId" | "version">;
-type Registry = Pick<RegistryRecord, "id" | "workspaceId" | "version">;
+/** An image or a registry credential. A new one has its first version, any other the version that was read. */
+interface Entity {
+  readonly id: string;
+  readonly workspaceId: string;
+  readonly version: number;
+}
 
 /** @param call undefined for the default image that a start creates */
-export function imageCreated(call: Call | undefined, image: Image): StagedEvent {
-  return imageEvent("created", ImageCreatedSchema, call, image);
+export function imageCreated(call: Call | undefined, image: Entity): StagedEvent {
+  const payload = { imageId: image.id };
+  return stageEvent({ ...about("image.created", call, image, image.version), schema: ImageCreatedSchema, payload });
 }
 
-/** @param image with the version that was read */
-export function imageUpdated(call: Call, image: Image): StagedEvent {
-  return imageEvent("updated", ImageUpdatedSchema, call, { ...image, version: image.version + 1 });
+export function imageUpdated(call: Call, image: Entity): StagedEvent {
+  const payload = { imageId: image.id };
+  return stageEvent({ ...about("image.updated", call, image), schema: ImageUpdatedSchema, payload });
 }
 
-/** @param image with the version that was read */
-export function imageDeleted(call: Call, image: Image): StagedEvent {
-  return imageEvent("deleted", ImageDeletedSchema, call, { ...image, version: image.version + 1 });
+export function imageDeleted(call: Call, image: Entity): StagedEvent {
+  const payload = { imageId: image.id };
+  return stageEvent({ ...about("image.deleted", call, image), schema: ImageDeletedSchema, payload });
 }
 
-export function registryCreated(call: Call, registry: Registry): StagedEvent {
-  return registryEvent("created", RegistryCreatedSchema, call, registry);
+export function registryCreated(call: Call, registry: Entity): StagedEvent {
+  const payload = { registryId: registry.id };
+  const created = about("registry.created", call, registry, registry.version);
+  return stageEvent({ ...created, schema: RegistryCreatedSchema, payload });
 }
 
-/** @param registry with the version that was read */
-export function registryUpdated(call: Call, registry: Registry): StagedEvent {
-  return registryEvent("updated", RegistryUpdatedSchema, call, { ...registry, version: registry.version + 1 });
+export function registryUpdated(call: Call, registry: Entity): StagedEvent {
+  const payload = { registryId: registry.id };
+  return stageEvent({ ...about("registry.updated", call, registry), schema: RegistryUpdatedSchema, payload });
 }
 
-/** @param registry with the version that was read */
-export function registryDeleted(call: Call, registry: Registry): StagedEvent {
-  return registryEvent("deleted", RegistryDeletedSchema, call, { ...registry, version: registry.version + 1 });
+export function registryDeleted(call: Call, registry: Entity): StagedEvent {
+  const payload = { registryId: registry.id };
+  return stageEvent({ ...about("registry.deleted", call, registry), schema: RegistryDeletedSchema, payload });
 }
 
 export function workspacePurged(workspaceId: string, at: Date): StagedEvent {
@@ -55,36 +60,11 @@ export function workspacePurged(workspaceId: string, at: Date): StagedEvent {
   });
 }
 
-function imageEvent(
+function about(
   event: string,
-  schema: typeof ImageCreatedSchema | typeof ImageUpdatedSchema | typeof ImageDeletedSchema,
   call: Call | undefined,
-  { id, workspaceId, version }: Image,
-): StagedEvent {
-  return stageEvent({
-    subject: `sandgate.image-registry.image.${event}.v1`,
-    entityId: id,
-    entityVersion: version,
-    workspaceId,
-    call,
-    schema,
-    payload: { imageId: id },
-  });
-}
-
-function registryEvent(
-  event: string,
-  schema: typeof RegistryCreatedSchema | typeof RegistryUpdatedSchema | typeof RegistryDeletedSchema,
-  call: Call,
-  { id, workspaceId, version }: Registry,
-): StagedEvent {
-  return stageEvent({
-    subject: `sandgate.image-registry.registry.${event}.v1`,
-    entityId: id,
-    entityVersion: version,
-    workspaceId,
-    call,
-    schema,
-    payload: { registryId: id },
-  });
+  { id, workspaceId, version }: Entity,
+  entityVersion = version + 1,
+) {
+  return { subject: `sandgate.image-registry.${event}.v1`, entityId: id, entityVersion, workspaceId, call };
 }

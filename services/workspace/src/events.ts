@@ -12,6 +12,7 @@ import {
   WorkspaceUpdatedSchema,
 } from "@sandgate/proto/workspace/v1/workspace_events";
 import type { MemberRecord } from "./domain/members.ts";
+import type { WorkspaceRecord, WorkspaceVersion } from "./domain/workspaces.ts";
 
 /** Broadcast when a membership, role or workspace changes or ends, for those who cache the answers of GetMembership. */
 const membershipTopic = "workspace.membership";
@@ -21,104 +22,98 @@ export function signalMembership(bus: EventBus, workspaceId: string, userId = "*
   bus.signal(membershipTopic, `${workspaceId} ${userId}`);
 }
 
+// Each event of a change takes the version of the workspace that was read, and has the next.
+
 export function workspaceCreated(
   call: Call,
-  workspace: { readonly id: string; readonly version: number },
+  { id: workspaceId, version }: WorkspaceRecord,
   ownerId: string,
 ): StagedEvent {
   return stageEvent({
-    subject: "sandgate.workspace.workspace.created.v1",
-    entityId: workspace.id,
-    entityVersion: workspace.version,
-    workspaceId: workspace.id,
-    call,
+    ...ofWorkspace("created", call, { workspaceId, version }, version),
     schema: WorkspaceCreatedSchema,
-    payload: { workspaceId: workspace.id, ownerId },
+    payload: { workspaceId, ownerId },
   });
 }
 
-export function workspaceUpdated(call: Call, workspaceId: string, version: number): StagedEvent {
+export function workspaceUpdated(call: Call, workspace: WorkspaceVersion): StagedEvent {
+  const { workspaceId } = workspace;
   return stageEvent({
-    subject: "sandgate.workspace.workspace.updated.v1",
-    entityId: workspaceId,
-    entityVersion: version,
-    workspaceId,
-    call,
+    ...ofWorkspace("updated", call, workspace),
     schema: WorkspaceUpdatedSchema,
     payload: { workspaceId },
   });
 }
 
-export function workspaceTakenOver(call: Call, workspaceId: string, version: number, userId: string): StagedEvent {
+export function workspaceTakenOver(call: Call, workspace: WorkspaceVersion, userId: string): StagedEvent {
+  const { workspaceId } = workspace;
   return stageEvent({
-    subject: "sandgate.workspace.workspace.taken_over.v1",
-    entityId: workspaceId,
-    entityVersion: version,
-    workspaceId,
-    call,
+    ...ofWorkspace("taken_over", call, workspace),
     schema: WorkspaceTakenOverSchema,
     payload: { workspaceId, userId },
   });
 }
 
-/**
- * @param call what deletes the workspace: a call, or the deletion of an account; left out when it is announced again
- */
+/** @param cause a call, or the deletion of an account; left out when the deletion is announced again */
 export function workspaceDeleted(
-  call: EventCause | undefined,
-  workspaceId: string,
-  version: number,
+  cause: EventCause | undefined,
+  workspace: WorkspaceVersion,
   deletedAt: Date,
 ): StagedEvent {
+  const { workspaceId } = workspace;
   return stageEvent({
-    subject: "sandgate.workspace.workspace.deleted.v1",
-    entityId: workspaceId,
-    entityVersion: version,
-    workspaceId,
-    call,
+    ...ofWorkspace("deleted", cause, workspace),
     schema: WorkspaceDeletedSchema,
     payload: { workspaceId, deletedAt: timestampFromDate(deletedAt) },
   });
 }
 
-/** A membership is an entity with the versions of its workspace: they grow even when it ends and begins again. */
-export function memberAdded(call: Call, workspaceId: string, version: number, member: MemberRecord): StagedEvent {
+type Membership = Pick<MemberRecord, "userId" | "role">;
+
+export function memberAdded(call: Call, workspace: WorkspaceVersion, { userId, role }: Membership): StagedEvent {
+  const { workspaceId } = workspace;
   return stageEvent({
-    subject: "sandgate.workspace.member.added.v1",
-    entityId: `${workspaceId}/${member.userId}`,
-    entityVersion: version,
-    workspaceId,
-    call,
+    ...ofMember("added", call, workspace, userId),
     schema: MemberAddedSchema,
-    payload: { workspaceId, userId: member.userId, role: member.role },
+    payload: { workspaceId, userId, role },
   });
 }
 
-export function memberUpdated(
-  call: Call,
-  workspaceId: string,
-  version: number,
-  { userId, role }: Pick<MemberRecord, "userId" | "role">,
-): StagedEvent {
+export function memberUpdated(call: Call, workspace: WorkspaceVersion, { userId, role }: Membership): StagedEvent {
+  const { workspaceId } = workspace;
   return stageEvent({
-    subject: "sandgate.workspace.member.updated.v1",
-    entityId: `${workspaceId}/${userId}`,
-    entityVersion: version,
-    workspaceId,
-    call,
+    ...ofMember("updated", call, workspace, userId),
     schema: MemberUpdatedSchema,
     payload: { workspaceId, userId, role },
   });
 }
 
-export function memberRemoved(call: EventCause, workspaceId: string, version: number, userId: string): StagedEvent {
+export function memberRemoved(cause: EventCause, workspace: WorkspaceVersion, userId: string): StagedEvent {
+  const { workspaceId } = workspace;
   return stageEvent({
-    subject: "sandgate.workspace.member.removed.v1",
-    entityId: `${workspaceId}/${userId}`,
-    entityVersion: version,
-    workspaceId,
-    call,
+    ...ofMember("removed", cause, workspace, userId),
     schema: MemberRemovedSchema,
     payload: { workspaceId, userId },
   });
+}
+
+function ofWorkspace(
+  event: string,
+  call: EventCause | undefined,
+  { workspaceId, version }: WorkspaceVersion,
+  entityVersion = version + 1,
+) {
+  return {
+    subject: `sandgate.workspace.workspace.${event}.v1`,
+    entityId: workspaceId,
+    entityVersion,
+    workspaceId,
+    call,
+  };
+}
+
+/** A membership is an entity with the versions of its workspace: they grow even when it ends and begins again. */
+function ofMember(event: string, call: EventCause, { workspaceId, version }: WorkspaceVersion, userId: string) {
+  const subject = `sandgate.workspace.member.${event}.v1`;
+  return { subject, entityId: `${workspaceId}/${userId}`, entityVersion: version + 1, workspaceId, call };
 }

@@ -1,17 +1,15 @@
 import { backoffMs } from "@sandgate/kit/base/backoff";
 import { addMs } from "@sandgate/kit/base/time";
+import type { WorkspaceVersion } from "./workspaces.ts";
 
 /** The services that hold data of a workspace and answer its deletion with `workspace_purged`. */
 export const purgingServices: readonly string[] = ["image-registry", "sandbox", "telemetry"];
 
 /** A deletion that a service has still to purge. */
-export interface DeletionRecord {
-  readonly workspaceId: string;
+export interface DeletionRecord extends WorkspaceVersion {
   readonly deletedAt: Date;
-  /** How often `workspace.deleted` has been announced. */
+  /** How often `workspace.deleted` has been announced; the version grows with each. */
   readonly announcements: number;
-  /** The entity version of the last announcement. */
-  readonly version: number;
 }
 
 /** Between the announcements of a deletion that is still open. */

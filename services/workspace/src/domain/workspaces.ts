@@ -16,6 +16,16 @@ export interface WorkspaceView extends WorkspaceRecord {
   readonly role: Role;
 }
 
+/** A workspace as it was read, which a change of it is decided on. */
+export interface WorkspaceVersion {
+  readonly workspaceId: string;
+  readonly version: number;
+}
+
+export function versionOf({ id, version }: WorkspaceRecord): WorkspaceVersion {
+  return { workspaceId: id, version };
+}
+
 export function newWorkspace(name: string): WorkspaceRecord {
   const now = new Date();
   return { id: newId(), name, createdAt: now, updatedAt: now, version: 1 };

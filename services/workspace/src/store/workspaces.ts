@@ -5,16 +5,14 @@ import type { Stale } from "@sandgate/kit/storage/optimistic";
 import type { AccountDeleted, OwnsTooMany } from "../domain/accounts.ts";
 import type { WorkspaceQuotaOwner } from "../domain/quota-owners.ts";
 import type { Quotas } from "../domain/quotas.ts";
-import type { WorkspaceRecord, WorkspaceView } from "../domain/workspaces.ts";
+import type { WorkspaceRecord, WorkspaceVersion, WorkspaceView } from "../domain/workspaces.ts";
 import type { NewDeletion } from "./deletions.ts";
 
 /**
  * What every change of a workspace or its members names. A change commits only on the version of the workspace that it
  * was decided on, together with its events; so the rules that were checked on what was read hold when it commits.
  */
-export interface WorkspaceChange {
-  readonly workspaceId: string;
-  readonly version: number;
+export interface WorkspaceChange extends WorkspaceVersion {
   readonly events: readonly StagedEvent[];
 }
 

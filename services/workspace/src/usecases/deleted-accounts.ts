@@ -4,6 +4,7 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import type { EventCause } from "@sandgate/kit/events/outbox";
 import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
 import { Role } from "@sandgate/proto/common/v1/access";
+import { versionOf } from "../domain/workspaces.ts";
 import { memberRemoved, signalMembership } from "../events.ts";
 import type { WorkspaceStore } from "../store/store.ts";
 import { deleteWorkspace } from "./deletions.ts";
@@ -54,10 +55,10 @@ async function endMembership(
   if (view?.member === undefined) return "done";
   const { workspace, member, owners } = view;
   if (member.role === Role.OWNER && owners <= 1) return deleteWorkspace({ store, bus }, workspace, cause);
-  const { version } = workspace;
-  const events = [memberRemoved(cause, id, version + 1, userId)];
+  const read = versionOf(workspace);
+  const events = [memberRemoved(cause, read, userId)];
   // Nobody takes the workspace over by this: an owner who is left does so by themselves.
-  const outcome = await store.members.remove({ workspaceId: id, version, events, takeOver: undefined }, userId);
+  const outcome = await store.members.remove({ ...read, events, takeOver: undefined }, userId);
   if (outcome === "done") signalMembership(bus, id, userId);
   return outcome;
 }

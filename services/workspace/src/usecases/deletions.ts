@@ -5,7 +5,7 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import type { EventCause } from "@sandgate/kit/events/outbox";
 import type { Stale } from "@sandgate/kit/storage/optimistic";
 import { nextAnnouncement, purgingServices } from "../domain/deletions.ts";
-import type { WorkspaceRecord } from "../domain/workspaces.ts";
+import { versionOf, type WorkspaceRecord } from "../domain/workspaces.ts";
 import { signalMembership, workspaceDeleted } from "../events.ts";
 import type { WorkspaceStore } from "../store/store.ts";
 
@@ -17,28 +17,29 @@ const batchSize = 100;
 /**
  * Deletes a workspace with all its members and announces it.
  *
- * @param call what deletes it: a call, or the deletion of an account
+ * @param cause a call, or the deletion of an account
  */
 export async function deleteWorkspace(
   { store, bus }: { store: WorkspaceStore; bus: EventBus },
   workspace: WorkspaceRecord,
-  call: EventCause,
+  cause: EventCause,
 ): Promise<"done" | Stale> {
-  const { id: workspaceId, version } = workspace;
+  const read = versionOf(workspace);
   const deletedAt = new Date();
-  const events = [workspaceDeleted(call, workspaceId, version + 1, deletedAt)];
+  const events = [workspaceDeleted(cause, read, deletedAt)];
   const outcome = await store.workspaces.delete(
-    { workspaceId, version, events },
+    { ...read, events },
     { services: purgingServices, deletedAt, announceAgainAt: nextAnnouncement(1, deletedAt) },
   );
-  if (outcome === "done") signalMembership(bus, workspaceId);
+  if (outcome === "done") signalMembership(bus, workspace.id);
   return outcome;
 }
 
 /** Announces the open deletions that are due, each under a new event id and a higher version. */
 export async function announceDueDeletions(store: WorkspaceStore, now: Date): Promise<void> {
-  for (const { workspaceId, deletedAt, announcements, version } of await store.deletions.listDue(now, batchSize)) {
-    const events = [workspaceDeleted(undefined, workspaceId, version + 1, deletedAt)];
+  for (const deletion of await store.deletions.listDue(now, batchSize)) {
+    const { workspaceId, version, deletedAt, announcements } = deletion;
+    const events = [workspaceDeleted(undefined, deletion, deletedAt)];
     // `stale` means that another replica was first.
     await store.deletions.announce({ workspaceId, version, events }, nextAnnouncement(announcements + 1, now));
   }

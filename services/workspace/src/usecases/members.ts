@@ -16,6 +16,7 @@ import {
 } from "../domain/members.ts";
 import { takesOver } from "../domain/quota-owners.ts";
 import { type Quotas, tooManyMembers, tooManyWorkspaces } from "../domain/quotas.ts";
+import { versionOf } from "../domain/workspaces.ts";
 import { memberAdded, memberRemoved, memberUpdated, signalMembership, workspaceTakenOver } from "../events.ts";
 import type { MemberChange } from "../store/members.ts";
 import type { WorkspaceStore } from "../store/store.ts";
@@ -37,15 +38,15 @@ export async function addMember(
   return retryWhileStale(async () => {
     const view = await findMember(store, call, member.userId);
     checkAdd(stateOf(view), member.role);
-    const { id: workspaceId, version } = view.workspace;
-    const events = [memberAdded(call, workspaceId, version + 1, member)];
-    const outcome = await store.members.add({ workspaceId, version, events }, member, quotas, record);
+    const read = versionOf(view.workspace);
+    const events = [memberAdded(call, read, member)];
+    const outcome = await store.members.add({ ...read, events }, member, quotas, record);
     if (outcome === "stale") return outcome;
     if (outcome === "account_deleted") {
       throw new DomainError("MEMBER_NOT_FOUND", "This user's account has been deleted.");
     }
     if (outcome === "too_many_members") throw tooManyMembers(quotas);
-    signalMembership(bus, workspaceId, member.userId);
+    signalMembership(bus, read.workspaceId, member.userId);
   });
 }
 
@@ -55,13 +56,13 @@ export async function changeRole(o: Context, call: Call, userId: string, role: R
     const view = await findMember(o.store, call, userId);
     checkRoleChange(stateOf(view), role);
     if (!view.member) throw memberNotFound();
-    const { id, version } = view.workspace;
-    const events = view.member.role === role ? [] : [memberUpdated(call, id, version + 1, { userId, role })];
+    const read = versionOf(view.workspace);
+    const events = view.member.role === role ? [] : [memberUpdated(call, read, { userId, role })];
     const change = changeBy(o, call, view, { userId, role }, events);
     const outcome = await o.store.members.changeRole(change, userId, role);
     if (outcome === "stale") return outcome;
     if (outcome === "owns_too_many") throw tooManyWorkspaces(o.settings);
-    signalMembership(o.bus, id, userId);
+    signalMembership(o.bus, read.workspaceId, userId);
     return { ...view.member, role };
   });
 }
@@ -71,13 +72,13 @@ export async function removeMember(o: Context, call: Call, userId: string): Prom
   return retryWhileStale(async () => {
     const view = await findMember(o.store, call, userId);
     checkRemoval(stateOf(view), userId === userOf(call).id);
-    const { id, version } = view.workspace;
-    const events = [memberRemoved(call, id, version + 1, userId)];
+    const read = versionOf(view.workspace);
+    const events = [memberRemoved(call, read, userId)];
     const change = changeBy(o, call, view, { userId, role: Role.UNSPECIFIED }, events);
     const outcome = await o.store.members.remove(change, userId);
     if (outcome === "stale") return outcome;
     if (outcome === "owns_too_many") throw tooManyWorkspaces(o.settings);
-    signalMembership(o.bus, id, userId);
+    signalMembership(o.bus, read.workspaceId, userId);
   });
 }
 
@@ -100,12 +101,12 @@ function changeBy(
   events: readonly StagedEvent[],
 ): MemberChange {
   const { workspace, quotaOwner } = view;
-  const { id: workspaceId, version } = workspace;
+  const read = versionOf(workspace);
   const { actor, target } = stateOf(view);
   const actorId = userOf(call).id;
   if (!takesOver({ quotaOwner, actor: { id: actorId, role: actor }, target: { id: userId, role: target }, role })) {
-    return { workspaceId, version, events, takeOver: undefined };
+    return { ...read, events, takeOver: undefined };
   }
-  const takenOver = workspaceTakenOver(call, workspaceId, version + 1, actorId);
-  return { workspaceId, version, events: [takenOver, ...events], takeOver: { userId: actorId, quotas } };
+  const takenOver = workspaceTakenOver(call, read, actorId);
+  return { ...read, events: [takenOver, ...events], takeOver: { userId: actorId, quotas } };
 }

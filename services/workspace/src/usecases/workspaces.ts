@@ -5,7 +5,7 @@ import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record
 import { retryWhileStale } from "@sandgate/kit/storage/optimistic";
 import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { type Quotas, tooManyWorkspaces } from "../domain/quotas.ts";
-import { newWorkspace, type WorkspaceRecord, type WorkspaceView } from "../domain/workspaces.ts";
+import { newWorkspace, versionOf, type WorkspaceRecord, type WorkspaceView } from "../domain/workspaces.ts";
 import { workspaceCreated, workspaceUpdated } from "../events.ts";
 import type { WorkspaceStore } from "../store/store.ts";
 
@@ -55,9 +55,9 @@ export async function renameWorkspace(store: WorkspaceStore, call: Call, name: s
     const workspace = await findWorkspace(store, call);
     requireRoleFor(method.updateWorkspace, workspace.role);
     const updatedAt = new Date();
-    const { id: workspaceId, version } = workspace;
-    const events = [workspaceUpdated(call, workspaceId, version + 1)];
-    const outcome = await store.workspaces.rename({ workspaceId, version, events }, name, updatedAt);
+    const read = versionOf(workspace);
+    const events = [workspaceUpdated(call, read)];
+    const outcome = await store.workspaces.rename({ ...read, events }, name, updatedAt);
     return outcome === "done" ? { ...workspace, name, updatedAt } : outcome;
   });
 }
