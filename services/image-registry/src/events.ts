@@ -10,7 +10,7 @@ import {
   WorkspacePurgedSchema,
 } from "@sandgate/proto/imageregistry/v1/image_registry_events";
 
-/** An image or a registry credential. A new one has its first version, any other the version that was read. */
+/** An image or a registry credential: a new one, or one with the version that was read. */
 interface Entity {
   readonly id: string;
   readonly workspaceId: string;

@@ -28,7 +28,7 @@ export function toResolvedImage(image: ImageRecord): ResolvedImage {
   });
 }
 
-/** Without the password, which is given out to nobody but the engine that pulls. */
+/** Without the password, which only the engine that pulls gets. */
 export function toRegistry(registry: RegistryRecord): Registry {
   return createMessage(RegistrySchema, registry);
 }

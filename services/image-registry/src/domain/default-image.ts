@@ -5,7 +5,7 @@ import { type ImageFields, readNewImage } from "./images.ts";
 
 /**
  * Reads SANDGATE_DEFAULT_IMAGE: `name=reference`, or `name=reference,port` for one that is probed over HTTP. Throws for
- * any other.
+ * any other text.
  */
 export function readDefaultImage(text: string, allowed: AllowedHosts): ImageFields {
   const [, name, image, port] = /^([^=]{1,100})=([^,]+)(?:,(\d{1,5}))?$/.exec(text) ?? [];

@@ -61,8 +61,8 @@ export function readNewImage(request: CreateImageRequest, allowed: AllowedHosts)
 }
 
 /**
- * The fields of an image after an update; what the request leaves out stays. Throws VALIDATION_ERROR with every
- * offending field.
+ * The fields of an image after an update; fields that the request leaves out stay as they are. Throws VALIDATION_ERROR
+ * with every offending field.
  */
 export function readChangedImage(image: ImageFields, request: UpdateImageRequest, allowed: AllowedHosts): ImageFields {
   const text = request.image ?? image.image;

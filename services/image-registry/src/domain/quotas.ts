@@ -6,11 +6,11 @@ export interface Quotas {
   readonly maxRegistries: number;
 }
 
-/** A workspace, as a transaction finds it that creates something there. */
+/** What a transaction reads of a workspace before it creates something there. */
 export interface WorkspaceState {
   /** Nothing can be created there any more. */
   readonly deleted: boolean;
-  /** How many of the kind it has. Nothing is counted beyond the quota, and without one. */
+  /** How many of the kind it has. Counting stops at the quota; without one this is 0. */
   readonly count: number;
 }
 

@@ -28,13 +28,13 @@ export interface RegistryVersion {
   readonly version: number;
 }
 
-/** A registry credential, as a transaction finds it that stores or deletes it. */
+/** What a transaction reads of a registry credential before it changes it. */
 export interface RegistryState {
-  /** The host that it has so far. */
+  /** Its host before the change. */
   readonly host: string;
   /** An image uses it. */
   readonly inUse: boolean;
-  /** Another of the workspace has the name that it shall have. */
+  /** Another credential of the workspace has the new name. */
   readonly nameTaken: boolean;
 }
 
@@ -46,7 +46,7 @@ export function decideCreateRegistry(
   return nameTaken && !workspace.deleted ? "name_taken" : decideCreate(workspace, maxRegistries);
 }
 
-/** Its host can't change while images use it. */
+/** The host of a credential can't change while images use it. */
 export function decideUpdateRegistry(
   before: RegistryState,
   { host }: Pick<RegistryRecord, "host">,
@@ -74,8 +74,8 @@ export function readNewRegistry(
 }
 
 /**
- * The fields after an update; what the request leaves out stays. Throws VALIDATION_ERROR for such a URL, and for
- * another url or username without the password.
+ * The fields after an update; fields that the request leaves out stay as they are. Throws VALIDATION_ERROR for a URL
+ * that is malformed or not allowed, and for another url or username without the password.
  */
 export function readChangedRegistry(
   before: RegistryRecord,

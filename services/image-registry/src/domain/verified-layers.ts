@@ -7,9 +7,9 @@ export interface VerifiedLayer {
   readonly diffId: string;
 }
 
-/** Layers that were verified longer ago have to be verified again. This bounds how many there can be. */
+/** A layer that was verified longer ago has to be verified again. This bounds how many records there are. */
 const keptDays = 90;
-/** How many are kept, of all workspaces and registries: some 200 MB, whatever a tenant's own registry gives out. */
+/** Records that are kept, of all workspaces and registries: some 200 MB, whatever a tenant's own registry serves. */
 export const maxVerifiedLayers = 1_000_000;
 
 /**

@@ -17,7 +17,7 @@ import { createRegistry, deleteRegistry, findRegistry, updateRegistry } from "..
 
 const { method } = ImageRegistryService;
 
-/** Answers the calls about registry credentials, and those about pulls with them. */
+/** Answers the calls about registry credentials and pulls. */
 export function createRegistryHandlers(
   context: ServiceContext<ImageRegistrySettings, ImageRegistryStore>,
   client: RegistryClient,

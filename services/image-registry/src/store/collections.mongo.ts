@@ -23,7 +23,7 @@ interface SeedDocument {
   _id: "default_image";
 }
 
-/** A verified layer is of no workspace: it says where its bytes can be got. */
+/** A verified layer belongs to no workspace: it says which registry serves its bytes. */
 interface VerifiedLayerDocument {
   _id: string;
   diffId: string;

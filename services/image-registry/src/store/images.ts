@@ -12,9 +12,9 @@ export interface ImageFilter {
 }
 
 /**
- * A change names the version of the image that it was decided on, and commits only on that one and with the version of
- * the registry credential that the image was checked against; otherwise it is stale. Creates in a workspace take turns
- * with each other and with its deletion.
+ * A change commits only on the version of the image that it was decided on, and with the version of the registry
+ * credential that the image was checked against; otherwise it is stale. Creates in a workspace take turns with each
+ * other and with its deletion.
  */
 export interface Images {
   /** One of the workspace's own or a global default. */

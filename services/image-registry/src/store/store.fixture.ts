@@ -7,7 +7,7 @@ import type { ImageRegistryStore } from "./store.ts";
 export const at = (ms: number) => new Date(Date.UTC(2026, 0, 1) + ms);
 export const unlimited = { maxImages: 0, maxRegistries: 0 };
 export const quotas = { maxImages: 2, maxRegistries: 2 };
-/** Of an Idempotency-Key. */
+/** The record of an Idempotency-Key. */
 export const record = { id: "record", sealed: new Uint8Array([1]) };
 export const event = (name: string) => ({ id: newId(), subject: name, bytes: new Uint8Array() });
 

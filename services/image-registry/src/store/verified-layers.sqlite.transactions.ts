@@ -16,7 +16,7 @@ export const verifiedLayerTransactions = {
     }
   },
 
-  /** In the writer thread, as it goes through as many rows. */
+  /** This runs in the writer thread, because it goes through `count` rows. */
   findVerifiedBeyond(tx, count) {
     const row = tx.db.get<{ verified_at: number }>(
       "SELECT verified_at FROM verified_layers ORDER BY verified_at DESC LIMIT 1 OFFSET ?",

@@ -33,7 +33,7 @@ export interface AuthorizedPull {
   readonly pinnedReference: string;
   readonly address: RegistryAddress;
   readonly repository: string;
-  /** Digests of the layers that the registry was seen to give out, and gives out to this workspace. */
+  /** Digests of the layers that the registry is known to serve, and serves to this workspace. */
   readonly verified: ReadonlySet<string>;
 }
 
@@ -41,30 +41,28 @@ interface CachedImage {
   readonly image: RegistryImage;
   readonly verified: Set<string>;
   readonly until: number;
-  /** Whether it was asked for again. */
+  /** Whether its renewal has begun. */
   isRenewed: boolean;
 }
 
 const cachedMs = 60_000;
-/**
- * How long before its end a yes is asked for again, so that whoever pulls all the time does not wait for the registry.
- */
+/** How long before its end an approval is renewed, so that frequent pulls don't wait for the registry. */
 const renewalMs = 30_000;
-/** Of the manifests and configs of the answers cached at once; those used longest ago go first. */
+/** The size of the cached manifests and configs; the least recently used go first. */
 const maxCachedBytes = 64 * 1024 * 1024;
-/** Paused registries that are remembered at once; one that isn't is simply asked again. */
+/** Paused registries that are remembered; a forgotten one is simply asked again. */
 const maxPaused = 1_000;
-/** However long a registry says. */
+/** The longest pause, whatever Retry-After says. */
 const maxPauseSeconds = 6 * 3_600;
 
 /**
- * Finds out whether a workspace may pull a reference, by asking the registry with the workspace's own credential. A yes
- * is cached for a minute for this workspace, reference and version of the credential, and for nobody else: every other
- * tenant has to be admitted by the registry itself. One that is used in the second half of its minute is renewed
+ * Finds out whether a workspace may pull a reference, by asking the registry with the workspace's own credential. An
+ * approval is cached for a minute, for this workspace, reference and version of the credential alone: the registry
+ * itself has to approve every other tenant. An approval that is used in the second half of its minute is renewed
  * meanwhile.
  *
- * Engines share layers among all images, so each layer is checked too. One that this registry has given out before, to
- * whomever, is asked for with this workspace's credential; the caller has to download and verify the others.
+ * Engines share layers among all images, so each layer is checked too. The workspace's credential must be able to read
+ * a layer that this registry has served before, to whomever; the caller has to download and verify the others.
  *
  * @param now milliseconds on any clock that doesn't jump
  */
@@ -77,12 +75,12 @@ export function createPullAuthorizer(
     maxSize: maxCachedBytes,
     sizeCalculation: ({ image }) => sizeOf(image),
   });
-  /** What registries are being asked, by the keys of `cached`. */
+  /** Requests in progress, by the keys of `cached`. */
   const asking = new Map<string, Promise<CachedImage>>();
   const paused = new LRUCache<string, { error: RegistryError; until: number }>({ max: maxPaused });
 
-  /** Which of these layers the registry has given out, being then what the image's config says. */
-  async function findGivenOut(host: string, layers: readonly Layer[]): Promise<string[]> {
+  /** Which of these layers the registry is known to serve, with the content that the image's config names. */
+  async function findServed(host: string, layers: readonly Layer[]): Promise<string[]> {
     const diffIds = new Map(layers.map(({ digest, diffId }) => [digest, diffId]));
     const found = await findVerified(host, [...diffIds.keys()]);
     const other = found.find(({ digest, diffId }) => diffIds.get(digest) !== diffId);
@@ -95,7 +93,7 @@ export function createPullAuthorizer(
     return found.map(({ digest }) => digest);
   }
 
-  /** Throws again what a registry said that takes no requests with this credential for a while. */
+  /** Rethrows the answer of a registry that takes no requests with this credential for a while. */
   async function unlessPaused<T>(key: string, work: () => Promise<T>): Promise<T> {
     const pause = paused.get(key);
     if (pause && pause.until > now()) throw pause.error;
@@ -120,7 +118,8 @@ export function createPullAuthorizer(
     const ask = (asker: AbortSignal) => askFor(key, resolveImage(reference, address, credential, asker));
     let hit = findCached(key);
     if (!hit && asking.has(key)) {
-      // Many sandboxes of one image ask together. A failure is its caller's own, whose time may have been over.
+      // Many sandboxes of one image ask together. A failure concerns the caller that asked: its time may have been
+      // over.
       await asking.get(key)?.catch(() => {});
       signal.throwIfAborted();
       hit = findCached(key);
@@ -129,14 +128,14 @@ export function createPullAuthorizer(
     if (!hit.isRenewed && hit.until - now() <= renewalMs) {
       hit.isRenewed = true;
       ask(AbortSignal.timeout(renewalMs)).catch((error: unknown) => {
-        // The next to ask is told why. A registry that can't say now is asked again when the minute is over.
+        // The next caller learns why. A registry that can't answer now is asked again when the minute is over.
         if (error instanceof RegistryError && isRefusal(error)) cached.delete(key);
       });
     }
-    // Another workspace may have been the one whose download verified them since.
+    // Another workspace's download may have verified them since.
     const { verified } = hit;
     const open = hit.image.layers.filter(({ digest }) => !verified.has(digest));
-    const asked = open.length === 0 ? [] : await findGivenOut(address.host, open);
+    const asked = open.length === 0 ? [] : await findServed(address.host, open);
     if (asked.length > 0) await client.checkBlobs(address, reference.repository, asked, credential, signal);
     for (const digest of asked) verified.add(digest);
     return hit;
@@ -165,7 +164,7 @@ export function createPullAuthorizer(
   ): Promise<CachedImage> {
     const verified = new Set<string>();
     const image = await client.resolveImage(address, reference, credential, signal, async (layers) => {
-      for (const digest of await findGivenOut(address.host, layers)) verified.add(digest);
+      for (const digest of await findServed(address.host, layers)) verified.add(digest);
       return [...verified];
     });
     return { image, verified, until: now() + cachedMs, isRenewed: false };

@@ -24,7 +24,7 @@ export async function findImage(store: ImageRegistryStore, call: Call, imageId: 
   return image;
 }
 
-/** @param recordOf gives the record of the response with this image */
+/** @param recordOf the idempotency record of the response with this image */
 export async function createImage(
   { store, settings: { quotas } }: { store: ImageRegistryStore; settings: { quotas: Quotas } },
   call: Call,

@@ -30,7 +30,9 @@ export function createAuthorizePull(o: { store: ImageRegistryStore; keyring: Key
     return { ...versionOf(record), address, credential: openCredential(keyring, record) };
   }
 
-  /** Throws what the authorizer throws, and IMAGE_PULL_UNAUTHORIZED for a credential that has been deleted. */
+  /**
+   * Throws IMAGE_PULL_UNAUTHORIZED, also for a deleted credential, IMAGE_NOT_FOUND_IN_REGISTRY or REGISTRY_UNREACHABLE.
+   */
   return async function authorizePull(
     order: PullOrder,
     signal: AbortSignal,

@@ -52,7 +52,7 @@ export async function findRegistry(store: ImageRegistryStore, call: Call, regist
   return registry;
 }
 
-/** @param recordOf gives the record of the response with this registry */
+/** @param recordOf the idempotency record of the response with this registry */
 export async function createRegistry(
   o: Context,
   call: Call,
@@ -105,7 +105,7 @@ export async function deleteRegistry(store: ImageRegistryStore, call: Call, regi
   });
 }
 
-/** Tries a credential for somebody who may lose the role that the method needs in the seconds that this takes. */
+/** Tries a credential, then checks the caller's role again: they may have lost it in the seconds that this takes. */
 async function tryCredentialFor(
   { client, workspaces }: Context,
   call: Call,

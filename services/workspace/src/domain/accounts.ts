@@ -1,12 +1,12 @@
 import { isReached, type Quotas } from "./quotas.ts";
 
-/** A user's account, as a transaction finds it that makes the user the owner or a member of a workspace. */
+/** What a transaction reads of a user's account before it makes the user a member or an owner. */
 export interface AccountState {
   /** The user can neither create nor join a workspace any more. */
   readonly deleted: boolean;
   /** Whether their personal workspace has ever been created; it may have been deleted since. */
   readonly hadPersonalWorkspace: boolean;
-  /** Workspaces that count towards the user's quota. Nothing is counted beyond the quota, and without one. */
+  /** Workspaces that count towards the user's quota. Counting stops at the quota; without one this is 0. */
   readonly owned: number;
 }
 
@@ -19,7 +19,7 @@ export function decideCreateWorkspace(owner: AccountState, quotas: Quotas): "don
   return owner.deleted ? "account_deleted" : decideTakeOver(owner, quotas);
 }
 
-/** A personal workspace is created once, and whatever the quota: a list must not fail because of it. */
+/** A personal workspace is created once, whatever the quota: listing workspaces must not fail. */
 export function mayCreatePersonalWorkspace({ deleted, hadPersonalWorkspace }: AccountState): boolean {
   return !deleted && !hadPersonalWorkspace;
 }

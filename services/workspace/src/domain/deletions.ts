@@ -5,18 +5,18 @@ import type { WorkspaceVersion } from "./workspaces.ts";
 /** The services that hold data of a workspace and answer its deletion with `workspace_purged`. */
 export const purgingServices: readonly string[] = ["image-registry", "sandbox", "telemetry"];
 
-/** A deletion that a service has still to purge. */
+/** A deletion that at least one service has yet to purge. */
 export interface DeletionRecord extends WorkspaceVersion {
   readonly deletedAt: Date;
   /** How often `workspace.deleted` has been announced; the version grows with each. */
   readonly announcements: number;
 }
 
-/** Between the announcements of a deletion that is still open. */
+/** The delay between two announcements of an open deletion. */
 const announcementBackoff = { firstMs: 60_000, lastMs: 3_600_000 };
 
 /**
- * When a deletion that is still open is announced again.
+ * Returns when an open deletion is announced next.
  *
  * @param announcements how often it has been announced so far
  */

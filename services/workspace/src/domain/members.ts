@@ -12,7 +12,7 @@ export interface MemberRecord {
   readonly joinedAt: Date;
 }
 
-/** A workspace and one of its members, with all that the rules about members need. */
+/** A workspace and one of its members: everything that the rules about members need. */
 export interface MemberView {
   readonly workspace: WorkspaceView;
   readonly member: MemberRecord | undefined;
@@ -30,9 +30,9 @@ export function ownerOf(workspace: WorkspaceRecord, userId: string): MemberRecor
 }
 
 /**
- * Whether a user can still become a member. Who may add them was decided before, on what the caller read.
+ * Decides whether a user can still join. Whether the caller may add them was decided before, on what was read.
  *
- * @param members nothing is counted beyond the quota, and without one
+ * @param members counting stops at the quota; 0 without one
  */
 export function decideAddMember(
   { account, members }: { account: AccountState; members: number },
@@ -42,7 +42,7 @@ export function decideAddMember(
   return isReached(maxMembers, members) ? "too_many_members" : "done";
 }
 
-/** What the rules about a member are decided on. A change commits only if it still holds. */
+/** What the rules about a member decide on. A change commits only while this still holds. */
 export interface MembershipState {
   /** The caller's role; unspecified: not a member. */
   readonly actor: Role;

@@ -1,8 +1,8 @@
 import { Role } from "@sandgate/proto/common/v1/access";
 
 /**
- * The user whose quotas a workspace counts towards. It is one user at any time: who created it, or the owner who last
- * took it over.
+ * The user whose quotas a workspace counts towards. At any time that is one user: its creator, or the owner who took
+ * it over last.
  */
 export interface QuotaOwner {
   readonly userId: string;
@@ -10,19 +10,19 @@ export interface QuotaOwner {
   readonly since: number;
 }
 
-/** The quota owner of a workspace, as the services that count what it holds ask for it. */
+/** The quota owner of a workspace, as other services see it. */
 export interface WorkspaceQuotaOwner extends QuotaOwner {
   readonly workspaceId: string;
-  /** The user is no owner any more, and nobody else has taken the workspace over. */
+  /** The user is no longer an owner, and no other owner has taken the workspace over. */
   readonly abandoned: boolean;
 }
 
 /**
- * Whether a change of a member makes the user who calls it the quota owner. What others do never uses up a user's
- * quota, so only two things count as taking over: an owner who gives themselves the role that they have, and one who
- * ends the ownership of the quota owner.
+ * Whether a change of a member makes its caller the quota owner. What others do must never use up a user's quota. So an
+ * owner takes a workspace over in two ways only: by giving themselves the role that they have, or by ending the
+ * ownership of the quota owner.
  *
- * @param role the member's from now on; unspecified: none
+ * @param role the member's new role; unspecified when they are removed
  */
 export function takesOver(o: {
   quotaOwner: QuotaOwner;

@@ -16,7 +16,7 @@ export interface WorkspaceView extends WorkspaceRecord {
   readonly role: Role;
 }
 
-/** A workspace as it was read, which a change of it is decided on. */
+/** The version of a workspace that a change was decided on. */
 export interface WorkspaceVersion {
   readonly workspaceId: string;
   readonly version: number;

@@ -4,8 +4,8 @@ import type { Accounts } from "./accounts.ts";
 import { type Collections, collectionsOf } from "./collections.mongo.ts";
 
 /**
- * Reads an account for a transaction that makes its user a member or the quota owner of a workspace, and writes it, so
- * that such transactions take turns.
+ * Reads the account of a user whom the transaction makes a member or a quota owner. It writes the account too, so that
+ * such transactions take turns.
  *
  * @param maxOwned the user's quota of workspaces
  */

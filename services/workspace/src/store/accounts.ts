@@ -1,4 +1,4 @@
-/** What the service remembers of users' accounts, also when they are in no workspace. */
+/** What the service keeps about users' accounts, even of users who are in no workspace. */
 export interface Accounts {
   /** Whether the personal workspace has ever been created; it may have been deleted since. */
   hadPersonalWorkspace(userId: string): Promise<boolean>;

@@ -18,8 +18,8 @@ export interface MemberDocument extends MemberRecord {
 }
 
 /**
- * One for every user who has been in a workspace. Whatever makes a user a member or the quota owner of a workspace
- * writes here too, and so takes turns with the deletion of their account and with all else that counts towards their
+ * One for every user who has been in a workspace. A transaction that makes a user a member or a quota owner writes
+ * here, so it takes turns with the deletion of the account and with everything else that counts towards the user's
  * quota.
  */
 interface AccountDocument {

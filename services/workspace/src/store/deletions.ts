@@ -1,15 +1,15 @@
 import type { DeletionRecord } from "../domain/deletions.ts";
 import type { ChangeOutcome, WorkspaceChange } from "./workspaces.ts";
 
-/** The deletion of a workspace, as it is opened. */
+/** A deletion that begins. */
 export interface NewDeletion {
-  /** Those that have to purge what they hold of the workspace. */
+  /** The services that have to purge the workspace. */
   readonly services: readonly string[];
   readonly deletedAt: Date;
   readonly announceAgainAt: Date;
 }
 
-/** Deletions of workspaces that services have still to purge. */
+/** Deletions of workspaces, until every service has purged. */
 export interface Deletions {
   /**
    * Records that a service has purged; the last one completes the deletion. Unknown services and repeats change

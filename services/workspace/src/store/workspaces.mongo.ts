@@ -10,7 +10,7 @@ import { insertDeletion } from "./deletions.mongo.ts";
 import type { ChangeOutcome, WorkspaceChange, Workspaces } from "./workspaces.ts";
 
 /**
- * Moves the workspace on from the version that the change names and applies the change; otherwise it is stale.
+ * Moves the workspace on from the version that the change names, and applies the change; `stale` on any other version.
  *
  * @param set what changes in the workspace itself
  */

@@ -7,7 +7,9 @@ import { readAccount } from "./accounts.sqlite.transactions.ts";
 import { insertDeletion } from "./deletions.sqlite.transactions.ts";
 import type { ChangeOutcome, WorkspaceChange, Workspaces } from "./workspaces.ts";
 
-/** Moves the workspace on from the version that the change names and applies the change; otherwise it is stale. */
+/**
+ * Moves the workspace on from the version that the change names, and applies the change; `stale` on any other version.
+ */
 export function changeWorkspace(
   tx: Transaction,
   { workspaceId, version, events }: WorkspaceChange,

@@ -14,7 +14,7 @@ export type WorkspaceRow = {
 };
 type QuotaOwnerRow = { id: string; charged_to: string; charged_since: number; abandoned: 0 | 1 };
 
-/** Of the workspace `w` and the member `m`. */
+/** Columns of the workspace `w` and the member `m`. */
 export const viewColumns = "w.id, w.name, w.created_at, w.updated_at, w.version, m.role";
 
 export function toView({ id, name, created_at, updated_at, version, role }: WorkspaceRow): WorkspaceView {

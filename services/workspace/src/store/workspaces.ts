@@ -9,8 +9,8 @@ import type { WorkspaceRecord, WorkspaceVersion, WorkspaceView } from "../domain
 import type { NewDeletion } from "./deletions.ts";
 
 /**
- * What every change of a workspace or its members names. A change commits only on the version of the workspace that it
- * was decided on, together with its events; so the rules that were checked on what was read hold when it commits.
+ * A change of a workspace or its members. It commits together with its events, and only on the version of the workspace
+ * that it was decided on. So the rules that were checked on what was read still hold when it commits.
  */
 export interface WorkspaceChange extends WorkspaceVersion {
   readonly events: readonly StagedEvent[];
@@ -19,13 +19,13 @@ export interface WorkspaceChange extends WorkspaceVersion {
 /** `stale`: the workspace has changed since the version that was read, or is gone. */
 export type ChangeOutcome = "done" | Stale;
 
-/** What a quota limits is counted in the transaction, which takes turns with all that could make the number grow. */
+/** A transaction counts what a quota limits, and takes turns with every other one that could make the number grow. */
 export interface Workspaces {
   /** Undefined when there is no such workspace; for others than members the role is unspecified. */
   find(workspaceId: string, userId: string): Promise<WorkspaceView | undefined>;
-  /** What is not found is left out. */
+  /** Workspaces that don't exist are left out. */
   findMany(workspaceIds: readonly string[], userId: string): Promise<WorkspaceView[]>;
-  /** What is not found is left out. */
+  /** Workspaces that don't exist are left out. */
   findQuotaOwners(workspaceIds: readonly string[]): Promise<WorkspaceQuotaOwner[]>;
   /** The user's workspaces, newest first, by creation. */
   list(userId: string, after: Cursor | undefined, limit: number): Promise<WorkspaceView[]>;

@@ -32,7 +32,7 @@ export async function requireNoSharedWorkspaceOf(store: WorkspaceStore, userId: 
 
 /**
  * Ends all memberships of a user whose account has been deleted; a workspace that loses its last owner is deleted. The
- * events say that who deleted the account did this.
+ * events name whoever deleted the account as the actor.
  */
 export async function endMemberships(
   o: { store: WorkspaceStore; bus: EventBus; cause: EventCause },
@@ -57,7 +57,7 @@ async function endMembership(
   if (member.role === Role.OWNER && owners <= 1) return deleteWorkspace({ store, bus }, workspace, cause);
   const read = versionOf(workspace);
   const events = [memberRemoved(cause, read, userId)];
-  // Nobody takes the workspace over by this: an owner who is left does so by themselves.
+  // This makes nobody the quota owner: a remaining owner takes the workspace over on their own.
   const outcome = await store.members.remove({ ...read, events, takeOver: undefined }, userId);
   if (outcome === "done") signalMembership(bus, id, userId);
   return outcome;

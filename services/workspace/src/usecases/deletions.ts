@@ -9,9 +9,9 @@ import { versionOf, type WorkspaceRecord } from "../domain/workspaces.ts";
 import { signalMembership, workspaceDeleted } from "../events.ts";
 import type { WorkspaceStore } from "../store/store.ts";
 
-/** How often due deletions are looked for; well below the first delay. */
+/** How often the service looks for due deletions; well below the first delay. */
 const pollMs = 10_000;
-/** Deletions that are read at once. */
+/** Deletions in one batch. */
 const batchSize = 100;
 
 /**

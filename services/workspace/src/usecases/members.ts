@@ -92,7 +92,7 @@ function stateOf({ workspace, member, owners }: MemberView): MembershipState {
   return { actor: workspace.role, target: member?.role ?? Role.UNSPECIFIED, owners };
 }
 
-/** The change that gives a member this role, with which the call's user may take the workspace over. */
+/** The change that gives a member this role, and makes the call's user the quota owner if the rules say so. */
 function changeBy(
   { settings: quotas }: Context,
   call: Call,

@@ -3,7 +3,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { type Call, onBehalfOf } from "@sandgate/kit/rpc/context";
 import { IdentityService, type User } from "@sandgate/proto/identity/v1/identity";
 
-/** The users of identity, by whose names clients know members. */
+/** Users as identity knows them: clients name members by their user names. */
 export interface Users {
   /** User names by id; deleted users are missing. */
   findUsernames(call: Call, userIds: string[]): Promise<Map<string, string>>;

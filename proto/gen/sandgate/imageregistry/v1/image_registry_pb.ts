@@ -888,7 +888,7 @@ export type PullLayer = Message<"sandgate.imageregistry.v1.PullLayer"> & {
   diffId: string;
 
   /**
-   * The registry has given it out before, and gives it out to this workspace too. Any other has to be downloaded and
+   * The registry has served it before, and serves it to this workspace too. Any other layer has to be downloaded and
    * verified before a container may have it.
    *
    * @generated from field: bool verified = 4;
@@ -1072,7 +1072,7 @@ export const ImageRegistryService: GenService<{
     output: typeof AuthorizePullResponseSchema;
   },
   /**
-   * Says that the bytes of these layers were downloaded from a registry and have their digests.
+   * Records that the bytes of these layers were downloaded from a registry and have their digests.
    *
    * @generated from rpc sandgate.imageregistry.v1.ImageRegistryService.RecordVerifiedLayers
    */

@@ -35,7 +35,7 @@ export type Workspace = Message<"sandgate.workspace.v1.Workspace"> & {
   name: string;
 
   /**
-   * The caller's role; unspecified where no user asked.
+   * The caller's role; unspecified when a service asks for itself.
    *
    * @generated from field: sandgate.common.v1.Role role = 3;
    */
@@ -607,7 +607,7 @@ export const WorkspaceService: GenService<{
     output: typeof CreateWorkspaceResponseSchema;
   },
   /**
-   * The caller's workspaces. Makes the personal one if the user never had it.
+   * The caller's workspaces. Creates the personal one if the user has never had one.
    *
    * @generated from rpc sandgate.workspace.v1.WorkspaceService.ListWorkspaces
    */
