@@ -2,8 +2,8 @@ import { runProcess } from "@sandgate/kit/process/process";
 import { openFacade, readFacadeSettings } from "./server.ts";
 
 /**
- * Clients that keep a connection learn with their next answer that they should open another, which is another facade's. Most send one
- * within this time.
+ * How long idle connections stay open during a shutdown. A client learns from its next response that it should connect
+ * again, to another replica. Most clients send a request within this time.
  */
 const closingIdleMs = 3_000;
 

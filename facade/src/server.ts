@@ -24,7 +24,7 @@ import { createErrorResponder } from "./pipeline/errors/responses.ts";
 import { createLocalRateLimiter } from "./pipeline/limits/rate-limiter.local.ts";
 import { createSharedRateLimiter } from "./pipeline/limits/rate-limiter.shared.ts";
 import type { RateLimiter } from "./pipeline/limits/rate-limiter.ts";
-import { createRateLimits } from "./pipeline/limits/request-limits.ts";
+import { createRequestLimits } from "./pipeline/limits/request-limits.ts";
 import { createLocalSlots } from "./pipeline/limits/slots.local.ts";
 import { createSharedSlots } from "./pipeline/limits/slots.shared.ts";
 import type { Slots } from "./pipeline/limits/slots.ts";
@@ -85,7 +85,7 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
     slots,
     checkAccess: (request) => confirmAccess({ authenticator, scope }, request),
   });
-  const limits = createRateLimits({
+  const limits = createRequestLimits({
     limiter: environment.sharedLimits ? shareLimits(clients, logger) : createLocalRateLimiter(),
     perMinute: settings.rateLimit,
     signInsPerMinute: settings.signInRateLimit,

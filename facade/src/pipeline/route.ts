@@ -2,14 +2,14 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import type { WorkspaceScope } from "./admission/workspace-scope.ts";
 import type { App } from "./base/app.ts";
 import type { Clients } from "./base/clients.ts";
-import type { RateLimits } from "./limits/request-limits.ts";
+import type { RequestLimits } from "./limits/request-limits.ts";
 import type { LiveRequests } from "./live/live-requests.ts";
 
 /** What the routes use. */
 export interface RouteContext {
   clients: Clients;
   scope: WorkspaceScope;
-  limits: RateLimits;
+  limits: RequestLimits;
   live: LiveRequests;
   logger: Logger;
   /** How clients reach the API, without a slash at its end. */

@@ -5,7 +5,7 @@ import type { FastifySchema } from "fastify";
 import type { App } from "../pipeline/base/app.ts";
 import { accessOfRoute, errorsOf } from "../pipeline/base/route-rules.ts";
 import { codeOf } from "../pipeline/errors/envelope.ts";
-import { placesOf } from "../pipeline/validation/request-check.ts";
+import { locationsOf } from "../pipeline/validation/request-check.ts";
 
 const envelope = {
   $id: "Error",
@@ -76,7 +76,7 @@ const describeRoute: SwaggerTransform = ({ schema, url, route }) => {
   if (!rules || schema?.hide) return { schema: { ...schema, hide: true }, url };
   const access = accessOfRoute(rules, url);
   const byStatus = new Map<number, PublicReason[]>();
-  for (const reason of errorsOf(rules, access, Object.keys(placesOf(schema)).length > 0)) {
+  for (const reason of errorsOf(rules, access, Object.keys(locationsOf(schema)).length > 0)) {
     const { status } = publicErrors[reason];
     byStatus.set(status, [...(byStatus.get(status) ?? []), reason]);
   }

@@ -27,7 +27,9 @@ export function referencePolicy(nonce: string, origin: string): string {
   ].join("; ");
 }
 
-/** The reference of the API, which its script makes from the OpenAPI document. `path` is the path prefix of this server. */
+/**
+ * The reference of the API, which its script makes from the OpenAPI document. `path` is the path prefix of this server.
+ */
 export function renderReference(path: string, nonce: string): string {
   const options = JSON.stringify({ ...referenceOptions, url: `${path}/openapi.json` });
   return `<!doctype html>

@@ -69,8 +69,8 @@ export async function referenceRoutes(
 }
 
 /**
- * The script of Scalar's reference, compressed. Its package exports it only as a route of a Fastify app. It is loaded when it
- * is first needed, since it takes 32 MB of memory and 0.2 s.
+ * The script of Scalar's reference, compressed. Its package exports it only as a route of a Fastify app. It is loaded
+ * when it is first needed, since it takes 32 MB of memory and 0.2 s.
  */
 async function readReferenceScript(): Promise<Buffer> {
   const { default: reference } = await import("@scalar/fastify-api-reference");

@@ -8,7 +8,7 @@ import { accessOfRequest, accessOfRoute, type RouteAccess, type RouteRules } fro
 import type { SecurityHeaders } from "../base/security-headers.ts";
 import type { SignedIn } from "../base/signed-in.ts";
 import { validationError } from "../errors/envelope.ts";
-import type { RateLimits } from "../limits/request-limits.ts";
+import type { RequestLimits } from "../limits/request-limits.ts";
 import { compileCheck } from "../validation/request-check.ts";
 import type { Authenticator } from "./authentication.ts";
 import { shareAcrossOrigins } from "./cors.ts";
@@ -18,16 +18,16 @@ import type { WorkspaceScope } from "./workspace-scope.ts";
 export interface Admission {
   authenticator: Authenticator;
   scope: WorkspaceScope;
-  limits: RateLimits;
+  limits: RequestLimits;
   /** The origins from which browsers may call. */
   origins: ReadonlySet<string>;
   headers: SecurityHeaders;
 }
 
 /**
- * Adds the checks that every request has to pass, in this order: the route exists, the credential is valid, the rate limit
- * (of the credential, or of the address without one), all fields, the workspace, the role. Who may call a route follows from
- * the contract of its RPC.
+ * Adds the checks that every request has to pass, in this order: the route exists, the credential is valid, the rate
+ * limit (of the credential, or of the address without one), all fields, the workspace, the role. Who may call a route
+ * follows from the contract of its RPC.
  */
 export async function admitRequests(app: FastifyInstance, admission: Admission): Promise<void> {
   app.decorateRequest("signedIn", undefined);
@@ -68,14 +68,16 @@ export async function admitRequests(app: FastifyInstance, admission: Admission):
   });
 }
 
-/** Throws FORBIDDEN for others than operators, and for a session that lacks a second factor which is demanded of them. */
+/**
+ * Throws FORBIDDEN for a caller who is not an operator, and for an operator's session without a required second factor.
+ */
 function requireOperatorRights({ user, needsSecondFactor }: SignedIn): void {
   if (!needsSecondFactor) {
     requireOperator(user);
     return;
   }
-  throw new DomainError("FORBIDDEN", "This session was started without a second factor, which operators need here.", {
-    hint: "Set one up with POST /auth/second-factor, then sign in again with a code of it (`otp`).",
+  throw new DomainError("FORBIDDEN", "Operators need a second factor here, and this session started without one.", {
+    hint: "Set one up with POST /auth/second-factor, then sign in again with a code (`otp`).",
   });
 }
 
@@ -105,7 +107,9 @@ async function identify(
   await limits.countCredential(signedIn, reply);
 }
 
-/** Throws when the caller of an open request has lost access: its credential has ended, or the rights that the route demands. */
+/**
+ * Throws when the caller of an open request has lost access: its credential has ended, or it lacks a required right.
+ */
 export async function confirmAccess(
   { authenticator, scope }: Pick<Admission, "authenticator" | "scope">,
   request: FastifyRequest,
@@ -114,7 +118,7 @@ export async function confirmAccess(
   await authorize(scope, request, accessOfRequest(request));
 }
 
-/** Checks the rights that a route demands of its caller, and the role in the workspace that the request names. */
+/** Checks that the caller has the rights that a route requires, and enters the workspace that the request names. */
 async function authorize(scope: WorkspaceScope, request: FastifyRequest, access: RouteAccess): Promise<void> {
   const { credential, operator, workspace } = access;
   if (credential === "session") requireSession(signedInOf(request).user);
@@ -125,7 +129,7 @@ async function authorize(scope: WorkspaceScope, request: FastifyRequest, access:
   await enterWorkspaceById(scope, request, named, { inPath: workspace.in === "path", least: workspace.least });
 }
 
-/** The workspace that a request names where its route needs one; whether there is such a workspace is not checked. */
+/** The workspace that a request names, if its route needs one. It may not exist. */
 export function workspaceNamedBy(
   request: FastifyRequest,
   { workspace }: Pick<RouteAccess, "workspace"> = accessOfRequest(request),
@@ -135,7 +139,7 @@ export function workspaceNamedBy(
   return typeof named === "string" && named !== "" ? named.toLowerCase() : undefined;
 }
 
-/** Checks the caller's role in a workspace, which the rest of the request then belongs to. */
+/** Checks the caller's role in a workspace. From then on the request belongs to that workspace. */
 export async function enterWorkspaceById(
   scope: WorkspaceScope,
   request: FastifyRequest,

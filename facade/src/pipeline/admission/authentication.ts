@@ -15,8 +15,9 @@ export interface Authenticator {
   /** Checks an Authorization header. Throws UNAUTHENTICATED or INVALID_TOKEN. */
   authenticate(authorization: string | undefined, requestId: string): Promise<SignedIn>;
   /**
-   * Checks the credential of an open request again, and returns whom it stands for now. Throws INVALID_TOKEN when it was revoked,
-   * its session has ended or its key was withdrawn. An access token that has only expired since then stays valid for that request.
+   * Checks the credential of an open request again, and returns whom it stands for now. Throws INVALID_TOKEN when it
+   * was revoked, its session has ended or its key was withdrawn. An access token that has only expired since then stays
+   * valid for that request.
    */
   confirm(signedIn: SignedIn, authorization: string | undefined, requestId: string): Promise<SignedIn>;
   close(): void;
@@ -48,7 +49,7 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
         credential: "api_token",
         credentialId: answer.tokenId,
         operator: answer.operator,
-        // A role that this version doesn't know is as little as any.
+        // A role that this version doesn't know grants no more than the lowest one.
         ...(answer.role !== Role.UNSPECIFIED && { roleLimit: toRoleName(answer.role) ?? "member" }),
       },
       ...(answer.workspaceId && { boundTo: answer.workspaceId }),
@@ -62,7 +63,7 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
       return sessions.verify(token, requestId);
     }
     if (token.length > maxApiTokenLength) throw new DomainError("INVALID_TOKEN", "The API token is not valid.");
-    // A hash, so that no token is kept in memory.
+    // The key is a hash, so no token is kept in memory.
     const key = hash("sha256", token, "base64");
     return apiTokens.get(key, () => verifyApiToken(token, requestId));
   }
@@ -83,6 +84,6 @@ export function createAuthenticator(o: { clients: Clients; bus: EventBus }): Aut
 
 function readBearer(authorization: string | undefined): string {
   const token = /^bearer(?: +(.*))?$/i.exec(authorization ?? "")?.[1]?.trim();
-  if (!token) throw new DomainError("UNAUTHENTICATED", "The request carries no bearer token.");
+  if (!token) throw new DomainError("UNAUTHENTICATED", "The request has no bearer token.");
   return token;
 }

@@ -22,8 +22,8 @@ export function originsOf(redirectUris: readonly string[]): ReadonlySet<string> 
 }
 
 /**
- * Sets the CORS headers for browsers on the given origins (Fetch standard, CORS protocol), and answers preflights from them. A
- * preflight from elsewhere is a request like any other.
+ * Sets the CORS headers for browsers on the given origins (Fetch standard, CORS protocol), and answers preflights from
+ * them. A preflight from elsewhere is a request like any other.
  */
 export async function shareAcrossOrigins(app: FastifyInstance, origins: ReadonlySet<string>): Promise<void> {
   if (origins.size === 0) return;

@@ -1,8 +1,8 @@
 import { LRUCache } from "lru-cache";
 
 /**
- * Caches what `load` returns for a key for less than `maxAgeMs`, counted from when the load began. Concurrent calls for the same
- * key share one load; a failed one is not cached.
+ * Caches what `load` returns for a key for less than `maxAgeMs`, counted from when the load began. Concurrent calls for
+ * the same key share one load; a failed one is not cached.
  */
 export class LoadingCache<V> {
   readonly #values: LRUCache<string, Promise<V>>;

@@ -33,15 +33,18 @@ interface Session {
 export interface SessionVerifier {
   /** Who the access token belongs to. Throws INVALID_TOKEN. */
   verify(token: string, requestId: string): Promise<SignedIn>;
-  /** Checks a token that was verified before again. Throws INVALID_TOKEN when its session has ended or its key was withdrawn. */
+  /**
+   * Checks a token that was verified before again. Throws INVALID_TOKEN when its session has ended or its key was
+   * withdrawn.
+   */
   confirm(token: string, sessionId: string, requestId: string): Promise<void>;
-  /** Ends the session from now on, whatever identity's next answer says: that may be older. */
+  /** Ends the session at once. Identity's next answer may be older, and doesn't undo this. */
   end(sessionId: string): void;
 }
 
 /**
- * Verifies session access tokens in this process. The public keys and the recently ended sessions are read again when they are
- * older than a second, so an idle facade makes no calls.
+ * Verifies session access tokens in this process. The public keys and the recently ended sessions are read again when
+ * they are older than a second, so an idle facade makes no calls.
  */
 export function createSessionVerifier(o: {
   readKeys(requestId: string): Promise<GetSigningKeysResponse>;

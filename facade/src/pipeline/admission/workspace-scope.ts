@@ -16,8 +16,9 @@ interface Membership {
 
 export interface WorkspaceScope {
   /**
-   * The signed-in user in the workspace, with the role of the credential there. Throws WORKSPACE_FORBIDDEN for somebody who is not a member,
-   * INSUFFICIENT_ROLE for a role below `least`, and WORKSPACE_NOT_FOUND when a workspace in the path doesn't exist.
+   * The signed-in user in the workspace, with the role of the credential there. Throws WORKSPACE_FORBIDDEN for somebody
+   * who is not a member, INSUFFICIENT_ROLE for a role below `least`, and WORKSPACE_NOT_FOUND when a workspace in the
+   * path doesn't exist.
    */
   enter(
     signedIn: SignedIn,
@@ -40,7 +41,9 @@ export function createWorkspaceScope(o: {
     memberships.forget(userId === "*" ? (key) => key.startsWith(`${workspaceId} `) : (key) => key === body);
   });
 
-  /** A user's last caller, which the next request in the same workspace is given again: what is signed for it is found at once. */
+  /**
+   * The last caller made for each user. The next request in the same workspace gets it again, and so its signed token.
+   */
   const lastCallers = new WeakMap<UserCaller, UserCaller>();
   function callerIn(user: UserCaller, workspaceId: string, role: RoleName): UserCaller {
     const last = lastCallers.get(user);
@@ -62,7 +65,7 @@ export function createWorkspaceScope(o: {
           hint: "Use a token that is bound to this workspace or to none.",
         });
       }
-      // Something that can't be a workspace's id is neither looked up nor cached, however long it is.
+      // An id that no workspace can have is neither looked up nor cached, however long it is.
       const { workspaceExists, role } = isUuid(workspaceId)
         ? await memberships.get(`${workspaceId} ${user.id}`, () => readMembership(workspaceId, user.id, requestId))
         : noMembership;

@@ -85,9 +85,9 @@ const maxWaiting = 5_000;
 const entriesAtOnce = 500;
 
 /**
- * Groups actions that are alike. The first of a group gets an entry at once; the others of the same minute get one entry
- * together, with their count. So no request waits, and a flood writes few entries: at most 400 a minute of each kind, and as many
- * an hour while it lasts.
+ * Groups actions that are alike. The first of a group gets an entry at once; the others of the same minute get one
+ * entry together, with their count. So no request waits, and a flood writes few entries: at most 400 a minute of each
+ * kind, and as many an hour while it lasts.
  */
 export function createAuditRecorder(o: {
   store(entries: readonly AuditEntry[]): Promise<void>;

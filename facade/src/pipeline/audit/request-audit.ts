@@ -8,7 +8,7 @@ import { accessOfRoute } from "../base/route-rules.ts";
 import { codeOf } from "../errors/envelope.ts";
 import type { AuditedAction, AuditRecorder } from "./recorder.ts";
 
-/** The errors that say somebody may not do something. */
+/** The errors by which somebody is refused a right. */
 const refusals: ReadonlySet<PublicReason> = new Set([
   "EMAIL_NOT_VERIFIED",
   "FORBIDDEN",
@@ -28,9 +28,9 @@ const targetTypes: Readonly<Record<string, string>> = {
 };
 
 /**
- * Records what has no event: refused requests of somebody signed in, sign-ins that fail, and reads that show what secrets there
- * are. Nothing that a client typed is recorded, but ids, which tell nothing when they are wrong. Every route that can be refused
- * names its action.
+ * Records what has no event: refused requests of somebody signed in, sign-ins that fail, and reads that show what
+ * secrets there are. Nothing that a client typed is recorded, but ids, which tell nothing when they are wrong. Every
+ * route that can be refused names its action.
  */
 export function auditRequests(app: FastifyInstance, recorder: AuditRecorder): void {
   app.decorateRequest("failure", undefined);
@@ -65,8 +65,8 @@ function actionOf(request: FastifyRequest, status: number): AuditedAction | unde
 }
 
 /**
- * The workspace whose log shows the action, and what the action was done to. What somebody tried in a workspace of others is not
- * shown there: only operators see it, so that nobody writes into another's log.
+ * The workspace whose log shows the action, and what the action was done to. What somebody tried in a workspace of
+ * others is not shown there: only operators see it, so that nobody writes into another's log.
  */
 function subjectOf(
   request: FastifyRequest,

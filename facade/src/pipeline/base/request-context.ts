@@ -28,14 +28,14 @@ export function requestIdOf(raw: IncomingMessage): string {
 
 /** Who makes the request; only for routes that need a credential. */
 export function signedInOf(request: FastifyRequest): SignedIn {
-  if (!request.signedIn) throw new DomainError("UNAUTHENTICATED", "The request carries no bearer token.");
+  if (!request.signedIn) throw new DomainError("UNAUTHENTICATED", "The request has no bearer token.");
   return request.signedIn;
 }
 
 /** The longest that the contracts accept. */
 const maxAddressLength = 64;
 
-/** The client's address; a proxy may forward one that is none. */
+/** The client's address. Undefined when a proxy forwarded something that is no address. */
 export function addressOf(request: FastifyRequest): string | undefined {
   return /^[\x21-\x7e]+$/.test(request.ip) ? request.ip.slice(0, maxAddressLength) : undefined;
 }
@@ -46,8 +46,8 @@ const wellFormedKey = new RegExp(idempotencyKeyPattern);
 const wellFormedTraceparent = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
 
 /**
- * Options for a call to a service on behalf of the request's caller, in the request's workspace if it has one. The client's
- * Idempotency-Key goes with a POST, unless the call is given one of its own.
+ * Options for a call to a service on behalf of the request's caller, in the request's workspace if it has one. The
+ * client's Idempotency-Key goes with a POST, unless the call is given one of its own.
  */
 export function callFor(
   request: FastifyRequest,

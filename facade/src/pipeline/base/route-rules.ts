@@ -9,22 +9,25 @@ import type { FastifyRequest } from "fastify";
 /** What a route declares beside its schema. The pipeline applies it, and the OpenAPI document shows it. */
 export interface RouteRules {
   /**
-   * The RPC that answers the route; its access rule in the contract decides the credential, whether a workspace is needed,
-   * and the role in it. none: the route calls no RPC, and anyone may call it.
+   * The RPC that answers the route; its access rule in the contract decides the credential, whether a workspace is
+   * needed, and the role in it. none: the route calls no RPC, and anyone may call it.
    */
   rpc: DescMethod | "none";
-  /** What the route does, in the words of the audit log. Every route that can be refused to somebody has it. */
+  /** The action that the audit log records. Every route that may refuse its caller names one. */
   audit?: AuditAction;
-  /** Successful requests are in the audit log too: reads that show what secrets there are. */
+  /** Successful requests are recorded too, because they show what secrets there are. */
   auditReads?: true;
   /**
-   * sign-in, mail: counts against the address's sign-ins, or its requests that may send a mail, too. uncounted: for probes,
-   * which must always get through.
+   * sign-in, mail: counts against the address's sign-ins, or its requests that may send a mail, too. uncounted: for
+   * probes, which must always get through.
    */
   limit?: "sign-in" | "mail" | "uncounted";
-  /** Checks that involve several fields, which a schema can't express. Also called when the fields don't match the schema. */
+  /**
+   * Checks that involve several fields, which a schema can't express. Also called when the fields don't match the
+   * schema.
+   */
   check?(request: FastifyRequest): Violation[];
-  /** The errors of the route besides those that follow from the rest. */
+  /** The errors of the route beside those that follow from its other rules. */
   errors?: readonly PublicReason[];
   /** A 422 of this route has the body `{ detail: [{ loc, msg, type }] }` instead of the usual one. */
   listedErrors?: true;
@@ -42,7 +45,10 @@ export interface RouteAccess {
 
 const open: RouteAccess = { credential: "none", operator: false };
 
-/** Who may call the route with this URL pattern, from the contract of its RPC. Throws for an RPC that the facade may not call. */
+/**
+ * Who may call the route with this URL pattern, from the contract of its RPC. Throws for an RPC that the facade may not
+ * call.
+ */
 export function accessOfRoute({ rpc }: RouteRules, url: string): RouteAccess {
   if (rpc === "none") return open;
   const access = accessOf(rpc);

@@ -1,10 +1,10 @@
 import type { UserCaller } from "@sandgate/kit/rpc/context";
 
-/** Whom a credential stands for. */
+/** The user whom a credential stands for. */
 export interface SignedIn {
   user: UserCaller;
   /** The workspace an API token is bound to. */
   boundTo?: string;
-  /** The user is an operator, whose session lacks only a second factor for the rights of one. */
+  /** The user is an operator, but the session lacks the second factor that an operator's rights require. */
   needsSecondFactor?: boolean;
 }

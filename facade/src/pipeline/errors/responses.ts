@@ -41,7 +41,7 @@ export function createErrorResponder(o: {
     } else if (reason === "UPSTREAM_ERROR") {
       o.logger.warn({ request_id: request.id, route: request.pattern, err: thrown }, "a dependency failed");
     }
-    // No hook has set them for a malformed path.
+    // Hooks don't run for a malformed path, so these headers may be missing.
     reply.code(status).headers(o.headers).header("x-request-id", request.id);
     if (status === 401) reply.header("www-authenticate", challengeOf(reason));
     if (reason === "RATE_LIMITED" || error.retryAfterSeconds) {
@@ -91,7 +91,8 @@ function challengeOf(reason: PublicReason): string {
 function toDomainError(thrown: unknown, request: FastifyRequest): DomainError {
   if (thrown instanceof DomainError) {
     if (thrown.violations) return withPublicFields(thrown, request);
-    // Only a workspace in the path is reported as not found. One in the header may have been deleted since it was checked here.
+    // Only a workspace in the path is reported as not found. One in the header may have been deleted since it was
+    // checked here.
     if (thrown.reason === "WORKSPACE_NOT_FOUND" && accessOfRequest(request).workspace?.in !== "path") {
       return new DomainError("WORKSPACE_FORBIDDEN", "You are not a member of this workspace.", { cause: thrown });
     }
@@ -111,7 +112,7 @@ function toDomainError(thrown: unknown, request: FastifyRequest): DomainError {
   return new DomainError("INTERNAL_ERROR", "unexpected", { cause: thrown });
 }
 
-/** Fastify's errors of content type parsing, and of a request's stream. */
+/** Whether Fastify failed to parse a content type, or Node to read the request's stream. */
 function isBodyFault(code: string): boolean {
   return code.startsWith("FST_ERR_CTP_") || code.startsWith("ERR_STREAM_");
 }

@@ -2,7 +2,7 @@
 export const stateReasons: Readonly<Record<string, { meaning: string; hint: string }>> = {
   stopped_by_user: { meaning: "A user stopped it.", hint: "Provision a new one." },
   stopped_by_operator: { meaning: "An operator stopped it.", hint: "Ask the operator before you provision it again." },
-  ttl_expired: { meaning: "Its time to live was over.", hint: "Increase `ttl_seconds` of the image." },
+  ttl_expired: { meaning: "Its time to live ended.", hint: "Increase `ttl_seconds` of the image." },
   workspace_deleted: { meaning: "Its workspace was deleted.", hint: "Provision it in another workspace." },
   image_pull_unauthorized: {
     meaning: "The registry refused the credential, or there was none.",
@@ -17,11 +17,11 @@ export const stateReasons: Readonly<Record<string, { meaning: string; hint: stri
     hint: "The image's manifest or platform can't be used. Build it for the platform of the nodes.",
   },
   image_pull_failed: {
-    meaning: "The image could not be pulled for a reason that is none of the others, or not be stored.",
+    meaning: "The image could not be pulled or stored, for a reason that is none of the others.",
     hint: "The image could not be pulled to a node. Try again, or use a smaller image.",
   },
   registry_unreachable: {
-    meaning: "The registry did not answer, or has too many requests.",
+    meaning: "The registry did not respond, or refused because of too many requests.",
     hint: "The registry did not respond. Check its address, or try again later.",
   },
   pull_timeout: {
@@ -33,7 +33,7 @@ export const stateReasons: Readonly<Record<string, { meaning: string; hint: stri
     hint: "The cluster refused the sandbox, by a quota or a policy of its own. Its operator can change that.",
   },
   unschedulable: {
-    meaning: "No node could take it, in time or when it came there.",
+    meaning: "No node could take it in time, or its node refused it.",
     hint: "No node has room for it. Lower `memory_mb` of the image, stop other sandboxes, or try again later.",
   },
   node_error: {
@@ -42,18 +42,18 @@ export const stateReasons: Readonly<Record<string, { meaning: string; hint: stri
   },
   container_config_error: {
     meaning: "The image can't run under the platform's rules.",
-    hint: "The image can't run under the platform's rules, such as that none runs as root. Set a numeric USER in it.",
+    hint: "The image can't run under the platform's rules, such as the one against running as root. Set a numeric USER in it.",
   },
   start_failed: {
-    meaning: "The container was made, but its program could not be started.",
+    meaning: "The container was created, but its program could not be started.",
     hint: "The container could not be started. Check the command and the platform of the image.",
   },
   isolation_unavailable: {
-    meaning: "The rules that isolate sandboxes could not be set.",
+    meaning: "The rules that isolate sandboxes could not be set up.",
     hint: "Try again later; the operator has to make isolation work.",
   },
   runtime_unavailable: {
-    meaning: "What runs sandboxes could not be reached for as long as a pull may take.",
+    meaning: "The engine or cluster could not be reached for as long as a pull may take.",
     hint: "Try again later.",
   },
   out_of_memory: {
@@ -69,7 +69,8 @@ export const stateReasons: Readonly<Record<string, { meaning: string; hint: stri
     hint: "The container ran but did not become ready. Check `readiness_port` and the logs.",
   },
   exited: {
-    meaning: "Its program ended by itself; `exit_code` is its code, 128 and more for a signal.",
+    meaning:
+      "Its program ended by itself. `exit_code` is its code, or 128 plus the number of the signal that ended it.",
     hint: "The container exited. Read its logs with GET /sandbox/monitoring/{sandbox_id}.",
   },
   evicted: {

@@ -18,15 +18,18 @@ export interface Consumed {
   resetMs: number;
 }
 
-/** A batch is the limit divided by this, and at least one request: small enough that unused batches elsewhere hardly matter. */
+/**
+ * A batch is the limit divided by this, and at least one request: small enough that unused batches elsewhere hardly
+ * matter.
+ */
 const batchesPerLimit = 30;
 const maxKeys = 200_000;
 /** How long to count locally after the shared count could not be reached, so that no request waits for it. */
 const retryAfterMs = 2_000;
 
 /**
- * A rate limiter whose counts are shared by all facades: each consumes small batches of one count in advance, so the sum never
- * exceeds the limit. While that count can't be reached, `fallback` counts in this process alone.
+ * A rate limiter whose counts are shared by all facades: each consumes small batches of one count in advance, so the
+ * sum never exceeds the limit. While that count can't be reached, `fallback` counts in this process alone.
  */
 export function createSharedRateLimiter(o: {
   /** Consumes up to `wanted` requests of the key's window. */

@@ -4,7 +4,7 @@ export interface RateLimit {
   limit: number;
 }
 
-/** Where a key stands with its limit. */
+/** How much of a key's limit is left. */
 export interface RateLimitStatus {
   limit: number;
   remaining: number;
@@ -15,16 +15,17 @@ export interface RateLimitStatus {
 }
 
 /**
- * Counts requests for each key in windows of a minute. Not @fastify/rate-limit: it counts one key for each request, and its
- * shared count takes a round trip to Redis for every one; here a request can count for its address and its account, and the
+ * Counts requests for each key in windows of a minute. @fastify/rate-limit doesn't fit: it counts one key for each
+ * request, and its shared count costs a round trip to Redis each time. Here a request counts for several keys, and
  * replicas share a count in batches.
  */
 export interface RateLimiter {
   /** Counts a request of a key. */
   consume(key: string, limit: number): RateLimitStatus | Promise<RateLimitStatus>;
   /**
-   * Counts a request for several keys, or for none when it exceeds the limit of one: what is refused for its credential doesn't
-   * use up what the user's other credentials may still do. Answers a status for each, in their order.
+   * Counts a request for several keys, or for none when it exceeds the limit of one. So a request that is refused for
+   * its credential doesn't use up the limit of its user's other credentials. Returns a status for each key, in their
+   * order.
    */
   consumeAll(limits: readonly RateLimit[]): RateLimitStatus[] | Promise<RateLimitStatus[]>;
   /** Reads the status without counting. */

@@ -4,20 +4,23 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import type { SignedIn } from "../base/signed-in.ts";
 import type { RateLimiter, RateLimitStatus } from "./rate-limiter.ts";
 
-export interface RateLimits {
+export interface RequestLimits {
   /** Counts a request against its address and the networks around it. Throws RATE_LIMITED. */
   countAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
   /** Sets the RateLimit headers of the address without counting. */
   showAddress(request: FastifyRequest, reply: FastifyReply): Promise<void>;
   /** Counts a request against its user's sessions or its API token, and against its user. Throws RATE_LIMITED. */
   countCredential(signedIn: SignedIn, reply: FastifyReply): Promise<void>;
-  /** Counts a sign-in, or a request that may send a mail, the same way. Throws RATE_LIMITED. */
+  /**
+   * Counts a sign-in, or a request that may send a mail, against its address and the networks around it. Throws
+   * RATE_LIMITED.
+   */
   countAttempt(purpose: "sign-in" | "mail", request: FastifyRequest, reply: FastifyReply): Promise<void>;
   /** Counts the use of a signed-in user's password against that user. Throws RATE_LIMITED. */
   countPasswordUse(userId: string, reply: FastifyReply): Promise<void>;
 }
 
-/** What a user may do with all sessions and tokens together, in what one of them may: else tokens would multiply the limit. */
+/** The limit of all of a user's sessions and tokens, in limits of one of them. Without it each token would add one. */
 const userFactor = 2;
 
 const attemptMessages = {
@@ -26,7 +29,11 @@ const attemptMessages = {
 };
 
 /** The rate limits of the public API. A response's RateLimit headers show the limit with the fewest requests left. */
-export function createRateLimits(o: { limiter: RateLimiter; perMinute: number; signInsPerMinute: number }): RateLimits {
+export function createRequestLimits(o: {
+  limiter: RateLimiter;
+  perMinute: number;
+  signInsPerMinute: number;
+}): RequestLimits {
   async function countNetworks(
     request: FastifyRequest,
     reply: FastifyReply,

@@ -26,15 +26,15 @@ interface KeySlots {
   /** How many this facade leases from the shared count until `heldUntil`. */
   held: number;
   heldUntil: number;
-  /** The shared count has no more. */
+  /** The shared count has no more slots. */
   isFull: boolean;
   /** The request for a lease that is under way. */
   asking?: Promise<void> | undefined;
 }
 
 /**
- * Slots beyond those in use that a facade holds of a key are the limit divided by this, and at least one: so few that what is
- * unused elsewhere hardly matters.
+ * Slots beyond those in use that a facade holds of a key are the limit divided by this, and at least one: so few that
+ * what is unused elsewhere hardly matters.
  */
 const sparesPerLimit = 50;
 /** How often a facade renews its leases: a third of the time that they last. */
@@ -45,8 +45,8 @@ const maxRequests = 500;
 const aloneMs = 2_000;
 
 /**
- * Slots that all facades share. Each facade leases some in advance, and renews its leases every 10 s; those of one that died
- * end 30 s after it last did. While the shared count can't be reached, each facade counts alone up to the limit.
+ * Slots that all facades share. Each facade leases some in advance, and renews its leases every 10 s; those of one that
+ * died end 30 s after it last did. While the shared count can't be reached, each facade counts alone up to the limit.
  */
 export function createSharedSlots(o: {
   /** Leases slots from the shared count. A lease replaces the one before it of the same key. */
@@ -72,7 +72,7 @@ export function createSharedSlots(o: {
   /** Asks for leases of these slots, none of which is being asked for. */
   function ask(asked: readonly [KeySlots, wanted: number][]): Promise<void> {
     const sentAt = now();
-    // What is given back is no longer used from here on, although the answer is still to come.
+    // Slots that are given back are not used any more, although the answer is still to come.
     for (const [slots, wanted] of asked) slots.held = Math.min(slots.held, wanted);
     const answered = o
       .lease(asked.map(([{ hash, limit, used }, wanted]) => ({ key: hash, limit, used, wanted })))
@@ -93,7 +93,7 @@ export function createSharedSlots(o: {
     return answered;
   }
 
-  /** Gives back at once what others could use; the last few wait for the next renewal. */
+  /** Gives back what others could use. The last few wait for the next renewal. */
   function giveBack(slots: KeySlots): void {
     const kept = slots.used + sparesOf(slots.limit);
     if (slots.held - kept > sparesOf(slots.limit) && !slots.asking) void ask([[slots, kept]]).catch(countAlone);
@@ -117,7 +117,7 @@ export function createSharedSlots(o: {
       else due.push([slots, slots.used === 0 ? 0 : slots.used + sparesOf(slots.limit)]);
     }
     for (let first = 0; first < due.length; first += maxRequests) {
-      // What was asked for since then has been renewed by that.
+      // A key that was asked for since then has been renewed already.
       const idle = due.slice(first, first + maxRequests).filter(([slots]) => !slots.asking);
       if (idle.length > 0) await ask(idle).catch(countAlone);
     }

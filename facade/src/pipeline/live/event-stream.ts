@@ -4,7 +4,7 @@ import { setTimeout } from "node:timers/promises";
 import type { FastifyReply } from "fastify";
 
 const heartbeatMs = 15_000;
-/** How long the headers wait for a first event, since what gives the events may still refuse. */
+/** How long the headers wait for the first event. Until then the source can still refuse the stream. */
 const refusalMs = 250;
 
 export const eventStreamHeaders = {
@@ -22,8 +22,8 @@ export function formatEvent({ id, event, data }: { id: string; event: string; da
 }
 
 /**
- * Sends Server-Sent Events until there are no more or the signal aborts. Throws, with nothing sent, when they are refused at once;
- * a later error ends the stream and goes to `onError`.
+ * Sends Server-Sent Events until there are no more or the signal aborts. Throws, with nothing sent, when they are
+ * refused at once; a later error ends the stream and goes to `onError`.
  */
 export async function sendEvents(
   reply: FastifyReply,
@@ -52,7 +52,7 @@ export async function sendEvents(
   }
 }
 
-/** Answers with a stream that ends at once: an EventSource comes again after an end, and never after an error. */
+/** Answers with a stream that ends at once. An EventSource reconnects after an end, and never after an error. */
 export function sendNoEvents(reply: FastifyReply): FastifyReply {
   return reply.headers(eventStreamHeaders).send(start);
 }

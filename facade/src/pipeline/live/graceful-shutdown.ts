@@ -5,20 +5,23 @@ import type { App } from "../base/app.ts";
 const sweepMs = 100;
 /** How long a client that has just connected may take to send its first request during a shutdown. */
 const firstRequestMs = 2_000;
-/** How long a client may take to finish sending a request and to read the response. After that its connection is cut. */
+/**
+ * How long a client may take to finish sending a request and to read the response. After that its connection is cut.
+ */
 const lastResponseMs = 30_000;
 
 export interface ShutdownLimits {
-  /** How long a connection without a request stays open, for its client to learn with an answer that it is to send no more. */
+  /** How long an idle connection stays open. Its client learns from one more response that it should connect again. */
   idleMs: number;
   firstRequestMs: number;
   lastResponseMs: number;
 }
 
 /**
- * Tracks an app's connections, and returns a function that closes the app without cutting off a request or a response and without
- * waiting for a slow client forever. Node by itself treats a connection as idle while bytes of its last response are unsent, and waits
- * indefinitely for one that never sends a complete request. Connections without a request are closed at once unless `idleMs` is given.
+ * Tracks an app's connections, and returns a function that closes the app. It cuts off no request or response, and
+ * waits for no slow client forever. Node by itself treats a connection as idle while bytes of its last response are
+ * unsent, and waits indefinitely for one that never sends a complete request. Idle connections are closed at once,
+ * unless `idleMs` is given.
  */
 export function createGracefulShutdown(app: App, given: Partial<ShutdownLimits> = {}): () => Promise<void> {
   const limits: ShutdownLimits = { idleMs: 0, firstRequestMs, lastResponseMs, ...given };

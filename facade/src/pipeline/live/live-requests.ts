@@ -28,13 +28,13 @@ export interface LiveRequests {
   /** True once the server drains. */
   readonly draining: boolean;
   /**
-   * Opens one, which its caller closes. Until then access is checked every second. Throws RATE_LIMITED when the credential or its
-   * user has too many open.
+   * Opens one, which its caller closes. Until then access is checked every second. Throws RATE_LIMITED when the
+   * credential or its user has too many open.
    */
   open(request: FastifyRequest, reply: FastifyReply): Promise<LiveRequest>;
   /**
-   * Runs work while one is open. Throws the refusal when the caller has lost access meanwhile. When the server drains, the result
-   * is that of `onDrain`, which throws DRAINING by default.
+   * Runs work while one is open. Throws the refusal when the caller has lost access meanwhile. When the server drains,
+   * the result is that of `onDrain`, which throws DRAINING by default.
    */
   run<T>(
     request: FastifyRequest,

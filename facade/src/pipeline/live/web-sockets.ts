@@ -9,7 +9,7 @@ import type { LiveRequest, LiveRequests } from "./live-requests.ts";
 
 /** RFC 6455, 7.4.1; 4001 is ours. */
 const closeCodes = { done: 1000, drained: 1001, failed: 1011, accessLost: 4001 };
-/** How long a client may take to read what was sent and to answer the close frame; one that has lost access may do so only briefly. */
+/** How long a client may take to read what was sent and to answer the close frame; without access it has less time. */
 const closeMs = 5_000;
 const closeWithoutAccessMs = 500;
 const heartbeatMs = 15_000;
@@ -20,13 +20,15 @@ export interface WebSocketRoute {
   url: string;
   config: NonNullable<RouteOptions["config"]>;
   schema: FastifySchema;
-  /** Serves an open socket until the promise settles, which closes it, or the signal aborts, when it is closing already. */
+  /** Serves an open socket, which is closed once the promise settles, or earlier when the signal aborts. */
   serve(socket: WebSocket, request: FastifyRequest, signal: AbortSignal): Promise<void>;
 }
 
 /** The upgrades that an app makes. */
 export interface Upgrades {
-  /** For `shouldUpgradeCallback` of Node's server. A request for any other upgrade is answered as if it asked for none. */
+  /**
+   * For `shouldUpgradeCallback` of Node's server. A request for any other upgrade is answered as if it asked for none.
+   */
   isUpgrade(request: IncomingMessage): boolean;
   /** Lets the routes added from now on be WebSockets. */
   register(app: FastifyInstance): Promise<void>;
@@ -45,7 +47,7 @@ export function createUpgrades(pathOf: (request: IncomingMessage) => string): Up
       await app.register(websocket, {
         options: { maxPayload: maxMessageBytes },
         errorHandler: (_error, socket) => socket.terminate(),
-        // Draining closes the open ones. Requests on open connections are still answered, as all are.
+        // A drain has closed the open sockets by then, and refuses later upgrades.
         preClose: async () => undefined,
       });
       app.addHook("onRoute", ({ url, wsHandler }) => {
@@ -56,8 +58,8 @@ export function createUpgrades(pathOf: (request: IncomingMessage) => string): Up
 }
 
 /**
- * Adds a route that is a WebSocket. Its requests pass all that others pass before they are upgraded, so they are refused by the
- * same responses, and they are logged and measured once the socket has closed.
+ * Adds a route that is a WebSocket. Its requests pass all that others pass before they are upgraded, so they are
+ * refused by the same responses, and they are logged and measured once the socket has closed.
  */
 export function addWebSocketRoute(
   app: FastifyInstance,
@@ -78,11 +80,11 @@ export function addWebSocketRoute(
         throw opened.endedBy;
       }
       opening.set(request, { opened, reply });
-      // Until the handshake is done, which only a bad one prevents.
+      // The status that is logged when the handshake fails.
       reply.raw.statusCode = 400;
       reply.raw.once("close", () => {
         opened.close();
-        // Nothing is sent by this response, whose end Fastify waits for.
+        // Fastify runs its last hooks on this event, which a response that sends nothing never emits.
         reply.raw.emit("finish");
       });
     },

@@ -1,7 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { PublicReason } from "@sandgate/kit/base/reasons";
 
-// What holds for the messages of every contract. An empty string in them stands for null where the public field may be null.
+// In the messages of all contracts an empty string stands for null where the public field may be null.
 
 /** The value of a field that its service always sets. */
 export function present<T>(value: T | undefined): T {

@@ -54,9 +54,10 @@ interface Property {
 }
 
 /**
- * Makes a function that makes the public record of this schema from a message. Each property comes from the field of the same
- * name: a time in ISO 8601 with milliseconds, messages and lists of them by their own schemas, anything else as it is. Where
- * the schema allows null, a field that is unset becomes null, and so does an empty string that can't be told from unset.
+ * Makes a function that makes the public record of this schema from a message. Each property comes from the field of
+ * the same name: a time in ISO 8601 with milliseconds, messages and lists of them by their own schemas, anything else
+ * as it is. Where the schema allows null, a field that is unset becomes null, and so does an empty string that can't be
+ * told from unset.
  *
  * @param overrides how to make the properties that differ; the compiler asks for those that no field fits
  */
@@ -65,8 +66,8 @@ export function createMapper<D extends DescMessage, S extends TObject>(
   schema: S,
   overrides: Overrides<MessageShape<D>, Static<S>>,
 ): (message: MessageShape<D>) => Static<S>;
-// The one step that the compiler can't follow, so the signature above stands over a looser one: a record with every property of
-// the schema, each from an override or from a field that `Fits` has admitted, is what the schema describes.
+// The one step that the compiler can't follow, so the signature above stands over a looser one: a record with every
+// property of the schema, each from an override or from a field that `Fits` has admitted, is what the schema describes.
 export function createMapper(
   desc: DescMessage,
   schema: Property,

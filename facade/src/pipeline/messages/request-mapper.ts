@@ -10,8 +10,8 @@ type Fields<Body> = { [K in keyof Body & string as CamelCase<K>]?: NonNullable<B
 type Strangers<M, Body> = { [K in keyof Body & string]: CamelCase<K> extends keyof M ? never : K }[keyof Body & string];
 
 /**
- * Makes a function that makes the fields of a request from a body of this schema: each property goes into the field of the same
- * name. What is missing or null stays unset, and properties that the schema lacks are left out.
+ * Makes a function that makes the fields of a request from a body of this schema: each property goes into the field of
+ * the same name. What is missing or null stays unset, and properties that the schema lacks are left out.
  */
 export function createRequestMapper<D extends DescMessage, S extends TObject>(
   desc: D,

@@ -1,6 +1,7 @@
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 
-// Date, time and an optional offset; UTC without one. A space before the offset is a `+` that was not escaped in a query string.
+// Date, time and an optional offset; UTC without one. A space before the offset is a `+` that was not escaped in a
+// query string.
 const isoDateTime =
   /^(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?:([Zz])|([+ -])(\d\d)(?::?(\d\d))?)?$/;
 

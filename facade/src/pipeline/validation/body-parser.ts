@@ -5,8 +5,8 @@ const jsonMediaType = /^application\/json\s*(?:;|$)/i;
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
 /**
- * Parses bodies as JSON on routes that have one, and ignores them on others. An empty body counts as no body. Keys that could
- * change a prototype are dropped.
+ * Parses bodies as JSON on routes that have one, and ignores them on others. An empty body counts as no body. Keys that
+ * could change a prototype are dropped.
  */
 export function parseJsonBodies(app: FastifyInstance): void {
   const parseJson = app.getDefaultJsonParser("remove", "remove");

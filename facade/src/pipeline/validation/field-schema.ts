@@ -19,8 +19,8 @@ type SchemaOf<V> = [V] extends [string | undefined]
 type FieldSchema<M, N extends string> = CamelCase<N> extends keyof M ? SchemaOf<M[CamelCase<N>]> : never;
 
 /**
- * The schema of a public field that is sent on as this field of a request. Type and limits are those of the contract, so a limit
- * stands there alone; `more` adds to them, or replaces what differs in public.
+ * The schema of a public field that is sent on as this field of a request. Type and limits are those of the contract,
+ * so a limit stands there alone; `more` adds to them, or replaces what differs in public.
  */
 export function fieldSchema<D extends DescMessage, const N extends string>(
   desc: D,

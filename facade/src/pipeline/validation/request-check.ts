@@ -26,45 +26,45 @@ const ajv = new Ajv({ allErrors: true, verbose: true, strict: true, allowUnionTy
 ajv.addVocabulary(["x-issue"]);
 for (const [name, { check }] of Object.entries(formats)) ajv.addFormat(name, check);
 
-/** The parts of a request, in the order in which their errors are reported. */
-const places = ["path", "query", "header", "body"] as const;
-type Place = (typeof places)[number];
+/** Where a request has fields, in the order in which their errors are reported. */
+const locations = ["path", "query", "header", "body"] as const;
+type Location = (typeof locations)[number];
 
 interface ObjectSchema {
   properties: Record<string, { type?: string | string[]; maxProperties?: number }>;
 }
 
-/** The schemas of a route by part of the request. */
-export function placesOf(schema: FastifySchema | undefined): Partial<Record<Place, ObjectSchema>> {
+/** The schemas of a route, by location. */
+export function locationsOf(schema: FastifySchema | undefined): Partial<Record<Location, ObjectSchema>> {
   const given = {
     path: schema?.params,
     query: schema?.querystring,
     header: schema?.headers,
     body: schema?.body,
   };
-  // Routes are declared with object schemas for all four parts.
+  // Routes are declared with object schemas for all four locations.
   return Object.fromEntries(Object.entries(given).filter(([, part]) => part !== undefined)) as Partial<
-    Record<Place, ObjectSchema>
+    Record<Location, ObjectSchema>
   >;
 }
 
 /**
- * Compiles a route's schemas into one check of the whole request, which returns every invalid field once, by its public path.
- * Query values are converted to the types of the schema, and defaults are filled in; bodies are not converted.
+ * Compiles a route's schemas into one check of the whole request, which returns every invalid field once, by its public
+ * path. Query values are converted to the types of the schema, and defaults are filled in; bodies are not converted.
  */
 export function compileCheck(schema: FastifySchema | undefined): (request: FastifyRequest) => Violation[] {
-  const parts = placesOf(schema);
-  const validators = new Map<Place, ValidateFunction>();
-  for (const [place, part] of Object.entries(parts)) validators.set(place as Place, ajv.compile(part));
+  const parts = locationsOf(schema);
+  const validators = new Map<Location, ValidateFunction>();
+  for (const [location, part] of Object.entries(parts)) validators.set(location as Location, ajv.compile(part));
   const { path, query, header, body } = parts;
   const headerNames = Object.keys(header?.properties ?? {});
   const queryTypes = Object.entries(query?.properties ?? {}).map(([name, { type }]) => [name, type] as const);
 
   return (request) => {
     const violations: Violation[] = [];
-    const check = (place: Place, value: unknown) => {
-      const validate = validators.get(place);
-      if (validate && !validate(value)) collect(violations, place, validate.errors ?? []);
+    const check = (location: Location, value: unknown) => {
+      const validate = validators.get(location);
+      if (validate && !validate(value)) collect(violations, location, validate.errors ?? []);
     };
     if (path) check("path", request.params);
     if (query) check("query", coerceQuery(request.query, queryTypes));
@@ -75,8 +75,8 @@ export function compileCheck(schema: FastifySchema | undefined): (request: Fasti
 }
 
 /**
- * The body without the entries of fields that have too many, which are reported here: one error for each of the hundred thousand
- * entries that fit into a body would keep the process busy for a second.
+ * The body without the entries of fields that have too many, which are reported here: one error for each of the hundred
+ * thousand entries that fit into a body would keep the process busy for a second.
  */
 function dropOversizedMaps(body: unknown, { properties }: ObjectSchema, violations: Violation[]): unknown {
   if (typeof body !== "object" || body === null) return body;
@@ -132,24 +132,24 @@ function timesGiven(rawHeaders: readonly string[], name: string): number {
   return rawHeaders.filter((item, index) => index % 2 === 0 && item.toLowerCase() === name).length;
 }
 
-function collect(violations: Violation[], place: Place, errors: readonly ErrorObject[]): void {
+function collect(violations: Violation[], location: Location, errors: readonly ErrorObject[]): void {
   for (const error of errors) {
-    const field = fieldOf(place, error);
+    const field = fieldOf(location, error);
     if (violations.length < maxViolations && !violations.some((known) => known.field === field)) {
       violations.push({ field, issue: issueOf(error) });
     }
   }
 }
 
-function fieldOf(place: Place, error: ErrorObject): string {
+function fieldOf(location: Location, error: ErrorObject): string {
   const steps = error.instancePath
     .split("/")
     .slice(1)
     .map((step) => step.replaceAll("~1", "/").replaceAll("~0", "~"));
   // A repeated query parameter is one field.
-  if (place === "query") steps.splice(1);
+  if (location === "query") steps.splice(1);
   if (error.keyword === "required") steps.push(String(error.params.missingProperty));
-  return [place, ...steps].join(".");
+  return [location, ...steps].join(".");
 }
 
 function issueOf(error: ErrorObject): string {
@@ -197,19 +197,19 @@ function describeType(type: string): string {
 }
 
 /**
- * The public path of a field that a service refused. Services name fields as their contract does ("memory_mb", "page.cursor");
- * a path that already starts with a part of the request stays as it is.
+ * The public path of a field that a service refused. Services name fields as their contract does ("memory_mb",
+ * "page.cursor"); a path that already starts with a part of the request stays as it is.
  */
 export function toPublicField(field: string, schema: FastifySchema | undefined): string {
   const [head = "", ...rest] = field.split(".");
-  if (places.some((place) => place === head)) return field;
+  if (locations.some((location) => location === head)) return field;
   // The fields of a page request are on one level with the others in the public API.
   const name = rest.length > 0 && head === "page" ? (rest.shift() ?? head) : head;
-  const parts = placesOf(schema);
-  for (const place of ["body", "query", "path"] as const) {
-    const properties = parts[place]?.properties;
+  const parts = locationsOf(schema);
+  for (const location of ["body", "query", "path"] as const) {
+    const properties = parts[location]?.properties;
     const known = properties && [name, camelCase(name)].find((candidate) => Object.hasOwn(properties, candidate));
-    if (known) return [place, known, ...rest].join(".");
+    if (known) return [location, known, ...rest].join(".");
   }
   return parts.body ? ["body", name, ...rest].join(".") : field;
 }

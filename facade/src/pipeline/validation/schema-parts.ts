@@ -4,7 +4,8 @@ import { type Static, type TSchema, Type } from "typebox";
 import { idempotencyKeyPattern } from "../base/request-context.ts";
 import { fieldSchema } from "./field-schema.ts";
 
-// Schemas that several resources share. The validator, the serializer and the OpenAPI document are derived from the schemas.
+// Schemas that several resources share. The validator, the serializer and the OpenAPI document are derived from the
+// schemas.
 
 /** Allows null too. A list of types, because the serializer handles one without validating at run time. */
 export function nullable<T extends TSchema & { type: string }>(schema: T) {

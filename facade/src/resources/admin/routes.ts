@@ -55,7 +55,7 @@ export const adminRoutes: RoutePlugin = async (app, { clients: { identity, sandb
       schema: {
         tags,
         summary: "Delete a user",
-        description: "Workspaces that lose their last owner by this are deleted with all that they hold.",
+        description: "Deletes the workspaces whose last owner the user is, with everything in them.",
         params: UserParams,
         response: { 204: NoContent },
       },
@@ -97,7 +97,8 @@ export const adminRoutes: RoutePlugin = async (app, { clients: { identity, sandb
       schema: {
         tags,
         summary: "Remove the second factor of a user",
-        description: "For a user who has lost it and the recovery codes. Ends the user's sessions, and sends a mail.",
+        description:
+          "For a user who has lost both the device and the recovery codes. Ends the user's sessions, and sends a mail.",
         params: UserParams,
         response: { 204: NoContent },
       },
@@ -123,8 +124,8 @@ export const adminRoutes: RoutePlugin = async (app, { clients: { identity, sandb
       const { limit, cursor, state, workspace_id, user_id } = request.query;
       const filter = { states: fromStateNames(state), workspaceId: workspace_id ?? "", userId: user_id ?? "" };
       const { rows, nextCursor } = await collectPage({ limit, cursor: cursor ?? "" }, async (page) => {
-        const part = await sandbox.listAllSandboxes({ page, ...filter }, callFor(request));
-        return { rows: part.sandboxes.map(toSandbox), nextCursor: part.nextCursor };
+        const chunk = await sandbox.listAllSandboxes({ page, ...filter }, callFor(request));
+        return { rows: chunk.sandboxes.map(toSandbox), nextCursor: chunk.nextCursor };
       });
       return { sandboxes: rows, next_cursor: nextCursor || null };
     },

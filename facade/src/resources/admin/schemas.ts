@@ -10,14 +10,14 @@ export const User = Type.Object({
   username: Type.String(),
   verified: Type.Boolean(),
   operator: Type.Boolean(),
-  enabled: Type.Boolean({ description: "A user who is not can't sign in, and the user's tokens are refused." }),
+  enabled: Type.Boolean({ description: "A disabled user can't sign in, and the user's tokens are refused." }),
   created_at: Moment,
 });
 export const UserList = Type.Object({ users: Type.Array(User), next_cursor: NextCursor });
 export const UserQuery = Type.Object({
   ...Page,
   username: Type.Optional(
-    fieldSchema(ListUsersRequestSchema, "username", { description: "The user of this name alone." }),
+    fieldSchema(ListUsersRequestSchema, "username", { description: "Only the user with this name." }),
   ),
 });
 export const UserParams = Type.Object({ user_id: fieldSchema(SetUserDisabledRequestSchema, "user_id") });
@@ -26,10 +26,10 @@ export const AnySandboxQuery = Type.Object({
   ...Page,
   state: Type.Optional(StateList),
   workspace_id: Type.Optional(
-    fieldSchema(ListAllSandboxesRequestSchema, "workspace_id", { description: "Those of this workspace alone." }),
+    fieldSchema(ListAllSandboxesRequestSchema, "workspace_id", { description: "Only those of this workspace." }),
   ),
   user_id: Type.Optional(
-    fieldSchema(ListAllSandboxesRequestSchema, "user_id", { description: "Those that this user provisioned alone." }),
+    fieldSchema(ListAllSandboxesRequestSchema, "user_id", { description: "Only those that this user provisioned." }),
   ),
 });
 export const AnySandboxParams = Type.Object({ sandbox_id: Type.String({ description: "Its id." }) });

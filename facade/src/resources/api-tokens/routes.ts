@@ -28,7 +28,7 @@ export const apiTokenRoutes: RoutePlugin = async (app, { clients: { identity }, 
         tags,
         summary: "Create an API token",
         description:
-          "The response is the only one that shows the token. An operator may have set a maximum lifetime, which a token gets that is asked for without `expires_at`.",
+          "Only this response shows the token. Where the operator has set a maximum lifetime, a token without `expires_at` gets that one.",
         headers: CreatingHeaders,
         body: CreateApiTokenBody,
         response: { 201: CreatedApiToken },
@@ -85,7 +85,7 @@ export const apiTokenRoutes: RoutePlugin = async (app, { clients: { identity }, 
     async (request, reply) => {
       const { token } = request.params;
       if (token.length > maxTokenLength) throw new DomainError("API_KEY_NOT_FOUND", "You have no such API token.");
-      // A key for each request: a repetition of the call finds the token gone, and is a success all the same.
+      // Each request has a key of its own, so that a repeated call succeeds although the token is gone.
       await identity.revokeApiToken({ tokenOrId: token }, callFor(request, { idempotencyKey: newId() }));
       return reply.code(204).send(null);
     },

@@ -5,7 +5,7 @@ import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 import { Id, Moment, NextCursor, NullableMoment, NullableText, Role } from "../../pipeline/validation/schema-parts.ts";
 
 const roleMeaning =
-  "The highest role that the token has in any workspace, whatever yours. With one, it has none of an operator's rights either.";
+  "The highest role that the token has in any workspace, whatever your own. A token with a role never has an operator's rights.";
 const TokenRole = Type.Unsafe<RoleName>({ ...Role, description: roleMeaning });
 const NullableRole = Type.Unsafe<RoleName | null>({
   type: ["string", "null"],

@@ -36,7 +36,8 @@ export const auditLogRoutes: RoutePlugin = async (app, { clients: { audit } }) =
       schema: {
         tags: ["Operators"],
         summary: "Read the whole audit log",
-        description: "Of all workspaces, deleted ones too, and what belongs to none, such as sign-ins. Newest first.",
+        description:
+          "The entries of all workspaces, deleted ones included, and those that belong to none, such as sign-ins. Newest first.",
         querystring: AuditQuery,
         response: { 200: AuditLog },
       },

@@ -25,11 +25,13 @@ export const AuditEntry = Type.Object({
   workspace_id: NullableText,
   actor: { ...actor, description: "Null when nobody was signed in, or the platform acted by itself." },
   credential,
-  address: nullable(Type.String({ description: "The client's. Null when the counted calls came from several." })),
+  address: nullable(
+    Type.String({ description: "The client's address. Null when the counted requests came from several." }),
+  ),
   action: Type.String(),
   target,
   outcome: Type.String({ description: "`success`, or the error code of a refused request." }),
-  request_id: nullable(Type.String({ description: "Of the first, if the entry stands for several." })),
+  request_id: nullable(Type.String({ description: "The id of the first request, if the entry stands for several." })),
   count: Type.Integer({
     description: "How many requests it stands for: for a while, those like a recorded one are counted together.",
   }),

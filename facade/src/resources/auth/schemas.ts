@@ -12,7 +12,6 @@ const NewPassword = fieldSchema(requests.RegisterRequestSchema, "password", {
   description: "One that is common or easy to guess is refused.",
 });
 const CurrentPassword = fieldSchema(requests.SignInRequestSchema, "password");
-/** Of a second factor. */
 const otpMeaning = "A code that your authenticator app shows, or a recovery code; each works once.";
 export const Otp = fieldSchema(requests.SignInRequestSchema, "otp", { minLength: 1, description: otpMeaning });
 const MailedToken = fieldSchema(requests.VerifyEmailRequestSchema, "token");
@@ -29,10 +28,10 @@ export const VerifyEmailBody = Type.Object({
   }),
 });
 export const ChangePasswordBody = Type.Object({ current_password: CurrentPassword, password: NewPassword });
-/** What confirms the caller. */
+/** The password by which callers confirm who they are. */
 export const ConfirmingPassword = Type.Optional({
   ...CurrentPassword,
-  description: "Needed, but in an account without one: there a sign-in of the last 5 minutes stands for it.",
+  description: "Required if the account has a password. Otherwise you must have signed in within the last 5 minutes.",
 });
 export const DeleteAccountBody = Type.Object({ password: ConfirmingPassword });
 export const ResetPasswordBody = Type.Object({ token: MailedToken, password: NewPassword });

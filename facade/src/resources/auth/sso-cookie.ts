@@ -1,11 +1,16 @@
 /** Characters of the state in a cookie's name: enough to tell apart the attempts of one browser. */
 const stateLength = 12;
 
-/** Over https a host of the same domain can't set it either, which would sign its victim in as somebody else (RFC 6265bis, 4.1.3.2). */
+/**
+ * Over https a host of the same domain can't set it either, which would sign its victim in as somebody else (RFC
+ * 6265bis, 4.1.3.2).
+ */
 const nameOf = ({ protocol }: URL, state: string) =>
   `${protocol === "https:" ? "__Host-" : ""}sandgate_sso_${state.slice(0, stateLength)}`;
 
-/** A cookie that shows which browser started a sign-in. Each attempt has its own, so several may be under way at once. */
+/**
+ * A cookie that shows which browser started a sign-in. Each attempt has its own, so several may be under way at once.
+ */
 export function cookieOf(
   callbackUrl: URL,
   attempt: { state: string; browserSecret: string; expiresInSeconds: number },

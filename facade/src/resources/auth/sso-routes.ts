@@ -13,7 +13,9 @@ const tags = ["Accounts"];
 /** The provider is asked for its description, a token, its keys and the user: identity gives each 5 s. */
 const providerTimeoutMs = 25_000;
 
-/** Sign-in by a provider. The browser goes to the provider, comes back to the callback, and goes on to the application. */
+/**
+ * Sign-in by a provider. The browser goes to the provider, comes back to the callback, and goes on to the application.
+ */
 export const ssoRoutes: RoutePlugin = async (app, { clients: { identity }, publicUrl }) => {
   app.get(
     "/auth/sso/:provider",

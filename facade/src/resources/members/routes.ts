@@ -63,7 +63,7 @@ export const memberRoutes: RoutePlugin = async (app, { clients: { workspace } })
         tags,
         summary: "Change a member's role",
         description:
-          "Only an owner can make somebody an owner or change an owner's role. The last owner can't be changed. An owner who sets their own role to owner takes the workspace over: it counts towards their limits from then on, and no longer towards those of who created it.",
+          "Only an owner can make somebody an owner or change an owner's role. The last owner can't be changed. An owner who sets their own role to owner takes the workspace over: from then on it counts towards that owner's quotas.",
         params: MemberParams,
         body: UpdateMemberBody,
         response: { 200: Member },
@@ -90,7 +90,7 @@ export const memberRoutes: RoutePlugin = async (app, { clients: { workspace } })
         tags,
         summary: "Remove a member",
         description:
-          "Admins can remove others; every member can leave. The last owner can't be removed. An owner who removes the one whom the workspace counts for takes it over.",
+          "Admins can remove others; every member can leave. The last owner can't be removed. An owner who removes the owner towards whose quotas the workspace counts takes it over.",
         params: MemberParams,
         response: { 204: NoContent },
       },

@@ -3,7 +3,9 @@ import { finished } from "node:stream/promises";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { createFairLimit } from "@sandgate/kit/base/fair-limit";
 
-/** Large reads that run at once in this process, and of a user until they are sent: what is read waits there in memory. */
+/**
+ * Large reads that run at once in this process, and of a user until they are sent: what is read waits there in memory.
+ */
 const running = { inProcess: 4, ofUser: 2 };
 /** Those that wait are counted too. */
 const open = { inProcess: 64, ofUser: 10 };
@@ -13,8 +15,9 @@ const retryAfterSeconds = 2;
 /** Reads of more than a page. */
 export interface LargeReads {
   /**
-   * Runs a read when it is its user's turn. A few wait, since a dashboard asks for several at once and would rather have them a
-   * little later than ask again. Throws RATE_LIMITED when too many wait already, or the turn doesn't come within 10 s.
+   * Runs a read when it is its user's turn. A few wait, since a dashboard asks for several at once and would rather
+   * have them a little later than ask again. Throws RATE_LIMITED when too many wait already, or the turn doesn't come
+   * within 10 s.
    */
   run<T>(o: { userId: string; response: ServerResponse; signal: AbortSignal; read: () => Promise<T> }): Promise<T>;
 }

@@ -4,7 +4,7 @@ import type { FastifyReply } from "fastify";
 import type { Static } from "typebox";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import { present } from "../../pipeline/messages/contract.ts";
-import { readParts } from "../../pipeline/messages/pages.ts";
+import { readInChunks } from "../../pipeline/messages/pages.ts";
 import { nullsOf } from "../../pipeline/messages/request-mapper.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
 import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/validation/schema-parts.ts";
@@ -18,36 +18,36 @@ const defaultPageLimit = 100;
 /** As Fastify takes it. It compiles a schema once for each object. */
 const imageSchema = { ...Image };
 
-interface ImagePart {
+interface ImageChunk {
   rows: Static<typeof Image>[];
   /** Of the whole list. */
   total: number;
   nextCursor: string;
 }
 
-/** Sends an ImageList. There may be very many images, so it is serialized part by part. */
+/** Sends an ImageList. There may be very many images, so it is serialized chunk by chunk. */
 async function sendImages(
   reply: FastifyReply,
-  parts: AsyncIterable<ImagePart>,
+  chunks: AsyncIterable<ImageChunk>,
   isWhole: boolean,
 ): Promise<FastifyReply> {
   const serialize = reply.compileSerializationSchema(imageSchema);
-  const chunks: Buffer[] = [];
+  const serialized: Buffer[] = [];
   let count = 0;
   let total = 0;
   let nextCursor = "";
-  for await (const part of parts) {
-    const comma = count > 0 && part.rows.length > 0 ? "," : "";
-    chunks.push(Buffer.from(comma + part.rows.map((image) => serialize(image)).join(",")));
-    count += part.rows.length;
-    total = isWhole ? count : part.total;
-    nextCursor = part.nextCursor;
+  for await (const { rows, ...chunk } of chunks) {
+    const comma = count > 0 && rows.length > 0 ? "," : "";
+    serialized.push(Buffer.from(comma + rows.map((image) => serialize(image)).join(",")));
+    count += rows.length;
+    total = isWhole ? count : chunk.total;
+    nextCursor = chunk.nextCursor;
   }
   const end = `],"total":${total},"next_cursor":${JSON.stringify(nextCursor || null)}}`;
-  const body = [Buffer.from('{"images":['), ...chunks, Buffer.from(end)];
+  const body = [Buffer.from('{"images":['), ...serialized, Buffer.from(end)];
   reply.header(
     "content-length",
-    body.reduce((bytes, chunk) => bytes + chunk.byteLength, 0),
+    body.reduce((bytes, { byteLength }) => bytes + byteLength, 0),
   );
   return reply.type("application/json; charset=utf-8").send(Readable.from(body));
 }
@@ -101,14 +101,14 @@ export const sandboxImageRoutes: RoutePlugin = async (app, { clients: { imageReg
       const { enabled_only: enabledOnly, limit, cursor } = request.query;
       const isWhole = limit === undefined && cursor === undefined;
       const page = { limit: isWhole ? Number.POSITIVE_INFINITY : (limit ?? defaultPageLimit), cursor: cursor ?? "" };
-      const parts = readParts(page, async (part) => {
+      const chunks = readInChunks(page, async (chunk) => {
         const { images, total, nextCursor } = await imageRegistry.listImages(
-          { enabledOnly, page: part },
+          { enabledOnly, page: chunk },
           callFor(request),
         );
         return { rows: images.map(toImage), total, nextCursor };
       });
-      return sendImages(reply, parts, isWhole);
+      return sendImages(reply, chunks, isWhole);
     },
   );
 

@@ -23,8 +23,8 @@ export function sandboxIdOf(idOrName: string): string {
 }
 
 /**
- * The labels of a query. Each item has a colon, and the value may contain more of them. Undefined for two values of one label,
- * which no sandbox has.
+ * The labels of a query. Each item has a colon, and the value may contain more of them. Undefined for two values of one
+ * label, which no sandbox has.
  */
 export function fromLabelPairs(labels: readonly string[] | undefined): Record<string, string> | undefined {
   const wanted = new Map<string, string>();

@@ -104,8 +104,8 @@ export const sandboxRoutes: RoutePlugin = async (app, { clients, live }) => {
       if (!labels) return { sandboxes: [], next_cursor: null };
       const states = fromStateNames(state);
       const { rows, nextCursor } = await collectPage({ limit, cursor: cursor ?? "" }, async (page) => {
-        const part = await sandbox.listSandboxes({ page, states, labels }, callFor(request));
-        return { rows: part.sandboxes.map(toSandbox), nextCursor: part.nextCursor };
+        const chunk = await sandbox.listSandboxes({ page, states, labels }, callFor(request));
+        return { rows: chunk.sandboxes.map(toSandbox), nextCursor: chunk.nextCursor };
       });
       return { sandboxes: rows, next_cursor: nextCursor || null };
     },

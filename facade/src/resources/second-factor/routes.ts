@@ -41,7 +41,7 @@ export const secondFactorRoutes: RoutePlugin = async (app, { clients: { identity
         tags,
         summary: "Set up a second factor",
         description:
-          "Makes a secret for an authenticator app. It counts once a code of it is sent to POST /auth/second-factor/confirm, within 10 minutes.",
+          "Makes a secret for an authenticator app. It takes effect once a code is sent to POST /auth/second-factor/confirm, within 10 minutes.",
         body: CreateSecondFactorBody,
         response: { 201: NewSecondFactor },
       },
@@ -66,7 +66,7 @@ export const secondFactorRoutes: RoutePlugin = async (app, { clients: { identity
       schema: {
         tags,
         summary: "Enable the second factor",
-        description: "From now on a sign-in with the password needs a code. Sends a mail that says so.",
+        description: "From then on signing in with the password needs a code. Sends a mail about it.",
         body: ConfirmSecondFactorBody,
         response: { 200: RecoveryCodes },
       },
@@ -90,7 +90,7 @@ export const secondFactorRoutes: RoutePlugin = async (app, { clients: { identity
       schema: {
         tags,
         summary: "Make new recovery codes",
-        description: "They replace those that are left.",
+        description: "They replace the ones that are left.",
         body: ConfirmedBody,
         response: { 200: RecoveryCodes },
       },
@@ -116,7 +116,7 @@ export const secondFactorRoutes: RoutePlugin = async (app, { clients: { identity
       schema: {
         tags,
         summary: "Remove the second factor",
-        description: "Sends a mail that says so.",
+        description: "Sends a mail about it.",
         body: ConfirmedBody,
         response: { 204: NoContent },
       },
