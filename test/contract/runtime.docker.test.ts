@@ -334,8 +334,8 @@ describe.runIf(isAvailable)("runtime: docker alone", { timeout: 300_000 }, () =>
       const reaches = async (address: string, port: number) =>
         (await run(`timeout 2 wget -q -O /dev/null http://${address}:${port}/ && echo reached`)) === "reached";
       /**
-       * Opens as many connections at once; returns how many there were together, of all that the sandbox has. They are held
-       * for so many seconds more.
+       * Opens as many connections at once; returns how many there were together, of all that the sandbox has. They are
+       * held for so many seconds more.
        */
       const open = async (count: number, heldSeconds = 0) => {
         const script = `most=0; clients=

@@ -3,7 +3,10 @@ import { createRuntimeTest, type RuntimeHarness } from "./runtime-harness.ts";
 import { describeImageStore, describePulls } from "./runtime-images.ts";
 import { describeIsolation, describeLife, describeLimits, describeReadiness } from "./runtime-lifecycle.ts";
 
-/** The contract of every adapter of the runtime's ports, on a real engine. With `concurrent`, some tests run at the same time. */
+/**
+ * The contract of every adapter of the runtime's ports, on a real engine. With `concurrent`, some tests run at the same
+ * time.
+ */
 export function describeRuntime(
   name: string,
   isAvailable: boolean,

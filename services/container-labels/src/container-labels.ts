@@ -12,7 +12,10 @@ export interface ContainerIdentity {
   installationId: string;
 }
 
-/** The container's name, which follows from the sandbox's id, so that a repeated creation finds it. A pod has the same name. */
+/**
+ * The container's name, which follows from the sandbox's id, so that a repeated creation finds it. A pod has the same
+ * name.
+ */
 export function containerNameOf(sandboxId: string): string {
   return `sandgate-${sandboxId}`;
 }

@@ -4,8 +4,8 @@ import { text } from "@sandgate/kit/base/settings";
 export type EngineAddress = { socketPath: string } | { host: string; port: number };
 
 /**
- * Reads `docker:///path/to.sock` or `docker://host:port`, and the forms that DOCKER_HOST has, `unix://` and `tcp://`. The
- * port is 2375 unless given. Undefined for anything else.
+ * Reads `docker:///path/to.sock` or `docker://host:port`, and the forms that DOCKER_HOST has, `unix://` and `tcp://`.
+ * The port is 2375 unless given. Undefined for anything else.
  */
 export function parseEngineAddress(address: string): EngineAddress | undefined {
   const url = URL.parse(address);
@@ -30,7 +30,10 @@ export const runtimeSetting = text("SANDGATE_RUNTIME", {
   doc: "What sandboxes run on: docker:// and the path of a container engine's socket, docker://host:port, or the cluster of kubernetes:/path/of/a/kubeconfig; kubernetes: alone is the cluster that this runs in",
 });
 
-/** The engine of this machine in the form of SANDGATE_RUNTIME: what is set there, else DOCKER_HOST, else the usual socket. */
+/**
+ * The engine of this machine in the form of SANDGATE_RUNTIME: what is set there, else DOCKER_HOST, else the usual
+ * socket.
+ */
 export function findEngineAddress(env: NodeJS.ProcessEnv): string {
   if (env.SANDGATE_RUNTIME) return env.SANDGATE_RUNTIME;
   return (env.DOCKER_HOST || "unix:///var/run/docker.sock").replace(/^(unix|tcp):\/\//, "docker://");

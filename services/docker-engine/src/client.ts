@@ -13,8 +13,8 @@ export type Engine = Docker;
 const callTimeoutMs = 30_000;
 
 /**
- * A client for an address as `parseEngineAddress` takes it. DOCKER_HOST is not read, and nothing is connected yet. Its calls
- * are counted in `metrics`, when that is given.
+ * A client for an address as `parseEngineAddress` takes it. DOCKER_HOST is not read, and nothing is connected yet. Its
+ * calls are counted in `metrics`, when that is given.
  */
 export function openEngine(address: string, metrics?: Metrics): Engine {
   const parsed = parseEngineAddress(address);
@@ -54,7 +54,10 @@ function callNameOf(method: string, path: string): string {
   return `${method} ${kind}/${isOfAll ? last : "*"}`;
 }
 
-/** Makes one call, within 30 s unless given another deadline. Throws a TimeoutError, or the reason of the caller's signal. */
+/**
+ * Makes one call, within 30 s unless given another deadline. Throws a TimeoutError, or the reason of the caller's
+ * signal.
+ */
 export async function callEngine<T>(
   call: (abortSignal: AbortSignal) => Promise<T>,
   limits: { signal?: AbortSignal | undefined; timeoutMs?: number | undefined } = {},
@@ -83,8 +86,8 @@ function callUntil<T>(call: (abortSignal: AbortSignal) => Promise<T>, limit: Abo
 }
 
 /**
- * A container's log, both streams multiplexed. dockerode's own `logs` holds all of a log in memory unless it follows it;
- * what is not read from this stream stays with the engine.
+ * A container's log, both streams multiplexed. dockerode's own `logs` holds all of a log in memory unless it follows
+ * it; what is not read from this stream stays with the engine.
  */
 export function openLogStream(
   engine: Engine,

@@ -15,7 +15,10 @@ interface EngineEvent {
   Actor: { ID: string; Attributes: Record<string, string> };
 }
 
-/** Opens the events of an installation's containers from now on. They end with the connection, and throw when the signal aborts. */
+/**
+ * Opens the events of an installation's containers from now on. They end with the connection, and throw when the signal
+ * aborts.
+ */
 export async function openContainerEvents<const Action extends string>(
   engine: Engine,
   o: { installationId: string; actions: readonly Action[]; signal: AbortSignal },

@@ -17,8 +17,8 @@ export interface DiskReservation {
 }
 
 /**
- * Shares the disk among pulls. Space is reserved as bytes come, not by the sizes in a manifest: a registry that gives out
- * nothing could keep all others from the disk.
+ * Shares the disk among pulls. Space is reserved as bytes come, not by the sizes in a manifest: a registry that gives
+ * out nothing could keep all others from the disk.
  *
  * @param measureAvailable bytes that are free, besides what is kept for others
  */

@@ -20,8 +20,8 @@ export interface PullDestination {
 /** After that many pulls by the engine that ended for want of a layer, all layers are downloaded. */
 const roundsForMissing = 3;
 /**
- * An engine downloads a layer once for all the pulls that want it then, so a layer that is denied to one of them fails the
- * others too. They are made again, this often in all.
+ * An engine downloads a layer once for all the pulls that want it then, so a layer that is denied to one of them fails
+ * the others too. They are made again, this often in all.
  */
 const attempts = 4;
 const pauseMs = 200;
@@ -36,7 +36,10 @@ interface ServedDocuments extends ImageDocuments {
   localReference: string;
 }
 
-/** Makes what finds an authorized image on the engine, or pulls it there from the endpoint, which has only what was verified. */
+/**
+ * Makes what finds an authorized image on the engine, or pulls it there from the endpoint, which has only what was
+ * verified.
+ */
 export function createEnginePulls(o: {
   destination: PullDestination;
   authorize: AuthorizePull;
@@ -133,8 +136,8 @@ async function listen(endpoint: PullEndpoint): Promise<string> {
 }
 
 /**
- * An engine's error about our endpoint says nothing about the image's registry. Only that the engine can't run the image is
- * about the image.
+ * An engine's error about our endpoint says nothing about the image's registry. Only that the engine can't run the
+ * image is about the image.
  */
 function atEndpoint(error: unknown): unknown {
   if (!(error instanceof DomainError) || hasReason(error, "PROVISIONING_FAILED")) return error;

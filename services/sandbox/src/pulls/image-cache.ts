@@ -20,14 +20,19 @@ export interface ImageCacheOptions {
   };
   /** Ids of images that sandboxes are going to be created from. */
   findWanted(): Promise<ReadonlySet<string>>;
-  /** The host in the names of images that are pulled now. Those of images that were pulled before are known by their uses. */
+  /**
+   * The host in the names of images that are pulled now. Those of images that were pulled before are known by their
+   * uses.
+   */
   registryHost(): Promise<string>;
   /** MB that pulled images may take; 0: no limit. */
   maxMb: number;
   logger: Logger;
 }
 
-/** The pulled images on the engine. Those that were not used for longest go, while all together take more than they may. */
+/**
+ * The pulled images on the engine. Those that were not used for longest go, while all together take more than they may.
+ */
 export interface ImageCache {
   /** Runs work that brings or uses an image: it stays meanwhile, and this counts as its last use. */
   using<T>(name: string, work: () => Promise<T>): Promise<T>;

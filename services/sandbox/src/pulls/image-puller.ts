@@ -11,9 +11,9 @@ import { type AuthorizedPull, accessOf, createPullAuthorization, type PullOrder 
 /** What makes images ready to run. */
 export interface ImagePuller {
   /**
-   * Makes sure that the image is on the engine, or without one that the registry gives out each of its layers to the workspace.
-   * Throws IMAGE_PULL_UNAUTHORIZED, IMAGE_NOT_FOUND_IN_REGISTRY, REGISTRY_UNREACHABLE, PROVISIONING_FAILED (too large, or not
-   * for this engine) or RUNTIME_UNAVAILABLE.
+   * Makes sure that the image is on the engine, or without one that the registry gives out each of its layers to the
+   * workspace. Throws IMAGE_PULL_UNAUTHORIZED, IMAGE_NOT_FOUND_IN_REGISTRY, REGISTRY_UNREACHABLE, PROVISIONING_FAILED
+   * (too large, or not for this engine) or RUNTIME_UNAVAILABLE.
    */
   pull(order: PullOrder, signal: AbortSignal): Promise<PulledImage>;
   /** Finds how a runtime pulls the image by itself. Throws the errors of image-registry's AuthorizePull. */

@@ -21,14 +21,14 @@ const pauseMs = 500;
 /** Each piece takes turns with a thread: with Node's own 16 KiB unpacking costs twice as much processor time. */
 const chunkSize = 256 * 1024;
 /**
- * What a tar archive has at least. Engines name a stack of layers by the digest of the text of two digests, and would take a
- * layer of that text for the stack.
+ * What a tar archive has at least. Engines name a stack of layers by the digest of the text of two digests, and would
+ * take a layer of that text for the stack.
  */
 const tarBlockBytes = 512;
 
 /**
- * Downloads a layer to a file, piece by piece as the disk takes them, and verifies its digest, its size and what it is when
- * unpacked. A failure may leave a part of it in the file.
+ * Downloads a layer to a file, piece by piece as the disk takes them, and verifies its digest, its size and what it is
+ * when unpacked. A failure may leave a part of it in the file.
  *
  * @param unpackInTurn runs the work of unpacking when its turn has come
  * @param onDownload is told how many bytes more are going to be written to the file; what it throws ends the download
@@ -148,13 +148,17 @@ async function unpackedDigest(o: {
 
 interface Unpacker {
   readonly stream: Transform;
-  /** How much of the file it has read, where it may stop before the end: Node unpacks the first frame of Zstandard alone. */
+  /**
+   * How much of the file it has read, where it may stop before the end: Node unpacks the first frame of Zstandard
+   * alone.
+   */
   readonly readBytes?: () => number;
 }
 
 /**
- * By the first bytes, as engines tell it: gzip (RFC 1952), Zstandard (RFC 8878), or not packed. Undefined for bzip2 and xz, which
- * some engines unpack although no layer may be so (OCI image specification), and for Zstandard frames that are to be skipped.
+ * By the first bytes, as engines tell it: gzip (RFC 1952), Zstandard (RFC 8878), or not packed. Undefined for bzip2 and
+ * xz, which some engines unpack although no layer may be so (OCI image specification), and for Zstandard frames that
+ * are to be skipped.
  */
 async function openUnpacker(file: string): Promise<Unpacker | undefined> {
   const handle = await open(file);

@@ -17,7 +17,10 @@ const maxUnpackedRatio = 4;
 /** Downloads at once. */
 const perPull = 3;
 const perWorkspace = 6;
-/** Layers unpacked at once, to verify them: Zstandard takes up to 128 MiB for each, and the process has four threads for it. */
+/**
+ * Layers unpacked at once, to verify them: Zstandard takes up to 128 MiB for each, and the process has four threads for
+ * it.
+ */
 const unpacking = { perKey: 2, total: 6 };
 
 export interface LayerDownloadsOptions {
@@ -115,7 +118,10 @@ interface ParallelDownloadOptions {
   signal: AbortSignal;
 }
 
-/** Makes what downloads layers into a folder, a few at once, and returns their files by digest. The first failure ends all. */
+/**
+ * Makes what downloads layers into a folder, a few at once, and returns their files by digest. The first failure ends
+ * all.
+ */
 function createParallelDownload() {
   const limitDownloads = createFairLimit({ perKey: perWorkspace });
   const limitUnpacking = createFairLimit(unpacking);

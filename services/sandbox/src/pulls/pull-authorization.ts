@@ -29,8 +29,8 @@ export interface AuthorizedPull {
 export type AuthorizePull = (order: PullOrder, signal: AbortSignal) => Promise<AuthorizedPull>;
 
 /**
- * Makes what asks image-registry for a pull. It throws PROVISIONING_FAILED for an image with too many layers or too large
- * ones, and the errors of image-registry's AuthorizePull.
+ * Makes what asks image-registry for a pull. It throws PROVISIONING_FAILED for an image with too many layers or too
+ * large ones, and the errors of image-registry's AuthorizePull.
  */
 export function createPullAuthorization(o: {
   authorizePull(order: PullOrder, signal: AbortSignal): Promise<AuthorizePullResponse>;

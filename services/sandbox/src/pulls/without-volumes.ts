@@ -17,8 +17,8 @@ interface Document {
 }
 
 /**
- * The image without its volumes: what is written there then goes where all else does, with a limit, and what the image has there
- * stays. Without any it is returned as it is, else its manifest and its config have digests of their own.
+ * The image without its volumes: what is written there then goes where all else does, with a limit, and what the image
+ * has there stays. Without any it is returned as it is, else its manifest and its config have digests of their own.
  */
 export function withoutVolumes(image: ImageDocuments): ImageDocuments {
   const text = Buffer.from(image.config.content).toString();
@@ -45,8 +45,9 @@ export function withoutVolumes(image: ImageDocuments): ImageDocuments {
 }
 
 /**
- * The paths that an image's config declares as volumes, for a runtime that mounts each. Throws PROVISIONING_FAILED for a
- * config with which a tenant could keep a node busy: many volumes, or beyond the limits that Docker's adapter checks too.
+ * The paths that an image's config declares as volumes, for a runtime that mounts each. Throws PROVISIONING_FAILED for
+ * a config with which a tenant could keep a node busy: many volumes, or beyond the limits that Docker's adapter checks
+ * too.
  */
 export function volumesOf(config: Uint8Array): string[] {
   const paths: string[] = [];

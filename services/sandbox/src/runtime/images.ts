@@ -1,5 +1,5 @@
-// The port to the images of an engine that has one store of them, which this platform fills and trims. Any method may throw
-// RUNTIME_UNAVAILABLE, as those of lifecycle.ts may.
+// The port to the images of an engine that has one store of them, which this platform fills and trims. Any method may
+// throw RUNTIME_UNAVAILABLE, as those of lifecycle.ts may.
 
 /** An image that a container can be created from. */
 export interface PinnedImage {
@@ -11,7 +11,9 @@ export interface PinnedImage {
 
 /** An image that its registry has given out to the sandbox's workspace. */
 export interface PulledImage extends PinnedImage {
-  /** How a runtime pulls it by itself. Undefined for an image with a credential, which is asked for again at the pull. */
+  /**
+   * How a runtime pulls it by itself. Undefined for an image with a credential, which is asked for again at the pull.
+   */
   access?: ImageAccess;
 }
 
@@ -51,22 +53,25 @@ export interface StoredImage {
 
 export interface ImageStore {
   /**
-   * Finds an image on the engine, without asking a registry. Only for the references of operator-made default images and for
-   * pinned references that were authorized: the engine has images of all tenants.
+   * Finds an image on the engine, without asking a registry. Only for the references of operator-made default images
+   * and for pinned references that were authorized: the engine has images of all tenants.
    */
   find(reference: string): Promise<PinnedImage | undefined>;
 
   /**
-   * Pulls an image onto the engine. A pull authorizes nobody: the engine may not ask the registry at all for a digest that it
-   * has. Throws IMAGE_PULL_UNAUTHORIZED (the registry refused the credential), IMAGE_NOT_FOUND_IN_REGISTRY,
-   * REGISTRY_UNREACHABLE (also when the registry fails or is overloaded; worth a retry) or PROVISIONING_FAILED (an image
-   * that this engine can't run, such as one for another architecture).
+   * Pulls an image onto the engine. A pull authorizes nobody: the engine may not ask the registry at all for a digest
+   * that it has. Throws IMAGE_PULL_UNAUTHORIZED (the registry refused the credential), IMAGE_NOT_FOUND_IN_REGISTRY,
+   * REGISTRY_UNREACHABLE (also when the registry fails or is overloaded; worth a retry) or PROVISIONING_FAILED (an
+   * image that this engine can't run, such as one for another architecture).
    */
   pull(request: PullRequest): Promise<void>;
 
   /** Lists all images of the engine that have a name, also those that it has for others. */
   list(): Promise<StoredImage[]>;
 
-  /** Takes a name from an image, and removes the image with its last name. False: a container uses it, or it has no such name. */
+  /**
+   * Takes a name from an image, and removes the image with its last name. False: a container uses it, or it has no such
+   * name.
+   */
   remove(name: string): Promise<boolean>;
 }

@@ -3,11 +3,12 @@ import type { FailureReason } from "../domain/sandbox.ts";
 import type { ImageAccess } from "./images.ts";
 
 // The port to the life of sandboxes. Nothing of Docker or Kubernetes shows here: an adapter names its objects after the
-// sandbox, labels them with the installation it was opened for, and reports what it sees; every rule about states and times
-// is the service's.
+// sandbox, labels them with the installation it was opened for, and reports what it sees; every rule about states and
+// times is the service's.
 //
-// Errors are DomainErrors. Any method may throw RUNTIME_UNAVAILABLE: the engine can't be reached, did not answer in time
-// or failed itself; the same call may succeed later. The other reasons are documented on the methods that throw them.
+// Errors are DomainErrors. Any method may throw RUNTIME_UNAVAILABLE: the engine can't be reached, did not answer in
+// time or failed itself; the same call may succeed later. The other reasons are documented on the methods that throw
+// them.
 
 /** What a sandbox is to run as: everything that an adapter needs, so that `ensure` can be repeated after a crash. */
 export interface RuntimeSpec {
@@ -48,8 +49,8 @@ export class SandboxRefused extends DomainError {
 }
 
 /**
- * What the runtime reports about a sandbox's container; times are by the engine's clock. Whose sandbox it is stands in its record
- * alone: a container's labels stay what they were at its creation.
+ * What the runtime reports about a sandbox's container; times are by the engine's clock. Whose sandbox it is stands in
+ * its record alone: a container's labels stay what they were at its creation.
  */
 export interface Observation {
   sandboxId: string;
@@ -83,10 +84,10 @@ export interface RuntimeLifecycle {
   check(): Promise<void>;
 
   /**
-   * Creates and starts the sandbox's container. It leaves an existing container as it is, and never starts one again that
-   * has exited. It answers `created` while the start takes its time: call it again when `observe` reports the sandbox, or
-   * some seconds later. Throws PROVISIONING_FAILED with a message for the user when the engine refuses the container
-   * (a command that is not in the image), as SandboxRefused where there is a reason of its own; throws
+   * Creates and starts the sandbox's container. It leaves an existing container as it is, and never starts one again
+   * that has exited. It answers `created` while the start takes its time: call it again when `observe` reports the
+   * sandbox, or some seconds later. Throws PROVISIONING_FAILED with a message for the user when the engine refuses the
+   * container (a command that is not in the image), as SandboxRefused where there is a reason of its own; throws
    * ISOLATION_UNAVAILABLE as `check` does.
    */
   ensure(spec: RuntimeSpec): Promise<Observation>;
@@ -95,9 +96,10 @@ export interface RuntimeLifecycle {
   inspect(sandboxId: string): Promise<Observation | undefined>;
 
   /**
-   * Runs the readiness probe once: true when `GET /` on the port answers 200 to 399 within 2 s (redirects are not followed).
-   * Without a port, when an exec of `true` succeeds; an image without that program is ready once its process has run for a
-   * second. False otherwise, also for a sandbox that is not running. Throws the signal's reason when it aborts.
+   * Runs the readiness probe once: true when `GET /` on the port answers 200 to 399 within 2 s (redirects are not
+   * followed). Without a port, when an exec of `true` succeeds; an image without that program is ready once its process
+   * has run for a second. False otherwise, also for a sandbox that is not running. Throws the signal's reason when it
+   * aborts.
    */
   probe(sandboxId: string, readinessPort: number | undefined, signal: AbortSignal): Promise<boolean>;
 
@@ -117,10 +119,10 @@ export interface RuntimeLifecycle {
   list(): Promise<ListedSandbox[]>;
 
   /**
-   * Reports which sandbox's container changed: its start, end, lack of memory, removal, what keeps it from running, and its
-   * readiness where the runtime probes by itself. Without an id, any container may have changed. Best effort; repeated
-   * changes are merged. It reconnects by itself, then reports that any may have changed, or each of them, and it keeps the
-   * isolation rules in place while it runs. Ends, without an error, when the signal aborts.
+   * Reports which sandbox's container changed: its start, end, lack of memory, removal, what keeps it from running, and
+   * its readiness where the runtime probes by itself. Without an id, any container may have changed. Best effort;
+   * repeated changes are merged. It reconnects by itself, then reports that any may have changed, or each of them, and
+   * it keeps the isolation rules in place while it runs. Ends, without an error, when the signal aborts.
    */
   observe(signal: AbortSignal): AsyncIterable<{ sandboxId: string | undefined }>;
 }

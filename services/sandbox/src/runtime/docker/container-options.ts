@@ -6,10 +6,10 @@ import type { RuntimeSpec } from "../lifecycle.ts";
 import type { Volumes } from "./image-check.ts";
 
 /**
- * Keeps the engine's embedded resolver (127.0.0.11) out of the container, which would tell it the names and addresses of all
- * others on the network. Where that can't be done, each workspace has networks of its own (`resolverReason`). Engines 20.10
- * to 25 start no resolver when they can't read `ndots` as a number, and leave the nameservers in resolv.conf; libraries read
- * the default of 1, since the second colon ends the number.
+ * Keeps the engine's embedded resolver (127.0.0.11) out of the container, which would tell it the names and addresses
+ * of all others on the network. Where that can't be done, each workspace has networks of its own (`resolverReason`).
+ * Engines 20.10 to 25 start no resolver when they can't read `ndots` as a number, and leave the nameservers in
+ * resolv.conf; libraries read the default of 1, since the second colon ends the number.
  */
 const withoutEmbeddedResolver = "ndots:1:";
 
@@ -19,7 +19,9 @@ export interface ContainerDefaults {
   nameservers: readonly string[];
   /** Undefined: the engine's default. */
   ociRuntime: string | undefined;
-  /** MiB that the container may write, to its own layer where the storage can limit that, and to volumes of its image. */
+  /**
+   * MiB that the container may write, to its own layer where the storage can limit that, and to volumes of its image.
+   */
   diskMb: number;
   limitsDisk: boolean;
 }
@@ -33,8 +35,8 @@ export interface ContainerAllocation {
 }
 
 /**
- * How a sandbox's container is created. Instead of a volume, whose size nothing limits, each path in `volumes` gets a file
- * system in the container's memory. Pulled images have no volumes (`withoutVolumes`).
+ * How a sandbox's container is created. Instead of a volume, whose size nothing limits, each path in `volumes` gets a
+ * file system in the container's memory. Pulled images have no volumes (`withoutVolumes`).
  */
 export function containerOptionsOf(
   spec: RuntimeSpec,
@@ -84,7 +86,9 @@ export function containerOptionsOf(
   };
 }
 
-/** Its files count as memory, so its size is at most half of that: a program gets ENOSPC before the container is killed. */
+/**
+ * Its files count as memory, so its size is at most half of that: a program gets ENOSPC before the container is killed.
+ */
 function tmpfsOf({ memoryMb }: RuntimeSpec, diskMb: number): string {
   return `rw,exec,nosuid,nodev,mode=1777,size=${Math.max(1, Math.floor(Math.min(diskMb, memoryMb / 2)))}m`;
 }

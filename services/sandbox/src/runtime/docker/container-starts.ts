@@ -15,7 +15,9 @@ import type { StorageLimit } from "./storage-limit.ts";
 const creationAttempts = 20;
 const creationRetryMs = 100;
 
-/** How the OCI runtime and the engine report a fault in the image's own configuration, as opposed to one of the engine. */
+/**
+ * How the OCI runtime and the engine report a fault in the image's own configuration, as opposed to one of the engine.
+ */
 const configurationFault =
   /OCI runtime create failed|unable to find (?:user|group)|no matching entries in (?:passwd|group)|cannot mkdir: .* is not a directory/i;
 
@@ -28,15 +30,17 @@ export interface ContainerStartsOptions {
   inspect(sandboxId: string): Promise<InspectedContainer | undefined>;
   isolation: Pick<Isolation, "verifyRecent" | "verifyTotals">;
   networks: Pick<Networks, "choose" | "refused">;
-  /** Unset: each workspace has networks of its own only where the engine tells containers of others on their network. */
+  /**
+   * Unset: each workspace has networks of its own only where the engine tells containers of others on their network.
+   */
   networkPerWorkspace: boolean | undefined;
   storageLimit: StorageLimit;
   defaults: Omit<ContainerDefaults, "limitsDisk">;
 }
 
 /**
- * Makes what creates and starts a sandbox's container, unless it has been started before. One call at a time for each sandbox.
- * Throws PROVISIONING_FAILED, ISOLATION_UNAVAILABLE or the engine's error.
+ * Makes what creates and starts a sandbox's container, unless it has been started before. One call at a time for each
+ * sandbox. Throws PROVISIONING_FAILED, ISOLATION_UNAVAILABLE or the engine's error.
  */
 export function createContainerStarts(o: ContainerStartsOptions): (spec: RuntimeSpec) => Promise<InspectedContainer> {
   const { engine, inspect, isolation, networks, storageLimit } = o;

@@ -34,8 +34,8 @@ export function createDockerDisk({ engine, limitMb }: { engine: Engine; limitMb:
 }
 
 /**
- * The engine adds up the lengths of files, and a file with holes, as databases make them, may be longer than the disk. So what
- * is more than `limitBytes` is measured again by the blocks that files take, where that can be done.
+ * The engine adds up the lengths of files, and a file with holes, as databases make them, may be longer than the disk.
+ * So what is more than `limitBytes` is measured again by the blocks that files take, where that can be done.
  */
 async function measureUse(
   engine: Engine,

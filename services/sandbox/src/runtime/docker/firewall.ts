@@ -30,7 +30,10 @@ export interface NetworkPolicy extends EgressPolicy {
   bandwidthMbit: number;
 }
 
-/** The rules of one address family: chains of our own, replaced as a whole, and the jumps to them, before all but the like. */
+/**
+ * The rules of one address family: chains of our own, replaced as a whole, and the jumps to them, before all but the
+ * like.
+ */
 interface Firewall {
   command: "iptables" | "ip6tables";
   chains: Record<string, readonly string[]>;
@@ -45,14 +48,17 @@ interface Jump {
 /**
  * The firewall of the engine's host for an installation's bridges, which all begin alike.
  *
- * INPUT: a sandbox reaches nothing on the host, whatever the address; it may only answer connections that the host opened,
- * which is how readiness is probed. DOCKER-USER, the chain that Docker reserves for others and evaluates before its own,
- * drops the denied ranges and what would go to another sandbox; enable_icc=false keeps neighbours apart a second time. IPv6
- * is off in the networks, and dropped as well. Other containers never match, since every rule names our bridges. A kernel
- * without the matches that limit connections and bandwidth is warned of, and the other rules are set.
+ * INPUT: a sandbox reaches nothing on the host, whatever the address; it may only answer connections that the host
+ * opened, which is how readiness is probed. DOCKER-USER, the chain that Docker reserves for others and evaluates before
+ * its own, drops the denied ranges and what would go to another sandbox; enable_icc=false keeps neighbours apart a
+ * second time. IPv6 is off in the networks, and dropped as well. Other containers never match, since every rule names
+ * our bridges. A kernel without the matches that limit connections and bandwidth is warned of, and the other rules are
+ * set.
  */
 export interface FirewallRules {
-  /** Sets the rules of both address families where they differ from what it set before. Throws ISOLATION_UNAVAILABLE. */
+  /**
+   * Sets the rules of both address families where they differ from what it set before. Throws ISOLATION_UNAVAILABLE.
+   */
   apply(): Promise<void>;
 }
 

@@ -10,9 +10,9 @@ const maxRemembered = 1_000;
 export type Volumes = readonly string[];
 
 /**
- * Checks images before their first container is created. It refuses one whose config is too large, and one whose command
- * or working directory is longer than a path can be: the OCI runtime's error repeats it, and one longer than a pipe's buffer
- * blocks the engine for ever, with the container locked. Answers its volumes. Throws PROVISIONING_FAILED.
+ * Checks images before their first container is created. It refuses one whose config is too large, and one whose
+ * command or working directory is longer than a path can be: the OCI runtime's error repeats it, and one longer than a
+ * pipe's buffer blocks the engine for ever, with the container locked. Answers its volumes. Throws PROVISIONING_FAILED.
  */
 export function createImageCheck(engine: Engine): (reference: string) => Promise<Volumes> {
   const checked = new Map<string, Volumes>();

@@ -10,7 +10,10 @@ import { finishProgress } from "@sandgate/docker-engine/streams";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import type { ImageStore, PullRequest } from "../images.ts";
 
-/** The images of a Docker-compatible engine. It skips the registry for a digest that it has, so image-registry authorizes. */
+/**
+ * The images of a Docker-compatible engine. It skips the registry for a digest that it has, so image-registry
+ * authorizes.
+ */
 export function createDockerImages(engine: Engine): ImageStore {
   return {
     async find(reference) {

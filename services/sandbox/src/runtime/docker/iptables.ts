@@ -13,8 +13,8 @@ const retry: Backoff = { firstMs: 100, lastMs: 1_000 };
 const busyStatus = 4;
 
 /**
- * Runs iptables, ip6tables or the `-restore` of one with this input, and answers what it printed. A failure that may pass is
- * tried again for a few seconds. Throws ISOLATION_UNAVAILABLE.
+ * Runs iptables, ip6tables or the `-restore` of one with this input, and answers what it printed. A failure that may
+ * pass is tried again for a few seconds. Throws ISOLATION_UNAVAILABLE.
  */
 export async function runIptables(command: string, args: readonly string[], input = ""): Promise<string> {
   for (let attempt = 1; ; attempt++) {

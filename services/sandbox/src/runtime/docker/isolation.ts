@@ -117,7 +117,9 @@ interface EngineFeatures extends CgroupInfo {
   LiveRestoreEnabled: boolean;
 }
 
-/** Why this engine gives containers its embedded resolver all the same (`containerOptionsOf`); undefined: it doesn't. */
+/**
+ * Why this engine gives containers its embedded resolver all the same (`containerOptionsOf`); undefined: it doesn't.
+ */
 export function resolverReason({
   ServerVersion: version,
   LiveRestoreEnabled: liveRestore,
@@ -146,7 +148,9 @@ function requireFeatures(info: Awaited<ReturnType<Engine["info"]>>, ociRuntime: 
   }
 }
 
-/** Traffic between two ports of a bridge passes iptables only with this on. The engine sets it for enable_icc=false too. */
+/**
+ * Traffic between two ports of a bridge passes iptables only with this on. The engine sets it for enable_icc=false too.
+ */
 async function enableBridgeFilter(): Promise<void> {
   const file = "/proc/sys/net/bridge/bridge-nf-call-iptables";
   try {

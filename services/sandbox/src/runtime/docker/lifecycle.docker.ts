@@ -13,7 +13,9 @@ import { createReadinessProbe } from "./probe.ts";
 import { createStorageLimit } from "./storage-limit.ts";
 import { createTerminations, type TerminableContainer } from "./terminations.ts";
 
-/** Containers that are terminated or removed at once. More don't make it quicker: it takes the engine processor time. */
+/**
+ * Containers that are terminated or removed at once. More don't make it quicker: it takes the engine processor time.
+ */
 const terminationsAtOnce = 16;
 
 /** The life of sandboxes as containers of a Docker-compatible engine. */

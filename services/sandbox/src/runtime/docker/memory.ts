@@ -4,10 +4,10 @@ import { type ContainerInspectInfo, callEngine, type Engine } from "@sandgate/do
 const maxEventDelayMs = 500;
 
 /**
- * True when the container was killed for exceeding its memory limit. The engine's own flag is not enough. It is also set when
- * only a child was killed and the container ended by itself later, hence the check of the exit code. And with cgroup v2 it
- * can be missing, when containerd reports the exit before the lack of memory (containerd pull request 12714), hence the
- * events (the engine keeps the last 256), which are read until half a second after the end.
+ * True when the container was killed for exceeding its memory limit. The engine's own flag is not enough. It is also
+ * set when only a child was killed and the container ended by itself later, hence the check of the exit code. And with
+ * cgroup v2 it can be missing, when containerd reports the exit before the lack of memory (containerd pull request
+ * 12714), hence the events (the engine keeps the last 256), which are read until half a second after the end.
  */
 export async function endedForMemory(engine: Engine, { Id: id, State: state }: ContainerInspectInfo): Promise<boolean> {
   if (state.Running || state.ExitCode !== 137) return false;

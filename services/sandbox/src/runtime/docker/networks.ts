@@ -9,7 +9,9 @@ import { type HostNames, hashBelow } from "./names.ts";
 import { readRoutes } from "./routes.ts";
 import { capacityOf, parseSubnetRange, type Subnet } from "./subnets.ts";
 
-/** How long a network without containers is kept, so that a workspace that starts one after the other creates one only. */
+/**
+ * How long a network without containers is kept, so that a workspace that starts one after the other creates one only.
+ */
 const keepUnusedMs = 600_000;
 
 /** How often the engine is asked for networks that other processes made. */
@@ -28,8 +30,9 @@ const takenByAnother = /already exists|overlaps|conflicts with network/i;
 /** The networks of an installation's sandboxes, on any number of processes. */
 export interface Networks {
   /**
-   * Chooses a network with a free address, as far as is known, for a sandbox of the workspace, and creates one when there is
-   * none. Workspaces share an engine's networks, unless `perWorkspace`. Throws PROVISIONING_FAILED when no subnet is free.
+   * Chooses a network with a free address, as far as is known, for a sandbox of the workspace, and creates one when
+   * there is none. Workspaces share an engine's networks, unless `perWorkspace`. Throws PROVISIONING_FAILED when no
+   * subnet is free.
    */
   choose(workspaceId: string, o: { perWorkspace: boolean }): Promise<string>;
   /** The engine couldn't start a container on it: all its addresses are used, or somebody removed it. */
@@ -120,7 +123,10 @@ export function createNetworks(o: {
     throw new DomainError("PROVISIONING_FAILED", "The host is full: its network can't take any more sandboxes.");
   }
 
-  /** Whether the network that another process is creating of a subnet is one for this workspace. It is listed once it is whole. */
+  /**
+   * Whether the network that another process is creating of a subnet is one for this workspace. It is listed once it is
+   * whole.
+   */
   async function awaitListing(subnet: Subnet, workspaceId: string): Promise<boolean> {
     for (let attempt = 1; ; attempt++) {
       await refresh();

@@ -10,7 +10,10 @@ export interface InspectedContainer {
   info: ContainerInspectInfo;
 }
 
-/** Looks a container up by id or name. Undefined when it isn't there, is being removed or belongs to another installation. */
+/**
+ * Looks a container up by id or name. Undefined when it isn't there, is being removed or belongs to another
+ * installation.
+ */
 export async function inspectContainer(
   engine: Engine,
   id: string,

@@ -17,7 +17,9 @@ interface ObserveOptions {
   signal: AbortSignal;
 }
 
-/** `RuntimeLifecycle.observe`: the engine's events as wake-ups. Isolation is verified at each connect and every 30 s. */
+/**
+ * `RuntimeLifecycle.observe`: the engine's events as wake-ups. Isolation is verified at each connect and every 30 s.
+ */
 export async function* observeEngine(o: ObserveOptions): AsyncGenerator<{ sandboxId: string | undefined }> {
   // A set, so that a slow consumer costs no more than one entry for each sandbox.
   const pending = new Set<string | undefined>();

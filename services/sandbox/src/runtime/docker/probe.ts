@@ -50,7 +50,10 @@ export function createReadinessProbe(o: {
     return probeExec(o.engine.getContainer(id), new Date(state.StartedAt), signal);
   }
 
-  /** A sandbox that doesn't answer yet is probed many times, so the engine is only asked whether it is the one that has answered. */
+  /**
+   * A sandbox that doesn't answer yet is probed many times, so the engine is only asked whether it is the one that has
+   * answered.
+   */
   async function probePort(sandboxId: string, port: number, signal: AbortSignal): Promise<boolean> {
     const known = addresses.get(sandboxId);
     if (known !== undefined && !(await probeHttp(known, port, signal))) return false;
@@ -78,8 +81,8 @@ export function createReadinessProbe(o: {
 }
 
 /**
- * True when `GET /` answers 200 to 399. Only the headers are read (16 KiB at most, Node's limit), then the connection is
- * closed; redirects are not followed. Throws the signal's reason.
+ * True when `GET /` answers 200 to 399. Only the headers are read (16 KiB at most, Node's limit), then the connection
+ * is closed; redirects are not followed. Throws the signal's reason.
  */
 async function probeHttp(address: string, port: number, signal: AbortSignal): Promise<boolean> {
   signal.throwIfAborted();

@@ -23,16 +23,19 @@ export interface DockerRuntimeOptions {
   /** An OCI runtime that the engine has set up, such as `runsc` (gVisor). The engine's default when absent. */
   ociRuntime?: string | undefined;
   /**
-   * IPv4 resolvers for sandboxes, public ones unless set. They are asked from within the container's network, so the firewall
-   * applies; one in a private range is allowed on port 53. A loopback address is refused: it would be the container's own.
-   * The host's own resolver is never used.
+   * IPv4 resolvers for sandboxes, public ones unless set. They are asked from within the container's network, so the
+   * firewall applies; one in a private range is allowed on port 53. A loopback address is refused: it would be the
+   * container's own. The host's own resolver is never used.
    */
   nameservers?: readonly string[] | undefined;
   /** What else sandboxes may do on the network: anything public but SMTP, without limits of connections, unless set. */
   network?: Partial<Omit<NetworkPolicy, "nameservers">>;
   /** What networks of sandboxes are cut from, 198.18.0.0/15 unless set. */
   subnets?: readonly Subnet[] | undefined;
-  /** Networks of its own for each workspace. Unless set, only where the engine tells containers of others on their network. */
+  /**
+   * Networks of its own for each workspace. Unless set, only where the engine tells containers of others on their
+   * network.
+   */
   networkPerWorkspace?: boolean | undefined;
   /** What all sandboxes together may take of the host. */
   totals?: TotalLimits | undefined;
@@ -43,7 +46,10 @@ export interface DockerRuntimeOptions {
   metrics?: Metrics;
 }
 
-/** Sandboxes as containers of a Docker-compatible engine (API 1.41 or later). Nothing is connected before the first call. */
+/**
+ * Sandboxes as containers of a Docker-compatible engine (API 1.41 or later). Nothing is connected before the first
+ * call.
+ */
 export function createDockerRuntime(options: DockerRuntimeOptions): Required<Runtime> {
   const { installationId, networkPerWorkspace, ociRuntime, logger, diskMb = 10_240 } = options;
   const nameservers = options.nameservers ?? ["1.1.1.1", "8.8.8.8"];

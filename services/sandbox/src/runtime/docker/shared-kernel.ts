@@ -10,12 +10,14 @@ interface EngineInfo {
   SecurityOptions?: readonly string[];
 }
 
-/** OCI runtimes with a kernel of their own for each container, or a user namespace, by their names, programs or types. */
+/**
+ * OCI runtimes with a kernel of their own for each container, or a user namespace, by their names, programs or types.
+ */
 const separating = /runsc|gvisor|kata|sysbox/i;
 
 /**
- * Whether root in a container is root on the engine's host to the kernel that both share: the engine uses no user namespaces,
- * isn't rootless, and its OCI runtime for sandboxes is neither gVisor, Kata nor Sysbox.
+ * Whether root in a container is root on the engine's host to the kernel that both share: the engine uses no user
+ * namespaces, isn't rootless, and its OCI runtime for sandboxes is neither gVisor, Kata nor Sysbox.
  */
 export function sharesKernelAsRoot(info: EngineInfo, ociRuntime: string | undefined): boolean {
   const hasNamespaces = info.SecurityOptions?.some((option) => /^name=(userns|rootless)\b/.test(option)) ?? false;
@@ -23,7 +25,10 @@ export function sharesKernelAsRoot(info: EngineInfo, ociRuntime: string | undefi
   return !hasNamespaces && !separating.test(`${runtime} ${JSON.stringify(info.Runtimes?.[runtime] ?? "")}`);
 }
 
-/** Warns once, when the engine first answers and shares its kernel so. An engine that is away is asked again each minute. */
+/**
+ * Warns once, when the engine first answers and shares its kernel so. An engine that is away is asked again each
+ * minute.
+ */
 export function startKernelWarning(o: { url: string; ociRuntime: string | undefined; logger: Logger }): PeriodicTask {
   const engine = openEngine(o.url);
   let isKnown = false;

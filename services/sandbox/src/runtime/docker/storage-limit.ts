@@ -1,11 +1,17 @@
 import { callEngine, type Engine } from "@sandgate/docker-engine/client";
 import type { Logger } from "@sandgate/kit/base/logging";
 
-/** Whether the engine's storage limits what containers write: only overlay2 on xfs with pquota, btrfs, zfs and devicemapper do. */
+/**
+ * Whether the engine's storage limits what containers write: only overlay2 on xfs with pquota, btrfs, zfs and
+ * devicemapper do.
+ */
 export interface StorageLimit {
   /** True until the opposite is known. */
   isEnforced(): boolean;
-  /** The engine refused a container's limit with this reason. Logs the first one; concurrent creations may be refused too. */
+  /**
+   * The engine refused a container's limit with this reason. Logs the first one; concurrent creations may be refused
+   * too.
+   */
   markMissing(reason: string): void;
   /** Asks the engine for what otherwise its refusal of the first container would show. */
   check(): Promise<void>;

@@ -16,8 +16,8 @@ const reservedAddresses = 3;
 export type Subnet = Ipv4Network;
 
 /**
- * The subnets that a range `address/bits` is cut into: of 24 bits, or the range itself when it is smaller. Throws an Error that
- * says what is wrong with it.
+ * The subnets that a range `address/bits` is cut into: of 24 bits, or the range itself when it is smaller. Throws an
+ * Error that says what is wrong with it.
  */
 export function parseSubnetRange(text: string): Subnet[] {
   const [address = "", length = "", ...rest] = text.split("/");

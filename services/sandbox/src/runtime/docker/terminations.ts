@@ -5,8 +5,8 @@ export interface TerminableContainer {
   /** False when it doesn't run. */
   signal(name: "SIGTERM" | "SIGKILL"): Promise<boolean>;
   /**
-   * True once it has exited and the engine has done all that belongs to that; false when that took longer than `timeoutMs`, an
-   * integer.
+   * True once it has exited and the engine has done all that belongs to that; false when that took longer than
+   * `timeoutMs`, an integer.
    */
   hasExitedWithin(timeoutMs: number): Promise<boolean>;
 }
@@ -30,10 +30,11 @@ const holdFactor = 3;
 const killedWithinMs = 30_000;
 
 /**
- * At most `atOnce` containers are terminated or removed at once, in the order of the requests. Each keeps its slot until the
- * engine has released its network. Docker Engine 20.10 counts a network's containers by attempts that fail while another
- * succeeds. When hundreds exit together, each attempt takes longer and the count ends wrong: the network can't be removed, or
- * the engine waits for itself for ever. A container that ignores SIGTERM, or is slow to obey, has no slot during its grace.
+ * At most `atOnce` containers are terminated or removed at once, in the order of the requests. Each keeps its slot
+ * until the engine has released its network. Docker Engine 20.10 counts a network's containers by attempts that fail
+ * while another succeeds. When hundreds exit together, each attempt takes longer and the count ends wrong: the network
+ * can't be removed, or the engine waits for itself for ever. A container that ignores SIGTERM, or is slow to obey, has
+ * no slot during its grace.
  */
 export function createTerminations({ atOnce }: { atOnce: number }): Terminations {
   const limit = createFairLimit({ perKey: atOnce });

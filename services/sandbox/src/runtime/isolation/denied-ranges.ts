@@ -1,8 +1,8 @@
 import { BlockList } from "node:net";
 
 /**
- * What no sandbox may reach (RFC 6890): this network, private, CGNAT, loopback, link-local, benchmarking, multicast, reserved.
- * 168.63.129.16 is a public address at which Azure serves its machines, with their secrets.
+ * What no sandbox may reach (RFC 6890): this network, private, CGNAT, loopback, link-local, benchmarking, multicast,
+ * reserved. 168.63.129.16 is a public address at which Azure serves its machines, with their secrets.
  */
 export const deniedRanges = [
   "0.0.0.0/8",

@@ -16,7 +16,10 @@ export interface SeenRequest {
   body: unknown;
 }
 
-/** The part of an API server that the adapter uses, with objects in memory; test/contract runs the adapter against a real one. */
+/**
+ * The part of an API server that the adapter uses, with objects in memory; test/contract runs the adapter against a
+ * real one.
+ */
 export interface TestApiServer {
   kubeconfig: string;
   /** What changed something, in order. */

@@ -46,9 +46,9 @@ export interface ApiRequest {
 /** A client of one API server. */
 export interface Api {
   /**
-   * One request. Objects are as they are in JSON, but pods have only what `protobuf.ts` reads. What the server refuses for now (429, 500
-   * and more) and what did not reach it is tried again for 15 s, so it may have been done already when it fails. Throws an ApiError, the
-   * signal's reason, or whatever kept it from being sent.
+   * One request. Objects are as they are in JSON, but pods have only what `protobuf.ts` reads. What the server refuses
+   * for now (429, 500 and more) and what did not reach it is tried again for 15 s, so it may have been done already
+   * when it fails. Throws an ApiError, the signal's reason, or whatever kept it from being sent.
    */
   call(request: ApiRequest): Promise<unknown>;
   /**
@@ -86,10 +86,12 @@ function loadFile(config: KubeConfig, path: string): void {
 }
 
 /**
- * A client for an address as SANDGATE_RUNTIME has it. Connections are kept between requests, which the library's own clients don't do:
- * each of their calls is a connection and a TLS handshake of its own. They also go through `fetch`, which costs twice the processor time.
+ * A client for an address as SANDGATE_RUNTIME has it. Connections are kept between requests, which the library's own
+ * clients don't do: each of their calls is a connection and a TLS handshake of its own. They also go through `fetch`,
+ * which costs twice the processor time.
  *
- * @param o.writesPerSecond at most that many requests that change something, with a second's worth at once after a pause
+ * @param o.writesPerSecond at most that many requests that change something, with a second's worth at once after a
+ * pause
  * @param o.requestTimeoutMs how long one request may take, and a stream until it begins. Default 10 s
  */
 export function openApi(
@@ -138,14 +140,19 @@ export function openApi(
     return { headers: context.getHeaders(), dispatcher: connections.dispatcher };
   }
 
-  /** The library's, but over HTTP/1.1, whose requests cost both sides less, and with connections that outlast a pause. */
+  /**
+   * The library's, but over HTTP/1.1, whose requests cost both sides less, and with connections that outlast a pause.
+   */
   function openDispatcher(options: DispatcherOptions): Dispatcher | undefined {
     if (options.type !== "agent") return undefined;
     const { port: _port, timeout: _timeout, ...connect } = options.connect;
     return new Agent({ connect, allowH2: false, keepAliveTimeout: idleMs });
   }
 
-  /** The server doesn't take these credentials any more: reads the kubeconfig or the token again, unless that was done meanwhile. */
+  /**
+   * The server doesn't take these credentials any more: reads the kubeconfig or the token again, unless that was done
+   * meanwhile.
+   */
   function renew(refused: Promise<Credentials>): void {
     if (known !== refused) return;
     config = readConfig(address);

@@ -11,9 +11,14 @@ import type { Pods } from "./pods.ts";
 import type { PullSecrets } from "./pull-secrets.ts";
 import { hasEnded, isGone, isNews } from "./states.ts";
 
-/** Besides the time that a stop gives, how long a kubelet may take to report the end: until the pod is overdue (states.ts). */
+/**
+ * Besides the time that a stop gives, how long a kubelet may take to report the end: until the pod is overdue
+ * (states.ts).
+ */
 const stopSlackMs = 20_000;
-/** How long a pod may wait for a scheduler's first look, until the API server itself is asked: the watch may be behind. */
+/**
+ * How long a pod may wait for a scheduler's first look, until the API server itself is asked: the watch may be behind.
+ */
 const slowSchedulingMs = 10_000;
 /** How long it may take until a change that another replica has just made is seen. */
 const settleMs = 2_000;

@@ -23,8 +23,8 @@ export interface Namespaces {
   all: readonly string[];
   of(workspaceId: string): string;
   /**
-   * Checks that they are there, enforce Pod Security, and have the installation's network policy; what is missing is made, where that is
-   * allowed. Throws RUNTIME_UNAVAILABLE, or ISOLATION_UNAVAILABLE with what is missing.
+   * Checks that they are there, enforce Pod Security, and have the installation's network policy; what is missing is
+   * made, where that is allowed. Throws RUNTIME_UNAVAILABLE, or ISOLATION_UNAVAILABLE with what is missing.
    */
   verify(): Promise<void>;
   /** Verifies unless that was done within the last minute. */
@@ -32,8 +32,8 @@ export interface Namespaces {
   /** For a request refused as its namespace, with the rights in it, is gone or going. */
   missing(namespace: string, cause: ApiError): DomainError;
   /**
-   * Makes an object of a sandbox, and returns it; undefined: there is one of that name. Throws SandboxRefused with the API server's own
-   * words where it refuses that, unless it is the namespace or a right that is missing.
+   * Makes an object of a sandbox, and returns it; undefined: there is one of that name. Throws SandboxRefused with the
+   * API server's own words where it refuses that, unless it is the namespace or a right that is missing.
    */
   make(namespace: string, resource: "pods" | "secrets", body: object): Promise<unknown>;
 }

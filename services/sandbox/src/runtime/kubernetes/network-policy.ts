@@ -25,8 +25,8 @@ interface Opening {
 }
 
 /**
- * The rules of an installation's pods: nothing reaches them, and they reach only what is open outside. A policy can only
- * open, so what is closed is cut out of what would be opened.
+ * The rules of an installation's pods: nothing reaches them, and they reach only what is open outside. A policy can
+ * only open, so what is closed is cut out of what would be opened.
  */
 export function networkPolicyOf(installationId: string, namespace: string, policy: PodEgressPolicy): V1NetworkPolicy {
   const tcp = policy.smtp ? allPorts : withoutPort(allPorts, smtpPort);

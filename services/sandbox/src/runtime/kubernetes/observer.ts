@@ -17,7 +17,10 @@ export interface Observer {
   observe(pod: Pod): Observation | undefined;
   /** And what stands in its events alone. Throws what the API server refuses. */
   observeWithEvents(pod: Pod): Promise<Observation | undefined>;
-  /** Whether its startup probe has succeeded, or its image has no program to run for one. Throws what the API server refuses. */
+  /**
+   * Whether its startup probe has succeeded, or its image has no program to run for one. Throws what the API server
+   * refuses.
+   */
   isReady(pod: Pod): Promise<boolean>;
 }
 

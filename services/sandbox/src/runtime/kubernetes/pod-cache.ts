@@ -9,7 +9,10 @@ export interface PodCache {
   set(pod: Pod): void;
   /** Drops this pod, but none that has taken its place. */
   drop(pod: Pod): void;
-  /** Calls back with each change of a sandbox's pod, and what it was before; undefined stands for none. Returns how to end that. */
+  /**
+   * Calls back with each change of a sandbox's pod, and what it was before; undefined stands for none. Returns how to
+   * end that.
+   */
   listen(onChange: PodListener): () => void;
   /** Waits until the sandbox's pod, or its absence, meets the condition. False: that took too long. */
   waitFor(sandboxId: string, condition: (pod: Pod | undefined) => boolean, timeoutMs: number): Promise<boolean>;
@@ -29,7 +32,9 @@ export function createPodCache(): PodCache {
   return {
     pods,
 
-    /** Versions are those of the whole cluster. A sandbox that has two pods has the second because the first is gone. */
+    /**
+     * Versions are those of the whole cluster. A sandbox that has two pods has the second because the first is gone.
+     */
     set(pod) {
       const known = pods.get(pod.sandboxId);
       if (known && known.version >= pod.version) return;

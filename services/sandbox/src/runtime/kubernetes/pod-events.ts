@@ -8,8 +8,9 @@ const longestMs = 30_000;
 /** What a kubelet tells of a pod in events alone. */
 export interface PodEvents {
   /**
-   * What the events of a pod with these reasons say. The API server looks through all events of the namespace for it, so it is asked again
-   * only after `againMs` (1 s unless given), then after twice as long, up to 30 s; until then the answer is the last one.
+   * What the events of a pod with these reasons say. The API server looks through all events of the namespace for it,
+   * so it is asked again only after `againMs` (1 s unless given), then after twice as long, up to 30 s; until then the
+   * answer is the last one.
    */
   read(pod: Pod, reasons: readonly string[], againMs?: number): Promise<readonly string[]>;
 }

@@ -11,8 +11,8 @@ import type { PullSecrets } from "./pull-secrets.ts";
 /** Requests about one pod. Their answers go to the watched pods. They throw what the API server refuses. */
 export interface PodRequests {
   /**
-   * Asks the API server for a sandbox's pod, since the watch may be behind: a sandbox that has none is given up. Undefined:
-   * there is none in these namespaces, all of them unless given.
+   * Asks the API server for a sandbox's pod, since the watch may be behind: a sandbox that has none is given up.
+   * Undefined: there is none in these namespaces, all of them unless given.
    */
   find(sandboxId: string, namespaces?: readonly string[]): Promise<Pod | undefined>;
   /** Creates the sandbox's pod, or finds the one that is there. Undefined: it is about to go. */
@@ -101,7 +101,8 @@ export function createPodRequests(o: {
       const deadline = spec.ttlSeconds !== undefined && deadlineSeconds !== undefined;
       if (pod.isSettled || (!pod.hasPullSecret && !deadline)) return;
       if (pod.hasPullSecret) await pullSecrets.remove(pod);
-      // Both by the node's clock, which the kubelet goes by. A second more, as both are cut to seconds: the platform's own stop comes first.
+      // Both by the node's clock, which the kubelet goes by. A second more, as both are cut to seconds: the platform's
+      // own stop comes first.
       const startMs = (container?.startedAt?.getTime() ?? 0) - (acceptedAt?.getTime() ?? 0);
       const lowered = deadline ? Math.ceil(Math.max(0, startMs) / 1000) + (spec.ttlSeconds ?? 0) + 1 : 0;
       await change(pod, {

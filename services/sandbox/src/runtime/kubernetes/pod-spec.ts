@@ -7,8 +7,8 @@ import type { RuntimeSpec } from "../lifecycle.ts";
 import { containerName, finalizer, pullGate } from "./pod.ts";
 
 /**
- * Seconds between SIGTERM and SIGKILL when the kubelet ends a pod by itself, at its deadline above all. The kubelet makes two of it. A
- * stop by a user brings its own with the deletion.
+ * Seconds between SIGTERM and SIGKILL when the kubelet ends a pod by itself, at its deadline above all. The kubelet
+ * makes two of it. A stop by a user brings its own with the deletion.
  */
 const graceSeconds = 1;
 
@@ -134,8 +134,8 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
             privileged: false,
             capabilities: { drop: ["ALL"], add: isRestricted ? ["NET_BIND_SERVICE"] : [...capabilities] },
           },
-          // A startup probe, as it ends with its first success. What can't be run, `true` in an image without it, is no failure. The
-          // first one comes up to a period after the start.
+          // A startup probe, as it ends with its first success. What can't be run, `true` in an image without it, is no
+          // failure. The first one comes up to a period after the start.
           startupProbe:
             readinessPort === undefined
               ? { exec: { command: ["true"] }, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: endless }

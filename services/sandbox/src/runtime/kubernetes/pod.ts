@@ -47,7 +47,10 @@ export interface Pod {
   scheduledAt?: Date;
   /** When its node took it up, by the node's clock. */
   acceptedAt?: Date;
-  /** How far its node's clock is ahead of the control plane's, in milliseconds, as far as that is certain: 0 if it isn't. */
+  /**
+   * How far its node's clock is ahead of the control plane's, in milliseconds, as far as that is certain: 0 if it
+   * isn't.
+   */
   nodeAheadMs: number;
   /** Whether its node has made its network and volumes; undefined: the kubelet hasn't said. */
   isSetUp?: boolean;
@@ -161,8 +164,8 @@ function findContainer({ status }: RawPod) {
 }
 
 /**
- * A node takes a pod up after the scheduler gave it the pod, and reports times after they were. What contradicts that shows a clock
- * that is off. A kubelet that takes pods up late, or reports late, contradicts nothing.
+ * A node takes a pod up after the scheduler gave it the pod, and reports times after they were. What contradicts that
+ * shows a clock that is off. A kubelet that takes pods up late, or reports late, contradicts nothing.
  */
 function readNodeAhead(raw: RawPod): number {
   const { metadata, status } = raw;

@@ -14,11 +14,13 @@ export interface Pods extends Pick<PodCache, "listen" | "waitFor"> {
   /** All of them, by the ids of their sandboxes. Throws RUNTIME_UNAVAILABLE while the watch is not up to date. */
   current(): Promise<ReadonlyMap<string, Pod>>;
   /**
-   * Undefined: the sandbox has no pod. Throws RUNTIME_UNAVAILABLE as `current` does, unless the sandbox has a pod in a namespace
-   * whose watch is up to date.
+   * Undefined: the sandbox has no pod. Throws RUNTIME_UNAVAILABLE as `current` does, unless the sandbox has a pod in a
+   * namespace whose watch is up to date.
    */
   find(sandboxId: string): Promise<Pod | undefined>;
-  /** Takes over what the server answered, unless something newer is known. False: the pod is not of this installation. */
+  /**
+   * Takes over what the server answered, unless something newer is known. False: the pod is not of this installation.
+   */
   apply(raw: RawPod): boolean;
   /** Drops a pod that a write found to be gone. */
   forget(pod: Pod): void;

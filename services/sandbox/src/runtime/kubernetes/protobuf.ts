@@ -1,5 +1,5 @@
-// Pods in the API server's other format. It has them encoded already, for its scheduler and kubelets, while JSON would be made for us alone
-// at each change; and what isn't read is skipped by its length.
+// Pods in the API server's other format. It has them encoded already, for its scheduler and kubelets, while JSON would
+// be made for us alone at each change; and what isn't read is skipped by its length.
 
 import { BinaryReader } from "@bufbuild/protobuf/wire";
 
@@ -11,11 +11,15 @@ export const magic = Buffer.from("k8s\0");
 export const headBytes = 4;
 
 /**
- * `time` is seconds, which JSON has as text; `port` a number or a name, of which the number is read; `map` one of texts;
- * `fields` those of an object that somebody has set, as JSON, which is long and read only if it has the start that a kubelet reports.
+ * `time` is seconds, which JSON has as text; `port` a number or a name, of which the number is read; `map` one of
+ * texts; `fields` those of an object that somebody has set, as JSON, which is long and read only if it has the start
+ * that a kubelet reports.
  */
 type Type = "string" | "int" | "bool" | "time" | "port" | "map" | "fields" | "object" | Message;
-/** What is read of a message: by their numbers, the names that its fields have in JSON. Those of a field named "" are its own there. */
+/**
+ * What is read of a message: by their numbers, the names that its fields have in JSON. Those of a field named "" are
+ * its own there.
+ */
 export interface Message {
   readonly [number: number]: readonly [name: string, type: Type, isList?: "list"];
 }
@@ -83,7 +87,10 @@ const status: Message = {
 
 const pod: Message = { 1: ["metadata", metadata], 2: ["spec", spec], 3: ["status", status] };
 
-/** By their kind, the objects that can be read: field numbers are those of k8s.io/api/core/v1 and k8s.io/apimachinery, which never change. */
+/**
+ * By their kind, the objects that can be read: field numbers are those of k8s.io/api/core/v1 and k8s.io/apimachinery,
+ * which never change.
+ */
 export const kinds: Readonly<Record<string, Message>> = {
   Pod: pod,
   PodList: {
@@ -96,7 +103,10 @@ export const kinds: Readonly<Record<string, Message>> = {
 const typeMeta: Message = { 2: ["kind", "string"] };
 const event: Message = { 1: ["type", "string"], 2: ["object", "object"] };
 
-/** A pod, a list of pods or a Status, with what is read of it in the shape that it has in JSON. Throws for anything else. */
+/**
+ * A pod, a list of pods or a Status, with what is read of it in the shape that it has in JSON. Throws for anything
+ * else.
+ */
 export function readObject(bytes: Uint8Array): unknown {
   if (!magic.equals(bytes.subarray(0, magic.length))) throw new Error("the API server's answer is no object");
   const reader = new BinaryReader(bytes.subarray(magic.length));

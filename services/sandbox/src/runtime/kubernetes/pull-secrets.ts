@@ -9,16 +9,22 @@ import { createPodNotes } from "./pod-notes.ts";
 import { pullSecretOf } from "./pod-spec.ts";
 import type { Pods } from "./pods.ts";
 
-/** Within which time a kubelet pulls again after its first failures; it waits 10 s at first, and twice as long each time. */
+/**
+ * Within which time a kubelet pulls again after its first failures; it waits 10 s at first, and twice as long each
+ * time.
+ */
 const repullMs = 45_000;
 
-/** The Secrets that private images are pulled with: each has its pod's name, belongs to it, and is there until the container runs. */
+/**
+ * The Secrets that private images are pulled with: each has its pod's name, belongs to it, and is there until the
+ * container runs.
+ */
 export interface PullSecrets {
   /** Makes a pod's Secret. Throws SandboxRefused where the cluster refuses it. */
   give(pod: Pod, access: ImageAccess): Promise<void>;
   /**
-   * Makes the Secret of a pod whose pull was refused, if somebody has deleted it: the kubelet pulls without one then, as it does when it
-   * doesn't get the one that is there in time. Answers whether the kubelet is going to try with it.
+   * Makes the Secret of a pod whose pull was refused, if somebody has deleted it: the kubelet pulls without one then,
+   * as it does when it doesn't get the one that is there in time. Answers whether the kubelet is going to try with it.
    */
   restore(pod: Pod, findAccess: () => Promise<ImageAccess>): Promise<boolean>;
   remove(pod: Pod): Promise<void>;

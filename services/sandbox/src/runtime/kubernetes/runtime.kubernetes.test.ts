@@ -6,7 +6,8 @@ import { expect } from "vitest";
 import type { RuntimeLifecycle, RuntimeSpec } from "../lifecycle.ts";
 import { openTestApiServer, type SeenRequest } from "./api-server.fixture.ts";
 
-// What the adapter asks of an API server, and in which order; the contract suite shows that a real cluster does as asked.
+// What the adapter asks of an API server, and in which order; the contract suite shows that a real cluster does as
+// asked.
 
 const pods = "/api/v1/namespaces/s/pods";
 const secrets = "/api/v1/namespaces/s/secrets";

@@ -12,7 +12,10 @@ const deletionSlackMs = 5_000;
 /** A reason why a container was never started, although the kubelet calls it ended. */
 const neverStarted = new Set(["StartError", "ContainerCannotRun"]);
 
-/** Nobody knows how the container ended: the kubelet's word for one that it doesn't find, and containerd's after a restart of the node. */
+/**
+ * Nobody knows how the container ended: the kubelet's word for one that it doesn't find, and containerd's after a
+ * restart of the node.
+ */
 const lostTrack = new Set(["ContainerStatusUnknown", "Unknown"]);
 
 /** What the adapter says of a pod. Undefined for one that is being removed. */
@@ -44,8 +47,9 @@ export function observationOf(pod: Pod, now: Date): Observation | undefined {
 }
 
 /**
- * Whether a change is one of the sandbox, and not only a step of the control plane's on the way to a running container: whoever created
- * a pod knows of it, and nothing is to be done when it gets its node, network and volumes. Undefined: there is no pod.
+ * Whether a change is one of the sandbox, and not only a step of the control plane's on the way to a running container:
+ * whoever created a pod knows of it, and nothing is to be done when it gets its node, network and volumes. Undefined:
+ * there is no pod.
  */
 export function isNews(before: Pod | undefined, after: Pod | undefined, now: Date): boolean {
   return after === undefined || newsOf(after, now) !== (before ? newsOf(before, now) : onItsWay);
@@ -76,7 +80,10 @@ export function hasEnded(pod: Pod, now: Date): boolean {
   return pod.nodeName === undefined || now.getTime() > pod.deletionAt.getTime() + overdueMs;
 }
 
-/** When its container started, by the control plane's clock: the node's own may be off by minutes. Undefined: it never did. */
+/**
+ * When its container started, by the control plane's clock: the node's own may be off by minutes. Undefined: it never
+ * did.
+ */
 function startOf(pod: Pod, now: Date): Date | undefined {
   const { container, createdAt } = pod;
   const startedAt = container?.startedAt;
@@ -227,7 +234,10 @@ function problemOf({ unschedulable, isGated, nodeName, container }: Pod): Observ
   }
 }
 
-/** What a pull's failure says it was, the first that fits. The kubelet passes on the text of containerd or CRI-O and nothing else. */
+/**
+ * What a pull's failure says it was, the first that fits. The kubelet passes on the text of containerd or CRI-O and
+ * nothing else.
+ */
 const pullFailures: readonly (readonly [
   pattern: RegExp,
   reason: RuntimeFailure["reason"],
