@@ -245,7 +245,7 @@ describe.runIf(isAvailable)("images are pulled", { timeout: 300_000 }, () => {
     expect([record.state, record.state_reason, record.message]).toEqual([
       "failed",
       "start_failed",
-      expect.stringContaining("64 are allowed"),
+      expect.stringContaining("the limit is 64 MB"),
     ]);
     expect(large.asked.filter((each) => each.includes(first.digest))).toEqual([]);
   });

@@ -132,7 +132,7 @@ async function refusalOf(spec: RuntimeSpec, on = runtime): Promise<RuntimeFailur
 const problemOf = (spec: RuntimeSpec, on = runtime) =>
   until(async () => {
     const { problem } = await on.ensure(spec);
-    if (!problem || problem.message.includes("has not looked at")) throw new Error("nothing keeps it from running");
+    if (!problem || problem.message.includes("has not considered")) throw new Error("nothing keeps it from running");
     return problem;
   });
 

@@ -1,12 +1,12 @@
 /** Values of a stream of JSON, one on each line, whatever the chunks they come in. */
 export async function* readJsonLines(stream: NodeJS.ReadableStream): AsyncGenerator<unknown> {
-  let rest = "";
+  let incomplete = "";
   for await (const chunk of stream.setEncoding("utf8")) {
-    const lines = `${rest}${chunk}`.split("\n");
-    rest = lines.pop() ?? "";
+    const lines = `${incomplete}${chunk}`.split("\n");
+    incomplete = lines.pop() ?? "";
     for (const line of lines) if (line.trim() !== "") yield JSON.parse(line);
   }
-  if (rest.trim() !== "") yield JSON.parse(rest);
+  if (incomplete.trim() !== "") yield JSON.parse(incomplete);
 }
 
 /** A failure that the engine reports in a stream, after it has answered 200. */

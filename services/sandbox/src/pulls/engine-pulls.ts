@@ -74,7 +74,7 @@ export function createEnginePulls(o: {
     );
     cache.requestTrim();
     const pulled = await find(documents.localReference, authorized);
-    if (!pulled) throw new DomainError("RUNTIME_UNAVAILABLE", "The image was not there after it was pulled.");
+    if (!pulled) throw new DomainError("RUNTIME_UNAVAILABLE", "The image was missing after its pull.");
     return pulled;
   }
 
@@ -129,9 +129,13 @@ async function listen(endpoint: PullEndpoint): Promise<string> {
   try {
     return await endpoint.listen();
   } catch (cause) {
-    throw new DomainError("RUNTIME_UNAVAILABLE", "The port that the engine pulls images from can't be listened on.", {
-      cause,
-    });
+    throw new DomainError(
+      "RUNTIME_UNAVAILABLE",
+      "The platform can't listen on the port that the engine pulls images from.",
+      {
+        cause,
+      },
+    );
   }
 }
 

@@ -8,7 +8,7 @@ import type { ImageStore } from "../runtime/images.ts";
 /** A use is stored at most this often for each image. */
 const resolutionMs = minuteMs;
 /** An image that was used so lately stays: its container may be about to be created. */
-const restMs = 10 * minuteMs;
+const idleMs = 10 * minuteMs;
 
 export interface ImageCacheOptions {
   store: Pick<ImageStore, "list" | "remove">;
@@ -71,7 +71,7 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
   /** Unless it has been used meanwhile. Whoever wants it now waits, and finds it gone. */
   async function remove(name: string): Promise<boolean> {
     const { holders, usedAt } = useOf(name);
-    if (holders > 0 || Date.now() - usedAt < restMs) return false;
+    if (holders > 0 || Date.now() - usedAt < idleMs) return false;
     const work = o.store.remove(name).finally(() => removing.delete(name));
     removing.set(name, work);
     return work;
@@ -108,7 +108,7 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
     const wanted = await o.findWanted();
     for (const { id, names, sizeBytes, usedAt } of images) {
       if (bytes <= maxBytes) return;
-      if (wanted.has(id) || Date.now() - usedAt < restMs) continue;
+      if (wanted.has(id) || Date.now() - usedAt < idleMs) continue;
       const removed = await Promise.all(names.map(remove));
       if (removed.includes(false)) continue;
       bytes -= sizeBytes;

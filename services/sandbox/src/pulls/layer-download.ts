@@ -15,10 +15,10 @@ export interface Layer {
   readonly diffId: string;
 }
 
-/** A download that was cut off goes on where it was, this often in all. */
+/** How often in all a download is tried; each goes on where the last one was cut off. */
 const attempts = 4;
 const pauseMs = 500;
-/** Each piece takes turns with a thread: with Node's own 16 KiB unpacking costs twice as much processor time. */
+/** Each chunk takes turns with a thread: with Node's own 16 KiB unpacking costs twice as much processor time. */
 const chunkSize = 256 * 1024;
 /**
  * What a tar archive has at least. Engines name a stack of layers by the digest of the text of two digests, and would
@@ -28,11 +28,11 @@ const tarBlockBytes = 512;
 
 /**
  * Downloads a layer to a file, piece by piece as the disk takes them, and verifies its digest, its size and what it is
- * when unpacked. A failure may leave a part of it in the file.
+ * when unpacked. A failure may leave an incomplete file.
  *
  * @param unpackInTurn runs the work of unpacking when its turn has come
- * @param onDownload is told how many bytes more are going to be written to the file; what it throws ends the download
- * @param onUnpacked is told how many bytes more it has when unpacked, before they go; what it throws ends the download
+ * @param onDownload gets how many more bytes are going to be written to the file; what it throws ends the download
+ * @param onUnpacked gets how many more bytes it has when unpacked, before they go; what it throws ends the download
  * @throws RegistryError, `not_found` where the registry answers with something else
  */
 export async function downloadLayer(o: {
@@ -50,7 +50,7 @@ export async function downloadLayer(o: {
   const isRight = isWhole && (await o.unpackInTurn(() => unpackedDigest(o))) === layer.diffId;
   if (isRight) return;
   const what = isWhole
-    ? `has in ${layer.digest} other content than the image's config says`
+    ? `has other content in ${layer.digest} than the image's config says`
     : `does not have ${layer.digest}`;
   throw new RegistryError("not_found", `The registry ${registryHost} ${what}.`);
 }
@@ -77,12 +77,12 @@ async function downloadBytes(o: {
         received = 0;
       }
       try {
-        for await (const part of response.body) {
-          if (received + part.length > layer.sizeBytes) return false;
-          await o.onDownload(part.length);
-          await writeAt(target, part, received);
-          hash.update(part);
-          received += part.length;
+        for await (const chunk of response.body) {
+          if (received + chunk.length > layer.sizeBytes) return false;
+          await o.onDownload(chunk.length);
+          await writeAt(target, chunk, received);
+          hash.update(chunk);
+          received += chunk.length;
         }
         if (received === layer.sizeBytes) return hash.digest("hex") === expected;
       } catch (error) {
@@ -98,9 +98,9 @@ async function downloadBytes(o: {
   }
 }
 
-async function writeAt(target: FileHandle, part: Buffer, position: number): Promise<void> {
-  for (let written = 0; written < part.length; ) {
-    const { bytesWritten } = await target.write(part, written, part.length - written, position + written);
+async function writeAt(target: FileHandle, chunk: Buffer, position: number): Promise<void> {
+  for (let written = 0; written < chunk.length; ) {
+    const { bytesWritten } = await target.write(chunk, written, chunk.length - written, position + written);
     written += bytesWritten;
   }
 }
@@ -122,16 +122,16 @@ async function unpackedDigest(o: {
     await pipeline(
       createReadStream(o.file, { highWaterMark: chunkSize }),
       unpacker.stream,
-      async (parts: AsyncIterable<Buffer>) => {
-        for await (const part of parts) {
-          bytes += part.length;
+      async (chunks: AsyncIterable<Buffer>) => {
+        for await (const chunk of chunks) {
+          bytes += chunk.length;
           try {
-            await o.onUnpacked(part.length);
+            await o.onUnpacked(chunk.length);
           } catch (error) {
             refusal = error;
             throw error;
           }
-          hash.update(part);
+          hash.update(chunk);
         }
       },
       { signal: o.signal },
@@ -178,12 +178,14 @@ async function openUnpacker(file: string): Promise<Unpacker | undefined> {
   }
 }
 
-/** Whether an error is the disk's own, such as a lack of room. */
+/** Whether an error is the disk's own, such as a lack of space. */
 export function isDiskError(error: unknown): boolean {
   const code = error instanceof Error && "code" in error ? error.code : undefined;
   return typeof code === "string" && ["ENOSPC", "EDQUOT", "EIO", "EROFS", "EFBIG", "EMFILE", "ENFILE"].includes(code);
 }
 
 function unreachable(registryHost: string, cause: unknown): RegistryError {
-  return new RegistryError("unreachable", `The registry ${registryHost} broke off the download of a layer.`, { cause });
+  return new RegistryError("unreachable", `The registry ${registryHost} interrupted the download of a layer.`, {
+    cause,
+  });
 }

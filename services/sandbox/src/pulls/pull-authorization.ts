@@ -52,12 +52,12 @@ export function createPullAuthorization(o: {
 
 function checkSize(layers: readonly Layer[], count: number, maxImageMb: number): void {
   if (count > maxLayers) {
-    throw new DomainError("PROVISIONING_FAILED", `The image has ${count} layers; ${maxLayers} are allowed.`);
+    throw new DomainError("PROVISIONING_FAILED", `The image has ${count} layers; the limit is ${maxLayers}.`);
   }
   const bytes = sizeOf(layers);
   if (bytes > maxImageMb * mebibyte) {
     const size = Math.ceil(bytes / mebibyte);
-    throw new DomainError("PROVISIONING_FAILED", `The image's layers have ${size} MB; ${maxImageMb} are allowed.`);
+    throw new DomainError("PROVISIONING_FAILED", `The image's layers have ${size} MB; the limit is ${maxImageMb} MB.`);
   }
 }
 

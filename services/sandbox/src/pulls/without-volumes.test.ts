@@ -62,5 +62,5 @@ test.each([
   ["has a working directory with a long path", { WorkingDir: "x".repeat(4_096) }],
   ["has much to say of its containers", { Labels: { a: "x".repeat(65_536) } }],
 ])("an image that %s is not given to a cluster", (_what, config) => {
-  expect(() => volumesOf(Buffer.from(JSON.stringify({ config })))).toThrow(/the image's/);
+  expect(() => volumesOf(Buffer.from(JSON.stringify({ config })))).toThrow(/the image (has|declares) /);
 });

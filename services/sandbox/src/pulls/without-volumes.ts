@@ -63,11 +63,11 @@ export function volumesOf(config: Uint8Array): string[] {
     for (const name of ["entrypoint", "cmd"]) mapKeys(settings, name, (value) => command.push(value ?? []));
     mapKeys(settings, "workingdir", (value) => folders.push(value));
   });
-  if (paths.length > maxVolumes) throw imageRefused(`volumes are ${paths.length}; ${maxVolumes} are allowed`);
+  if (paths.length > maxVolumes) throw imageRefused(`declares ${paths.length} volumes; the limit is ${maxVolumes}`);
   if (
     [...paths, ...command.flat().slice(0, 1), ...folders].some((each) => Buffer.byteLength(String(each)) > maxPathBytes)
   ) {
-    throw imageRefused(`volumes, command or working directory are longer than ${maxPathBytes} bytes`);
+    throw imageRefused(`has a volume, command or working directory longer than ${maxPathBytes} bytes`);
   }
   return paths;
 }

@@ -11,10 +11,10 @@ export const maxConfigBytes = 64 * 1024;
 
 /** PROVISIONING_FAILED for an image whose config goes beyond a limit. */
 export function imageRefused(problem: string): DomainError {
-  return new DomainError("PROVISIONING_FAILED", `The container could not be started: the image's ${problem}.`);
+  return new DomainError("PROVISIONING_FAILED", `The container could not be started: the image ${problem}.`);
 }
 
 /** PROVISIONING_FAILED for an image whose config is larger than `maxConfigBytes`. */
 export function configTooLarge(): DomainError {
-  return imageRefused(`labels, environment and the rest of its config are larger than ${maxConfigBytes} bytes`);
+  return imageRefused(`has a config (labels, environment and so on) of more than ${maxConfigBytes} bytes`);
 }

@@ -118,7 +118,7 @@ export function createContainerStarts(o: ContainerStartsOptions): (spec: Runtime
     }
     // Another installation's container has the name, or it was removed at once.
     if (!container || !isStarted(container)) {
-      throw new DomainError("RUNTIME_UNAVAILABLE", "The container was gone after it was created.");
+      throw new DomainError("RUNTIME_UNAVAILABLE", "The container disappeared after it was created.");
     }
     if (isNew) requireNoVolumes(container);
     await isolation.verifyTotals();
@@ -136,7 +136,7 @@ function requireNoVolumes({ info: { Mounts: mounts } }: InspectedContainer): voi
   if (!volume) return;
   throw new DomainError(
     "PROVISIONING_FAILED",
-    `The container could not be started: the image's volume ${volume.Destination} can't be limited in size.`,
+    `The container could not be started: the size of the image's volume ${volume.Destination} can't be limited.`,
   );
 }
 

@@ -58,7 +58,7 @@ export function createControlGroup(o: {
       if (reason !== loggedReason) {
         o.logger.warn(
           { reason, controlGroup: nameOf(info, o.names) },
-          "sandboxes together may take all processes and memory of the host: the limits of their control group can't be set from here",
+          "the limits of the sandboxes' control group can't be set from here: together they may take all processes and memory of the host",
         );
       }
       loggedReason = reason;

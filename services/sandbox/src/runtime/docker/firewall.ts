@@ -8,14 +8,14 @@ import type { HostNames } from "./names.ts";
 
 const commitAttempts = 3;
 
-/** New connections beyond the rate that a sandbox that was quiet may open at once, in seconds of the rate. */
+/** How many new connections beyond the rate a quiet sandbox may open at once, in seconds of the rate. */
 const burstSeconds = 5;
 
-/** The same of the bandwidth. iptables takes no less than one, and rounds the rate up. */
+/** The same for bandwidth. iptables takes no less than one, and rounds the rate up. */
 const bandwidthBurstSeconds = 2;
 const bytesPerMegabit = 125_000;
 
-/** After how long a kernel that refused the limits is asked again. */
+/** How long until a kernel that refused the limits is tried again. */
 const limitsRetryMs = 600_000;
 
 /** The jumps of all installations: any of them may be first. */
@@ -234,7 +234,7 @@ function requireEngineChains(firewall: Firewall, current: readonly string[]): vo
     "ISOLATION_UNAVAILABLE",
     `${firewall.command} shows no DOCKER-USER chain in use, so the engine's traffic can't be filtered from here.`,
     {
-      hint: "Run Sandgate on the engine's host, in a container with the host's network; the engine with its iptables option on and the same iptables backend; and restart the engine if its rules were flushed.",
+      hint: "Run Sandgate on the engine's host, or in a container that uses the host's network. Keep the engine's iptables option on, with the same iptables backend. Restart the engine if its rules were flushed.",
     },
   );
 }

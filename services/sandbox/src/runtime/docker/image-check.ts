@@ -12,7 +12,8 @@ export type Volumes = readonly string[];
 /**
  * Checks images before their first container is created. It refuses one whose config is too large, and one whose
  * command or working directory is longer than a path can be: the OCI runtime's error repeats it, and one longer than a
- * pipe's buffer blocks the engine for ever, with the container locked. Answers its volumes. Throws PROVISIONING_FAILED.
+ * pipe's buffer blocks the engine for ever, with the container locked. Returns the image's volumes. Throws
+ * PROVISIONING_FAILED.
  */
 export function createImageCheck(engine: Engine): (reference: string) => Promise<Volumes> {
   const checked = new Map<string, Volumes>();
@@ -31,7 +32,7 @@ export function createImageCheck(engine: Engine): (reference: string) => Promise
     const { Entrypoint: entrypoint, Cmd: command, WorkingDir: folder } = image.Config;
     const program = [entrypoint ?? [], command ?? []].flat()[0] ?? "";
     if (Math.max(Buffer.byteLength(program), Buffer.byteLength(folder ?? "")) > maxPathBytes) {
-      throw imageRefused(`command or working directory is longer than ${maxPathBytes} bytes`);
+      throw imageRefused(`has a command or working directory longer than ${maxPathBytes} bytes`);
     }
     if (checked.size >= maxRemembered) checked.clear();
     const volumes = Object.keys(image.Config.Volumes ?? {}).map((path) => posix.resolve("/", path));

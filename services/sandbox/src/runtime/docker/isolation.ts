@@ -53,7 +53,7 @@ export function createIsolation(o: {
     if (reason !== loggedReason && reason !== undefined) {
       o.logger.info(
         { reason },
-        "each workspace has networks of its own: the engine tells sandboxes of others on theirs",
+        "each workspace has networks of its own: the engine's resolver knows the neighbours of a sandbox",
       );
     }
     loggedReason = reason;
@@ -97,8 +97,8 @@ export function createIsolation(o: {
       if (!o.enforce) return;
       await access(`/sys/class/net/${bridge}`).catch((cause: unknown) => {
         throw refuse(
-          `The bridge ${bridge} is not on this machine, so its firewall can't be set from here.`,
-          "Run Sandgate on the engine's host, in a container with the host's network.",
+          `The bridge ${bridge} is not on this machine, so its firewall can't be configured from here.`,
+          "Run Sandgate on the engine's host, or in a container that uses the host's network.",
           cause,
         );
       });
@@ -156,6 +156,10 @@ async function enableBridgeFilter(): Promise<void> {
   try {
     if ((await readFile(file, "utf8")).trim() !== "1") await writeFile(file, "1");
   } catch (cause) {
-    throw refuse("The host does not filter traffic between containers of one bridge.", "Load br_netfilter.", cause);
+    throw refuse(
+      "The host does not filter traffic between containers on one bridge.",
+      "Load the kernel module br_netfilter.",
+      cause,
+    );
   }
 }

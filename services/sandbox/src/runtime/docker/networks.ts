@@ -118,9 +118,9 @@ export function createNetworks(o: {
     }
     logger.error(
       { networks: known.size, subnets: o.subnets.length },
-      "no more sandboxes fit on this host's network: all of SANDGATE_SANDBOX_SUBNETS is used",
+      "no network addresses are left for sandboxes: all of SANDGATE_SANDBOX_SUBNETS is in use",
     );
-    throw new DomainError("PROVISIONING_FAILED", "The host is full: its network can't take any more sandboxes.");
+    throw new DomainError("PROVISIONING_FAILED", "The host is full: no network addresses are left for sandboxes.");
   }
 
   /**

@@ -3,7 +3,7 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import { type PeriodicTask, startPeriodicTask } from "@sandgate/kit/base/periodic-task";
 import { minuteMs } from "@sandgate/kit/base/time";
 
-/** What of an engine's `info` says how far a sandbox is from its host's kernel. */
+/** The part of an engine's `info` that shows how a sandbox is separated from its host's kernel. */
 interface EngineInfo {
   DefaultRuntime?: string;
   Runtimes?: Record<string, unknown>;
@@ -42,7 +42,7 @@ export function startKernelWarning(o: { url: string; ociRuntime: string | undefi
       isKnown = true;
       if (!sharesKernelAsRoot(info, o.ociRuntime)) return;
       o.logger.warn(
-        "Anybody may register, and the engine has neither user namespaces nor gVisor: whoever breaks out of a sandbox through the kernel is root on this host. Set userns-remap on the engine, SANDGATE_OCI_RUNTIME=runsc, or SANDGATE_REGISTRATION=closed.",
+        "Anyone may register, and the engine has neither user namespaces nor gVisor: whoever escapes from a sandbox through the kernel is root on this host. Set userns-remap on the engine, SANDGATE_OCI_RUNTIME=runsc, or SANDGATE_REGISTRATION=closed.",
       );
     },
   });

@@ -24,7 +24,7 @@ export function createStorageLimit({ engine, logger }: { engine: Engine; logger:
     if (isEnforced) {
       logger.warn(
         { reason },
-        "the engine's storage can't limit what a sandbox writes: it is measured, and one that wrote more is ended some seconds later",
+        "the engine's storage can't limit what a sandbox writes: it is measured instead, and a sandbox over its limit is stopped some seconds later",
       );
     }
     isEnforced = false;

@@ -10,14 +10,14 @@ import { createWriteLimit } from "./write-limit.ts";
 
 /** How long one request may take, and a stream until it begins. */
 const requestTimeoutMs = 10_000;
-/** How long a request is tried again that the API server refused for now, or that did not reach it. */
+/** How long a request is retried that the API server refused for now, or that did not reach it. */
 const retryForMs = 15_000;
 const retry: Backoff = { firstMs: 100, lastMs: 3_000 };
 /** How long a connection that nothing goes over is kept; the server itself would keep it for three minutes. */
 const idleMs = 60_000;
-/** Credentials are read again that often: tokens of service accounts and certificates change while the process runs. */
+/** How often credentials are read again: tokens of service accounts and certificates change while the process runs. */
 const credentialsForMs = 60_000;
-/** Answers say when they were sent to the second, and take their time. */
+/** Answers carry their time to the second, and take a while to arrive. */
 const clockToleranceMs = 3_000;
 
 /** A request that the API server has refused (its Status object). */
@@ -46,9 +46,9 @@ export interface ApiRequest {
 /** A client of one API server. */
 export interface Api {
   /**
-   * One request. Objects are as they are in JSON, but pods have only what `protobuf.ts` reads. What the server refuses
-   * for now (429, 500 and more) and what did not reach it is tried again for 15 s, so it may have been done already
-   * when it fails. Throws an ApiError, the signal's reason, or whatever kept it from being sent.
+   * Makes one request. Objects are as they are in JSON, but pods have only what `protobuf.ts` reads. What the server
+   * refuses for now (429, 500 and more) and what did not reach it is tried again for 15 s, so it may have been done
+   * already when it fails. Throws an ApiError, the signal's reason, or whatever kept it from being sent.
    */
   call(request: ApiRequest): Promise<unknown>;
   /**
@@ -60,7 +60,7 @@ export interface Api {
     query: Readonly<Record<string, string>>,
     signal: AbortSignal,
   ): Promise<AsyncIterable<unknown>>;
-  /** How far the server's clock is ahead of ours, in milliseconds; 0 for what the seconds of its answers can't tell. */
+  /** How far the server's clock is ahead of ours, in milliseconds; 0 when its answers, in seconds, don't show it. */
   clockAheadMs(): number;
   close(): Promise<void>;
 }
@@ -71,7 +71,8 @@ function readConfig(address: string): KubeConfig {
   const config = new KubeConfig();
   if (path !== "") loadFile(config, path);
   else if (process.env.KUBERNETES_SERVICE_HOST) config.loadFromCluster();
-  else throw new Error("SANDGATE_RUNTIME=kubernetes: is for a pod; elsewhere name a kubeconfig: kubernetes:/path");
+  else
+    throw new Error("SANDGATE_RUNTIME=kubernetes: works in a pod only; elsewhere, name a kubeconfig: kubernetes:/path");
   if (!config.getCurrentCluster()) throw new Error(`${path || "the pod's service account"} names no cluster`);
   return config;
 }
@@ -133,7 +134,7 @@ export function openApi(
     const options = config.createDispatcherOptions(config.getCurrentCluster(), tls);
     // With the same certificates the connections stay: a handshake costs both sides more than a request.
     if (!connections || !isDeepStrictEqual(options, connections.options)) {
-      // What is under way on the earlier ones goes on to its end.
+      // Requests under way on the earlier connections go on to their end.
       connections?.dispatcher.close().catch(() => {});
       connections = { options, dispatcher: openDispatcher(options) ?? context.getDispatcher() ?? new Agent() };
     }
@@ -263,10 +264,10 @@ export function openApi(
 
 async function* parseLines(body: AsyncIterable<Buffer>): AsyncGenerator<unknown> {
   const decoder = new TextDecoder();
-  let rest = "";
+  let incomplete = "";
   for await (const chunk of body) {
-    const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
-    rest = lines.pop() ?? "";
+    const lines = (incomplete + decoder.decode(chunk, { stream: true })).split("\n");
+    incomplete = lines.pop() ?? "";
     for (const line of lines) if (line !== "") yield JSON.parse(line);
   }
 }

@@ -17,7 +17,7 @@ import { hasEnded, isGone, isNews } from "./states.ts";
  */
 const stopSlackMs = 20_000;
 /**
- * How long a pod may wait for a scheduler's first look, until the API server itself is asked: the watch may be behind.
+ * How long a pod may wait for the scheduler until the API server itself is asked: the watch may be behind.
  */
 const slowSchedulingMs = 10_000;
 /** How long it may take until a change that another replica has just made is seen. */
@@ -83,7 +83,7 @@ export function createKubernetesLifecycle(o: KubernetesLifecycleOptions): Runtim
       const isOver = (seen: Pod | undefined) =>
         seen === undefined || isReplaced(seen, pod) || hasEnded(seen, observer.now());
       if (!(await pods.waitFor(sandboxId, isOver, graceSeconds * 1000 + stopSlackMs))) {
-        throw new DomainError("RUNTIME_UNAVAILABLE", "The sandbox's node did not end it in time.");
+        throw new DomainError("RUNTIME_UNAVAILABLE", "The sandbox's node did not stop it in time.");
       }
     },
 
@@ -144,7 +144,7 @@ function createEnsure(o: KubernetesLifecycleOptions): (spec: RuntimeSpec) => Pro
   const findAccess = async (spec: RuntimeSpec): Promise<ImageAccess> =>
     (await spec.findAccess?.()) ?? { registryHost: "", username: "", password: "", volumes: [] };
 
-  /** Whether no scheduler has said anything of it for long. */
+  /** Whether no scheduler has considered the pod for long. */
   function waitsForScheduler({ isGated, scheduledAt, unschedulable, createdAt }: Pod): boolean {
     if (isGated || scheduledAt !== undefined || unschedulable !== undefined) return false;
     return observer.now().getTime() - createdAt.getTime() > slowSchedulingMs;
@@ -173,7 +173,7 @@ function createEnsure(o: KubernetesLifecycleOptions): (spec: RuntimeSpec) => Pro
       const seen = await observer.observeWithEvents(pod);
       if (!seen) throw beingRemoved();
       if (seen.phase === "running") await requests.settle(pod, spec);
-      // What the kubelet probes must be what is meant.
+      // The kubelet must probe the port that is meant.
       if (seen.isReady && pod.readinessPort !== spec.readinessPort) return { ...seen, isReady: false };
       if (seen.phase !== "created" || !seen.problem?.isFinal) return seen;
       const isRefused = seen.problem.reason === "image_pull_unauthorized" && pod.hasPullSecret && !pod.deletionAt;

@@ -34,15 +34,15 @@ const refusedAs = (status: number, message: string) =>
 
 // As the API server of 1.34 says them.
 test.each<[status: number, said: string, told: RegExp]>([
-  [403, 'pods "p" is forbidden: exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2', /^A quota /],
-  [403, 'pods "p" is forbidden: failed quota: few: must specify limits.cpu for: sandbox', /^A quota /],
+  [403, 'pods "p" is forbidden: exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2', /^The cluster's quota /],
+  [403, 'pods "p" is forbidden: failed quota: few: must specify limits.cpu for: sandbox', /^The cluster's quota /],
   [403, 'pods "p" is forbidden: maximum memory usage per Container is 128Mi, but limit is 256Mi', /^A limit /],
   [403, 'pods "p" is forbidden: minimum cpu usage per Container is 1, but request is 50m', /^A limit /],
   [403, 'pods "p" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true', /Pod Security/],
   [403, 'admission webhook "policy.example" denied the request: no', /^A policy /],
   [422, "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'x' with binding 'y' denied request: no", /^A policy /],
-  [422, 'Pod "p" is invalid: spec.containers[0].image: Required value', /does not understand/],
-  [400, 'Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal string', /does not understand/],
+  [422, 'Pod "p" is invalid: spec.containers[0].image: Required value', /rejected the sandbox's pod/],
+  [400, 'Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal string', /rejected the sandbox's pod/],
   [403, "something new", /^The cluster refused the sandbox/],
 ])("%s %s fails the sandbox for good, in words of its own", async (status, said, told) => {
   const error = await refusedAs(status, said);

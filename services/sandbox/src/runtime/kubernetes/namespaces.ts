@@ -9,13 +9,13 @@ import { networkPolicyOf, type PodEgressPolicy, policyNameOf } from "./network-p
 const recheckMs = 60_000;
 const enforceLabel = "pod-security.kubernetes.io/enforce";
 
-/** What refused a pod, by the API server's words. */
+/** What the message of the API server says has refused a pod. */
 const refusals: readonly (readonly [pattern: RegExp, text: string])[] = [
-  [/exceeded quota|insufficient quota|must specify .* for: /i, "A quota of the cluster is used up"],
+  [/exceeded quota|insufficient quota|must specify .* for: /i, "The cluster's quota is used up"],
   [/violates PodSecurity/i, "The cluster's Pod Security does not allow the sandbox"],
   [/(maximum|minimum) .* usage per|limit to request ratio/i, "A limit of the cluster does not allow the sandbox"],
   [/admission webhook|ValidatingAdmissionPolicy/i, "A policy of the cluster does not allow the sandbox"],
-  [/ is invalid: |unable to parse|cannot unmarshal/i, "The cluster does not understand the sandbox's pod"],
+  [/ is invalid: |unable to parse|cannot unmarshal/i, "The cluster rejected the sandbox's pod as invalid"],
 ];
 
 /** The namespaces of an installation's pods: one, or several that workspaces are spread over. */
@@ -24,16 +24,16 @@ export interface Namespaces {
   of(workspaceId: string): string;
   /**
    * Checks that they are there, enforce Pod Security, and have the installation's network policy; what is missing is
-   * made, where that is allowed. Throws RUNTIME_UNAVAILABLE, or ISOLATION_UNAVAILABLE with what is missing.
+   * created, where that is allowed. Throws RUNTIME_UNAVAILABLE, or ISOLATION_UNAVAILABLE with what is missing.
    */
   verify(): Promise<void>;
   /** Verifies unless that was done within the last minute. */
   verifyRecent(): Promise<void>;
-  /** For a request refused as its namespace, with the rights in it, is gone or going. */
+  /** The error of a request that was refused because its namespace, with the rights in it, is gone or going. */
   missing(namespace: string, cause: ApiError): DomainError;
   /**
-   * Makes an object of a sandbox, and returns it; undefined: there is one of that name. Throws SandboxRefused with the
-   * API server's own words where it refuses that, unless it is the namespace or a right that is missing.
+   * Creates an object of a sandbox, and returns it; undefined: there is one of that name. Throws SandboxRefused with
+   * the API server's own words where it refuses that, unless it is the namespace or a right that is missing.
    */
   make(namespace: string, resource: "pods" | "secrets", body: object): Promise<unknown>;
 }
@@ -53,18 +53,18 @@ export function createNamespaces(o: {
     o.namespaces === 1 ? [namespace] : Array.from({ length: o.namespaces }, (_, index) => `${namespace}-${index}`);
   let verifiedAt = Number.NEGATIVE_INFINITY;
   let verifying: Promise<void> | undefined;
-  let warned = false;
+  let hasWarned = false;
 
   async function verifyOne(name: string): Promise<void> {
     const labels = await readLabels(name);
     if (!o.isolation) return;
     if (labels === "unreadable") {
-      if (!warned)
+      if (!hasWarned)
         o.logger.warn(
           { namespace: name },
-          "whether the namespace enforces Pod Security can't be read: the right to get it is missing",
+          "can't check whether the namespace enforces Pod Security: the right to get it is missing",
         );
-      warned = true;
+      hasWarned = true;
     } else if (labels[enforceLabel] !== "restricted" && labels[enforceLabel] !== o.pod.security) {
       throw new DomainError(
         "ISOLATION_UNAVAILABLE",
@@ -81,7 +81,7 @@ export function createNamespaces(o: {
     }
   }
 
-  /** A namespace's labels. One that is missing is made. */
+  /** Reads a namespace's labels, and creates a namespace that is missing. */
   async function readLabels(name: string): Promise<Record<string, string> | "unreadable"> {
     const path = `/api/v1/namespaces/${name}`;
     try {
@@ -98,7 +98,7 @@ export function createNamespaces(o: {
       await ignoreStatus([409], api.call({ method: "POST", path: "/api/v1/namespaces", body }));
       return labels;
     } catch (error) {
-      throw new DomainError("RUNTIME_UNAVAILABLE", `The namespace ${name} is missing and can't be made.`, {
+      throw new DomainError("RUNTIME_UNAVAILABLE", `The namespace ${name} is missing and can't be created.`, {
         cause: error,
       });
     }
@@ -137,7 +137,7 @@ export function createNamespaces(o: {
       verifiedAt = Number.NEGATIVE_INFINITY;
       return toRuntimeUnavailable(error);
     }
-    // The quota has just been made, and nothing is counted yet.
+    // The quota was just created, and nothing is counted yet.
     if (/status unknown for quota/i.test(error.message)) return toRuntimeUnavailable(error);
     const [, text = "The cluster refused the sandbox"] =
       refusals.find(([pattern]) => pattern.test(error.message)) ?? [];
@@ -174,7 +174,7 @@ function isTerminating(error: unknown): boolean {
 }
 
 function missing(name: string, cause: unknown): DomainError {
-  const message = `The namespace ${name} is missing, being deleted, or closed to the platform.`;
+  const message = `The namespace ${name} is missing, being deleted, or not accessible to the platform.`;
   return new DomainError("RUNTIME_UNAVAILABLE", message, { cause });
 }
 
@@ -183,7 +183,7 @@ function policyUnset(name: string, error: ApiError): DomainError {
   return new DomainError("ISOLATION_UNAVAILABLE", message, { cause: error });
 }
 
-/** Whether the server's object says all that was wanted of it; it may have added defaults. */
+/** Whether the server's object has all that was wanted; the server may have added defaults. */
 function includes(known: unknown, wanted: unknown): boolean {
   if (Array.isArray(wanted)) {
     const list = Array.isArray(known) ? known : [];

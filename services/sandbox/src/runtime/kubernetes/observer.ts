@@ -9,13 +9,13 @@ const minUptimeMs = 2_000;
 /** How long a pod that has a node may take for its network and volumes, until its events are looked through. */
 const slowSetupMs = 10_000;
 
-/** What the adapter says of pods. */
+/** What the adapter reports about pods. */
 export interface Observer {
-  /** The time of now by the API server's clock, by which pods are judged. */
+  /** The current time by the API server's clock, by which pods are judged. */
   now(): Date;
-  /** What the pod says, told by our clock. Undefined for one that is being removed. */
+  /** What the pod itself shows, by our clock. Undefined for a pod that is being removed. */
   observe(pod: Pod): Observation | undefined;
-  /** And what stands in its events alone. Throws what the API server refuses. */
+  /** Adds what only the pod's events show. Throws what the API server refuses. */
   observeWithEvents(pod: Pod): Promise<Observation | undefined>;
   /**
    * Whether its startup probe has succeeded, or its image has no program to run for one. Throws what the API server
@@ -53,10 +53,10 @@ export function createObserver({ api, events }: { api: Pick<Api, "clockAheadMs">
     async observeWithEvents(pod) {
       const seen = observe(pod);
       if (seen?.phase === "created") return withSetupProblem(pod, seen);
-      // One that ended with 0 when it was evicted has succeeded: only an event says why.
+      // A container that exited with 0 when it was evicted has succeeded: only an event says why.
       if (seen?.phase !== "exited" || pod.phase !== "Succeeded" || seen.failure) return seen;
-      const [said] = await events.read(pod, ["Evicted"]);
-      return said === undefined ? seen : { ...seen, failure: evictionOf(said) };
+      const [message] = await events.read(pod, ["Evicted"]);
+      return message === undefined ? seen : { ...seen, failure: evictionOf(message) };
     },
     async isReady(pod) {
       const seen = observationOf(pod, now());
@@ -64,8 +64,8 @@ export function createObserver({ api, events }: { api: Pick<Api, "clockAheadMs">
       if (pod.container?.isStarted) return true;
       if (pod.readinessPort !== undefined) return false;
       if (now().getTime() - (seen.startedAt?.getTime() ?? 0) < minUptimeMs) return false;
-      const said = await events.read(pod, ["Unhealthy"]);
-      return said.some((message) =>
+      const messages = await events.read(pod, ["Unhealthy"]);
+      return messages.some((message) =>
         /executable file .*not found|no such file or directory|not found in \$PATH/i.test(message),
       );
     },

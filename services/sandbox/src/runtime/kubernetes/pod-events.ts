@@ -5,12 +5,12 @@ import type { Pods } from "./pods.ts";
 
 const longestMs = 30_000;
 
-/** What a kubelet tells of a pod in events alone. */
+/** What a kubelet reports about a pod in events alone. */
 export interface PodEvents {
   /**
-   * What the events of a pod with these reasons say. The API server looks through all events of the namespace for it,
-   * so it is asked again only after `againMs` (1 s unless given), then after twice as long, up to 30 s; until then the
-   * answer is the last one.
+   * Reads the messages of a pod's events with these reasons. The API server looks through all events of the namespace
+   * for it, so it is asked again only after `againMs` (1 s unless given), then after twice as long, up to 30 s; until
+   * then the answer is the last one.
    */
   read(pod: Pod, reasons: readonly string[], againMs?: number): Promise<readonly string[]>;
 }
@@ -19,7 +19,7 @@ interface Look {
   reasons: string;
   count: number;
   nextAtMs: number;
-  said: Promise<readonly string[]>;
+  messages: Promise<readonly string[]>;
 }
 
 export function createPodEvents(o: {
@@ -41,17 +41,17 @@ export function createPodEvents(o: {
     async read(pod, reasons, againMs = 1_000) {
       const known = looks.get(pod);
       const last = known?.reasons === reasons.join() ? known : undefined;
-      if (last && now() < last.nextAtMs) return last.said;
+      if (last && now() < last.nextAtMs) return last.messages;
       const count = (last?.count ?? 0) + 1;
       const pauseMs = Math.min(againMs * 2 ** (count - 1), longestMs);
-      const said = Promise.all(reasons.map((reason) => ask(pod, reason))).then((each) => each.flat());
-      const look: Look = { reasons: reasons.join(), count, nextAtMs: now() + pauseMs, said };
+      const messages = Promise.all(reasons.map((reason) => ask(pod, reason))).then((each) => each.flat());
+      const look: Look = { reasons: reasons.join(), count, nextAtMs: now() + pauseMs, messages };
       // Before the answer comes: by then the pod may be gone.
       looks.set(pod, look);
-      said.catch(() => {
+      messages.catch(() => {
         if (looks.get(pod) === look) looks.delete(pod);
       });
-      return said;
+      return messages;
     },
   };
 }

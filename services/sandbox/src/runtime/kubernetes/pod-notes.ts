@@ -1,11 +1,11 @@
 import type { Pod } from "./pod.ts";
 import type { Pods } from "./pods.ts";
 
-/** What is remembered of pods, each note until its pod is gone, whoever removes it. */
+/** Notes about pods, each kept until its pod is gone, whoever removes it. */
 export interface PodNotes<T> {
-  /** Undefined: there is none of this pod, though there may be of an earlier one of the same sandbox. */
+  /** Undefined: there is no note about this pod, though there may be one about an earlier pod of the same sandbox. */
   get(pod: Pod): T | undefined;
-  /** For a pod that is there. */
+  /** The pod must be there. */
   set(pod: Pod, note: T): void;
   delete(pod: Pod): void;
   size(): number;

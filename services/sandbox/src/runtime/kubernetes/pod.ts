@@ -1,4 +1,4 @@
-// What the API server says of a pod, cut down to what the adapter reads: thousands of them are kept.
+// A pod as the API server has it, cut down to what the adapter reads: thousands of them are kept.
 
 import { identityOf } from "@sandgate/container-labels";
 
@@ -175,10 +175,10 @@ function readNodeAhead(raw: RawPod): number {
   // Ready is the kubelet's until its node is lost.
   const controlPlanes = ["PodScheduled", "DisruptionTarget", "Ready"];
   const changes = status.conditions?.filter(({ type }) => !controlPlanes.includes(type)) ?? [];
-  const told = [running?.startedAt, terminated?.finishedAt, ...changes.map((each) => each.lastTransitionTime)];
-  const lastToldMs = Math.max(acceptedMs, ...told.map((time) => parseTime(time)?.getTime() ?? 0));
+  const reported = [running?.startedAt, terminated?.finishedAt, ...changes.map((each) => each.lastTransitionTime)];
+  const lastReportedMs = Math.max(acceptedMs, ...reported.map((time) => parseTime(time)?.getTime() ?? 0));
   const report = metadata.managedFields?.find(({ fieldsV1 }) => fieldsV1?.["f:status"]?.["f:startTime"]);
-  const aheadMs = report?.time === undefined ? 0 : lastToldMs - Date.parse(report.time);
+  const aheadMs = report?.time === undefined ? 0 : lastReportedMs - Date.parse(report.time);
   if (aheadMs > skewMs) return aheadMs;
   const scheduledAt = status.conditions?.find((each) => each.type === "PodScheduled" && each.status === "True");
   const sinceScheduledMs = scheduledAt?.lastTransitionTime

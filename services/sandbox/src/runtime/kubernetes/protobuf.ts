@@ -123,11 +123,11 @@ export function readObject(bytes: Uint8Array): unknown {
   return readMessage(new BinaryReader(raw), raw.length, message);
 }
 
-/** The events of a watch, whatever the parts are in which they come. */
+/** The events of a watch, however they are cut into chunks. */
 export async function* readEvents(body: AsyncIterable<Buffer>): AsyncGenerator<unknown> {
-  let rest: Buffer = Buffer.alloc(0);
+  let incomplete: Buffer = Buffer.alloc(0);
   for await (const chunk of body) {
-    const bytes = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
+    const bytes = incomplete.length === 0 ? chunk : Buffer.concat([incomplete, chunk]);
     let from = 0;
     while (bytes.length - from >= headBytes) {
       const to = from + headBytes + bytes.readUInt32BE(from);
@@ -136,7 +136,7 @@ export async function* readEvents(body: AsyncIterable<Buffer>): AsyncGenerator<u
       yield readMessage(new BinaryReader(one), one.length, event);
       from = to;
     }
-    rest = bytes.subarray(from);
+    incomplete = bytes.subarray(from);
   }
 }
 

@@ -55,18 +55,18 @@ export function createPullSecrets(o: {
       // One of an earlier attempt may have another credential.
       await remove(pod);
       if (!(await make(pod, access)))
-        throw new DomainError("RUNTIME_UNAVAILABLE", "The Secret of a pull can't be made.");
+        throw new DomainError("RUNTIME_UNAVAILABLE", "The Secret for the image pull can't be created.");
     },
     async restore(pod, findAccess) {
       const restoredAt = restoredAtMs.get(pod);
       if (restoredAt !== undefined) return performance.now() - restoredAt < repullMs;
       const { sandboxId } = pod;
       if (await make(pod, await findAccess())) {
-        logger.warn({ sandboxId }, "the Secret of a pull was deleted, and is made again");
+        logger.warn({ sandboxId }, "the Secret of an image pull was deleted, and is created again");
       } else {
         const missed = await events.read(pod, ["FailedToRetrieveImagePullSecret"]);
         if (missed.length === 0) return false;
-        logger.warn({ sandboxId }, "a node pulled without the Secret, which it had not got yet");
+        logger.warn({ sandboxId }, "a node pulled the image before it had received the Secret");
       }
       restoredAtMs.set(pod, performance.now());
       return true;

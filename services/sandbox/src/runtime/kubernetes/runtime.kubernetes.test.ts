@@ -336,7 +336,7 @@ test("a Secret that the cluster refuses, as a quota does, fails its sandbox with
   const said = "exceeded quota: secrets, requested: count/secrets=1, used: count/secrets=10, limited: count/secrets=10";
   server.refuse(({ method, path: at }) => method === "POST" && at === secrets, 403, "Forbidden", said);
   await expect(open().ensure(secretSpec)).rejects.toMatchObject({
-    failure: { reason: "provisioning_failed", message: `A quota of the cluster is used up: ${said}` },
+    failure: { reason: "provisioning_failed", message: `The cluster's quota is used up: ${said}` },
   });
   expect(isGated(server)).toBe(true);
 });

@@ -388,7 +388,7 @@ describe("what keeps a container from running", () => {
     const unschedulable = { conditions: [{ type: "PodScheduled", status: "False", reason: "Unschedulable", message }] };
     expect(see({ status: unschedulable, node: null })?.problem).toEqual({
       reason: "unschedulable",
-      message: `No node can take the sandbox: ${message}`,
+      message: `No node can run the sandbox: ${message}`,
       isFinal: false,
     });
     // No scheduler runs, or somebody else's gate holds it back.

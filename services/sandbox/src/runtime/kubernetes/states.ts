@@ -18,7 +18,7 @@ const neverStarted = new Set(["StartError", "ContainerCannotRun"]);
  */
 const lostTrack = new Set(["ContainerStatusUnknown", "Unknown"]);
 
-/** What the adapter says of a pod. Undefined for one that is being removed. */
+/** What the adapter reports about a pod. Undefined for a pod that is being removed. */
 export function observationOf(pod: Pod, now: Date): Observation | undefined {
   if (isGone(pod)) return undefined;
   const { sandboxId, createdAt, container } = pod;
@@ -102,15 +102,15 @@ const podReasons: Readonly<Record<string, (pod: Pod) => RuntimeFailure["reason"]
   NodeLost: () => "node_lost",
 };
 
-/** A node that is short of something, or a limit of the sandbox's own. */
-function evictionReason(said: string): RuntimeFailure["reason"] {
+/** Whether a node evicted a sandbox for want of a resource, or because the sandbox exceeded a limit of its own. */
+function evictionReason(message: string): RuntimeFailure["reason"] {
   const isOwnLimit = /ephemeral local storage usage|local ephemeral storage limit|usage of EmptyDir/i;
-  return isOwnLimit.test(said) ? "disk_full" : "evicted";
+  return isOwnLimit.test(message) ? "disk_full" : "evicted";
 }
 
-/** The failure that an event of an eviction tells. */
-export function evictionOf(said: string): RuntimeFailure {
-  return tell(evictionReason(said), said);
+/** The failure that an eviction's event reports. */
+export function evictionOf(message: string): RuntimeFailure {
+  return failureOf(evictionReason(message), message);
 }
 
 /** Why the control plane took a pod away: the reason of its condition DisruptionTarget. */
@@ -122,22 +122,22 @@ const disruptions: Readonly<Record<string, RuntimeFailure["reason"]>> = {
 };
 
 const failureTexts: Partial<Record<RuntimeFailure["reason"], string>> = {
-  disk_full: "The sandbox wrote more to its disk than it may",
-  evicted: "The node was short of something and evicted the sandbox",
-  preempted: "The sandbox had to make room for a pod of higher priority",
+  disk_full: "The sandbox exceeded its disk limit",
+  evicted: "The node ran short of a resource and evicted the sandbox",
+  preempted: "The sandbox was preempted by a pod of higher priority",
   node_drained: "The sandbox's node was drained or shut down",
-  node_lost: "The sandbox's node no longer answers",
+  node_lost: "The sandbox's node no longer responds",
   unschedulable: "The node refused the sandbox",
 };
 
-/** How the cluster ended it, if it was not its own doing. */
+/** How the cluster ended a pod, unless the sandbox ended by itself. */
 function endOf(pod: Pod, now: Date): RuntimeFailure | undefined {
   const { disruption, container, phase } = pod;
   const byKubelet =
     podReasons[pod.reason]?.(pod) ?? (disruption?.reason === "TerminationByKubelet" ? "evicted" : undefined);
   const byControlPlane = disruption && !endedBeforeDeletion(pod) ? disruptions[disruption.reason] : undefined;
   const reason = byKubelet ?? byControlPlane;
-  if (reason) return tell(reason, disruption?.message || pod.message);
+  if (reason) return failureOf(reason, disruption?.message || pod.message);
   if (container?.terminated && lostTrack.has(container.terminated.reason)) {
     return {
       reason: "node_lost",
@@ -146,24 +146,24 @@ function endOf(pod: Pod, now: Date): RuntimeFailure | undefined {
   }
   const ranOrWas = container?.startedAt !== undefined || container?.terminated !== undefined;
   if (phase === "Failed" && pod.reason === "DeadlineExceeded" && !ranOrWas) {
-    return { reason: "pull_timeout", message: "The container did not run before the pod's deadline." };
+    return { reason: "pull_timeout", message: "The container did not start before the pod's deadline." };
   }
   // Such as OutOfmemory, OutOfpods, NodeAffinity, UnexpectedAdmissionError: the kubelet knew better than the scheduler.
   if (phase === "Failed" && pod.reason !== "" && !ranOrWas)
-    return tell("unschedulable", `${pod.reason}: ${pod.message}`);
+    return failureOf("unschedulable", `${pod.reason}: ${pod.message}`);
   if (pod.deletionAt && !endedBeforeDeletion(pod)) {
     const isOverdue =
       !container?.terminated && phase !== "Failed" && phase !== "Succeeded" && pod.nodeName !== undefined;
     return isOverdue && now.getTime() > pod.deletionAt.getTime()
-      ? { reason: "node_lost", message: "The sandbox's node did not end it when it should have." }
+      ? { reason: "node_lost", message: "The sandbox's node did not stop it in time." }
       : { reason: "runtime_lost", message: "The sandbox's pod was deleted." };
   }
   return undefined;
 }
 
-function tell(reason: RuntimeFailure["reason"], said: string): RuntimeFailure {
+function failureOf(reason: RuntimeFailure["reason"], cause: string): RuntimeFailure {
   const text = failureTexts[reason] ?? "";
-  return { reason, message: said ? `${text}: ${said}` : `${text}.` };
+  return { reason, message: cause ? `${text}: ${cause}` : `${text}.` };
 }
 
 /** Whether its container ended well before anybody asked for the pod's deletion, and so not because of it. */
@@ -173,7 +173,7 @@ function endedBeforeDeletion(pod: Pod): boolean {
   return finishedAt.getTime() - pod.nodeAheadMs < pod.deletionAskedAt.getTime() - deletionSlackMs;
 }
 
-/** Why a container that was made could not be started. */
+/** Why a container that was created could not be started. */
 function startFailureOf({ container }: Pod): RuntimeFailure | undefined {
   const { terminated } = container ?? {};
   if (!terminated || !neverStarted.has(terminated.reason)) return undefined;
@@ -189,8 +189,8 @@ function problemOf({ unschedulable, isGated, nodeName, container }: Pod): Observ
   if (nodeName === undefined) {
     const message =
       unschedulable === undefined
-        ? "The cluster's scheduler has not looked at the sandbox."
-        : `No node can take the sandbox: ${unschedulable}`;
+        ? "The cluster's scheduler has not considered the sandbox yet."
+        : `No node can run the sandbox: ${unschedulable}`;
     return { reason: "unschedulable", message, isFinal: false };
   }
   const { reason, message } = container?.waiting ?? { reason: "", message: "" };
@@ -205,7 +205,7 @@ function problemOf({ unschedulable, isGated, nodeName, container }: Pod): Observ
         isFinal: false,
       };
     case "ImageInspectError":
-      return { reason: "image_pull_failed", message: `The node can't look at the image: ${message}`, isFinal: false };
+      return { reason: "image_pull_failed", message: `The node can't inspect the image: ${message}`, isFinal: false };
     case "InvalidImageName":
     case "ErrImageNeverPull":
     case "SignatureValidationFailed":
@@ -276,11 +276,11 @@ const pullFailures: readonly (readonly [
   ],
 ];
 
-/** Why a pull failed. What the image and its registry are called has no say in that. */
+/** Why a pull failed. The names of the image and its registry don't count. */
 export function pullProblemOf(message: string): NonNullable<Observation["problem"]> {
   const cause = message.replace(/^Back-off pulling image "[^"]*": (ErrImagePull: )?/, "");
-  const told = withoutNames(cause);
-  const [, reason, text, isFinal] = pullFailures.find(([pattern]) => pattern.test(told)) ?? [
+  const anonymous = withoutNames(cause);
+  const [, reason, text, isFinal] = pullFailures.find(([pattern]) => pattern.test(anonymous)) ?? [
     undefined,
     "image_pull_failed" as const,
     "The image could not be pulled",

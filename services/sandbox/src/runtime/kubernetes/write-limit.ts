@@ -1,8 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 
 /**
- * Lets through so many a second, evenly but for a second's worth at once after a pause. Whoever asks gets a turn in the
- * order asked, so it is known at once how long it takes.
+ * Lets so many requests a second through: evenly, and after a pause a second's worth at once. Requests take turns in
+ * the order in which they came, so each knows at once how long it waits.
  */
 export function createWriteLimit(
   perSecond: number,
