@@ -34,7 +34,11 @@ const refusedAs = (status: number, message: string) =>
 
 // As the API server of 1.34 says them.
 test.each<[status: number, said: string, told: RegExp]>([
-  [403, 'pods "p" is forbidden: exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2', /^The cluster's quota /],
+  [
+    403,
+    'pods "p" is forbidden: exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2',
+    /^The cluster's quota /,
+  ],
   [403, 'pods "p" is forbidden: failed quota: few: must specify limits.cpu for: sandbox', /^The cluster's quota /],
   [403, 'pods "p" is forbidden: maximum memory usage per Container is 128Mi, but limit is 256Mi', /^A limit /],
   [403, 'pods "p" is forbidden: minimum cpu usage per Container is 1, but request is 50m', /^A limit /],
