@@ -1,0 +1,280 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { DomainError } from "@sandgate/kit/base/domain-error";
+import { test } from "@sandgate/test-support/test";
+import { until } from "@sandgate/test-support/until";
+import { expect } from "vitest";
+import { recordPulled } from "../domain/sandbox.ts";
+import {
+  engine,
+  holdClock,
+  passMinute,
+  provision,
+  reaches,
+  read,
+  reconciler,
+  start,
+  stopByUser,
+  store,
+} from "./reconciler.fixture.ts";
+
+const phasesToReady = ["accepted", "image_pulled", "created", "started", "ready"];
+
+test("pulls by digest, starts, becomes ready, and records each phase on the timeline", async () => {
+  await start();
+  const id = await provision({ ttlSeconds: 60 });
+  const sandbox = await reaches(id, "ready");
+  expect(engine.pulls).toEqual(["registry.example/app:1@sha256:aa"]);
+  expect(engine.specs[0]).toMatchObject({ reference: "sha256:bb", memoryMb: 256, pids: 64 });
+  expect(sandbox.imageDigest).toBe("sha256:aa");
+  expect(sandbox.timeline.map(({ phase }) => phase)).toEqual(phasesToReady);
+  expect(sandbox.expiresAt?.getTime()).toBe((sandbox.startedAt?.getTime() ?? 0) + 60_000);
+});
+
+test("runs a default image that only the engine has, but authorizes every other image at its registry", async () => {
+  await start({
+    pullImage: async () => {
+      throw new DomainError("IMAGE_PULL_UNAUTHORIZED", "The registry refused.");
+    },
+  });
+  engine.local.set("registry.example/app:1", "sha256:bb");
+  await reaches(await provision({ isDefault: true }), "ready");
+  await reaches(await provision({ isDefault: false }), "failed", "image_pull_unauthorized");
+  expect(engine.specs).toHaveLength(1);
+});
+
+test("a stop ends a pull that hangs", async () => {
+  await start();
+  engine.holdPull = new Promise(() => {});
+  const id = await provision();
+  await until(() => expect(engine.pulls).toHaveLength(1));
+  await stopByUser(id);
+  await reaches(id, "stopped", "stopped_by_user");
+  expect(engine.specs).toEqual([]);
+});
+
+test("a stop ends the wait for another pull", async () => {
+  await start();
+  engine.holdPull = new Promise(() => {});
+  for (let i = 0; i < 4; i++) await provision();
+  await until(() => expect(engine.pulls).toHaveLength(4));
+  const id = await provision();
+  await delay(50);
+  await stopByUser(id);
+  await reaches(id, "stopped", "stopped_by_user");
+  expect(engine.pulls).toHaveLength(4);
+});
+
+test("a pull that takes too long fails with its own reason", async () => {
+  await start({
+    limits: { cpus: 1, pids: 64, pullTimeoutMs: 300, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 },
+  });
+  engine.holdPull = new Promise(() => {});
+  await reaches(await provision(), "failed", "pull_timeout");
+});
+
+test("an image that was pulled before a restart isn't pulled again", async () => {
+  const pinnedReference = "sha256:bb";
+  engine.local.set(pinnedReference, "sha256:aa");
+  await start({
+    async pullImage(sandbox) {
+      await store.sandboxes.update(recordPulled(sandbox, { pinnedReference, digest: "sha256:aa" }, new Date()), []);
+      throw new DomainError("RUNTIME_UNAVAILABLE", "A crash.");
+    },
+  });
+  await reaches(await provision(), "ready");
+  expect(engine.pulls).toEqual([]);
+  expect(engine.specs[0]).toMatchObject({ reference: "sha256:bb" });
+});
+
+test("an unreachable registry is tried again until the retry time is over", async () => {
+  holdClock();
+  let tries = 0;
+  await start({
+    pullImage: async () => {
+      tries += 1;
+      throw new DomainError("REGISTRY_UNREACHABLE", "No answer.");
+    },
+    limits: {
+      cpus: 1,
+      pids: 64,
+      pullTimeoutMs: 120_000,
+      readinessTimeoutMs: 60_000,
+      drainTimeoutMs: 30_000,
+      registryRetryMs: 60_000,
+    },
+  });
+  const id = await provision();
+  await until(() => expect(tries).toBeGreaterThan(1));
+  expect((await read(id)).state).toBe("provisioning");
+  passMinute();
+  await reaches(id, "failed", "registry_unreachable");
+});
+
+test.each([
+  [1, "ready", 2],
+  [40, "failed", 1],
+] as const)("a registry that takes no requests for %i s leaves the sandbox %s", async (seconds, state, tries) => {
+  let tried = 0;
+  await start({
+    pullImage: async () => {
+      tried += 1;
+      if (tried === 1) throw new DomainError("REGISTRY_UNREACHABLE", "Later.", { retryAfterSeconds: seconds });
+      return { digest: "sha256:aa", pinnedReference: "sha256:bb" };
+    },
+  });
+  await reaches(await provision(), state, state === "failed" ? "registry_unreachable" : undefined);
+  expect(tried).toBe(tries);
+});
+
+test("a sandbox that the engine refuses fails with the engine's message", async () => {
+  await start();
+  engine.refusal = new DomainError("PROVISIONING_FAILED", "no such command");
+  expect((await reaches(await provision(), "failed", "start_failed")).message).toBe("no such command");
+});
+
+test("rules that can't be set are tried again, and fail a sandbox only when that goes on", async () => {
+  holdClock();
+  const limits = { cpus: 1, pids: 64, pullTimeoutMs: 300_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
+  await start({ limits: { ...limits, isolationRetryMs: 60_000 } });
+  const locked = new DomainError("ISOLATION_UNAVAILABLE", "Another app is currently holding the xtables lock.");
+  engine.refusal = locked;
+  const passing = await provision();
+  await delay(200);
+  expect((await read(passing)).state).toBe("provisioning");
+  engine.refusal = undefined;
+  await reaches(passing, "ready");
+  engine.refusal = locked;
+  const id = await provision();
+  await delay(200);
+  passMinute();
+  const failed = await reaches(id, "failed", "isolation_unavailable");
+  expect(failed.message).toBe(locked.message);
+});
+
+test("an engine that is down is waited for", async () => {
+  await start();
+  engine.down = true;
+  const id = await provision();
+  expect((await read(id)).state).toBe("provisioning");
+  engine.down = false;
+  await reaches(id, "ready");
+});
+
+test("a container that is not ready in time fails, and is removed", async () => {
+  await start({
+    limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 200, drainTimeoutMs: 30_000 },
+  });
+  engine.ready = false;
+  await reaches(await provision(), "failed", "readiness_timeout");
+  await until(() => expect(engine.objects.size).toBe(0));
+});
+
+test("a container that ends before it is ready is noticed, though its event is lost", async () => {
+  await start();
+  engine.ready = false;
+  const id = await provision();
+  const running = await until(() => engine.objects.get(id) ?? expect.fail("there is no container yet"));
+  engine.objects.set(id, { ...running, phase: "exited", exitCode: 3 });
+  await reaches(id, "failed", "exited");
+});
+
+test("a probe that the machine slept through is not the last", async () => {
+  await start({
+    limits: { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 200, drainTimeoutMs: 30_000 },
+  });
+  let probes = 0;
+  engine.probe = async () => {
+    probes += 1;
+    if (probes === 1) await delay(400);
+    return probes > 1;
+  };
+  await reaches(await provision(), "ready");
+});
+
+test("waits for a container that is on its way, and goes on when it is woken", async () => {
+  await start();
+  engine.starting = {};
+  const id = await provision();
+  await until(() => expect(engine.specs).not.toHaveLength(0));
+  expect((await read(id)).state).toBe("provisioning");
+  engine.starting = undefined;
+  reconciler.wake(id);
+  await reaches(id, "ready");
+});
+
+test("a container is made with the access that its pull was given, and a later one asks anew", async () => {
+  const access = { registryHost: "registry.example", username: "", password: "", volumes: ["/data"] };
+  let asked = 0;
+  await start({
+    pullImage: async () => ({ digest: "sha256:aa", pinnedReference: "r/a@sha256:aa", access }),
+    async findAccess() {
+      asked += 1;
+      return { ...access, volumes: [] };
+    },
+  });
+  engine.starting = {};
+  const id = await provision();
+  await until(() => expect(engine.specs).toHaveLength(1));
+  expect([await engine.specs[0]?.findAccess?.(), asked]).toEqual([access, 0]);
+  engine.objects.set(id, { sandboxId: id, phase: "created", createdAt: new Date() });
+  reconciler.wake(id);
+  await until(() => expect(engine.specs.length).toBeGreaterThan(1));
+  await engine.specs.at(-1)?.findAccess?.();
+  expect(asked).toBe(1);
+});
+
+test("a container that its runtime finds ready when it is first seen to run is ready by one change", async () => {
+  await start();
+  engine.ready = false;
+  engine.startsReady = true;
+  const sandbox = await reaches(await provision({ ttlSeconds: 60 }), "ready");
+  expect(sandbox.timeline.map(({ phase }) => phase)).toEqual(phasesToReady);
+  expect(sandbox.expiresAt?.getTime()).toBe((sandbox.startedAt?.getTime() ?? 0) + 60_000);
+  // Accepted, pulled, ready.
+  expect(sandbox.version).toBe(3);
+});
+
+test("gives up a container that does not run in time, with what keeps it from running", async () => {
+  const limits = { cpus: 1, pids: 64, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
+  await start({ limits: { ...limits, pullTimeoutMs: 100, schedulingTimeoutMs: 100 } });
+  engine.starting = {};
+  const id = await provision();
+  await delay(250);
+  reconciler.wake(id);
+  expect((await reaches(id, "failed", "pull_timeout")).message).toBe("The container did not run within 0.2 s.");
+  engine.starting = { problem: { reason: "image_pull_failed", message: "disk", isFinal: false } };
+  const other = await provision();
+  await delay(250);
+  reconciler.wake(other);
+  expect((await reaches(other, "failed", "image_pull_failed")).message).toBe("disk");
+});
+
+test("waits for a place to run, and for a registry, for as long as the settings say", async () => {
+  const limits = { cpus: 1, pids: 64, pullTimeoutMs: 60_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
+  await start({ limits: { ...limits, schedulingTimeoutMs: 100, registryRetryMs: 100 } });
+  for (const reason of ["unschedulable", "registry_unreachable"] as const) {
+    engine.starting = { problem: { reason, message: "0/1 nodes", isFinal: false } };
+    const id = await provision();
+    await until(async () => {
+      reconciler.wake(id);
+      expect((await read(id)).stateReason).toBe(reason);
+    });
+  }
+});
+
+test("the time before the container was asked for is none that it waited for a place to run", async () => {
+  const limits = { cpus: 1, pids: 64, pullTimeoutMs: 3_600_000, readinessTimeoutMs: 60_000, drainTimeoutMs: 30_000 };
+  await start({ limits: { ...limits, schedulingTimeoutMs: 60_000 } });
+  engine.starting = { problem: { reason: "unschedulable", message: "0/1 nodes", isFinal: false } };
+  const id = await provision({ acceptedAt: new Date(Date.now() - 600_000) });
+  await until(() => expect(engine.specs).not.toHaveLength(0));
+  engine.starting = undefined;
+  reconciler.wake(id);
+  await reaches(id, "ready");
+});
+
+test("fails a sandbox at once with the runtime's own reason when it never will run", async () => {
+  await start();
+  engine.starting = { problem: { reason: "container_config_error", message: "runs as root", isFinal: true } };
+  expect((await reaches(await provision(), "failed", "container_config_error")).message).toBe("runs as root");
+});
