@@ -26,6 +26,13 @@ describe("the import rules of biome.json refuse", () => {
     ["a service that imports a tool of tests", "services/sandbox/src/a.ts", "vitest"],
     ["a service's domain that imports its handlers", "services/identity/src/domain/a.ts", "../handlers.ts"],
     ["a service's store that imports its events", "services/identity/src/store/a.ts", "../events.ts"],
+    ["a use case that imports a reconciler", "services/sandbox/src/usecases/a.ts", "../reconcile/records.ts"],
+    [
+      "a handler that imports a transaction",
+      "services/sandbox/src/handlers/a.ts",
+      "../store/store.sqlite.transactions.ts",
+    ],
+    ["consumers that import an adapter", "services/workspace/src/consumers.ts", "./store/store.sqlite.ts"],
     ["a reconciler that imports Docker", "services/sandbox/src/reconcile/a.ts", "../runtime/docker/runtime.docker.ts"],
     ["a query that imports the collector", "services/telemetry/src/query/a.ts", "../collect/collector.ts"],
     ["a use case that imports a store's adapter", "services/telemetry/src/usecases/a.ts", "../store/store.sqlite.ts"],
