@@ -2,7 +2,6 @@ import { addMs, hourMs } from "@sandgate/kit/base/time";
 import { Secret, URI } from "otpauth";
 import { expect, test } from "vitest";
 import { canonicalRecoveryCode, newOtpSecret, newRecoveryCodes, presentOtpSecret, stepOf } from "./otp.ts";
-import { refusedUntil } from "./otp-attempts.ts";
 
 const at = (seconds: number) => new Date(seconds * 1000);
 
@@ -63,16 +62,4 @@ test("recovery codes are ten, each another, and are read however they are typed"
   for (const bad of ["", "123456", "0123-4567-89ab-cdef-ghjk-mnp", "0123-4567-89ab-cdef-ghjk-mnpi"]) {
     expect(canonicalRecoveryCode(bad)).toBeUndefined();
   }
-});
-
-test("the pause after wrong codes doubles up to an hour", () => {
-  const now = at(0);
-  const pauses = [1, 4, 5, 6, 7, 11, 12, 1000].map((attempts) => refusedUntil(attempts, now));
-  expect(pauses).toEqual([
-    undefined,
-    undefined,
-    ...[30, 60, 120, 1920].map(at),
-    addMs(now, hourMs),
-    addMs(now, hourMs),
-  ]);
 });

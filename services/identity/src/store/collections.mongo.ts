@@ -149,6 +149,16 @@ interface TurnDocument {
   taken: number;
 }
 
+const namesOfUsers = [
+  "verifications",
+  "password_resets",
+  "api_tokens",
+  "mails",
+  "external_identities",
+  "known_networks",
+  "second_factors",
+];
+
 export type Collections = ReturnType<typeof collectionsOf>;
 
 export const collectionsOf = (db: Db) => ({
@@ -167,6 +177,8 @@ export const collectionsOf = (db: Db) => ({
   windows: db.collection<WindowDocument>("request_windows"),
   slotLeases: db.collection<SlotLeaseDocument>("held_slots"),
   turns: db.collection<TurnDocument>("turns"),
+  /** What is deleted with the user. Sessions are kept for a while. */
+  ofUsers: namesOfUsers.map((name) => db.collection<{ userId: string }>(name)),
 });
 
 /** Makes this transaction conflict with every other one of that name, so that they take turns. */

@@ -1,6 +1,8 @@
 import { addMs } from "@sandgate/kit/base/time";
-import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
+import type { Transactions } from "@sandgate/kit/storage/sqlite";
 import { keptMs } from "../domain/retention.ts";
+import type { Expiry } from "./store.ts";
+import type { TransactionOf } from "./transaction.sqlite.ts";
 
 /** What is deleted: the kind says how long after the time that the condition compares with `?`. */
 const kinds: readonly [kind: keyof typeof keptMs, table: string, condition: string][] = [
@@ -19,7 +21,7 @@ const kinds: readonly [kind: keyof typeof keptMs, table: string, condition: stri
   ["slotLeases", "held_slots", "ends_at <= ?"],
 ];
 
-function sweep(tx: Transaction, now: Date, limit: number): number {
+const sweep: TransactionOf<Expiry["sweep"]> = (tx, now, limit) => {
   let deleted = 0;
   for (const [kind, table, condition] of kinds) {
     deleted += tx.db.run(
@@ -29,6 +31,6 @@ function sweep(tx: Transaction, now: Date, limit: number): number {
     );
   }
   return deleted;
-}
+};
 
 export const expiryTransactions = { sweep } satisfies Transactions;

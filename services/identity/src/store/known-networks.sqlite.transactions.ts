@@ -1,6 +1,8 @@
-import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
+import type { Transactions } from "@sandgate/kit/storage/sqlite";
+import type { KnownNetworks } from "./known-networks.ts";
+import type { TransactionOf } from "./transaction.sqlite.ts";
 
-function addKnownNetwork(tx: Transaction, userId: string, network: Uint8Array, now: Date): void {
+const addKnownNetwork: TransactionOf<KnownNetworks["add"]> = (tx, userId, network, now) => {
   tx.db.run(
     `INSERT INTO known_networks (network, user_id, seen_at) VALUES (?, ?, ?)
      ON CONFLICT DO UPDATE SET seen_at = excluded.seen_at`,
@@ -8,6 +10,6 @@ function addKnownNetwork(tx: Transaction, userId: string, network: Uint8Array, n
     userId,
     now,
   );
-}
+};
 
 export const knownNetworkTransactions = { addKnownNetwork } satisfies Transactions;

@@ -1,19 +1,14 @@
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
-import type { DueMail, NewMail } from "../domain/mails.ts";
+import type { NewMail } from "../domain/mails.ts";
+import type { Mails } from "./mails.ts";
+import { insert, type TransactionOf } from "./transaction.sqlite.ts";
 
 /** Commits a mail to the user, which is due at once. */
 export function addMail(tx: Transaction, userId: string, { id, sealed }: NewMail, now: Date): void {
-  tx.db.run(
-    "INSERT INTO mails (id, user_id, sealed, attempts, created_at, due_at) VALUES (?, ?, ?, 0, ?, ?)",
-    id,
-    userId,
-    sealed,
-    now,
-    now,
-  );
+  insert(tx, "mails", { id, user_id: userId, sealed, attempts: 0, created_at: now, due_at: now });
 }
 
-function takeDueMails(tx: Transaction, now: Date, leasedUntil: Date, limit: number): DueMail[] {
+const takeDueMails: TransactionOf<Mails["takeDue"]> = (tx, now, leasedUntil, limit) => {
   const mails = tx.db.all<{ id: string; sealed: Uint8Array; attempts: number }>(
     "SELECT id, sealed, attempts FROM mails WHERE due_at <= ? AND sealed IS NOT NULL ORDER BY due_at, id LIMIT ?",
     now,
@@ -23,14 +18,14 @@ function takeDueMails(tx: Transaction, now: Date, leasedUntil: Date, limit: numb
     tx.db.run("UPDATE mails SET due_at = ?, attempts = attempts + 1 WHERE id = ?", leasedUntil, id);
   }
   return mails;
-}
+};
 
-function finishMail(tx: Transaction, id: string): void {
+const finishMail: TransactionOf<Mails["finish"]> = (tx, id) => {
   tx.db.run("UPDATE mails SET sealed = NULL, due_at = NULL WHERE id = ?", id);
-}
+};
 
-function postponeMail(tx: Transaction, id: string, until: Date): void {
+const postponeMail: TransactionOf<Mails["postpone"]> = (tx, id, until) => {
   tx.db.run("UPDATE mails SET due_at = ? WHERE id = ? AND sealed IS NOT NULL", until, id);
-}
+};
 
 export const mailTransactions = { takeDueMails, finishMail, postponeMail } satisfies Transactions;

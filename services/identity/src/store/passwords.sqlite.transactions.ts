@@ -1,7 +1,9 @@
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
-import type { NewPasswordReset, PasswordChange } from "../domain/passwords.ts";
+import type { PasswordChange } from "../domain/passwords.ts";
 import { addMail } from "./mails.sqlite.transactions.ts";
+import type { Passwords } from "./passwords.ts";
 import { endSessionsOf } from "./sessions.sqlite.transactions.ts";
+import { insert, type TransactionOf } from "./transaction.sqlite.ts";
 import { readAccount } from "./users.sqlite.transactions.ts";
 
 /** Sets a password, or none, ends all links and sessions of the user but one, and returns the ids of the sessions that it ended. */
@@ -31,40 +33,23 @@ function applyChange(
   return setPassword(tx, userId, passwordHash, now, keptSessionId);
 }
 
-function addPasswordReset(tx: Transaction, userId: string, reset: NewPasswordReset, now: Date): boolean {
+const addPasswordReset: TransactionOf<Passwords["addReset"]> = (tx, userId, { tokenHash, expiresAt, mail }, now) => {
   if (!readAccount(tx.db, { id: userId })?.user.verified) return false;
-  tx.db.run(
-    "INSERT INTO password_resets (token_hash, user_id, expires_at) VALUES (?, ?, ?)",
-    reset.tokenHash,
-    userId,
-    reset.expiresAt,
-  );
-  addMail(tx, userId, reset.mail, now);
+  insert(tx, "password_resets", { token_hash: tokenHash, user_id: userId, expires_at: expiresAt });
+  addMail(tx, userId, mail, now);
   return true;
-}
+};
 
-function resetPassword(
-  tx: Transaction,
-  tokenHash: Uint8Array,
-  change: PasswordChange,
-  now: Date,
-): string[] | undefined {
+const resetPassword: TransactionOf<Passwords["reset"]> = (tx, tokenHash, change, now) => {
   const reset = tx.db.get<{ user_id: string }>(
     "SELECT user_id FROM password_resets WHERE token_hash = ? AND expires_at > ?",
     tokenHash,
     now,
   );
   return reset && applyChange(tx, reset.user_id, change, now);
-}
+};
 
-function changePassword(
-  tx: Transaction,
-  { id, currentHash, sessionId }: { id: string; currentHash: string; sessionId: string },
-  change: PasswordChange,
-  now: Date,
-): string[] | undefined {
-  if (readAccount(tx.db, { id })?.passwordHash !== currentHash) return undefined;
-  return applyChange(tx, id, change, now, sessionId);
-}
+const changePassword: TransactionOf<Passwords["change"]> = (tx, { id, currentHash, sessionId }, change, now) =>
+  readAccount(tx.db, { id })?.passwordHash === currentHash ? applyChange(tx, id, change, now, sessionId) : undefined;
 
 export const passwordTransactions = { addPasswordReset, resetPassword, changePassword } satisfies Transactions;

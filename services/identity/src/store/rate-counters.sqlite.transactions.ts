@@ -1,6 +1,8 @@
 import { addMs } from "@sandgate/kit/base/time";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
-import { type Budget, type Consumed, grantOf, type Overspent } from "../domain/rate-counters.ts";
+import { type Budget, grantOf } from "../domain/rate-counters.ts";
+import type { RateCounters } from "./rate-counters.ts";
+import type { TransactionOf } from "./transaction.sqlite.ts";
 
 interface Window {
   used: number;
@@ -26,21 +28,21 @@ function writeWindow(tx: Transaction, { key }: Budget, { used, endsAt }: Window)
   );
 }
 
-function consume(tx: Transaction, budget: Budget, wanted: number, now: Date): Consumed {
+const consume: TransactionOf<RateCounters["consume"]> = (tx, budget, wanted, now) => {
   const window = readWindow(tx, budget, now);
   const granted = grantOf(window.used, budget.limit, wanted);
   const used = window.used + granted;
   writeWindow(tx, budget, { ...window, used });
   return { granted, remaining: grantOf(used, budget.limit, budget.limit), endsAt: window.endsAt };
-}
+};
 
-function consumeEach(tx: Transaction, budgets: readonly Budget[], now: Date): Overspent | undefined {
+const consumeEach: TransactionOf<RateCounters["consumeEach"]> = (tx, budgets, now) => {
   const windows = budgets.map((budget) => ({ budget, ...readWindow(tx, budget, now) }));
   for (const [index, { budget, used, endsAt }] of windows.entries()) {
     if (grantOf(used, budget.limit, 1) === 0) return { index, endsAt };
   }
   for (const { budget, used, endsAt } of windows) writeWindow(tx, budget, { used: used + 1, endsAt });
   return undefined;
-}
+};
 
 export const rateCounterTransactions = { consume, consumeEach } satisfies Transactions;

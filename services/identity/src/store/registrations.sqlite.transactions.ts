@@ -1,15 +1,15 @@
-import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import {
   decideRegistration,
   decideVerification,
   isAbandoned,
   type NewVerification,
-  type Registration,
   type StoredVerification,
 } from "../domain/registrations.ts";
 import { addMail } from "./mails.sqlite.transactions.ts";
 import { setPassword } from "./passwords.sqlite.transactions.ts";
+import type { Registrations } from "./registrations.ts";
+import { insert, type TransactionOf } from "./transaction.sqlite.ts";
 import { deleteUser, insertUser, markVerified, readAccount } from "./users.sqlite.transactions.ts";
 
 function readVerification(tx: Transaction, tokenHash: Uint8Array, now: Date): StoredVerification | undefined {
@@ -28,17 +28,12 @@ function addVerification(
   { tokenHash, expiresAt, mail }: NewVerification,
   now: Date,
 ): void {
-  tx.db.run(
-    "INSERT INTO verifications (token_hash, user_id, password_hash, expires_at) VALUES (?, ?, ?, ?)",
-    tokenHash,
-    userId,
-    passwordHash,
-    expiresAt,
-  );
+  const row = { token_hash: tokenHash, user_id: userId, password_hash: passwordHash, expires_at: expiresAt };
+  insert(tx, "verifications", row);
   addMail(tx, userId, mail, now);
 }
 
-function registerUser(tx: Transaction, registration: Registration): "created" | "renewed" | "taken" {
+const registerUser: TransactionOf<Registrations["register"]> = (tx, registration) => {
   const { passwordHash, createdAt } = registration;
   const holder = readAccount(tx.db, { usernameKey: registration.usernameKey })?.user;
   const { outcome, userId, created, verification, notice, events } = decideRegistration(holder, registration);
@@ -47,35 +42,29 @@ function registerUser(tx: Transaction, registration: Registration): "created" | 
   if (notice) addMail(tx, userId, notice, createdAt);
   tx.publish(events);
   return outcome;
-}
+};
 
-function renewVerification(tx: Transaction, userId: string, verification: NewVerification, now: Date): boolean {
+const renewVerification: TransactionOf<Registrations["renew"]> = (tx, userId, verification, now) => {
   const account = readAccount(tx.db, { id: userId });
   if (!account || account.user.verified) return false;
   addVerification(tx, userId, undefined, verification, now);
   return true;
-}
+};
 
-function verifyUser(
-  tx: Transaction,
-  tokenHash: Uint8Array,
-  givenHash: string | undefined,
-  now: Date,
-  events: readonly StagedEvent[],
-): string[] | undefined {
+const verifyUser: TransactionOf<Registrations["verify"]> = (tx, tokenHash, givenHash, now, events) => {
   const decided = decideVerification(readVerification(tx, tokenHash, now), givenHash);
   if (!decided) return undefined;
   markVerified(tx, decided.userId, now);
   tx.publish(events);
   return setPassword(tx, decided.userId, decided.passwordHash, now);
-}
+};
 
-function deleteAbandonedUser(tx: Transaction, userId: string, events: readonly StagedEvent[], now: Date): boolean {
+const deleteAbandonedUser: TransactionOf<Registrations["deleteAbandoned"]> = (tx, userId, events, now) => {
   const account = readAccount(tx.db, { id: userId });
   const link = tx.db.get("SELECT 1 FROM verifications WHERE user_id = ? AND expires_at > ? LIMIT 1", userId, now);
   if (!account || !isAbandoned(account.user, link !== undefined)) return false;
   return Array.isArray(deleteUser(tx, userId, events, now));
-}
+};
 
 export const registrationTransactions = {
   registerUser,

@@ -1,15 +1,10 @@
 import { toOptionalDate } from "@sandgate/kit/base/time";
-import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
-import { decideOtpAttempt, type OtpAttempt } from "../domain/otp-attempts.ts";
-import type {
-  ConfirmedSecondFactor,
-  NewSecondFactor,
-  SecondFactorRemoval,
-  UsedRecoveryCode,
-} from "../domain/second-factors.ts";
+import { decideOtpAttempt } from "../domain/otp-attempts.ts";
 import { addMail } from "./mails.sqlite.transactions.ts";
+import type { OtpAttempts, SecondFactors } from "./second-factors.ts";
 import { endSessionsOf } from "./sessions.sqlite.transactions.ts";
+import { insert, type TransactionOf } from "./transaction.sqlite.ts";
 
 function hasEnabled(tx: Transaction, userId: string): boolean {
   return tx.db.get("SELECT 1 FROM second_factors WHERE user_id = ? AND enabled_at IS NOT NULL", userId) !== undefined;
@@ -17,43 +12,48 @@ function hasEnabled(tx: Transaction, userId: string): boolean {
 
 function setRecoveryCodes(tx: Transaction, userId: string, codeHashes: readonly Uint8Array[]): void {
   tx.db.run("DELETE FROM recovery_codes WHERE user_id = ?", userId);
-  for (const codeHash of codeHashes) {
-    tx.db.run("INSERT INTO recovery_codes (user_id, code_hash) VALUES (?, ?)", userId, codeHash);
-  }
+  for (const codeHash of codeHashes) insert(tx, "recovery_codes", { user_id: userId, code_hash: codeHash });
 }
 
-function addSecondFactor(tx: Transaction, { id, userId, sealed, expiresAt }: NewSecondFactor): boolean {
+const addSecondFactor: TransactionOf<SecondFactors["add"]> = (tx, { id, userId, sealed, expiresAt }) => {
   if (hasEnabled(tx, userId)) return false;
   tx.db.run("DELETE FROM second_factors WHERE user_id = ?", userId);
-  tx.db.run(
-    "INSERT INTO second_factors (id, user_id, sealed, expires_at) VALUES (?, ?, ?, ?)",
-    id,
-    userId,
-    sealed,
-    expiresAt,
-  );
+  insert(tx, "second_factors", { id, user_id: userId, sealed, expires_at: expiresAt });
   return true;
-}
+};
 
-function enableSecondFactor(tx: Transaction, confirmed: ConfirmedSecondFactor, now: Date): boolean {
+const enableSecondFactor: TransactionOf<SecondFactors["enable"]> = (tx, confirmed, now) => {
   const { id, userId, step, recoveryCodeHashes, noticeMail, events } = confirmed;
   const enabled = tx.db.run(
-    `UPDATE second_factors SET enabled_at = ?, expires_at = NULL, last_step = ?
-     WHERE id = ? AND user_id = ? AND expires_at > ?`,
-    now,
-    step,
-    id,
-    userId,
-    now,
+    `UPDATE second_factors SET enabled_at = :now, expires_at = NULL, last_step = :step
+     WHERE id = :id AND user_id = :userId AND expires_at > :now`,
+    { id, userId, step, now },
   );
   if (enabled === 0) return false;
   setRecoveryCodes(tx, userId, recoveryCodeHashes);
   addMail(tx, userId, noticeMail, now);
   tx.publish(events);
   return true;
-}
+};
 
-function beginOtpAttempt(tx: Transaction, userId: string, now: Date): OtpAttempt {
+const replaceRecoveryCodes: TransactionOf<SecondFactors["replaceRecoveryCodes"]> = (tx, userId, codeHashes, events) => {
+  if (!hasEnabled(tx, userId)) return false;
+  setRecoveryCodes(tx, userId, codeHashes);
+  tx.publish(events);
+  return true;
+};
+
+const removeSecondFactor: TransactionOf<SecondFactors["remove"]> = (tx, userId, removal, now) => {
+  const removed = tx.db.run("DELETE FROM second_factors WHERE user_id = ? AND enabled_at IS NOT NULL", userId);
+  if (removed === 0) return undefined;
+  setRecoveryCodes(tx, userId, []);
+  tx.db.run("UPDATE sessions SET second_factor = 0 WHERE user_id = ?", userId);
+  addMail(tx, userId, removal.noticeMail, now);
+  tx.publish(removal.events);
+  return removal.endSessions ? endSessionsOf(tx, userId, now) : [];
+};
+
+const beginOtpAttempt: TransactionOf<OtpAttempts["begin"]> = (tx, userId, now) => {
   const row = tx.db.get<{ id: string; sealed: Uint8Array; attempts: number; refused_until: number | null }>(
     "SELECT id, sealed, attempts, refused_until FROM second_factors WHERE user_id = ? AND enabled_at IS NOT NULL",
     userId,
@@ -65,79 +65,43 @@ function beginOtpAttempt(tx: Transaction, userId: string, now: Date): OtpAttempt
   };
   const { attempt, change } = decideOtpAttempt(enabled, now);
   if (change) {
-    tx.db.run(
-      "UPDATE second_factors SET attempts = ?, refused_until = ? WHERE user_id = ?",
-      change.attempts,
-      change.refusedUntil,
+    tx.db.run("UPDATE second_factors SET attempts = :attempts, refused_until = :refusedUntil WHERE user_id = :userId", {
       userId,
-    );
+      ...change,
+    });
   }
   return attempt;
-}
+};
 
-function acceptOtp(tx: Transaction, factorId: string, step: number): boolean {
+const acceptOtp: TransactionOf<OtpAttempts["acceptOtp"]> = (tx, factorId, step) => {
   const accepted = tx.db.run(
-    `UPDATE second_factors SET last_step = ?, attempts = 0, refused_until = NULL
-     WHERE id = ? AND enabled_at IS NOT NULL AND last_step < ?`,
-    step,
-    factorId,
-    step,
+    `UPDATE second_factors SET last_step = :step, attempts = 0, refused_until = NULL
+     WHERE id = :factorId AND enabled_at IS NOT NULL AND last_step < :step`,
+    { factorId, step },
   );
   return accepted > 0;
-}
+};
 
-function acceptRecoveryCode(
-  tx: Transaction,
-  { userId, factorId, codeHash, noticeMail, events }: UsedRecoveryCode,
-  now: Date,
-): boolean {
+const acceptRecoveryCode: TransactionOf<OtpAttempts["acceptRecoveryCode"]> = (tx, accepted, now) => {
+  const { userId, factorId, codeHash, noticeMail, events } = accepted;
   const used = tx.db.run(
-    `DELETE FROM recovery_codes WHERE user_id = ? AND code_hash = ?
-       AND EXISTS (SELECT 1 FROM second_factors f WHERE f.id = ? AND f.user_id = recovery_codes.user_id)`,
-    userId,
-    codeHash,
-    factorId,
+    `DELETE FROM recovery_codes WHERE user_id = :userId AND code_hash = :codeHash
+       AND EXISTS (SELECT 1 FROM second_factors WHERE id = :factorId AND user_id = :userId)`,
+    { userId, factorId, codeHash },
   );
   if (used === 0) return false;
   tx.db.run("UPDATE second_factors SET attempts = 0, refused_until = NULL WHERE id = ?", factorId);
   addMail(tx, userId, noticeMail, now);
   tx.publish(events);
   return true;
-}
-
-function replaceRecoveryCodes(
-  tx: Transaction,
-  userId: string,
-  codeHashes: readonly Uint8Array[],
-  events: readonly StagedEvent[],
-): boolean {
-  if (!hasEnabled(tx, userId)) return false;
-  setRecoveryCodes(tx, userId, codeHashes);
-  tx.publish(events);
-  return true;
-}
-
-function removeSecondFactor(
-  tx: Transaction,
-  userId: string,
-  { noticeMail, endSessions, events }: SecondFactorRemoval,
-  now: Date,
-): string[] | undefined {
-  const removed = tx.db.run("DELETE FROM second_factors WHERE user_id = ? AND enabled_at IS NOT NULL", userId);
-  if (removed === 0) return undefined;
-  setRecoveryCodes(tx, userId, []);
-  tx.db.run("UPDATE sessions SET second_factor = 0 WHERE user_id = ?", userId);
-  addMail(tx, userId, noticeMail, now);
-  tx.publish(events);
-  return endSessions ? endSessionsOf(tx, userId, now) : [];
-}
+};
 
 export const secondFactorTransactions = {
   addSecondFactor,
   enableSecondFactor,
+  replaceRecoveryCodes,
+  removeSecondFactor,
   beginOtpAttempt,
   acceptOtp,
   acceptRecoveryCode,
-  replaceRecoveryCodes,
-  removeSecondFactor,
 } satisfies Transactions;

@@ -1,10 +1,8 @@
 import { addMs } from "@sandgate/kit/base/time";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { type SlotRequest, slotLeaseMs, slotsFor } from "../domain/slot-leases.ts";
-
-function acquireSlots(tx: Transaction, holder: string, requests: readonly SlotRequest[], now: Date): number[] {
-  return requests.map((request) => acquireSlotsOf(tx, holder, request, now));
-}
+import type { SlotLeases } from "./slot-leases.ts";
+import type { TransactionOf } from "./transaction.sqlite.ts";
 
 function acquireSlotsOf(tx: Transaction, holder: string, request: SlotRequest, now: Date): number {
   const { key } = request;
@@ -28,5 +26,8 @@ function acquireSlotsOf(tx: Transaction, holder: string, request: SlotRequest, n
   }
   return slots;
 }
+
+const acquireSlots: TransactionOf<SlotLeases["acquire"]> = (tx, holder, requests, now) =>
+  requests.map((request) => acquireSlotsOf(tx, holder, request, now));
 
 export const slotLeaseTransactions = { acquireSlots } satisfies Transactions;

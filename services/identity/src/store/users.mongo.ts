@@ -53,7 +53,7 @@ export async function deleteUser(
   events: readonly StagedEvent[],
   now: Date,
 ): Promise<string[] | "last_operator" | undefined> {
-  const { users, verifications, passwordResets, apiTokens, mails, externalIdentities } = collections;
+  const { users, ofUsers } = collections;
   const { session } = tx;
   const account = await readAccount(collections, { id: userId }, tx);
   if (!account) return undefined;
@@ -62,13 +62,7 @@ export async function deleteUser(
     const operators = await users.countDocuments({ operator: true }, { session });
     if (isLastOperator(account.user, operators)) return "last_operator";
   }
-  await verifications.deleteMany({ userId }, { session });
-  await passwordResets.deleteMany({ userId }, { session });
-  await apiTokens.deleteMany({ userId }, { session });
-  await mails.deleteMany({ userId }, { session });
-  await externalIdentities.deleteMany({ userId }, { session });
-  await collections.knownNetworks.deleteMany({ userId }, { session });
-  await collections.secondFactors.deleteMany({ userId }, { session });
+  for (const collection of ofUsers) await collection.deleteMany({ userId }, { session });
   await users.deleteOne({ _id: userId }, { session });
   await tx.publish(events);
   return endSessionsOf(collections, tx, userId, now);

@@ -1,7 +1,8 @@
-import type { StagedEvent } from "@sandgate/kit/events/outbox";
-import type { SqliteDatabase, Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
-import { type Account, type FirstOperator, isLastOperator, type NewUser, type User } from "../domain/users.ts";
+import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
+import { type Account, isLastOperator, type NewUser, type User } from "../domain/users.ts";
 import { endSessionsOf } from "./sessions.sqlite.transactions.ts";
+import { insert, type TransactionOf } from "./transaction.sqlite.ts";
+import type { Users } from "./users.ts";
 
 export const userColumns = "id, username, verified_at, operator, disabled_at, created_at";
 
@@ -25,10 +26,7 @@ export function toUser(row: UserRow): User {
   };
 }
 
-export function readAccount(
-  db: SqliteDatabase<Transactions>["read"],
-  who: { id: string } | { usernameKey: string },
-): Account | undefined {
+export function readAccount(db: Transaction["db"], who: { id: string } | { usernameKey: string }): Account | undefined {
   const [column, value] = "id" in who ? ["id", who.id] : ["username_key", who.usernameKey];
   const row = db.get<UserRow & { password_hash: string | null }>(
     `SELECT ${userColumns}, password_hash FROM users WHERE ${column} = ?`,
@@ -38,17 +36,16 @@ export function readAccount(
 }
 
 export function insertUser(tx: Transaction, user: NewUser): void {
-  tx.db.run(
-    `INSERT INTO users (id, username, username_key, password_hash, verified_at, operator, version, created_at)
-     VALUES (?, ?, ?, ?, ?, ?, 1, ?)`,
-    user.id,
-    user.username,
-    user.usernameKey,
-    user.passwordHash,
-    user.verifiedAt,
-    user.operator,
-    user.createdAt,
-  );
+  insert(tx, "users", {
+    id: user.id,
+    username: user.username,
+    username_key: user.usernameKey,
+    password_hash: user.passwordHash,
+    verified_at: user.verifiedAt,
+    operator: user.operator,
+    version: 1,
+    created_at: user.createdAt,
+  });
 }
 
 export function markVerified(tx: Transaction, userId: string, now: Date): void {
@@ -66,12 +63,7 @@ const tablesOfUsers = [
   "recovery_codes",
 ];
 
-export function deleteUser(
-  tx: Transaction,
-  userId: string,
-  events: readonly StagedEvent[],
-  now: Date,
-): string[] | "last_operator" | undefined {
+export const deleteUser: TransactionOf<Users["delete"]> = (tx, userId, events, now) => {
   const account = readAccount(tx.db, { id: userId });
   if (!account) return undefined;
   const operators = tx.db.all("SELECT 1 FROM users WHERE operator = 1 LIMIT 2").length;
@@ -80,22 +72,16 @@ export function deleteUser(
   tx.db.run("DELETE FROM users WHERE id = ?", userId);
   tx.publish(events);
   return endSessionsOf(tx, userId, now);
-}
+};
 
-function createFirstOperator(tx: Transaction, { user, events }: FirstOperator): boolean {
+const createFirstOperator: TransactionOf<Users["createFirstOperator"]> = (tx, { user, events }) => {
   if (tx.db.get("SELECT 1 FROM users WHERE operator = 1 LIMIT 1")) return false;
   insertUser(tx, user);
   tx.publish(events);
   return true;
-}
+};
 
-function setUserDisabled(
-  tx: Transaction,
-  userId: string,
-  disabled: boolean,
-  now: Date,
-  events: readonly StagedEvent[],
-): { user: User; endedSessionIds: string[] } | undefined {
+const setUserDisabled: TransactionOf<Users["setDisabled"]> = (tx, userId, disabled, now, events) => {
   const row = tx.db.get<UserRow>(
     `UPDATE users SET disabled_at = CASE WHEN ? THEN coalesce(disabled_at, ?) END, version = version + 1
      WHERE id = ? RETURNING ${userColumns}`,
@@ -106,6 +92,6 @@ function setUserDisabled(
   if (!row) return undefined;
   tx.publish(events);
   return { user: toUser(row), endedSessionIds: disabled ? endSessionsOf(tx, userId, now) : [] };
-}
+};
 
 export const userTransactions = { createFirstOperator, setUserDisabled, deleteUser } satisfies Transactions;
