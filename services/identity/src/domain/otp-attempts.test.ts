@@ -1,3 +1,4 @@
+import { addMs, hourMs } from "@sandgate/kit/base/time";
 import { expect, test } from "vitest";
 import { decideOtpAttempt, refusedUntil } from "./otp-attempts.ts";
 

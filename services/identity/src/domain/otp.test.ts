@@ -1,4 +1,3 @@
-import { addMs, hourMs } from "@sandgate/kit/base/time";
 import { Secret, URI } from "otpauth";
 import { expect, test } from "vitest";
 import { canonicalRecoveryCode, newOtpSecret, newRecoveryCodes, presentOtpSecret, stepOf } from "./otp.ts";
