@@ -25,7 +25,7 @@ export function toUser(user: User): UserMessage {
   return createMessage(UserSchema, user);
 }
 
-/** Where a request came from; empty for a caller that doesn't say. */
+/** Where a request came from; empty when the caller doesn't say. */
 export function toClientInfo(client: ClientInfoMessage | undefined): ClientInfo {
   return { address: client?.address ?? "", userAgent: client?.userAgent ?? "" };
 }
@@ -54,7 +54,7 @@ export function toApiToken(token: ApiToken): ApiTokenMessage {
 
 /** Whom an API token signs in, where, and until when. */
 export function toVerifiedApiToken(token: VerifiedApiToken, demanded: OperatorSecondFactor): VerifyApiTokenResponse {
-  // With a role it is for that alone.
+  // A token with a role has no operator rights.
   const operator = token.role === Role.UNSPECIFIED && operatorRights(token, token.secondFactor, demanded).operator;
   return createMessage(VerifyApiTokenResponseSchema, { ...token, operator, tokenId: token.id });
 }

@@ -258,7 +258,7 @@ describe("passwords", () => {
     await signInWith(password);
   });
 
-  test("a change keeps the caller's session and ends all others; a mail tells", async () => {
+  test("a change keeps the caller's session and ends all others; a mail notifies the user", async () => {
     await open();
     const id = await createUser();
     const [mine, other] = [await signedIn(), await signedIn()];
@@ -403,7 +403,7 @@ describe("administration", () => {
     }
   });
 
-  test("a disabled user is signed out, can't sign in, and is told so only for the right password", async () => {
+  test("a disabled user is signed out, can't sign in, and learns it only with the right password", async () => {
     const { id: own, call } = await operator();
     const id = await createUser();
     const { sid } = await verifyAccessToken((await signedIn()).accessToken);
@@ -654,7 +654,7 @@ describe("second factors", () => {
     await signInWith(codeOf(secret));
   });
 
-  test("a code is needed to replace the recovery codes and to remove it, which a mail tells", async () => {
+  test("a code is needed to replace the recovery codes and to remove it; a mail notifies the user", async () => {
     await open();
     const id = await createUser();
     const { secret, recoveryCodes } = await enroll(id);
@@ -682,15 +682,15 @@ describe("second factors", () => {
     expect((await readMails(4)).some(({ text }) => text.includes("was removed"))).toBe(true);
   });
 
-  test("what happens to it is told on the bus, with who did it; what fails is not", async () => {
+  test("what happens to it is published, with who did it; what fails is not", async () => {
     await open();
     const id = await createUser();
-    const told: [subject: string, user: string | undefined][] = [];
+    const published: [subject: string, user: string | undefined][] = [];
     const consumption = await bus.consume({
       consumer: "test",
       subjects: ["sandgate.identity.user.*.v1"],
       async handle({ subject, entityId, actor }) {
-        if (entityId === id && /second_factor|recovery/.test(subject)) told.push([subject, actor?.userId]);
+        if (entityId === id && /second_factor|recovery/.test(subject)) published.push([subject, actor?.userId]);
       },
     });
     const { recoveryCodes } = await enroll(id);
@@ -702,9 +702,9 @@ describe("second factors", () => {
     const operator = { id: newId(), credential: "session" as const, credentialId: newId(), operator: true };
     const call = asFacade({ requestId: newId(), user: operator });
     await identity.deleteUserSecondFactor({ userId: id }, call);
-    await until(() => expect(told).toHaveLength(5));
+    await until(() => expect(published).toHaveLength(5));
     const name = (event: string) => `sandgate.identity.user.${event}.v1`;
-    expect(told.toSorted()).toEqual(
+    expect(published.toSorted()).toEqual(
       [
         [name("second_factor_enabled"), id],
         [name("recovery_code_used"), undefined],
@@ -892,7 +892,7 @@ describe("API tokens", () => {
     await identity.createApiToken(expiring(latest), as(id));
     await expect(identity.createApiToken(expiring(latest + 1), as(id))).rejects.toMatchObject({
       reason: "VALIDATION_ERROR",
-      violations: [{ field: "expires_at", issue: "must be within 30 days, which an operator has set" }],
+      violations: [{ field: "expires_at", issue: "must be within 30 days, the limit that an operator has set" }],
     });
   });
 

@@ -56,8 +56,8 @@ interface IdentityParts extends ServiceParts {
 }
 
 /**
- * Defines the service that owns accounts; `now` is the clock of every time-dependent rule. The first operator's password is made
- * when the settings have none, unless it has to be one of the `settings`.
+ * Defines the service that owns accounts; `now` is the clock of every time-dependent rule. With `made` the first operator gets
+ * a random password when the settings have none; with `settings` the start fails then.
  */
 export function defineIdentityService(now: () => Date, o: { operatorPassword?: "made" | "settings" } = {}) {
   return defineService({
@@ -71,7 +71,7 @@ export function defineIdentityService(now: () => Date, o: { operatorPassword?: "
 
 export const identityService = defineIdentityService(() => new Date());
 
-/** As a process of its own, whose output others than the operator read: it makes no password that it would have to show. */
+/** The service as a process of its own. Others than the operator read its output, so that it can't show a password that it made. */
 export const identityProcess = defineIdentityService(() => new Date(), { operatorPassword: "settings" });
 
 async function openIdentityService(
@@ -144,8 +144,8 @@ async function openIdentityService(
 async function createUseCases(context: IdentityContext, now: () => Date) {
   const { settings, store, keyring, bus, logger } = context;
   const { publicUrl, mailFrom: from, smtpUrl, operatorSecondFactor, redirectUris, registration } = settings;
-  // Each has a queue of its own: registrations can't keep sign-ins waiting, nor sign-ins from anywhere those from an account's own
-  // networks.
+  // Each hasher has a queue of its own: registrations can't keep sign-ins waiting, and sign-ins from elsewhere can't keep those
+  // from an account's own networks waiting.
   const hasher = createPasswordHasher();
   const signInHashers = { hasher: createPasswordHasher(), ownNetworksHasher: createPasswordHasher() };
   const keys = await openSigningKeys({ store, keyring, issuer: publicUrl, audience, now });
@@ -183,7 +183,7 @@ async function createUseCases(context: IdentityContext, now: () => Date) {
   };
 }
 
-/** The providers of single sign-on. Most installations have none, and don't load what these need. */
+/** The providers of single sign-on. Most installations have none and don't load their libraries. */
 async function openProviders(settings: IdentitySettings, now: () => Date): Promise<ReadonlyMap<string, SsoProvider>> {
   const all = parseSsoSettings(settings);
   if (all.length === 0) return new Map();

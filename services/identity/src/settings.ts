@@ -21,11 +21,11 @@ export const identitySettings = defineSettings({
   }),
   registration: choice("SANDGATE_REGISTRATION", ["open", "closed"], {
     default: "open",
-    doc: "Whether anybody may register an account",
+    doc: "Whether anyone may register an account",
   }),
   smtpUrl: secret("SANDGATE_SMTP_URL", {
     optional: true,
-    doc: "SMTP server for mails (smtp[s]://user:password@host:port). Without it each mail is written to a file",
+    doc: "SMTP server for mails (smtp[s]://user:password@host:port). Without it, each mail is written to a file",
   }),
   mailFrom: text("SANDGATE_MAIL_FROM", { default: "Sandgate <sandgate@localhost>", doc: "Sender of mails" }),
   adminUsername: text("SANDGATE_ADMIN_USERNAME", {
@@ -34,62 +34,62 @@ export const identitySettings = defineSettings({
   }),
   adminPassword: secret("SANDGATE_ADMIN_PASSWORD", {
     optional: true,
-    doc: "Password of that account. Without it a random one is made and shown once",
+    doc: "Password of that account. Without it, a random one is made and shown once",
   }),
   signInRateLimit: integer("SANDGATE_SIGNIN_RATE_LIMIT", {
     default: 10,
-    doc: "Attempts a minute to sign in to an account from one address. 0: no limit",
+    doc: "Sign-in attempts a minute at one account from one address. 0: no limit",
   }),
   mailsPerHour: integer("SANDGATE_MAILS_PER_HOUR", {
     default: 1000,
-    doc: "Mails an hour to all users together; a fifth is kept for those who have an account. 0: no limit",
+    doc: "Mails an hour to all users together. A fifth is reserved for users who have a verified account. 0: no limit",
   }),
   networkMailsPerHour: integer("SANDGATE_NETWORK_MAILS_PER_HOUR", {
     default: 30,
-    doc: "Mails an hour that one address may cause; the networks around it may cause more. 0: no limit",
+    doc: "Mails an hour that requests from one address may cause. The networks around it have higher limits. 0: no limit",
   }),
   mailboxMailsPerHour: integer("SANDGATE_MAILBOX_MAILS_PER_HOUR", {
     default: 5,
-    doc: "Mails an hour to one mailbox, all its sub-addresses (ann+shop@…) together. 0: no limit",
+    doc: "Mails an hour to one mailbox, including all its sub-addresses (ann+shop@…). 0: no limit",
   }),
   recaptchaSecret: secret("SANDGATE_RECAPTCHA_SECRET", {
     optional: true,
-    doc: "Secret key of reCAPTCHA (v2 or v3). With it, registrations and sign-ins need a token; without, none is checked",
+    doc: "Secret key of reCAPTCHA (v2 or v3). With it, registrations and sign-ins need a token. Without it, no token is checked",
   }),
   recaptchaMinScore: text("SANDGATE_RECAPTCHA_MIN_SCORE", {
     default: "0.5",
-    doc: "The lowest score of a reCAPTCHA v3 token that is accepted, from 0 to 1",
+    doc: "Lowest accepted score of a reCAPTCHA v3 token, from 0 to 1",
     accepts: (value) => /^(0(\.\d+)?|1(\.0+)?)$/.test(value),
     expects: "a number from 0 to 1",
   }),
   recaptchaHostnames: list("SANDGATE_RECAPTCHA_HOSTNAMES", {
     default: [],
-    doc: "Host names of the pages that reCAPTCHA tokens come from; that of SANDGATE_PUBLIC_URL alone unless set",
+    doc: "Host names of the pages that reCAPTCHA tokens may come from. Default: the host of SANDGATE_PUBLIC_URL",
   }),
   recaptchaActions: list("SANDGATE_RECAPTCHA_ACTIONS", {
     default: [],
-    doc: "Actions of reCAPTCHA v3 tokens that are accepted; any unless set",
+    doc: "Accepted actions of reCAPTCHA v3 tokens. Default: any",
   }),
   recaptchaUrl: text("SANDGATE_RECAPTCHA_URL", {
     default: "https://www.google.com/recaptcha/api/siteverify",
-    doc: "Where reCAPTCHA tokens are checked",
+    doc: "Address at which reCAPTCHA tokens are verified",
     accepts: isWebAddress,
     expects: "an http or https address",
   }),
   operatorSecondFactor: choice("SANDGATE_OPERATOR_SECOND_FACTOR", ["optional", "required"], {
     default: "optional",
-    doc: "Whether operators have their rights only in sessions that were signed in with a second factor, and in API tokens only while they have one",
+    doc: "Whether operator rights require a second factor: of the sign-in in sessions, of the account in API tokens",
   }),
   maxApiTokens: integer("SANDGATE_USER_MAX_API_TOKENS", {
     default: 50,
     min: 0,
-    doc: "API tokens a user may have, expired ones in the list included; 0 for no limit",
+    doc: "API tokens that a user may have. Expired tokens count while they are listed. 0: no limit",
   }),
   apiTokenMaxDays: integer("SANDGATE_API_TOKEN_MAX_DAYS", {
     default: 0,
     min: 0,
     max: 36_500,
-    doc: "Days that a new API token lasts at most, and unless it is made to expire earlier; 0 for no limit",
+    doc: "Longest lifetime of a new API token in days, which is also the default. 0: no limit",
   }),
   ...ssoSettings,
 });

@@ -195,7 +195,7 @@ describe("an account without a password", () => {
     return { claims, as: () => asFacade({ requestId: newId(), user }) };
   }
   const codeOf = (secret: string) => TOTP.generate({ secret: Secret.fromBase32(secret), timestamp: now });
-  const stale = { reason: "INVALID_CREDENTIALS", message: "This needs a sign-in of the last 5 minutes." };
+  const stale = { reason: "INVALID_CREDENTIALS", message: "This requires a sign-in within the last 5 minutes." };
 
   test("gets a second factor, and is deleted, by who has signed in within the last five minutes", async () => {
     const old = await startSession();

@@ -11,18 +11,18 @@ export interface ApiToken {
   description: string;
   /** The token's first characters, enough to tell it from others. */
   hint: string;
-  /** Undefined: valid in every workspace of the user. */
+  /** Undefined: the token is valid in every workspace of the user. */
   workspaceId: string | undefined;
-  /** The highest role it has in any workspace. Unspecified: its user's own, and the user's rights as an operator. */
+  /** The highest role that the token has in any workspace. Unspecified: its user's role, and the user's operator rights. */
   role: Role;
-  /** Undefined: never. */
+  /** Undefined: the token never expires. */
   expiresAt: Date | undefined;
   createdAt: Date;
-  /** Kept to the minute. Undefined: not used yet. */
+  /** Stored to the minute. Undefined: the token has not been used. */
   lastUsedAt: Date | undefined;
 }
 
-/** What a user asks of a new token. */
+/** What a user requests of a new token. */
 export type ApiTokenRequest = Pick<ApiToken, "description" | "workspaceId" | "role" | "expiresAt">;
 
 /** A token as it is stored. */
@@ -36,7 +36,11 @@ export interface VerifiedApiToken extends ApiToken {
   secondFactor: boolean;
 }
 
-/** Whether a user with so many tokens may have no more; those that have expired and are still listed count. @param max 0: no limit */
+/**
+ * Whether a user has as many tokens as a user may have. Expired tokens count while they are listed.
+ *
+ * @param max 0 for no limit
+ */
 export function hasAllApiTokens(held: number, max: number): boolean {
   return max > 0 && held >= max;
 }
@@ -56,7 +60,7 @@ export function newApiToken(): string {
   return body + checksum(body);
 }
 
-/** Whether the text can be an API token at all. Any other needs no lookup in the database. */
+/** Whether the text can be an API token at all. Other texts need no lookup in the database. */
 export function isApiToken(text: string): boolean {
   return tokenPattern.test(text) && text.slice(-checksumCharacters) === checksum(text.slice(0, -checksumCharacters));
 }
@@ -70,23 +74,23 @@ export function isExpired(token: Pick<ApiToken, "expiresAt">, now: Date): boolea
 }
 
 /**
- * When a new token expires: as asked for, or where nothing was after the longest time that one may have, if there is one.
- * Throws VALIDATION_ERROR for a time that has passed or is too far away.
+ * When a new token expires: at the requested time, or else at the latest time that is allowed, if there is one. Throws
+ * VALIDATION_ERROR for a time that has passed or is too far away.
  *
- * @param maxDays 0: no limit
+ * @param maxDays 0 for no limit
  */
-export function newTokenExpiry(asked: Date | undefined, maxDays: number, now: Date): Date | undefined {
+export function newTokenExpiry(requested: Date | undefined, maxDays: number, now: Date): Date | undefined {
   const latest = maxDays === 0 ? undefined : addMs(now, maxDays * dayMs);
-  if (asked === undefined) return latest;
-  if (asked <= now) throw invalid("expires_at", "must be in the future");
-  if (latest && asked > latest)
-    throw invalid("expires_at", `must be within ${maxDays} days, which an operator has set`);
-  return asked;
+  if (requested === undefined) return latest;
+  if (requested <= now) throw invalid("expires_at", "must be in the future");
+  if (latest && requested > latest)
+    throw invalid("expires_at", `must be within ${maxDays} days, the limit that an operator has set`);
+  return requested;
 }
 
 export function tooManyApiTokens(max: number): DomainError {
-  return new DomainError("CONFLICT", "You have as many API tokens as a user may have.", {
-    hint: `A user may have ${max} API tokens; expired ones count while GET /api-tokens lists them. Revoke one, or ask the operator for more.`,
+  return new DomainError("CONFLICT", `You have reached the limit of ${max} API tokens.`, {
+    hint: "Expired tokens count while GET /api-tokens lists them. Revoke one, or ask the operator for a higher limit.",
   });
 }
 

@@ -1,8 +1,8 @@
-// Apart from otp.ts, so that the database's writer thread loads no more than this.
+// The database's writer thread loads this file, so that it is kept apart from otp.ts and its library.
 import { addMs, hourMs } from "@sandgate/kit/base/time";
 import type { SecondFactor } from "./second-factors.ts";
 
-/** As many wrong codes in a row are answered without a pause. */
+/** How many wrong codes in a row are answered without a pause. */
 const freeAttempts = 5;
 const firstPauseMs = 30_000;
 const longestPauseMs = hourMs;
@@ -35,8 +35,8 @@ export function decideOtpAttempt(
 }
 
 /**
- * Until when codes are refused after this many attempts in a row, each of which counts until a right one ends the row.
- * Undefined: they aren't. The pause doubles with each attempt, so that at an hour each, a guess among three codes of a
+ * Returns until when codes are refused after this many attempts in a row; undefined when they aren't. Each attempt counts until
+ * a right code ends the row. The pause doubles with each attempt up to an hour, at which guessing one of three codes of a
  * million takes decades.
  */
 export function refusedUntil(attempts: number, now: Date): Date | undefined {

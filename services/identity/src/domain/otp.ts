@@ -6,7 +6,7 @@ const totp = { algorithm: "SHA1", digits: 6, period: 30 };
 const secretBytes = 20;
 const otpPattern = /^\d{6}$/;
 
-/** Crockford's, in lower case: no letter is taken for a digit or another letter. */
+/** Crockford's alphabet in lower case. No letter is mistaken for a digit or another letter. */
 const alphabet = "0123456789abcdefghjkmnpqrstvwxyz";
 const recoveryCodeCount = 10;
 /** 120 bits: from 112 on, a fast hash without a salt is enough to store (OWASP ASVS 5.0, 6.5.2). */
@@ -25,7 +25,7 @@ export function presentOtpSecret(secret: Uint8Array, username: string): { secret
   return { secret: given.base32, uri: app.toString() };
 }
 
-/** The time step that a code is of: the current one, or one before or after it. Undefined for a wrong code. */
+/** The time step of a code: the current one, or the one before or after it. Undefined for a wrong code. */
 export function stepOf(secret: Uint8Array, otp: string, now: Date): number | undefined {
   const token = otp.replaceAll(/\s/g, "");
   if (!otpPattern.test(token)) return undefined;
@@ -40,16 +40,16 @@ export function stepOf(secret: Uint8Array, otp: string, now: Date): number | und
   return delta === null ? undefined : TOTP.counter({ period: totp.period, timestamp }) + delta;
 }
 
-/** Ten codes for whoever has lost the app, each in six groups of four. */
+/** Ten codes for a user who has lost the app, each in six groups of four. */
 export function newRecoveryCodes(): string[] {
   return Array.from({ length: recoveryCodeCount }, () => {
-    // 32 characters: each has the same part of the 256 values of a byte.
+    // The alphabet has 32 characters, so that each stands for the same number of the 256 values of a byte.
     const code = Array.from(randomBytes(recoveryCodeCharacters), (byte) => alphabet.charAt(byte % alphabet.length));
     return code.join("").replace(/(.{4})(?=.)/g, "$1-");
   });
 }
 
-/** The form of a recovery code that is hashed, whatever its case, dashes and spaces. Undefined for what can't be one. */
+/** The form of a recovery code that is hashed, whatever its case, dashes and spaces. Undefined when the text can't be one. */
 export function canonicalRecoveryCode(otp: string): string | undefined {
   const code = otp.toLowerCase().replaceAll(/[\s-]/g, "");
   return recoveryCodePattern.test(code) ? code : undefined;

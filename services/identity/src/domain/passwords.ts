@@ -14,7 +14,7 @@ export interface NewPasswordReset {
 /** A password that replaces another. */
 export interface PasswordChange {
   passwordHash: string;
-  /** Tells the user about it. */
+  /** Notifies the user. */
   noticeMail: NewMail;
   events: readonly StagedEvent[];
 }

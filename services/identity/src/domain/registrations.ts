@@ -21,7 +21,7 @@ export interface Registration {
   usernameKey: string;
   passwordHash: string;
   createdAt: Date;
-  /** None when the address or the platform has had too many mails: a new user has no link then, and others get no mail. */
+  /** Undefined when the address or the platform has had too many mails. A new user has no link then, and others get no mail. */
   mails:
     | {
         verification: NewVerification;
@@ -39,7 +39,7 @@ interface RegistrationChange {
   /** The user who has the name from now on, or had it before. */
   userId: string;
   created?: NewUser;
-  /** With the password of the registration. */
+  /** A link that sets the password of the registration. */
   verification?: NewVerification | undefined;
   notice?: NewMail | undefined;
   events: readonly StagedEvent[];

@@ -9,7 +9,7 @@ export interface SecondFactor {
 
 export interface NewSecondFactor extends SecondFactor {
   userId: string;
-  /** Until when it can be confirmed. */
+  /** The time until which it can be confirmed. */
   expiresAt: Date;
 }
 
@@ -19,7 +19,7 @@ export interface ConfirmedSecondFactor {
   /** The time step of the code that it was confirmed with, which is used up by that. */
   step: number;
   recoveryCodeHashes: readonly Uint8Array[];
-  /** Tells the user. */
+  /** Notifies the user. */
   noticeMail: NewMail;
   events: readonly StagedEvent[];
 }

@@ -4,9 +4,9 @@ import type { NewUser, User } from "./users.ts";
 
 /** A browser that has been sent to a provider. */
 export interface SsoAttempt {
-  /** Of the state that the provider sends back. */
+  /** The hash of the state that the provider sends back. */
   stateHash: Uint8Array;
-  /** Of the secret that the browser's cookie holds. */
+  /** The hash of the secret in the browser's cookie. */
   browserHash: Uint8Array;
   provider: string;
   /** Where the browser goes in the end. */
@@ -24,7 +24,7 @@ export interface ExternalIdentity {
 
 /** What a first sign-in by a provider may lead to. */
 export interface FirstSignIn {
-  /** The user that is created when there is none of the name; undefined: none is. */
+  /** The user that is created when nobody has the name; undefined when none may be. */
   created: { id: string; events: readonly StagedEvent[] } | undefined;
   /** The user who has the name, as far as is known before. */
   holder: { id: string; events: readonly StagedEvent[]; noticeMail: NewMail } | undefined;

@@ -2,11 +2,11 @@
 export interface SlotRequest {
   /** A SHA-256 hash of what is limited. */
   key: Uint8Array;
-  /** Slots there are for all facades. */
+  /** How many slots all facades share. */
   limit: number;
-  /** In use, and so leased whatever the limit. */
+  /** Slots in use. They are leased whatever the limit. */
   used: number;
-  /** Wanted in all; 0 gives everything back. */
+  /** How many slots the facade wants in all; 0 gives everything back. */
   wanted: number;
 }
 

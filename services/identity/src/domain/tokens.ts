@@ -11,7 +11,7 @@ export function hashSecret(secret: string): Uint8Array {
   return new Uint8Array(createHash("sha256").update(secret).digest());
 }
 
-/** For the token of a mailed link that is unknown, used or expired; another link comes from the route. */
+/** The error for a mailed link that is unknown, used or expired. The route mails another. */
 export function badLink(route: string): DomainError {
   return new DomainError("INVALID_TOKEN", "The link is invalid, has already been used or has expired.", {
     hint: `Request another mail with POST ${route}.`,

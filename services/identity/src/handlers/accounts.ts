@@ -29,7 +29,7 @@ export function createAccountHandlers(o: {
 
     async resendVerification({ username }, context) {
       await mailBudgets.countRequest(callOf(context).clientAddress);
-      // The time this takes would tell whether there is such a user.
+      // The time of the answer would reveal whether there is such a user.
       o.runInBackground("renew a verification", () => accounts.resendVerification(username));
       return {};
     },
@@ -41,7 +41,7 @@ export function createAccountHandlers(o: {
 
     async requestPasswordReset({ username }, context) {
       await mailBudgets.countRequest(callOf(context).clientAddress);
-      // As for a verification, the time would tell.
+      // Here too the time of the answer would reveal the user.
       o.runInBackground("mail a link that sets a new password", () => passwords.requestReset(username));
       return {};
     },

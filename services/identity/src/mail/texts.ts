@@ -14,15 +14,15 @@ Confirm it within 24 hours with this link:
 
 ${o.publicUrl}/auth/verify-email?token=${o.token}
 
-A program sends the token in the body of POST /auth/verify-email, with a
-password if this mail was asked for without a registration.
+A program sends the token in the body of POST /auth/verify-email, along with
+a password if this mail was not sent for a registration.
 
 If it wasn't you, ignore this mail: nothing happens without the link.
 `,
   };
 }
 
-/** For a verified user whose address somebody tried to register again. */
+/** The mail to a verified user whose address somebody tried to register again. */
 export function composeNameTaken(o: { to: string; publicUrl: string }): Mail {
   return {
     to: o.to,
@@ -35,12 +35,12 @@ Sign in with your existing password: ${o.publicUrl}
   };
 }
 
-/** For a user who forgot the password. */
+/** The mail to a user who forgot the password. */
 export function composePasswordReset(o: { to: string; publicUrl: string; token: string }): Mail {
   return {
     to: o.to,
     subject: "Set a new Sandgate password",
-    text: `Somebody, most likely you, asked for a new password of your Sandgate
+    text: `Somebody, most likely you, asked for a new password for your Sandgate
 account. Set one within an hour with this link:
 
 ${o.publicUrl}/auth/password/reset?token=${o.token}
@@ -53,7 +53,7 @@ If it wasn't you, ignore this mail: nothing happens without the link.
   };
 }
 
-/** For a user whose password was replaced. */
+/** The mail to a user whose password was replaced. */
 export function composePasswordChanged(o: { to: string; publicUrl: string }): Mail {
   return {
     to: o.to,
@@ -67,29 +67,29 @@ ${o.publicUrl}/auth/password/forgot, and look through your API tokens.
   };
 }
 
-/** For a user to whose account a first sign-in by a provider was linked. */
+/** The mail to a user whose account was linked to an account at a provider. */
 export function composeProviderLinked(o: { to: string; issuer: string }): Mail {
   const { host } = new URL(o.issuer);
   return {
     to: o.to,
-    subject: `Your Sandgate account can be signed in to with ${host}`,
+    subject: `You can now sign in to Sandgate with ${host}`,
     text: `Somebody, most likely you, signed in to your Sandgate account with an account
 at ${host} for the first time. That account has your
-address, and it opens your Sandgate account from now on.
+address, and from now on it can sign in to your Sandgate account.
 
 If it wasn't you, ask an operator of this server to disable your account.
 `,
   };
 }
 
-/** For a user whose account has a second factor from now on. */
+/** The mail to a user whose account has a second factor from now on. */
 export function composeSecondFactorEnabled(o: { to: string; publicUrl: string }): Mail {
   return {
     to: o.to,
     subject: "Your Sandgate account has a second factor",
-    text: `Signing in to your Sandgate account with the password needs a code of your
-authenticator app from now on. Keep the recovery codes where you find them
-without your phone.
+    text: `From now on, signing in to your Sandgate account with the password needs a
+code from your authenticator app. Keep the recovery codes where you can find
+them without your phone.
 
 If it wasn't you, set a new password at once by sending your address to
 POST ${o.publicUrl}/auth/password/forgot, and ask an operator
@@ -98,12 +98,12 @@ to remove the second factor.
   };
 }
 
-/** For a user whose account has no second factor any more. */
+/** The mail to a user whose second factor was removed. */
 export function composeSecondFactorRemoved(o: { to: string; publicUrl: string }): Mail {
   return {
     to: o.to,
     subject: "The second factor of your Sandgate account was removed",
-    text: `Signing in to your Sandgate account needs the password alone from now on.
+    text: `From now on, signing in to your Sandgate account needs only the password.
 You or an operator removed the second factor.
 
 If it wasn't you, set a new password at once by sending your address to
@@ -113,13 +113,13 @@ API tokens, and set up a second factor again.
   };
 }
 
-/** For a user who used a recovery code. */
+/** The mail to a user whose recovery code was used. */
 export function composeRecoveryCodeUsed(o: { to: string; publicUrl: string }): Mail {
   return {
     to: o.to,
     subject: "A recovery code of your Sandgate account was used",
-    text: `Somebody, most likely you, used a recovery code in place of a code of your
-authenticator app. It does not work again.
+    text: `Somebody, most likely you, used a recovery code in place of a code from your
+authenticator app. That recovery code no longer works.
 
 If you have lost the app, remove the second factor with another recovery
 code (DELETE ${o.publicUrl}/auth/second-factor) and set it up

@@ -18,7 +18,7 @@ export function createFileTransport(o: { folder: string; from: string; logger: L
   const folder = resolve(o.folder);
   return {
     async send(id, mail) {
-      // With nodemailer, which takes some 14 MB: many installations never send a mail.
+      // This loads nodemailer, which takes some 14 MB. Many installations never send a mail.
       const { composeMessage } = await import("./message.ts");
       const { raw } = await composeMessage(o.from, id, mail);
       await mkdir(folder, { recursive: true, mode: 0o700 });
@@ -32,7 +32,7 @@ export function createFileTransport(o: { folder: string; from: string; logger: L
   };
 }
 
-/** Removes the mails in files that have been kept long enough, also those from before an SMTP server was set. */
+/** Removes mails in files that have been kept long enough, including those from before an SMTP server was set. */
 export async function sweepMailFiles(folder: string, now: Date): Promise<void> {
   const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT") return [];

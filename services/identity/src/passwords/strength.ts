@@ -1,18 +1,18 @@
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { Tinypool } from "tinypool";
 
-/** The least score of zxcvbn: it takes more than 10⁶ guesses, too many for whoever has to sign in for each. */
+/** The lowest zxcvbn score that is accepted. It takes more than 10⁶ guesses, and each guess is a sign-in. */
 const leastScore = 2;
-/** The work grows with the cube of the length, and what is weak up to here is a repetition or a run. */
+/** How many characters are judged. The work grows with the cube of the length. */
 const judgedLength = 64;
 const queueLength = 50;
-/** The word lists take 30 MB, so that the thread ends when no password was set for a while. */
+/** How long the thread lives without work. Its word lists take 30 MB. */
 const idleMs = 30_000;
 
 export interface PasswordStrength {
   /**
-   * Throws VALIDATION_ERROR on `password` for one that is common, easy to guess or made of the user's name, RATE_LIMITED when
-   * too many wait to be judged.
+   * Throws VALIDATION_ERROR on `password` for one that is common, easy to guess or made of the user's name, and RATE_LIMITED
+   * when too many wait to be judged.
    */
   require(password: string, username: string): Promise<void>;
   close(): Promise<void>;
@@ -38,7 +38,7 @@ export function createPasswordStrength(): PasswordStrength {
       const known = [username, ...username.split(/[^\p{L}\p{N}]+/u), "sandgate"];
       const score: number = await pool.run({ password: password.slice(0, judgedLength), known });
       if (score < leastScore) {
-        throw invalid("password", "is too easy to guess: take several uncommon words, or a random password");
+        throw invalid("password", "is too easy to guess: use several uncommon words or a random password");
       }
     },
     close: () => pool.destroy(),

@@ -6,7 +6,7 @@ const judge = new ZxcvbnFactory({
   graphs: adjacencyGraphs,
 });
 
-/** From 0 (guessed at once) to 4. Runs in a thread of its own: some passwords take a third of a second. */
+/** Scores from 0 (guessed at once) to 4. It runs in a thread of its own, as some passwords take a third of a second. */
 export function scoreOf(o: { password: string; known: string[] }): number {
   return judge.check(o.password, o.known).score;
 }

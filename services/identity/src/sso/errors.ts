@@ -2,9 +2,9 @@ import { DomainError, messageOf } from "@sandgate/kit/base/domain-error";
 import { errors as jose } from "jose";
 import { AuthorizationResponseError, ClientError, ResponseBodyError } from "openid-client";
 
-/** Errors of OpenID Connect and OAuth that a provider answers for a code that is unknown, used or expired. */
+/** The errors of OpenID Connect and OAuth for a code that is unknown, used or expired. */
 const badCode = new Set(["invalid_grant", "bad_verification_code"]);
-/** Of openid-client and jose: a response, a token or a key that isn't what it should be. */
+/** Codes of openid-client and jose for a response, a token or a key that isn't what it should be. */
 const failedChecks = new Set([
   "OAUTH_INVALID_RESPONSE",
   "OAUTH_JWT_CLAIM_COMPARISON_FAILED",
@@ -17,7 +17,7 @@ const failedChecks = new Set([
   jose.JOSENotSupported.code,
 ]);
 
-/** What a failure means to the user. The message is for the log, and holds nothing of what was sent or received but an error code. */
+/** What a failure means to the user. The message is for the log: of what was sent and received it contains only an error code. */
 export function toProviderError(cause: unknown): DomainError {
   if (cause instanceof DomainError) return cause;
   if (cause instanceof AuthorizationResponseError && cause.error === "access_denied") {

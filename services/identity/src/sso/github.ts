@@ -4,7 +4,7 @@ import { toProviderError } from "./errors.ts";
 import { type Fetch, providerTimeoutMs } from "./outgoing.ts";
 import type { SsoProvider } from "./provider.ts";
 
-/** GitHub, which speaks OAuth 2 and has an API that tells who has signed in. */
+/** GitHub, which speaks OAuth 2. Its API says who has signed in. */
 export function createGithubProvider(o: {
   issuer: URL;
   apiUrl: URL;
@@ -49,7 +49,7 @@ export function createGithubProvider(o: {
     async identify(response, { state, codeVerifier }) {
       try {
         const url = new URL(response);
-        // GitHub doesn't promise it. Each provider has a callback of its own, which does the same.
+        // GitHub doesn't promise an issuer. A callback of its own for each provider protects the same.
         url.searchParams.delete("iss");
         const checks = { expectedState: state, pkceCodeVerifier: codeVerifier };
         const { access_token: accessToken } = await openid.authorizationCodeGrant(configuration, url, checks);
@@ -62,7 +62,7 @@ export function createGithubProvider(o: {
   };
 }
 
-/** GitHub answers a request for a token that it refuses with status 200. */
+/** GitHub refuses a request for a token with status 200. */
 async function withErrorStatus(response: Response): Promise<Response> {
   if (response.status !== 200 || !response.headers.get("content-type")?.includes("application/json")) return response;
   const text = await response.text();

@@ -87,7 +87,7 @@ export function createOpenIdProvider(o: {
       try {
         const { configuration, keys } = await discovered();
         const url = new URL(response);
-        // There it would have to be compared with a template. Each provider has a callback of its own, which does the same.
+        // The issuer would have to be compared with a template. A callback of its own for each provider protects the same.
         if (isOfManyTenants(issuer)) url.searchParams.delete("iss");
         const tokens = await openid.authorizationCodeGrant(configuration, url, {
           expectedState: state,
@@ -111,7 +111,7 @@ export function createOpenIdProvider(o: {
   };
 }
 
-/** As OpenID Connect defines it (Core, 5.1). */
+/** Whether the address is verified, as OpenID Connect defines it (Core, 5.1). */
 export const hasVerifiedEmail = (claims: Claims) => claims.email_verified === true;
 
 /**

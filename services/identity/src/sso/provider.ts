@@ -3,7 +3,7 @@ export interface SignInSecrets {
   state: string;
   /** Comes back inside the ID token. */
   nonce: string;
-  /** Of PKCE (RFC 7636): without it nobody can redeem the code. */
+  /** The verifier of PKCE (RFC 7636). Without it nobody can redeem the code. */
   codeVerifier: string;
 }
 

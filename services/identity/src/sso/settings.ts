@@ -11,20 +11,20 @@ import {
 export const ssoSettings = defineSettings({
   redirectUris: list("SANDGATE_REDIRECT_URIS", {
     default: [],
-    doc: "Addresses of applications: single sign-on ends at one of them, the first unless it is named, and browsers may call the API from their origins",
+    doc: "Addresses of applications. Single sign-on returns to one of them, by default the first. Browsers may call the API from their origins",
   }),
   googleClientId: text("SANDGATE_SSO_GOOGLE_CLIENT_ID", {
     optional: true,
-    doc: "Client id at Google; with the secret it switches sign-in with Google on",
+    doc: "Client ID at Google. Together with the secret it enables sign-in with Google",
   }),
   googleClientSecret: secret("SANDGATE_SSO_GOOGLE_CLIENT_SECRET", { optional: true, doc: "Client secret at Google" }),
   googleIssuer: text("SANDGATE_SSO_GOOGLE_ISSUER", {
     default: "https://accounts.google.com",
-    doc: "Issuer of Google's OpenID Connect, or of another provider in its place",
+    doc: "Issuer of Google's OpenID Connect, or of another provider to use instead",
   }),
   microsoftClientId: text("SANDGATE_SSO_MICROSOFT_CLIENT_ID", {
     optional: true,
-    doc: "Client id at Microsoft; with the secret it switches sign-in with Microsoft on",
+    doc: "Client ID at Microsoft. Together with the secret it enables sign-in with Microsoft",
   }),
   microsoftClientSecret: secret("SANDGATE_SSO_MICROSOFT_CLIENT_SECRET", {
     optional: true,
@@ -32,7 +32,7 @@ export const ssoSettings = defineSettings({
   }),
   microsoftIssuer: text("SANDGATE_SSO_MICROSOFT_ISSUER", {
     default: "https://login.microsoftonline.com/common/v2.0",
-    doc: "Issuer of Microsoft's OpenID Connect: of all tenants, or with a tenant's id in place of common of that one alone",
+    doc: "Issuer of Microsoft's OpenID Connect. `common` accepts all tenants, a tenant's ID in its place that tenant alone",
   }),
   microsoftTrustEmail: flag("SANDGATE_SSO_MICROSOFT_TRUST_EMAIL", {
     default: false,
@@ -40,7 +40,7 @@ export const ssoSettings = defineSettings({
   }),
   githubClientId: text("SANDGATE_SSO_GITHUB_CLIENT_ID", {
     optional: true,
-    doc: "Client id at GitHub; with the secret it switches sign-in with GitHub on",
+    doc: "Client ID at GitHub. Together with the secret it enables sign-in with GitHub",
   }),
   githubClientSecret: secret("SANDGATE_SSO_GITHUB_CLIENT_SECRET", { optional: true, doc: "Client secret at GitHub" }),
   githubIssuer: text("SANDGATE_SSO_GITHUB_ISSUER", {
@@ -49,7 +49,7 @@ export const ssoSettings = defineSettings({
   }),
   githubApiUrl: text("SANDGATE_SSO_GITHUB_API_URL", {
     default: "https://api.github.com",
-    doc: "Address of GitHub's API; of a GitHub Enterprise Server it ends in /api/v3",
+    doc: "Address of GitHub's API. That of a GitHub Enterprise Server ends in /api/v3",
   }),
 });
 

@@ -94,11 +94,11 @@ interface SecondFactorDocument extends Expiring {
   _id: string;
   userId: string;
   sealed: Uint8Array;
-  /** Until when it is pending. */
+  /** The time until which it is pending. */
   expiresAt?: number;
-  /** Since when it is enabled. */
+  /** The time since which it is enabled. */
   enabledAt?: number;
-  /** Of the last code that was accepted. */
+  /** The time step of the last code that was accepted. */
   lastStep: number;
   recoveryCodes: Uint8Array[];
   attempts: number;
@@ -130,7 +130,7 @@ interface KnownNetworkDocument extends Expiring {
 interface WindowDocument extends Expiring {
   _id: Uint8Array;
   used: number;
-  /** By who consumed last. */
+  /** How much the last caller was granted. */
   granted: number;
   endsAt: number;
 }
@@ -139,7 +139,7 @@ interface SlotLeaseDocument extends Expiring {
   /** The key. */
   _id: Uint8Array;
   holders: { id: string; held: number; endsAt: number }[];
-  /** By who wrote last. */
+  /** How many the last caller got. */
   held: number;
 }
 

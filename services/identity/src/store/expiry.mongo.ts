@@ -10,7 +10,7 @@ export interface Expiring {
 
 /** When a document of this kind is removed. */
 export const removeAt = (kind: keyof typeof keptMs, since: Date) => addMs(since, keptMs[kind]);
-/** The same in an aggregation, for the time in a field; nothing where that is missing. */
+/** An expression of the time at which a document of this kind is removed; nothing where the field is missing. */
 export const removeAfter = (kind: keyof typeof keptMs, since: unknown) => ({
   $cond: [{ $gt: [since, null] }, { $toDate: { $add: [since, keptMs[kind]] } }, "$$REMOVE"],
 });
@@ -30,7 +30,7 @@ const expiringCollections = [
   { name: "request_windows", end: removeAfter("requestWindows", "$endsAt"), swept: "end" },
 ];
 
-/** From here on MongoDB does what was a sweep, whose indexes go. */
+/** A step of a migration: MongoDB removes what a sweep removed before. The indexes of the sweep are dropped. */
 export async function letExpire(db: Db): Promise<void> {
   for (const { name, end, swept } of expiringCollections) {
     const collection = db.collection(name);

@@ -12,7 +12,7 @@ import type {
 export interface SecondFactors {
   /** Undefined unless one is enabled. */
   find(userId: string): Promise<{ recoveryCodesLeft: number } | undefined>;
-  /** Undefined for none, or one that has expired. */
+  /** Undefined when there is none, or it has expired. */
   findPending(userId: string, now: Date): Promise<SecondFactor | undefined>;
   /** Adds a pending one in place of another; false, and nothing happens, when one is enabled. */
   add(factor: NewSecondFactor): Promise<boolean>;

@@ -23,12 +23,12 @@ export interface Accounts {
    */
   register(request: { username: string; password: string; recaptchaToken: string }, call: Call): Promise<void>;
   /**
-   * Throws INVALID_TOKEN for an unknown, used or expired token, VALIDATION_ERROR for a weak password, and without one where the
-   * link has none.
+   * Throws INVALID_TOKEN for an unknown, used or expired token, VALIDATION_ERROR for a weak password, and for none where the
+   * link has none either.
    */
   verifyEmail(token: string, password: string | undefined, call: Call): Promise<void>;
   resendVerification(username: string): Promise<void>;
-  /** Creates the operator of a new installation; undefined when there is one. Without a password it gets a random one. */
+  /** Creates the operator of a new installation, by default with a random password. Undefined when there is an operator. */
   createFirstOperator(username: string, password: string | undefined): Promise<{ password: string } | undefined>;
 }
 
@@ -88,7 +88,7 @@ export function createAccounts(o: {
       const tokenHash = hashSecret(token);
       const found = await store.registrations.findVerification(tokenHash, now());
       if (found && !found.hasPassword && password === undefined) {
-        throw invalid("password", "is needed, as this link was not sent by a registration");
+        throw invalid("password", "is required, because this link was not sent for a registration");
       }
       if (found && password !== undefined) await strength.require(password, found.username);
       const passwordHash = found && password !== undefined ? await hasher.hash(password) : undefined;
@@ -101,7 +101,7 @@ export function createAccounts(o: {
     async resendVerification(username) {
       const found = await store.users.findAccount({ usernameKey: usernameKey(username) });
       if (!found || found.user.verified || !(await mailBudgets.mayMail(username, "verification"))) return;
-      // To the address of the account: the one in the request may differ from it, if only in the case of a letter.
+      // The mail goes to the address of the account: the one in the request may differ in the case of a letter.
       const { user } = found;
       if (await store.registrations.renew(user.id, newVerification(user.username), now())) mails.wake();
     },

@@ -22,9 +22,9 @@ import { createApiTokenUses } from "./api-token-uses.ts";
 
 /** How users create, use and revoke API tokens. */
 export interface ApiTokens {
-  /** A new token of the caller, and its secret. It doesn't count before it is added. Throws VALIDATION_ERROR for a bad expiry. */
+  /** Makes a token of the caller, and its secret, without storing them. Throws VALIDATION_ERROR for a bad expiry. */
   draft(call: Call, request: ApiTokenRequest): { apiToken: ApiToken; secret: string };
-  /** Throws CONFLICT when the user has as many as a user may have. */
+  /** Stores a token. Throws CONFLICT when the user has reached the limit. */
   add(
     call: Call,
     drafted: { apiToken: ApiToken; secret: string },
@@ -34,13 +34,16 @@ export interface ApiTokens {
   list(userId: string, limit: number, before: Cursor | undefined): Promise<ApiToken[]>;
   /** Revokes a token of the caller, given by itself or by its id. Throws API_KEY_NOT_FOUND. */
   revoke(call: Call, tokenOrId: string, record: IdempotencyRecord | undefined): Promise<void>;
-  /** Whose token this is; records its use. Throws INVALID_TOKEN. */
+  /** Finds the token and records its use. Throws INVALID_TOKEN. */
   verify(secret: string): Promise<VerifiedApiToken>;
   /** Stores the uses that are only in memory. */
   storeUses(): Promise<void>;
 }
 
-/** @param o.maxTokens how many API tokens a user may have; 0: no limit @param o.maxDays how long one lasts at most; 0: no limit */
+/**
+ * @param o.maxTokens how many API tokens a user may have; 0 for no limit
+ * @param o.maxDays how long a token lasts at most; 0 for no limit
+ */
 export function createApiTokens(o: {
   store: IdentityStore;
   bus: EventBus;

@@ -5,12 +5,12 @@ import type { User } from "../domain/users.ts";
 import type { PasswordHasher } from "../passwords/hasher.ts";
 import type { IdentityStore } from "../store/store.ts";
 
-/** So old at most is a sign-in that stands for the password of an account without one. */
+/** How old a sign-in may be to stand for the password in an account without one. */
 const freshMs = 5 * minuteMs;
 
 /**
- * The caller, who confirms with the password to be there, or in an account without one (of single sign-on) by having signed
- * in just now. Throws INVALID_CREDENTIALS, or VALIDATION_ERROR for a password that is missing.
+ * Returns the caller's user once the password is right. An account of single sign-on may have none: there a recent sign-in
+ * confirms the caller. Throws INVALID_CREDENTIALS, or VALIDATION_ERROR for a password that is missing.
  */
 export async function confirmCaller(
   { store, hasher, now }: { store: IdentityStore; hasher: PasswordHasher; now: () => Date },
@@ -21,8 +21,8 @@ export async function confirmCaller(
   if (found?.passwordHash === undefined) {
     const signedInAt = await store.sessions.findStart(caller.id, caller.credentialId);
     if (found && signedInAt && signedInAt > addMs(now(), -freshMs)) return found.user;
-    throw new DomainError("INVALID_CREDENTIALS", "This needs a sign-in of the last 5 minutes.", {
-      hint: "The account has no password: sign in with your provider again, then repeat this.",
+    throw new DomainError("INVALID_CREDENTIALS", "This requires a sign-in within the last 5 minutes.", {
+      hint: "The account has no password. Sign in with your provider again, then retry.",
     });
   }
   if (password === undefined) throw invalid("password", "is required");

@@ -5,12 +5,12 @@ import { budget, rateLimited } from "../domain/rate-counters.ts";
 import { usernameKey } from "../domain/users.ts";
 import type { RateCounters } from "../store/rate-counters.ts";
 
-/** Why a mail is sent: to whoever registers, or the link that somebody with an account asks for. */
+/** Why a mail is sent: for a registration, or for a link that the user of an account requests. */
 type MailPurpose = "registration" | "verification" | "reset";
 
 /**
- * How much of the mails to a mailbox and of all together may be of a kind. Registrations leave some to links, without which others
- * could keep a user from setting a password, and those without a verified account leave some to those with one.
+ * Which share of the mails to a mailbox, and of all mails together, each purpose may use. Registrations leave some to links:
+ * otherwise others could keep a user from setting a password. Users without a verified account leave some to those with one.
  */
 const shares: Record<MailPurpose, { ofMailbox: number; ofAll: number }> = {
   registration: { ofMailbox: 0.6, ofAll: 0.8 },
@@ -27,11 +27,11 @@ export interface MailLimits {
 
 /** Limits the mails that requests without a credential cause. Notices to a signed-in user are not counted. */
 export interface MailBudgets {
-  /** Counts a request that may send a mail, whether or not it will. Throws RATE_LIMITED. One whose address isn't known counts for none. */
+  /** Counts a request that may send a mail, whether or not it does. A request of unknown address is not counted. Throws RATE_LIMITED. */
   countRequest(address: string | undefined): Promise<void>;
   /**
-   * Whether the mailbox may get another mail. Mailboxes are one when they differ only in what follows a plus sign. Who asked
-   * must not learn the answer, which tells of an account.
+   * Whether the mailbox may get another mail. Addresses that differ only in what follows a plus sign are one mailbox. The
+   * answer must not reach the client, since it would reveal an account.
    */
   mayMail(username: string, purpose: MailPurpose): Promise<boolean>;
 }
@@ -68,7 +68,7 @@ export function createMailBudgets(o: {
       if (!overspent) return true;
       if (limits.inAll > 0 && overspent.index === 0 && at >= warnedUntil) {
         warnedUntil = overspent.endsAt;
-        logger.warn({ until: warnedUntil, purpose }, "the mails of the hour are used up; no more are sent until then");
+        logger.warn({ until: warnedUntil, purpose }, "the hour's mails are used up; no more are sent until then");
       }
       return false;
     },

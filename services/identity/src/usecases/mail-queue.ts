@@ -10,20 +10,20 @@ import type { Mail } from "../mail/texts.ts";
 import type { MailTransport } from "../mail/transports.ts";
 import type { Mails } from "../store/mails.ts";
 
-/** How long a mail is left to the replica that took it. */
+/** How long a replica that took a mail has to send it. */
 const leaseMs = 60_000;
-/** How often the store is looked at for mails that became due. */
+/** How often the store is checked for due mails. */
 const pollMs = 5_000;
 /** Mails that are sent at once. */
 const batchSize = 10;
 
-/** Between the attempts to send a mail. */
+/** The backoff between attempts to send a mail. */
 export const mailBackoff = { firstMs: 5_000, lastMs: 600_000 };
 
 export interface MailQueue {
-  /** Makes what a transaction stores with the change that the mail is about. */
+  /** Seals a mail, for the transaction of the change that it is about. */
   seal(mail: Mail): NewMail;
-  /** Sends what was committed just now; returns at once. After `stop` it does nothing. */
+  /** Starts sending what was committed just now. After `stop` it does nothing. */
   wake(): void;
   start(): void;
   /** Waits for the mails that are being sent; the others are sent after the next start. */
@@ -39,11 +39,11 @@ export function createMailQueue(o: {
   transport: MailTransport;
   logger: Logger;
   now: () => Date;
-  /** For the jitter of the backoff. */
+  /** The source of the backoff's jitter. */
   random?: () => number;
 }): MailQueue {
   const { store, keyring, transport, logger, now } = o;
-  const place = (id: string) => ({ service: "identity", table: "mails", record: id });
+  const aboutOf = (id: string) => ({ service: "identity", table: "mails", record: id });
   let state: "ok" | string = "ok";
   let polling: PeriodicTask | undefined;
   let stopped = false;
@@ -51,7 +51,7 @@ export function createMailQueue(o: {
 
   async function deliver({ id, sealed, attempts }: DueMail): Promise<void> {
     try {
-      const mail: Mail = JSON.parse(Buffer.from(keyring.open(sealed, place(id))).toString());
+      const mail: Mail = JSON.parse(Buffer.from(keyring.open(sealed, aboutOf(id))).toString());
       await transport.send(id, mail);
     } catch (error) {
       state = messageOf(error);
@@ -75,7 +75,7 @@ export function createMailQueue(o: {
   return {
     seal(mail) {
       const id = newId();
-      return { id, sealed: keyring.seal(Buffer.from(JSON.stringify(mail)), place(id)) };
+      return { id, sealed: keyring.seal(Buffer.from(JSON.stringify(mail)), aboutOf(id)) };
     },
     wake() {
       if (stopped) return;

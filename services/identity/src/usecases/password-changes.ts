@@ -18,14 +18,14 @@ import type { MailQueue } from "./mail-queue.ts";
 /** Each change sends a mail. */
 const changesPerHour = 10;
 
-/** How a password is replaced. A new one ends the user's sessions, and a mail tells the user. */
+/** How a password is replaced. A new one ends the user's sessions, and a mail notifies the user. */
 export interface PasswordChanges {
   /**
    * Keeps the caller's session. Throws INVALID_CREDENTIALS for a wrong current password, VALIDATION_ERROR for a weak new one,
    * RATE_LIMITED after many changes in an hour.
    */
   change(call: Call, request: { currentPassword: string; password: string }): Promise<void>;
-  /** Mails a link, to a verified user of that name alone. */
+  /** Mails a link if there is a verified user of that name. */
   requestReset(username: string): Promise<void>;
   /** Throws INVALID_TOKEN for an unknown, used or expired token, or VALIDATION_ERROR for a weak password. */
   reset(token: string, password: string, call: Call): Promise<void>;
@@ -86,7 +86,7 @@ export function createPasswordChanges(o: {
       const reset = {
         tokenHash: hashSecret(token),
         expiresAt: addMs(now(), passwordResetSeconds * 1000),
-        // To the address of the account: the one in the request may differ from it, if only in the case of a letter.
+        // The mail goes to the address of the account: the one in the request may differ in the case of a letter.
         mail: mails.seal(composePasswordReset({ to: user.username, publicUrl, token })),
       };
       const added = await store.passwords.addReset(user.id, reset, now());
@@ -107,6 +107,6 @@ export function createPasswordChanges(o: {
 
 function wrongPassword(): DomainError {
   return new DomainError("INVALID_CREDENTIALS", "The current password is wrong.", {
-    hint: "Check it. Without it, set a new one by the link that POST /auth/password/forgot mails.",
+    hint: "Check the password. If you have forgotten it, request a link with POST /auth/password/forgot.",
   });
 }

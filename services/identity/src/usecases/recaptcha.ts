@@ -4,34 +4,34 @@ import { minuteMs } from "@sandgate/kit/base/time";
 import { budget } from "../domain/rate-counters.ts";
 import type { RateCounters } from "../store/rate-counters.ts";
 
-/** Longer than the provider accepts a token, which is two minutes. */
+/** How long a token is remembered. The provider accepts it for two minutes. */
 const rememberedMs = 10 * minuteMs;
-/** A verdict has some hundred. */
+/** The longest verdict that is read. One has some hundred bytes. */
 const maxVerdictBytes = 64 * 1024;
-/** The provider's words for a token that is bad; any other error is one of this server's settings, or of its own. */
+/** The provider's codes for a bad token. Any other error comes from this server's settings, or from the provider itself. */
 const tokenErrors = new Set(["missing-input-response", "invalid-input-response", "timeout-or-duplicate"]);
 
 export interface Recaptcha {
   /**
-   * Checks the token of a form at the provider. Throws VALIDATION_ERROR on `recaptcha_token` for a bad one, UPSTREAM_ERROR when
-   * the provider can't tell.
+   * Has the provider verify the token of a form. Throws VALIDATION_ERROR on `recaptcha_token` for a bad one, UPSTREAM_ERROR
+   * when the provider gives no verdict.
    */
   require(token: string, address: string | undefined): Promise<void>;
 }
 
 export interface RecaptchaSettings {
-  /** Without one no token is checked. */
+  /** Undefined: no token is checked. */
   secret: string | undefined;
   url: string;
-  /** Of tokens with a score (v3), from 0 to 1. */
+  /** The lowest score that is accepted, from 0 to 1. Tokens of v2 have none. */
   minScore: number;
-  /** Of the pages that the form may be on. */
+  /** The hosts of pages that the form may be on. */
   hostnames: readonly string[];
-  /** Of tokens with an action (v3); any when empty. */
+  /** The actions that are accepted; any when empty. Tokens of v2 have none. */
   actions: readonly string[];
 }
 
-/** The answer's fields that are looked at. */
+/** The fields of the answer that are read. */
 interface Verdict {
   success: boolean;
   hostname: string | undefined;
@@ -77,7 +77,7 @@ export function createRecaptcha({
 
   return {
     async require(token, address) {
-      if (token === "") throw bad("is needed");
+      if (token === "") throw bad("is required");
       const { success, hostname, score, action, errors } = await ask(token, address, secret);
       const others = errors.filter((error) => typeof error !== "string" || !tokenErrors.has(error));
       if (!success && (errors.length === 0 || others.length > 0)) {
@@ -114,8 +114,8 @@ function bad(issue: string): DomainError {
 }
 
 function upstreamError(cause: unknown): DomainError {
-  return new DomainError("UPSTREAM_ERROR", "The provider of reCAPTCHA can't be asked.", {
-    hint: "Try again a little later with a new token.",
+  return new DomainError("UPSTREAM_ERROR", "The reCAPTCHA provider can't be reached.", {
+    hint: "Try again later with a new token.",
     cause,
   });
 }

@@ -22,7 +22,7 @@ import type { IdentityStore } from "../store/store.ts";
 import { confirmCaller } from "./confirmation.ts";
 import type { MailQueue } from "./mail-queue.ts";
 
-/** How long a second factor waits to be confirmed. */
+/** How long a second factor can be confirmed. */
 const pendingMs = 10 * minuteMs;
 
 /** What confirms that the caller is the user: the password, in an account that has one, and a code. */
@@ -32,24 +32,24 @@ interface Confirmation {
 }
 
 /**
- * Second factors of users: codes of an authenticator app, and recovery codes for whoever has lost it. A wrong code is
- * INVALID_CREDENTIALS with a violation of `otp`; after several in a row, codes are RATE_LIMITED for a while.
+ * Second factors of users: codes of an authenticator app, and recovery codes for users who have lost the app. A wrong code throws
+ * INVALID_CREDENTIALS with a violation of `otp`; after several in a row, every code throws RATE_LIMITED for a while.
  */
 export interface SecondFactors {
   status(userId: string): Promise<{ enabled: boolean; recoveryCodesLeft: number }>;
-  /** Makes a secret to confirm. Throws CONFLICT when the caller has a second factor, and what `confirmCaller` throws. */
+  /** Makes a secret, which the caller must confirm. Throws CONFLICT when the caller has a second factor, and what `confirmCaller` throws. */
   create(caller: UserCaller, password: string | undefined): Promise<{ secret: string; uri: string }>;
-  /** Enables it, and returns its recovery codes. Throws CONFLICT when none is to be confirmed. */
+  /** Enables the second factor and returns its recovery codes. Throws CONFLICT when there is none to confirm. */
   confirm(call: Call, otp: string): Promise<string[]>;
-  /** Answers new recovery codes, which replace the others. Throws CONFLICT without a second factor. */
+  /** Returns new recovery codes, which replace the old ones. Throws CONFLICT when the caller has no second factor. */
   replaceRecoveryCodes(call: Call, confirmation: Confirmation): Promise<string[]>;
-  /** Throws CONFLICT without a second factor. */
+  /** Throws CONFLICT when the caller has no second factor. */
   remove(call: Call, confirmation: Confirmation): Promise<void>;
-  /** For operators: removes it, if there is one, and ends all sessions of the user then. Throws NOT_FOUND. */
+  /** Removes another user's second factor, if there is one, and then ends all sessions of that user. Throws NOT_FOUND. */
   removeOf(call: Call, userId: string): Promise<void>;
   /**
-   * What a sign-in needs besides the right password: whether the user has a second factor, and the code is right. Throws
-   * INVALID_CREDENTIALS without one that is needed.
+   * Checks what a sign-in needs besides the right password. Returns whether the user has a second factor, for which the code
+   * was right. Throws INVALID_CREDENTIALS for a code that is missing or wrong.
    */
   check(user: User, otp: string | undefined, call: Call): Promise<boolean>;
 }
@@ -65,8 +65,8 @@ export function createSecondFactors(o: {
 }): SecondFactors {
   const { store, keyring, mails, bus, publicUrl, now } = o;
 
-  const place = (id: string) => ({ service: "identity", table: "second_factors", record: id });
-  const open = ({ id, sealed }: SecondFactor) => keyring.open(sealed, place(id));
+  const aboutOf = (id: string) => ({ service: "identity", table: "second_factors", record: id });
+  const open = ({ id, sealed }: SecondFactor) => keyring.open(sealed, aboutOf(id));
   const hashesOf = (codes: readonly string[]) => codes.flatMap((code) => hashOf(code) ?? []);
 
   /** False for a user without a second factor. */
@@ -76,8 +76,8 @@ export function createSecondFactors(o: {
       case "none":
         return false;
       case "refused":
-        throw new DomainError("RATE_LIMITED", "Too many wrong codes were given for this account.", {
-          hint: "Wait as long as the Retry-After header says. Codes count as wrong when they were used before, too.",
+        throw new DomainError("RATE_LIMITED", "Too many wrong codes were entered for this account.", {
+          hint: "Wait as long as the Retry-After header says. A code that was already used counts as wrong.",
           retryAfterSeconds: (attempt.until.getTime() - now().getTime()) / 1000,
         });
       case "counted": {
@@ -134,10 +134,10 @@ export function createSecondFactors(o: {
     async create(caller, password) {
       const user = await confirmCaller(o, caller, password);
       const [id, secret] = [newId(), newOtpSecret()];
-      const sealed = keyring.seal(secret, place(id));
+      const sealed = keyring.seal(secret, aboutOf(id));
       const added = await store.secondFactors.add({ id, userId: user.id, sealed, expiresAt: addMs(now(), pendingMs) });
       if (!added) {
-        throw new DomainError("CONFLICT", "You have a second factor.", {
+        throw new DomainError("CONFLICT", "You already have a second factor.", {
           hint: "Remove it with DELETE /auth/second-factor before you set up another.",
         });
       }
@@ -198,15 +198,15 @@ function hashOf(otp: string): Uint8Array | undefined {
 }
 
 function otpNeeded(): DomainError {
-  return new DomainError("INVALID_CREDENTIALS", "A code of the second factor is needed.", {
-    hint: "Send the same request with `otp`: the code that your authenticator app shows, or a recovery code.",
+  return new DomainError("INVALID_CREDENTIALS", "A second-factor code is required.", {
+    hint: "Send the same request with `otp` set to the code that your authenticator app shows, or to a recovery code.",
     violations: [{ field: "otp", issue: "is required" }],
   });
 }
 
 function wrongOtp(): DomainError {
-  return new DomainError("INVALID_CREDENTIALS", "The code of the second factor is wrong.", {
-    hint: "Send the code that your authenticator app shows now, each only once, or a recovery code. Check the clock of your device.",
+  return new DomainError("INVALID_CREDENTIALS", "The second-factor code is wrong.", {
+    hint: "Send the code that your authenticator app shows now, or a recovery code. Each code works once. Check the clock of your device.",
     violations: [{ field: "otp", issue: "is wrong, has expired or has been used before" }],
   });
 }

@@ -34,8 +34,8 @@ export interface SessionTokens {
 /** How sessions begin, continue and end. */
 export interface Sessions {
   /**
-   * Throws INVALID_CREDENTIALS, RATE_LIMITED, and only for the right password EMAIL_NOT_VERIFIED, FORBIDDEN (disabled), or what
-   * is wrong with the code of a second factor.
+   * Throws INVALID_CREDENTIALS and RATE_LIMITED. Only for the right password it throws EMAIL_NOT_VERIFIED, FORBIDDEN
+   * (disabled), or what `SecondFactors.check` throws.
    */
   signIn(
     request: { username: string; password: string; otp: string | undefined },
@@ -63,7 +63,7 @@ export interface Sessions {
 export function createSessions(o: {
   store: IdentityStore;
   hasher: PasswordHasher;
-  /** For sign-ins from an account's own networks, which those from elsewhere can't keep waiting. */
+  /** Hashes for sign-ins from an account's own networks, so that sign-ins from elsewhere can't keep them waiting. */
   ownNetworksHasher: PasswordHasher;
   attempts: SignInAttempts;
   secondFactors: Pick<SecondFactors, "check">;
@@ -74,7 +74,7 @@ export function createSessions(o: {
 }): Sessions {
   const { store, attempts, secondFactors, keys, bus, now } = o;
 
-  /** Undefined when the user was disabled or deleted meanwhile, or got another password than the one compared. */
+  /** Undefined when the user was disabled or deleted meanwhile, or the password was replaced after it was compared. */
   async function start(
     user: User,
     passwordHash: string | undefined,
@@ -148,7 +148,7 @@ export function createSessions(o: {
       const { refreshKeys, signAccessToken } = await keys.current();
       const presentedAt = now();
       const eventsOfReuse = [sessionEnded(call, sessionId, userId)];
-      // A retry may ask for a successor that the key before derived: to the newest key such a token is a bad one.
+      // A retry may need a successor that an older key derived. The newest key finds such a token bad.
       for (const key of refreshKeys) {
         const successor = successorOf(presented, sessionId, key);
         const refreshed = await store.refreshTokens.rotate(
@@ -188,7 +188,7 @@ export function createSessions(o: {
       const { id: userId } = userOf(call);
       if (!(await store.sessions.end(userId, sessionId, now(), [sessionEnded(call, sessionId, userId)]))) {
         throw new DomainError("NOT_FOUND", "You have no such session.", {
-          hint: "Check its id against GET /auth/sessions; it may have ended.",
+          hint: "Check the id against GET /auth/sessions. The session may have ended.",
         });
       }
       signalSessionsEnded(bus, [sessionId]);

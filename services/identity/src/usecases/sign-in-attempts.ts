@@ -3,23 +3,23 @@ import { dayMs, minuteMs } from "@sandgate/kit/base/time";
 import { budget, hashKey, rateLimited } from "../domain/rate-counters.ts";
 import type { IdentityStore } from "../store/store.ts";
 
-/** How many attempts at an account are let through for networks that it has not signed in from, in those of one address. */
+/** Networks that the account has not signed in from share this many times the attempts of one address. */
 const elsewhereFactor = 2;
-/** As many again for networks that haven't tried much at this account yet. */
+/** Networks that have tried little at this account yet share this many times the attempts of one address besides. */
 const newcomersFactor = 3;
-/** How often a network may try at an account in a day and still count as one that hasn't tried much. */
+/** How often a network may try at an account in a day and still count as one that has tried little. */
 const newcomerTries = 5;
 
 /**
- * Limits attempts to sign in so that guessing is slow and nobody is locked out by others. An account's own networks, those
- * that it has signed in from in the last 90 days, count only what they do themselves. All other networks share what the
- * account lets through, of which a part is for those that haven't tried much at it: the few that an attack comes from leave
- * it, even if they are hundreds.
+ * Limits sign-in attempts so that guessing is slow and nobody is locked out by others. An account's own networks are those
+ * that it has signed in from in the last 90 days; each counts only its own attempts. All other networks share a limit, and
+ * those that have tried little share another. An attack from hundreds of networks soon loses the second, which leaves it to
+ * the user in a new place.
  */
 export interface SignInAttempts {
   /**
-   * Counts an attempt, before its password is looked at, and returns whether it comes from one of the account's own networks.
-   * Throws RATE_LIMITED. It counts for a name that nobody has too, so that the answer doesn't tell.
+   * Counts an attempt before its password is checked, and returns whether it comes from one of the account's own networks.
+   * Attempts at a name that nobody has are counted too, so that the answer doesn't reveal it. Throws RATE_LIMITED.
    */
   admit(attempt: {
     usernameKey: string;
@@ -30,7 +30,7 @@ export interface SignInAttempts {
   remember(userId: string, address: string): Promise<void>;
 }
 
-/** @param o.perMinute attempts a minute at one account from one address; 0: no limits */
+/** @param o.perMinute attempts a minute at one account from one address; 0 for no limits */
 export function createSignInAttempts(o: {
   store: Pick<IdentityStore, "rateCounters" | "knownNetworks">;
   perMinute: number;

@@ -27,7 +27,7 @@ interface AccessClaims {
 interface CurrentKeys {
   /** A JWT of RFC 9068's type with `sid` (session), `op` (operator) and `op_needs`, valid for 300 seconds. */
   signAccessToken(claims: AccessClaims): Promise<string>;
-  /** What derives the successors of refresh tokens: the newest does, an older one did until a day ago at most. */
+  /** The keys that derive the successors of refresh tokens. The newest does so now, an older one did until a day ago at most. */
   readonly refreshKeys: readonly Uint8Array[];
 }
 
@@ -36,15 +36,15 @@ export interface SigningKeys {
   readonly issuer: string;
   readonly audience: string;
   /**
-   * The keys that are stored now. They are asked for before the session is looked at: a token for one that an emergency
-   * ended meanwhile is signed with a key that was dropped with it.
+   * The keys that are stored now. Read them before the session: if an emergency ends the session meanwhile, its token is
+   * signed with a key that was dropped too.
    */
   current(): Promise<CurrentKeys>;
   /** A JWK Set (RFC 7517) of every public key that a valid token may be signed with. */
   publicJwks(): Promise<{ keys: JWK[] }>;
   /** Makes keys when it is time, and removes outdated ones. */
   maintain(): Promise<void>;
-  /** Makes a new key of each use. Tokens of the old ones stay valid. Answers from when on the new one signs session tokens. */
+  /** Makes a new key of each use. Tokens of the old keys stay valid. Returns when the new key begins to sign session tokens. */
   rotate(): Promise<{ signsFrom: Date }>;
   /** Replaces all keys with new ones, which sign at once, and ends all sessions: for keys that were stolen. */
   replaceAll(): Promise<void>;
@@ -61,7 +61,7 @@ export async function openSigningKeys(options: {
   const { store, keyring, issuer, audience, now } = options;
   const importedKeys = new Map<string, CryptoKey>();
 
-  const place = (id: string) => ({ service: "identity", table: "keys", record: id });
+  const aboutOf = (id: string) => ({ service: "identity", table: "keys", record: id });
 
   async function makeSessionKey(): Promise<StoredKey> {
     const id = newId();
@@ -71,7 +71,7 @@ export async function openSigningKeys(options: {
       id,
       use: "session",
       publicJwk: JSON.stringify({ ...publicJwk, kid: id, alg: algorithm, use: "sig" }),
-      sealed: keyring.seal(Buffer.from(JSON.stringify(privateJwk)), place(id)),
+      sealed: keyring.seal(Buffer.from(JSON.stringify(privateJwk)), aboutOf(id)),
       createdAt: now(),
     };
   }
@@ -82,7 +82,7 @@ export async function openSigningKeys(options: {
       id,
       use: "refresh",
       publicJwk: "",
-      sealed: keyring.seal(randomBytes(32), place(id)),
+      sealed: keyring.seal(randomBytes(32), aboutOf(id)),
       createdAt: now(),
     };
   }
@@ -103,7 +103,7 @@ export async function openSigningKeys(options: {
   async function openPrivateKey(key: StoredKey): Promise<CryptoKey> {
     const known = importedKeys.get(key.id);
     if (known) return known;
-    const jwk: JWK = JSON.parse(Buffer.from(keyring.open(key.sealed, place(key.id))).toString());
+    const jwk: JWK = JSON.parse(Buffer.from(keyring.open(key.sealed, aboutOf(key.id))).toString());
     const imported = await importJWK(jwk, algorithm);
     if (imported instanceof Uint8Array) throw new Error(`The signing key ${key.id} is not asymmetric.`);
     importedKeys.set(key.id, imported);
@@ -114,7 +114,7 @@ export async function openSigningKeys(options: {
     const stored = await store.keys.list();
     const key = pickSigningKey(ofUse(stored, "session"), now());
     if (!key) throw new Error("There is no key to sign session tokens with.");
-    const refreshKeys = ofUse(stored, "refresh").map(({ id, sealed }) => keyring.open(sealed, place(id)));
+    const refreshKeys = ofUse(stored, "refresh").map(({ id, sealed }) => keyring.open(sealed, aboutOf(id)));
     if (refreshKeys.length === 0) throw new Error("There is no key to derive refresh tokens with.");
     return { refreshKeys, signAccessToken: (claims) => sign(key, claims) };
   }
@@ -137,7 +137,7 @@ export async function openSigningKeys(options: {
   }
 
   await maintain();
-  // So that a key ring that lacks a key is found at the start.
+  // A key ring that lacks a key fails the start.
   await current();
 
   return {
@@ -154,7 +154,7 @@ export async function openSigningKeys(options: {
       return { signsFrom: addMs(now(), settlingMs) };
     },
     async replaceAll() {
-      // No facade has to be told of a session that ended so long ago, nor needs to be: no token of it verifies any more.
+      // Facades are not notified of sessions that ended so long ago, and need not be: no token of them verifies any more.
       await store.keys.replaceAll(await makeKeys(), addMs(now(), -endedSessionMs));
     },
   };

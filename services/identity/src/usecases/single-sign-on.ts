@@ -25,7 +25,7 @@ const attemptSeconds = 600;
 interface ProviderResponse {
   provider: string;
   state: string;
-  /** Of its cookie. */
+  /** The secret in the browser's cookie. */
   browserSecret: string;
   code?: string | undefined;
   iss?: string | undefined;
@@ -40,14 +40,14 @@ export interface SsoAttempt {
   expiresInSeconds: number;
 }
 
-/** Where the browser goes in the end, and with what: a result, or a failure that the application is told there. */
+/** Where the browser goes in the end, and with what: a result, or a failure that is reported to the application there. */
 export type SsoOutcome<T> = { redirectUri: string; result: T } | { redirectUri: string; failure: PublicReason };
 
-/** How users sign in by a provider. Both throw NOT_FOUND for a provider that isn't set up. */
+/** How users sign in by a provider. Both methods throw NOT_FOUND for a provider that isn't set up. */
 export interface SingleSignOn {
-  /** Throws VALIDATION_ERROR for an address that isn't one of the configured ones. The first of these unless given. */
+  /** The first of the configured addresses is the default. Throws VALIDATION_ERROR for an address that isn't one of them. */
   start(provider: string, redirectUri: string | undefined, call: Call): Promise<SsoOutcome<SsoAttempt>>;
-  /** Throws INVALID_TOKEN for a state that is unknown, used, expired, or another browser's. */
+  /** Throws INVALID_TOKEN for a state that is unknown, used or expired, or that another browser has. */
   finish(response: ProviderResponse, client: ClientInfo, call: Call): Promise<SsoOutcome<SessionTokens>>;
 }
 
@@ -68,14 +68,14 @@ export function createSingleSignOn(o: {
   function providerOf(name: string): SsoProvider {
     const provider = o.providers.get(name);
     if (provider) return provider;
-    throw new DomainError("NOT_FOUND", "This server has no such provider of single sign-on.", {
+    throw new DomainError("NOT_FOUND", "This server has no such single sign-on provider.", {
       hint: "Sign in with a password, or ask an operator of this server which providers are set up.",
     });
   }
 
   const callbackUrlOf = (provider: string) => `${o.publicUrl}/auth/sso/${provider}/callback`;
 
-  /** The outcome of work after which the browser goes to the application, whether it succeeds or fails. */
+  /** Runs the work. The browser goes to the application afterwards, whether it succeeds or fails. */
   async function settle<T>(
     about: { provider: string; redirectUri: string },
     { requestId }: Call,
@@ -95,7 +95,7 @@ export function createSingleSignOn(o: {
     }
   }
 
-  /** Links an account at a provider to a user, unless it is already. */
+  /** Links an account at a provider to a user, unless it is linked. */
   async function resolve(identity: ExternalIdentity, call: Call): Promise<Exclude<ResolvedUser, "changed">> {
     const { issuer, name } = identity;
     const eventsOf = (id: string, isVerified: boolean) => [
@@ -128,7 +128,7 @@ export function createSingleSignOn(o: {
     signalSessionsEnded(bus, resolved.endedSessionIds);
     mails.wake();
     const [user] = await store.users.find([resolved.userId], []);
-    if (!user) throw new DomainError("INVALID_TOKEN", "The account was deleted meanwhile.");
+    if (!user) throw new DomainError("INVALID_TOKEN", "The account has been deleted in the meantime.");
     return user;
   }
 
@@ -137,7 +137,7 @@ export function createSingleSignOn(o: {
       const provider = providerOf(name);
       const redirectUri = given === undefined ? o.redirectUris[0] : o.redirectUris.find((uri) => uri === given);
       if (redirectUri === undefined) {
-        throw invalid("redirect_uri", "must be exactly one of the addresses that an operator has set");
+        throw invalid("redirect_uri", "must exactly match one of the addresses that an operator has set");
       }
       return settle({ provider: name, redirectUri }, call, async () => {
         const state = newSecret();
@@ -159,8 +159,8 @@ export function createSingleSignOn(o: {
       const hashes = { stateHash: hashSecret(state), browserHash: hashSecret(browserSecret) };
       const attempt = await store.singleSignOn.takeAttempt({ ...hashes, provider: name }, now());
       if (!attempt) {
-        throw new DomainError("INVALID_TOKEN", "This sign-in is unknown, was finished before or has expired.", {
-          hint: "Start it again, in the same browser.",
+        throw new DomainError("INVALID_TOKEN", "This sign-in is unknown, already finished or expired.", {
+          hint: "Start again in the same browser.",
         });
       }
       return settle({ provider: name, redirectUri: attempt.redirectUri }, call, async () => {
@@ -175,15 +175,15 @@ export function createSingleSignOn(o: {
   };
 }
 
-/** What the application is told of an error, which is what a caller of the service would be told. */
+/** The reason that is reported to the application for an error: the same that a caller of the service would get. */
 export function failureOf(error: unknown): PublicReason {
   if (isDatabaseUnreachable(error)) return "UPSTREAM_ERROR";
   return error instanceof DomainError ? toPublicReason(error.reason) : "INTERNAL_ERROR";
 }
 
 /**
- * The secrets that recognize the provider's response. They follow from the one in the browser's cookie (as OpenID Connect Core,
- * 15.5.2, suggests for the nonce), so the database needs none.
+ * The secrets that recognize the provider's response. They are derived from the one in the browser's cookie (as OpenID Connect
+ * Core, 15.5.2, suggests for the nonce), so that the database needs none.
  */
 function secretsOf(state: string, browserSecret: string): SignInSecrets {
   const derive = (use: string) => createHmac("sha256", browserSecret).update(use).digest("base64url");

@@ -18,7 +18,7 @@ import type { PasswordHasher } from "../passwords/hasher.ts";
 import type { IdentityStore } from "../store/store.ts";
 import { confirmCaller } from "./confirmation.ts";
 
-/** API tokens of a user that are read at once. */
+/** How many API tokens of a user are read at once. */
 const tokenBatchSize = 100;
 const unverifiedBatchSize = 100;
 
@@ -56,7 +56,7 @@ export function createUserAdministration(o: {
     const ended = await store.users.delete(userId, [userDeleted(call, userId)], now());
     if (ended === undefined) throw userNotFound();
     if (ended === "last_operator") {
-      throw new DomainError("CONFLICT", "This is the only operator's account.", {
+      throw new DomainError("CONFLICT", "This is the only operator account.", {
         hint: "It can be deleted once there is another operator.",
       });
     }

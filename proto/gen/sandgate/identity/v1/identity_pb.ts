@@ -150,7 +150,7 @@ export type VerifyEmailRequest = Message<"sandgate.identity.v1.VerifyEmailReques
   token: string;
 
   /**
-   * Needed by a link that no registration sent; in place of the registration's with one that did.
+   * Required for a link that was not sent for a registration. For one that was, it replaces the registration's password.
    *
    * @generated from field: optional string password = 2;
    */
@@ -232,7 +232,7 @@ export type SignInRequest = Message<"sandgate.identity.v1.SignInRequest"> & {
   client?: ClientInfo | undefined;
 
   /**
-   * Of the user's second factor: a code that the app shows, or a recovery code. Unset: none was given.
+   * A code of the user's second factor: one that the app shows, or a recovery code. Unset: none was given.
    *
    * @generated from field: optional string otp = 5;
    */
@@ -309,7 +309,7 @@ export type StartSsoResponse = Message<"sandgate.identity.v1.StartSsoResponse"> 
     case: "attempt";
   } | {
     /**
-     * The reason of a failure that the application is to be told.
+     * The reason of a failure, which is reported to the application.
      *
      * @generated from field: string failure = 3;
      */
@@ -344,7 +344,7 @@ export type SsoAttempt = Message<"sandgate.identity.v1.SsoAttempt"> & {
   state: string;
 
   /**
-   * For a cookie of the browser.
+   * The secret for a cookie of the browser.
    *
    * @generated from field: string browser_secret = 3;
    */
@@ -434,7 +434,7 @@ export type FinishSsoResponse = Message<"sandgate.identity.v1.FinishSsoResponse"
     case: "tokens";
   } | {
     /**
-     * The reason of a failure that the application is to be told.
+     * The reason of a failure, which is reported to the application.
      *
      * @generated from field: string failure = 3;
      */
@@ -787,7 +787,7 @@ export const ResetPasswordResponseSchema: GenMessage<ResetPasswordResponse> = /*
   messageDesc(file_sandgate_identity_v1_identity, 32);
 
 /**
- * The password confirms the caller; in an account without one, where it is empty, a sign-in of the last 5 minutes does.
+ * The password confirms the caller; in an account without one, where it is empty, a sign-in within the last 5 minutes does.
  *
  * @generated from message sandgate.identity.v1.DeleteAccountRequest
  */
@@ -854,7 +854,7 @@ export const GetSecondFactorResponseSchema: GenMessage<GetSecondFactorResponse> 
   messageDesc(file_sandgate_identity_v1_identity, 36);
 
 /**
- * The password confirms the caller; in an account without one a sign-in of the last 5 minutes does.
+ * The password confirms the caller; in an account without one a sign-in within the last 5 minutes does.
  *
  * @generated from message sandgate.identity.v1.CreateSecondFactorRequest
  */
@@ -877,7 +877,7 @@ export const CreateSecondFactorRequestSchema: GenMessage<CreateSecondFactorReque
  */
 export type CreateSecondFactorResponse = Message<"sandgate.identity.v1.CreateSecondFactorResponse"> & {
   /**
-   * In base32, to be typed into an app.
+   * The secret in base32, to be typed into an app.
    *
    * @generated from field: string secret = 1;
    */
@@ -1243,14 +1243,14 @@ export type ApiToken = Message<"sandgate.identity.v1.ApiToken"> & {
   tokenHint: string;
 
   /**
-   * Empty: good in every workspace of the user.
+   * Empty: the token is valid in every workspace of the user.
    *
    * @generated from field: string workspace_id = 4;
    */
   workspaceId: string;
 
   /**
-   * Unset: never.
+   * Unset: the token never expires.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 5;
    */
@@ -1262,14 +1262,14 @@ export type ApiToken = Message<"sandgate.identity.v1.ApiToken"> & {
   createdAt?: Timestamp | undefined;
 
   /**
-   * Unset: not used yet. Kept to the minute.
+   * Stored to the minute. Unset: the token has not been used.
    *
    * @generated from field: google.protobuf.Timestamp last_used_at = 7;
    */
   lastUsedAt?: Timestamp | undefined;
 
   /**
-   * The highest role it has in any workspace. Unspecified: its user's own.
+   * The highest role that the token has in any workspace. Unspecified: its user's role.
    *
    * @generated from field: sandgate.common.v1.Role role = 8;
    */
@@ -1303,7 +1303,7 @@ export type CreateApiTokenRequest = Message<"sandgate.identity.v1.CreateApiToken
   workspaceId: string;
 
   /**
-   * Unspecified: the user's own role in each workspace, and the user's rights as an operator.
+   * Unspecified: the user's role in each workspace, and the user's operator rights.
    *
    * @generated from field: sandgate.common.v1.Role role = 4;
    */
@@ -1444,7 +1444,7 @@ export type VerifyApiTokenResponse = Message<"sandgate.identity.v1.VerifyApiToke
   userId: string;
 
   /**
-   * Whether it has the rights of an operator: never with a role, nor without a second factor of its user where that is demanded.
+   * Whether it has operator rights. It has none with a role, and none while its user lacks a second factor that is required.
    *
    * @generated from field: bool operator = 3;
    */
@@ -1463,7 +1463,7 @@ export type VerifyApiTokenResponse = Message<"sandgate.identity.v1.VerifyApiToke
   expiresAt?: Timestamp | undefined;
 
   /**
-   * The highest role it has in any workspace. Unspecified: its user's own.
+   * The highest role that the token has in any workspace. Unspecified: its user's role.
    *
    * @generated from field: sandgate.common.v1.Role role = 6;
    */
@@ -1579,21 +1579,21 @@ export type SlotHold = Message<"sandgate.identity.v1.SlotHold"> & {
   key: Uint8Array;
 
   /**
-   * Slots there are for all facades.
+   * How many slots all facades share.
    *
    * @generated from field: int32 limit = 2;
    */
   limit: number;
 
   /**
-   * Those that the facade has in use. It holds them whatever the limit.
+   * Slots that the facade has in use. They are leased whatever the limit.
    *
    * @generated from field: int32 used = 3;
    */
   used: number;
 
   /**
-   * How many it wants to hold, those in use among them; fewer than it holds gives some back.
+   * How many slots the facade wants, including those in use. Fewer than it has gives some back.
    *
    * @generated from field: int32 wanted = 4;
    */
@@ -1638,14 +1638,14 @@ export const HoldSlotsRequestSchema: GenMessage<HoldSlotsRequest> = /*@__PURE__*
  */
 export type HoldSlotsResponse = Message<"sandgate.identity.v1.HoldSlotsResponse"> & {
   /**
-   * How many the facade holds of each, in the order asked for.
+   * How many slots the facade has of each key, in the order of the request.
    *
    * @generated from field: repeated int32 held = 1;
    */
   held: number[];
 
   /**
-   * For how long from now on, unless it says so again.
+   * How long the leases last, unless they are renewed.
    *
    * @generated from field: int32 lease_ms = 2;
    */
@@ -1695,7 +1695,7 @@ export const DrawRequestsRequestSchema: GenMessage<DrawRequestsRequest> = /*@__P
  */
 export type DrawRequestsResponse = Message<"sandgate.identity.v1.DrawRequestsResponse"> & {
   /**
-   * As many as were wanted and are left.
+   * How many requests were consumed: as many as were wanted and are left.
    *
    * @generated from field: int32 granted = 1;
    */
@@ -1864,7 +1864,7 @@ export const IdentityService: GenService<{
     output: typeof EndOtherSessionsResponseSchema;
   },
   /**
-   * Deletes the caller's account, once the caller is confirmed. The workspace service must have been asked before.
+   * Deletes the caller's account, once the caller is confirmed. Ask the workspace service first whether it may go.
    *
    * @generated from rpc sandgate.identity.v1.IdentityService.DeleteAccount
    */
@@ -2002,7 +2002,7 @@ export const IdentityService: GenService<{
     output: typeof RevokeApiTokenResponseSchema;
   },
   /**
-   * Answers whose token this is. Called for every request that carries one.
+   * Returns whose token this is. The facade calls it for every request with an API token.
    *
    * @generated from rpc sandgate.identity.v1.IdentityService.VerifyApiToken
    */
@@ -2012,7 +2012,7 @@ export const IdentityService: GenService<{
     output: typeof VerifyApiTokenResponseSchema;
   },
   /**
-   * Ids or names to users; what is not found is left out of the answer.
+   * Returns the users of these ids and names. What is not found is left out of the answer.
    *
    * @generated from rpc sandgate.identity.v1.IdentityService.BatchGetUsers
    */
@@ -2022,7 +2022,8 @@ export const IdentityService: GenService<{
     output: typeof BatchGetUsersResponseSchema;
   },
   /**
-   * Draws requests from a limit that all facades share, several at a time. A key's window is the minute from its first.
+   * Consumes requests of a rate limit that all facades share, several at a time. A key's window begins with its first
+   * request and lasts a minute.
    *
    * @generated from rpc sandgate.identity.v1.IdentityService.DrawRequests
    */
@@ -2032,8 +2033,8 @@ export const IdentityService: GenService<{
     output: typeof DrawRequestsResponseSchema;
   },
   /**
-   * Holds slots of limits on what may be open at once, which all facades share. What a facade holds ends by itself
-   * when it hasn't said so for a while.
+   * Acquires leases of slots, which limit what all facades may have open at once. A lease that its facade doesn't renew
+   * ends by itself.
    *
    * @generated from rpc sandgate.identity.v1.IdentityService.HoldSlots
    */
