@@ -166,7 +166,7 @@ function shareSlots({ identity }: Clients, logger: Logger): Slots {
   const holder = newId();
   return createSharedSlots({
     lease: (requests) =>
-      identity.holdSlots({ holder, holds: [...requests] }, asFacade({ requestId: newId(), timeoutMs: 2_000 })),
+      identity.holdSlots({ holder, requests: [...requests] }, asFacade({ requestId: newId(), timeoutMs: 2_000 })),
     logger,
   });
 }

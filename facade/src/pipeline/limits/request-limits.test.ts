@@ -83,9 +83,9 @@ test("counts requests and waits of several facades in identity", async () => {
     handlers: {
       identity: {
         drawRequests: ({ wanted }) => ({ granted: wanted, remaining: 40, resetMs: 30_000 }),
-        holdSlots({ holds }) {
-          asked.push(...holds);
-          return { held: holds.map(({ used, wanted }) => Math.max(used, Math.min(wanted, free))), leaseMs: 30_000 };
+        holdSlots({ requests }) {
+          asked.push(...requests);
+          return { held: requests.map(({ used, wanted }) => Math.max(used, Math.min(wanted, free))), leaseMs: 30_000 };
         },
       },
       sandbox: { waitSandboxes: () => ({ sandboxes: [sandboxMessage()] }) },

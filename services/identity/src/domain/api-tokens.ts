@@ -90,7 +90,7 @@ export function newTokenExpiry(requested: Date | undefined, maxDays: number, now
 
 export function tooManyApiTokens(max: number): DomainError {
   return new DomainError("CONFLICT", `You have reached the limit of ${max} API tokens.`, {
-    hint: "Expired tokens count while GET /api-tokens lists them. Revoke one, or ask the operator for a higher limit.",
+    hint: `A user may have ${max} API tokens. Expired ones count while GET /api-tokens lists them. Revoke one, or ask the operator for a higher limit.`,
   });
 }
 

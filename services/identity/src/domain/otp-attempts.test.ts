@@ -28,7 +28,7 @@ test("the pause after wrong codes doubles up to an hour", () => {
   expect(pauses).toEqual([
     undefined,
     undefined,
-    ...[30, 60, 120, 1920].map(at),
+    ...[30, 60, 120, 1920].map((seconds) => at(seconds * 1000)),
     addMs(now, hourMs),
     addMs(now, hourMs),
   ]);

@@ -14,8 +14,8 @@ export function createLimitHandlers(o: { store: Pick<IdentityStore, "rateCounter
       return { granted, remaining, resetMs: Math.max(0, endsAt.getTime() - now().getTime()) };
     },
 
-    async holdSlots({ holder, holds }) {
-      return { held: await store.slotLeases.acquire(holder, holds, now()), leaseMs: slotLeaseMs };
+    async holdSlots({ holder, requests }) {
+      return { held: await store.slotLeases.acquire(holder, requests, now()), leaseMs: slotLeaseMs };
     },
   } satisfies Partial<ServiceImpl<typeof IdentityService>>;
 }
