@@ -33,7 +33,13 @@ export async function unpackEarlier(): Promise<EarlierCode> {
   const archive = join(folder, "code.tar");
   await execute("git", ["archive", "--output", archive, await findUpgradeFrom()], { cwd: thisCode });
   await execute("tar", ["--extract", "--file", archive, "--directory", folder]);
-  const packages = join(folder, "node_modules");
+  await linkPackages(folder);
+  return { root: folder, remove: removeFolder };
+}
+
+/** Gives a folder of the code the packages that are installed here. Its workspaces import each other, not those here. */
+export async function linkPackages(root: string): Promise<void> {
+  const packages = join(root, "node_modules");
   await mkdir(packages);
   const installed = join(thisCode, "node_modules");
   for (const name of await readdir(installed)) {
@@ -41,5 +47,4 @@ export async function unpackEarlier(): Promise<EarlierCode> {
   }
   // npm's links to workspaces are relative, so the same ones lead to the folder's own.
   await execute("cp", ["--recursive", "--no-dereference", join(installed, "@sandgate"), packages]);
-  return { root: folder, remove: removeFolder };
 }
