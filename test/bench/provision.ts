@@ -2,8 +2,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import { openTestEngine } from "@sandgate/test-support/images";
 import type Docker from "dockerode";
 import { type Operator, openOperator } from "../platform/operator.ts";
-import { type Figure, median } from "./figure.ts";
+import { compare, type Undo } from "./compare.ts";
+import type { Figure } from "./figure.ts";
 import { startBenchPlatform } from "./platform.ts";
+import { removeSandbox } from "./sandboxes.ts";
 
 const pairs = 25;
 const atOnce = 30;
@@ -30,58 +32,9 @@ export async function measureProvision(): Promise<Figure[]> {
   }
 }
 
-export type Undo = () => Promise<unknown>;
-
-interface Runs {
-  ours(): Promise<Undo>;
-  bare(): Promise<Undo>;
-}
-
-export async function compare(what: string, aim: string, runs: Runs, amount: number, rounds: number): Promise<Figure> {
-  const ours: number[] = [];
-  const bare: number[] = [];
-  // The first round only warms both up.
-  for (let round = 0; round <= rounds; round++) {
-    ours.push(await timeOf(runs.ours, amount));
-    bare.push(await timeOf(runs.bare, amount));
-  }
-  const [measured, against] = [ours.slice(1), bare.slice(1)];
-  const ratios = measured.map((ms, round) => ms / (against[round] ?? Number.NaN));
-  const [least, most] = [Math.min(...ratios).toFixed(2), Math.max(...ratios).toFixed(2)];
-  return {
-    what,
-    value: median(ratios),
-    unit: "",
-    aim,
-    detail: `${median(measured).toFixed(0)} ms against ${median(against).toFixed(0)} ms; ${least} to ${most} in ${rounds} rounds`,
-  };
-}
-
-/** The time of that many runs at once, without that of the cleanup that each answers. */
-async function timeOf(run: () => Promise<Undo>, amount: number): Promise<number> {
-  const startedAt = performance.now();
-  const undos = await Promise.all(Array.from({ length: amount }, run));
-  const ms = performance.now() - startedAt;
-  await Promise.all(undos.map((undo) => undo()));
-  return ms;
-}
-
 async function runSandbox(operator: Operator, engine: Docker): Promise<Undo> {
   const id = await operator.provisionReady(operator.defaultImageId);
-  return () => remove(operator, engine, id);
-}
-
-async function remove(operator: Operator, engine: Docker, id: string): Promise<void> {
-  await operator.delete(`/sandboxes/${id}`, operator.as);
-  const isThere = () =>
-    engine
-      .getContainer(`sandgate-${id}`)
-      .inspect()
-      .then(
-        () => true,
-        () => false,
-      );
-  while (await isThere()) await delay(50);
+  return () => removeSandbox(operator, engine, id);
 }
 
 /** The default image, by its reference on the engine. */

@@ -1,5 +1,5 @@
 import { openOperator } from "../platform/operator.ts";
-import { type Figure, median } from "./figure.ts";
+import { compareRounds, type Figure, median } from "./figure.ts";
 import { connections, load } from "./load.ts";
 import { startBenchPlatform } from "./platform.ts";
 import { processorMs, residentMb } from "./process-figures.ts";
@@ -42,19 +42,17 @@ export async function measureRequests(): Promise<Figure[]> {
       }
     }
 
-    const ratios = sandbox.loads.map(
-      ({ perSecond }, round) => perSecond / (health.loads[round]?.perSecond ?? Number.NaN),
-    );
-    const [least, most] = [Math.min(...ratios).toFixed(2), Math.max(...ratios).toFixed(2)];
+    const rates = ({ loads }: typeof sandbox) => loads.map(({ perSecond }) => perSecond);
+    const { value, span } = compareRounds(rates(sandbox), rates(health));
     const medians = (of: (load: Load) => number) =>
       [sandbox, health].map(({ loads }) => median(loads.map(of)).toFixed(0)).join(" against ");
     return [
       {
         what: "GET of a sandbox, of the rate of /healthz",
-        value: median(ratios),
+        value,
         unit: "",
         aim: "at least 0.3",
-        detail: `${medians(({ perSecond }) => perSecond)} requests/s, ${medians(({ micros }) => micros)} us of processor time each; ${connections} connections, ${least} to ${most} in ${rounds} rounds of ${seconds} s`,
+        detail: `${medians(({ perSecond }) => perSecond)} requests/s, ${medians(({ micros }) => micros)} us of processor time each; ${connections} connections, ${span} of ${seconds} s`,
       },
       {
         what: "memory after requests",

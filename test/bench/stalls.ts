@@ -1,12 +1,13 @@
-import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { setTimeout as delay } from "node:timers/promises";
 import { openTestEngine } from "@sandgate/test-support/images";
+import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { startPlatform, type TestPlatform } from "../platform/local.ts";
 import { type Operator, openOperator } from "../platform/operator.ts";
+import { createDelayMonitor } from "./delay-monitor.ts";
 import { type Figure, median } from "./figure.ts";
 import { processorMs } from "./process-figures.ts";
+import { removeSandbox } from "./sandboxes.ts";
 
 const few = 1_000;
 const many = 100_000;
@@ -17,8 +18,6 @@ const loadMs = 30_000;
 const rounds = 100;
 /** Requests before them. */
 const warmUps = 20;
-/** How often the platform's process looks at its clock. */
-const resolutionMs = 10;
 
 /** Lists whose answers are as long however many sandboxes have ended. */
 const lists = [
@@ -46,37 +45,36 @@ const longLists = [
  * platform's process keeps other requests waiting while several clients ask for all of them, the longest too.
  */
 export async function measureStalls(): Promise<Figure[]> {
-  const platform = await startPlatform({ settings: { NODE_OPTIONS: `--import=${delayMonitor}` } });
-  try {
-    const operator = await openOperator(platform);
-    await addEnded(platform, operator, few);
-    const before = await measureLists(platform, operator);
-    await addEnded(platform, operator, many - few);
-    await addImages(platform, operator, imageCount);
-    const after = await measureLists(platform, operator);
-    await signalMonitor(platform);
-    const answered = await loadLists(operator);
-    const { late, atWork } = await signalMonitor(platform);
-    const ms = (micros: number) => (micros / 1000).toFixed(1);
-    return [
-      {
-        what: `a list among ${many} ended sandboxes, of what it costs among ${few}`,
-        value: median(lists.map((_, index) => (after[index] ?? Number.NaN) / (before[index] ?? Number.NaN))),
-        unit: "",
-        aim: "at most 1.2",
-        detail: `µs of processor time: ${lists.map((list, index) => `${list} ${before[index]?.toFixed(0)} and ${after[index]?.toFixed(0)}`).join(", ")}`,
-      },
-      {
-        what: "event loop delay, 99th percentile",
-        value: late.p99 / 1000,
-        unit: " ms",
-        aim: "below 50 ms",
-        detail: `${ms(atWork.p99)} ms of it at work; half below ${ms(late.p50)} ms, longest ${ms(late.max)} ms (${ms(atWork.max)} at work), while ${clients} clients got ${answered} lists in ${loadMs / 1000} s, with ${imageCount} images`,
-      },
-    ];
-  } finally {
-    await platform.stop();
-  }
+  await using closing = new AsyncDisposableStack();
+  const { path: folder } = closing.use(await createTempFolder());
+  const monitor = createDelayMonitor(folder, { atWork: true });
+  const platform = closing.adopt(await startPlatform({ settings: monitor.settings }), (each) => each.stop());
+  const operator = await openOperator(platform);
+  await addEnded(platform, operator, few);
+  const before = await measureLists(platform, operator);
+  await addEnded(platform, operator, many - few);
+  await addImages(platform, operator, imageCount);
+  const after = await measureLists(platform, operator);
+  await monitor.read(platform);
+  const answered = await loadLists(operator);
+  const { late, atWork } = await monitor.read(platform);
+  const ms = (value: number) => value.toFixed(1);
+  return [
+    {
+      what: `a list among ${many} ended sandboxes, of what it costs among ${few}`,
+      value: median(lists.map((_, index) => (after[index] ?? Number.NaN) / (before[index] ?? Number.NaN))),
+      unit: "",
+      aim: "at most 1.2",
+      detail: `µs of processor time: ${lists.map((list, index) => `${list} ${before[index]?.toFixed(0)} and ${after[index]?.toFixed(0)}`).join(", ")}`,
+    },
+    {
+      what: "event loop delay, 99th percentile",
+      value: late.p99,
+      unit: " ms",
+      aim: "below 50 ms",
+      detail: `${ms(atWork.p99)} ms of it at work; half below ${ms(late.p50)} ms, longest ${ms(late.max)} ms (${ms(atWork.max)} at work), while ${clients} clients got ${answered} lists in ${loadMs / 1000} s, with ${imageCount} images`,
+    },
+  ];
 }
 
 /** The processor time of the platform for each list, in µs. */
@@ -120,17 +118,7 @@ async function addEnded(platform: TestPlatform, operator: Operator, count: numbe
     name: "ended",
     labels: { purpose: "bench", batch: "7" },
   });
-  await operator.delete(`/sandboxes/${model}`, operator.as);
-  const engine = openTestEngine();
-  const isThere = () =>
-    engine
-      .getContainer(`sandgate-${model}`)
-      .inspect()
-      .then(
-        () => true,
-        () => false,
-      );
-  while (await isThere()) await delay(50);
+  await removeSandbox(operator, openTestEngine(), model);
   await changeRows(platform, "sandbox", (db) => {
     db.prepare(
       `WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < :count)
@@ -171,50 +159,4 @@ async function changeRows(platform: TestPlatform, service: string, change: (db: 
   change(db);
   db.close();
   await platform.start();
-}
-
-/**
- * A module that, on SIGUSR2, writes by how much its event loop was late since the last one to `delays.json` in the data folder,
- * and by how much of that its thread was at work, which other programs on the machine don't change.
- */
-const delayMonitor = `data:text/javascript,${encodeURIComponent(`
-  import { writeFileSync } from "node:fs";
-  import { createHistogram, performance } from "node:perf_hooks";
-  import { isMainThread } from "node:worker_threads";
-  if (isMainThread && process.env.SANDGATE_DATA) {
-    const [late, atWork] = [createHistogram(), createHistogram()];
-    let [lastMs, used] = [performance.now(), process.threadCpuUsage()];
-    setInterval(() => {
-      const nowMs = performance.now();
-      const since = process.threadCpuUsage(used);
-      const lateMs = Math.max(0, nowMs - lastMs - ${resolutionMs});
-      late.record(1 + Math.round(lateMs * 1000));
-      atWork.record(1 + Math.round(Math.min(lateMs * 1000, since.user + since.system)));
-      [lastMs, used] = [nowMs, process.threadCpuUsage()];
-    }, ${resolutionMs}).unref();
-    process.on("SIGUSR2", () => {
-      const figures = (histogram) => ({ p50: histogram.percentile(50), p99: histogram.percentile(99), max: histogram.max });
-      writeFileSync(process.env.SANDGATE_DATA + "/delays.json", JSON.stringify({ late: figures(late), atWork: figures(atWork), at: Date.now() }));
-      late.reset();
-      atWork.reset();
-    });
-  }`)}`;
-
-/** In µs. */
-interface Delays {
-  p50: number;
-  p99: number;
-  max: number;
-}
-
-/** The delays since the last call. */
-async function signalMonitor(platform: TestPlatform): Promise<{ late: Delays; atWork: Delays }> {
-  const signalledAt = Date.now();
-  platform.process.child.kill("SIGUSR2");
-  for (;;) {
-    await delay(100);
-    const text = await readFile(join(platform.dataFolder, "delays.json"), "utf8").catch(() => "");
-    const written = text ? JSON.parse(text) : { at: 0 };
-    if (written.at >= signalledAt) return written;
-  }
 }

@@ -1,17 +1,19 @@
-import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { env, stderr } from "node:process";
+import { env } from "node:process";
 import { setTimeout as delay } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
 import { createLogger } from "@sandgate/kit/base/logging";
 import { encodeLogs } from "@sandgate/telemetry/chunks";
 import { openSqliteStore } from "@sandgate/telemetry/store.sqlite";
+import { retry } from "@sandgate/test-support/retry";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { expectStatus } from "../conformance/client.ts";
 import { startPlatform, type TestPlatform } from "../platform/local.ts";
+import { readMails, tokenIn } from "../platform/mails.ts";
 import { type Operator, openOperator } from "../platform/operator.ts";
+import { createDelayMonitor, type DelayMonitor } from "./delay-monitor.ts";
 import { type Figure, median } from "./figure.ts";
 import { processorMs, residentMb } from "./process-figures.ts";
+import { report } from "./report.ts";
 
 const few = 100_000;
 /** As many as this says, or the default, which takes minutes to store. */
@@ -31,104 +33,85 @@ const retryAfterMs = 2_000;
  * event loop of the whole platform is while large reads follow each other.
  */
 export async function measureTelemetry(): Promise<Figure[]> {
-  const { path: folder, remove } = await createTempFolder();
-  const delayFile = join(folder, "loop-delay.json");
-  const platform = await startPlatform({
-    settings: {
-      SANDGATE_LOG_LEVEL: "warn",
-      NODE_OPTIONS: `--import=${fileURLToPath(new URL("./loop-delay.ts", import.meta.url))}`,
-      LOOP_DELAY_FILE: delayFile,
-    },
-  });
-  try {
-    const operator = await openOperator(platform);
-    const sandboxes = { few: "", many: "", long: "" };
-    for (const name of ["few", "many", "long"] as const) sandboxes[name] = await endSandbox(operator);
-    const second = await addMember(platform, operator);
-    await platform.terminate();
-    const endMs = Date.now();
-    await fill(platform, operator.as.workspace, endMs, sandboxes);
-    await platform.start();
+  await using closing = new AsyncDisposableStack();
+  const { path: folder } = closing.use(await createTempFolder());
+  const monitor = createDelayMonitor(folder);
+  const settings = { SANDGATE_LOG_LEVEL: "warn", ...monitor.settings };
+  const platform = closing.adopt(await startPlatform({ settings }), (each) => each.stop());
+  const operator = await openOperator(platform);
+  const sandboxes = { few: "", many: "", long: "" };
+  for (const name of ["few", "many", "long"] as const) sandboxes[name] = await endSandbox(operator);
+  const second = await addMember(platform, operator);
+  await platform.terminate();
+  const endMs = Date.now();
+  await fill(platform, operator.as.workspace, endMs, sandboxes);
+  await platform.start();
 
-    const read = async (path: string, token = operator.as.token) => {
-      const headers = { authorization: `Bearer ${token}`, "x-workspace-id": operator.as.workspace };
-      const response = await fetch(`${platform.url}/sandbox/monitoring/${path}`, { headers });
-      const { length } = await response.text();
-      if (response.status === 429) return undefined;
-      if (!response.ok) throw new Error(`${path}: ${response.status}`);
-      return length;
-    };
-    const windowOf = (lines: number, agoLines = 0) => {
-      const at = (ago: number) => new Date(endMs - (ago * Number(lineNs)) / 1e6).toISOString();
-      return `since=${at(lines + 1)}&until=${at(agoLines)}`;
-    };
-    /** The median time of a read of the larger sandbox, of that of the smaller one. */
-    const compare = async (query: (lines: number) => string) => {
-      const ms = { few: [] as number[], many: [] as number[] };
-      for (let round = -1; round < rounds; round++) {
-        for (const [name, lines] of [["few", few] as const, ["many", many] as const]) {
-          const startedMs = performance.now();
-          await read(`${sandboxes[name]}?${query(lines)}`);
-          if (round >= 0) ms[name].push(performance.now() - startedMs);
-        }
+  const read = async (path: string, token = operator.as.token) => {
+    const headers = { authorization: `Bearer ${token}`, "x-workspace-id": operator.as.workspace };
+    const response = await fetch(`${platform.url}/sandbox/monitoring/${path}`, { headers });
+    const { length } = await response.text();
+    if (response.status === 429) return undefined;
+    if (!response.ok) throw new Error(`${path}: ${response.status}`);
+    return length;
+  };
+  const windowOf = (lines: number, agoLines = 0) => {
+    const at = (ago: number) => new Date(endMs - (ago * Number(lineNs)) / 1e6).toISOString();
+    return `since=${at(lines + 1)}&until=${at(agoLines)}`;
+  };
+  /** The median time of a read of the larger sandbox, of that of the smaller one. */
+  const compare = async (query: (lines: number) => string) => {
+    const ms = { few: [] as number[], many: [] as number[] };
+    for (let round = -1; round < rounds; round++) {
+      for (const [name, lines] of [["few", few] as const, ["many", many] as const]) {
+        const startedMs = performance.now();
+        await read(`${sandboxes[name]}?${query(lines)}`);
+        if (round >= 0) ms[name].push(performance.now() - startedMs);
       }
-      const [fewMs, manyMs] = [median(ms.few), median(ms.many)];
-      const detail = `${manyMs.toFixed(1)} ms against ${fewMs.toFixed(1)} ms`;
-      stderr.write(`${new Date().toISOString()} ${detail}\n`);
-      return { value: manyMs / fewMs, detail };
-    };
-    const compared: [what: string, query: (lines: number) => string][] = [
-      ["newest 500 lines", (lines) => `limit=500&${windowOf(lines)}`],
-      ["newest 10,000 lines", (lines) => `limit=10000&${windowOf(lines)}`],
-      ["500 lines of the middle", (lines) => `limit=500&${windowOf(lines, lines / 2)}`],
-      ["100 lines of a stream with few", (lines) => `limit=100&stream=stderr&${windowOf(lines)}`],
-    ];
-    const figures: Figure[] = [];
-    for (const [what, query] of compared) {
-      const { value, detail } = await compare(query);
-      figures.push({
-        what: `${what} of ${many / 1e6} million, of the time with ${few / 1000} thousand`,
-        value,
-        unit: "",
-        aim: "at most 1.2",
-        detail: `${detail}, median of ${rounds}`,
-      });
     }
-
-    const largest = `${sandboxes.long}?limit=10000&${windowOf(many)}`;
-    const before = await processorMs(platform.process.child.pid);
-    const bytes = await read(largest);
-    const cpuMs = (await processorMs(platform.process.child.pid)) - before;
-    const load = await measureLoad(platform, delayFile, [operator.as.token, second], {
-      large: [largest, `${sandboxes.many}?limit=10000&${windowOf(many)}`],
-      small: `${sandboxes.few}?limit=1&${windowOf(few)}`,
-      read,
-    });
+    const [fewMs, manyMs] = [median(ms.few), median(ms.many)];
+    const detail = `${manyMs.toFixed(1)} ms against ${fewMs.toFixed(1)} ms`;
+    report(detail);
+    return { value: manyMs / fewMs, detail };
+  };
+  const compared: [what: string, query: (lines: number) => string][] = [
+    ["newest 500 lines", (lines) => `limit=500&${windowOf(lines)}`],
+    ["newest 10,000 lines", (lines) => `limit=10000&${windowOf(lines)}`],
+    ["500 lines of the middle", (lines) => `limit=500&${windowOf(lines, lines / 2)}`],
+    ["100 lines of a stream with few", (lines) => `limit=100&stream=stderr&${windowOf(lines)}`],
+  ];
+  const figures: Figure[] = [];
+  for (const [what, query] of compared) {
+    const { value, detail } = await compare(query);
     figures.push({
-      what: "event-loop delay while large reads follow each other, 99th percentile",
-      value: load.p99,
-      unit: " ms",
-      aim: "at most 50 ms",
-      detail: `median ${load.p50.toFixed(1)} ms, longest ${load.max.toFixed(0)} ms; ${load.reads} reads of 1 to ${((bytes ?? 0) / 1e6).toFixed(0)} MB in ${loadSeconds} s by two users (${load.refused} more were told to come later), beside which one line took ${median(load.smallMs).toFixed(0)} ms; the largest alone takes ${cpuMs.toFixed(0)} ms of processor time; ${(await residentMb(platform.process.child.pid)).toFixed(0)} MB resident afterwards`,
+      what: `${what} of ${many / 1e6} million, of the time with ${few / 1000} thousand`,
+      value,
+      unit: "",
+      aim: "at most 1.2",
+      detail: `${detail}, median of ${rounds}`,
     });
-    return figures;
-  } finally {
-    await platform.stop();
-    await remove();
   }
+
+  const largest = `${sandboxes.long}?limit=10000&${windowOf(many)}`;
+  const before = await processorMs(platform.process.child.pid);
+  const bytes = await read(largest);
+  const cpuMs = (await processorMs(platform.process.child.pid)) - before;
+  const load = await measureLoad(platform, monitor, [operator.as.token, second], {
+    large: [largest, `${sandboxes.many}?limit=10000&${windowOf(many)}`],
+    small: `${sandboxes.few}?limit=1&${windowOf(few)}`,
+    read,
+  });
+  figures.push({
+    what: "event-loop delay while large reads follow each other, 99th percentile",
+    value: load.p99,
+    unit: " ms",
+    aim: "at most 50 ms",
+    detail: `median ${load.p50.toFixed(1)} ms, longest ${load.max.toFixed(0)} ms; ${load.reads} reads of 1 to ${((bytes ?? 0) / 1e6).toFixed(0)} MB in ${loadSeconds} s by two users (${load.refused} more were told to come later), beside which one line took ${median(load.smallMs).toFixed(0)} ms; the largest alone takes ${cpuMs.toFixed(0)} ms of processor time; ${(await residentMb(platform.process.child.pid)).toFixed(0)} MB resident afterwards`,
+  });
+  return figures;
 }
 
-/** Repeats the check every 50 ms until it no longer throws; gives up after a minute. */
-async function until<T>(check: () => Promise<T>): Promise<T> {
-  for (let tries = 1; ; tries++) {
-    try {
-      return await check();
-    } catch (error) {
-      if (tries === 1_200) throw error;
-      await delay(50);
-    }
-  }
-}
+const until = <T>(check: () => Promise<T>) => retry(check, { timeoutMs: 60_000, intervalMs: 50 });
 
 /** A sandbox that has ended, to which lines can be added. */
 async function endSandbox(operator: Operator): Promise<string> {
@@ -145,11 +128,8 @@ async function addMember(platform: TestPlatform, { as, get, post }: Operator): P
   const account = { username: "bench@example.com", password: "many lines of a log" };
   expectStatus(await post("/auth/register", account), 201);
   const token = await until(async () => {
-    const [name = ""] = (await readdir(platform.mailFolder)).filter((each) => each.endsWith(".eml"));
-    const mail = await readFile(join(platform.mailFolder, name), "utf8");
-    // Quoted-printable breaks lines with "=" and writes "=" as "=3D".
-    const [, found] = /token=([\w.~-]+)/.exec(mail.replace(/=\r?\n/g, "").replace(/=3D/g, "=")) ?? [];
-    if (!found) throw new Error("the mail has no token");
+    const found = tokenIn((await readMails(platform.mailFolder)).at(-1));
+    if (!found) throw new Error("no mail has a token yet");
     return found;
   });
   expectStatus(await post("/auth/verify-email", { token }), 200);
@@ -192,7 +172,7 @@ async function fill(
       );
       if (!accepted) throw new Error("a batch was refused");
     }
-    stderr.write(`${new Date().toISOString()} ${lines} lines are stored\n`);
+    report(`${lines} lines are stored`);
   };
   try {
     await fillOne(sandboxes.few, few, batchLines, shortText);
@@ -206,16 +186,11 @@ async function fill(
 /** Keeps large reads of two users open for a while, and reads one line again and again beside them. */
 async function measureLoad(
   platform: TestPlatform,
-  delayFile: string,
+  monitor: DelayMonitor<"late">,
   [first, second]: [string, string],
   o: { large: readonly string[]; small: string; read: (path: string, token: string) => Promise<number | undefined> },
 ) {
-  const readDelay = async (): Promise<{ p50: number; p99: number; max: number }> => {
-    await rm(delayFile, { force: true });
-    platform.process.child.kill("SIGUSR2");
-    return until(async () => JSON.parse(await readFile(delayFile, "utf8")));
-  };
-  await readDelay();
+  await monitor.read(platform);
   const endMs = performance.now() + loadSeconds * 1000;
   let [reads, refused] = [0, 0];
   const smallMs: number[] = [];
@@ -239,5 +214,5 @@ async function measureLoad(
     await delay(20);
   });
   await Promise.all([...readers, watching]);
-  return { ...(await readDelay()), reads, refused, smallMs };
+  return { ...(await monitor.read(platform)).late, reads, refused, smallMs };
 }

@@ -1,14 +1,18 @@
 import { readdir, readFile } from "node:fs/promises";
-import process, { env, stderr } from "node:process";
+import process, { env } from "node:process";
 import { setTimeout as delay } from "node:timers/promises";
 import { openTestEngine } from "@sandgate/test-support/images";
 import type { ContainerCreateOptions } from "dockerode";
+import pLimit from "p-limit";
 import { expectStatus } from "../conformance/client.ts";
 import type { TestPlatform } from "../platform/local.ts";
 import { listContainers, type Operator, openOperator } from "../platform/operator.ts";
-import { type Figure, median } from "./figure.ts";
+import { type Figure, median, percentile, sum } from "./figure.ts";
 import { startBenchPlatform } from "./platform.ts";
+import { ratesBetween, readMetric } from "./platform-metrics.ts";
 import { processorMs, residentMb } from "./process-figures.ts";
+import { report } from "./report.ts";
+import { openWorkspaces } from "./sandboxes.ts";
 
 /** How many run at once. */
 const sandboxes = Number(env.SANDGATE_BENCH_SANDBOXES ?? 1_200);
@@ -147,30 +151,6 @@ function reportFailure(what: string, error: unknown): void {
 
 const secondsOf = (ms: number) => (ms / 1000).toFixed(1);
 
-/** The run takes a while, and may end early. */
-export function report(what: string): void {
-  stderr.write(`${new Date().toISOString()} ${what}\n`);
-}
-
-/** Does the work for each of the items, so many at once. */
-export async function forEach<T>(
-  items: readonly T[],
-  work: (item: T) => Promise<void>,
-  atOnce = concurrency,
-): Promise<void> {
-  const waiting = [...items];
-  const workers = Array.from({ length: atOnce }, async () => {
-    for (let item = waiting.shift(); item !== undefined; item = waiting.shift()) await work(item);
-  });
-  await Promise.all(workers);
-}
-
-export async function openWorkspaces({ as, post }: Operator, count: number): Promise<string[]> {
-  const ids: string[] = [];
-  for (let i = 0; i < count; i++) ids.push(expectStatus(await post("/workspaces", { name: `bench ${i}` }, as), 201).id);
-  return ids;
-}
-
 /** The default image with the least memory that an image may have. */
 async function registerSmallImage(operator: Operator): Promise<string> {
   const { images } = expectStatus(await operator.get("/sandbox-images", operator.as), 200);
@@ -195,7 +175,7 @@ async function provision(o: {
   const { operator, workspaces, imageId, count, from = 0 } = o;
   const started: Started[] = [];
   const readyMs: number[] = [performance.now()];
-  await forEach(
+  await pLimit(concurrency).map(
     Array.from({ length: count }, (_, i) => workspaces[(from + i) % workspaces.length] ?? ""),
     async (workspace) => {
       const as = { ...operator.as, workspace };
@@ -226,19 +206,19 @@ async function timeBare(options: ContainerCreateOptions): Promise<{ startMs: num
   const ids: string[] = [];
   const startedAt = performance.now();
   try {
-    await forEach([...Array(sample).keys()], async () => {
+    await pLimit(concurrency).map([...Array(sample).keys()], async () => {
       const container = await engine.createContainer(options);
       ids.push(container.id);
       await container.start();
     });
     const runningAt = performance.now();
-    await forEach(ids, async (id) => {
+    await pLimit(concurrency).map(ids, async (id) => {
       await engine.getContainer(id).stop();
       await engine.getContainer(id).remove();
     });
     return { startMs: runningAt - startedAt, stopMs: performance.now() - runningAt };
   } finally {
-    await forEach(ids, (id) => engine.getContainer(id).remove({ force: true }).catch(ignoreMissing));
+    await pLimit(concurrency).map(ids, (id) => engine.getContainer(id).remove({ force: true }).catch(ignoreMissing));
   }
 }
 
@@ -247,22 +227,13 @@ function ignoreMissing(error: { statusCode?: number }): void {
   if (error.statusCode !== 404) throw error;
 }
 
-/** The values of a metric of the platform by their labels, as Prometheus prints them. */
-export async function readMetric({ adminUrl }: { adminUrl: string }, name: string): Promise<Map<string, number>> {
-  const text = await (await fetch(`${adminUrl}/metrics`)).text();
-  const values = text.matchAll(new RegExp(`^${name}(?:\\{(.*)\\})? (\\S+)$`, "gm"));
-  return new Map([...values].map(([, labels = "", value]) => [labels, Number(value)]));
-}
-
-export const sumOf = (values: ReadonlyMap<string, number>) =>
-  [...values.values()].reduce((sum, value) => sum + value, 0);
-
 async function measureRestart(platform: TestPlatform, running: number) {
   await platform.terminate();
   const startedAt = performance.now();
   await platform.start();
   const readySeconds = (performance.now() - startedAt) / 1000;
-  while (sumOf(await readMetric(platform, "sandgate_telemetry_followed_containers")) < running) await delay(100);
+  while (sum((await readMetric(platform, "sandgate_telemetry_followed_containers")).values()) < running)
+    await delay(100);
   const followedSeconds = (performance.now() - startedAt) / 1000;
   // Two sweeps, which would find what was lost.
   if (running > 0) await delay(12_000);
@@ -280,7 +251,7 @@ async function processorMsOf(program: string): Promise<number> {
     const name = await readFile(`/proc/${pid}/comm`, "utf8").catch(() => "");
     return name.startsWith(program) ? processorMs(Number(pid)).catch(() => 0) : 0;
   });
-  return (await Promise.all(used)).reduce((sum, ms) => sum + ms, 0);
+  return sum(await Promise.all(used));
 }
 
 async function measureIdle(platform: TestPlatform) {
@@ -296,22 +267,16 @@ async function measureIdle(platform: TestPlatform) {
   await delay(idleSeconds * 1000);
   const after = await read();
   const ms = after.atMs - before.atMs;
-  const calls = [...after.calls].map(([labels, count]) => {
-    const perSecond = ((count - (before.calls.get(labels) ?? 0)) * 1000) / ms;
-    return { call: /call="([^"]*)"/.exec(labels)?.[1] ?? labels, perSecond };
-  });
+  const nameOf = (labels: string) => /call="([^"]*)"/.exec(labels)?.[1] ?? labels;
+  const calls = ratesBetween(before.calls, after.calls, { ms, digits: 1, nameOf });
   return {
     sinceMs,
     residentMb: await residentMb(platform.process.child.pid),
     platformCpu: (after.platform - before.platform) / ms,
     dockerdCpu: (after.dockerd - before.dockerd) / ms,
     containerdCpu: (after.containerd - before.containerd) / ms,
-    callsPerSecond: calls.reduce((sum, { perSecond }) => sum + perSecond, 0),
-    calls: calls
-      .filter(({ perSecond }) => perSecond > 0)
-      .sort((a, b) => b.perSecond - a.perSecond)
-      .map(({ call, perSecond }) => `${call} ${perSecond.toFixed(1)}`)
-      .join(", "),
+    callsPerSecond: calls.total,
+    calls: calls.text,
   };
 }
 
@@ -320,7 +285,7 @@ async function readGaps(operator: Operator, started: readonly Started[], sinceMs
   const gaps: number[] = [];
   const since = new Date(sinceMs).toISOString();
   const until = new Date(sinceMs + idleSeconds * 1000).toISOString();
-  await forEach(started, async ({ id, as }) => {
+  await pLimit(concurrency).map(started, async ({ id, as }) => {
     const path = `/sandbox/monitoring/${id}?include=metrics&since=${since}&until=${until}`;
     const { metrics } = expectStatus(await operator.get(path, as), 200);
     const times = metrics.map(({ timestamp }: { timestamp: string }) => Date.parse(timestamp) / 1000);
@@ -330,23 +295,19 @@ async function readGaps(operator: Operator, started: readonly Started[], sinceMs
   return gaps;
 }
 
-export function percentile(values: readonly number[], share: number): number {
-  return [...values].sort((a, b) => a - b)[Math.floor(values.length * share)] ?? Number.NaN;
-}
-
 async function stopAll(operator: Operator, platform: TestPlatform, started: readonly Started[]) {
   const startedAt = performance.now();
   const secondsNow = () => (performance.now() - startedAt) / 1000;
   const unfinished = ["provisioning", "ready", "stopping"];
   let stoppedSeconds: number | undefined;
   const platformMs = await processorMs(platform.process.child.pid);
-  await forEach(started, async ({ id, as }) => {
+  await pLimit(concurrency).map(started, async ({ id, as }) => {
     expectStatus(await operator.delete(`/sandboxes/${id}`, as), 204);
   });
   const acceptedSeconds = secondsNow();
   for (;;) {
     const states = await readMetric(platform, "sandgate_sandboxes");
-    const live = unfinished.reduce((sum, state) => sum + (states.get(`state="${state}"`) ?? 0), 0);
+    const live = sum(unfinished.map((state) => states.get(`state="${state}"`) ?? 0));
     if (live === 0) stoppedSeconds ??= secondsNow();
     if (stoppedSeconds !== undefined && (await listContainers(platform)).length === 0) {
       const usedMs = (await processorMs(platform.process.child.pid)) - platformMs;

@@ -5,8 +5,9 @@ import type { ServiceName } from "@sandgate/kit/base/service-names";
 import { makeKeys } from "@sandgate/kit/rpc/internal-keys";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { createClient, expectStatus } from "../conformance/client.ts";
+import { unlimited } from "../platform/limits.ts";
 import { withoutSettings } from "../platform/local.ts";
-import { type Figure, median } from "./figure.ts";
+import { compareRounds, type Figure, median } from "./figure.ts";
 import { connections, load } from "./load.ts";
 import { processorMs } from "./process-figures.ts";
 
@@ -49,8 +50,7 @@ export async function measureTransports(): Promise<Figure[]> {
     SANDGATE_DATA: folder,
     SANDGATE_HOST: "127.0.0.1",
     SANDGATE_PORT: "0",
-    SANDGATE_RATE_LIMIT: "0",
-    SANDGATE_SIGNIN_RATE_LIMIT: "0",
+    ...unlimited,
     SANDGATE_ADMIN_PASSWORD: password,
   };
   const start = async (role: string, transport: string, addresses: Addresses = {}) => {
@@ -100,19 +100,16 @@ export async function measureTransports(): Promise<Figure[]> {
 
 /** The ratio of two costs in each round. */
 function compare(what: string, aim: string, costs: readonly Cost[], against: readonly Cost[]): Figure {
-  const ratios = costs.map((cost, round) => total(cost) / total(against[round] ?? nothing));
+  const { value, span } = compareRounds(costs.map(total), against.map(total));
   const show = (costs: readonly Cost[]) => {
     const [all, caller, service] = [total, (cost: Cost) => cost.caller, (cost: Cost) => cost.service].map((of) =>
       median(costs.map(of)).toFixed(0),
     );
     return `${all} us (${caller} and the service's ${service})`;
   };
-  const [least, most] = [Math.min(...ratios).toFixed(2), Math.max(...ratios).toFixed(2)];
-  const detail = `${least} to ${most} in ${rounds} rounds; ${show(costs)} of processor time against ${show(against)}`;
-  return { what, value: median(ratios), unit: "", aim, detail };
+  const detail = `${span}; ${show(costs)} of processor time against ${show(against)}`;
+  return { what, value, unit: "", aim, detail };
 }
-
-const nothing: Cost = { caller: Number.NaN, service: Number.NaN };
 
 function total({ caller, service }: Cost): number {
   return caller + service;

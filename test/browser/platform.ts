@@ -1,4 +1,3 @@
-import { readdir, readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { openFacade, readFacadeSettings } from "@sandgate/facade";
@@ -10,6 +9,7 @@ import { createInMemoryNetwork } from "@sandgate/kit/rpc/clients";
 import { openKeyring } from "@sandgate/kit/storage/sealing";
 import { findFreePort } from "@sandgate/test-support/process";
 import { until } from "@sandgate/test-support/until";
+import { readMails, tokenIn } from "../platform/mails.ts";
 
 /** The parts of the platform that a browser meets, and an application beside it. */
 export interface BrowserPlatform {
@@ -81,14 +81,11 @@ export async function openBrowserPlatform(o: {
     url,
     appUrl,
     async mailedTokens(count) {
-      const texts = await until(async () => {
-        const names = (await readdir(join(folder, "mail"))).filter((name) => name.endsWith(".eml")).toSorted();
-        const found = await Promise.all(names.map((name) => readFile(join(folder, "mail", name), "utf8")));
-        const linking = found.filter((text) => text.includes("?token="));
-        if (linking.length < count) throw new Error(`${linking.length} of ${count} mails`);
-        return linking;
+      return until(async () => {
+        const tokens = (await readMails(join(folder, "mail"))).flatMap((mail) => tokenIn(mail) ?? []);
+        if (tokens.length < count) throw new Error(`${tokens.length} of ${count} mails`);
+        return tokens;
       });
-      return texts.map((text) => /token=([A-Za-z0-9_-]+)/.exec(text)?.[1] ?? "");
     },
     call: (path, body) =>
       fetch(`${url}${path}`, {

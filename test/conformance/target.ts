@@ -1,5 +1,3 @@
-import { readdir, readFile } from "node:fs/promises";
-import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { startMailServer, storeMailsIn } from "@sandgate/test-support/mail-server";
 import { requireServer } from "@sandgate/test-support/require";
@@ -7,6 +5,7 @@ import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { expect } from "vitest";
 import { type DistributedPlatform, single, startDistributed } from "../platform/distributed/platform.ts";
 import { startPlatform } from "../platform/local.ts";
+import { readMails, tokenIn } from "../platform/mails.ts";
 import { type Answer, type Client, createClient, expectStatus, uniqueName } from "./client.ts";
 import { openSandboxHost } from "./sandbox-host.ts";
 
@@ -180,19 +179,8 @@ async function describeTarget(o: RunningService & { stop(): Promise<void> }): Pr
 
   async function mailedToken(username: string): Promise<string> {
     for (let tries = 0; tries < 100; tries++) {
-      // One that is still being written has another name.
-      const names = (await readdir(o.mailFolder).catch(() => [])).filter((name) => name.endsWith(".eml"));
-      const mails = await Promise.all(names.map((name) => readFile(join(o.mailFolder, name), "utf8")));
-      const mine = mails.filter((mail) => mail.includes(`To: ${username}`)).sort();
-      // A mail's quoted-printable lines are broken with "=" and hold "=" as "=3D".
-      const text = mine
-        .at(-1)
-        ?.replace(/=\r?\n/g, "")
-        .replace(/=3D/g, "=");
-      const token = text && /token=([A-Za-z0-9._~-]+)/.exec(text)?.[1];
-      if (token) {
-        return token;
-      }
+      const token = tokenIn((await readMails(o.mailFolder, username)).at(-1));
+      if (token) return token;
       await delay(50);
     }
     throw new Error(`no mail to ${username} in ${o.mailFolder}`);

@@ -1,13 +1,9 @@
-import { readFile, rm } from "node:fs/promises";
-import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
 import type { TestCluster } from "@sandgate/test-support/cluster";
 import { createToken, deployed } from "../../deploy/cluster-rights.ts";
 import { unlimitedSandboxes } from "../../platform/limits.ts";
 import type { TestPlatform } from "../../platform/local.ts";
 import { startOnCluster } from "../../platform/on-cluster.ts";
-import { readRows } from "../../platform/operator.ts";
+import { type Operator, openOperator, readRows } from "../../platform/operator.ts";
 import { type JsonClient, openJsonClient } from "../json-client.ts";
 
 /** What the parts of the bench share. */
@@ -24,11 +20,6 @@ export interface Bench {
 /** The path of the sandboxes' pods. */
 export const podsPath = `/api/v1/namespaces/${deployed.sandboxes}/pods`;
 
-/** The platform on the cluster, without limits that are not the cluster's. */
-export async function startOnBench({ cluster }: Bench, settings: Record<string, string> = {}): Promise<TestPlatform> {
-  return startOnCluster(cluster, { settings: { ...benchSettings, ...settings } });
-}
-
 /** The ids of the sandboxes' records that a platform is not done with. */
 export function readRecords(platform: TestPlatform): string[] {
   const rows = readRows(platform, "sandbox", "SELECT id FROM sandboxes WHERE cleaned_at IS NULL");
@@ -42,30 +33,32 @@ export const benchSettings = {
   ...unlimitedSandboxes,
 };
 
-/** Begins and ends a measurement of how late the event loop of a platform is that was started with these settings. */
-export interface DelayMonitor {
-  settings: Record<string, string>;
-  /** In ms, since the last call. */
-  read(platform: TestPlatform): Promise<{ p50: number; p99: number; max: number }>;
+/** A platform on the cluster, with clients of its API and of the API server. */
+export interface Opened {
+  platform: TestPlatform;
+  operator: Operator;
+  /** Of the platform, as the operator. */
+  api: JsonClient;
+  /** Of the API server, with the platform's rights. */
+  client: JsonClient;
 }
 
-export function createDelayMonitor(folder: string): DelayMonitor {
-  const file = join(folder, "loop-delay.json");
-  return {
-    settings: {
-      NODE_OPTIONS: `--import=${fileURLToPath(new URL("../loop-delay.ts", import.meta.url))}`,
-      LOOP_DELAY_FILE: file,
-    },
-    async read(platform) {
-      await rm(file, { force: true });
-      platform.process.child.kill("SIGUSR2");
-      for (;;) {
-        const text = await readFile(file, "utf8").catch(() => undefined);
-        if (text !== undefined) return JSON.parse(text);
-        await delay(20);
-      }
-    },
-  };
+export async function openOnBench(
+  bench: Bench,
+  closing: AsyncDisposableStack,
+  settings: Record<string, string> = {},
+): Promise<Opened> {
+  const client = closing.adopt(await openBareClient(bench), (each) => each.close());
+  const started = startOnCluster(bench.cluster, { settings: { ...benchSettings, ...settings } });
+  const platform = closing.adopt(await started, (each) => each.stop());
+  const operator = await openOperator(platform);
+  return { platform, operator, api: openApiClient(platform, operator, closing), client };
+}
+
+/** A client of a platform's API, as its operator. */
+export function openApiClient({ url }: { url: string }, { as }: Operator, closing: AsyncDisposableStack): JsonClient {
+  const headers = { authorization: `Bearer ${as.token}` };
+  return closing.adopt(openJsonClient(url, { headers }), (each) => each.close());
 }
 
 /** A client of the API server with the same rights. */

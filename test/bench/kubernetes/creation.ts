@@ -1,31 +1,25 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
+import pLimit from "p-limit";
 import { deployed, writeSandboxKubeconfig } from "../../deploy/cluster-rights.ts";
 import { type OpenLifecycle, openKubernetesRuntime } from "../../platform/kubernetes-runtime.ts";
-import { openOperator } from "../../platform/operator.ts";
-import { type Figure, median } from "../figure.ts";
-import { type JsonClient, openJsonClient } from "../json-client.ts";
+import { compareRounds, type Figure, median } from "../figure.ts";
+import type { JsonClient } from "../json-client.ts";
 import { processorMs } from "../process-figures.ts";
-import { forEach, openWorkspaces, report } from "../thousand.ts";
-import {
-  awaitPods,
-  type Bench,
-  countPods,
-  openBareClient,
-  podsPath,
-  readBarePod,
-  readRecords,
-  startOnBench,
-} from "./bench.ts";
+import { report } from "../report.ts";
+import { openWorkspaces } from "../sandboxes.ts";
+import { awaitPods, type Bench, countPods, openOnBench, podsPath, readBarePod, readRecords } from "./bench.ts";
 
 /** Calls at once. */
 const inFlight = [8, 32];
 /** With each, after one that only warms up. */
 const rounds = 5;
 const workspaces = 10;
+/** Removals at once. */
+const cleanUpAtOnce = 16;
 
 /** Creates so many pods, and returns how to remove them. Resolves once the last call was answered. */
-type Create = (count: number, atOnce: number) => Promise<() => Promise<void>>;
+type Create = (count: number, atOnce: number) => Promise<() => Promise<unknown>>;
 
 /**
  * Pods a second, from the first call until the last pod is there: of a bare client, of the adapter alone, and of the whole platform, to
@@ -33,13 +27,7 @@ type Create = (count: number, atOnce: number) => Promise<() => Promise<void>>;
  */
 export async function measureCreation(bench: Bench, count: number): Promise<Figure[]> {
   await using closing = new AsyncDisposableStack();
-  const client = closing.adopt(await openBareClient(bench), (each) => each.close());
-  const platform = closing.adopt(await startOnBench(bench), (each) => each.stop());
-  const operator = await openOperator(platform);
-  const api = closing.adopt(
-    openJsonClient(platform.url, { headers: { authorization: `Bearer ${operator.as.token}` } }),
-    (each) => each.close(),
-  );
+  const { platform, operator, api, client } = await openOnBench(bench, closing);
   const imageId = await operator.registerImage(bench.image, { readiness_port: bench.port });
   // The first pull is verified layer by layer, for all.
   const first = await operator.provisionReady(imageId);
@@ -58,9 +46,11 @@ export async function measureCreation(bench: Bench, count: number): Promise<Figu
         const { id } = await api.call("POST", "/sandboxes/provision", { body: { image_id: imageId }, headers });
         made.push({ path: `/sandboxes/${id}`, headers });
       };
-      await forEach(requests, provision, atOnce);
+      await pLimit(atOnce).map(requests, provision);
       return async () => {
-        await forEach(made, ({ path, headers }) => api.call("DELETE", path, { headers, allowed: [200, 202, 204] }));
+        await pLimit(cleanUpAtOnce).map(made, ({ path, headers }) =>
+          api.call("DELETE", path, { headers, allowed: [200, 202, 204] }),
+        );
         while (readRecords(platform).length > 0) await delay(200);
       };
     },
@@ -88,14 +78,14 @@ export async function measureCreation(bench: Bench, count: number): Promise<Figu
       }
     }
     for (const name of ["adapter", "platform"] as const) {
-      const ratios = rates[name].map((rate, round) => rate / (rates.bare[round] ?? Number.NaN));
+      const { value, span } = compareRounds(rates[name], rates.bare);
       const cost = `${median(costs[name]).toFixed(1)} ms of its processor time for each, ${median(costs.bare).toFixed(1)} ms of the bare client's`;
       figures.push({
         what: `${count} pods created with ${atOnce} calls in flight by ${name === "adapter" ? "the adapter alone" : "the platform over REST"}, of a bare client's rate`,
-        value: median(ratios),
+        value,
         unit: "",
         aim: "at least 0.9",
-        detail: `${median(rates[name]).toFixed(0)} against ${median(rates.bare).toFixed(0)} a second; ${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)} in ${rounds} rounds; ${cost}`,
+        detail: `${median(rates[name]).toFixed(0)} against ${median(rates.bare).toFixed(0)} a second; ${span}; ${cost}`,
       });
       report(`${atOnce} in flight, ${name}: ${figures.at(-1)?.value.toFixed(2)}; ${figures.at(-1)?.detail}`);
     }
@@ -126,8 +116,8 @@ async function untilNone(client: JsonClient): Promise<void> {
 function createBare(client: JsonClient, bareOf: (name: string) => object): Create {
   return async (count, atOnce) => {
     const names = Array.from({ length: count }, () => `bare-${randomUUID()}`);
-    await forEach(names, (name) => client.call("POST", podsPath, { body: bareOf(name) }), atOnce);
-    return () => forEach(names, (name) => client.call("DELETE", `${podsPath}/${name}`));
+    await pLimit(atOnce).map(names, (name) => client.call("POST", podsPath, { body: bareOf(name) }));
+    return () => pLimit(cleanUpAtOnce).map(names, (name) => client.call("DELETE", `${podsPath}/${name}`));
   };
 }
 
@@ -145,8 +135,8 @@ function createByAdapter(runtime: OpenLifecycle, bench: Bench): Create {
         readinessPort: bench.port,
       });
     };
-    await forEach(ids, ensure, atOnce);
-    return () => forEach(ids, (id) => runtime.remove(id));
+    await pLimit(atOnce).map(ids, ensure);
+    return () => pLimit(cleanUpAtOnce).map(ids, (id) => runtime.remove(id));
   };
 }
 

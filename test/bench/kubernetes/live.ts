@@ -1,21 +1,16 @@
 import { env } from "node:process";
 import { setTimeout as delay } from "node:timers/promises";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
+import pLimit from "p-limit";
 import type { TestPlatform } from "../../platform/local.ts";
-import { openOperator } from "../../platform/operator.ts";
-import { type Figure, median } from "../figure.ts";
-import { type JsonClient, openJsonClient } from "../json-client.ts";
+import { createDelayMonitor, type DelayMonitor } from "../delay-monitor.ts";
+import { type Figure, median, percentile, sum } from "../figure.ts";
+import type { JsonClient } from "../json-client.ts";
+import { ratesBetween, readMetric } from "../platform-metrics.ts";
 import { processorMs, residentMb } from "../process-figures.ts";
-import { forEach, openWorkspaces, percentile, readMetric, report, sumOf } from "../thousand.ts";
-import {
-  type Bench,
-  createDelayMonitor,
-  type DelayMonitor,
-  openBareClient,
-  podsPath,
-  readRecords,
-  startOnBench,
-} from "./bench.ts";
+import { report } from "../report.ts";
+import { openWorkspaces } from "../sandboxes.ts";
+import { type Bench, openOnBench, podsPath, readRecords } from "./bench.ts";
 
 const perWorkspace = 100;
 const perSecond = 10;
@@ -51,15 +46,9 @@ export interface Live {
  */
 export async function measureLive(bench: Bench, count: number): Promise<Figure[]> {
   await using closing = new AsyncDisposableStack();
-  const client = closing.adopt(await openBareClient(bench), (each) => each.close());
   const folder = closing.use(await createTempFolder());
   const monitor = createDelayMonitor(folder.path);
-  const platform = closing.adopt(await startOnBench(bench, monitor.settings), (each) => each.stop());
-  const operator = await openOperator(platform);
-  const api = closing.adopt(
-    openJsonClient(platform.url, { headers: { authorization: `Bearer ${operator.as.token}` } }),
-    (each) => each.close(),
-  );
+  const { platform, operator, api, client } = await openOnBench(bench, closing, monitor.settings);
   const workspaces = await openWorkspaces(operator, Math.ceil(count / perWorkspace));
   const imageId = await operator.registerImage(bench.image, { readiness_port: bench.port });
   const live: Live = {
@@ -96,7 +85,7 @@ export async function measureLive(bench: Bench, count: number): Promise<Figure[]
     await platform.start();
     readySeconds = (performance.now() - killedAt) / 1000;
   });
-  const { max } = await monitor.read(platform);
+  const { max } = (await monitor.read(platform)).late;
   const restart = `ready again after ${readySeconds.toFixed(1)} s, its event loop late by ${max.toFixed(0)} ms at most since; ${failed} calls failed`;
   report(`killed in the middle: ${restart}`);
   const end = await compareEnds(live, client);
@@ -144,13 +133,9 @@ export async function measureLive(bench: Bench, count: number): Promise<Figure[]
 /** Provisions so many in turn of all workspaces, and waits until all are ready. */
 export async function provision(live: Live, count: number): Promise<void> {
   const next = Array.from({ length: count }, (_, index) => live.sandboxes.length + index);
-  await forEach(
-    next,
-    async (index) => {
-      // Whole workspaces, one after another.
-      await provisionOne(live, live.workspaces[Math.floor(index / perWorkspace) % live.workspaces.length] ?? "");
-    },
-    32,
+  // Whole workspaces, one after another.
+  await pLimit(32).map(next, (index) =>
+    provisionOne(live, live.workspaces[Math.floor(index / perWorkspace) % live.workspaces.length] ?? ""),
   );
   await untilSettled(live);
 }
@@ -171,7 +156,7 @@ async function stopOne({ api }: Live, { id, workspace }: Sandbox): Promise<void>
 async function untilSettled(live: Live): Promise<void> {
   for (;;) {
     const states = await readMetric({ adminUrl: live.adminUrl() }, "sandgate_sandboxes");
-    if (sumOf(states) === (states.get('state="ready"') ?? 0)) return;
+    if (sum(states.values()) === (states.get('state="ready"') ?? 0)) return;
     await delay(250);
   }
 }
@@ -204,7 +189,7 @@ async function timeOf({ api }: Live, { workspace }: Sandbox, path: string): Prom
 
 /** What the platform's process uses while some work goes on. */
 async function measureUse<T>(
-  { platform, monitor }: { platform: TestPlatform; monitor: DelayMonitor },
+  { platform, monitor }: { platform: TestPlatform; monitor: DelayMonitor<"late"> },
   work: () => Promise<T>,
 ) {
   const read = async () => ({
@@ -215,25 +200,20 @@ async function measureUse<T>(
   const before = await read();
   await monitor.read(platform);
   const result = await work();
-  const late = await monitor.read(platform);
+  const { late } = await monitor.read(platform);
   const after = await read();
   const ms = after.atMs - before.atMs;
-  const calls = [...after.calls].map(([labels, count]) => {
+  const nameOf = (labels: string) => {
     const [, method, resource, status] = /method="(.*)",resource="(.*)",status="(.*)"/.exec(labels) ?? [];
-    const each = ((count - (before.calls.get(labels) ?? 0)) * 1000) / ms;
-    return { call: `${method} ${resource} ${status}`, perSecond: each };
-  });
-  const callText = calls
-    .filter((each) => each.perSecond > 0)
-    .sort((a, b) => b.perSecond - a.perSecond)
-    .map((each) => `${each.call} ${each.perSecond.toFixed(2)}`)
-    .join(", ");
+    return `${method} ${resource} ${status}`;
+  };
+  const { total: calls, text: callText } = ratesBetween(before.calls, after.calls, { ms, digits: 2, nameOf });
   const use = {
     result,
     late: `event loop late by ${late.p99.toFixed(0)} ms (99 %), ${late.max.toFixed(0)} ms at most`,
     cpu: (after.cpuMs - before.cpuMs) / ms,
     residentMb: await residentMb(platform.process.child.pid),
-    calls: calls.reduce((sum, each) => sum + each.perSecond, 0),
+    calls,
     callText,
   };
   const text = `${(use.cpu * 100).toFixed(1)} % of a core, ${use.residentMb.toFixed(0)} MB, ${use.late}, calls a second: ${callText}`;

@@ -1,11 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import { type Operator, openOperator } from "../../platform/operator.ts";
+import type { Operator } from "../../platform/operator.ts";
+import { compare, type Undo } from "../compare.ts";
 import type { Figure } from "../figure.ts";
 import type { JsonClient } from "../json-client.ts";
-import { compare, type Undo } from "../provision.ts";
-import { report } from "../thousand.ts";
-import { type Bench, openBareClient, podsPath, readBarePod, startOnBench } from "./bench.ts";
+import { report } from "../report.ts";
+import { type Bench, openOnBench, podsPath, readBarePod } from "./bench.ts";
 
 const atOnce = 30;
 const roundsAtOnce = 3;
@@ -18,9 +18,7 @@ const pollMs = 10;
  */
 export async function measurePods(bench: Bench, rounds: number): Promise<Figure[]> {
   await using closing = new AsyncDisposableStack();
-  const client = closing.adopt(await openBareClient(bench), (each) => each.close());
-  const platform = closing.adopt(await startOnBench(bench), (each) => each.stop());
-  const operator = await openOperator(platform);
+  const { operator, client } = await openOnBench(bench, closing);
   const imageId = await operator.registerImage(bench.image, { readiness_port: bench.port });
   const first = await operator.provisionReady(imageId);
   const bareOf = await readBarePod(client, first);

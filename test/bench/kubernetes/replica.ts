@@ -2,9 +2,9 @@ import { requireDistributed, single, startDistributed } from "../../platform/dis
 import { settingsOnCluster } from "../../platform/on-cluster.ts";
 import { openOperator } from "../../platform/operator.ts";
 import type { Figure } from "../figure.ts";
-import { openJsonClient } from "../json-client.ts";
-import { openWorkspaces, report } from "../thousand.ts";
-import { type Bench, benchSettings, openBareClient } from "./bench.ts";
+import { report } from "../report.ts";
+import { openWorkspaces } from "../sandboxes.ts";
+import { type Bench, benchSettings, openApiClient, openBareClient } from "./bench.ts";
 import { churnThrough, compareEnds, type Live, provision } from "./live.ts";
 
 const most = 1_000;
@@ -24,13 +24,9 @@ export async function measureLostReplica(bench: Bench, live: number): Promise<Fi
     (each) => each.stop(),
   );
   const operator = await openOperator(platform);
-  const api = closing.adopt(
-    openJsonClient(platform.url, { headers: { authorization: `Bearer ${operator.as.token}` } }),
-    (each) => each.close(),
-  );
   const remaining: Live = {
     adminUrl: () => platform.replica("sandbox", 1).adminUrl,
-    api,
+    api: openApiClient(platform, operator, closing),
     workspaces: await openWorkspaces(operator, workspaceCount),
     imageId: await operator.registerImage(bench.image, { readiness_port: bench.port }),
     sandboxes: [],
