@@ -1,6 +1,7 @@
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expectError, expectInvalid, expectStatus, isoMicroseconds, uniqueName } from "./client.ts";
+import { openEventStream, readEvents, type StreamEvent } from "./event-stream.ts";
 import { type HostImage, openSandboxHost, requireSandboxHost, type SandboxHost, unseen } from "./sandbox-host.ts";
 import { openTarget, type Target, type Tenant } from "./target.ts";
 
@@ -206,9 +207,8 @@ describe.runIf(await requireSandboxHost())(
         await target.post("/auth/login", { username: owner.username, password: owner.password }),
         200,
       );
-      const response = await fetch(target.url + path("/stream"), {
-        headers: { authorization: `Bearer ${tokens.access_token}`, "x-workspace-id": owner.workspace },
-      });
+      const { workspace } = owner;
+      const response = await openEventStream(target.url + path("/stream"), { token: tokens.access_token, workspace });
       expect(response.status).toBe(200);
       const ended = await readUntilLog(response);
       expectStatus(await target.post("/auth/logout", { refresh_token: tokens.refresh_token }), 204);
@@ -225,9 +225,7 @@ describe.runIf(await requireSandboxHost())(
       const slow: string = expectStatus(provisioned, 201).id;
 
       const waiting = target.post("/sandboxes/wait", { sandbox_id: slow, timeout_seconds: 240 }, visiting);
-      const stream = await fetch(target.url + path("/stream"), {
-        headers: { authorization: `Bearer ${member.token}`, "x-workspace-id": owner.workspace },
-      });
+      const stream = await openEventStream(target.url + path("/stream"), visiting);
       expect(stream.status).toBe(200);
       const ended = await readUntilLog(stream);
       const others = readStream(25);
@@ -295,64 +293,28 @@ describe.runIf(await requireSandboxHost())(
       });
     });
 
-    interface StreamEvent {
-      id: string;
-      event: string;
-      data: { timestamp: string; log: string };
-    }
-
     /** Resolves with the first log line that comes, with a function that resolves when the server ends the stream. */
-    async function readUntilLog({ body }: Response): Promise<() => Promise<void>> {
-      const reader = body?.pipeThrough(new TextDecoderStream()).getReader();
-      if (!reader) throw new Error("the answer has no body");
-      for (let text = ""; !text.includes("event: log"); ) {
-        const { done, value } = await reader.read();
-        if (done) throw new Error(`the stream ended without a log line: ${text}`);
-        text += value;
+    async function readUntilLog(response: Response): Promise<() => Promise<void>> {
+      const events = readEvents(response);
+      for (let next = await events.next(); next.value?.event !== "log"; next = await events.next()) {
+        if (next.done) throw new Error("the stream ended without a log line");
       }
       return async () => {
-        while (!(await reader.read()).done);
+        while (!(await events.next()).done);
       };
     }
 
-    async function readStream(count: number, lastEventId?: string): Promise<StreamEvent[]> {
-      const abort = new AbortController();
-      const response = await fetch(target.url + path("/stream"), {
-        headers: {
-          authorization: `Bearer ${owner.token}`,
-          "x-workspace-id": owner.workspace,
-          ...(lastEventId === undefined ? {} : { "last-event-id": lastEventId }),
-        },
-        signal: abort.signal,
-      });
+    async function readStream(count: number, lastId?: string): Promise<StreamEvent[]> {
+      const { token, workspace } = owner;
+      const response = await openEventStream(target.url + path("/stream"), { token, workspace, lastId });
       expect(response.headers.get("content-type")).toMatch(/^text\/event-stream/);
       expect(response.headers.get("x-request-id")).toMatch(/\S/);
       const events: StreamEvent[] = [];
-      let text = "";
-      try {
-        for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? []) {
-          text += chunk;
-          for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
-            const fields = Object.fromEntries(
-              text
-                .slice(0, end)
-                .split("\n")
-                .filter((line) => !line.startsWith(":"))
-                .map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1).trimStart()]),
-            );
-            text = text.slice(end + 2);
-            if (fields.data !== undefined) {
-              events.push({ id: fields.id ?? "", event: fields.event ?? "", data: JSON.parse(fields.data) });
-            }
-          }
-          if (events.length >= count) {
-            return events.slice(0, count);
-          }
-        }
-        return events;
-      } finally {
-        abort.abort();
+      for await (const event of readEvents(response)) {
+        events.push(event);
+        if (events.length === count) break;
       }
+      return events;
     }
   },
   90_000,

@@ -21,6 +21,7 @@ import {
   expectStatus,
   uniqueName,
 } from "../conformance/client.ts";
+import { openEventStream, readEvents } from "../conformance/event-stream.ts";
 import { type DistributedPlatform, requireDistributed, startDistributed } from "../platform/distributed/platform.ts";
 import type { Replica } from "../platform/distributed/replica.ts";
 import { unlimitedSandboxes } from "../platform/limits.ts";
@@ -198,22 +199,14 @@ describe.runIf(isAvailable)("several replicas of each process", { timeout: 600_0
 
   /** Follows the live stream until a log line is this. Rejects when it ends before. */
   async function readTailUntil(facade: Client, sandboxId: string, line: string): Promise<void> {
-    const abort = new AbortController();
-    const { token, workspace } = operator.as;
-    const response = await fetch(`${facade.url}/sandbox/monitoring/${sandboxId}/stream`, {
-      headers: { authorization: `Bearer ${token}`, "x-workspace-id": workspace },
-      signal: abort.signal,
-    });
+    const response = await openEventStream(`${facade.url}/sandbox/monitoring/${sandboxId}/stream`, operator.as);
     expect(response.status).toBe(200);
-    let text = "";
-    for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? []) {
-      text += chunk;
-      if (text.includes(`"log":"${line}"`)) {
-        abort.abort();
-        return;
-      }
+    const seen: string[] = [];
+    for await (const { data } of readEvents(response)) {
+      if (data.log === line) return;
+      seen.push(data.log);
     }
-    throw new Error(`the stream ended: ${text}`);
+    throw new Error(`the stream ended: ${seen.join()}`);
   }
 
   test("the work of a sandbox replica that was killed is taken over", async () => {

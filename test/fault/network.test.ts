@@ -5,6 +5,7 @@ import { probeRegistry, startRegistry, type TestRegistry } from "@sandgate/test-
 import { requireServer } from "@sandgate/test-support/require";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { type Answer, expectStatus, uniqueName } from "../conformance/client.ts";
+import { openEventStream, readEvents } from "../conformance/event-stream.ts";
 import type { Dependency } from "../platform/distributed/fault-proxies.ts";
 import {
   type DistributedPlatform,
@@ -266,7 +267,7 @@ describe.runIf(isAvailable)("network faults between the processes", { timeout: 6
     const waitedFor = await operator.provision(neverReadyId);
     const waiting = operator.post("/sandboxes/wait", { sandbox_id: waitedFor, timeout_seconds: 60 }, operator.as);
     const stream = openStream();
-    await expect.poll(() => stream.lines().length).toBeGreaterThan(0);
+    await expect.poll(() => stream.lines.length).toBeGreaterThan(0);
     await setAll(proxies, mode);
     try {
       expectFault(await waiting, "upstream_error");
@@ -274,45 +275,39 @@ describe.runIf(isAvailable)("network faults between the processes", { timeout: 6
     } finally {
       await setAll(proxies, "open");
     }
-    const before = stream.lines();
+    const before = [...stream.lines];
     const resumed = openStream(before.at(-1)?.id);
-    await expect.poll(() => resumed.lines().length).toBeGreaterThan(20);
+    await expect.poll(() => resumed.lines.length).toBeGreaterThan(20);
     resumed.close();
-    const numbers = [...before, ...resumed.lines()].map(({ log }) => Number(log.replace("line ", "")));
+    const numbers = [...before, ...resumed.lines].map(({ log }) => Number(log.replace("line ", "")));
     expect(numbers).toEqual(numbers.map((_, index) => (numbers[0] ?? 0) + index));
     expectStatus(await operator.delete(`/sandboxes/${waitedFor}`, operator.as), 204);
   });
 
   interface LiveStream {
     /** The lines received so far. */
-    lines(): { id: string; log: string }[];
+    lines: readonly { id: string; log: string }[];
     /** Resolves when the facade ends it. */
     ended: Promise<void>;
     close(): void;
   }
 
   /** Follows the logs of the sandbox, after the line with this id if one is given. */
-  function openStream(lastId = ""): LiveStream {
+  function openStream(lastId?: string): LiveStream {
     const abort = new AbortController();
-    let text = "";
-    const { token, workspace } = operator.as;
+    const lines: { id: string; log: string }[] = [];
     const read = async () => {
-      const response = await fetch(`${platform.url}/sandbox/monitoring/${sandboxId}/stream?include=logs`, {
-        headers: { authorization: `Bearer ${token}`, "x-workspace-id": workspace, "last-event-id": lastId },
-        signal: abort.signal,
-      });
+      const url = `${platform.url}/sandbox/monitoring/${sandboxId}/stream?include=logs`;
+      const response = await openEventStream(url, { ...operator.as, lastId, signal: abort.signal });
       expect(response.status).toBe(200);
-      for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? []) text += chunk;
+      for await (const { id, event, data } of readEvents(response))
+        if (event === "log") lines.push({ id, log: data.log });
     };
     const ended = read();
     ended.catch(() => {});
     return {
       ended,
-      lines: () =>
-        [...text.matchAll(/^id: (.+)\nevent: log\ndata: (.+)\n\n/gm)].map(([, id = "", data = ""]) => ({
-          id,
-          log: (JSON.parse(data) as { log: string }).log,
-        })),
+      lines,
       close: () => abort.abort(),
     };
   }

@@ -2,6 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { until } from "@sandgate/test-support/until";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { type Client, createClient, expectStatus } from "../../conformance/client.ts";
+import { openEventStream, readEvents } from "../../conformance/event-stream.ts";
 import { deployed } from "../../deploy/cluster-rights.ts";
 import { type ClusterPlatform, requireInCluster, startInCluster } from "../../platform/in-cluster/platform.ts";
 import { unlimited, unlimitedSandboxes } from "../../platform/limits.ts";
@@ -176,34 +177,21 @@ async function followTail(o: {
   /** The numbers of the lines that have come. */
   lines: number[];
 }): Promise<number> {
-  const { token, workspace } = o.on.operator.as;
-  let position = "";
+  let lastId: string | undefined;
   let ends = 0;
   while (!o.signal.aborted) {
     try {
-      const response = await fetch(`${o.client.url}${o.path}?include=logs`, {
-        headers: {
-          authorization: `Bearer ${token}`,
-          "x-workspace-id": workspace,
-          ...(position && { "last-event-id": position }),
-        },
-        signal: o.signal,
-      });
+      const url = `${o.client.url}${o.path}?include=logs`;
+      const response = await openEventStream(url, { ...o.on.operator.as, lastId, signal: o.signal });
       if (!response.ok) {
         noteFailure(o.outcomes, `a tail ${response.status} ${await response.text()}`);
         await delay(500);
         continue;
       }
-      let text = "";
-      for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? []) {
-        const events = `${text}${chunk}`.split("\n\n");
-        text = events.pop() ?? "";
-        for (const event of events) {
-          const [, id, line] = /^id: (.*)\nevent: log\ndata: .*"log":"line (\d+)"/.exec(event) ?? [];
-          if (id === undefined) continue;
-          position = id;
-          o.lines.push(Number(line));
-        }
+      for await (const { id, event, data } of readEvents(response)) {
+        if (event !== "log") continue;
+        lastId = id;
+        o.lines.push(Number(data.log.replace("line ", "")));
       }
       ends++;
     } catch (error) {
