@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { callerNames, type ServiceName, serviceNames } from "@sandgate/kit/base/service-names";
 import { deadLetterStream, eventStream } from "@sandgate/kit/events/bus.nats-streams";
-import { readParts, serviceProcessSettings } from "@sandgate/kit/process/process-settings";
+import { readGroups, serviceProcessSettings } from "@sandgate/kit/process/process-settings";
 import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -57,7 +57,7 @@ describe.each(Object.entries(forms))("%s", (_form, read) => {
       Object.entries(given).map(([variable, value]) => [variable, value.replace(mounted, join(secrets, name))]),
     );
     // Throws for each that is missing, bad, or names a file that isn't there.
-    const { common, addresses } = readParts(settingsOf(name), here);
+    const { common, addresses } = readGroups(settingsOf(name), here);
     expect(common.eventsUser).toBe(name);
     expect(readText("deploy/nats/accounts.conf")).toContain(`user: ${name}\n`);
     for (const file of Object.values(here).filter((value) => value.startsWith(secrets))) statSync(file);
@@ -87,7 +87,7 @@ describe("the collector of a cluster's nodes", () => {
       ]),
     );
     for (const variable of Object.keys(here)) expect(knownVariables()).toContain(variable);
-    const { common, addresses, own } = readParts(settingsOfCollector, here);
+    const { common, addresses, own } = readGroups(settingsOfCollector, here);
     statSync(common.internalKeyFile);
     expect(addresses.telemetry).toBe(`http://telemetry.sandgate:${portOf("telemetry")}`);
     expect(own.kubeletUrl).toBe("https://192.0.2.1:10250");

@@ -66,7 +66,7 @@ async function openSandboxService(context: ServiceContext<SandboxSettings, Sandb
   const pulls = runtime.images && openPullDestination(runtime.images, settings, store, logger);
   const puller = createImagePuller({
     destination: pulls,
-    measureAvailable: diskSpace.measureRoom,
+    measureAvailable: diskSpace.measureAvailable,
     authorizePull: (order, signal) => images.authorizePull(order, asService({ signal, timeoutMs: 30_000 })),
     async recordVerified(registryHost, layers, signal) {
       await images.recordVerifiedLayers({ registryHost, layers: [...layers] }, asService({ signal }));

@@ -1,8 +1,8 @@
 const abortedFirst = Symbol("aborted first");
 
 /**
- * The promise's result, or, when the signal aborts first, what `onAbort` returns or throws; nothing waits for the promise
- * then. An already aborted signal wins.
+ * Returns the promise's result, or what `onAbort` returns or throws if the signal aborts first; the promise is then
+ * left to itself. A signal that is already aborted wins.
  */
 export async function untilAborted<T, A>(
   promise: Promise<T>,

@@ -1,6 +1,6 @@
 /**
- * The words for what somebody did, or tried to do, in the audit log: `<noun>.<verb>`. They are part of the public API, so one
- * that is there stays.
+ * The actions that the audit log records, successful or not, as `<noun>.<verb>`. These names are part of the public
+ * API, so they never change.
  */
 export const auditActions = [
   "user.register",

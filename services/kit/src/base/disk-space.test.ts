@@ -17,7 +17,7 @@ test("names the disk with less free than the reserve, and how much is free", asy
   expect(await space.shortage()).toMatch(
     /^99 MB are free on the disk of \/images, .* 100 MB \(SANDGATE_DISK_RESERVE_MB\)$/,
   );
-  expect(await space.measureRoom()).toBe(-1 * mebibyte);
+  expect(await space.measureAvailable()).toBe(-1 * mebibyte);
   expect(await space.measureFree()).toBe(599 * mebibyte);
   expect(await open({ "/data": 500, "/images": 100 }, 100).space.shortage()).toBeUndefined();
 });
@@ -25,7 +25,7 @@ test("names the disk with less free than the reserve, and how much is free", asy
 test("without a reserve nothing is short", async () => {
   const { space } = open({ "/data": 0 }, 0);
   expect(await space.shortage()).toBeUndefined();
-  expect(await space.measureRoom()).toBe(0);
+  expect(await space.measureAvailable()).toBe(0);
 });
 
 test("counts a folder that is added later", async () => {
@@ -44,7 +44,7 @@ test("measures at most once a second, however often it is asked whether there is
     vi.advanceTimersByTime(1_000);
     await space.shortage();
     expect(findFreeBytes).toHaveBeenCalledTimes(2);
-    await space.measureRoom();
+    await space.measureAvailable();
     expect(findFreeBytes).toHaveBeenCalledTimes(3);
   } finally {
     vi.useRealTimers();
@@ -55,12 +55,12 @@ test("asks the file system, also for a folder that doesn't exist yet", async ({ 
   const metrics = createMetrics();
   const space = openDiskSpace({ folders: [join(folder, "later", "on")], reserveMb: 0, metrics });
   const { blocks, bsize } = await statfs(folder);
-  const room = await space.measureRoom();
-  expect(room).toBeGreaterThan(0);
-  expect(room).toBeLessThan(blocks * bsize);
+  const available = await space.measureAvailable();
+  expect(available).toBeGreaterThan(0);
+  expect(available).toBeLessThan(blocks * bsize);
 });
 
-test("parts of one process that share a disk show its figure once", async () => {
+test("services of one process that share a disk show its figure once", async () => {
   const both = [open({ "/data": 500 }, 100), open({ "/data": 500 }, 100)];
   expect(await printMetrics(both.map(({ metrics }) => metrics))).toContain(
     `sandgate_disk_free_bytes{folder="/data"} ${500 * mebibyte}`,

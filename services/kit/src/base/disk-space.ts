@@ -4,32 +4,44 @@ import { gauge, type Metrics } from "./metrics.ts";
 import { integer } from "./settings.ts";
 import { mebibyte } from "./sizes.ts";
 
-/** How old the figures may be by which work is refused. */
+/** How old a measurement may be when work is refused because of it. */
 const maxAgeMs = 1_000;
 
 /** The setting of each process that stores what tenants send on this machine's disks. */
 export const diskReserveSetting = integer("SANDGATE_DISK_RESERVE_MB", {
   default: 1_024,
   min: 0,
-  doc: "MB that stay free on this machine's disks: below that no sandbox is provisioned, no image is pulled and no logs or samples are taken; 0 for no reserve",
+  doc: "MB that stay free on this machine's disks. Below that, no sandbox is provisioned, no image is pulled and no logs or samples are stored; 0 for no reserve",
 });
 
-/** The room on the disks of some folders, of which a part is kept for the databases. */
+/** The free space on the disks of some folders. A reserve of it is kept for the databases. */
 export interface DiskSpace {
-  /** Counts the disk of this folder too from now on. One that doesn't exist yet counts as the nearest that does. */
+  /**
+   * From now on includes the disk of this folder. A folder that doesn't exist yet counts as its nearest existing
+   * parent.
+   */
   add(folder: string): void;
   /**
-   * The disk that has less free than the reserve, in one line; undefined: none. It was measured within the last second.
-   * Throws the file system's error.
+   * Describes in one line a disk that has less free than the reserve; undefined if there is none. The measurement is at
+   * most a second old. Throws the file system's error.
    */
   shortage(): Promise<string | undefined>;
-  /** Bytes free on all these disks together, measured now; one that has several of the folders counts as often. Throws the file system's error. */
+  /**
+   * Measures the free bytes of all folders' disks together; a disk with two of the folders counts twice. Throws the
+   * file system's error.
+   */
   measureFree(): Promise<number>;
-  /** Bytes free besides the reserve, on the disk that has least, measured now; below 0 when that is short. Throws the file system's error. */
-  measureRoom(): Promise<number>;
+  /**
+   * Measures the free bytes beyond the reserve on the disk that has the fewest; negative if it has too few. Throws the
+   * file system's error.
+   */
+  measureAvailable(): Promise<number>;
 }
 
-/** @param findFreeBytes of the folder's disk, for whom it isn't kept; the file system's own answer unless given */
+/**
+ * @param findFreeBytes the bytes of a folder's disk that are free to unprivileged users; asks the file system unless
+ * given
+ */
 export function openDiskSpace(o: {
   folders: readonly string[];
   reserveMb: number;
@@ -54,7 +66,7 @@ export function openDiskSpace(o: {
     name: "sandgate_disk_free_bytes",
     help: "Bytes free on the disk of a folder of this machine",
     labelNames: ["folder"],
-    // Parts of one process that use a folder show the same disk.
+    // Services of one process that use the same folder show the same disk.
     aggregator: "min",
     async collect() {
       for (const { folder, freeBytes } of await recent()) this.set({ folder }, freeBytes);
@@ -77,7 +89,7 @@ export function openDiskSpace(o: {
     async measureFree() {
       return (await measure()).reduce((sum, { freeBytes }) => sum + freeBytes, 0);
     },
-    async measureRoom() {
+    async measureAvailable() {
       const disks = await measure();
       return Math.min(...disks.map(({ freeBytes }) => freeBytes)) - o.reserveMb * mebibyte;
     },

@@ -1,7 +1,9 @@
-// Apart from rpc/errors.ts, so that a database's writer thread doesn't load Connect and Protobuf.
+// Separate from rpc/errors.ts, so that a database's writer thread loads neither Connect nor Protobuf.
 import type { Reason } from "./reasons.ts";
 
-/** One invalid field: its name in the request in snake_case ("memory_mb"), or a public path ("header.x-workspace-id"). */
+/**
+ * One invalid field: its name in the request in snake_case ("memory_mb"), or a public path ("header.x-workspace-id").
+ */
 export interface Violation {
   field: string;
   issue: string;
@@ -12,11 +14,14 @@ export interface DomainErrorOptions {
   violations?: readonly Violation[] | undefined;
   /** Seconds until the same call may succeed. */
   retryAfterSeconds?: number | undefined;
-  /** For the log only. It never leaves the process. */
+  /** The cause, for the log alone. It never leaves the process. */
   cause?: unknown;
 }
 
-/** The only error that services throw on purpose. Everything else is a bug or a fault, and reaches callers as INTERNAL_ERROR. */
+/**
+ * The only error that services throw on purpose. Every other error is a bug or a fault and reaches callers as
+ * INTERNAL_ERROR.
+ */
 export class DomainError extends Error {
   readonly reason: Reason;
   readonly hint?: string;
@@ -33,17 +38,17 @@ export class DomainError extends Error {
   }
 }
 
-/** Whether a DomainError of this reason was thrown. */
+/** True for a DomainError of this reason. */
 export function hasReason(error: unknown, reason: Reason): error is DomainError {
   return error instanceof DomainError && error.reason === reason;
 }
 
-/** The message of whatever was thrown. */
+/** Returns the message of whatever was thrown. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** A VALIDATION_ERROR with one violation. */
+/** Creates a VALIDATION_ERROR with one violation. */
 export function invalid(field: string, issue: string): DomainError {
   return new DomainError("VALIDATION_ERROR", `${field}: ${issue}`, { violations: [{ field, issue }] });
 }

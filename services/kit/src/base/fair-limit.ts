@@ -1,14 +1,14 @@
 /**
- * Runs work under a limit for its key and a limit for all keys together. An abort ends the wait for a slot, which then
- * throws the signal's reason; work that has begun runs to its end and keeps its slot until then.
+ * Runs work under a limit for its key and a limit for all keys together. If the signal aborts while the work waits for
+ * a slot, the wait ends and throws the signal's reason. Work that has begun keeps its slot until it ends.
  */
 export type FairLimit = <T>(key: string, work: () => Promise<T>, signal?: AbortSignal) => Promise<T>;
 
 /**
- * A concurrency limit that no key can use up: at most `total` tasks run at once (no limit unless given), and at most `perKey`
- * of one key, however idle the others are. A slot goes to the waiting key that has the fewest, so a key that took many while
- * nobody else waited gives them up as its tasks end. Neither `p-limit` nor `p-queue` has keys, and with `p-queue` an abort
- * also frees the slot of work that still runs.
+ * Creates a concurrency limit that no key can use up. At most `total` tasks run at once (unlimited unless given), and
+ * at most `perKey` of one key, even when the others are idle. A free slot goes to the waiting key with the fewest
+ * slots, so a key that took many while nobody else waited gives them up as its tasks end. Neither `p-limit` nor
+ * `p-queue` has keys, and with `p-queue` an abort also frees the slot of work that is still running.
  */
 export function createFairLimit({
   perKey,
@@ -19,7 +19,7 @@ export function createFairLimit({
 }): FairLimit {
   let runningInAll = 0;
   const running = new Map<string, number>();
-  /** The starts of waiting tasks, oldest first. The key that had a slot last is the last. */
+  /** Starts of the waiting tasks, the oldest first. The key that got a slot last comes last. */
   const waiting = new Map<string, Set<() => void>>();
 
   function findNextKey(): string | undefined {
@@ -43,7 +43,7 @@ export function createFairLimit({
     }
   }
 
-  /** Takes a task out of the queue, and its key to the end of the order. */
+  /** Takes a task out of its queue, and moves its key to the end. */
   function leave(key: string, start: () => void): void {
     const queue = waiting.get(key);
     if (!queue?.delete(start)) return;

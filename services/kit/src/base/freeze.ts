@@ -1,14 +1,17 @@
-/** Freezes an object and all in it but bytes, which can't be. One that is frozen is taken to be so all through. */
+/**
+ * Freezes an object and everything in it except bytes, which can't be frozen. A frozen object is assumed to be frozen
+ * throughout.
+ */
 export function deepFreeze<T extends object>(value: T): T {
   if (Object.isFrozen(value) || ArrayBuffer.isView(value)) return value;
   Object.freeze(value);
-  for (const part of Object.values(value)) if (typeof part === "object" && part !== null) deepFreeze(part);
+  for (const each of Object.values(value)) if (typeof each === "object" && each !== null) deepFreeze(each);
   return value;
 }
 
 /**
- * The same function, which remembers what it made of each object that `deepFreeze` has frozen, as long as that is in use, and
- * returns it again, frozen too.
+ * Returns the same function with a cache: for an object that `deepFreeze` has frozen it returns its first result again,
+ * frozen too, for as long as the object is in use.
  */
 export function rememberFrozen<T extends object, R extends object>(make: (value: T) => R): (value: T) => R {
   const made = new WeakMap<T, R>();

@@ -4,15 +4,15 @@ let lastMs = 0;
 let counter = 0;
 
 /**
- * A UUIDv7 (RFC 9562): sorts by time, and within one process strictly grows, also within a millisecond or when the
- * clock goes back. `now` is in epoch milliseconds.
+ * Creates a UUIDv7 (RFC 9562). Ids sort by time, and those of one process grow strictly, even within a millisecond or
+ * when the clock is set back. `now` is in epoch milliseconds.
  */
 export function newId(now: number = Date.now()): string {
-  // Node draws the bits of random UUIDs in bulk, which asking for a few bytes at a time does not.
+  // Node reads the bits of random UUIDs in bulk, which is cheaper than asking for a few bytes at a time.
   const random = randomUUID();
   if (now > lastMs) {
     lastMs = now;
-    // rand_a as a counter (RFC 9562, 6.2 method 1), seeded in its lower half so that it has room to grow.
+    // rand_a as a counter (RFC 9562, 6.2 method 1), seeded in its lower half, so that it can grow.
     counter = Number.parseInt(random.slice(0, 3), 16) & 0x7ff;
   } else {
     counter += 1;

@@ -3,7 +3,7 @@ import { type DestinationStream, type Logger, pino } from "pino";
 
 export type { Logger } from "pino";
 
-/** Names of fields whose values never reach a log, up to two levels deep. */
+/** Fields whose values are never logged, up to two levels deep. */
 const secretFields = [
   "authorization",
   "password",
@@ -21,7 +21,10 @@ const secretFields = [
 ];
 const redactedPaths = secretFields.flatMap((field) => [field, `*.${field}`, `*.*.${field}`]);
 
-/** A logger of JSON lines on standard output, one per event, with the service's name and ISO times. Level "info" unless set. */
+/**
+ * Creates a logger that writes JSON lines to standard output, with the service's name and ISO times. Its level is
+ * "info" unless set.
+ */
 export function createLogger(o: { service: string; level?: string }, destination?: DestinationStream): Logger {
   const options = {
     level: o.level ?? "info",
@@ -33,7 +36,7 @@ export function createLogger(o: { service: string; level?: string }, destination
   return destination ? pino(options, destination) : pino(options);
 }
 
-/** Turns what libraries print with `console`, as Connect's server does, and Node's warnings into log lines. */
+/** Turns Node's warnings, and what libraries such as Connect's server print with `console`, into log lines. */
 export function logConsole(logger: Logger): void {
   const print =
     (level: "debug" | "info" | "warn" | "error") =>
@@ -43,7 +46,7 @@ export function logConsole(logger: Logger): void {
     };
   const info = print("info");
   Object.assign(console, { debug: print("debug"), log: info, info, warn: print("warn"), error: print("error") });
-  // Node's own listener prints.
+  // Node's own listener prints to standard error.
   process.removeAllListeners("warning");
   process.on("warning", (warning) => logger.warn({ err: warning }, warning.message));
 }

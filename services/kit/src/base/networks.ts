@@ -4,14 +4,14 @@ import ipaddr from "ipaddr.js";
 export interface Network {
   /** In CIDR notation; a single IPv4 address has no prefix length. */
   name: string;
-  /** How many times what one address may do all of the network may do together. */
+  /** How many times the limit of one address the whole network has. */
   share: number;
 }
 
 /**
- * The networks that count for an address, the narrowest first. One host can have all of an IPv6 /64, one customer a /56 or a
- * /48, so each counts beside it; of IPv4 the address and its /24. Some proxies forward an address with a port, which is left
- * out because a client can change it. Everything that is not an address counts as one.
+ * Returns the networks that an address counts for, the narrowest first. For IPv6 these are the /64, which one host can
+ * own, and the /56 and /48, which one customer can own. For IPv4 they are the address and its /24. A port that a proxy
+ * appends is ignored, because a client can change it. Everything that is not an address counts as one network.
  */
 export function networksOf(address: string): readonly [Network, ...Network[]] {
   const [, bracketed, plain] = /^(?:\[(.+)\]|(\d+(?:\.\d+){3}))(?::\d+)?$/.exec(address) ?? [];

@@ -1,17 +1,20 @@
 import { invalid } from "./domain-error.ts";
 
-/** The position of a row in a list that is sorted by creation, newest first, and then by id. */
+/** The position of a row in a list that is sorted by creation time, the newest first, and then by id. */
 export interface Cursor {
   createdAt: Date;
   id: string;
 }
 
-/** The opaque text that a client sends to continue after this row. */
+/** Returns the opaque text that a client sends to continue after this row. */
 export function encodeCursor(cursor: Cursor): string {
   return Buffer.from(JSON.stringify([cursor.createdAt.getTime(), cursor.id])).toString("base64url");
 }
 
-/** Reads a cursor; an empty one is undefined, the start of the list. Throws VALIDATION_ERROR on query.cursor for any other text. */
+/**
+ * Parses a cursor. An empty text is the start of the list, undefined. Throws VALIDATION_ERROR on query.cursor for other
+ * texts.
+ */
 export function decodeCursor(text: string): Cursor | undefined {
   if (text === "") return undefined;
   const cursor = parse(text);
@@ -20,8 +23,8 @@ export function decodeCursor(text: string): Cursor | undefined {
 }
 
 /**
- * Reads a page of a store's list, in whose order rows come after `after`; 100 rows unless asked for others. The cursor is empty
- * on the last page. Throws what `decodeCursor` throws.
+ * Reads a page of a store's list: the rows that come after `after` in the list's order, 100 of them unless another
+ * limit is given. The cursor is empty on the last page. Throws what `decodeCursor` throws.
  */
 export function readPage<R extends Cursor>(
   page: { limit: number; cursor: string } | undefined,
@@ -30,14 +33,14 @@ export function readPage<R extends Cursor>(
   return readPageBy((row) => row, page, read);
 }
 
-/** `readPage` for rows that have their place in the order under other names. */
+/** Reads a page of rows whose position is in fields of other names. */
 export async function readPageBy<R>(
   cursorOf: (row: R) => Cursor,
   page: { limit: number; cursor: string } | undefined,
   read: (limit: number, after: Cursor | undefined) => Promise<readonly R[]>,
 ): Promise<{ rows: R[]; nextCursor: string }> {
   const limit = page?.limit || 100;
-  // One more tells whether there is another page.
+  // One row more shows whether there is another page.
   const found = await read(limit + 1, decodeCursor(page?.cursor ?? ""));
   const rows = found.slice(0, limit);
   const last = rows.at(-1);

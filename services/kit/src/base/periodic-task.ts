@@ -7,19 +7,20 @@ export interface PeriodicTask {
   stop(): Promise<void>;
 }
 
-/** How far the delay grows while runs fail, unless `everyMs` is longer anyhow. */
+/** The longest delay while runs fail, unless `everyMs` is longer. */
 const longestDelayMs = 5_000;
 
 /**
- * Runs background work repeatedly: at once, then `everyMs` after the end of each run. A failure ends nothing: while
- * runs fail, the delay doubles up to 5 s, and the log has the first failure and the recovery (the failures between at debug level).
+ * Runs background work repeatedly: at once, then `everyMs` after the end of each run. A failure doesn't end the task.
+ * While runs fail, the delay doubles up to 5 s. The first failure and the recovery are logged, and the failures between
+ * at debug level.
  */
 export function startPeriodicTask(options: {
-  /** For the log, such as "sweep images". */
+  /** The work in the words of the log, such as "sweep images". */
   what: string;
   everyMs: number;
   logger: Logger;
-  /** A run counts as healthy when it ends without an error; a long one calls `markHealthy` as soon as it works. */
+  /** A run is healthy when it ends without an error. A long run calls `markHealthy` as soon as it works. */
   work(signal: AbortSignal, markHealthy: () => void): Promise<void>;
 }): PeriodicTask {
   const { what, everyMs, logger, work } = options;
@@ -55,7 +56,7 @@ export function startPeriodicTask(options: {
   };
 }
 
-/** Milliseconds until the next run, after so many failures in a row. */
+/** Returns the milliseconds until the next run after so many failures in a row. */
 export function delayAfterFailures(failures: number, everyMs: number, random?: () => number): number {
   return failures === 0
     ? everyMs

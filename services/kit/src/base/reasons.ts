@@ -1,27 +1,27 @@
 import type { Code } from "@connectrpc/connect";
 
 interface PublicError {
-  /** Its Connect code between services. */
+  /** The Connect code between services. */
   connect: keyof typeof Code;
-  /** Its HTTP status in the public API. */
+  /** The HTTP status in the public API. */
   status: number;
-  /** An identical retry may succeed. */
+  /** Whether an identical retry may succeed. */
   retryable: boolean;
-  /** What it means, for the reference. */
+  /** What the error means, for the reference. */
   meaning: string;
-  /** What to do, unless the thrower says something more specific. */
+  /** What to do, unless whoever throws it says something more specific. */
   hint: string;
 }
 
 interface InternalError {
   connect: keyof typeof Code;
-  /** The public error that clients get for it. */
+  /** The public error that clients get instead. */
   shownAs: PublicReason;
 }
 
 /**
- * The errors of the public API, whose codes are these names in lower case. A new one is an entry here, and in the list of every
- * route that answers with it.
+ * The errors of the public API. Their codes are these names in lower case. A new error is an entry here and in the list
+ * of every route that answers with it.
  */
 export const publicErrors = {
   UNAUTHENTICATED: {
@@ -78,7 +78,7 @@ export const publicErrors = {
     status: 403,
     retryable: false,
     meaning: "The caller is not a member of the workspace, or the API token is bound to another one.",
-    hint: "Check the workspace's id against GET /workspaces, or ask an admin of it to add you.",
+    hint: "Check the workspace's id against GET /workspaces, or ask one of its admins to add you.",
   },
   WORKSPACE_NOT_FOUND: {
     connect: "NotFound",
@@ -91,8 +91,8 @@ export const publicErrors = {
     connect: "NotFound",
     status: 404,
     retryable: false,
-    meaning: "The workspace has no such member, or there is no verified user of that name.",
-    hint: "List the members with GET /workspaces/{workspace_id}/members. A new member must have verified the e-mail address.",
+    meaning: "The workspace has no such member, or no verified user has that name.",
+    hint: "List the members with GET /workspaces/{workspace_id}/members. A new member must have a verified e-mail address.",
   },
   SANDBOX_NOT_FOUND: {
     connect: "NotFound",
@@ -105,7 +105,7 @@ export const publicErrors = {
     connect: "AlreadyExists",
     status: 409,
     retryable: false,
-    meaning: "A live sandbox of the workspace has that name.",
+    meaning: "A live sandbox in the workspace already has that name.",
     hint: "Choose another name, leave it out to have one generated, or delete the sandbox that has it.",
   },
   SANDBOX_NOT_READY: {
@@ -201,7 +201,7 @@ export const publicErrors = {
   },
 } satisfies Record<string, PublicError>;
 
-/** The errors that clients never see as such. */
+/** The errors that clients never see. */
 export const internalErrors = {
   IMAGE_PULL_UNAUTHORIZED: { connect: "PermissionDenied", shownAs: "PROVISIONING_FAILED" },
   IMAGE_NOT_FOUND_IN_REGISTRY: { connect: "NotFound", shownAs: "PROVISIONING_FAILED" },
@@ -216,7 +216,7 @@ export const internalErrors = {
 export type PublicReason = keyof typeof publicErrors;
 type InternalReason = keyof typeof internalErrors;
 
-/** Why a call failed, in a closed set. */
+/** Why a call failed: a closed set. */
 export type Reason = PublicReason | InternalReason;
 
 const all: Record<Reason, PublicError | InternalError> = { ...publicErrors, ...internalErrors };
@@ -231,12 +231,12 @@ function isPublic(text: string): text is PublicReason {
 
 export const publicReasons: readonly PublicReason[] = Object.keys(publicErrors).filter(isPublic);
 
-/** The error that clients get for a reason. */
+/** Returns the error that clients get for a reason. */
 export function toPublicReason(reason: Reason): PublicReason {
   return isPublic(reason) ? reason : internalErrors[reason].shownAs;
 }
 
-/** The name of a reason's Connect code. */
+/** Returns the name of a reason's Connect code. */
 export function connectCodeOf(reason: Reason): keyof typeof Code {
   return all[reason].connect;
 }

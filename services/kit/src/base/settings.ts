@@ -1,17 +1,17 @@
 import { readFileSync } from "node:fs";
 
-/** The definition of one setting, for those who read it and those who list settings. */
+/** The definition of one setting, from which it is read and listed. */
 export interface Setting<T> {
-  /** Its environment variable. */
+  /** The environment variable. */
   name: string;
   kind: "text" | "integer" | "flag" | "list" | "choice" | "secret";
   doc: string;
-  /** As written in the environment; undefined when there is none. */
+  /** The default as it would be written in the environment; undefined if there is none. */
   default: string | undefined;
   required: boolean;
-  /** What a value must be, for error messages and tables: "a whole number from 0 to 65535". */
+  /** What a value must be, in error messages and tables: "a whole number from 0 to 65535". */
   expects: string;
-  /** The value, or undefined when `text` is not one. */
+  /** Returns the value, or undefined if `text` is not one. */
   parse(text: string): T | undefined;
 }
 
@@ -20,7 +20,7 @@ export type SettingValues<D extends SettingDefinitions> = {
   readonly [K in keyof D]: D[K] extends Setting<infer T> ? T : never;
 };
 
-/** Every bad setting in one line. */
+/** The error of bad settings; its one line names all of them. */
 export class SettingsError extends Error {
   readonly problems: readonly string[];
 
@@ -34,7 +34,7 @@ export class SettingsError extends Error {
 interface Options<T> {
   doc: string;
   default?: T;
-  /** Without a value the setting is undefined. */
+  /** The setting may be left out; its value is then undefined. */
   optional?: true;
 }
 type Value<T, O> = O extends { optional: true } ? T | undefined : T;
@@ -45,18 +45,18 @@ export function defineSettings<D extends SettingDefinitions>(definitions: D): D 
 }
 
 interface TextOptions extends Options<string> {
-  /** Whether the value is acceptable. Any is unless set. */
+  /** Whether a value is accepted. Every value is accepted unless set. */
   accepts?(value: string): boolean;
   /** What is accepted, for the error message. */
   expects?: string;
 }
 
-/** Any text, or only what `accepts` allows. */
+/** A text, or only what `accepts` allows. */
 export function text<const O extends TextOptions>(name: string, o: O): Setting<Value<string, O>> {
   return textSetting("text", name, o);
 }
 
-/** A whole number, `min` and `max` included. The name of a duration ends in its unit: `_SECONDS`, `_MS`. */
+/** A whole number from `min` to `max`. The name of a duration ends in its unit: `_SECONDS`, `_MS`. */
 export function integer<const O extends Options<number> & { min?: number; max?: number }>(
   name: string,
   o: O,
@@ -78,7 +78,7 @@ export function flag<const O extends Options<boolean>>(name: string, o: O): Sett
   });
 }
 
-/** Values separated by commas; spaces around them don't count. */
+/** Values separated by commas. Spaces around them are ignored. */
 export function list<const O extends Options<readonly string[]>>(
   name: string,
   o: O,
@@ -91,7 +91,7 @@ export function list<const O extends Options<readonly string[]>>(
   );
 }
 
-/** One of a few texts. */
+/** One of the given texts. */
 export function choice<const C extends readonly string[], const O extends Options<C[number]>>(
   name: string,
   choices: C,
@@ -103,7 +103,7 @@ export function choice<const C extends readonly string[], const O extends Option
   );
 }
 
-/** A secret: the value of NAME, or the content of the file that NAME_FILE names, without its last newline. */
+/** A secret: the value of NAME, or the content of the file that NAME_FILE names, without the newline at its end. */
 export function secret<const O extends TextOptions>(name: string, o: O): Setting<Value<string, O>> {
   return textSetting("secret", name, o);
 }
@@ -117,7 +117,7 @@ function textSetting<const O extends TextOptions>(
   return setting<string, O>(kind, name, o, o.default, expects, (value) => (accepts(value) ? value : undefined));
 }
 
-/** The settings' values. Throws a SettingsError that names every missing or bad one, and shows no secret. */
+/** Reads the settings' values. Throws a SettingsError that names every missing or bad setting and shows no secret. */
 export function readSettings<D extends SettingDefinitions>(definitions: D, env: NodeJS.ProcessEnv): SettingValues<D> {
   const problems: string[] = [];
   const values = Object.entries(definitions).map(([key, definition]) => {

@@ -1,4 +1,4 @@
-/** The form in which user names are compared and unique: case doesn't matter. */
+/** Returns the form in which user names are compared and kept unique: case doesn't matter. */
 export function usernameKey(username: string): string {
   return username.trim().normalize("NFC").toLowerCase();
 }

@@ -1,11 +1,14 @@
 /** Lets one task wait until another wakes it. */
 export interface Wakeup {
-  /** Ends when woken (at once if that happened since the last wait), after `ms`, or when the signal aborts. */
+  /**
+   * Ends when the task is woken, after `ms`, or when the signal aborts; at once if the task was woken since its last
+   * wait.
+   */
   wait(ms: number, signal: AbortSignal): Promise<void>;
   wake(): void;
 }
 
-/** Only one may wait at a time. Its timer doesn't keep the process alive. */
+/** Creates a wakeup for one waiting task at a time. Its timer doesn't keep the process alive. */
 export function createWakeup(): Wakeup {
   let woken = false;
   let onWake: (() => void) | undefined;

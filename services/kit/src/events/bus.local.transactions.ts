@@ -2,10 +2,13 @@ import type { StagedEvent } from "../storage/outbox-store.ts";
 import type { Transaction, Transactions } from "../storage/transaction.ts";
 import { matchesSubject } from "./subject.ts";
 
-/** How long a message is kept for future consumers. */
+/** How long a message is kept for consumers that are added later. */
 const messageKeptMs = 7 * 24 * 60 * 60 * 1000;
 
-/** Times are epoch milliseconds. A delivery is a row until its handler succeeds; one with `parked_at` is a dead letter and stays. */
+/**
+ * Times are epoch milliseconds. A delivery is a row until its handler succeeds. One with `parked_at` is a dead letter,
+ * which stays.
+ */
 export const busMigrations: readonly string[] = [
   `CREATE TABLE identity (id TEXT NOT NULL) STRICT;
    INSERT INTO identity VALUES (lower(hex(randomblob(16))));
@@ -31,7 +34,7 @@ export const busMigrations: readonly string[] = [
    CREATE INDEX deliveries_of_message ON deliveries (seq);`,
 ];
 
-/** What the local bus writes. */
+/** The transactions of the local bus. */
 export const transactions = {
   publish(tx: Transaction, events: readonly StagedEvent[]): void {
     const now = Date.now();
@@ -54,7 +57,10 @@ export const transactions = {
     }
   },
 
-  /** Creates the consumer, or changes its subjects: it then gets what is kept on the new ones, and nothing more of the others. */
+  /**
+   * Creates the consumer or changes its subjects. It then gets what is kept on new subjects, and nothing more on the
+   * others.
+   */
   subscribe(tx: Transaction, consumer: string, subjects: readonly string[]): void {
     const known = tx.db.get<{ subjects: string }>("SELECT subjects FROM consumers WHERE name = ?", consumer);
     const before = known?.subjects.split(" ") ?? [];
@@ -89,7 +95,7 @@ export const transactions = {
     );
   },
 
-  /** False when there is no such dead letter. */
+  /** Returns false if there is no such dead letter. */
   removeDeadLetter(tx: Transaction, consumer: string, eventId: string): boolean {
     const removed = tx.db.run(
       `DELETE FROM deliveries WHERE consumer = ? AND parked_at IS NOT NULL
@@ -100,7 +106,7 @@ export const transactions = {
     return removed > 0;
   },
 
-  /** Deletes up to `limit` old messages that every consumer is done with; returns how many. */
+  /** Deletes up to `limit` old messages that every consumer has handled, and returns how many. */
   trim(tx: Transaction, limit: number): number {
     return tx.db.run(
       `DELETE FROM messages WHERE seq IN (

@@ -13,12 +13,13 @@ import { type DeliveryPolicy, defaultDeliveryPolicy, outcomeOf } from "./deliver
 
 const trimEveryMs = 10 * 60 * 1000;
 const trimBatchSize = 200;
-/** The longest timer; also how often an idle consumer checks the database without having been woken. */
+/** The longest timer, and so how often an idle consumer looks into the database without being woken. */
 const longestSleepMs = 60_000;
 
 /**
- * Opens the event bus of a platform in one process. Messages, consumers and deliveries are in a SQLite file of its own, so
- * nothing is lost in a restart; signals stay in the process. Messages are kept for 7 days, or until every consumer is done.
+ * Opens the event bus of a platform in one process. Messages, consumers and deliveries are in a SQLite file of its own,
+ * so a restart loses nothing. Signals stay in the process. Messages are kept for 7 days, and longer until every
+ * consumer has handled them.
  */
 export async function openLocalBus(options: {
   file: string;
@@ -76,7 +77,7 @@ export async function openLocalBus(options: {
   });
 
   const consumptions = new Set<LocalConsumption>();
-  /** Per consumer, since consumptions of the same name share its events. */
+  /** Deliveries that are being handled, by consumer, since consumptions with the same name share its events. */
   const inProgress = new Map<string, Set<number>>();
   const watches = new Set<{ topic: string; listener: (body: string) => void }>();
   const trimming = startPeriodicTask({
@@ -185,7 +186,7 @@ interface Delivery {
 function startConsumption(options: {
   database: SqliteDatabase<typeof transactions>;
   consumer: string;
-  /** Sequence numbers that a handler has, of every consumption of this consumer. */
+  /** The sequence numbers that handlers of all consumptions of this consumer have. */
   taken: Set<number>;
   policy: DeliveryPolicy;
   logger: Logger;
@@ -223,7 +224,7 @@ function startConsumption(options: {
     const free = policy.concurrency - running.size;
     if (stopped || free <= 0) return;
     try {
-      // One time for both reads, so that nothing becomes due between them.
+      // Both reads use the same time, so that nothing becomes due between them.
       const now = Date.now();
       const due = read
         .all<Delivery>(

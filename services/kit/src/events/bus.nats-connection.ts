@@ -12,18 +12,18 @@ import { backoffMs } from "../base/backoff.ts";
 import type { Logger } from "../base/logging.ts";
 import { gauge, type Metrics } from "../base/metrics.ts";
 
-/** A process's credentials for NATS. Without any, the user and password in the URL are used, if there are any. */
+/** A process's credentials for NATS. Without them, the user and password in the URL are used if there are any. */
 export interface NatsCredentials {
   /**
-   * A file made by `nsc` or `nats auth`; read at each connect, so that it can be rotated. While it is missing or half
-   * written, its last contents are used.
+   * A file that `nsc` or `nats auth` has made. It is read at each connect, so that it can be rotated. While it is
+   * missing or half written, its last content is used.
    */
   file?: string;
   user?: string;
   password?: string;
 }
 
-/** A connection that is made again whenever it is lost, until it is closed. */
+/** A connection that reconnects whenever it is lost, until it is closed. */
 export interface NatsLink {
   readonly connection: NatsConnection;
   isUp(): boolean;
@@ -33,18 +33,18 @@ export interface NatsLink {
   close(): Promise<void>;
 }
 
-/** Between attempts to make the first connection. */
+/** The delays between attempts to make the first connection. */
 const retry = { firstMs: 500, lastMs: 1_000 };
-/** Between attempts to make a lost one again; the client adds up to 100 ms at random. */
+/** The delay between attempts to reconnect, to which the client adds up to 100 ms at random. */
 const reconnectMs = 500;
 /** A connection is lost when two pings go unanswered. */
 const pingMs = 10_000;
 
 /**
- * Connects to one of the servers of `url` (`nats://` or `tls://`, several with commas between them), waiting for as long as none
- * answers, and connects again whenever the connection is lost. Fails only when the servers refuse who it is, or when the file of
- * credentials can't be read. `onEnd` is called if the client gives the connection up all the same: nothing is sent or received
- * any more, so the process has to end.
+ * Connects to one of the servers in `url` (`nats://` or `tls://`, several separated by commas). It waits for as long as
+ * none answers, and reconnects whenever the connection is lost. It fails only if the servers refuse the credentials or
+ * their file can't be read. `onEnd` is called if the client gives the connection up nevertheless. Nothing is sent or
+ * received then, so the process has to end.
  */
 export async function connectNats(options: {
   url: string;
@@ -63,7 +63,7 @@ export async function connectNats(options: {
       name: `sandgate-${service}`,
       ...(authenticator && { authenticator }),
       ...(address.tls && { tls: {} }),
-      // Its own inbox, so that permissions can keep one service from reading replies to another.
+      // With an inbox of its own, permissions can keep one service from reading another's replies.
       inboxPrefix: inboxOf(service),
       maxReconnectAttempts: -1,
       reconnectTimeWait: reconnectMs,
@@ -111,7 +111,7 @@ export async function connectNats(options: {
     async close() {
       isClosing = true;
       listeners.clear();
-      // While the connection is lost there is no point in waiting for what is pending.
+      // Without a connection, waiting for what is pending would be of no use.
       if (isUp) await connection.drain().catch(() => connection.close());
       else await connection.close();
       await watching;
@@ -119,7 +119,7 @@ export async function connectNats(options: {
   };
 }
 
-/** The prefix of the subjects on which a service receives replies. */
+/** Returns the prefix of the subjects on which a service receives replies. */
 function inboxOf(service: string): string {
   return `_INBOX_${service}`;
 }
@@ -129,7 +129,7 @@ async function connectWithRetry(logger: Logger, attempt: () => Promise<NatsConne
     try {
       return await attempt();
     } catch (error) {
-      // A handshake that exceeded the server's timeout is no refusal: many processes that start at once are slow.
+      // A handshake that exceeds the server's timeout is no refusal, since many processes that start at once are slow.
       const refused = error instanceof errors.AuthorizationError && !/timeout/i.test(error.message);
       if (refused) throw new Error("NATS refuses the credentials", { cause: error });
       if (error instanceof errors.InvalidArgumentError) throw error;
@@ -147,13 +147,16 @@ interface NatsAddress {
   password?: string;
 }
 
-/** Throws unless it is a list of NATS addresses. User and password come from the first that has them. */
+/**
+ * Parses a list of NATS addresses, and throws for anything else. User and password are those of the first address that
+ * has them.
+ */
 function parseNatsUrl(url: string): NatsAddress {
   const address: NatsAddress = { servers: [], tls: false };
-  for (const part of url.split(",")) {
-    const parsed = URL.canParse(part.trim()) ? new URL(part.trim()) : undefined;
+  for (const each of url.split(",")) {
+    const parsed = URL.canParse(each.trim()) ? new URL(each.trim()) : undefined;
     if (!parsed?.hostname || !["nats:", "tls:"].includes(parsed.protocol)) {
-      throw new Error("an address of NATS is nats://host:port or tls://host:port, several with commas between them");
+      throw new Error("an address of NATS is nats://host:port or tls://host:port; several are separated by commas");
     }
     address.servers.push(`${parsed.hostname}:${parsed.port || 4222}`);
     if (parsed.protocol === "tls:") address.tls = true;
@@ -175,7 +178,10 @@ function createAuthenticator(
   return user === undefined ? undefined : usernamePasswordAuthenticator(user, credentials.password ?? address.password);
 }
 
-/** Throws for an unusable file. The authenticator never throws, since the client would then close the connection for good. */
+/**
+ * Throws if the file can't be used. The authenticator never throws, since the client would then close the connection
+ * for good.
+ */
 function createFileAuthenticator(file: string, logger: Logger): Authenticator {
   const read = (nonce?: string) => {
     const authenticator = credsAuthenticator(readFileSync(file));

@@ -18,36 +18,47 @@ import type { Consumption } from "./bus.ts";
 import { type DeliveryPolicy, outcomeOf } from "./delivery.ts";
 
 export interface NatsDeliveryPolicy extends DeliveryPolicy {
-  /** An event whose process died is redelivered after this time; a live process reports three times within it that it is still working. */
+  /**
+   * An event whose process died is redelivered after this time. A live process reports three times within it that it is
+   * working.
+   */
   ackWaitMs: number;
 }
 
-/** The server deletes a consumer that has been unused this long: longer than events are kept, so that none is missed. */
+/**
+ * The server deletes a consumer that has been unused for this long, which is longer than events are kept, so none is
+ * missed.
+ */
 const unusedKeptMs = 14 * 24 * 60 * 60 * 1000;
-/** Failed events that wait for redelivery count too, and must not hold up the others. */
+/** Failed events that wait for redelivery count towards this, and must not hold up the others. */
 const maxUnacknowledged = 10_000;
-/** The server's error code for an existing consumer with other settings. */
+/** The server's error code for a consumer that exists with other settings. */
 const consumerDiffers = 10148;
-/** How long a request for events stays open at the server, and how often the server confirms meanwhile that it is. */
+/**
+ * How long a request for events stays open at the server, and how often the server confirms meanwhile that it is open.
+ */
 const pullMs = 10_000;
 const pullHeartbeatMs = 2_500;
-/** After failures of the bus itself. */
+/** The delays after failures of the bus itself. */
 const retry = { firstMs: 200, lastMs: 2_000 };
 
 export interface PulledConsumption extends Consumption {
-  /** False after a failure to request events, until a request succeeds. */
+  /** False from a failed request for events until a request succeeds. */
   readonly isReaching: boolean;
-  /** Ends a request that the server may have lost; the next one first makes sure that the consumer exists. */
+  /** Ends a request that the server may have lost. The next request first makes sure that the consumer exists. */
   reset(): void;
 }
 
-/** One consumer on the server per subject: two versions that want different subjects would keep changing a shared one. */
+/**
+ * Returns the name of the consumer on the server. There is one for each subject, since two versions with different
+ * subjects would keep changing a shared one.
+ */
 function durableName(consumer: string, subject: string): string {
   const tokens = subject.split(".").map((token) => (token === "*" ? "ANY" : token === ">" ? "ALL" : token));
   return [consumer, ...tokens].join("~");
 }
 
-/** Pulls the events of one subject for a consumer, `policy.concurrency` at once. */
+/** Pulls the events of one subject for a consumer, up to `policy.concurrency` at once. */
 export function startPulling(options: {
   link: NatsLink;
   jsm: JetStreamManager;
@@ -57,7 +68,7 @@ export function startPulling(options: {
   policy: NatsDeliveryPolicy;
   logger: Logger;
   handle(message: JsMsg): Promise<void>;
-  /** Stores an event that has failed for good where operators find it. */
+  /** Stores an event that has failed for good, where operators find it. */
   keepDeadLetter(message: JsMsg, failure: Error, attempts: number): Promise<void>;
 }): PulledConsumption {
   const { link, jsm, streams, consumer, subject, policy, handle, keepDeadLetter } = options;
@@ -72,7 +83,8 @@ export function startPulling(options: {
 
   const deliver = async (message: JsMsg): Promise<void> => {
     const attempt = message.info.deliveryCount;
-    // The server counts without limit. At twice the attempts, the processes must have died before they reported an outcome.
+    // The server delivers without limit. After twice the attempts, the processes must have died before they reported an
+    // outcome.
     const failure =
       attempt > 2 * policy.attempts
         ? new Error(`delivered ${attempt} times without an outcome`)
@@ -91,7 +103,7 @@ export function startPulling(options: {
   };
   const begin = (message: JsMsg) => {
     const work = deliver(message)
-      // Only when the connection was closed for good; another process gets the event.
+      // This fails only if the connection was closed for good. Another process gets the event.
       .catch((error: unknown) => logger.error({ err: error }, "failed to report the outcome of an event"))
       .finally(() => running.delete(message));
     running.set(message, work);
@@ -106,14 +118,17 @@ export function startPulling(options: {
     filter_subject: subject,
     ack_policy: AckPolicy.Explicit,
     ack_wait: nanos(policy.ackWaitMs),
-    // The consumer stores dead letters itself: what the server gives up stays in the stream unseen.
+    // The consumer stores dead letters itself. What the server gave up would stay in the stream unseen.
     max_deliver: -1,
     max_ack_pending: maxUnacknowledged,
     deliver_policy: DeliverPolicy.All,
     replay_policy: ReplayPolicy.Instant,
     inactive_threshold: nanos(unusedKeptMs),
   };
-  /** Updates its settings only once, so that two versions that run at the same time don't keep undoing each other's. */
+  /**
+   * Updates the consumer's settings only once, so that two versions that run side by side don't keep undoing each
+   * other's.
+   */
   const adoptConsumer = async (): Promise<ConsumerInfo> => {
     if (!isConfigured) {
       try {

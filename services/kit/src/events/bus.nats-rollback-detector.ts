@@ -10,23 +10,27 @@ interface StoredEvent {
   seq: number;
 }
 
-/** Detects that the stream of events was recreated or rolled back: by its identity, and by an event that it must still have. */
+/**
+ * Detects that the stream of events was recreated or rolled back, by its identity and by an event that it must still
+ * have.
+ */
 export interface RollbackDetector {
   /** Remembers the last event that the stream has confirmed. */
   recordStored(event: StoredEvent): void;
-  /** After a lost connection: throws until it is certain whether the stream was rolled back. */
+  /** Throws after a lost connection until it is certain whether the stream was rolled back. */
   check(): Promise<void>;
-  /** Changes when the stream was recreated or rolled back. */
+  /** Returns a text that changes when the stream is recreated or rolled back. */
   identity(): Promise<string>;
 }
 
-/** A follower in a cluster may lack the last writes for a moment after it takes over. */
+/** For a moment after it takes over, a follower in a cluster may lack the last writes. */
 const gracePeriodMs = 3_000;
 
 /**
- * A server that crashed without `sync_interval: always`, or whose storage was restored from a copy, has the same stream with
- * its end cut off. Then the last event stored before the connection was lost is missing, and the identity changes as it does
- * for a new stream, so that relays publish again. Only this process knows: other outboxes have relays of their own.
+ * Creates a rollback detector. After a server crashed without `sync_interval: always`, or its storage was restored from
+ * a copy, the stream is the same, but its end is cut off. Then the last event that was stored before the connection was
+ * lost is missing, and the identity changes as for a new stream, so that relays publish again. Each process detects
+ * this for its own outbox.
  */
 export function createRollbackDetector(options: {
   link: NatsLink;

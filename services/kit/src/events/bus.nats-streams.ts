@@ -14,14 +14,17 @@ import { errors, headers, nanos } from "@nats-io/transport-node";
 import type { Logger } from "../base/logging.ts";
 import type { NatsLink } from "./bus.nats-connection.ts";
 
-/** Where the events of all services are. */
+/** The stream of the events of all services. */
 export const eventStream = "SANDGATE";
-/** Where dead letters are, on the subjects of `deadLetterSubject`. The stream keeps the name under which servers and their permissions know it. */
+/**
+ * The stream of dead letters, with the subjects of `deadLetterSubject`. It keeps the name that servers and their
+ * permissions know.
+ */
 export const deadLetterStream = "SANDGATE_PARKED";
 
-/** How long an event is kept for future consumers: as long as outboxes can send it again. */
+/** How long an event is kept for consumers that are added later, which is as long as outboxes can send it again. */
 export const eventKeptMs = 7 * 24 * 60 * 60 * 1000;
-/** How long an event's id is remembered, so that a publisher that missed the reply can send it again. */
+/** How long the server remembers an event's id, so that a publisher that missed the reply can send the event again. */
 const duplicateWindowMs = 2 * 60 * 1000;
 
 export function deadLetterSubject(service: string, consumer: string, eventId: string): string {
@@ -36,7 +39,7 @@ function settingsOf(replicas: number): StreamSettings[] {
     retention: RetentionPolicy.Limits,
     discard: DiscardPolicy.Old,
     num_replicas: replicas,
-    // Allows reads by subject, which permissions can tell apart.
+    // Reads by subject are allowed, because permissions can distinguish them.
     allow_direct: true,
   };
   return [
@@ -51,12 +54,12 @@ function settingsOf(replicas: number): StreamSettings[] {
   ];
 }
 
-/** The streams of the platform, created when they are first needed and whenever they are found missing. */
+/** The streams of the platform. They are created when they are first needed and whenever they are found missing. */
 export interface Streams {
   ensure(): Promise<void>;
-  /** The stream of events, created if it is missing. */
+  /** Returns the stream of events, which is created if it is missing. */
   describe(): Promise<StreamInfo>;
-  /** Resolves once the message is stored; missing streams are created first. */
+  /** Resolves once the message is stored. Missing streams are created first. */
   store(
     subject: string,
     bytes: Uint8Array,
@@ -83,7 +86,7 @@ export function createStreams(options: { link: NatsLink; jsm: JetStreamManager; 
     return making;
   };
   const ensure = async () => {
-    // The client would hold the request back until it has reconnected, and the caller would wait.
+    // The client would hold the request until it has reconnected, and the caller would wait.
     if (!link.isUp()) throw new Error("not connected to NATS");
     if (!isKnown) await renew();
   };
@@ -129,7 +132,7 @@ async function ensureStream(jsm: JetStreamManager, settings: StreamSettings, log
     await jsm.streams.update(settings.name, wanted);
     logger.info({ stream: settings.name }, "updated the settings of a stream");
   } catch (error) {
-    // It works as it is. A service may create streams, but usually not change them: see deploy/nats.
+    // The stream works as it is. A service may create streams, but usually not change them (deploy/nats).
     logger.warn({ err: error, stream: settings.name, wanted }, "the settings of a stream need an operator's update");
   }
 }
@@ -143,7 +146,7 @@ async function findStream(jsm: JetStreamManager, name: string): Promise<StreamIn
   }
 }
 
-/** Whether no stream listened on the subject. */
+/** True if no stream listened on the subject. */
 function isUnanswered(error: unknown): boolean {
   const cause = error instanceof Error ? error.cause : undefined;
   return cause instanceof errors.RequestError && cause.isNoResponders();

@@ -14,7 +14,7 @@ import { defaultDeliveryPolicy } from "./delivery.ts";
 
 const defaultPolicy: NatsDeliveryPolicy = { ...defaultDeliveryPolicy, ackWaitMs: 15_000 };
 const countDeadLettersEveryMs = 60_000;
-/** Longer error messages are cut: they are sent in a header. */
+/** Longer error messages are cut, since they are sent in a header. */
 const maxErrorLength = 2_000;
 const errorHeader = "Sandgate-Error";
 const attemptsHeader = "Sandgate-Attempts";
@@ -23,10 +23,10 @@ const eventIdHeader = "Sandgate-Event-Id";
 const idHeader = "Nats-Msg-Id";
 
 /**
- * Opens the event bus of a distributed platform: events in a JetStream stream that all services share, signals over core NATS.
- * Waits for the servers to answer. Streams and consumers are created when they are needed, and again when they were lost.
- * `service` is part of the subjects of what this process publishes, so permissions can tell services apart. `onEnd` is called when
- * the connection has ended for good, which only a new process can mend.
+ * Opens the event bus of a distributed platform, with events in a JetStream stream that all services share and signals
+ * over core NATS. It waits until the servers answer. Streams and consumers are created when they are needed, and again
+ * when they are lost. `service` is in the subjects of what this process publishes, so that permissions can distinguish
+ * services. `onEnd` is called when the connection has ended for good, which only a new process can mend.
  */
 export async function openNatsBus(options: {
   url: string;
@@ -62,7 +62,7 @@ export async function openNatsBus(options: {
     if (isUp) for (const pull of pulls) pull.reset();
   });
 
-  /** The ids of this service's dead letters, sorted. */
+  /** Returns the sorted ids of this service's dead letters. */
   const listDeadLetters = async (): Promise<string[]> => {
     await streams.ensure();
     const info = await jsm.streams.info(deadLetterStream, { subjects_filter: deadLetterSubject(service, "*", "*") });
@@ -87,7 +87,7 @@ export async function openNatsBus(options: {
     deadLetterCount.reset();
     for (const [consumer, count] of counts) deadLetterCount.set({ consumer }, count);
   };
-  /** The periodic task counts again anyway. */
+  /** Counts now. If that fails, the periodic task counts again. */
   const recount = () =>
     countDeadLetters().catch((error: unknown) => logger.debug({ err: error }, "failed to count dead letters"));
   const handlers = new Map<string, (event: Event) => Promise<void>>();
@@ -156,7 +156,7 @@ export async function openNatsBus(options: {
           handle: async (message) => handle(eventOf(message)),
           async keepDeadLetter(message, failure, attempts) {
             const given = message.headers?.get(idHeader) ?? "";
-            // A sender's id may have characters that a subject can't.
+            // A sender's id may have characters that a subject can't have.
             const id = /^[\w-]+$/.test(given) ? given : `${message.seq}`;
             const headers = {
               [errorHeader]: JSON.stringify(failure.message.slice(0, maxErrorLength)),
@@ -180,14 +180,14 @@ export async function openNatsBus(options: {
           for (const pull of own) pulls.delete(pull);
           if (handlers.get(consumer) === handle) handlers.delete(consumer);
           await Promise.all(own.map((pull) => pull.stop()));
-          // What was acknowledged must not be redelivered to the next consumption.
+          // Acknowledged events must not be redelivered to the next consumption.
           if (link.isUp()) await connection.flush();
         },
       };
     },
 
     signal(topic, body = "") {
-      // Sent after a reconnect, it would be too late to be of use.
+      // After a reconnect a signal would come too late to be of use.
       if (link.isUp()) connection.publish(signalSubject(topic), body);
     },
 
@@ -218,7 +218,7 @@ export async function openNatsBus(options: {
   };
 }
 
-/** Outside the subjects of events, so that no stream keeps signals. */
+/** Returns a subject that is none of events, so that no stream keeps signals. */
 function signalSubject(topic: string): string {
   return `sandgate_signal.${topic}`;
 }
@@ -228,8 +228,8 @@ function eventOf({ subject, headers, data }: JsMsg): Event {
 }
 
 /**
- * Throws unless it is the event it was published as, which may have been without an id: permissions bind a sender to its
- * subjects, not to what it writes in an event.
+ * Reads an event. Throws unless its subject, and its id if one was given, are those under which it was published.
+ * Permissions bind a sender to its subjects, but not to what it writes into an event.
  */
 function readEventAs(subject: string, id: string, data: Uint8Array): Event {
   const event = fromBinary(EventSchema, data);
@@ -255,7 +255,7 @@ function deadLetterIdOf(subject: string): string {
   return subject.split(".").slice(2).join(".");
 }
 
-/** Undefined for bytes that are no event, which is why they became a dead letter. */
+/** Returns undefined for bytes that are no event, which is why they became a dead letter. */
 function tryDecode(bytes: Uint8Array): Event | undefined {
   try {
     return fromBinary(EventSchema, bytes);

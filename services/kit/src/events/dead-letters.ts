@@ -12,15 +12,21 @@ import { type DeliveryPolicy, outcomeOf } from "./delivery.ts";
 /** The handler of each consumer in this process. */
 type Handlers = ReadonlyMap<string, (event: Event) => Promise<void>>;
 
-/** What a bus has to keep dead letters with. */
+/** How a bus stores its dead letters. */
 interface DeadLetterStore extends Pick<DeadLetters, "list"> {
-  /** `readEvent` returns the event to replay; it throws for a message that must not reach a handler, with the reason. */
+  /**
+   * Its `readEvent` returns the event to replay. It throws, with the reason, for a message that must not reach a
+   * handler.
+   */
   find(id: string): Promise<{ letter: DeadLetter; readEvent(): Event } | undefined>;
-  /** False when it is gone already. */
+  /** Returns false if the dead letter is gone already. */
   remove(id: string): Promise<boolean>;
 }
 
-/** A bus's dead letters, for its operators. A replay is a single attempt, made right away: its caller gets the outcome. */
+/**
+ * Creates the dead letters of a bus, for its operators. A replay is a single attempt, which is made at once; its caller
+ * gets the outcome.
+ */
 export function createDeadLetters(o: {
   store: DeadLetterStore;
   handlers: Handlers;
@@ -50,7 +56,9 @@ export function createDeadLetters(o: {
 
 const payloads = createRegistry(identityEvents, imageRegistryEvents, sandboxEvents, telemetryEvents, workspaceEvents);
 
-/** The whole event as JSON; a payload that this version can't read is beside it, as its bytes in base64. */
+/**
+ * Returns the whole event as JSON. A payload that this version can't read is returned beside it, as bytes in base64.
+ */
 export function eventToJson(event: Event): { event: JsonValue; payloadBytes?: string } {
   try {
     return { event: toJson(EventSchema, event, { registry: payloads }) };

@@ -1,10 +1,10 @@
 import type { Backoff } from "../base/backoff.ts";
 
-/** How a bus treats its consumers: attempts, the delays between them and their limits. */
+/** How a bus delivers events: the attempts, the delays between them and their limits. */
 export interface DeliveryPolicy extends Backoff {
-  /** Attempts before an event becomes a dead letter. */
+  /** How many attempts are made before an event becomes a dead letter. */
   attempts: number;
-  /** A handler that takes longer counts as failed, even if it succeeds later. */
+  /** A handler that takes longer has failed, even if it succeeds later. */
   handlerTimeoutMs: number;
   /** How many events a consumer handles at the same time in this process. */
   concurrency: number;
@@ -19,7 +19,7 @@ export const defaultDeliveryPolicy: DeliveryPolicy = {
   concurrency: 8,
 };
 
-/** The error of a handler, or undefined when it succeeded; exceeding the timeout is an error too. */
+/** Returns the error of a handler, or undefined if it succeeds. Exceeding the timeout is an error too. */
 export async function outcomeOf(handling: Promise<void>, timeoutMs: number): Promise<Error | undefined> {
   const timeout = Promise.withResolvers<Error>();
   const timer = setTimeout(() => timeout.resolve(new Error(`no outcome within ${timeoutMs} ms`)), timeoutMs);

@@ -8,12 +8,12 @@ import type { StagedEvent } from "../storage/outbox-store.ts";
 
 export type { OutboxStore, StagedEvent } from "../storage/outbox-store.ts";
 
-/** What an event tells of the call that caused it. */
+/** What an event says about the call that caused it. */
 export type EventCause = Pick<Call, "requestId" | "traceparent" | "clientAddress"> & {
   user?: Pick<UserCaller, "id" | "credential" | "credentialId"> | undefined;
 };
 
-/** The cause of an event, for the events that handling it causes. */
+/** Returns the cause of an event, for the events that its handler causes. */
 export function causeOf({ requestId, traceparent, clientAddress, actor }: Event): EventCause {
   const credential = actor && toCredentialKind(actor.credential);
   return {

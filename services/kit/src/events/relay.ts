@@ -12,18 +12,21 @@ export interface Relay {
   stop(): Promise<void>;
 }
 
-/** Another replica takes over from a dead relay within this time; a live one renews its lease three times in it. */
+/**
+ * Another replica takes over from a dead relay within this time. A live relay renews its lease three times within it.
+ */
 const leaseMs = 15_000;
 const renewMs = leaseMs / 3;
-/** Events that are published together, or marked unsent again together. */
+/** How many events are published, or marked unsent again, together. */
 const batchSize = 128;
 const retry = { firstMs: 200, lastMs: 5_000 };
-/** Of one event that the bus refuses. */
+/** The delays between attempts to publish an event that the bus refuses. */
 const refusedRetry = { firstMs: 200, lastMs: 60_000 };
 
 /**
- * Publishes the unsent events of the outbox, woken by commits, in one replica at a time: one that can reach the bus. When the
- * bus was recreated, the events that the outbox still keeps are published again. Failures are retried with backoff.
+ * Publishes the unsent events of the outbox. Commits wake it. One replica at a time publishes, and only one that can
+ * reach the bus. When the bus was recreated, the events that the outbox still keeps are published again. Failures are
+ * retried with backoff.
  */
 export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger: Logger; metrics: Metrics }): Relay {
   const { outbox, bus, logger, metrics } = options;
@@ -48,23 +51,23 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
   const wakeup = createWakeup();
   const unwatch = outbox.onStaged(() => wakeup.wake());
   let leadsUntil = 0;
-  /** When an event that was refused by this relay is due again. */
+  /** When the next event that the bus refused is due again. */
   let dueAt = Number.POSITIVE_INFINITY;
-  /** The bus that needs no events sent again, as of the last renewal. */
+  /** The bus to which no events have to be sent again, as of the last renewal. */
   let servedBus: string | undefined;
 
   const lead = async (): Promise<boolean> => {
     const now = performance.now();
     if (now < leadsUntil - leaseMs + renewMs) return true;
-    // Throws when the bus is away. Who can't publish must not keep others from it.
+    // Throws when the bus is away, since a relay that can't publish must not keep others from it.
     if (leadsUntil === 0) await bus.identity();
     const leads = await outbox.lead(holder, leaseMs);
     leadsUntil = leads ? now + leaseMs : 0;
-    // A relay that lost the lead may only now record what it sent to a bus before this one.
+    // A relay that lost the lead may only now record what it sent to an earlier bus.
     servedBus = undefined;
     return leads;
   };
-  /** Lets another replica publish, which may reach the bus although this one doesn't. */
+  /** Lets another replica publish, which may reach the bus although this one can't. */
   const resign = async (): Promise<void> => {
     if (leadsUntil === 0) return;
     leadsUntil = 0;
@@ -82,7 +85,7 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
     } while (count === batchSize);
     servedBus = identity;
     if (again > 0)
-      logger.warn({ events: again, bus: identity }, "sending events again that only an earlier event bus received");
+      logger.warn({ events: again, bus: identity }, "publishing events again that only an earlier event bus received");
   };
   const measure = async (): Promise<void> => {
     const backlog = await outbox.backlog();
@@ -101,14 +104,14 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
       await publish(events, identity);
     }
   };
-  /** An event that the bus refuses is set aside with a growing delay, so that it holds up no other. */
+  /** Postpones an event that the bus refuses by a growing delay, so that it holds up no other. */
   const publish = async (events: readonly WaitingEvent[], identity: string): Promise<void> => {
     if (await publishTogether(events, identity)) return;
     const outcomes = await Promise.allSettled(events.map((event) => bus.publish([event])));
     await outbox.markSent(idsOf(events.filter((_, index) => outcomes[index]?.status === "fulfilled")), identity);
     const rejected = events.filter((_, index) => outcomes[index]?.status === "rejected");
     const isAllRefused = rejected.length === events.length;
-    // Throws when the bus is away: then it has refused nothing.
+    // Throws when the bus is away, since it has refused nothing then.
     if (isAllRefused) await bus.identity();
     const postponed = rejected.map(({ id, refusals }) => {
       const until = new Date(Date.now() + backoffMs(refusals + 1, refusedRetry));
@@ -118,7 +121,7 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
     await outbox.postpone(postponed);
     const failed = outcomes.find((outcome) => outcome.status === "rejected");
     if (!failed) return;
-    // The bus may have failed itself, so the next batch waits.
+    // The bus itself may have failed, so the next batch waits.
     if (isAllRefused) throw failed.reason;
     logger.warn({ err: failed.reason, events: rejected.length }, "the bus refuses events; will retry");
   };
@@ -126,7 +129,7 @@ export function startRelay(options: { outbox: OutboxStore; bus: EventBus; logger
     try {
       await bus.publish(events);
     } catch {
-      // Each is published alone next, and fails with its own reason.
+      // Next, each event is published alone and fails for its own reason.
       return false;
     }
     await outbox.markSent(idsOf(events), identity);

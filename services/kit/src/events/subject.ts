@@ -1,4 +1,4 @@
-/** Whether a subject is one of a NATS pattern: `*` stands for one token, a last `>` for one or more. */
+/** True if a subject matches a NATS pattern, in which `*` stands for one token and a final `>` for one or more. */
 export function matchesSubject(pattern: string, subject: string): boolean {
   const wanted = pattern.split(".");
   const tokens = subject.split(".");

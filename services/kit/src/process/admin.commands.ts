@@ -2,10 +2,12 @@ import type { FastifyInstance } from "fastify";
 import { messageOf } from "../base/domain-error.ts";
 import { requireLocalRequests } from "./admin.local.ts";
 
-/** What operators may have a service do, by name. Each takes options and returns what it did. */
+/** The commands that operators can run in a service, by name. Each takes options and returns what it did. */
 export type Commands = Readonly<Record<string, (options: ReadonlySet<string>) => Promise<object>>>;
 
-/** POST /<name>?option=<option>… runs a command of this process's services, for requests from this machine. */
+/**
+ * Adds POST /<name>?option=<option>…, which runs a command of this process's services for requests from this machine.
+ */
 export function addCommandRoutes(app: FastifyInstance, find: () => Commands | undefined): void {
   requireLocalRequests(app);
   app.setErrorHandler((error, _request, reply) => reply.code(500).send({ error: messageOf(error) }));

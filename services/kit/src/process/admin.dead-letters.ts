@@ -6,7 +6,7 @@ import { requireLocalRequests } from "./admin.local.ts";
 
 const pageSize = 100;
 
-/** Lists, shows, replays and drops dead letters, for requests from this machine. */
+/** Adds routes that list, show, replay and drop dead letters for requests from this machine. */
 export function addDeadLetterRoutes(app: FastifyInstance, find: () => DeadLetters | undefined): void {
   requireLocalRequests(app);
   app.addHook("onRequest", async (_request, reply) => {

@@ -13,23 +13,24 @@ export interface AdminServer {
 
 export interface AdminOptions {
   host: string;
-  /** 0 takes a free one. */
+  /** 0 takes a free port. */
   port: number;
-  /** Printed as one; each dependency's state is added to the first. */
+  /** The registries that are printed as one. Each dependency's state is added to the first. */
   registries: readonly [Metrics, ...Metrics[]];
-  /** True while this process can answer; false before it started and while it drains. */
+  /** True while this process can answer: not before it has started, and not while it drains. */
   ready(): boolean;
-  /** The state of what it depends on, which changes nothing about its own readiness. */
+  /** Returns the state of its dependencies, which doesn't affect its own readiness. */
   dependencies(): Promise<Dependencies>;
-  /** The dead letters of this process's consumers; undefined until it has its event bus. */
+  /** Returns the dead letters of this process's consumers; undefined until it has its event bus. */
   deadLetters(): DeadLetters | undefined;
-  /** The commands of this process's services; undefined until they are open. */
+  /** Returns the commands of this process's services; undefined until they are open. */
   commands(): Commands | undefined;
 }
 
 /**
- * Serves /metrics (Prometheus), /healthz (the process is alive) and /readyz (it can answer: 200, else 503, with every
- * dependency's state in the body) for operators, on a port of its own; and /dead-letters and /commands for those on this machine.
+ * Serves operators on a port of its own: /metrics (Prometheus), /healthz (the process is alive) and /readyz (200 if the
+ * process can answer, otherwise 503, with every dependency's state in the body); and on this machine alone
+ * /dead-letters and /commands.
  */
 export async function startAdminServer(o: AdminOptions): Promise<AdminServer> {
   const app = Fastify({ logger: false, forceCloseConnections: true });

@@ -12,23 +12,28 @@ import { addReflection } from "../rpc/reflection.ts";
 import { createRouterOptions, type ServerOptions } from "../rpc/rpc.ts";
 import type { Tls } from "../rpc/tls.ts";
 
-/** Between ending the remaining calls and force-closing connections: time for clients to read the last responses. */
+/**
+ * The time between ending the remaining calls and force-closing connections, in which clients read the last responses.
+ */
 const forceCloseDelayMs = 1_000;
-/** Between the GOAWAY notice and closing: time for clients to stop sending calls (RFC 9113, 6.8). */
+/** The time between the GOAWAY notice and closing, in which clients stop sending calls (RFC 9113, 6.8). */
 const noticeMs = 250;
-/** Longer than a caller keeps an idle connection. */
+/** How long an idle connection is kept, which is longer than callers keep one. */
 const idleMs = 72_000;
 
 export interface ServiceHost {
   /** "http://127.0.0.1:8081" */
   url: string;
-  /** Accepts no more calls, lets running ones finish for `drainMs`, then ends them, and closes every connection a second later. */
+  /**
+   * Accepts no more calls and lets running ones finish for `drainMs`. Then it ends them, and a second later it closes
+   * every connection.
+   */
   close(): Promise<void>;
 }
 
 /**
- * Serves a service's RPCs (Connect, gRPC and gRPC-Web) over HTTP/2, with TLS if `tls` has a certificate, and what anyone may ask
- * without a token: gRPC health, server reflection and /healthz. `port` 0 takes a free one, `drainMs` is 10 s unless set.
+ * Serves a service's RPCs (Connect, gRPC and gRPC-Web) over HTTP/2, with TLS if `tls` has a certificate. gRPC health,
+ * server reflection and /healthz need no token. A `port` of 0 takes a free port. `drainMs` is 10 s unless set.
  */
 export async function startServiceHost(
   o: ServerOptions & {
@@ -37,9 +42,9 @@ export async function startServiceHost(
     port: number;
     drainMs?: number;
     tls?: Tls | undefined;
-    /** Callers without a certificate that `tls` trusts are refused. */
+    /** Whether callers without a certificate that `tls` trusts are refused. */
     requireClientCertificates?: boolean;
-    /** What the service depends on, for gRPC health. None unless given. */
+    /** Returns the dependencies that gRPC health reports. None are reported unless given. */
     dependencies?: () => Promise<Dependencies>;
   },
 ): Promise<ServiceHost> {
@@ -91,7 +96,7 @@ export async function startServiceHost(
     url,
     async close() {
       health.stop();
-      // First a GOAWAY that names no last stream: calls that are on their way would be lost otherwise.
+      // The first GOAWAY names no last stream, since calls that are on their way would be lost otherwise.
       for (const session of sessions) {
         if (!session.closed) session.goaway(constants.NGHTTP2_NO_ERROR, 2 ** 31 - 1);
       }
@@ -112,7 +117,7 @@ export async function startServiceHost(
   };
 }
 
-/** Undefined: without TLS. */
+/** Returns the options of TLS, or undefined to serve without it. */
 function secureOptions(o: { tls?: Tls | undefined; requireClientCertificates?: boolean }) {
   const served = o.tls?.server();
   if (!served) return undefined;
@@ -120,15 +125,15 @@ function secureOptions(o: { tls?: Tls | undefined; requireClientCertificates?: b
   return { ...served, requestCert: required, rejectUnauthorized: required };
 }
 
-/** Under `npm start`, Ctrl-C arrives twice: from the terminal, and forwarded by npm. */
+/** Under `npm start`, Ctrl-C arrives twice within this time: from the terminal, and forwarded by npm. */
 const sameSignalMs = 500;
 
-/** How long an orderly end after a failure may take: a little more than running calls are given. */
+/** How long an orderly end after a failure may take, which is a little longer than running calls may take. */
 const failedStopMs = 20_000;
 
 /**
- * Runs `stop` once, at the first SIGTERM or SIGINT, and ends the process when it has; a second signal ends it at once. The
- * function it returns does the same after a failure that only a new process can mend: with exit code 1, and within 20 s.
+ * Runs `stop` at the first SIGTERM or SIGINT, and then ends the process. A second signal ends it at once. The returned
+ * function does the same after a failure that only a new process can mend, with exit code 1 and within 20 s.
  */
 export function stopOnSignal(stop: () => Promise<void>): () => void {
   let stoppingSince: number | undefined;

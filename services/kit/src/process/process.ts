@@ -30,63 +30,69 @@ import {
   commonSettings,
   eventSettings,
   readEach,
-  readParts,
+  readGroups,
   serviceProcessSettings,
 } from "./process-settings.ts";
 import type { ServiceDefinition } from "./service.ts";
 
 const databaseRetry = { firstMs: 250, lastMs: 5_000 };
-/** An attempt that takes longer is logged while it goes on. */
+/** An attempt that takes longer is logged while it is running. */
 const slowAttemptMs = 3_000;
-/** More than the check of one dependency takes, less than what /readyz waits for all. */
+/** More than the check of one dependency takes, and less than /readyz waits for all checks. */
 const healthTimeoutMs = 1_500;
 
-/** What every process of the distributed form has, whatever it runs. */
-interface CommonParts {
-  /** The transport to a service in another process; its calls are signed as this process. */
+/** What every process of the distributed form is given, whatever it runs. */
+interface CommonResources {
+  /** Returns the transport to a service in another process, whose calls are signed as this process. */
   transport(service: ServiceName): Transport;
   signer: TokenSigner;
   tls: Tls;
   logger: Logger;
   metrics: Metrics;
-  /** The state of the bus, if it has one, and of each service that this process calls with what that depends on. */
+  /**
+   * Returns the state of the bus, if there is one, and of each service that this process calls, with the dependencies
+   * of that service.
+   */
   dependencies(): Promise<Dependencies>;
 }
 
-/** What a process has that takes part in events. */
-export interface ProcessParts extends CommonParts {
+/** What a process that sends or reads events is given. */
+export interface ProcessResources extends CommonResources {
   bus: EventBus;
 }
 
 export interface Program {
-  /** Starts its work. The process isn't ready before. */
+  /** Starts the work. The process isn't ready before that. */
   start(): Promise<void>;
-  /** The state of each thing of its own that it depends on. */
+  /** Returns the state of each dependency of its own. */
   dependencies(): Promise<Dependencies>;
-  /** What operators may have it do. */
+  /** The commands that operators can run. */
   commands?: Commands | undefined;
-  /** Accepts nothing more, finishes what is running, ends waits, and closes everything that it opened. */
+  /** Accepts nothing more, finishes running work, ends waits and closes everything that it opened. */
   stop(): Promise<void>;
 }
 
 /**
- * Runs one process of the distributed form until SIGTERM: reads its settings, serves /healthz, /readyz and /metrics, waits
- * for the event bus and runs `open`. A failure to start is logged in one line, with exit code 1.
+ * Runs one process of the distributed form until SIGTERM. It reads its settings, serves /healthz, /readyz and /metrics,
+ * waits for the event bus and runs `open`. A failure to start is logged in one line and ends the process with exit code
+ * 1.
  */
 export async function runProcess<Settings>(o: {
   name: string;
-  /** The service that it is, if any. */
+  /** The service that the process runs, if any. */
   self?: ServiceName;
-  /** Reads its own settings, before anything is opened. Throws a SettingsError that names every bad one. */
+  /**
+   * Reads the program's own settings before anything is opened. Throws a SettingsError that names every bad setting.
+   */
   readSettings(env: NodeJS.ProcessEnv): Settings;
-  open(parts: ProcessParts, settings: Settings): Promise<Program>;
+  open(resources: ProcessResources, settings: Settings): Promise<Program>;
 }): Promise<void> {
   await run({
     name: o.name,
     addresses: addressSettings(o.self),
     readSettings: (env) => readEach([() => readSettings(eventSettings, env), () => o.readSettings(env)]),
     async openBus([given], { logger, metrics, onEnd }) {
-      // Not loaded by what only reads the settings.
+      // Programs that only read the settings don't load it.
       const { openNatsBus } = await import("../events/bus.nats.ts");
       const credentials = {
         ...(given.eventsCredentialsFile && { file: given.eventsCredentialsFile }),
@@ -95,16 +101,16 @@ export async function runProcess<Settings>(o: {
       };
       return openNatsBus({ url: given.events, credentials, service: o.name, logger, metrics, onEnd });
     },
-    open: (parts, [, settings]) => o.open(parts, settings),
+    open: (resources, [, settings]) => o.open(resources, settings),
   });
 }
 
-/** Runs one process as `runProcess` does, but for the event bus, which it takes no part in; it calls only `callees`. */
+/** Runs one process as `runProcess` does, but without the event bus. It calls only `callees`. */
 export async function runProcessWithoutEvents<Settings>(o: {
   name: string;
   callees: readonly ServiceName[];
   readSettings(env: NodeJS.ProcessEnv): Settings;
-  open(parts: CommonParts, settings: Settings): Promise<Program>;
+  open(resources: CommonResources, settings: Settings): Promise<Program>;
 }): Promise<void> {
   await run({ ...o, addresses: addressesOf(o.callees), openBus: async () => undefined });
 }
@@ -114,10 +120,10 @@ async function run<Settings, Bus extends EventBus | undefined>(o: {
   addresses: ReturnType<typeof addressesOf>;
   readSettings(env: NodeJS.ProcessEnv): Settings;
   openBus(settings: Settings, o: { logger: Logger; metrics: Metrics; onEnd: () => void }): Promise<Bus>;
-  open(parts: CommonParts & { bus: Bus }, settings: Settings): Promise<Program>;
+  open(resources: CommonResources & { bus: Bus }, settings: Settings): Promise<Program>;
 }): Promise<void> {
   const fail = (error: unknown): never => {
-    // Logged whatever the level: there is no other trace of it.
+    // This is logged at every level, since it is the only trace of the failure.
     const logger = createLogger({ service: o.name, level: "fatal" });
     logger.fatal(error instanceof SettingsError ? {} : { err: error }, `can't start: ${messageOf(error)}`);
     process.exit(1);
@@ -125,16 +131,16 @@ async function run<Settings, Bus extends EventBus | undefined>(o: {
   const { env } = process;
   try {
     const [{ common, addresses }, settings] = readEach([
-      () => readParts({ common: commonSettings, addresses: o.addresses }, env),
+      () => readGroups({ common: commonSettings, addresses: o.addresses }, env),
       () => o.readSettings(env),
     ]);
     checkTlsSettings(common);
     const logger = createLogger({ service: o.name, level: common.logLevel });
     logConsole(logger);
     const metrics = createMetrics({ processMetrics: true });
-    // Unhandled rejections too. The state of the process is unknown then.
+    // This includes unhandled rejections. The state of the process is unknown then.
     process.on("uncaughtException", (error) => {
-      logger.fatal({ err: error }, "unexpected error, so this process ends");
+      logger.fatal({ err: error }, "an unexpected error ends this process");
       process.exit(1);
     });
     const signer = await openTokenSigner({ caller: o.name, file: common.internalKeyFile, logger });
@@ -158,7 +164,7 @@ async function run<Settings, Bus extends EventBus | undefined>(o: {
       port: common.adminPort,
       registries: [metrics],
       ready: () => state === "ready",
-      // In parallel: one after the other they could take longer than /readyz waits.
+      // In parallel, since one after the other they could take longer than /readyz waits.
       async dependencies() {
         const [outside, own] = await Promise.all([dependencies(), program?.dependencies()]);
         return { ...outside, ...own };
@@ -202,7 +208,7 @@ async function run<Settings, Bus extends EventBus | undefined>(o: {
   }
 }
 
-/** Transports to the other services, each created at first use, and the health of those services. */
+/** Creates transports to the other services, each at its first use, and a check of their health. */
 function createServiceTransports(
   name: string,
   addresses: Partial<Record<ServiceName, string>>,
@@ -232,18 +238,18 @@ function createServiceTransports(
   };
 }
 
-/** The state of a service, and of what it depends on as "sandbox.runtime". */
+/** Returns the state of a service, and of each of its dependencies under names such as "sandbox.runtime". */
 function describeHealth(service: ServiceName, statuses: HealthListResponse["statuses"]): [string, string][] {
   const { SERVING } = HealthCheckResponse_ServingStatus;
   return Object.entries(statuses).flatMap(([name, { status }]): [string, string][] => {
     if (name === "") return [[service, status === SERVING ? "ok" : "is shutting down"]];
-    // The RPC services by full name are the process itself.
+    // The full names of RPC services stand for the process itself.
     if (name.startsWith("sandgate.")) return [];
     return [[`${service}.${name}`, status === SERVING ? "ok" : `unhealthy: see /readyz of ${service}`]];
   });
 }
 
-/** Runs a service as a process of its own: opens it on MongoDB and NATS and serves its RPCs over HTTP/2. */
+/** Runs a service as a process of its own, on MongoDB and NATS, and serves its RPCs over HTTP/2. */
 export async function runService<Settings>(definition: ServiceDefinition<Settings>): Promise<void> {
   const { name } = definition;
   await runProcess({
@@ -291,7 +297,7 @@ export async function runService<Settings>(definition: ServiceDefinition<Setting
         dependencies: () => service.dependencies(),
         commands: service.commands,
         async stop() {
-          // In parallel: calls that wait for something end because the service ends its waits.
+          // In parallel, because calls that wait for something end only when the service ends its waits.
           await Promise.all([server.close(), service.drain()]);
           await service.close();
         },
@@ -300,7 +306,7 @@ export async function runService<Settings>(definition: ServiceDefinition<Setting
   });
 }
 
-/** Opens what needs the database; retries for as long as it can't be reached. */
+/** Opens what needs the database. Retries for as long as the database can't be reached. */
 async function waitForDatabase<T>(logger: Logger, open: () => Promise<T>): Promise<T> {
   for (let failures = 1; ; failures++) {
     // The driver looks for a server for 30 s before it fails.
@@ -317,7 +323,7 @@ async function waitForDatabase<T>(logger: Logger, open: () => Promise<T>): Promi
   }
 }
 
-/** MongoDB's driver tells errors apart by name; those about the URL are permanent. */
+/** MongoDB's driver distinguishes errors by name. Those about the URL are permanent. */
 function isDatabaseAway(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   if (/^Mongo(Parse|InvalidArgument|API|MissingDependency)/.test(error.name)) return false;

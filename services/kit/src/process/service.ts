@@ -14,11 +14,11 @@ import type { Keyring } from "../storage/sealing.ts";
 import { startWorkspacePurges, type WorkspacePurge } from "../workspaces/workspace-purges.ts";
 import type { Commands } from "./admin.commands.ts";
 
-/** Everything a service is given by the process that holds it. */
+/** Everything that its process gives a service. */
 export interface ServiceEnvironment {
   database: DatabaseTarget;
   bus: EventBus;
-  /** The transport to another service; calls through it are signed as this service. */
+  /** Returns the transport to another service, whose calls are signed as this service. */
   transport(service: ServiceName): Transport;
   keyring: Keyring;
   logger: Logger;
@@ -32,26 +32,28 @@ export interface ServiceContext<Settings, Store extends ServiceStore> extends Se
   store: Store;
 }
 
-/** Work in the background that ends when asked to. */
+/** Work in the background that can be stopped. */
 export interface BackgroundTask {
   stop(): Promise<void>;
 }
 
-/** What a service consists of besides what every service has. */
+/** What a service adds to what every service has. */
 export interface ServiceParts {
   /** Registers the handlers. */
   routes(router: ConnectRouter): void;
-  /** Starts work in the background, once every service can be called. The tasks are stopped, all at once, by a drain. */
+  /** Starts work in the background once every service can be called. A drain stops all these tasks at once. */
   start?(): Promise<readonly BackgroundTask[]>;
-  /** Removes what the service holds of a deleted workspace; left out by a service that holds nothing of workspaces. */
+  /**
+   * Removes what the service stores of a deleted workspace. A service that stores nothing of workspaces leaves it out.
+   */
   purge?: WorkspacePurge;
-  /** The state of each thing that it depends on besides the bus and other services. */
+  /** Returns the state of each dependency besides the bus and other services. */
   dependencies(): Promise<Dependencies>;
-  /** What operators may have it do, on the machine of its process. */
+  /** The commands that operators can run on the machine of the process. */
   commands?: Commands;
-  /** Ends waits and streams, before the tasks in the background are stopped. */
+  /** Ends waits and streams. Tasks in the background are stopped after that. */
   endWaits?(): void;
-  /** Stores what is only in memory, right before the store is closed. */
+  /** Stores what is only in memory, just before the store is closed. */
   flush?(): Promise<void>;
 }
 
@@ -59,22 +61,22 @@ export interface ServiceParts {
 export interface RunningService {
   /** Registers the handlers. */
   routes(router: ConnectRouter): void;
-  /** Starts work in the background; called once every service can be called. */
+  /** Starts work in the background. It is called once every service can be called. */
   start(): Promise<void>;
-  /** The state of each thing that it depends on besides the bus and other services. */
+  /** Returns the state of each dependency besides the bus and other services. */
   dependencies(): Promise<Dependencies>;
-  /** What operators may have it do, on the machine of its process. */
+  /** The commands that operators can run on the machine of the process. */
   commands?: Commands;
-  /** Ends waits and work in the background; the service still answers short calls. */
+  /** Ends waits and work in the background. The service still answers short calls. */
   drain(): Promise<void>;
-  /** Publishes no more and closes the store. Nothing is called afterwards. */
+  /** Stops publishing and closes the store. Nothing is called afterwards. */
   close(): Promise<void>;
 }
 
 /** A service before it is opened. */
 export interface ServiceDefinition<Settings, Extra = unknown> {
   readonly name: ServiceName;
-  /** For listing or checking settings without opening the service. */
+  /** The definitions of its settings, which can be listed or checked without opening the service. */
   readonly settings: SettingDefinitions;
   /** Throws a SettingsError that names every bad setting. */
   readSettings(env: NodeJS.ProcessEnv): Settings;
@@ -83,9 +85,10 @@ export interface ServiceDefinition<Settings, Extra = unknown> {
 }
 
 /**
- * Defines a service. What is alike in all of them happens here: its store is opened on the database of the process; its
- * relay runs from `start` to `close`, so that the last short calls' events are published too; its deleted workspaces are
- * purged; and a drain ends waits first, then everything in the background.
+ * Defines a service. This function does what all services have in common. It opens the store on the database of the
+ * process. It runs the relay from `start` to `close`, so that the events of the last short calls are published too. It
+ * purges deleted workspaces and re-encrypts sealed values. A drain ends waits first, and then everything in the
+ * background.
  */
 export function defineService<
   Definitions extends SettingDefinitions,
@@ -95,7 +98,7 @@ export function defineService<
 >(o: {
   name: ServiceName;
   settings: Definitions;
-  /** Derives what the service works with from its settings. Throws a SettingsError for what can't be used. */
+  /** Derives what the service works with from its settings. Throws a SettingsError for values that can't be used. */
   parseSettings?(values: SettingValues<Definitions>): Settings;
   stores: StoreAdapters<Store>;
   open(context: ServiceContext<Settings, Store>): Promise<Parts> | Parts;
@@ -106,7 +109,7 @@ export function defineService<
     settings: o.settings,
     readSettings(env) {
       const values = readSettings(o.settings, env);
-      // Without parseSettings, Settings is what the settings are defined as.
+      // Without parseSettings, the type Settings is that of the definitions.
       return o.parseSettings ? o.parseSettings(values) : (values as Settings);
     },
     async open(environment, settings) {

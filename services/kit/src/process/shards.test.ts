@@ -9,8 +9,8 @@ const logger = createLogger({ service: "test", level: "silent" });
 const ids = Array.from({ length: 500 }, () => newId());
 
 /**
- * Leases by the test's clock; the stores' own are proven by their contract. A statement takes so long, and like on MongoDB
- * the leases are acquired by two: one that writes and one that reads.
+ * Leases by the test's clock; the stores' own are proven by their contract. A statement takes so long, and like on
+ * MongoDB the leases are acquired by two: one that writes and one that reads.
  */
 function createLeases(statementMs = 0): LeaseStore {
   const rows = new Map<string, { holder: string; until: number }>();

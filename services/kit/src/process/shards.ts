@@ -6,25 +6,33 @@ import type { EventBus } from "../events/bus.ts";
 import type { LeaseStore } from "../storage/leases.ts";
 import type { DatabaseTarget, ServiceStore } from "../storage/open-store.ts";
 
-/** Which things, by their ids, this process works on. Ownership only divides the work; compare-and-set makes it correct. */
+/**
+ * Says on which things, by their ids, this process works. Ownership only divides the work; compare-and-set makes it
+ * correct.
+ */
 export interface Shards {
   owns(id: string): boolean;
-  /** Calls the listener after this process gained or lost shards. */
+  /** Calls the listener after this process has gained or lost shards. */
   onChange(listener: () => void): void;
-  /** Owns nothing from the call on, and releases all shards to the other replicas. */
+  /** From the call on, this process owns nothing. Releases all shards to the other replicas. */
   stop(): Promise<void>;
 }
 
 const shardCount = 64;
-/** In one division: another replica may take the free shards that were chosen, so others are looked for. */
+/** How often one division looks for free shards, since another replica may take the chosen ones. */
 const rounds = 3;
 
 /** Milliseconds. */
 export interface ShardTimes {
-  /** How long a lease lasts without renewal. A dead replica's shards are taken over within this time and one renewal. */
+  /**
+   * How long a lease lasts without renewal. The shards of a dead replica are taken over within this time and one
+   * renewal.
+   */
   lease: number;
   renew: number;
-  /** A replica that hasn't announced itself for this long doesn't count; each does so at every renewal. */
+  /**
+   * A replica that hasn't announced itself for this long doesn't count. Each replica announces itself at every renewal.
+   */
   presence: number;
 }
 
@@ -32,14 +40,14 @@ type Signals = Pick<EventBus, "signal" | "watch">;
 
 const defaultTimes: ShardTimes = { lease: 6_000, renew: 2_000, presence: 5_000 };
 
-/** For a process that has its database to itself. */
+/** The shards of a process that has its database to itself: all of them. */
 export const allShards: Shards = {
   owns: () => true,
   onChange: () => {},
   stop: async () => {},
 };
 
-/** Divides a service's work among its replicas; a process that has its database to itself owns them all. */
+/** Divides a service's work among its replicas. A process that has its database to itself owns all shards. */
 export function openShards(o: {
   service: string;
   database: DatabaseTarget;
@@ -52,17 +60,17 @@ export function openShards(o: {
   return startShards({ service, leases: store.leases, bus, holder: randomUUID(), logger });
 }
 
-/** The shard of an id, from the random end of a UUIDv7. */
+/** Returns the shard of an id, from the random end of the UUIDv7. */
 function shardOf(id: string): number {
   return Number.parseInt(id.slice(-4), 16) % shardCount;
 }
 
-/** Divides the 64 shards evenly among the replicas that announce themselves, by leases in their common database. */
+/** Divides the 64 shards evenly among the replicas that announce themselves, with leases in their common database. */
 export function startShards(o: {
   service: string;
   leases: LeaseStore;
   bus: Signals;
-  /** A name for this process that no other has. */
+  /** A name that no other process has. */
   holder: string;
   logger: Logger;
   times?: ShardTimes;
@@ -75,7 +83,7 @@ export function startShards(o: {
   const lastSeen = new Map<string, number>();
   const listeners: (() => void)[] = [];
   const wakeup = createWakeup();
-  /** The leases that this process holds, and until when by its own clock. */
+  /** The leases that this process holds, and until when, by its own clock. */
   let held = new Map<string, number>();
 
   const unwatch = [
@@ -106,7 +114,7 @@ export function startShards(o: {
     for (const listener of listeners) listener();
   }
 
-  /** In random order, so that replicas that look at the same time don't want the same ones. */
+  /** Chooses free shards in random order, so that replicas that look at the same time choose different ones. */
   async function chooseFree(count: number): Promise<string[]> {
     const free = await leases.listFree(names.filter((name) => !held.has(name)));
     return free
@@ -121,7 +129,7 @@ export function startShards(o: {
     const fair = fairShare();
     const surplus = [...held.keys()].slice(fair);
     if (surplus.length > 0) {
-      // This process stops work on them before another may start it.
+      // This process stops work on these before another may start it.
       hold(new Map([...held].slice(0, fair)));
       await leases.release(surplus, holder);
       bus.signal(freeTopic, holder);
@@ -130,7 +138,7 @@ export function startShards(o: {
       const lacking = fairShare() - held.size;
       const chosen = lacking > 0 ? await chooseFree(lacking) : [];
       if (signal.aborted || (round > 1 && chosen.length === 0)) return;
-      // What is held is renewed by the same call: a division must cost few statements, or leases end while it runs.
+      // The same call renews what is held. With more statements, leases could expire during a division.
       const until = Date.now() + times.lease;
       const now = await leases.acquire([...held.keys(), ...chosen], holder, times.lease);
       if (signal.aborted) return;

@@ -63,10 +63,10 @@ test("a credential has the lower of its user's role and its limit", () => {
   expect(requireLimitedRole(Role.OWNER, { roleLimit: "admin" }, Role.ADMIN)).toBe("admin");
   const refusal = (message: string) => expect.objectContaining({ reason: "INSUFFICIENT_ROLE", message });
   expect(() => requireLimitedRole(Role.OWNER, { roleLimit: "member" }, Role.ADMIN)).toThrow(
-    refusal("This needs the admin role; the API token's is member."),
+    refusal("This requires the admin role, and the API token's is member."),
   );
   expect(() => requireLimitedRole(Role.MEMBER, { roleLimit: "owner" }, Role.ADMIN)).toThrow(
-    refusal("This needs the admin role; yours is member."),
+    refusal("This requires the admin role, and yours is member."),
   );
 });
 

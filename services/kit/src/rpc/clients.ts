@@ -32,20 +32,22 @@ import { createReplicatedTransport, neverStarted, timeLeft } from "./replicas.ts
 import { createRouterOptions, mapFailure } from "./rpc.ts";
 import type { Tls } from "./tls.ts";
 
-/** The deadline of a call that sets none. */
+/** The deadline of a call that doesn't set one. */
 const defaultTimeoutMs = 10_000;
-/** Attempts at a call at most, and the delays between them. */
+/** The most attempts at a call, and the delays between them. */
 const maxAttempts = 4;
 const retry = { firstMs: 50, lastMs: 200 };
-/** A page of telemetry rows is the largest answer. */
+/** The largest response is a page of telemetry rows. */
 const readMaxBytes = 32 * 1024 * 1024;
 
 /**
- * A transport that calls `audience` through `inner` as the signer's service: it signs every call, passes on the
- * request id, client's address and trace of its options (asFacade, asService, onBehalfOf) and, to a method that honours it, the idempotency
- * key, sets a deadline of 10 s unless given one (0: none), and throws DomainErrors. Within the deadline it retries, a few
- * times, a call that no handler started, and one that was cut off if it has a key or its contract says that a repetition
- * does no harm. Of a server's stream that goes for as long as no message has come.
+ * Creates a transport that calls `audience` through `inner` as the signer's service. It signs every call and passes on
+ * what the call's options say (asFacade, asService, onBehalfOf): request id, trace, the client's address and, to
+ * methods that honour it, the idempotency key. It sets a deadline of 10 s unless given one (0: none) and throws
+ * DomainErrors.
+ *
+ * Within the deadline it retries a call a few times: one that no handler started, and one that was cut off if it has a
+ * key or its contract says that a repetition does no harm. A server stream is retried only before its first message.
  */
 export function createCallingTransport(o: { inner: Transport; signer: TokenSigner; audience: ServiceName }): Transport {
   async function sign(given: GivenHeaders, call: Outgoing, key: string | undefined): Promise<GivenHeaders> {
@@ -61,7 +63,10 @@ export function createCallingTransport(o: { inner: Transport; signer: TokenSigne
     return header;
   }
 
-  /** Retries the call while that is allowed. Each attempt is signed anew: a token may expire before the call does. */
+  /**
+   * Retries the call while that is allowed. Each attempt is signed again, since a token may expire before the call
+   * does.
+   */
   async function callWithRetry<T>(
     { method, signal, timeoutMs, given, values }: Attempted,
     attempt: (header: GivenHeaders, timeoutMs: number) => Promise<T>,
@@ -92,7 +97,7 @@ export function createCallingTransport(o: { inner: Transport; signer: TokenSigne
       );
     },
     async stream(method, signal, timeoutMs = defaultTimeoutMs, given, input, values) {
-      // A client's stream can be read only once; the single request of a server stream can be buffered.
+      // The single request of a server stream can be buffered; a client's stream can be read only once.
       const repeatable = method.methodKind === "server_streaming" ? await buffer(input) : input;
       const startedMs = performance.now();
       const open = () =>
@@ -119,8 +124,8 @@ interface Attempted {
 }
 
 /**
- * The messages of a stream. When it fails before the first, those of the one that `reopen` answers, if any: a failure of its handler
- * arrives as a part of the stream.
+ * Yields the messages of a stream. If it fails before the first message, yields those of the stream that `reopen`
+ * returns, if any, because a handler's failure arrives within the stream.
  */
 async function* readOpened<T>(
   messages: AsyncIterable<T>,
@@ -155,7 +160,7 @@ async function buffer<T>(messages: AsyncIterable<T>): Promise<AsyncIterable<T>> 
   };
 }
 
-/** Whether its contract says that a repetition does no harm. */
+/** True if the method's contract says that a repetition does no harm. */
 function isIdempotent({ idempotency }: DescMethod): boolean {
   return idempotency !== MethodOptions_IdempotencyLevel.IDEMPOTENCY_UNKNOWN;
 }
@@ -164,7 +169,7 @@ function mayRetry(method: DescMethod, isHarmless: boolean, error: unknown): bool
   if (method.methodKind === "client_streaming" || method.methodKind === "bidi_streaming") return false;
   const failure = error instanceof ConnectError ? error : undefined;
   const info = failure?.findDetails(ErrorInfoSchema)[0];
-  // A failure with a reason is the handler's answer, even if a lost connection of its own is the cause.
+  // A failure with a reason is the handler's answer, even if the handler lost a connection of its own.
   if (info) return isHarmless && info.reason === "DRAINING";
   return neverStarted(error) || (isHarmless && failure !== undefined && cutOffCodes.has(failure.code));
 }
@@ -173,8 +178,9 @@ function mayRetry(method: DescMethod, isHarmless: boolean, error: unknown): bool
 const cutOffCodes = new Set<Code>([Code.Unavailable, Code.Aborted, Code.Canceled, Code.Internal, Code.Unknown]);
 
 /**
- * A transport to a service in other processes, over HTTP/2. `url` is http://host:port, or https://host:port with `tls`, or several with commas
- * between; calls are spread over all their addresses. The Connect protocol unless set: it costs the least CPU here.
+ * Creates a transport to a service in other processes, over HTTP/2. `url` is http://host:port, or https://host:port
+ * with `tls`, or several of these separated by commas. Calls are spread over all addresses. The protocol is Connect
+ * unless set, since it costs the least CPU here.
  */
 export function createRemoteTransport(o: {
   url: string;
@@ -200,7 +206,7 @@ export function createRemoteTransport(o: {
   return createCallingTransport({ inner, signer: o.signer, audience: o.audience });
 }
 
-/** A transport to a service of this process, which may be created before the service is served. */
+/** Creates a transport to a service of this process, even before the service is served. */
 export function createServedTransport(service: string): {
   transport: Transport;
   serve(routes: (router: ConnectRouter) => void, options: ConnectRouterOptions): void;
@@ -221,15 +227,15 @@ export function createServedTransport(service: string): {
   };
 }
 
-/** Services that call each other within one process, by the same rules as over a network. */
+/** Services of one process that call each other by the same rules as over a network. */
 export interface InMemoryNetwork {
-  /** Makes a service callable. Its failures are counted in its own metrics. */
+  /** Makes a service callable. Its own metrics count its failures. */
   serve(service: ServiceName, o: { routes(router: ConnectRouter): void; logger: Logger; metrics: Metrics }): void;
-  /** The transport from a caller to a service, which need not be served yet. */
+  /** Returns the transport from a caller to a service, which may be served later. */
   transport(caller: string, service: ServiceName): Transport;
 }
 
-/** A network for one process. Keys for internal tokens are generated at each start and stay in memory. */
+/** Creates the network of one process. Its keys for internal tokens are generated at each start and stay in memory. */
 export async function createInMemoryNetwork(): Promise<InMemoryNetwork> {
   const keys = await createInternalKeys(callerNames);
   const services = new Map(serviceNames.map((service) => [service, createServedTransport(service)]));

@@ -8,22 +8,25 @@ import {
 import { DomainError } from "../base/domain-error.ts";
 import { newId } from "../base/ids.ts";
 
-/** Time left for the response to a wait to reach its caller. */
+/** The time that the response to a wait needs to reach its caller. */
 const responseMs = 2_000;
 
 export type CredentialKind = "session" | "api_token";
 export type RoleName = "member" | "admin" | "owner";
 
-/** The signed-in user a call is made for. */
+/** The signed-in user for whom a call is made. */
 export interface UserCaller {
   readonly id: string;
   readonly credential: CredentialKind;
   /** The session's or the API token's id. */
   readonly credentialId: string;
   readonly operator: boolean;
-  /** The highest role that the credential has in any workspace, whatever its user's; absent for no limit. */
+  /**
+   * The highest role that the credential may have in any workspace, whatever its user's role is; absent if there is no
+   * limit.
+   */
   readonly roleLimit?: RoleName;
-  /** The workspace of the call and the role in it, already authorized by the facade; never above the limit. */
+  /** The call's workspace and the role in it, which the facade has authorized; it is never above the limit. */
   readonly workspaceId?: string;
   readonly role?: RoleName;
 }
@@ -31,16 +34,16 @@ export interface UserCaller {
 /** What a handler knows about the call it answers. */
 export interface Call {
   requestId: string;
-  /** The original user, also through a hop. */
+  /** The original user, even if another service passed the call on. */
   user?: UserCaller | undefined;
   idempotencyKey?: string | undefined;
   /** W3C trace context. */
   traceparent?: string | undefined;
-  /** The network address of the client whose request this is part of. */
+  /** The network address of the client whose request caused the call. */
   clientAddress?: string | undefined;
-  /** Aborted when the caller goes away, the deadline passes or the call has ended. */
+  /** Aborts when the caller leaves, the deadline passes or the call has ended. */
   signal: AbortSignal;
-  /** Milliseconds left until the deadline; undefined without one. */
+  /** Returns the milliseconds until the deadline; undefined if there is none. */
   timeoutMs(): number | undefined;
 }
 
@@ -57,7 +60,7 @@ export interface Outgoing {
 
 export const outgoingKey = createContextKey<Outgoing | undefined>(undefined, { description: "sandgate outgoing" });
 
-/** Who calls, as the verified internal token says. */
+/** The caller that the verified internal token names. */
 export interface Caller {
   service: string;
   user?: UserCaller;
@@ -70,12 +73,15 @@ export const idempotencyKeyHeader = "idempotency-key";
 export const traceparentHeader = "traceparent";
 export const clientAddressHeader = "x-sandgate-client-address";
 
-/** Headers of a call within this process, in lower case: a Headers object costs more than the rest of what is read of it. */
+/**
+ * The headers of a call within this process, in lower case. A Headers object would cost more than everything else that
+ * is read.
+ */
 export const localHeadersKey = createContextKey<Readonly<Record<string, string>> | undefined>(undefined, {
   description: "sandgate local headers",
 });
 
-/** A header of a call that is answered. */
+/** Returns a header of the call that is being answered. */
 export function headerOf(
   context: { readonly values: ContextValues; readonly requestHeader: Headers },
   name: string,
@@ -87,12 +93,12 @@ export function headerOf(
 const requestIdKey = createContextKey<string | undefined>(undefined, { description: "sandgate request id" });
 const wellFormedRequestId = /^[A-Za-z0-9._-]{1,128}$/;
 
-/** True when a request id from outside may be taken over. */
+/** True if a request id from outside may be used. */
 export function isRequestId(text: string): boolean {
   return wellFormedRequestId.test(text);
 }
 
-/** The request's id: the caller's when well-formed, else one generated once for this request. */
+/** Returns the request's id: the caller's if it is well-formed, and otherwise one generated for this request. */
 export function requestIdOf(context: Parameters<typeof headerOf>[0]): string {
   const { values } = context;
   const known = values.get(requestIdKey);
@@ -103,14 +109,17 @@ export function requestIdOf(context: Parameters<typeof headerOf>[0]): string {
   return requestId;
 }
 
-/** The call that a handler answers. */
+/** Returns the call that a handler answers. */
 export function callOf(context: HandlerContext): Call {
   const caller = context.values.get(callerKey);
   if (!caller) throw new DomainError("CALLER_NOT_ALLOWED", "The call was not authenticated.");
   return new HandledCall(context, caller.user);
 }
 
-/** Its signal is asked for only when it is read: a call in this process makes it then, which costs more than the rest. */
+/**
+ * The signal is requested only when it is read, because a call within this process creates it then, at a higher cost
+ * than the rest.
+ */
 class HandledCall implements Call {
   readonly requestId: string;
   readonly user: UserCaller | undefined;
@@ -137,21 +146,21 @@ class HandledCall implements Call {
   }
 }
 
-/** The user of the call. Throws UNAUTHENTICATED without one. */
+/** Returns the call's user. Throws UNAUTHENTICATED if there is none. */
 export function userOf(call: Call): UserCaller {
   if (!call.user) throw new DomainError("UNAUTHENTICATED", "Sign in first.");
   return call.user;
 }
 
-/** The id of the call's workspace. Throws WORKSPACE_REQUIRED without one. */
+/** Returns the id of the call's workspace. Throws WORKSPACE_REQUIRED if there is none. */
 export function workspaceOf(call: Call): string {
-  if (!call.user?.workspaceId) throw new DomainError("WORKSPACE_REQUIRED", "Name a workspace.");
+  if (!call.user?.workspaceId) throw new DomainError("WORKSPACE_REQUIRED", "The call names no workspace.");
   return call.user.workspaceId;
 }
 
 /**
- * How many milliseconds a handler may wait that was asked to wait for some seconds: a retried call has less time left than
- * it asks for, and the response takes some to reach the caller.
+ * Returns how many milliseconds a handler may wait when a call asks for so many seconds. A retried call has less time
+ * left than it asks for, and the response needs some time to reach the caller.
  */
 export function waitTimeOf(context: Pick<HandlerContext, "timeoutMs">, seconds: number): number {
   const leftMs = context.timeoutMs() ?? Number.POSITIVE_INFINITY;
@@ -159,8 +168,9 @@ export function waitTimeOf(context: Pick<HandlerContext, "timeoutMs">, seconds: 
 }
 
 /**
- * Options for an outgoing call that a service makes to answer `call`: the same user (as signed `act` claims), request
- * id, client's address, trace and signal, and what is left of its time. An idempotency key is not passed on: it belongs to the callee of `call`.
+ * Options for a call that a service makes in order to answer `call`: the same user (as signed `act` claims), request
+ * id, client's address, trace and signal, and the time that is left. The idempotency key isn't passed on, since it
+ * belongs to the callee of `call`.
  */
 export function onBehalfOf(call: Call): CallOptions {
   const remaining = call.timeoutMs();
@@ -173,18 +183,21 @@ export function onBehalfOf(call: Call): CallOptions {
       clientAddress: call.clientAddress,
     },
     call.signal,
-    // Connect takes 0 and less for "no deadline".
+    // To Connect, 0 and less mean "no deadline".
     remaining === undefined ? undefined : Math.max(1, remaining),
   );
 }
 
-/** Options for a call by the facade, for a user whose credential it has checked, or for nobody. `timeoutMs` 0: no deadline. */
+/**
+ * Options for a call by the facade, for a user whose credential it has checked or for nobody. A `timeoutMs` of 0 means
+ * no deadline.
+ */
 export function asFacade(o: {
   requestId: string;
   user?: UserCaller | undefined;
   idempotencyKey?: string | undefined;
   traceparent?: string | undefined;
-  /** Of the client; it goes into events, for the audit log. */
+  /** The client's address, which events carry for the audit log. */
   clientAddress?: string | undefined;
   signal?: AbortSignal | undefined;
   timeoutMs?: number | undefined;
@@ -203,7 +216,7 @@ export function asFacade(o: {
   );
 }
 
-/** Options for a call that a service makes by itself, for no user, under a request id of its own. */
+/** Options for a call that a service makes on its own account, for no user and with a request id of its own. */
 export function asService(o: { signal?: AbortSignal | undefined; timeoutMs?: number | undefined } = {}): CallOptions {
   return outgoing({ passedOn: false, requestId: newId() }, o.signal, o.timeoutMs);
 }

@@ -8,7 +8,10 @@ import { connectCodeOf, isReason } from "../base/reasons.ts";
 const domain = "sandgate";
 const hidden = "Something went wrong on our side.";
 
-/** Connect's own codes that reveal nothing internal: a call that ended, an unknown method, an invalid or oversized message. */
+/**
+ * Codes of Connect's own errors that reveal nothing internal: an ended call, an unknown method, an invalid or oversized
+ * message.
+ */
 const passedThrough = new Set<Code>([
   Code.Canceled,
   Code.DeadlineExceeded,
@@ -17,15 +20,17 @@ const passedThrough = new Set<Code>([
   Code.ResourceExhausted,
 ]);
 
-/** True for an error that callers may see as it is; false for a fault, which has to be logged with its cause. */
+/**
+ * True for an error that callers may see as it is. Every other error is a fault, which has to be logged with its cause.
+ */
 export function isExpected(error: unknown): boolean {
   if (error instanceof DomainError) return error.reason !== "INTERNAL_ERROR";
   return error instanceof ConnectError && passedThrough.has(error.code);
 }
 
 /**
- * The error that a server sends for a thrown one: a DomainError as its Connect code with google.rpc.ErrorInfo, BadRequest and
- * ErrorNote details; anything unexpected as an INTERNAL_ERROR that reveals nothing of it.
+ * Returns the error that a server sends for a thrown one. A DomainError becomes its Connect code with the details
+ * google.rpc.ErrorInfo, BadRequest and ErrorNote. Any other error becomes an INTERNAL_ERROR that reveals nothing.
  */
 export function toConnectError(error: unknown): ConnectError {
   if (error instanceof ConnectError && passedThrough.has(error.code)) return error;
@@ -51,13 +56,13 @@ export function toConnectError(error: unknown): ConnectError {
 }
 
 /**
- * The error that a client throws for a failed call: the callee's DomainError if it sent one, UPSTREAM_ERROR if the callee can't be
- * reached, the deadline passed or the call was canceled, and INTERNAL_ERROR otherwise.
+ * Returns the error that a client throws for a failed call: the callee's DomainError if it sent one, UPSTREAM_ERROR if
+ * the callee can't be reached, the deadline passed or the call was canceled, and otherwise INTERNAL_ERROR.
  */
 export function fromConnectError(error: unknown): DomainError {
   if (error instanceof DomainError) return error;
   if (!(error instanceof ConnectError)) return new DomainError("INTERNAL_ERROR", hidden, { cause: error });
-  // An error raised by one of our own client interceptors comes back wrapped.
+  // Connect wraps an error of one of our own client interceptors.
   if (error.cause instanceof DomainError && error.details.length === 0) return error.cause;
   const info = error.findDetails(ErrorInfoSchema).find((detail) => detail.domain === domain);
   if (info && isReason(info.reason)) {
@@ -72,7 +77,7 @@ export function fromConnectError(error: unknown): DomainError {
     });
   }
   if (isUnreachable(error)) {
-    return new DomainError("UPSTREAM_ERROR", "A part of the platform did not respond in time.", { cause: error });
+    return new DomainError("UPSTREAM_ERROR", "A service of the platform did not respond in time.", { cause: error });
   }
   return new DomainError("INTERNAL_ERROR", hidden, { cause: error });
 }
@@ -96,8 +101,8 @@ function isUnreachable(error: ConnectError): boolean {
     case Code.Aborted:
       return true;
     default:
-      // How a call fails that starts while a server shuts down (GOAWAY), and one whose client's certificate is refused, which the
-      // client learns after it connected; Connect reports both as internal.
+      // Connect reports two more failures as internal: a call that starts while a server shuts down (GOAWAY), and one
+      // whose client certificate is refused, which the client learns after it has connected.
       return error.rawMessage.includes("NGHTTP2_REFUSED_STREAM") || isTlsFailure(error.cause);
   }
 }

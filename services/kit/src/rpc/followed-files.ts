@@ -6,18 +6,18 @@ import type { Logger } from "../base/logging.ts";
 const rereadEveryMs = 2_000;
 
 /**
- * What the files hold, parsed again when the text of one changes, until it is closed. They are polled rather than watched,
- * since mounted secrets change by swapping links. An unusable change is logged, and the last good state stays in use.
- * `onChange` is called with each later state. Throws for files that can't be used at first.
+ * Reads and parses files, and parses them again whenever one changes, until it is closed. Files are polled rather than
+ * watched, since mounted secrets change by swapping links. An unusable change is logged, and the last good state stays
+ * in use. `onChange` is called with each later state. Throws if the files can't be used at first.
  */
 export async function followFiles<T>(o: {
-  /** "key file", for messages. */
+  /** What the files are, in messages: "key file". */
   what: string;
   files: readonly string[];
   logger: Logger;
   parse(texts: readonly string[]): Promise<T> | T;
   onChange?(current: T): void;
-  /** 2 s unless set. */
+  /** How often the files are read; 2 s unless set. */
   rereadEveryMs?: number | undefined;
 }): Promise<{ current(): T; close(): void }> {
   const { what, files, logger } = o;

@@ -3,22 +3,22 @@ import { Health, HealthCheckResponse_ServingStatus as ServingStatus } from "@san
 import { aborted } from "../base/abort.ts";
 import type { Dependencies } from "../base/dependencies.ts";
 
-/** Whether the services of a host are serving, as reported by the standard gRPC health service. */
+/** Whether the services of a host are serving, as the standard gRPC health service reports it. */
 export interface HealthState {
   /**
-   * Registers grpc.health.v1.Health for these services, by full name, and for "", the host. A dependency
-   * can be checked by its name ("runtime"), and is listed; its state doesn't affect that of the services.
+   * Registers grpc.health.v1.Health for these services, by full name, and for "", the host. Dependencies are listed and
+   * can be checked by their names ("runtime"). Their state doesn't affect that of the services.
    */
   routes(router: ConnectRouter, services: readonly string[]): void;
   /** Reports NOT_SERVING from now on, and ends every watch. */
   stop(): void;
 }
 
-/** Serving until `stop` is called. */
+/** Creates a health state that reports SERVING until `stop` is called. */
 export function createHealthState(dependencies: () => Promise<Dependencies>): HealthState {
   const stopping = new AbortController();
   const status = () => (stopping.signal.aborted ? ServingStatus.NOT_SERVING : ServingStatus.SERVING);
-  /** Only whether each is healthy, not why it isn't: anyone may ask. */
+  /** Reports whether each dependency is healthy, but not why, since anyone may ask. */
   const readDependencies = async () =>
     Object.entries(await dependencies()).map(
       ([name, state]) => [name, state === "ok" ? ServingStatus.SERVING : ServingStatus.NOT_SERVING] as const,

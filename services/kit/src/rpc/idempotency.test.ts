@@ -114,7 +114,10 @@ test("a failure is not kept: the calls that waited for it do the work", async ()
   expect((await waiting).hint).toBe("note 2");
 });
 
-/** The same call at another replica, which has an idempotency store of its own, so nothing in this process makes it wait. */
+/**
+ * The same call at another replica, which has an idempotency store of its own, so nothing in this process makes it
+ * wait.
+ */
 function addTheirNote(): Promise<ErrorNote> {
   return runIdempotent({
     call: callOf({ key: "k" }),

@@ -5,21 +5,24 @@ import type { IdempotencyRecord, IdempotencyStore } from "../storage/idempotency
 import type { Keyring } from "../storage/sealing.ts";
 import type { Call } from "./context.ts";
 
-/** Calls in progress in this process, by store and record id, so that a repeated one waits instead of doing the work too. */
+/**
+ * Calls in progress in this process, by store and record id. A repeated call waits for them instead of doing the work
+ * too.
+ */
 const running = new WeakMap<IdempotencyStore, Map<string, Promise<unknown>>>();
 
 /**
- * Runs the work of a creating call once per (user, workspace, rpc, Idempotency-Key) within 24 h. A call with the same
- * request gets the first answer again; one with another request is refused with CONFLICT. `work` asks `recordFor` for the
- * record of its response and hands it to `tx.keepIdempotencyRecord` in the transaction of the creation, so that only successes are kept.
- * Without a key `recordFor` returns undefined and the work just runs.
+ * Runs the work of a creating call once within 24 h for each user, workspace, RPC and Idempotency-Key. A repetition
+ * with the same request gets the first response again; one with another request is refused with CONFLICT. `work` gets
+ * the record of its response from `recordFor` and passes it to `tx.keepIdempotencyRecord` in the transaction of the
+ * creation, so only successes are kept. Without a key `recordFor` returns undefined, and the work just runs.
  */
 export async function runIdempotent<I extends DescMessage, O extends DescMessage>(options: {
   call: Call;
   method: Pick<DescMethodUnary<I, O>, "name" | "input" | "output">;
   request: MessageShape<I>;
   keyring: Keyring;
-  /** The service's store, whose database keeps the answers. */
+  /** The service's store, whose database keeps the records. */
   store: { readonly idempotency: IdempotencyStore };
   work(recordFor: (response: MessageShape<O>) => Promise<IdempotencyRecord | undefined>): Promise<MessageShape<O>>;
 }): Promise<MessageShape<O>> {
@@ -56,7 +59,7 @@ export async function runIdempotent<I extends DescMessage, O extends DescMessage
         sealed: keyring.seal(Buffer.concat([requestHash, toBinary(schema, response)]), about),
       }));
     } catch (error) {
-      // The first call with this key, in another replica, may have caused the conflict that this one failed with.
+      // The first call with this key may have run in another replica and caused the conflict that this one failed with.
       const winner = await findAnswer();
       if (winner) return winner;
       throw error;

@@ -19,22 +19,22 @@ const algorithm = "EdDSA";
 const type = "sandgate-internal+jwt";
 const scheme = "Bearer ";
 const lifeSeconds = 60;
-/** For differences between the clocks of machines. */
+/** How far the clocks of machines may differ. */
 const toleranceSeconds = 5;
 const rememberedTokens = 10_000;
 
-/** Makes the tokens of one caller. */
+/** Signs the tokens of one caller. */
 export interface TokenSigner {
   /**
-   * An Authorization header with a token for `audience`, the service to be called; an earlier one for the same user while it is
-   * younger than half its life.
+   * Returns an Authorization header with a token for `audience`, the service to be called. A token for the same user is
+   * used again during the first half of its life.
    */
   mint(audience: string, outgoing: Pick<Outgoing, "user" | "passedOn">): Promise<string>;
 }
 
 /** Checks the tokens that reach one service. */
 export interface TokenVerifier {
-  /** Checks an Authorization header. Throws CALLER_NOT_ALLOWED, whatever is wrong with it. */
+  /** Checks an Authorization header. Throws CALLER_NOT_ALLOWED for every invalid one. */
   verify(authorization: string | undefined): Promise<Caller>;
 }
 
@@ -46,11 +46,11 @@ interface Minted {
 
 export interface InternalKeys {
   signer(caller: string): TokenSigner;
-  /** The public keys; a key's id is its caller, or the caller, a dot and more when a caller has several. */
+  /** The public keys. A key's id is its caller, followed by a dot and more if the caller has several. */
   jwks: JSONWebKeySet;
 }
 
-/** Fresh Ed25519 keys, held in memory, for callers that live in this process. */
+/** Creates Ed25519 keys for callers in this process. The keys stay in memory. */
 export async function createInternalKeys(callers: readonly string[]): Promise<InternalKeys> {
   const signers = new Map<string, TokenSigner>();
   const jwks: JSONWebKeySet = { keys: [] };
@@ -77,7 +77,10 @@ export function createTokenSigner(o: {
   now?: () => number;
 }): TokenSigner {
   const now = o.now ?? Date.now;
-  /** By audience and user. Headers are kept, not tokens: in one process the callee knows the same string again at once. */
+  /**
+   * Headers by audience and user. They are kept rather than tokens, so that a callee in the same process sees the same
+   * string again.
+   */
   const minted = new Map<string, Map<string, Minted>>();
 
   return {
@@ -125,7 +128,7 @@ export function createTokenVerifier(o: { audience: string; jwks: JSONWebKeySet; 
       }
       const token = authorization.slice(scheme.length);
       try {
-        // Without a key id, any caller's key of the right kind would be accepted.
+        // Without a key id, every caller's key of the right kind would be accepted.
         if (!decodeProtectedHeader(token).kid) throw new Error("The token names no key.");
         const { payload, protectedHeader } = await jwtVerify(token, keys, {
           algorithms: [algorithm],
@@ -146,7 +149,10 @@ export function createTokenVerifier(o: { audience: string; jwks: JSONWebKeySet; 
   };
 }
 
-/** Keeps the newest: Map iterates in the order of insertion. */
+/**
+ * Adds an entry and drops the oldest of too many. All live equally long, so the one inserted first is the first to
+ * expire.
+ */
 function remember<V>(map: Map<string, V>, key: string, value: V): void {
   map.delete(key);
   map.set(key, value);
@@ -168,7 +174,7 @@ function readClaims(payload: JWTPayload, keyId: string): Caller {
 
 const keys = new WeakMap<UserCaller, string>();
 
-/** A text that two users have in common only if they are alike in everything that their token says. */
+/** Returns a text that is the same for two users only if their tokens say the same. */
 function keyOf(user: UserCaller): string {
   let key = keys.get(user);
   if (key === undefined) {

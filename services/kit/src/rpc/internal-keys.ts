@@ -15,22 +15,25 @@ const keyringFile = "keyring.json";
 export interface KeyFileOptions {
   file: string;
   logger: Logger;
-  /** 2 s unless set. */
+  /** How often the file is read; 2 s unless set. */
   rereadEveryMs?: number;
 }
 
 /** A signer or verifier that follows its file until it is closed. */
 export type FromFile<T> = T & { close(): void };
 
-/** Signs with the private key of `file`, an Ed25519 JWK whose `kid` is `caller`, or that, a dot and more. Throws for another. */
+/**
+ * Signs with the private key in `file`, an Ed25519 JWK whose `kid` is `caller`, or that with a dot and more. Throws for
+ * any other key.
+ */
 export async function openTokenSigner(o: KeyFileOptions & { caller: string }): Promise<FromFile<TokenSigner>> {
   const signer = await followKeyFile(o, async (text) => {
     const jwk: JWK = JSON.parse(text);
     const keyId = jwk.kid ?? "";
-    if (callerOf(keyId) !== o.caller) throw new Error(`its kid is "${keyId}", which is no key of ${o.caller}`);
-    if (jwk.kty !== "OKP" || jwk.crv !== "Ed25519" || !jwk.d) throw new Error("it is no private Ed25519 key");
+    if (callerOf(keyId) !== o.caller) throw new Error(`its kid is "${keyId}", which is not a key of ${o.caller}`);
+    if (jwk.kty !== "OKP" || jwk.crv !== "Ed25519" || !jwk.d) throw new Error("it is not a private Ed25519 key");
     const privateKey = await importJWK(jwk, algorithm);
-    if (privateKey instanceof Uint8Array) throw new Error("it is no private Ed25519 key");
+    if (privateKey instanceof Uint8Array) throw new Error("it is not a private Ed25519 key");
     return createTokenSigner({ caller: o.caller, keyId, privateKey });
   });
   return {
@@ -39,7 +42,7 @@ export async function openTokenSigner(o: KeyFileOptions & { caller: string }): P
   };
 }
 
-/** Verifies tokens for `audience` with the public keys of `file`, a JSON Web Key Set that holds every caller's. */
+/** Verifies tokens for `audience` with the public keys of all callers in `file`, a JSON Web Key Set. */
 export async function openTokenVerifier(o: KeyFileOptions & { audience: string }): Promise<FromFile<TokenVerifier>> {
   const verifier = await followKeyFile(o, async (text) => {
     const jwks = readPublicKeys(text);
@@ -58,15 +61,15 @@ function callerOf(keyId: string): string {
 
 function readPublicKeys(text: string): JSONWebKeySet {
   const jwks: JSONWebKeySet = JSON.parse(text);
-  if (!Array.isArray(jwks.keys)) throw new Error("it is no JSON Web Key Set");
+  if (!Array.isArray(jwks.keys)) throw new Error("it is not a JSON Web Key Set");
   if (jwks.keys.some((key) => key.d !== undefined)) throw new Error("it holds a private key");
   return jwks;
 }
 
 /**
- * Makes what the processes of one installation need to trust each other, in an empty or new folder: a private key for each
- * caller (`facade.jwk.json`, …), the public ones (`jwks.json`), and the key ring that seals secrets (`keyring.json`).
- * All but the public keys are readable by their owner alone.
+ * Creates the keys of one installation in an empty or new folder: a private key for each caller (`facade.jwk.json`, …),
+ * all public keys (`jwks.json`) and the key ring that seals secrets (`keyring.json`). Only their owner can read them,
+ * except for the public keys.
  */
 export async function makeKeys(folder: string): Promise<string[]> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
@@ -82,7 +85,7 @@ export async function makeKeys(folder: string): Promise<string[]> {
   return [...files, publicKeysFile, keyringFile];
 }
 
-/** Adds a key for a caller, with the next free number in its `kid`, to the folder's public keys. Answers its file. */
+/** Adds a key for a caller, with the next free number in its `kid`, to the folder's public keys. Returns its file. */
 export async function addKey(folder: string, caller: string): Promise<string> {
   if (!callerNames.some((known) => known === caller)) {
     throw new Error(`"${caller}" is none of ${callerNames.join(", ")}.`);
@@ -96,7 +99,7 @@ export async function addKey(folder: string, caller: string): Promise<string> {
   return file;
 }
 
-/** Removes a key from the folder's public keys: within seconds its tokens are refused everywhere. */
+/** Removes a key from the folder's public keys. Within seconds its tokens are refused everywhere. */
 export async function dropKey(folder: string, keyId: string): Promise<void> {
   const jwks = readPublicKeys(await readFile(join(folder, publicKeysFile), "utf8"));
   const keys = jwks.keys.filter(({ kid }) => kid !== keyId);
@@ -113,7 +116,7 @@ async function makeKey(folder: string, keyId: string): Promise<{ file: string; p
   return { file, publicKey: { ...(await exportJWK(publicKey)), ...about } };
 }
 
-/** Readers find the old text or the new one, never a part. */
+/** Readers see the old file or the new one, never a part of it. */
 async function writePublicKeys(folder: string, jwks: JSONWebKeySet, flag?: "wx"): Promise<void> {
   const file = join(folder, publicKeysFile);
   const text = `${JSON.stringify(jwks, null, 2)}\n`;
@@ -123,12 +126,12 @@ async function writePublicKeys(folder: string, jwks: JSONWebKeySet, flag?: "wx")
   await rename(`${file}.new`, file);
 }
 
-const usage = `Keys of the processes of one installation, in a folder:
-  make <folder>           a private key for each caller, jwks.json with the public ones, keyring.json
-  add <folder> <caller>   one more key for a caller: <caller>.<n>.jwk.json, and its public half in jwks.json
-  drop <folder> <kid>     takes a public key out of jwks.json
-To change a caller's key: add, hand out jwks.json, wait 5 s, replace the file that SANDGATE_INTERNAL_KEY_FILE names,
-wait a minute, drop the old one and hand out jwks.json again. No process is restarted.
+const usage = `The keys with which the processes of one installation trust each other, in a folder:
+  make <folder>           creates a private key for each caller, jwks.json with the public keys, and keyring.json
+  add <folder> <caller>   adds a key for a caller: <caller>.<n>.jwk.json, and its public half in jwks.json
+  drop <folder> <kid>     removes a public key from jwks.json
+To change a caller's key: add a key, distribute jwks.json, wait 5 s, replace the file that SANDGATE_INTERNAL_KEY_FILE
+names, wait a minute, drop the old key and distribute jwks.json again. No process needs a restart.
 `;
 
 async function runCommand([command, folder, name]: readonly string[]): Promise<string> {

@@ -32,15 +32,18 @@ type UnarySpec = MethodImplSpec & { kind: "unary" };
 type Invoke = ReturnType<Interceptor>;
 type HeadersInit = ConstructorParameters<typeof Headers>[0];
 
-/** The reason with which a handler's signal is aborted once its call is over. Shared: creating an error with its stack costs more than a call. */
+/**
+ * The reason with which a handler's signal aborts once its call is over. It is shared, since creating an error with its
+ * stack costs more than a call.
+ */
 const ended = new ConnectError("the call has ended", Code.Canceled);
 
 /**
- * A transport to handlers in this process. Streams take Connect's router transport. Unary calls skip its HTTP framing,
- * which costs several times what a call does otherwise, and keep the rest: the same gate and interceptors, limits of the
- * request, deadline and signal. The handler gets the request that it would get over a network: its bytes decoded, or, where that
- * is the same, a copy. A response, whose encoding would be a fifth of a call, passes as it is, frozen, so that neither side
- * changes what the other has.
+ * Creates a transport to handlers in this process. Streams use Connect's router transport. Unary calls skip its HTTP
+ * framing, which costs several times as much as the rest of a call, but have the same gate, interceptors, request
+ * limits, deadline and signal. The handler gets the request as over a network: decoded from its bytes or, where that is
+ * the same, copied. A response is passed without encoding, which would take a fifth of a call. It is frozen, so that
+ * neither side can change it.
  */
 export function createLocalTransport(
   routes: (router: ConnectRouter) => void,
@@ -64,7 +67,7 @@ export function createLocalTransport(
       }
       const request = receive(method.input, create(method.input, input), options.readMaxBytes);
       const context = new LocalContext(method, header, deadlineMs);
-      // A handler that ignores its signal is left running.
+      // A handler that ignores its signal goes on running.
       const response = await untilCanceled(context, signal, deadlineMs, answer(spec, context, request, options));
       if (!isMessage(response, method.output)) throw new Error(`${method.name} answered a ${response.$typeName}.`);
       return new LocalResponse(method, context, response);
@@ -73,8 +76,8 @@ export function createLocalTransport(
 }
 
 /**
- * What a handler learns about its call. Signal and headers are made when they are first read, which most handlers don't:
- * they cost more than the rest of the call.
+ * What a handler learns about its call. Signal and headers are created when they are first read, because they cost more
+ * than the rest of the call, and most handlers don't read them.
  */
 class LocalContext implements HandlerContext {
   readonly protocolName = "local";
@@ -144,7 +147,7 @@ function isRecord(header: HeadersInit): header is Record<string, string> {
   return header !== undefined && !(header instanceof Headers) && !Array.isArray(header);
 }
 
-/** What interceptors see of a call. They may change the message; the handler's context stays as it is. */
+/** What interceptors see of a call. They may replace the message, but not the handler's context. */
 class LocalRequest<I extends DescMessage, O extends DescMessage> implements UnaryRequest<I, O> {
   readonly stream = false;
   readonly method: DescMethodUnary<I, O>;
@@ -225,7 +228,7 @@ async function answer(
   return deepFreeze(response.message);
 }
 
-/** The answer, unless the deadline passes or the caller leaves first. Aborts the context in any case. */
+/** Returns the answer, unless the deadline passes or the caller leaves first. Aborts the context in any case. */
 function untilCanceled<T>(
   context: LocalContext,
   signal: AbortSignal | undefined,
@@ -262,10 +265,10 @@ function untilCanceled<T>(
   });
 }
 
-/** Longer texts are encoded, so that the limit of a request's size is kept. */
+/** Messages with longer texts are encoded, so that the limit of a request's size is enforced. */
 const maxCopiedText = 1024;
 
-/** What a callee gets of the message. Throws at once for one that is larger than `most` bytes. */
+/** Returns a function for what the callee gets of the message. Throws if the message is larger than `most` bytes. */
 function receive<D extends DescMessage>(
   desc: D,
   message: MessageShape<D>,
@@ -282,7 +285,10 @@ function receive<D extends DescMessage>(
   return () => fromBinary(desc, bytes);
 }
 
-/** Whether a copy of the message is what its encoding would be decoded to, as it is of a few short texts, such as ids. */
+/**
+ * True if a copy of the message equals what its encoding would be decoded to. That holds for a few short texts, such as
+ * ids.
+ */
 function isPlain(message: Message): boolean {
   if (Object.getPrototypeOf(message) !== Object.prototype) return false;
   return Object.values(message).every(
@@ -290,7 +296,7 @@ function isPlain(message: Message): boolean {
   );
 }
 
-/** A router that also records the unary methods in `specs`, except those with options of their own. */
+/** Creates a router that also records unary methods in `specs`, except those with options of their own. */
 function recordUnary(inner: ConnectRouter, specs: Map<DescMethod, UnarySpec>): ConnectRouter {
   const record = (spec: MethodImplSpec) => {
     if (spec.kind === "unary") specs.set(spec.method, spec);

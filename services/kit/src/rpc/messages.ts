@@ -1,7 +1,10 @@
 import { create, type DescMessage, type Message, type MessageShape } from "@bufbuild/protobuf";
 import { type Timestamp, timestampFromDate } from "@bufbuild/protobuf/wkt";
 
-/** What a field is made from: a Date for a time, undefined for an empty string, and for a message the fields of it. */
+/**
+ * What a field is created from: a Date for a time, undefined for an empty string, and the fields of a message for a
+ * message.
+ */
 type Source<Field> = [Field] extends [Timestamp | undefined]
   ? Date | undefined
   : [Field] extends [string]
@@ -15,7 +18,7 @@ type Source<Field> = [Field] extends [Timestamp | undefined]
 /** Every field of a message; undefined leaves a field unset. */
 type AllFieldsOf<M> = { [K in Exclude<keyof Required<M>, keyof Message>]: Source<M[K]> };
 
-/** The same, but those that may be unset may also be missing. */
+/** Every field of a message, of which those that may be unset may also be missing. */
 type FieldsOf<M> = {
   [K in keyof AllFieldsOf<M> as undefined extends AllFieldsOf<M>[K] ? K : never]?: AllFieldsOf<M>[K];
 } & {
@@ -23,15 +26,15 @@ type FieldsOf<M> = {
 };
 
 /**
- * Creates a message from a record that has a property for each of its fields, optional or not: one that the record's type
- * doesn't have doesn't compile. What else the record has is left out.
+ * Creates a message from a record that has a property for each field of the message, optional or not. It doesn't
+ * compile if the record's type lacks one. Other properties of the record are ignored.
  */
 export function createMessage<D extends DescMessage, R extends FieldsOf<MessageShape<D>>>(
   schema: D,
   record: R & Record<Exclude<keyof AllFieldsOf<MessageShape<D>>, keyof R>, unknown>,
 ): MessageShape<D>;
-// What the compiler can't follow, so the signature above stands over a looser one: that protobuf accepts the record once its
-// dates are timestamps.
+// The compiler can't follow that protobuf accepts the record once its dates are timestamps, so this signature is looser
+// than the one above.
 export function createMessage(schema: DescMessage, record: object): Message {
   return create(schema, toInit(schema, record));
 }
@@ -50,7 +53,7 @@ function toInit(desc: DescMessage, record: object): Record<string, unknown> {
 
 const known = new WeakMap<DescMessage, { name: string; message: DescMessage }[]>();
 
-/** The few fields of a message that hold messages, or lists of them. */
+/** Returns the few fields of a message that hold messages or lists of messages. */
 function messageFieldsOf(desc: DescMessage): { name: string; message: DescMessage }[] {
   let fields = known.get(desc);
   if (!fields) {

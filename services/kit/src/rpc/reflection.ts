@@ -69,7 +69,7 @@ const notFound: Answer = {
   value: { errorCode: Code.NotFound, errorMessage: "Not found." },
 };
 
-/** The file with everything that it imports, so that one request is enough. */
+/** Answers with the file and everything that it imports, so that one request is enough. */
 function answerFile(file: DescFile | undefined): Answer {
   if (!file) return notFound;
   const fileDescriptorProto = [...collectFiles([file]).values()].map(({ proto }) =>
@@ -78,7 +78,7 @@ function answerFile(file: DescFile | undefined): Answer {
   return { case: "fileDescriptorResponse", value: { fileDescriptorProto } };
 }
 
-/** The files and all that they import, by name, each before what it imports. */
+/** Returns the files and all that they import, by name, each before what it imports. */
 function collectFiles(from: readonly DescFile[]): Map<string, DescFile> {
   const files = new Set<DescFile>();
   const add = (file: DescFile) => {
@@ -90,7 +90,7 @@ function collectFiles(from: readonly DescFile[]): Map<string, DescFile> {
   return new Map([...files].reverse().map((file) => [file.proto.name, file]));
 }
 
-/** The file of a message, enum, extension or service, or of something within one ("package.Service.Method"). */
+/** Returns the file of a message, enum, extension or service, or of something within one ("package.Service.Method"). */
 function findSymbol(registry: Registry, symbol: string): DescFile | undefined {
   return (registry.get(symbol) ?? registry.get(symbol.slice(0, symbol.lastIndexOf("."))))?.file;
 }

@@ -5,7 +5,10 @@ import { createMetrics } from "../base/metrics.ts";
 import { startServiceHost, stopOnSignal } from "../process/host.ts";
 import { openTokenVerifier } from "./internal-keys.ts";
 
-/** A replica that tests can stop and kill: `node … <address> <port> <jwks file>`. Says which it is in the header of each answer. */
+/**
+ * A replica that tests can stop and kill: `node … <address> <port> <jwks file>`. Says which it is in the header of each
+ * answer.
+ */
 const [address = "", port = "", file = ""] = process.argv.slice(2);
 const logger = createLogger({ service: "workspace", level: "warn" });
 const host = await startServiceHost({

@@ -7,14 +7,14 @@ import { untilAborted } from "../base/abort.ts";
 import { backoffMs } from "../base/backoff.ts";
 import type { Tls } from "./tls.ts";
 
-/** How soon new replicas are found. */
+/** How often the addresses of replicas are resolved. */
 const resolveEveryMs = 5_000;
 const connectTimeoutMs = 2_000;
-/** How long a replica that can't be reached is left alone. */
+/** How long a replica that can't be reached isn't tried again. */
 const retry = { firstMs: 250, lastMs: 2_000 };
 /**
- * Pings find a peer that vanished without a word, well before the usual deadline of 10 s. An idle connection is closed
- * before the host would (72 s).
+ * Pings detect a peer that vanished without closing the connection, well before the usual deadline of 10 s. An idle
+ * connection is closed before the host closes it (72 s).
  */
 const sessionOptions = { pingIntervalMs: 3_000, pingTimeoutMs: 4_000, idleConnectionTimeoutMs: 60_000 };
 
@@ -23,24 +23,24 @@ interface Replica {
   transport: Transport;
   connecting: Promise<Replica> | undefined;
   failures: number;
-  /** Not connected to before this time of performance.now(). */
+  /** The time of performance.now() before which no connection is tried. */
   retryAtMs: number;
 }
 
 /**
- * A transport that spreads calls over the replicas of a service: one connection to each address that the hosts of `urls`
- * have, in turn. Unreachable ones are skipped and reconnected to in the background. A call that a replica provably never
- * started is sent to the next one; every other failure is left to the caller.
+ * Creates a transport that spreads calls over the replicas of a service. It has one connection to each address of the
+ * hosts in `urls` and uses them in turn. Unreachable replicas are skipped and reconnected in the background. A call
+ * that a replica provably never started is sent to the next one. Every other failure is left to the caller.
  */
 export function createReplicatedTransport(o: {
-  /** http://host:port, or https://host:port with `tls` */
+  /** Each is http://host:port, or https://host:port with `tls`. */
   urls: readonly string[];
   tls?: Tls | undefined;
   /** Creates a transport over one connection. */
   open(url: string, session: Http2SessionManager): Transport;
-  /** The addresses of a host. The system's resolver unless set. */
+  /** Returns the addresses of a host; asks the system's resolver unless set. */
   resolve?(host: string): Promise<readonly string[]>;
-  /** 5 s unless set. */
+  /** How often addresses are resolved; 5 s unless set. */
   resolveEveryMs?: number;
 }): Transport {
   const everyMs = o.resolveEveryMs ?? resolveEveryMs;
@@ -49,10 +49,10 @@ export function createReplicatedTransport(o: {
   const replicas = new Map<string, Replica>();
   let resolving: Promise<void> | undefined;
   let resolvedAtMs = Number.NEGATIVE_INFINITY;
-  // Clients that start together should not all start with the same replica.
+  // Clients that start together should start with different replicas.
   let turn = Math.floor(Math.random() * 1_000);
 
-  /** Resolves the hosts again. While a name can't be resolved, its last addresses are kept. */
+  /** Resolves the hosts again. A name that can't be resolved keeps its last addresses. */
   async function refresh(): Promise<void> {
     const found = await Promise.allSettled(urls.map(({ hostname }) => resolve(bare(hostname))));
     resolvedAtMs = performance.now();
@@ -81,14 +81,14 @@ export function createReplicatedTransport(o: {
     return { session, transport, connecting: undefined, failures: 0, retryAtMs: 0 };
   }
 
-  /** A replica that this call hasn't tried: a connected one, at once, if there is any. */
+  /** Chooses a replica that this call hasn't tried: a connected one, at once, if there is one. */
   function pick(tried: ReadonlySet<Replica>): Replica | Promise<Replica> {
     const nowMs = performance.now();
     if (nowMs - resolvedAtMs > everyMs && !resolving) {
       resolving = refresh().finally(() => {
         resolving = undefined;
       });
-      // Those who need the result wait for it in `reach`.
+      // Whoever needs the result waits for it in `reach`.
       resolving.catch(() => {});
     }
     const untried = [...replicas.values()].filter((replica) => !tried.has(replica));
@@ -101,10 +101,10 @@ export function createReplicatedTransport(o: {
     return next;
   }
 
-  /** The first replica that can be connected to. */
+  /** Returns the first replica that accepts a connection. */
   async function reach(tried: ReadonlySet<Replica>): Promise<Replica> {
     if (replicas.size === 0) await resolving;
-    // The names may resolve to other addresses the next time.
+    // The next call resolves the names again, since they may have other addresses now.
     resolvedAtMs = Number.NEGATIVE_INFINITY;
     const untried = [...replicas.values()].filter((replica) => !tried.has(replica));
     return await Promise.any(untried.map(connect)).catch((cause: AggregateError) => {
@@ -142,12 +142,15 @@ export function createReplicatedTransport(o: {
   };
 }
 
-/** What is left of a call's time, in whole milliseconds as the protocols need it; never 0, which would mean no deadline. */
+/**
+ * Returns what is left of a call's time in whole milliseconds, as the protocols need it; never 0, which would mean no
+ * deadline.
+ */
 export function timeLeft<T extends number | undefined>(timeoutMs: T, startedMs: number): number | T {
   return timeoutMs ? Math.max(1, Math.ceil(timeoutMs - (performance.now() - startedMs))) : timeoutMs;
 }
 
-/** Waits until the call's deadline at most (0 or undefined: none). */
+/** Waits for the promise, but no longer than until the call's deadline (0 or undefined: none). */
 async function within<T>(promise: Promise<T>, signal: AbortSignal | undefined, timeoutMs: number | undefined) {
   if (!timeoutMs && !signal) return promise;
   const time = new AbortController();
@@ -172,7 +175,7 @@ function isOpen({ session }: Replica): boolean {
   return state === "open" || state === "idle" || state === "verifying";
 }
 
-/** Connects once for all who wait. */
+/** Connects to the replica, once for all callers that wait. */
 function connect(replica: Replica): Promise<Replica> {
   replica.connecting ??= replica.session.connect().then((state) => {
     replica.connecting = undefined;
@@ -203,14 +206,14 @@ function openSocket(url: URL, address: string, tls: Tls | undefined): Socket {
   return socket;
 }
 
-/** The host without the brackets that an IPv6 address has in a URL. */
+/** Returns the host without the brackets around an IPv6 address in a URL. */
 function bare(hostname: string): string {
   return hostname.replace(/^\[|\]$/g, "");
 }
 
 /**
- * Connect's, except that a late error of an abandoned session doesn't end the process: that happens when the peer sends
- * GOAWAY on an idle connection just before the next call (connect-es issue 1768).
+ * Connect's session manager, except that a late error of an abandoned session doesn't end the process. Such an error
+ * occurs when the peer sends GOAWAY on an idle connection just before the next call (connect-es issue 1768).
  */
 class SessionManager extends Http2SessionManager {
   readonly #guarded = new WeakSet<Http2Session>();
@@ -226,12 +229,12 @@ class SessionManager extends Http2SessionManager {
   }
 }
 
-/** Codes of errors about calls that were never sent. */
+/** Error codes of calls that were never sent. */
 const unsent = new Set(["ERR_HTTP2_GOAWAY_SESSION", "ERR_HTTP2_INVALID_SESSION", "ERR_HTTP2_STREAM_CANCEL"]);
 
 /**
- * True when no handler can have seen the call: no connection was made, or the peer refused the stream while it was shutting
- * down (RFC 9113, 8.7). Such a call may be retried, whatever it does.
+ * True if no handler can have seen the call, because no connection was made or the peer refused the stream while it was
+ * shutting down (RFC 9113, 8.7). Such a call may be retried, whatever it does.
  */
 export function neverStarted(error: unknown): boolean {
   if (!(error instanceof Error)) return false;

@@ -17,9 +17,9 @@ import { isExpected, toConnectError } from "./errors.ts";
 import type { TokenVerifier } from "./internal-auth.ts";
 import { validate } from "./validation.ts";
 
-/** The longest deadline a caller may ask for; a stream may go without one. */
+/** The longest deadline that a caller may ask for. A stream may have none. */
 const maxTimeoutMs = 10 * 60_000;
-/** A batch of telemetry has up to 1 MiB of lines. */
+/** The largest request is a batch of telemetry, with up to 1 MiB of lines. */
 const readMaxBytes = 4 * 1024 * 1024;
 
 export interface ServerOptions {
@@ -30,8 +30,9 @@ export interface ServerOptions {
 }
 
 /**
- * What every service's router does around its handlers, over a network or not. Before the body is read: the internal
- * token and the method's access rule. Then, from the outside in: errors, validation, the handler.
+ * Returns what every service's router does around its handlers, over a network or not. Before the body is read, it
+ * checks the internal token and the method's access rule. Then come, from the outside in, errors, validation and the
+ * handler.
  */
 export function createRouterOptions(o: ServerOptions): ConnectRouterOptions {
   const measures = createMeasures(o.metrics);
@@ -75,7 +76,10 @@ function createMeasures(metrics: Metrics): Measures {
 
 type Report = (error: unknown, method: UnaryRequest["method"] | StreamRequest["method"], requestId: string) => Error;
 
-/** Counts and logs a failure and turns it into what the caller may see. Faults, those of dependencies too, are logged with their cause. */
+/**
+ * Counts and logs a failure and turns it into what the caller may see. Faults are logged with their cause, including
+ * those of dependencies.
+ */
 function createReport(o: ServerOptions, { failures }: Measures): Report {
   return (thrown, method, requestId) => {
     const error = isDatabaseUnreachable(thrown)
@@ -101,7 +105,7 @@ function createErrorInterceptor(
   return (next) => async (request) => {
     const startedMs = performance.now();
     const fail = (thrown: unknown) => {
-      // A handler that throws its signal's reason was canceled: that is no fault, whatever the reason is.
+      // A handler that throws its signal's reason was canceled, which is no fault, whatever the reason is.
       const error = thrown === request.signal.reason ? ConnectError.from(thrown, Code.Canceled) : thrown;
       return report(
         error,
@@ -147,19 +151,19 @@ async function* validateEach(request: StreamRequest): StreamRequest["message"] {
 }
 
 /**
- * Ends a handler's stream when its call has ended. Without a network nothing else would: a generator that is suspended at a
- * `yield` for a reader that has left never reaches its `finally`.
+ * Ends a handler's stream when its call has ended. Without a network nothing else would, and a generator that is
+ * suspended at a `yield` would never reach its `finally`.
  */
 function endWith<T>(signal: AbortSignal, messages: AsyncGenerator<T>): AsyncGenerator<T> {
   const end = () => {
-    // A failure was reported by the messages themselves.
+    // The messages themselves have reported a failure.
     messages.return(undefined).catch(() => {});
   };
   signal.addEventListener("abort", end, { once: true });
   return messages;
 }
 
-/** The same messages; a failure is mapped with `fail`. */
+/** Yields the same messages, and maps a failure with `fail`. */
 export async function* mapFailure<T>(messages: AsyncIterable<T>, fail: (error: unknown) => Error): AsyncGenerator<T> {
   try {
     yield* messages;

@@ -3,39 +3,39 @@ import { checkServerIdentity, connect, createSecureContext, type SecureContextOp
 import type { Logger } from "../base/logging.ts";
 import { followFiles } from "./followed-files.ts";
 
-/** Both ends are ours, or use a library of today. */
+/** Both ends are ours or use a current library. */
 const minVersion = "TLSv1.3";
 
 export interface TlsFiles {
-  /** This process's certificate with its chain, and the key of it; neither for a process that only trusts. */
+  /** This process's certificate with its chain, and its key. A process that only verifies others has neither. */
   certFile?: string | undefined;
   keyFile?: string | undefined;
-  /** The certificates that those of the other processes were signed with. The system's unless set. */
+  /** The authorities that signed the certificates of the other processes; the system's unless set. */
   caFile?: string | undefined;
 }
 
-/** TLS between processes. Connections that are open keep what they were opened with. */
+/** TLS between processes. An open connection keeps the certificates with which it was opened. */
 export interface Tls {
-  /** What a service serves with; undefined for a process that has no certificate. */
+  /** Returns what a service serves with; undefined for a process without a certificate. */
   server(): SecureContextOptions | undefined;
-  /** Called when the files have changed. */
+  /** Calls the listener when the files have changed. */
   onChange(listener: () => void): void;
   /**
-   * Opens a connection for HTTP/2 to an address of a host, whose certificate must name the host and be signed by who is trusted.
-   * This process's own certificate is shown where one is asked for.
+   * Opens a connection for HTTP/2 to an address of a host. The certificate there must name the host, and a trusted
+   * authority must have signed it. This process shows its own certificate where one is requested.
    */
   connect(to: { host: string; address: string; port: number }): Socket;
   close(): void;
 }
 
 /**
- * TLS by the certificates in these files (PEM), which are read again when they change. Throws when they can't be used, as when
- * the key is another certificate's.
+ * Opens TLS with the certificates in these files (PEM), which are read again when they change. Throws if they can't be
+ * used, for example if the key belongs to another certificate.
  */
 export async function openTls(o: TlsFiles & { logger: Logger; rereadEveryMs?: number }): Promise<Tls> {
   const { certFile, keyFile, caFile, logger } = o;
-  const named = Object.entries({ cert: certFile, key: keyFile, ca: caFile }).flatMap(([part, file]) =>
-    file === undefined ? [] : [{ part, file }],
+  const named = Object.entries({ cert: certFile, key: keyFile, ca: caFile }).flatMap(([option, file]) =>
+    file === undefined ? [] : [{ option, file }],
   );
   const listeners: (() => void)[] = [];
   const followed = await followFiles({
@@ -45,7 +45,7 @@ export async function openTls(o: TlsFiles & { logger: Logger; rereadEveryMs?: nu
     parse(texts): SecureContextOptions {
       const options = {
         minVersion,
-        ...Object.fromEntries(named.map(({ part }, index) => [part, texts[index]])),
+        ...Object.fromEntries(named.map(({ option }, index) => [option, texts[index]])),
       } as const;
       createSecureContext(options);
       return options;
@@ -64,7 +64,7 @@ export async function openTls(o: TlsFiles & { logger: Logger; rereadEveryMs?: nu
         host: address,
         port,
         ALPNProtocols: ["h2"],
-        // An address is no server name (RFC 6066, 3).
+        // A server name must not be an address (RFC 6066, 3).
         ...(isIP(host) === 0 && { servername: host }),
         checkServerIdentity: (_, certificate) => checkServerIdentity(host, certificate),
       }),

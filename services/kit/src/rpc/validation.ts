@@ -5,8 +5,8 @@ import { DomainError, type Violation } from "../base/domain-error.ts";
 const validator = createValidator();
 
 /**
- * Throws VALIDATION_ERROR with every rule of the proto that `message` breaks, fields named as in the proto and dotted:
- * `env.0.name`. A rule that can't be evaluated is a fault.
+ * Throws VALIDATION_ERROR with every rule of the proto that `message` breaks. Fields have their names in the proto,
+ * joined with dots: `env.0.name`. A rule that can't be evaluated is a fault.
  */
 export function validate<D extends DescMessage>(schema: D, message: MessageShape<D>): void {
   const result = validator.validate(schema, message);

@@ -1,11 +1,14 @@
-/** Names of the MongoDB driver's errors about connections, and the labels of errors that pass: an election, a conflict. */
+/**
+ * Names of the MongoDB driver's connection errors, and the labels of errors that pass, such as those of an election or
+ * a conflict.
+ */
 const connectionErrors =
   /^Mongo(Network|NetworkTimeout|ServerSelection|PoolCleared|PoolClosed|WaitQueueTimeout|NotConnected|TopologyClosed|OperationTimeout)Error$/;
 const passingLabels = ["RetryableWriteError", "TransientTransactionError", "UnknownTransactionCommitResult"];
 
 /**
- * Whether it failed because MongoDB could not be reached or had no primary. Recognized by names, so that the driver isn't loaded
- * where another database is used.
+ * True when something failed because MongoDB could not be reached or had no primary. Such errors are recognized by
+ * their names, so that the driver isn't loaded where another database is used.
  */
 export function isDatabaseUnreachable(error: unknown): boolean {
   if (!(error instanceof Error)) return false;

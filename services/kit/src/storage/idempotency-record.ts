@@ -1,24 +1,26 @@
-/** The answer of a call with an Idempotency-Key, stored in the transaction of what the call creates. */
+/** The response of a call with an Idempotency-Key. It is stored in the transaction of what the call creates. */
 export interface IdempotencyRecord {
   /** Hash of the caller, the method and the key. */
   id: string;
-  /** The request's hash and the response, sealed together: a request may hold a password, whose bare hash could be guessed at. */
+  /**
+   * The request's hash and the response, sealed together. A bare hash of a request with a password could be guessed at.
+   */
   sealed: Uint8Array;
-  /** What it is sealed for besides the id, so that it can be re-encrypted. */
+  /** What it is sealed for besides the id. Re-encryption needs it. */
   service?: string;
   workspace?: string;
 }
 
-/** Another call with the same Idempotency-Key was first; its answer is the one to give. */
+/** Another call with the same Idempotency-Key came first, so its response is the one to return. */
 export class IdempotencyRecordExists extends Error {
   override readonly name = "IdempotencyRecordExists";
 }
 
-/** The first answers to calls with an Idempotency-Key, which a transaction stores with `tx.keepIdempotencyRecord`. */
+/** The first responses to calls with an Idempotency-Key. Transactions store them with `tx.keepIdempotencyRecord`. */
 export interface IdempotencyStore {
-  /** The record of this id, unless it is older than 24 h. */
+  /** Returns the record of this id, unless it is older than 24 h. */
   find(id: string): Promise<IdempotencyRecord | undefined>;
 }
 
-/** How long an answer is given again. */
+/** How long a response is repeated. */
 export const idempotencyRecordKeptMs = 24 * 60 * 60 * 1000;

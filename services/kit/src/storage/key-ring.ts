@@ -1,23 +1,23 @@
-/** Changes the key ring's file: a program for operators. Processes read the file at their start. */
+/** A program for operators that changes the key ring's file. Processes read the file when they start. */
 import { readFile, rename, writeFile } from "node:fs/promises";
 import { basename } from "node:path";
 import { messageOf } from "../base/domain-error.ts";
 import { newRingKey, parseRing, type RingFile } from "./sealing.ts";
 
 const usage = `The key ring that seals secrets:
-  add <file>        one more key, which opens; prints its id
-  use <file> <id>   from the next start on this key seals, and every sealed value is re-encrypted with it
-  drop <file> <id>  takes a key out that nothing is sealed with any more (sandgate_sealed_values)
-After add and before use, every process that seals has to have been started with the new file.
+  add <file>        adds a key that opens values; prints its id
+  use <file> <id>   from the next start on, this key seals values, and all others are re-encrypted with it
+  drop <file> <id>  removes a key with which nothing is sealed any more (sandgate_sealed_values)
+Between add and use, start every process that seals values with the new file.
 `;
 
 async function read(file: string): Promise<RingFile> {
   const ring = parseRing(await readFile(file, "utf8"));
-  if (!ring) throw new Error(`${file} is no key ring.`);
+  if (!ring) throw new Error(`${file} is not a key ring.`);
   return ring;
 }
 
-/** Readers find the old text or the new one, never a part. */
+/** Readers see the old file or the new one, never a part of it. */
 async function write(file: string, ring: RingFile): Promise<void> {
   await writeFile(`${file}.new`, `${JSON.stringify(ring, undefined, 2)}\n`, { mode: 0o600, flush: true });
   await rename(`${file}.new`, file);
@@ -33,7 +33,7 @@ async function run([command, file, id]: readonly string[]): Promise<string> {
   if ((command === "use" || command === "drop") && file && id) {
     const { current, keys } = await read(file);
     if (!Object.hasOwn(keys, id)) throw new Error(`There is no key "${id}".`);
-    if (command === "drop" && id === current) throw new Error(`"${id}" is the key that seals: use another one first.`);
+    if (command === "drop" && id === current) throw new Error(`"${id}" is the current key: use another key first.`);
     const { [id]: key = "", ...others } = keys;
     await write(file, command === "use" ? { current: id, keys: { ...others, [id]: key } } : { current, keys: others });
     return "";

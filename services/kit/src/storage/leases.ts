@@ -1,19 +1,25 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Logger } from "../base/logging.ts";
 
-/** Leases divide work among replicas by the database's clock. They don't make it correct: compare-and-set does. */
+/**
+ * Leases divide work among replicas, by the database's clock. They don't make the work correct; compare-and-set does.
+ */
 export interface LeaseStore {
-  /** Takes or renews each of these names that is free, expired or the holder's own, and returns those the holder has now. */
+  /**
+   * Takes each of these leases that is free or expired, renews those of the holder, and returns the names that the
+   * holder has now.
+   */
   acquire(names: readonly string[], holder: string, ttlMs: number): Promise<string[]>;
-  /** Those of these names that nobody holds. */
+  /** Returns which of these leases nobody holds. */
   listFree(names: readonly string[]): Promise<string[]>;
-  /** Frees what the holder has of these; another's stays. */
+  /** Frees those of these leases that the holder has. */
   release(names: readonly string[], holder: string): Promise<void>;
 }
 
 /**
- * Runs the work while the holder has the lease, which is renewed meanwhile; false, without a run, while another has it. The
- * signal of the work aborts with the given one, and when the lease was lost. Rejects as the work does, and when the database fails.
+ * Takes the lease, runs the work and renews the lease meanwhile. Returns false without a run if another holder has the
+ * lease. The work's signal aborts with the given one, and when the lease is lost. Rejects as the work does, and when
+ * the database fails.
  */
 export async function runLeased(
   o: { leases: LeaseStore; name: string; holder: string; ttlMs: number; signal: AbortSignal; logger: Logger },
@@ -44,7 +50,7 @@ export async function runLeased(
     await work(AbortSignal.any([o.signal, lost.signal]));
   } finally {
     ended.abort();
-    // A renewal under way would take it again.
+    // A renewal that is still running would take the lease again.
     await keeping;
     await leases
       .release([name], holder)

@@ -1,15 +1,15 @@
 import { type Document, type MongoClient, ReadConcern } from "mongodb";
 import type { Logger } from "../base/logging.ts";
 
-/** A transaction that has been idle this long was abandoned: ours take milliseconds. */
+/** A transaction that has been idle for this long is abandoned, since ours take milliseconds. */
 const abandonedMs = 3_000;
-/** Between two checks. */
+/** The least time between two checks. */
 const checkEveryMs = 1_000;
 
 /**
- * Ends the transactions that killed programs of this name left open; to be called when a document is found locked. The
- * server would keep them, and the locks on what they wrote, for a minute. A program that was only suspended runs its
- * transaction again. A user may end its own sessions, so this needs no privilege.
+ * Returns a function that ends the transactions that killed programs of this name left open. Call it when a document is
+ * locked. The server would keep such transactions, and the locks on what they wrote, for a minute. A program that was
+ * only suspended runs its transaction again. This needs no privilege, since a user may end its own sessions.
  */
 export function createAbandonedTransactionEnder(client: MongoClient, appName: string, logger: Logger): () => void {
   let checkedAtMs = Number.NEGATIVE_INFINITY;
@@ -22,7 +22,7 @@ export function createAbandonedTransactionEnder(client: MongoClient, appName: st
       "transaction.timeInactiveMicros": { $gt: abandonedMs * 1_000 },
     };
     const found = await admin
-      // Ids of sessions go back as they came.
+      // Session ids are sent back as they came.
       .aggregate<Document>([{ $currentOp: { idleSessions: true } }, { $match: isAbandoned }], { promoteBuffers: false })
       .toArray();
     if (found.length === 0) return;

@@ -9,13 +9,15 @@ import type { LeaseStore } from "./leases.ts";
 import { type OutboxStore, type StagedEvent, sentKeptMs } from "./outbox-store.ts";
 import type { SealedValues } from "./sealed-values.ts";
 
-/** What the function of a transaction writes with. It is over when the function has ended. */
+/** What the function of a transaction reads and writes with. It is valid until the function ends. */
 export interface MongoTransaction {
-  /** Every read and write is made in it: `{ session: tx.session }`. */
+  /** Every read and write passes it: `{ session: tx.session }`. */
   readonly session: ClientSession;
   /** Stages the events that this change causes. */
   publish(events: readonly StagedEvent[]): Promise<void>;
-  /** Stores the answer of a call with an Idempotency-Key. Throws IdempotencyRecordExists when another call was first. */
+  /**
+   * Stores the response of a call with an Idempotency-Key. Throws IdempotencyRecordExists if another call came first.
+   */
   keepIdempotencyRecord(record: IdempotencyRecord | undefined): Promise<void>;
 }
 
@@ -24,11 +26,11 @@ interface OutboxDocument {
   subject: string;
   bytes: Uint8Array;
   stagedAt: Date;
-  /** Only while it waits for the bus. */
+  /** Set only while the event waits for the bus. */
   unsent?: true;
   sentAt?: Date;
   sentTo?: string;
-  /** How often the bus has refused it, and when it is due again; unset while it was not. */
+  /** How often the bus has refused the event, and when it is due again. Both are unset until it is refused. */
   refusals?: number;
   retryAt?: Date;
 }
@@ -47,7 +49,7 @@ interface LeaseDocument {
   expiresAt: Date;
 }
 
-/** The kit's own collections, in every database. Leases and answers go by the database's clock. */
+/** The kit's own collections, in every database. Leases and idempotency records expire by the database's clock. */
 export interface KitCollections {
   outbox: Collection<OutboxDocument>;
   answers: Collection<IdempotencyDocument>;
@@ -66,7 +68,10 @@ export const kitIndexes: Record<string, IndexDescription[]> = {
   kit_leases: [],
 };
 
-/** Added by the third step; as `unsent`, for events that the bus has refused and those that it has not. */
+/**
+ * Serves the same query as `unsent`, separately for events that the bus has refused and those that it has not. The
+ * third step adds it.
+ */
 const refusedIndex: IndexDescription = {
   name: "refused",
   key: { unsent: 1, retryAt: 1, stagedAt: 1 },
@@ -77,7 +82,7 @@ export async function addRefusedIndex(db: Db): Promise<void> {
   await db.collection("kit_outbox").createIndexes([refusedIndex]);
 }
 
-/** Unsent events that the bus has not refused. */
+/** Matches unsent events that the bus has not refused. */
 export const neverRefused = { unsent: true, retryAt: { $exists: false } } as const;
 
 export function kitCollections(db: Db): KitCollections {
@@ -88,12 +93,12 @@ export function kitCollections(db: Db): KitCollections {
   };
 }
 
-/** Another document has the same value of a unique index; also when that was only committed at the same time. */
+/** True when another document has the same value of a unique index, even if that was committed at the same time. */
 export function isDuplicateKey(error: unknown): boolean {
   return error instanceof MongoServerError && error.code === 11_000;
 }
 
-/** The transaction that a service's function gets; `onPublish` is called when events were staged. */
+/** Creates what a service's function gets. `onPublish` is called when events were staged. */
 export function createTransaction(
   { outbox, answers }: KitCollections,
   session: ClientSession,
@@ -112,7 +117,7 @@ export function createTransaction(
     },
     async keepIdempotencyRecord(record) {
       if (!record) return;
-      // A field that is missing is less than any date, so this holds for a new document too.
+      // A missing field is less than any date, so a new document is free too.
       const isFree = { $lte: ["$expiresAt", "$$NOW"] };
       const taken = await answers.updateOne(
         { _id: record.id },
@@ -154,7 +159,7 @@ export function createLeaseStore({ leases }: Pick<KitCollections, "leases">): Le
           names.map((name) => ({ updateOne: { filter: { _id: name }, update: take, upsert: true } })),
           { ordered: false },
         );
-      // Of two that make the same lease one fails on the other's; the second time it is there.
+      // Of two that create the same lease, one fails. Its second attempt finds the lease.
       await write().catch((error: unknown) => (isDuplicateKey(error) ? write() : Promise.reject(error)));
       const held = await leases
         .find({ _id: { $in: [...names] }, holder, $expr: { $gt: ["$expiresAt", "$$NOW"] } })
@@ -178,7 +183,7 @@ export function createLeaseStore({ leases }: Pick<KitCollections, "leases">): Le
 export function createIdempotencyStore({ answers }: KitCollections): IdempotencyStore {
   return {
     async find(id) {
-      // The index that removes what has expired runs about once a minute.
+      // The TTL index removes expired records about once a minute.
       const answer = await answers.findOne({ _id: id, $expr: { $gt: ["$expiresAt", "$$NOW"] } });
       return answer ? { id, sealed: new Uint8Array(answer.sealed) } : undefined;
     },
@@ -227,7 +232,7 @@ export function createOutboxStore(
     async unsent(limit) {
       const waiting = await outbox.find(neverRefused).sort({ stagedAt: 1 }).limit(limit).toArray();
       const isFull = waiting.length === limit;
-      // To MongoDB a limit of 0 is none.
+      // A limit of 0 means no limit to MongoDB.
       const due = isFull
         ? []
         : await outbox
@@ -261,7 +266,7 @@ export function createOutboxStore(
       );
     },
     async resend(bus, limit) {
-      // Two ranges, so that the index finds the events of other buses without reading this one's.
+      // Two ranges let the index find the events of other buses without reading those of this one.
       const others = [{ sentTo: { $lt: bus } }, { sentTo: { $gt: bus } }];
       const found = await outbox.find({ $or: others }).project<{ _id: string }>({ _id: 1 }).limit(limit).toArray();
       if (found.length === 0) return 0;

@@ -5,13 +5,16 @@ import type { Logger } from "../base/logging.ts";
 import { type LeaseStore, runLeased } from "./leases.ts";
 
 /**
- * One step of a database's schema. A step must be repeatable, since a crash may interrupt it; and programs of the version
- * before run beside it, so what it replaces is removed by a later version's step.
+ * One step of a database's schema. A step must be repeatable, since a crash may interrupt it. Programs of the previous
+ * version run beside it, so what it replaces is removed by a step of a later version.
  */
 export interface MongoMigration {
-  /** Recorded in the database, so it never changes. */
+  /** The name is recorded in the database, so it never changes. */
   readonly name: string;
-  /** A program that doesn't know this step can work on a database that has it: a field or an index was added, or what it never uses is gone. */
+  /**
+   * Whether programs that don't know this step can work on a database that has it, because it only adds something or
+   * removes what they never use.
+   */
   readonly expands?: true;
   run(db: Db): Promise<void>;
 }
@@ -23,11 +26,11 @@ interface MigrationDocument {
 }
 
 const leaseName = "kit.migrations";
-/** How long the others wait for a replica that dies while it migrates. */
+/** How long the others wait for a replica that died while it migrated. */
 const leaseMs = 30_000;
 const pollMs = 200;
 
-/** Creates collections with their indexes; existing ones stay. They must exist before a transaction writes to them. */
+/** Creates collections with their indexes, which must exist before a transaction writes to them. Existing ones stay. */
 export async function createCollections(
   db: Db,
   collections: Record<string, readonly IndexDescription[]>,
@@ -42,8 +45,8 @@ export async function createCollections(
 }
 
 /**
- * Runs the steps that the database doesn't have yet, in their order, in one replica at a time; the others wait for it.
- * Throws when the database has a step of a newer program that this one can't work with.
+ * Runs the steps that the database doesn't have yet, in their order. One replica runs them while the others wait.
+ * Throws when the database has a step of a newer program that this program can't work with.
  */
 export async function migrate(
   db: Db,
@@ -66,7 +69,7 @@ export async function migrate(
   const holder = randomUUID();
   const { signal } = new AbortController();
   const runMissing = async () => {
-    // Asked again: another replica may have run them before this one got the lease.
+    // Read again, since another replica may have run some before this one got the lease.
     for (const { name, expands, run } of await missing()) {
       await run(db);
       await done.updateOne({ _id: name }, { $set: { at: new Date(), ...(expands && { expands }) } }, { upsert: true });

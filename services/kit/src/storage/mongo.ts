@@ -27,17 +27,19 @@ export { isDuplicateKey, type MongoTransaction } from "./mongo-kit.ts";
 export { createCollections, type MongoMigration } from "./mongo-migrations.ts";
 
 export interface MongoDatabase {
-  /** Reads are made on it: from the primary, of what a majority has, so a read sees every write that was answered before it. */
+  /**
+   * For reads. They read from the primary what a majority has, so a read sees every write that was answered before it.
+   */
   readonly db: Db;
   /**
-   * Runs the function as one transaction and resolves once a majority has it on disk. The function runs again when the
-   * transaction conflicted with another or the primary changed, so it must only read and write with `tx`. An error that it
-   * throws, such as a DomainError, rolls the transaction back and reaches the caller. So does a violated unique index, after
-   * one more run: a function that looks first then finds what was committed at the same time.
+   * Runs the function as one transaction and resolves once a majority has it on disk. The function runs again if the
+   * transaction conflicted with another or the primary changed, so it must only read and write with `tx`. An error that
+   * it throws, such as a DomainError, rolls the transaction back and reaches the caller. A violated unique index does
+   * so after one more run, in which a function that looks first finds what was committed at the same time.
    *
-   * Transactions of this process with the same `turn` run one after another; one that can't reach the database fails those
-   * that wait behind it too. Give the id of a document that many transactions write: they would conflict there and run
-   * again and again, with ever longer waits.
+   * Transactions of this process with the same `turn` run one after another. If one can't reach the database, those
+   * that wait behind it fail too. Pass the id of a document that many transactions write: otherwise they would conflict
+   * there and retry with ever longer delays.
    */
   write<T>(work: (tx: MongoTransaction) => Promise<T>, turn?: string): Promise<T>;
   readonly outbox: OutboxStore;
@@ -48,9 +50,9 @@ export interface MongoDatabase {
   close(): Promise<void>;
 }
 
-/** How often the leading relay checks for events that another replica has committed. */
+/** How often the leading relay looks for events that another replica has committed. */
 const pollMs = 1_000;
-/** A transaction that is still retried after this time may have met locks of a killed program. */
+/** A transaction that is retried for longer than this may wait for the locks of a killed program. */
 const suspectMs = 300;
 const appName = "sandgate";
 
@@ -61,12 +63,12 @@ const kitMigrations: readonly MongoMigration[] = [
 ];
 
 /**
- * Connects to a MongoDB replica set and brings the database there to this program's schema. Everything is written with
- * majority write concern and read with majority read concern. Throws when there is no replica set (transactions need one)
- * or the database was migrated by a newer program.
+ * Connects to a MongoDB replica set and migrates the database to this program's schema. Writes have majority write
+ * concern and reads majority read concern. Throws if there is no replica set, which transactions need, or if a newer
+ * program has migrated the database.
  */
 export async function openMongo(options: {
-  /** `mongodb://…` or `mongodb+srv://…`, with the driver's options but for those set here. */
+  /** `mongodb://…` or `mongodb+srv://…`, with any of the driver's options that are not set here. */
   url: string;
   /** The database's name. */
   name: string;
@@ -82,7 +84,7 @@ export async function openMongo(options: {
     retryWrites: true,
     retryReads: true,
     ignoreUndefined: true,
-    // As the buffers of the driver, which stores copy to arrays of their own where they hand them on.
+    // Binary values are the driver's buffers. Stores copy those that they return.
     promoteBuffers: true,
   });
   const db = client.db(name);
@@ -141,8 +143,8 @@ export async function openMongo(options: {
   }
 
   /**
-   * Runs after everything given this turn before, whatever its outcome, but fails with one that could not reach the
-   * database: otherwise those that wait would run long after their callers gave up.
+   * Runs after everything that came before it in this turn, whatever its outcome. If that could not reach the database,
+   * this fails too; otherwise those that wait would run long after their callers have given up.
    */
   function runInTurn<T>(turn: string, run: () => Promise<T>): Promise<T> {
     const own = (turns.get(turn) ?? Promise.resolve()).then(run, (failure: unknown) => {
@@ -184,7 +186,7 @@ export async function openMongo(options: {
       name,
       leases,
       onStaged: (listener) => {
-        // Wrapped, so that the same function may listen twice.
+        // A wrapper lets the same function listen twice.
         const own = () => listener();
         listeners.add(own);
         return () => listeners.delete(own);
@@ -206,9 +208,9 @@ export async function openMongo(options: {
 }
 
 /**
- * Matches the documents after one in a list that is sorted by two fields, both descending.
+ * Matches the documents that come after a position in a list sorted by two fields, both descending.
  *
- * @param last the two fields of that document, in the order of the sort; the first is a range of the index
+ * @param last the two fields at that position, in the order of the sort; the first is a range of the index
  */
 export function afterPosition<D extends Document>(last: Partial<D> | undefined): Filter<D> {
   if (!last) return {};
@@ -216,14 +218,14 @@ export function afterPosition<D extends Document>(last: Partial<D> | undefined):
   if (!first || !second) throw new Error("a position in a list needs two fields");
   const [time, at] = first;
   const [id, value] = second;
-  // Not `$or`, for each part of which the server would consider an index of its own, and then have to sort.
+  // With `$or` the server would choose an index for each branch and then have to sort.
   // The checker can't know that these fields are still the document's.
   return { [time]: { $lte: at }, $nor: [{ [time]: at, [id]: { $gte: value } }] } as Filter<Document> as Filter<D>;
 }
 
 /**
- * Deletes up to `limit` documents that match, and returns how many it found: fewer only if there were no more, although
- * another replica may have deleted some of them first.
+ * Deletes up to `limit` matching documents and returns how many it found. It finds fewer only if there are no more,
+ * even when another replica deletes some of them first.
  */
 export async function deleteBatch<D extends Document>(
   collection: Collection<D>,
@@ -236,13 +238,13 @@ export async function deleteBatch<D extends Document>(
     .toArray();
   if (found.length === 0) return 0;
   const ids = found.map(({ _id }) => _id);
-  // Asked again: one of them may have changed since.
+  // The filter is checked again, since a document may have changed meanwhile.
   await collection.deleteMany({ $and: [{ _id: { $in: ids } }, filter] } as Filter<Document> as Filter<D>);
   return found.length;
 }
 
 async function dropInbox(db: Db): Promise<void> {
-  // A server of version 6 refuses to drop what it doesn't have.
+  // A server of version 6 refuses to drop a missing collection.
   const found = await db.listCollections({ name: "kit_inbox" }).toArray();
   if (found.length > 0) await db.dropCollection("kit_inbox");
 }

@@ -4,7 +4,7 @@ import type { LeaseStore } from "./leases.ts";
 import type { OutboxStore } from "./outbox-store.ts";
 import { kitSealedColumns, type SealedColumn, type SealedStore, type SealedValues } from "./sealed-values.ts";
 
-/** Where a service keeps its data: a file of its own, or a database of its own on a MongoDB replica set. */
+/** Where a service keeps its data: in a file of its own, or in a database of its own on a MongoDB replica set. */
 export type DatabaseTarget = { kind: "sqlite"; file: string } | { kind: "mongodb"; url: string; name: string };
 
 /** What the kit keeps in a service's database, which the service's own store extends. */
@@ -17,7 +17,7 @@ export interface ServiceStore {
   close(): Promise<void>;
 }
 
-/** The kit's part of a service's store, as its database has it. Every column that the service itself seals is in `sealedColumns`. */
+/** Returns the kit's part of a service's store. `sealedColumns` names every column that the service itself seals. */
 export function serviceStoreOf(
   database: Omit<ServiceStore, "sealed"> & { sealed: SealedValues },
   sealedColumns: readonly SealedColumn[] = [],
@@ -38,20 +38,20 @@ export interface SqliteStoreOptions {
 }
 
 export interface MongoStoreOptions {
-  /** Of the replica set. */
+  /** The address of the replica set. */
   url: string;
-  /** The database's. */
+  /** The name of the database. */
   name: string;
   logger: Logger;
 }
 
-/** A service's store on each database, as modules that are imported only when they are chosen. */
+/** The modules of a service's store adapters. Only the chosen one is imported. */
 export interface StoreAdapters<S> {
   sqlite(): Promise<{ openSqliteStore(o: SqliteStoreOptions): Promise<S> }>;
   mongodb(): Promise<{ openMongoStore(o: MongoStoreOptions): Promise<S> }>;
 }
 
-/** Opens a service's store on the database that its process was given. The other database's adapter is not loaded. */
+/** Opens a service's store on the database that its process was given, without loading the other adapter. */
 export async function openStore<S>(
   { database, logger }: { database: DatabaseTarget; logger: Logger },
   adapters: StoreAdapters<S>,

@@ -1,12 +1,12 @@
-/** What a change was decided on has changed since: read again and decide again. */
+/** Says that what a change was decided on has changed, so it has to be read and decided again. */
 export type Stale = "stale";
 
-/** Each lost attempt was won by another change, so this many lost in a row are a fault and not bad luck. */
+/** Another change wins each lost attempt, so losing this many in a row is a fault. */
 const maxAttempts = 200;
 
 /**
- * Reads, decides and commits under optimistic concurrency: once, and again for as long as the commit finds that what was
- * read has changed. `attempt` returns `stale` then, and otherwise the result. Throws when 200 attempts in a row were stale.
+ * Reads, decides and commits under optimistic concurrency. `attempt` returns `stale` when what it read has changed
+ * before the commit, and runs again; otherwise it returns the result. Throws after 200 stale attempts in a row.
  */
 export async function retryWhileStale<T>(attempt: () => Promise<T | Stale>): Promise<T> {
   for (let attempts = 0; attempts < maxAttempts; attempts += 1) {

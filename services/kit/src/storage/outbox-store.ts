@@ -1,6 +1,6 @@
-// Apart from outbox.ts so that a database's writer thread loads no Protobuf.
+// Separate from outbox.ts, so that a database's writer thread doesn't load Protobuf.
 
-/** An event that is stored with the change that causes it, and published after the commit. */
+/** An event that is stored with the change that causes it and published after the commit. */
 export interface StagedEvent {
   id: string;
   subject: string;
@@ -16,33 +16,36 @@ export interface WaitingEvent extends StagedEvent {
 
 interface OutboxBacklog {
   unsent: number;
-  /** Of these, events that the bus has refused. */
+  /** Those of them that the bus has refused. */
   refused: number;
   oldestStagedAt: Date | undefined;
 }
 
-/** Where the events of a service wait for the bus, in its own database. Events sent more than `sentKeptMs` ago are deleted. */
+/**
+ * The events of a service that wait for the bus, in the service's own database. Sent events are deleted after
+ * `sentKeptMs`.
+ */
 export interface OutboxStore {
   /** The database's name, for metrics. */
   readonly name: string;
   /**
-   * Unsent events, the oldest first; behind all of these, those that the bus has refused and that are due again. So no number
-   * of refused events holds up another.
+   * Returns unsent events, the oldest first, and after them those that the bus has refused and that are due again. So
+   * refused events hold up no other, however many there are.
    */
   unsent(limit: number): Promise<WaitingEvent[]>;
-  /** Records that the bus has refused them once more; each is due again at its time. */
+  /** Records that the bus has refused these events once more, and when each is due again. */
   postpone(refused: readonly { id: string; until: Date }[]): Promise<void>;
-  /** Records that the bus of this identity has them. */
+  /** Records that the bus with this identity has these events. */
   markSent(ids: readonly string[], bus: string): Promise<void>;
-  /** Marks up to `limit` kept events that another bus received as unsent again; returns how many. */
+  /** Marks up to `limit` kept events that another bus received as unsent again, and returns how many. */
   resend(bus: string, limit: number): Promise<number>;
   backlog(): Promise<OutboxBacklog>;
-  /** Takes or renews the right to publish; false while another replica has it. */
+  /** Takes or renews the right to publish. Returns false while another replica has it. */
   lead(holder: string, ttlMs: number): Promise<boolean>;
   resign(holder: string): Promise<void>;
-  /** Calls the listener after each commit of this process that staged events; the answer ends that. */
+  /** Calls the listener after each commit of this process that staged events, until the returned function is called. */
   onStaged(listener: () => void): () => void;
 }
 
-/** How long a sent event is kept, to be published again on a bus that was recreated. */
+/** How long a sent event is kept, so that it can be published again on a recreated bus. */
 export const sentKeptMs = 7 * 24 * 60 * 60 * 1000;

@@ -18,9 +18,10 @@ interface ColumnReport {
 }
 
 /**
- * Re-encrypts every sealed value of the store that another key than the ring's current one seals: at the start and every ten
- * minutes, page by page, so that an older key can be taken out of the ring. The metric `sandgate_sealed_values` counts the
- * values of each key after a pass, and the log says when something changed. `state` is "ok", or why values can't be opened.
+ * Re-encrypts every sealed value of the store that another key than the ring's current one seals: at the start and
+ * every ten minutes, page by page, so that an older key can be taken out of the ring. The metric
+ * `sandgate_sealed_values` counts the values of each key after a pass, and the log says when something changed. `state`
+ * is "ok", or why values can't be opened.
  */
 export function startReencryption(o: {
   service: string;
@@ -38,7 +39,10 @@ export function startReencryption(o: {
   let reported = "";
   let state: "ok" | string = "ok";
 
-  /** Re-encrypts the value if it has to be. Returns the key that it needs now; none when the value has changed meanwhile. */
+  /**
+   * Re-encrypts the value if it has to be. Returns the key that it needs now; none when the value has changed
+   * meanwhile.
+   */
   async function treat(
     column: SealedColumn,
     row: SealedRow,

@@ -1,4 +1,7 @@
-/** Where a store keeps sealed values. Each is sealed for the service, this table, its row's id, and the workspace if there is one. */
+/**
+ * Where a store keeps sealed values. Each is sealed for the service, this table, its row's id, and the workspace if
+ * there is one.
+ */
 export interface SealedColumn {
   /** The table or collection, whose key is `id`, or `_id`. */
   readonly table: string;
@@ -30,7 +33,7 @@ export interface SealedStore extends SealedValues {
   readonly columns: readonly SealedColumn[];
 }
 
-/** What the kit itself keeps sealed in every database. */
+/** The columns that the kit itself seals in every database. */
 export const kitSealedColumns: readonly SealedColumn[] = [
   { table: "kit_answers", column: "sealed", service: "service", workspace: "workspace" },
 ];

@@ -2,7 +2,10 @@ import { createCipheriv, createDecipheriv, createHash, randomBytes } from "node:
 import { chmod, link, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname } from "node:path";
 
-/** Where a sealed value is stored. It is authenticated with the value, so a value that was copied elsewhere doesn't open there. */
+/**
+ * Where a sealed value is stored. It is authenticated with the value, so a value that was copied elsewhere doesn't open
+ * there.
+ */
 interface SealingContext {
   service: string;
   table: string;
@@ -11,17 +14,19 @@ interface SealingContext {
 }
 
 export interface Keyring {
-  /** The key that seals. */
+  /** The key that seals new values. */
   readonly currentKeyId: string;
   hasKey(id: string): boolean;
-  /** The key that a sealed value needs. Throws for what is no sealed value. */
+  /** Returns the key that a sealed value needs. Throws if the bytes are not a sealed value. */
   keyIdOf(sealed: Uint8Array): string;
   seal(plain: Uint8Array, context: SealingContext): Uint8Array;
-  /** Throws when the value was changed, belongs elsewhere, or was sealed with a key the ring doesn't hold; the message names the key. */
+  /**
+   * Throws if the value was changed, belongs elsewhere, or needs a key that the ring lacks; the message names the key.
+   */
   open(sealed: Uint8Array, context: SealingContext): Uint8Array;
 }
 
-/** Keys by id, in base64 of 32 bytes; `current` seals, every key opens. */
+/** Keys of 32 bytes by their ids, in base64. `current` seals; every key opens. */
 export interface RingFile {
   current: string;
   keys: Record<string, string>;
@@ -35,9 +40,9 @@ const version = 1;
 const remedy = "set SANDGATE_KEYS_FILE to the ring that was in use with this database";
 
 /**
- * Opens the key ring in `file`. With `create`, a missing file is created with one new key, readable by its owner alone. Throws
- * when the file can't be used. A sealed value is: version, key id length, key id, the data key wrapped by that key, nonce,
- * ciphertext, tag.
+ * Opens the key ring in `file`. With `create`, a missing file is created with one new key; only its owner can read it.
+ * Throws if the file can't be used. A sealed value consists of version, key id length, key id, the data key wrapped
+ * with that key, nonce, ciphertext and tag.
  */
 export async function openKeyring(o: { file: string; create: boolean }): Promise<Keyring> {
   const { current, keys } = await readRing(o.file, o.create);
@@ -122,7 +127,10 @@ async function readRing(file: string, create: boolean): Promise<{ current: strin
   return { current: ring.current, keys };
 }
 
-/** A new key in base64, and its id: today and a part of its hash, which tells it apart from another ring's of the same day. */
+/**
+ * Creates a key in base64 with its id: today's date and the start of its hash, which distinguishes it from another
+ * ring's of the same day.
+ */
 export function newRingKey(): { id: string; key: string } {
   const key = randomBytes(keyBytes);
   const fingerprint = createHash("sha256").update(key).digest("hex").slice(0, 8);
@@ -141,7 +149,8 @@ async function readOrCreate(file: string, create: boolean): Promise<string> {
   const { id, key } = newRingKey();
   const ring: RingFile = { current: id, keys: { [id]: key } };
   await mkdir(dirname(file), { recursive: true, mode: 0o700 });
-  // Linked into place when complete, so that a crash leaves no partial ring, and only one of two concurrent starts wins.
+  // The complete file is linked into place, so a crash leaves no partial ring and only one of two concurrent starts
+  // wins.
   const draft = `${file}.${process.pid}.${randomBytes(4).toString("hex")}`;
   await writeFile(draft, `${JSON.stringify(ring, undefined, 2)}\n`, { mode: 0o600, flag: "wx", flush: true });
   try {
@@ -154,7 +163,7 @@ async function readOrCreate(file: string, create: boolean): Promise<string> {
   return readFile(file, "utf8");
 }
 
-/** The ring that a file holds; undefined when it holds none. */
+/** Parses the text of a key ring's file. Returns undefined if it is not one. */
 export function parseRing(text: string): RingFile | undefined {
   let value: unknown;
   try {

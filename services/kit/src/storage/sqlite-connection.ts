@@ -1,29 +1,32 @@
 import type { DatabaseSync, SQLInputValue, SQLOutputValue, StatementSync } from "node:sqlite";
 import { LRUCache } from "lru-cache";
 
-/** What a statement takes: a boolean becomes 0 or 1, a Date its epoch milliseconds, undefined NULL. */
+/** What a statement accepts: a boolean becomes 0 or 1, a Date its epoch milliseconds, and undefined NULL. */
 type SqliteValue = SQLInputValue | boolean | Date | undefined;
-/** Values for `?` in their order, or one object for `:name`. */
+/** Values for `?` in order, or one object for `:name`. */
 type SqliteParameters = readonly SqliteValue[] | readonly [Readonly<Record<string, SqliteValue>>];
 type SqliteRow = Record<string, SQLOutputValue>;
-/** Every column is of a type that SQLite gives, so a row type with a Date or a boolean, which take a conversion, doesn't compile. */
+/**
+ * Columns have the types that SQLite returns. A row type with a Date or a boolean, which need a conversion, doesn't
+ * compile.
+ */
 type RowOf<R> = Record<keyof R, null | number | bigint | string | Uint8Array>;
 
 /**
- * A connection whose statements are prepared once and kept.
- * The row type of `get` and `all` is the caller's word for the columns its own SQL selects.
+ * A connection whose statements are prepared once and kept. The row type of `get` and `all` is the caller's claim about
+ * the columns that its SQL selects.
  */
 export interface SqliteConnection {
   get<R extends RowOf<R> = SqliteRow>(sql: string, ...parameters: SqliteParameters): R | undefined;
   all<R extends RowOf<R> = SqliteRow>(sql: string, ...parameters: SqliteParameters): R[];
-  /** Answers how many rows changed. */
+  /** Returns how many rows changed. */
   run(sql: string, ...parameters: SqliteParameters): number;
 }
 
-/** Prepared statements kept per connection: generated SQL must not fill the memory. */
+/** How many prepared statements a connection keeps, so that generated SQL doesn't fill the memory. */
 const keptStatements = 500;
 
-/** Wraps an open database. The caller closes it. */
+/** Wraps an open database, which the caller closes. */
 export function createConnection(db: DatabaseSync): SqliteConnection {
   const statements = new LRUCache<string, StatementSync>({ max: keptStatements });
   const prepare = (sql: string): StatementSync => {

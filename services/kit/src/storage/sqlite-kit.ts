@@ -4,7 +4,10 @@ import type { SealedColumn } from "./sealed-values.ts";
 import type { SqliteConnection } from "./sqlite-connection.ts";
 import type { Transaction, Transactions } from "./transaction.ts";
 
-/** The kit's own tables, in every database. Times are epoch milliseconds of this machine's clock, which is the database's. */
+/**
+ * The kit's own tables, in every database. Times are epoch milliseconds by this machine's clock, which is the
+ * database's clock.
+ */
 export const kitMigrations: readonly string[] = [
   `CREATE TABLE kit_outbox (
      id TEXT PRIMARY KEY,
@@ -55,7 +58,7 @@ export const kitMigrations: readonly string[] = [
    ALTER TABLE kit_answers ADD COLUMN workspace TEXT;`,
 ];
 
-/** What the kit does with its tables; each is one transaction in the writer thread. */
+/** The transactions of the kit, which run in the writer thread. */
 export const kitTransactions = {
   markSent(tx: Transaction, ids: readonly string[], bus: string): void {
     const now = Date.now();
@@ -80,7 +83,7 @@ export const kitTransactions = {
   },
 
   resend(tx: Transaction, bus: string, limit: number): number {
-    // Two ranges, so that the index finds the rows of other buses without reading this one's.
+    // Two ranges let the index find the rows of other buses without reading those of this one.
     return tx.db.run(
       `UPDATE kit_outbox SET sent_at = NULL, sent_to = NULL WHERE id IN (
          SELECT id FROM kit_outbox WHERE sent_at IS NOT NULL AND (sent_to < :bus OR sent_to > :bus) LIMIT :limit)`,
@@ -104,7 +107,7 @@ export const kitTransactions = {
     );
   },
 
-  /** Answers which of these the holder has now. */
+  /** Returns which of these leases the holder has now. */
   acquireLeases(tx: Transaction, names: readonly string[], holder: string, ttlMs: number): string[] {
     const now = Date.now();
     return names.filter(
@@ -130,7 +133,7 @@ export const kitTransactions = {
   },
 } satisfies Transactions;
 
-/** The transaction that functions of a transactions module get; `onPublish` is called when events were staged. */
+/** Creates what the functions of a transactions module get. `onPublish` is called when events were staged. */
 export function createTransaction(db: SqliteConnection, onPublish: () => void): Transaction {
   return {
     db,

@@ -1,13 +1,13 @@
 import { LRUCache } from "lru-cache";
 
-/** Results that a function remembers at most. */
+/** How many results a function remembers at most. */
 const maxRemembered = 1_000;
 
-/** What reads of a database have found since it was last written to. */
+/** Remembers what reads of a database have found since its last write. */
 export interface Memory {
-  /** The same function, which remembers what it found for a key until a write begins. */
+  /** Returns the same function with a memory: what it found for a key is remembered until a write begins. */
   remember<V extends NonNullable<unknown>>(find: (key: string) => V | undefined): (key: string) => V | undefined;
-  /** Runs a write: from its begin to its answer nothing is remembered, since reads may see it or not. */
+  /** Runs a write. Until it is answered nothing is remembered, since reads may or may not see it. */
   during<T>(write: () => Promise<T>): Promise<T>;
 }
 

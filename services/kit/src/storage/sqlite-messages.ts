@@ -4,13 +4,13 @@ import type { Reason } from "../base/reasons.ts";
 import { IdempotencyRecordExists } from "./idempotency-record.ts";
 
 /**
- * One step of a database's schema: SQL that is run once, with all the other steps in one transaction. `batches` is a statement
- * that is run in transactions of its own, again and again until it changes nothing: for rows of which there may be many. A
- * crash between two of them must leave it with the rest to do.
+ * One step of a database's schema: SQL that runs once, in one transaction with all other steps. `batches` is a
+ * statement for rows of which there may be many. It runs in transactions of its own until it changes nothing, and after
+ * a crash it must go on with the remaining rows.
  */
 export type SqliteMigration = string | { readonly batches: string };
 
-/** What a thread gets for each database that it serves. */
+/** What a thread gets for each database it serves. */
 export interface DatabasePort<D> {
   port: MessagePort;
   data: D;
@@ -20,7 +20,7 @@ export interface DatabasePort<D> {
 export interface WriterData {
   file: string;
   migrations: readonly SqliteMigration[];
-  /** The address of the module that exports `transactions`; none for the kit's own alone. */
+  /** The address of the module that exports `transactions`; undefined for a database with the kit's own alone. */
   transactions: string | undefined;
 }
 
@@ -37,7 +37,7 @@ export interface Call {
   args: readonly unknown[];
 }
 
-/** A transaction to run; those of the kit have names of their own. */
+/** A transaction to run, of the kit or of the service. */
 export interface WriteCall extends Call {
   owner: "kit" | "service";
 }
@@ -53,12 +53,12 @@ export interface CallAnswer {
 export type ThreadAnswer =
   | { ready: true }
   | { refused: Failure }
-  /** All answers of one committed group, or of one query. `staged`: events were. */
+  /** All answers of one committed group or of one query. `staged` says whether events were staged. */
   | { answers: CallAnswer[]; staged?: boolean };
 
 export type Answer = (message: ThreadAnswer) => void;
 
-/** Serves a database over its port, or closes the port with the reason why that can't be. */
+/** Serves a database over its port. If that fails, sends the reason and closes the port. */
 export async function serveOver(port: MessagePort, serve: (answer: Answer) => Promise<void>): Promise<void> {
   const answer: Answer = (message) => port.postMessage(message);
   try {
@@ -69,7 +69,7 @@ export async function serveOver(port: MessagePort, serve: (answer: Answer) => Pr
   }
 }
 
-/** An error as plain data, since classes don't pass between threads. */
+/** An error as plain data, since class instances can't pass between threads. */
 export type Failure =
   | {
       kind: "domain";
@@ -82,7 +82,7 @@ export type Failure =
   | { kind: "idempotency-record-exists"; message: string }
   | { kind: "other"; message: string; stack?: string | undefined; errcode?: number | undefined };
 
-/** The error as plain data. */
+/** Turns an error into plain data. */
 export function toFailure(error: unknown): Failure {
   if (error instanceof IdempotencyRecordExists) return { kind: "idempotency-record-exists", message: error.message };
   if (error instanceof DomainError) {
@@ -94,7 +94,7 @@ export function toFailure(error: unknown): Failure {
   return { kind: "other", message: error.message, stack: error.stack, errcode };
 }
 
-/** The error that a failure was. */
+/** Turns plain data back into the error. */
 export function toError(failure: Failure): Error {
   if (failure.kind === "idempotency-record-exists") return new IdempotencyRecordExists(failure.message);
   if (failure.kind === "domain") {

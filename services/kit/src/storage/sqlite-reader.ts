@@ -23,7 +23,7 @@ async function serve(port: MessagePort, { file, queries: address }: ReaderData, 
   const db = new DatabaseSync(file, { readOnly: true, timeout: 5000 });
   const connection = createConnection(db);
 
-  /** All statements of a query see the same state of the database: what was committed before the first. */
+  /** All statements of a query see the same state of the database, that of the first one. */
   const run = ({ name, args }: Call): unknown => {
     const query = Object.hasOwn(queries, name) ? queries[name] : undefined;
     if (!query) throw new Error(`There is no query ${name} in ${address}`);
@@ -33,7 +33,7 @@ async function serve(port: MessagePort, { file, queries: address }: ReaderData, 
       if (result instanceof Promise) throw new Error(`The query ${name} is async: it must not wait`);
       return result;
     } finally {
-      // Some failures end the transaction.
+      // Some failures have already ended the transaction.
       if (db.isTransaction) db.exec("COMMIT");
     }
   };

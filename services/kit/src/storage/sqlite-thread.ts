@@ -13,24 +13,24 @@ import {
 
 export interface SqliteThread<C extends Call> {
   call(call: C): Promise<unknown>;
-  /** Called after each commit that staged events. */
+  /** Listeners that are called after each commit that staged events. */
   readonly stagedListeners: Set<() => void>;
   /** Waits for the calls in progress. Later ones fail. */
   close(): Promise<void>;
 }
 
-/** A worker thread, and how many databases it serves. It ends with the last of them. */
+/** A worker thread and the number of databases it serves. It ends with the last of them. */
 interface Host {
   worker: Worker;
   databases: number;
 }
 
-/** The thread that writes to all databases of this process but those that have one of their own. */
+/** The thread that writes to all databases of this process except those with a thread of their own. */
 let sharedWriter: Host | undefined;
 
 /**
- * Creates or migrates a database and serves its writes, in the thread that all databases share (which takes some 15 MB) or,
- * where writes take long enough to hold up others, in one of its own.
+ * Creates or migrates a database and serves its writes: in the thread that all databases share, which takes about 15
+ * MB, or in a thread of its own if its writes take so long that they would hold up others.
  */
 export function startWriter(
   data: WriterData,
@@ -41,17 +41,17 @@ export function startWriter(
   return startThread("writer", sharedWriter, data, logger);
 }
 
-/** Starts a thread that reads from a database, which there must be. */
+/** Starts a thread that reads from an existing database. */
 export function startReader(data: ReaderData, logger: Logger): Promise<SqliteThread<Call>> {
   return startThread("reader", openHost("reader"), data, logger);
 }
 
 function openHost(role: "writer" | "reader"): Host {
-  // The thread only runs short functions, so its young generation needs no more than this.
+  // The thread runs only short functions, so its young generation can be small.
   const worker = new Worker(new URL(`./sqlite-${role}.ts`, import.meta.url), {
     resourceLimits: { maxYoungGenerationSizeMb: 4 },
   });
-  // Each database listens.
+  // Each database adds a listener.
   worker.setMaxListeners(0);
   return { worker, databases: 0 };
 }
@@ -63,10 +63,13 @@ async function leaveHost(host: Host): Promise<void> {
   await host.worker.terminate();
 }
 
-/** What waits for a turn of the event loop of its own, over all databases. */
+/** Work of all databases that waits for its own turn of the event loop. */
 const waiting: (() => void)[] = [];
 
-/** Runs this in a turn of its own, after what was given before: a page of rows may take its reader some milliseconds. */
+/**
+ * Runs the work in its own turn of the event loop, in order, because handling a page of rows may take some
+ * milliseconds.
+ */
 function runInTurn(work: () => void): void {
   waiting.push(work);
   if (waiting.length === 1) setImmediate(runNext);
@@ -125,7 +128,7 @@ async function startThread<C extends Call>(
     }
     if (message.staged) notifyStaged();
   });
-  /** Nothing can be stored or listed without its thread, so the process ends and its supervisor starts it again. */
+  /** Without its thread nothing can be stored or listed, so the process ends, and its supervisor starts it again. */
   const endProcess = (error?: Error) => {
     logger.fatal({ err: error, file: data.file }, `the ${role} thread of a database ended, and so does this process`);
     process.exit(1);
@@ -143,11 +146,11 @@ async function startThread<C extends Call>(
   worker.on("error", fail);
   worker.on("exit", exit);
   port.on("close", () => {
-    // A thread that ended by itself says why in its own events.
+    // The events of a thread that ended by itself say why.
     if (!over) return;
     worker.off("error", fail);
     worker.off("exit", exit);
-    // After the answers that wait for their turn.
+    // Runs after the answers that wait for their turn.
     runInTurn(() => {
       stop(new Error(`The database ${data.file} is closed`));
       leaveHost(host).then(setEnded, endProcess);

@@ -18,7 +18,7 @@ import {
 } from "./sqlite-messages.ts";
 import type { Transactions } from "./transaction.ts";
 
-/** The most writes that are committed together, so that the first of a group doesn't wait long. */
+/** How many writes are committed together at most, so that the first of a group doesn't wait long. */
 const groupSize = 128;
 
 interface Write {
@@ -37,11 +37,11 @@ async function serve(port: MessagePort, data: WriterData, answer: Answer): Promi
   try {
     migrate(db, data);
   } catch (error) {
-    // Undoes what is not committed, and lets go of the file.
+    // Rolls back and releases the file.
     db.close();
     throw error;
   }
-  // Only this process opens the file, so every holder of a lease is gone.
+  // Only this process opens the file, so all holders of leases are gone.
   db.exec("UPDATE kit_leases SET expires_at = 0 WHERE expires_at <> 0");
   const owners = {
     kit: kitTransactions as Transactions,
@@ -67,7 +67,7 @@ async function serve(port: MessagePort, data: WriterData, answer: Answer): Promi
       db.exec("RELEASE write");
       return { id, result };
     } catch (error) {
-      // Some failures, a full disk for one, end the whole transaction: then the group has failed.
+      // Some failures, such as a full disk, end the whole transaction, and the group fails.
       if (!db.isTransaction) throw error;
       db.exec("ROLLBACK TO write; RELEASE write");
       return { id, failure: toFailure(error) };
@@ -89,7 +89,7 @@ async function serve(port: MessagePort, data: WriterData, answer: Answer): Promi
   };
 
   port.on("message", (first: ThreadRequest<WriteCall>) => {
-    // Everything that arrived while the last group was being committed forms the next.
+    // Everything that arrived while the last group was committed forms the next group.
     const group: Write[] = [];
     let next: ThreadRequest<WriteCall> | undefined = first;
     let closing = false;
@@ -111,7 +111,7 @@ function send(answer: Answer, answers: CallAnswer[], staged: boolean): void {
   try {
     answer({ answers, staged });
   } catch {
-    // One result can't be cloned: find it, so that the others get theirs.
+    // One result can't be cloned. Sent one by one, the others still arrive.
     for (const one of answers) {
       try {
         answer({ answers: [one], staged });
@@ -146,7 +146,7 @@ function migrate(db: DatabaseSync, data: WriterData): void {
     const version = versionOf(scope);
     if (version > migrations.length) {
       throw new Error(
-        `${data.file} is of a newer version of Sandgate (${scope} schema ${version}, this one knows ${migrations.length}): ` +
+        `${data.file} was written by a newer version of Sandgate (${scope} schema ${version}, this version knows ${migrations.length}): ` +
           "start that version, or restore the copy made before its migration",
       );
     }
@@ -174,11 +174,11 @@ function runBatches(db: DatabaseSync, sql: string): void {
   while (batch.run().changes !== 0);
 }
 
-/** Copies the database to `<file>.v<version>.bak`, or with a number behind it when such a copy exists. */
+/** Copies the database to `<file>.v<version>.bak`, with a number after the version if such a copy exists. */
 function copyBeside(db: DatabaseSync, file: string, version: string): void {
   let copy = `${file}.v${version}.bak`;
   for (let number = 2; existsSync(copy); number++) copy = `${file}.v${version}.${number}.bak`;
-  // Its name says that it can be restored, so it gets that once it is whole, on disk.
+  // The final name says that the copy can be restored, so it is given once the copy is complete and on disk.
   const partial = `${copy}.partial`;
   rmSync(partial, { force: true });
   closeSync(openSync(partial, "wx", 0o600));

@@ -1,6 +1,7 @@
 /**
- * Writes notes from several callers to the database named by the argument and prints the id of each that was acknowledged.
- * With `write` or `query` and the name of a function that ends that thread, runs that alone and prints the log.
+ * Writes notes from several callers to the database named by the argument and prints the id of each that was
+ * acknowledged. With `write` or `query` and the name of a function that ends that thread, runs that alone and prints
+ * the log.
  */
 import { pino } from "pino";
 import { migrations, type queries, type transactions } from "./sqlite.fixture.ts";

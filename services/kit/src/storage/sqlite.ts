@@ -28,20 +28,21 @@ type Calls<F extends Functions> = {
 
 export interface SqliteDatabase<T extends Transactions, Q extends Queries = Record<never, never>> {
   /**
-   * A read-only connection in this thread, for what an index finds at once: the process does nothing else meanwhile. A read
-   * sees every write that was answered before it.
+   * A read-only connection in this thread, for reads that an index answers at once, since the process does nothing else
+   * meanwhile. A read sees every write that was answered before it.
    */
   readonly read: SqliteConnection;
   /**
-   * The same function of what `read` finds for a key, which remembers its results until the next write to this database begins.
-   * For what is asked again and again; its results are shared, so they must not be changed.
+   * Returns the same function, which reads something by a key, with a memory: its results are remembered until the next
+   * write to this database begins. For what is read again and again. The results are shared, so they must not be
+   * changed.
    */
   readonly remember: <V extends NonNullable<unknown>>(
     find: (key: string) => V | undefined,
   ) => (key: string) => V | undefined;
-  /** Runs a query in the reader thread, for lists. It sees every write that was answered before it was called. */
+  /** Runs a query in the reader thread, for lists. It sees every write that was answered before the call. */
   readonly query: Calls<Q>;
-  /** Runs a transaction in the writer thread; resolves once it is on disk. */
+  /** Runs a transaction in the writer thread. Resolves once it is on disk. */
   readonly write: Calls<T>;
   readonly outbox: OutboxStore;
   readonly leases: LeaseStore;
@@ -51,28 +52,28 @@ export interface SqliteDatabase<T extends Transactions, Q extends Queries = Reco
   close(): Promise<void>;
 }
 
-/** How long a statement waits for the lock of another process, such as a backup tool. */
+/** How long a statement waits for the lock of another process, such as a backup tool's. */
 const busyTimeoutMs = 5000;
-/** Between two sweeps of what the kit keeps for a time, and rows that a sweep removes at once. */
+/** The time between two sweeps of expired rows of the kit, and how many rows a sweep removes at once. */
 const sweepEveryMs = 10 * 60 * 1000;
 const sweepBatchSize = 200;
 
 /**
- * Opens or creates a SQLite database: WAL, synchronous FULL, foreign keys. One thread writes to all databases of a process
- * but those with `ownWriter`. Writes to one database that wait together are committed together, each under a savepoint of its
- * own. With `queries` there is a reader thread too, from the first query on, which runs one after another. A thread that ends
- * by itself ends the process.
+ * Opens or creates a SQLite database with WAL, synchronous FULL and foreign keys. One thread writes to all databases of
+ * a process except those with `ownWriter`. Writes that wait for the same database are committed together, each under
+ * its own savepoint. With `queries`, a reader thread starts at the first query and runs them one after another. A
+ * thread that ends by itself ends the process.
  *
- * `migrations` are run in their order, each once, after the file was copied beside itself; a database of a newer program is
- * refused. `transactions` is the module that exports `const transactions`, whose types are given as T, and `queries` the one
- * that exports `const queries`, with their types as Q.
+ * `migrations` run in order, each once, after the file was copied. A database of a newer program is refused.
+ * `transactions` is the module that exports `const transactions`, whose type is T, and `queries` the module that
+ * exports `const queries`, whose type is Q.
  */
 export async function openSqlite<T extends Transactions, Q extends Queries = Record<never, never>>(options: {
   file: string;
   migrations: readonly SqliteMigration[];
   transactions: URL;
   queries?: URL;
-  /** A writer thread that no other database uses, for one whose writes take many milliseconds. */
+  /** Whether the database has a writer thread of its own, because its writes take many milliseconds. */
   ownWriter?: boolean;
   logger: Logger;
 }): Promise<SqliteDatabase<T, Q>> {
@@ -93,7 +94,7 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
   const write = (call: WriteCall) => remembered.during(() => writer.call(call));
   const kit = callsOf<typeof kitTransactions>((call) => write({ owner: "kit", ...call }));
   let reader: Promise<SqliteThread<Call>> | undefined;
-  /** A thread takes some 12 MB and a part of a second, so it starts with the first query. */
+  /** A thread takes about 12 MB and a fraction of a second to start, so it starts with the first query. */
   const openReader = (queries: URL) => {
     reader ??= startReader({ file, queries: queries.href }, logger).catch((error: unknown) => {
       reader = undefined;
@@ -151,7 +152,7 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
       lead: async (holder, ttlMs) => (await kit.acquireLeases(["kit.relay"], holder, ttlMs)).length > 0,
       resign: (holder) => kit.releaseLeases(["kit.relay"], holder),
       onStaged: (listener) => {
-        // Wrapped, so that the same function may listen twice.
+        // A wrapper lets the same function listen twice.
         const own = () => listener();
         writer.stagedListeners.add(own);
         return () => writer.stagedListeners.delete(own);
@@ -201,16 +202,16 @@ export async function openSqlite<T extends Transactions, Q extends Queries = Rec
   };
 }
 
-/** One function per name that is asked for; the thread knows which names there are. */
+/** Returns a function for every name. The thread knows which names exist. */
 function callsOf<F extends Functions>(run: (call: Call) => Promise<unknown>): Calls<F> {
   const calls = new Map<string, (...args: unknown[]) => Promise<unknown>>();
   const get = (_: object, name: string | symbol) => {
-    // Neither a symbol nor the `then` that `await` looks for is a function of the module.
+    // Symbols, and the `then` that `await` looks for, are no functions of the module.
     if (typeof name === "symbol" || name === "then") return undefined;
     const call = calls.get(name) ?? ((...args: unknown[]) => run({ name, args }));
     calls.set(name, call);
     return call;
   };
-  // The caller has given the types of the module that it named.
+  // The caller has named the module and given its types.
   return new Proxy({}, { get }) as Calls<F>;
 }

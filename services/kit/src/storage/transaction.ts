@@ -2,12 +2,14 @@ import type { IdempotencyRecord } from "./idempotency-record.ts";
 import type { StagedEvent } from "./outbox-store.ts";
 import type { SqliteConnection } from "./sqlite-connection.ts";
 
-/** What a transaction of a service's transactions module works with. It is over when the function returns. */
+/** What a function of a service's transactions module reads and writes with. It is valid until the function returns. */
 export interface Transaction {
   readonly db: SqliteConnection;
   /** Stages the events that this change causes. */
   publish(events: readonly StagedEvent[]): void;
-  /** Stores the answer of a call with an Idempotency-Key. Throws IdempotencyRecordExists when another call was first. */
+  /**
+   * Stores the response of a call with an Idempotency-Key. Throws IdempotencyRecordExists if another call came first.
+   */
   keepIdempotencyRecord(record: IdempotencyRecord | undefined): void;
 }
 

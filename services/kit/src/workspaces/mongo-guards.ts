@@ -2,12 +2,12 @@ import type { Collection, IndexDescription } from "mongodb";
 import type { MongoDatabase } from "../storage/mongo.ts";
 import type { PurgeStore } from "./workspace-purges.ts";
 
-/** A service's guard of a workspace. Creates in the workspace write it too, so they take turns with its deletion. */
+/** A service's guard of a workspace. Creations in the workspace write it too, so they take turns with its deletion. */
 export interface GuardDocument {
-  /** The workspace. */
+  /** The workspace's id. */
   _id: string;
   deletedAt?: Date;
-  /** From the start of a purge to its end. */
+  /** Set from the start of a purge to its end. */
   purging?: true;
   purgedAt?: Date;
 }
@@ -16,7 +16,7 @@ export const guardIndexes: readonly IndexDescription[] = [
   { name: "purging", key: { purging: 1 }, partialFilterExpression: { purging: true } },
 ];
 
-/** The purges that stand in a store's guards. */
+/** Creates a purge store over a service's guards. */
 export function createPurges(guards: Collection<GuardDocument>, write: MongoDatabase["write"]): PurgeStore {
   return {
     async beginPurge(workspaceId, at) {

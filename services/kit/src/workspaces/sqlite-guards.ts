@@ -3,7 +3,9 @@ import type { SqliteConnection } from "../storage/sqlite-connection.ts";
 import type { Transaction, Transactions } from "../storage/transaction.ts";
 import type { PurgeStore } from "./workspace-purges.ts";
 
-/** The transactions of `createPurges`, for a service's own: its table `guards` has a row for each workspace. */
+/**
+ * The transactions that `createPurges` needs among a service's own. The table `guards` has a row for each workspace.
+ */
 export const purgeTransactions = {
   beginPurge(tx: Transaction, workspaceId: string, at: Date): void {
     tx.db.run(
@@ -24,13 +26,13 @@ export const purgeTransactions = {
   },
 } satisfies Transactions;
 
-/** Makes sure that the workspace has a guard; false when that says it is deleted. */
+/** Makes sure that the workspace has a guard. Returns false if the guard says that the workspace is deleted. */
 export function passGuard(tx: Transaction, workspaceId: string): boolean {
   tx.db.run("INSERT INTO guards (workspace_id) VALUES (?) ON CONFLICT DO NOTHING", workspaceId);
   return tx.db.get("SELECT 1 FROM guards WHERE workspace_id = ? AND deleted_at IS NULL", workspaceId) !== undefined;
 }
 
-/** The purges that stand in a store's guards. */
+/** Creates a purge store over a service's guards. */
 export function createPurges(
   read: SqliteConnection,
   write: Pick<PurgeStore, keyof typeof purgeTransactions>,

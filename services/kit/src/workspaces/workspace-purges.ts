@@ -10,40 +10,43 @@ import { asService } from "../rpc/context.ts";
 import { type LeaseStore, runLeased } from "../storage/leases.ts";
 import type { StagedEvent } from "../storage/outbox-store.ts";
 
-/** What a service that holds things of workspaces keeps about their deletion, in its guard row of each workspace. */
+/** What a service stores about the deletion of workspaces, in its guard of each workspace. */
 export interface PurgeStore {
-  /** Refuses every later create in the workspace, and opens its purge, again if it was purged before. */
+  /** Refuses every later creation in the workspace and opens its purge, again if it was purged before. */
   beginPurge(workspaceId: string, at: Date): Promise<void>;
   listOpenPurges(): Promise<string[]>;
-  /** Workspaces that may still hold something and are not being purged, by id, after `afterId`. */
+  /** Lists workspaces that are not being purged, by id, after `afterId`. */
   listWorkspaces(page: { limit: number; afterId?: string }): Promise<string[]>;
-  /** Records that everything is removed, with the event that announces it; does nothing unless the purge is open. */
+  /** Records that everything is removed, with the events that announce it. Does nothing unless the purge is open. */
   completePurge(workspaceId: string, at: Date, events: readonly StagedEvent[]): Promise<void>;
 }
 
-/** How a service removes what it holds of a deleted workspace. */
+/** How a service removes what it stores of a deleted workspace. */
 export interface WorkspacePurge {
   store: PurgeStore;
-  /** Removes what it can until the signal aborts; true once everything is gone. */
+  /** Removes what it can until the signal aborts. Returns true once everything is gone. */
   purge(workspaceId: string, signal: AbortSignal): Promise<boolean>;
-  /** The event that announces it. */
+  /** Returns the event that announces the purge. */
   workspacePurged(workspaceId: string, at: Date): StagedEvent;
 }
 
 const pollMs = 1_000;
-/** All purges of a service are one replica's work, since several would only delete the same rows. Another goes on after a crash. */
+/**
+ * One replica at a time purges for a service, since several would delete the same rows. Another one goes on after a
+ * crash.
+ */
 const leaseName = "kit.purges";
 const leaseMs = 15_000;
-/** How long a workspace's purge runs before the next one has its turn. */
+/** How long the purge of one workspace runs before the next one gets its turn. */
 const turnMs = 2_000;
 const sweepMs = 3_600_000;
 const sweepPage = 500;
 
 /**
- * Purges what a service holds of deleted workspaces: on `workspace.deleted`, and hourly for workspaces that turn out to be
- * gone although no event said so. Open purges are kept in the store, so they go on after a restart, in one replica at a time;
- * `purge` removes what it can and returns true once everything is gone, which the event of `workspacePurged` then announces. The
- * time is the event's version: when the workspace's deletion is announced again, its purge runs and is announced again.
+ * Purges what a service stores of deleted workspaces: on `workspace.deleted`, and hourly for workspaces that are gone
+ * although no event said so. Open purges are stored, so they go on after a restart, in one replica at a time. `purge`
+ * removes what it can and returns true once everything is gone; the event of `workspacePurged` then announces it. The
+ * time is the event's version. When the workspace's deletion is announced again, its purge runs and is announced again.
  */
 export async function startWorkspacePurges(
   o: WorkspacePurge & {
@@ -68,7 +71,7 @@ export async function startWorkspacePurges(
           logger.info({ workspaceId }, "purged a deleted workspace");
         }
       } catch (error) {
-        // One that fails must not hold up the others.
+        // A purge that fails must not hold up the others.
         if (!signal.aborted)
           logger.error({ err: error, workspaceId }, "failed to purge a deleted workspace; will retry");
       }
@@ -82,7 +85,7 @@ export async function startWorkspacePurges(
     async work(signal) {
       if ((await store.listOpenPurges()).length === 0) return;
       await runLeased({ leases, name: leaseName, holder, ttlMs: leaseMs, signal, logger }, async (leased) =>
-        // Asked again: another replica may have completed some meanwhile.
+        // Listed again, since another replica may have completed some meanwhile.
         purgeAll(await store.listOpenPurges(), leased),
       );
     },
@@ -104,7 +107,7 @@ export async function startWorkspacePurges(
         if (gone.length > 10 && gone.length > workspaceIds.length / 5) {
           logger.error(
             { gone: gone.length },
-            "many workspaces are gone at once, as after restoring an old backup; none is purged",
+            "many workspaces are gone at once, as if an old backup was restored, so none is purged",
           );
           return;
         }
