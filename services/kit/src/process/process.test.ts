@@ -98,7 +98,7 @@ describe("a process that can't be one of many says why in one line of JSON and e
     ["a certificate without its key", { ...nats, SANDGATE_TLS_CERT_FILE: "cert.pem" }, "need each other"],
     ["certificates that aren't there", { ...nats, SANDGATE_TLS_CA_FILE: "ca.pem" }, "ca.pem can't be used"],
     ["no address", { ...nats, SANDGATE_IDENTITY_URL: "" }, "SANDGATE_IDENTITY_URL is missing"],
-    ["another's key", { ...nats, SANDGATE_INTERNAL_KEY_FILE: "facade.jwk.json" }, "no key of workspace"],
+    ["another's key", { ...nats, SANDGATE_INTERNAL_KEY_FILE: "facade.jwk.json" }, "not a key of workspace"],
   ])("%s", async (_, settings, line) => {
     const given = Object.entries(settings).map(([name, value]) => [
       name,

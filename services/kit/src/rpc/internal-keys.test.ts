@@ -89,10 +89,10 @@ test("a change that can't be used changes nothing", async () => {
 
 test("files of another caller, without a private key, or with one where none belongs are refused", async () => {
   await makeKeys(folder);
-  await expect(openSigner("identity.jwk.json")).rejects.toThrow("no key of facade");
+  await expect(openSigner("identity.jwk.json")).rejects.toThrow("not a key of facade");
   const { d, ...open } = JSON.parse(await readFile(join(folder, "facade.jwk.json"), "utf8"));
   await writeFile(join(folder, "public.json"), JSON.stringify(open));
-  await expect(openSigner("public.json")).rejects.toThrow("no private Ed25519 key");
+  await expect(openSigner("public.json")).rejects.toThrow("not a private Ed25519 key");
   await expect(openSigner("missing.json")).rejects.toThrow("missing.json can't be used: ENOENT");
   await writeFile(join(folder, "jwks.json"), JSON.stringify({ keys: [{ ...open, d }] }));
   await expect(openVerifier()).rejects.toThrow("holds a private key");

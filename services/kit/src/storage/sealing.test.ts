@@ -92,7 +92,7 @@ test("the operators' program adds a key, makes it the one that seals, and takes 
   const { currentKeyId: first } = await openKeyring({ file, create: true });
   const added = await run("add", file);
   expect((await openKeyring({ file, create: false })).currentKeyId).toBe(first);
-  await expect(run("drop", file, first)).rejects.toThrow("use another one first");
+  await expect(run("drop", file, first)).rejects.toThrow("use another key first");
   await run("use", file, added);
   const ring = await openKeyring({ file, create: false });
   expect([ring.currentKeyId, ring.hasKey(first)]).toEqual([added, true]);

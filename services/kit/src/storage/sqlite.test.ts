@@ -367,7 +367,7 @@ test("a migration of many rows commits them in batches, and goes on after a fail
 
 test("a database of a newer program is refused", async () => {
   await (await open([...migrations, "CREATE TABLE newer (id TEXT)"])).close();
-  await expect(open()).rejects.toThrow(/newer version of Sandgate \(service schema 2, this one knows 1\)/);
+  await expect(open()).rejects.toThrow(/newer version of Sandgate \(service schema 2, this version knows 1\)/);
 });
 
 test.each([
