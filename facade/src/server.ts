@@ -65,7 +65,7 @@ export interface Facade {
   app: App;
   /** Returns the address that it listens on. */
   listen(): Promise<string>;
-  /** Ends waits and streams, and is not ready any more; other requests are still answered. */
+  /** Ends waits, streams and WebSockets, and is not ready any more. Other requests are still answered. */
   drain(): Promise<void>;
   /** Accepts no more requests, and lets open ones finish, for 30 s at most. */
   close(): Promise<void>;
@@ -165,8 +165,11 @@ export async function openFacade(environment: FacadeEnvironment, settings: Facad
 function shareSlots({ identity }: Clients, logger: Logger): Slots {
   const holder = newId();
   return createSharedSlots({
-    lease: (requests) =>
-      identity.holdSlots({ holder, requests: [...requests] }, asFacade({ requestId: newId(), timeoutMs: 2_000 })),
+    async lease(requests) {
+      const call = asFacade({ requestId: newId(), timeoutMs: 2_000 });
+      const { held, leaseMs } = await identity.holdSlots({ holder, requests: [...requests] }, call);
+      return { leased: held, leaseMs };
+    },
     logger,
   });
 }

@@ -4,7 +4,7 @@ import { Type } from "typebox";
 import type { App } from "../pipeline/base/app.ts";
 import type { RouteRules } from "../pipeline/base/route-rules.ts";
 import type { RouteContext } from "../pipeline/route.ts";
-import { TextByName } from "../pipeline/validation/schema-parts.ts";
+import { TextByName } from "../pipeline/validation/common-schemas.ts";
 
 const Alive = Type.Object({ status: Type.String() });
 const Ready = Type.Object({

@@ -27,7 +27,7 @@ function createCount() {
         holders.set(holder, { held: own, endsAt: performance.now() + leaseMs });
         return own;
       });
-      return { held: answers, leaseMs };
+      return { leased: answers, leaseMs };
     },
   };
   return count;

@@ -13,7 +13,7 @@ export interface SlotRequest {
 
 export interface SlotLeases {
   /** How many are leased of each requested key, in the order of the requests. */
-  held: readonly number[];
+  leased: readonly number[];
   /** How long the leases last, in milliseconds. */
   leaseMs: number;
 }
@@ -23,9 +23,9 @@ interface KeySlots {
   hash: Uint8Array;
   limit: number;
   used: number;
-  /** How many this facade leases from the shared count until `heldUntil`. */
-  held: number;
-  heldUntil: number;
+  /** How many this facade leases from the shared count until `leasedUntil`. */
+  leased: number;
+  leasedUntil: number;
   /** The shared count has no more slots. */
   isFull: boolean;
   /** The request for a lease that is under way. */
@@ -33,7 +33,7 @@ interface KeySlots {
 }
 
 /**
- * Slots beyond those in use that a facade holds of a key are the limit divided by this, and at least one: so few that
+ * Slots beyond those in use that a facade leases of a key are the limit divided by this, and at least one: so few that
  * what is unused elsewhere hardly matters.
  */
 const sparesPerLimit = 50;
@@ -62,25 +62,25 @@ export function createSharedSlots(o: {
     const known = slotsByKey.get(key);
     if (known) return known;
     const hash = createHash("sha256").update(key).digest();
-    const slots = { hash, limit, used: 0, held: 0, heldUntil: 0, isFull: false };
+    const slots = { hash, limit, used: 0, leased: 0, leasedUntil: 0, isFull: false };
     slotsByKey.set(key, slots);
     return slots;
   }
 
-  const hasFree = (slots: KeySlots) => slots.used < slots.held && now() < slots.heldUntil;
+  const hasFree = (slots: KeySlots) => slots.used < slots.leased && now() < slots.leasedUntil;
 
   /** Asks for leases of these slots, none of which is being asked for. */
   function ask(asked: readonly [KeySlots, wanted: number][]): Promise<void> {
     const sentAt = now();
     // Slots that are given back are not used any more, although the answer is still to come.
-    for (const [slots, wanted] of asked) slots.held = Math.min(slots.held, wanted);
+    for (const [slots, wanted] of asked) slots.leased = Math.min(slots.leased, wanted);
     const answered = o
       .lease(asked.map(([{ hash, limit, used }, wanted]) => ({ key: hash, limit, used, wanted })))
-      .then(({ held, leaseMs }) => {
+      .then(({ leased, leaseMs }) => {
         for (const [index, [slots, wanted]] of asked.entries()) {
-          slots.held = held[index] ?? 0;
-          slots.heldUntil = sentAt + leaseMs;
-          slots.isFull = slots.held < wanted;
+          slots.leased = leased[index] ?? 0;
+          slots.leasedUntil = sentAt + leaseMs;
+          slots.isFull = slots.leased < wanted;
         }
       })
       .finally(() => {
@@ -96,7 +96,7 @@ export function createSharedSlots(o: {
   /** Gives back what others could use. The last few wait for the next renewal. */
   function giveBack(slots: KeySlots): void {
     const kept = slots.used + sparesOf(slots.limit);
-    if (slots.held - kept > sparesOf(slots.limit) && !slots.asking) void ask([[slots, kept]]).catch(countAlone);
+    if (slots.leased - kept > sparesOf(slots.limit) && !slots.asking) void ask([[slots, kept]]).catch(countAlone);
   }
 
   function countAlone(error: unknown): void {
@@ -113,7 +113,7 @@ export function createSharedSlots(o: {
     const due: [KeySlots, number][] = [];
     for (const [key, slots] of slotsByKey) {
       if (slots.asking) continue;
-      if (slots.used === 0 && slots.held === 0) slotsByKey.delete(key);
+      if (slots.used === 0 && slots.leased === 0) slotsByKey.delete(key);
       else due.push([slots, slots.used === 0 ? 0 : slots.used + sparesOf(slots.limit)]);
     }
     for (let first = 0; first < due.length; first += maxRequests) {
@@ -161,9 +161,9 @@ export function createSharedSlots(o: {
     async close() {
       clearInterval(timer);
       await Promise.allSettled([...slotsByKey.values()].map(({ asking }) => asking));
-      const held = [...slotsByKey.values()].filter(({ held }) => held > 0);
-      for (let first = 0; first < held.length; first += maxRequests) {
-        const given = held.slice(first, first + maxRequests);
+      const leasing = [...slotsByKey.values()].filter(({ leased }) => leased > 0);
+      for (let first = 0; first < leasing.length; first += maxRequests) {
+        const given = leasing.slice(first, first + maxRequests);
         await ask(given.map((slots) => [{ ...slots, used: 0 }, 0])).catch((error: unknown) => {
           o.logger.warn({ err: error }, "slots of waits were not given back; they are free in 30 s");
         });

@@ -16,7 +16,7 @@ import {
   workspaceId,
 } from "../../test-platform.ts";
 import type { RoutePlugin } from "../route.ts";
-import { WorkspaceHeaders } from "../validation/schema-parts.ts";
+import { WorkspaceHeaders } from "../validation/common-schemas.ts";
 import { addWebSocketRoute } from "./web-sockets.ts";
 
 /** More than the buffers of a connection take. */

@@ -3,7 +3,7 @@ import { ImageSchema } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { SandboxSchema, SandboxState } from "@sandgate/proto/sandbox/v1/sandbox";
 import { Type } from "typebox";
 import { expect, test } from "vitest";
-import { Moment, NullableInteger, NullableMoment, NullableText, TextByName } from "../validation/schema-parts.ts";
+import { Moment, NullableInteger, NullableMoment, NullableText, TextByName } from "../validation/common-schemas.ts";
 import { createMapper } from "./mapper.ts";
 
 const at = { seconds: 1_780_000_000n, nanos: 123_456_000 };

@@ -30,8 +30,8 @@ export function parseMoment(text: string): bigint | undefined {
 
 /** A google.protobuf.Timestamp of microseconds since 1970. */
 export function toTimestamp(micros: bigint): { seconds: bigint; nanos: number } {
-  const rest = ((micros % 1_000_000n) + 1_000_000n) % 1_000_000n;
-  return { seconds: (micros - rest) / 1_000_000n, nanos: Number(rest) * 1000 };
+  const remainder = ((micros % 1_000_000n) + 1_000_000n) % 1_000_000n;
+  return { seconds: (micros - remainder) / 1_000_000n, nanos: Number(remainder) * 1000 };
 }
 
 /** ISO 8601 in UTC with milliseconds. */
@@ -58,9 +58,9 @@ function toIsoSecond(seconds: number): string {
     lastDate = new Date(day * secondsPerDay * 1000).toISOString().slice(0, -"T00:00:00.000Z".length);
     lastDay = day;
   }
-  const rest = seconds - day * secondsPerDay;
-  const minutes = Math.floor(rest / 60);
-  return `${lastDate}T${pad(Math.floor(minutes / 60), 2)}:${pad(minutes % 60, 2)}:${pad(rest % 60, 2)}`;
+  const remainder = seconds - day * secondsPerDay;
+  const minutes = Math.floor(remainder / 60);
+  return `${lastDate}T${pad(Math.floor(minutes / 60), 2)}:${pad(minutes % 60, 2)}:${pad(remainder % 60, 2)}`;
 }
 
 function pad(number: number, digits: number): string {

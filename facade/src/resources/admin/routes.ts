@@ -4,7 +4,7 @@ import { callFor } from "../../pipeline/base/request-context.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { collectPage } from "../../pipeline/messages/pages.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
-import { NoContent } from "../../pipeline/validation/schema-parts.ts";
+import { NoContent } from "../../pipeline/validation/common-schemas.ts";
 import { fromStateNames, sandboxIdOf, toSandbox } from "../sandboxes/mapping.ts";
 import { SandboxList } from "../sandboxes/schemas.ts";
 import { toUser } from "./mapping.ts";

@@ -1,8 +1,8 @@
 import { ListUsersRequestSchema, SetUserDisabledRequestSchema } from "@sandgate/proto/identity/v1/identity";
 import { ListAllSandboxesRequestSchema } from "@sandgate/proto/sandbox/v1/sandbox";
 import { Type } from "typebox";
+import { Id, Moment, NextCursor, Page } from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
-import { Id, Moment, NextCursor, Page } from "../../pipeline/validation/schema-parts.ts";
 import { StateList } from "../sandboxes/schemas.ts";
 
 export const User = Type.Object({

@@ -8,7 +8,7 @@ import { present } from "../../pipeline/messages/contract.ts";
 import { maxLengthOf } from "../../pipeline/messages/field-rules.ts";
 import { parseMoment, toTimestamp } from "../../pipeline/messages/times.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
-import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/validation/schema-parts.ts";
+import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/validation/common-schemas.ts";
 import { toApiToken } from "./mapping.ts";
 import { ApiTokenList, ApiTokenParams, CreateApiTokenBody, CreatedApiToken } from "./schemas.ts";
 

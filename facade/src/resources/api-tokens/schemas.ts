@@ -1,8 +1,15 @@
 import type { RoleName } from "@sandgate/kit/rpc/context";
 import { CreateApiTokenRequestSchema } from "@sandgate/proto/identity/v1/identity";
 import { Type } from "typebox";
+import {
+  Id,
+  Moment,
+  NextCursor,
+  NullableMoment,
+  NullableText,
+  Role,
+} from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
-import { Id, Moment, NextCursor, NullableMoment, NullableText, Role } from "../../pipeline/validation/schema-parts.ts";
 
 const roleMeaning =
   "The highest role that the token has in any workspace, whatever your own. A token with a role never has an operator's rights.";

@@ -2,8 +2,8 @@ import { type AuditAction, auditActions } from "@sandgate/kit/base/audit-actions
 import type { CredentialKind } from "@sandgate/kit/rpc/context";
 import { AuditFilterSchema } from "@sandgate/proto/telemetry/v1/audit";
 import { Type } from "typebox";
+import { Id, Moment, NextCursor, NullableText, nullable, Page } from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
-import { Id, Moment, NextCursor, NullableText, nullable, Page } from "../../pipeline/validation/schema-parts.ts";
 
 export const AuditQuery = Type.Object({
   ...Page,

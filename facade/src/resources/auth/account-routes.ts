@@ -1,7 +1,7 @@
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
-import { NoContent, Success } from "../../pipeline/validation/schema-parts.ts";
+import { NoContent, Success } from "../../pipeline/validation/common-schemas.ts";
 import { addMailPage, verificationPage } from "./mail-pages.ts";
 import { DeleteAccountBody, RegisterBody, UsernameBody, VerifyEmailBody } from "./schemas.ts";
 

@@ -7,8 +7,8 @@ interface MailPage {
   html: string;
 }
 
-// Uses the token only after a click: mail scanners open every link, and the token can be used only once. A link that
-// needs a password is told by the response, so that the page asks for one only then.
+// The script uses the token only after a click, since mail scanners open every link and the token works only once. The
+// response says whether the link needs a password, and only then the page asks for one.
 const script = `
 const form = document.querySelector("form");
 const button = form.querySelector("button");

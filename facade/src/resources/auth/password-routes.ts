@@ -1,7 +1,7 @@
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
-import { Success } from "../../pipeline/validation/schema-parts.ts";
+import { Success } from "../../pipeline/validation/common-schemas.ts";
 import { addMailPage, passwordResetPage } from "./mail-pages.ts";
 import { ChangePasswordBody, ResetPasswordBody, UsernameBody } from "./schemas.ts";
 

@@ -1,7 +1,7 @@
 import * as requests from "@sandgate/proto/identity/v1/identity";
 import { Type } from "typebox";
+import { Id, Moment, NextCursor, NullableText, nullable } from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
-import { Id, Moment, NextCursor, NullableText, nullable } from "../../pipeline/validation/schema-parts.ts";
 
 const recaptchaToken = Type.Optional(
   fieldSchema(requests.SignInRequestSchema, "recaptcha_token", {

@@ -1,7 +1,7 @@
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
-import { NoContent, PageQuery } from "../../pipeline/validation/schema-parts.ts";
+import { NoContent, PageQuery } from "../../pipeline/validation/common-schemas.ts";
 import { clientOf } from "./client.ts";
 import { toSession, toSessionTokens } from "./mapping.ts";
 import { LoginBody, RefreshBody, SessionList, SessionParams, SessionTokens } from "./schemas.ts";

@@ -3,7 +3,7 @@ import { WorkspaceService } from "@sandgate/proto/workspace/v1/workspace";
 import { callFor } from "../../pipeline/base/request-context.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
-import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/validation/schema-parts.ts";
+import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/validation/common-schemas.ts";
 import { WorkspaceParams } from "../workspaces/schemas.ts";
 import { memberIdOf, toMember } from "./mapping.ts";
 import { AddMemberBody, Member, MemberList, MemberParams, UpdateMemberBody } from "./schemas.ts";

@@ -1,7 +1,7 @@
 import { AddMemberRequestSchema } from "@sandgate/proto/workspace/v1/workspace";
 import { Type } from "typebox";
+import { Id, Moment, NextCursor, Role } from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
-import { Id, Moment, NextCursor, Role } from "../../pipeline/validation/schema-parts.ts";
 import { WorkspaceParams } from "../workspaces/schemas.ts";
 
 export const MemberParams = Type.Object({ ...WorkspaceParams.properties, user_id: Type.String() });

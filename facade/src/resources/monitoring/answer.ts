@@ -5,7 +5,7 @@ import { toLogEntry, toMetricPoint } from "./mapping.ts";
 export interface MonitoringAnswer {
   /** Adds rows that are older than all before. */
   add(page: { logs: readonly LogEntry[]; metrics: readonly MetricPoint[] }): void;
-  /** The parts of the JSON, in their order. */
+  /** The JSON in chunks, in their order. */
   toJson(): Buffer[];
 }
 
@@ -38,6 +38,6 @@ function toJsonItems(items: readonly unknown[]): Buffer {
 
 const comma = Buffer.from(",");
 
-function separated(parts: readonly Buffer[]): Buffer[] {
-  return parts.flatMap((part, i) => (i === 0 ? [part] : [comma, part]));
+function separated(chunks: readonly Buffer[]): Buffer[] {
+  return chunks.flatMap((chunk, i) => (i === 0 ? [chunk] : [comma, chunk]));
 }

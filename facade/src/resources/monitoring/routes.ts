@@ -8,7 +8,7 @@ import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { parseMoment, toTimestamp } from "../../pipeline/messages/times.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
-import { WorkspaceHeaders } from "../../pipeline/validation/schema-parts.ts";
+import { WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { sandboxIdOf } from "../sandboxes/mapping.ts";
 import { SandboxParams } from "../sandboxes/schemas.ts";
 import { createMonitoringAnswer } from "./answer.ts";
@@ -19,7 +19,7 @@ import { Monitoring, MonitoringQuery, ResumingHeaders, StreamQuery } from "./sch
 const { method: rpc } = TelemetryService;
 const tags = ["Monitoring"];
 const hourMicros = 3_600_000_000n;
-/** Bytes of lines of a page: a few milliseconds' work for this process and for telemetry. */
+/** Bytes of log lines in a page: a few milliseconds of work for this process and for telemetry. */
 const pageBytes = 256 * 1024;
 
 export const monitoringRoutes: RoutePlugin = async (app, { clients, live, logger }) => {
@@ -65,11 +65,11 @@ export const monitoringRoutes: RoutePlugin = async (app, { clients, live, logger
           return page.nextPageToken;
         };
         const second = await readPage("");
-        const readRest = async () => {
+        const readOlder = async () => {
           for (let token = second; token !== ""; ) token = await readPage(token);
         };
         const { user } = signedInOf(request);
-        if (second !== "") await largeReads.run({ userId: user.id, response: reply.raw, signal, read: readRest });
+        if (second !== "") await largeReads.run({ userId: user.id, response: reply.raw, signal, read: readOlder });
         return sendJson(reply, answer.toJson());
       } finally {
         stop();
@@ -135,9 +135,9 @@ function watchDisconnect({ raw }: FastifyReply): { signal: AbortSignal; stop(): 
   return { signal: gone.signal, stop: () => void raw.off("close", onClose) };
 }
 
-/** Sends the parts one after another: as one, a large answer would be copied as a whole. */
+/** Sends JSON chunk by chunk, since joining the chunks would copy a large answer. */
 function sendJson(reply: FastifyReply, json: readonly Buffer[]): FastifyReply {
-  const length = json.reduce((sum, part) => sum + part.length, 0);
+  const length = json.reduce((sum, chunk) => sum + chunk.length, 0);
   return reply
     .type("application/json; charset=utf-8")
     .header("content-length", length)

@@ -1,7 +1,7 @@
 import { QueryTelemetryRequestSchema, TailTelemetryRequestSchema } from "@sandgate/proto/telemetry/v1/telemetry";
 import { Type } from "typebox";
+import { Id, Moment, WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
-import { Id, Moment, WorkspaceHeaders } from "../../pipeline/validation/schema-parts.ts";
 
 export const ResumingHeaders = Type.Object({
   ...WorkspaceHeaders.properties,

@@ -7,7 +7,7 @@ import {
   NoContent,
   PageQuery,
   WorkspaceHeaders,
-} from "../../pipeline/validation/schema-parts.ts";
+} from "../../pipeline/validation/common-schemas.ts";
 import { fromCreateBody, fromUpdateBody, registryIdOf, toRegistry } from "./mapping.ts";
 import { CreateRegistryBody, Registry, RegistryList, RegistryParams, UpdateRegistryBody } from "./schemas.ts";
 

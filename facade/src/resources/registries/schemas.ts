@@ -1,7 +1,7 @@
 import { CreateRegistryRequestSchema } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { Type } from "typebox";
+import { Id, Moment, NextCursor, nameIssue } from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
-import { Id, Moment, NextCursor, nameIssue } from "../../pipeline/validation/schema-parts.ts";
 
 const registry = {
   name: fieldSchema(CreateRegistryRequestSchema, "name", nameIssue),

@@ -7,7 +7,7 @@ import { present } from "../../pipeline/messages/contract.ts";
 import { readInChunks } from "../../pipeline/messages/pages.ts";
 import { nullsOf } from "../../pipeline/messages/request-mapper.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
-import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/validation/schema-parts.ts";
+import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { registryIdOf } from "../registries/mapping.ts";
 import { fromCreateBody, fromUpdateBody, imageIdOf, toImage } from "./mapping.ts";
 import { CreateImageBody, Image, ImageList, ImageParams, ImageQuery, UpdateImageBody } from "./schemas.ts";

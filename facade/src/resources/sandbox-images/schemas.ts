@@ -1,7 +1,6 @@
 import { PageRequestSchema } from "@sandgate/proto/common/v1/page";
 import { CreateImageRequestSchema as Request } from "@sandgate/proto/imageregistry/v1/image_registry";
 import { Type } from "typebox";
-import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 import {
   Id,
   Moment,
@@ -11,7 +10,8 @@ import {
   nameIssue,
   nullable,
   Page,
-} from "../../pipeline/validation/schema-parts.ts";
+} from "../../pipeline/validation/common-schemas.ts";
+import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 
 const image = {
   name: fieldSchema(Request, "name", nameIssue),

@@ -6,7 +6,7 @@ import type { LiveRequest } from "../../pipeline/live/live-requests.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import { collectPage } from "../../pipeline/messages/pages.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
-import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/validation/schema-parts.ts";
+import { CreatingInWorkspaceHeaders, NoContent, WorkspaceHeaders } from "../../pipeline/validation/common-schemas.ts";
 import { imageIdOf } from "../sandbox-images/mapping.ts";
 import { fromLabelPairs, fromStateNames, sandboxIdOf, toSandbox } from "./mapping.ts";
 import { ProvisionBody, Sandbox, SandboxList, SandboxParams, SandboxQuery, WaitBody } from "./schemas.ts";

@@ -6,7 +6,6 @@ import {
 import { Type } from "typebox";
 import { stateReasons } from "../../pipeline/errors/state-reasons.ts";
 import { limitsOf } from "../../pipeline/messages/field-rules.ts";
-import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 import {
   Id,
   Moment,
@@ -16,7 +15,8 @@ import {
   NullableText,
   Page,
   TextByName,
-} from "../../pipeline/validation/schema-parts.ts";
+} from "../../pipeline/validation/common-schemas.ts";
+import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
 
 export const ProvisionBody = Type.Object({
   image_id: Type.String(),

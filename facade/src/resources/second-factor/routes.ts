@@ -1,7 +1,7 @@
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
-import { NoContent } from "../../pipeline/validation/schema-parts.ts";
+import { NoContent } from "../../pipeline/validation/common-schemas.ts";
 import {
   ConfirmedBody,
   ConfirmSecondFactorBody,

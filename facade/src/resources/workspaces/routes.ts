@@ -4,7 +4,7 @@ import { enterWorkspaceById } from "../../pipeline/admission/admission.ts";
 import { callFor, signedInOf } from "../../pipeline/base/request-context.ts";
 import { present } from "../../pipeline/messages/contract.ts";
 import type { RoutePlugin } from "../../pipeline/route.ts";
-import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/validation/schema-parts.ts";
+import { CreatingHeaders, NoContent, PageQuery } from "../../pipeline/validation/common-schemas.ts";
 import { toWorkspace } from "./mapping.ts";
 import { Workspace, WorkspaceBody, WorkspaceList, WorkspaceParams } from "./schemas.ts";
 

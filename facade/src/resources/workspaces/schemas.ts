@@ -1,7 +1,7 @@
 import { CreateWorkspaceRequestSchema } from "@sandgate/proto/workspace/v1/workspace";
 import { Type } from "typebox";
+import { Id, Moment, NextCursor, nameIssue, Role } from "../../pipeline/validation/common-schemas.ts";
 import { fieldSchema } from "../../pipeline/validation/field-schema.ts";
-import { Id, Moment, NextCursor, nameIssue, Role } from "../../pipeline/validation/schema-parts.ts";
 
 export const WorkspaceParams = Type.Object({ workspace_id: Type.String({ format: "uuid" }) });
 export const WorkspaceBody = Type.Object({ name: fieldSchema(CreateWorkspaceRequestSchema, "name", nameIssue) });
