@@ -1,6 +1,6 @@
 import { Role } from "@sandgate/proto/common/v1/access";
 import { expect, test } from "vitest";
-import { checkAdd, checkRemoval, checkRoleChange } from "./members.ts";
+import { checkAdd, checkRemoval, checkRoleChange, decideAddMember } from "./members.ts";
 
 const { UNSPECIFIED, MEMBER, ADMIN, OWNER } = Role;
 const refusal = (reason: string) => expect.objectContaining({ reason });
@@ -53,4 +53,13 @@ test("a missing member is reported only to those who may ask", () => {
   expect(() => checkRemoval({ actor: MEMBER, target: UNSPECIFIED, owners: 1 }, false)).toThrow(
     refusal("INSUFFICIENT_ROLE"),
   );
+});
+
+test("a deleted account joins nothing, and a workspace gets no more members than its quota, where 0 is none", () => {
+  const account = { deleted: false, hadPersonalWorkspace: true, owned: 0 };
+  const quotas = { maxOwned: 0, maxMembers: 2 };
+  expect(decideAddMember({ account, members: 1 }, quotas)).toBe("done");
+  expect(decideAddMember({ account, members: 2 }, quotas)).toBe("too_many_members");
+  expect(decideAddMember({ account, members: 0 }, { ...quotas, maxMembers: 0 })).toBe("done");
+  expect(decideAddMember({ account: { ...account, deleted: true }, members: 2 }, quotas)).toBe("account_deleted");
 });
