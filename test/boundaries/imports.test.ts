@@ -25,6 +25,12 @@ describe("the import rules of biome.json refuse", () => {
     ["a service that imports a helper of tests", "services/sandbox/src/a.ts", "@sandgate/test-support/process"],
     ["a service that imports a tool of tests", "services/sandbox/src/a.ts", "vitest"],
     ["a service's domain that imports its handlers", "services/identity/src/domain/a.ts", "../handlers.ts"],
+    [
+      "a use case that imports transactions",
+      "services/workspace/src/usecases/a.ts",
+      "../store/a.sqlite.transactions.ts",
+    ],
+    ["an upstream that imports the store", "services/image-registry/src/upstream/a.ts", "../store/store.ts"],
     ["a service's store that imports its events", "services/identity/src/store/a.ts", "../events.ts"],
     ["a use case that imports a reconciler", "services/sandbox/src/usecases/a.ts", "../reconcile/records.ts"],
     [
