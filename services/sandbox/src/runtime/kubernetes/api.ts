@@ -1,10 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { isDeepStrictEqual } from "node:util";
-import { HttpMethod, KubeConfig, RequestContext } from "@kubernetes/client-node";
 import { type Backoff, backoffMs } from "@sandgate/kit/base/backoff";
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { counter, type Metrics } from "@sandgate/kit/base/metrics";
-import { Agent, type Dispatcher } from "undici";
+import type { Dispatcher } from "undici";
+import { openConnection } from "./connection.ts";
 import { protobufType, readEvents, readObject } from "./protobuf.ts";
 import { createWriteLimit } from "./write-limit.ts";
 
@@ -13,10 +12,6 @@ const requestTimeoutMs = 10_000;
 /** How long a request is retried that the API server refused for now, or that did not reach it. */
 const retryForMs = 15_000;
 const retry: Backoff = { firstMs: 100, lastMs: 3_000 };
-/** How long a connection that nothing goes over is kept; the server itself would keep it for three minutes. */
-const idleMs = 60_000;
-/** How often credentials are read again: tokens of service accounts and certificates change while the process runs. */
-const credentialsForMs = 60_000;
 /** Answers carry their time to the second, and take a while to arrive. */
 const clockToleranceMs = 3_000;
 
@@ -65,31 +60,8 @@ export interface Api {
   close(): Promise<void>;
 }
 
-/** Reads `kubernetes:` (the service account of the pod that this runs in) or `kubernetes:<path of a kubeconfig>`. */
-function readConfig(address: string): KubeConfig {
-  const path = address.replace(/^kubernetes:/, "");
-  const config = new KubeConfig();
-  if (path !== "") loadFile(config, path);
-  else if (process.env.KUBERNETES_SERVICE_HOST) config.loadFromCluster();
-  else
-    throw new Error("SANDGATE_RUNTIME=kubernetes: works in a pod only; elsewhere, name a kubeconfig: kubernetes:/path");
-  if (!config.getCurrentCluster()) throw new Error(`${path || "the pod's service account"} names no cluster`);
-  return config;
-}
-
-function loadFile(config: KubeConfig, path: string): void {
-  try {
-    config.loadFromFile(path);
-  } catch (error) {
-    // What a parser throws quotes the file, and so credentials.
-    throw error instanceof Error && "syscall" in error ? error : new Error(`${path} is not a kubeconfig`);
-  }
-}
-
 /**
- * A client for an address as SANDGATE_RUNTIME has it. Connections are kept between requests, which the library's own
- * clients don't do: each of their calls is a connection and a TLS handshake of its own. They also go through `fetch`,
- * which costs twice the processor time.
+ * A client for an address as SANDGATE_RUNTIME has it.
  *
  * @param o.writesPerSecond at most that many requests that change something, with a second's worth at once after a
  * pause
@@ -101,8 +73,7 @@ export function openApi(
 ): Api {
   const { metrics } = o;
   const timeoutMs = o.requestTimeoutMs ?? requestTimeoutMs;
-  let config = readConfig(address);
-  const server = config.getCurrentCluster()?.server ?? "";
+  const connection = openConnection(address);
   const takeTurn = createWriteLimit(o.writesPerSecond);
   const calls =
     metrics &&
@@ -111,54 +82,7 @@ export function openApi(
       help: "Requests to the Kubernetes API server, each attempt",
       labelNames: ["method", "resource", "status"],
     });
-  let known: Promise<Credentials> | undefined;
-  let connections: { options: DispatcherOptions; dispatcher: Dispatcher } | undefined;
-  let knownUntil = 0;
   let aheadMs = 0;
-
-  function credentials(): Promise<Credentials> {
-    if (known && performance.now() < knownUntil) return known;
-    known = readCredentials();
-    knownUntil = performance.now() + credentialsForMs;
-    known.catch(() => {
-      known = undefined;
-    });
-    return known;
-  }
-
-  async function readCredentials(): Promise<Credentials> {
-    const context = new RequestContext(server, HttpMethod.GET);
-    await config.applySecurityAuthentication(context);
-    const tls: { defaultPort?: number } = {};
-    await config.applyToHTTPSOptions(tls);
-    const options = config.createDispatcherOptions(config.getCurrentCluster(), tls);
-    // With the same certificates the connections stay: a handshake costs both sides more than a request.
-    if (!connections || !isDeepStrictEqual(options, connections.options)) {
-      // Requests under way on the earlier connections go on to their end.
-      connections?.dispatcher.close().catch(() => {});
-      connections = { options, dispatcher: openDispatcher(options) ?? context.getDispatcher() ?? new Agent() };
-    }
-    return { headers: context.getHeaders(), dispatcher: connections.dispatcher };
-  }
-
-  /**
-   * The library's, but over HTTP/1.1, whose requests cost both sides less, and with connections that outlast a pause.
-   */
-  function openDispatcher(options: DispatcherOptions): Dispatcher | undefined {
-    if (options.type !== "agent") return undefined;
-    const { port: _port, timeout: _timeout, ...connect } = options.connect;
-    return new Agent({ connect, allowH2: false, keepAliveTimeout: idleMs });
-  }
-
-  /**
-   * The server doesn't take these credentials any more: reads the kubeconfig or the token again, unless that was done
-   * meanwhile.
-   */
-  function renew(refused: Promise<Credentials>): void {
-    if (known !== refused) return;
-    config = readConfig(address);
-    knownUntil = 0;
-  }
 
   function readClock(date: string): void {
     const offMs = Date.parse(date) - Date.now();
@@ -166,9 +90,9 @@ export function openApi(
   }
 
   async function send(request: ApiRequest, signal: AbortSignal) {
-    const url = new URL(server + request.path);
+    const url = new URL(connection.server + request.path);
     for (const [name, value] of Object.entries(request.query ?? {})) url.searchParams.set(name, value);
-    const used = credentials();
+    const used = connection.credentials();
     const { headers, dispatcher } = await used;
     const patchType = request.patchType ?? "application/strategic-merge-patch+json";
     const type = request.method === "PATCH" ? patchType : "application/json";
@@ -192,7 +116,7 @@ export function openApi(
       });
       calls?.inc({ ...label, status: response.statusCode });
       readClock(String(response.headers.date));
-      if (response.statusCode === 401) renew(used);
+      if (response.statusCode === 401) connection.renew(used);
       return response;
     } catch (error) {
       calls?.inc({ ...label, status: "none" });
@@ -255,10 +179,7 @@ export function openApi(
 
     clockAheadMs: () => aheadMs,
 
-    async close() {
-      await known?.catch(() => {});
-      await connections?.dispatcher.destroy();
-    },
+    close: connection.close,
   };
 }
 
@@ -270,13 +191,6 @@ async function* parseLines(body: AsyncIterable<Buffer>): AsyncGenerator<unknown>
     incomplete = lines.pop() ?? "";
     for (const line of lines) if (line !== "") yield JSON.parse(line);
   }
-}
-
-type DispatcherOptions = ReturnType<KubeConfig["createDispatcherOptions"]>;
-
-interface Credentials {
-  headers: Readonly<Record<string, string>>;
-  dispatcher: Dispatcher;
 }
 
 type Answer = Pick<Dispatcher.ResponseData, "statusCode" | "headers">;
