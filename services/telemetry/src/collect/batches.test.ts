@@ -136,7 +136,7 @@ describe("the memory budget", () => {
     expect(order).toEqual(["large", "small"]);
   });
 
-  test("is not kept for who no longer wants it", async () => {
+  test("is not kept for a waiter that has given up", async () => {
     const budget = createMemoryBudget(10);
     const gone = new AbortController();
     expect(budget.tryReserve(6)).toBe(true);

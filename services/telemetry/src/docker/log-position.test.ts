@@ -138,7 +138,7 @@ describe("the position in a container's log", () => {
     expect(frames.flatMap((frame) => position.take(frame) ?? [])).toMatchObject([{ log: "b b" }]);
   });
 
-  test("nor is the rest of one that was cut", () => {
+  test("nor is what follows of a line that was cut", () => {
     const part = frameOf("stdout", startNs, "x".repeat(maxLineBytes));
     const frames = [part, part, frameOf("stderr", startNs + 1n, "a\n"), frameOf("stderr", startNs + 2n, "b\n")];
     const position = createLogPosition("");
@@ -179,7 +179,7 @@ describe("the position in a container's log", () => {
     expect(frames.map((frame) => position.take(frame)?.log)).toEqual([undefined, undefined, "c"]);
   });
 
-  test("nor does one set back before the other stream begins", () => {
+  test("a clock set back before the other stream begins loses nothing either", () => {
     const begun = [
       frameOf("stdout", startNs + 99n * secondNs, "a\n"),
       frameOf("stdout", startNs + 100n * secondNs, "b\n"),
@@ -227,7 +227,7 @@ describe("the position in a container's log", () => {
     });
   });
 
-  test("invalid UTF-8 becomes U+FFFD, and a character in two parts is whole", () => {
+  test("invalid UTF-8 becomes U+FFFD, and a character in two segments is whole", () => {
     const position = createLogPosition("");
     position.begin();
     expect(

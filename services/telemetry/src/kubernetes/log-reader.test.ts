@@ -91,7 +91,7 @@ async function read(folder: string, cursor = "", count = Number.POSITIVE_INFINIT
   return { texts: rows.map(({ log }) => log), rows, cursor: last };
 }
 
-test("lines have their time, stream and text; parts of a line are joined under the time of the first", async ({
+test("lines have their time, stream and text; segments of a line are joined under the time of the first", async ({
   folder,
 }) => {
   const log = createLog(folder);
@@ -311,7 +311,7 @@ test("what comes after a container has ended is read, as long as more comes", as
   expect((await read(folder)).texts).toEqual(["1", "2"]);
 });
 
-test("a line that is open when a container has ended is not given out before the rest was read", async ({ folder }) => {
+test("a line that is open when a container has ended is not given out before all of it was read", async ({ folder }) => {
   const log = createLog(folder);
   await log.write("stdout", "first ", "P");
   const { signal } = new AbortController();

@@ -12,7 +12,7 @@ export function describeQuotas(name: string, open: () => Promise<TelemetryStore>
     const fixture = useStore(open);
     const { append, appendLong, linesOf, numbersOf, samplesOf, sandboxOf } = fixture;
 
-    test("above the quota the oldest lines go, samples stay", async () => {
+    test("above the quota the oldest lines are removed, and samples stay", async () => {
       const { store, source } = fixture;
       const metrics: Source = { ...source, kind: "metrics" };
       const chunk = await encodeMetrics([{ timeNs: fromMillis(startMs), cpuSeconds: 1, memoryBytes: 1 }]);
@@ -51,7 +51,7 @@ export function describeQuotas(name: string, open: () => Promise<TelemetryStore>
       expect(await linesOf()).toHaveLength(3_000);
     });
 
-    test("above its workspace's quota go the lines of the sandboxes that ended first, then the oldest, and no other workspace's", async () => {
+    test("above a workspace's quota ended sandboxes lose lines first, then the oldest go, and no other workspace loses any", async () => {
       const { source } = fixture;
       const [{ workspaceId }, other] = [source, sandboxOf(newId())];
       await appendLong({ source: other, from: 0, count: 3 });

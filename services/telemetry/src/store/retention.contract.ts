@@ -10,7 +10,7 @@ export function describeRetention(name: string, open: () => Promise<TelemetrySto
     const fixture = useStore(open);
     const { append, appendLong, linesOf, numbersOf, sandboxOf } = fixture;
 
-    test("all workspaces together keep to a total, and the one that has most gives first", async () => {
+    test("above the total of all workspaces, the one that has most loses lines first", async () => {
       const { store } = fixture;
       const [noisy, quiet, third] = [sandboxOf(newId()), sandboxOf(newId()), sandboxOf(newId())];
       await appendLong({ source: quiet, from: 0, count: 3 });
