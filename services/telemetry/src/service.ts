@@ -82,7 +82,7 @@ async function openTelemetryService(context: Context): Promise<ServiceParts> {
       store: store.purges,
       workspacePurged,
       async purge(workspaceId, signal) {
-        while (await store.purges.purgeBatch(workspaceId, purgeLimits)) if (signal.aborted) return false;
+        while (await store.retention.purgeBatch(workspaceId, purgeLimits)) if (signal.aborted) return false;
         return true;
       },
     },

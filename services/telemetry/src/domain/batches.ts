@@ -21,35 +21,66 @@ export interface Batch {
   final: boolean;
 }
 
+/** How far a source is stored. */
+export interface StoredSource extends Pick<Source, "containerId" | "kind"> {
+  cursor: string;
+  final: boolean;
+}
+
 /** What a store has of a sandbox. */
 export interface SandboxRecord {
   workspaceId: string;
   /** Sequences of the newest rows; 0: none yet. */
   sequences: Record<ChunkKind, number>;
-  /** Nothing will follow from any of its sources, of which there is at least one. */
-  final: boolean;
+  sources: readonly StoredSource[];
+}
+
+/** Whether nothing will follow from any of the sandbox's sources, of which there is at least one. */
+export function isFinal({ sources }: Pick<SandboxRecord, "sources">): boolean {
+  return sources.length > 0 && sources.every(({ final }) => final);
+}
+
+/**
+ * Whether the logs of these containers are stored to their ends; without `containerIds`, those of all containers that are
+ * known, of which there must be one.
+ */
+export function areLogsStored(sandbox: SandboxRecord | undefined, containerIds?: readonly string[]): boolean {
+  const logs = sandbox?.sources.filter(({ kind }) => kind === "logs") ?? [];
+  if (!containerIds) return isFinal({ sources: logs });
+  return containerIds.every((id) => logs.some(({ containerId, final }) => containerId === id && final));
 }
 
 /** What decides whether a batch is stored. */
 export interface AppendState {
   isWorkspaceDeleted: boolean;
   /** Undefined while nothing of the sandbox is stored. */
-  sandbox: Pick<SandboxRecord, "workspaceId"> | undefined;
-  /** The source's; undefined before its first batch. */
-  cursor: string | undefined;
+  sandbox: SandboxRecord | undefined;
 }
 
 /**
- * Whether a batch follows what is stored of its source. Throws WORKSPACE_NOT_FOUND for a deleted workspace and CONFLICT
- * for a sandbox of another workspace.
+ * Decides whether a batch follows what is stored of its source. Returns the source's cursor and the sandbox as they are then;
+ * no sandbox: the batch is refused. Throws WORKSPACE_NOT_FOUND for a deleted workspace and CONFLICT for a sandbox of another
+ * workspace.
  */
 export function decideAppend(
-  { isWorkspaceDeleted, sandbox, cursor = "" }: AppendState,
-  { source, fromCursor }: Batch,
-): { accepted: boolean; storedCursor: string } {
-  if (sandbox && sandbox.workspaceId !== source.workspaceId) {
+  { isWorkspaceDeleted, sandbox }: AppendState,
+  { source, fromCursor, toCursor, chunk, final }: Batch,
+): { storedCursor: string; sandbox?: SandboxRecord } {
+  const { workspaceId, containerId, kind } = source;
+  if (sandbox && sandbox.workspaceId !== workspaceId) {
     throw new DomainError("CONFLICT", "The sandbox belongs to another workspace.");
   }
   if (isWorkspaceDeleted) throw new DomainError("WORKSPACE_NOT_FOUND", "The workspace was deleted.");
-  return { accepted: cursor === fromCursor, storedCursor: cursor };
+  const { sequences, sources } = sandbox ?? { sequences: { logs: 0, metrics: 0 }, sources: [] };
+  const isOwn = (stored: StoredSource) => stored.containerId === containerId && stored.kind === kind;
+  const storedCursor = sources.find(isOwn)?.cursor ?? "";
+  if (storedCursor !== fromCursor) return { storedCursor };
+  return {
+    storedCursor: toCursor,
+    sandbox: {
+      workspaceId,
+      sequences: { ...sequences, [kind]: sequences[kind] + (chunk?.rows ?? 0) },
+      sources: [...sources.filter((stored) => !isOwn(stored)), { containerId, kind, cursor: toCursor, final }],
+    },
+  };
 }

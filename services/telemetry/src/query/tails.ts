@@ -1,6 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { invalid } from "@sandgate/kit/base/domain-error";
 import type { EventBus } from "@sandgate/kit/events/bus";
+import { isFinal } from "../domain/batches.ts";
 import { type ChunkKind, type OpenChunk, openLogs, openMetrics, type StoredChunk } from "../domain/chunks.ts";
 import type { LogRow, MetricRow, StreamName } from "../domain/rows.ts";
 import { watchStored } from "../events.ts";
@@ -62,7 +63,7 @@ export async function* tailRows(o: {
         }
       }
       // It was final before its rows were read, so all of them were.
-      if (sandbox?.final) return;
+      if (sandbox && isFinal(sandbox)) return;
       await stored.next(signal);
     }
   } finally {

@@ -1,24 +1,9 @@
-import type { CredentialKind } from "@sandgate/kit/rpc/context";
 import type { AuditEntry } from "../domain/audit.ts";
 
 /** A row of `audit_entries` besides its number. */
-export interface AuditRow {
-  id: string;
-  at: number;
-  workspace_id: string | null;
-  actor_id: string | null;
-  credential_kind: CredentialKind | null;
-  credential_id: string | null;
-  address: string | null;
-  action: string;
-  target_type: string | null;
-  target_id: string | null;
-  outcome: string;
-  request_id: string | null;
-  count: number;
-}
+export type AuditRow = ReturnType<typeof toRow>;
 
-export function toRow(entry: AuditEntry): AuditRow {
+export function toRow(entry: AuditEntry) {
   return {
     id: entry.id,
     at: entry.at.getTime(),

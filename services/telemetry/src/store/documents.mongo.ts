@@ -1,6 +1,6 @@
 import type { Db } from "@sandgate/kit/storage/mongo";
 import type { GuardDocument } from "@sandgate/kit/workspaces/mongo-guards";
-import type { SandboxRecord, Source } from "../domain/batches.ts";
+import type { SandboxRecord } from "../domain/batches.ts";
 import type { Chunk } from "../domain/chunks.ts";
 
 export interface TelemetryGuardDocument extends GuardDocument {
@@ -11,13 +11,12 @@ export interface TelemetryGuardDocument extends GuardDocument {
 }
 
 /** Every batch writes its sandbox's document, so that the cursors change in one compare-and-set with the rows. */
-export interface SandboxDocument extends Omit<SandboxRecord, "final"> {
+export interface SandboxDocument extends SandboxRecord {
   _id: string;
   /** Of all its chunks together. */
   textBytes: number;
   /** The number of its chunks. */
   chunks: number;
-  sources: (Pick<Source, "containerId" | "kind"> & { cursor: string; final: boolean })[];
   /** Nothing will follow from any of its sources. */
   ended?: boolean;
   /** The first time of its oldest log chunk, in microseconds; missing until that is looked for after a sweep. */

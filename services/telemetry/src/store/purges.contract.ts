@@ -35,9 +35,9 @@ export function describePurges(name: string, open: () => Promise<TelemetryStore>
       // So small that no sandbox's chunks are a single batch.
       const limits = { sandboxes: 2, chunks: 30, textBytes: 1024 * 1024 };
       let batches = 1;
-      while (await store.purges.purgeBatch(workspaceId, limits)) batches += 1;
+      while (await store.retention.purgeBatch(workspaceId, limits)) batches += 1;
       expect(batches).toBeGreaterThan(7);
-      expect(await store.purges.purgeBatch(workspaceId, limits)).toBe(false);
+      expect(await store.retention.purgeBatch(workspaceId, limits)).toBe(false);
       const at = new Date(startMs + 1);
       await store.purges.completePurge(workspaceId, at, [workspacePurged(workspaceId, at)]);
       expect(await store.purges.listOpenPurges()).toEqual([]);
@@ -63,7 +63,7 @@ export function describePurges(name: string, open: () => Promise<TelemetryStore>
         await append("", "a", [lineAt(0, "line")], { source: { ...source, sandboxId } });
       }
       await store.purges.beginPurge(source.workspaceId, new Date());
-      expect(await store.purges.purgeBatch(source.workspaceId, purgeLimits)).toBe(false);
+      expect(await store.retention.purgeBatch(source.workspaceId, purgeLimits)).toBe(false);
       for (const sandboxId of sandboxes) {
         expect(await store.sources.findSandbox(sandboxId)).toBeUndefined();
         expect(await linesOf(sandboxId)).toEqual([]);
@@ -73,7 +73,7 @@ export function describePurges(name: string, open: () => Promise<TelemetryStore>
     test("an unknown workspace can be purged too", async () => {
       const { store, source } = fixture;
       await store.purges.beginPurge(source.workspaceId, new Date());
-      expect(await store.purges.purgeBatch(source.workspaceId, purgeLimits)).toBe(false);
+      expect(await store.retention.purgeBatch(source.workspaceId, purgeLimits)).toBe(false);
       await expect(append("", "a", [])).rejects.toMatchObject({ reason: "WORKSPACE_NOT_FOUND" });
     });
   });

@@ -45,7 +45,7 @@ export function describeRetention(name: string, open: () => Promise<TelemetrySto
       while (await store.retention.sweepExpired(new Date(startMs + 500)));
       await isCounted(1 + 1);
       await store.purges.beginPurge(workspaceId, new Date(startMs));
-      while (await store.purges.purgeBatch(workspaceId, purgeLimits));
+      while (await store.retention.purgeBatch(workspaceId, purgeLimits));
       expect(await store.retention.trimTotal(longBytes)).toEqual({ lines: 0, more: false });
       expect(await linesOf(other.sandboxId)).toHaveLength(1);
     });

@@ -2,6 +2,7 @@ import type { MongoDatabase, MongoTransaction } from "@sandgate/kit/storage/mong
 import {
   addRemovals,
   chooseOldest,
+  decidePurgeBatch,
   limitsAfter,
   maxRemovedChunks,
   nothingRemoved,
@@ -12,7 +13,7 @@ import type { Collections } from "./documents.mongo.ts";
 import type { Retention } from "./retention.ts";
 
 export function createRetention(collections: Collections, write: MongoDatabase["write"]): Retention {
-  const { guards, sandboxes } = collections;
+  const { guards, sandboxes, chunks } = collections;
   return {
     sweepExpired: (before) =>
       write(async (tx) => {
@@ -41,6 +42,28 @@ export function createRetention(collections: Collections, write: MongoDatabase["
         return { lines: removed.lines, more: removed.chunks > 0 && removed.bytes < over };
       });
     },
+
+    purgeBatch: (workspaceId, limits) =>
+      write(async (tx) => {
+        const { session } = tx;
+        const known = await sandboxes
+          .find({ workspaceId }, { session, projection: { _id: 1 } })
+          .limit(limits.sandboxes)
+          .toArray();
+        const sandboxIds = known.map(({ _id }) => _id);
+        const found = await chunks
+          .find({ sandboxId: { $in: sandboxIds } }, { session, projection: { textBytes: 1 } })
+          .limit(limits.chunks)
+          .toArray();
+        const batch = decidePurgeBatch({ sandboxIds, chunks: found }, limits);
+        // What their sandboxes have counted stays: these go with the last of their chunks.
+        if (batch.chunks.length > 0) {
+          await chunks.deleteMany({ _id: { $in: batch.chunks.map(({ _id }) => _id) } }, { session });
+          await addLogBytes(collections, tx, workspaceId, -batch.textBytes);
+        }
+        if (batch.sandboxIds.length > 0) await sandboxes.deleteMany({ _id: { $in: batch.sandboxIds } }, { session });
+        return batch.more;
+      }),
   };
 }
 

@@ -3,9 +3,12 @@ import type { ChunkKind, StoredChunk } from "../domain/chunks.ts";
 import {
   addRemovals,
   chooseOldest,
+  decidePurgeBatch,
   limitsAfter,
   maxRemovedChunks,
   nothingRemoved,
+  type PurgeLimits,
+  type PurgeState,
   type Removal,
   type RemovalLimits,
 } from "../domain/removals.ts";
@@ -35,6 +38,16 @@ export const retentionTransactions = {
     const removed = trimWorkspace(tx, largest.workspace_id, { bytes: over, chunks: maxRemovedChunks });
     return { lines: removed.lines, more: removed.chunks > 0 && removed.bytes < over };
   },
+
+  purgeBatch(tx: Transaction, workspaceId: string, limits: PurgeLimits): boolean {
+    const batch = decidePurgeBatch(readPurgeState(tx, workspaceId, limits), limits);
+    const removed = batch.chunks.map(({ id }) => id);
+    // What their sandboxes have counted stays: these go with the last of their chunks.
+    tx.db.run("DELETE FROM chunks WHERE id IN (SELECT value FROM json_each(?))", JSON.stringify(removed));
+    tx.db.run("UPDATE guards SET log_bytes = log_bytes - ? WHERE workspace_id = ?", batch.textBytes, workspaceId);
+    removeSandboxes(tx, batch.sandboxIds);
+    return batch.more;
+  },
 } satisfies Transactions;
 
 /** Of all workspaces. */
@@ -43,20 +56,24 @@ export function totalLogBytes(db: QueryConnection): number {
   return row?.total ?? 0;
 }
 
-/** Counts what was added to or removed from a sandbox's log chunks. */
-export function addLogBytes(tx: Transaction, sandboxId: string, bytes: number): void {
-  tx.db.run(
-    `UPDATE sandboxes SET text_bytes = text_bytes + :bytes,
-       oldest_us = (SELECT first_us FROM chunks WHERE sandbox_id = :sandboxId AND kind = 'logs' ORDER BY last_sequence LIMIT 1)
-     WHERE sandbox_id = :sandboxId`,
+/** Counts what was added to or removed from a sandbox's log chunks. Returns what it and its workspace have. */
+export function addLogBytes(
+  tx: Transaction,
+  sandboxId: string,
+  bytes: number,
+): { sandboxBytes: number; workspaceBytes: number } {
+  const sandbox = tx.db.get<{ workspaceId: string; textBytes: number }>(
+    `UPDATE sandboxes SET text_bytes = text_bytes + :bytes, oldest_us = (SELECT first_us FROM chunks
+       WHERE sandbox_id = :sandboxId AND kind = 'logs' ORDER BY last_sequence LIMIT 1)
+     WHERE sandbox_id = :sandboxId RETURNING workspace_id AS workspaceId, text_bytes AS textBytes`,
     { bytes, sandboxId },
   );
-  tx.db.run(
-    `UPDATE guards SET log_bytes = log_bytes + ?
-     WHERE workspace_id = (SELECT workspace_id FROM sandboxes WHERE sandbox_id = ?)`,
+  const guard = tx.db.get<{ logBytes: number }>(
+    "UPDATE guards SET log_bytes = log_bytes + ? WHERE workspace_id = ? RETURNING log_bytes AS logBytes",
     bytes,
-    sandboxId,
+    sandbox?.workspaceId,
   );
+  return { sandboxBytes: sandbox?.textBytes ?? 0, workspaceBytes: guard?.logBytes ?? 0 };
 }
 
 /** Removes a sandbox's oldest log chunks. */
@@ -118,8 +135,28 @@ function removeExpired(tx: Transaction, before: Date): number {
 }
 
 /** Removes the records of sandboxes that have no chunks. */
-export function removeSandboxes(tx: Transaction, sandboxIds: readonly string[]): void {
+function removeSandboxes(tx: Transaction, sandboxIds: readonly string[]): void {
   for (const table of ["sources", "sandboxes"]) {
     tx.db.run(`DELETE FROM ${table} WHERE sandbox_id IN (SELECT value FROM json_each(?))`, JSON.stringify(sandboxIds));
   }
+}
+
+function readPurgeState(
+  tx: Transaction,
+  workspaceId: string,
+  limits: PurgeLimits,
+): PurgeState<{ id: number; textBytes: number }> {
+  const sandboxIds = tx.db
+    .all<{ sandbox_id: string }>(
+      "SELECT sandbox_id FROM sandboxes WHERE workspace_id = ? LIMIT ?",
+      workspaceId,
+      limits.sandboxes,
+    )
+    .map(({ sandbox_id }) => sandbox_id);
+  const chunks = tx.db.all<{ id: number; textBytes: number }>(
+    "SELECT id, text_bytes AS textBytes FROM chunks WHERE sandbox_id IN (SELECT value FROM json_each(?)) LIMIT ?",
+    JSON.stringify(sandboxIds),
+    limits.chunks,
+  );
+  return { sandboxIds, chunks };
 }

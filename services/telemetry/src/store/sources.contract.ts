@@ -1,9 +1,10 @@
 import { newId } from "@sandgate/kit/base/ids";
 import { describe, expect, test } from "vitest";
-import type { Source } from "../domain/batches.ts";
+import { isFinal, type Source } from "../domain/batches.ts";
 import { encodeMetrics } from "../domain/chunks.ts";
 import { purgeLimits } from "../domain/removals.ts";
 import { fromMillis } from "../domain/rows.ts";
+import { isDrained } from "../usecases/await-drained.ts";
 import { lineAt, startMs, unlimited, useStore } from "./store.fixture.ts";
 import type { TelemetryStore } from "./store.ts";
 
@@ -46,48 +47,57 @@ export function describeSources(name: string, open: () => Promise<TelemetryStore
 
     test("a sandbox is final once all its sources are", async () => {
       const { store, source } = fixture;
-      expect(await store.sources.findSandbox(source.sandboxId)).toBeUndefined();
+      const find = () => store.sources.findSandbox(source.sandboxId);
+      const isStoredFinal = async () => isFinal((await find()) ?? { sources: [] });
+      expect(await find()).toBeUndefined();
       await append("", "a", []);
       await append("", "m", [], { source: { ...source, kind: "metrics" } });
-      expect(await store.sources.findSandbox(source.sandboxId)).toMatchObject({
-        workspaceId: source.workspaceId,
-        final: false,
-      });
+      expect(await find()).toMatchObject({ workspaceId: source.workspaceId });
+      expect(await isStoredFinal()).toBe(false);
       await append("a", "a", [], { final: true });
-      expect(await store.sources.findSandbox(source.sandboxId)).toMatchObject({ final: false });
+      expect(await isStoredFinal()).toBe(false);
       await append("m", "m", [], { final: true, source: { ...source, kind: "metrics" } });
-      expect(await store.sources.findSandbox(source.sandboxId)).toMatchObject({ final: true });
+      expect(await isStoredFinal()).toBe(true);
+      expect((await find())?.sources).toHaveLength(2);
+      expect((await find())?.sources).toEqual(
+        expect.arrayContaining([
+          { containerId: "c1", kind: "logs", cursor: "a", final: true },
+          { containerId: "c1", kind: "metrics", cursor: "m", final: true },
+        ]),
+      );
     });
 
     test("a container is drained once its log was stored to its end, or its workspace was deleted", async () => {
       const { store, source } = fixture;
-      expect(await store.sources.isContainerDrained(source)).toBe(false);
+      const isContainerDrained = ({ containerId, ...sandbox }: Source) =>
+        isDrained(store.sources, { ...sandbox, containerIds: [containerId] });
+      expect(await isContainerDrained(source)).toBe(false);
       await append("", "a", [lineAt(0, "1")]);
       await append("", "m", [], { source: { ...source, kind: "metrics" }, final: true });
-      expect(await store.sources.isContainerDrained(source)).toBe(false);
+      expect(await isContainerDrained(source)).toBe(false);
       await append("a", "a", [], { final: true });
-      expect(await store.sources.isContainerDrained(source)).toBe(true);
+      expect(await isContainerDrained(source)).toBe(true);
       const second = { ...source, containerId: "c2" };
       await append("", "x", [lineAt(1, "2")], { source: second });
-      expect(await store.sources.isContainerDrained(second)).toBe(false);
-      expect(await store.sources.isContainerDrained(source)).toBe(true);
+      expect(await isContainerDrained(second)).toBe(false);
+      expect(await isContainerDrained(source)).toBe(true);
       await store.purges.beginPurge(source.workspaceId, new Date(startMs));
-      expect(await store.sources.isContainerDrained(second)).toBe(true);
+      expect(await isContainerDrained(second)).toBe(true);
     });
 
     test("a sandbox is drained once the logs of all its containers were stored to their ends", async () => {
       const { store, source } = fixture;
-      const isDrained = () => store.sources.isSandboxDrained(source);
-      expect(await isDrained()).toBe(false);
+      const isSandboxDrained = () => isDrained(store.sources, source);
+      expect(await isSandboxDrained()).toBe(false);
       await append("", "m", [], { source: { ...source, kind: "metrics" }, final: true });
-      expect(await isDrained()).toBe(false);
+      expect(await isSandboxDrained()).toBe(false);
       await append("", "a", [lineAt(0, "1")], { final: true });
-      expect(await isDrained()).toBe(true);
+      expect(await isSandboxDrained()).toBe(true);
       const second = { ...source, containerId: "c2" };
       await append("", "x", [lineAt(1, "2")], { source: second });
-      expect(await isDrained()).toBe(false);
+      expect(await isSandboxDrained()).toBe(false);
       await append("x", "x", [], { source: second, final: true });
-      expect(await isDrained()).toBe(true);
+      expect(await isSandboxDrained()).toBe(true);
     });
 
     test("a sandbox of a deleted workspace is drained, whether something of it is stored or not", async () => {
@@ -95,14 +105,14 @@ export function describeSources(name: string, open: () => Promise<TelemetryStore
       const unknown = { ...source, sandboxId: newId() };
       await append("", "a", [lineAt(0, "1")]);
       await store.purges.beginPurge(newId(), new Date(startMs));
-      expect(await store.sources.isSandboxDrained(source)).toBe(false);
-      expect(await store.sources.isSandboxDrained(unknown)).toBe(false);
+      expect(await isDrained(store.sources, source)).toBe(false);
+      expect(await isDrained(store.sources, unknown)).toBe(false);
       await store.purges.beginPurge(source.workspaceId, new Date(startMs));
-      expect(await store.sources.isSandboxDrained(source)).toBe(true);
-      expect(await store.sources.isSandboxDrained(unknown)).toBe(true);
-      while (await store.purges.purgeBatch(source.workspaceId, purgeLimits));
+      expect(await isDrained(store.sources, source)).toBe(true);
+      expect(await isDrained(store.sources, unknown)).toBe(true);
+      while (await store.retention.purgeBatch(source.workspaceId, purgeLimits));
       await store.purges.completePurge(source.workspaceId, new Date(startMs), []);
-      expect(await store.sources.isSandboxDrained(source)).toBe(true);
+      expect(await isDrained(store.sources, source)).toBe(true);
     });
 
     test("a sandbox does not change its workspace", async () => {

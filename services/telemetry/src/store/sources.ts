@@ -1,4 +1,4 @@
-import type { Batch, SandboxRecord, Source } from "../domain/batches.ts";
+import type { Batch, SandboxRecord } from "../domain/batches.ts";
 import type { LogQuotas } from "../domain/quotas.ts";
 
 export interface Appended {
@@ -19,11 +19,6 @@ export interface Sources {
   append(batch: Batch, o: { quotas: LogQuotas; now: Date }): Promise<Appended>;
   /** Undefined while nothing of the sandbox is stored. */
   findSandbox(sandboxId: string): Promise<SandboxRecord | undefined>;
-  /** Whether a container's log needs no more reading: it is stored to its end, or the workspace is deleted. */
-  isContainerDrained(container: Omit<Source, "kind">): Promise<boolean>;
-  /**
-   * Whether the logs of all the sandbox's containers are stored to their ends and there is at least one, or the
-   * workspace is deleted.
-   */
-  isSandboxDrained(sandbox: Pick<Source, "sandboxId" | "workspaceId">): Promise<boolean>;
+  /** Whether the workspace is deleted, so that nothing of it is stored any more. */
+  isWorkspaceDeleted(workspaceId: string): Promise<boolean>;
 }

@@ -1,10 +1,9 @@
 import { createCollections, type MongoMigration, openMongo } from "@sandgate/kit/storage/mongo";
 import { type MongoStoreOptions, serviceStoreOf } from "@sandgate/kit/storage/open-store";
-import { guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
+import { createPurges, guardIndexes } from "@sandgate/kit/workspaces/mongo-guards";
 import { auditMigration, createAuditLog } from "./audit.mongo.ts";
 import { createChunks } from "./chunks.mongo.ts";
 import { collectionsOf } from "./documents.mongo.ts";
-import { createTelemetryPurges } from "./purges.mongo.ts";
 import { createRetention } from "./retention.mongo.ts";
 import { createSources } from "./sources.mongo.ts";
 import type { TelemetryStore } from "./store.ts";
@@ -71,7 +70,7 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<TelemetrySto
     sources: createSources(collections, write),
     chunks: createChunks(collections),
     retention: createRetention(collections, write),
-    purges: createTelemetryPurges(collections, write),
+    purges: createPurges(collections.guards, write),
     audit: createAuditLog(database),
     file: undefined,
   };

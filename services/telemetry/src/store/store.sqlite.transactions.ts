@@ -1,5 +1,5 @@
+import { purgeTransactions } from "@sandgate/kit/workspaces/sqlite-guards";
 import { auditTransactions } from "./audit.sqlite.transactions.ts";
-import { purgeTransactions } from "./purges.sqlite.transactions.ts";
 import { retentionTransactions } from "./retention.sqlite.transactions.ts";
 import { sourceTransactions } from "./sources.sqlite.transactions.ts";
 

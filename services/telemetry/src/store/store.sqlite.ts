@@ -33,8 +33,9 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<TelemetryS
         const isOver = totalLogBytes(read) > totalBytes;
         return isOver ? write.trimTotal(totalBytes) : { lines: 0, more: false };
       },
+      purgeBatch: write.purgeBatch,
     },
-    purges: { ...createPurges(read, write), purgeBatch: write.purgeBatch },
+    purges: createPurges(read, write),
     audit: createAuditLog(database),
     file: {
       reusableBytes() {

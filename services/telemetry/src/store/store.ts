@@ -1,7 +1,7 @@
 import type { ServiceStore } from "@sandgate/kit/storage/open-store";
+import type { PurgeStore } from "@sandgate/kit/workspaces/workspace-purges";
 import type { AuditLog } from "./audit.ts";
 import type { Chunks } from "./chunks.ts";
-import type { Purges } from "./purges.ts";
 import type { Retention } from "./retention.ts";
 import type { Sources } from "./sources.ts";
 
@@ -9,7 +9,7 @@ export interface TelemetryStore extends ServiceStore {
   readonly sources: Sources;
   readonly chunks: Chunks;
   readonly retention: Retention;
-  readonly purges: Purges;
+  readonly purges: PurgeStore;
   readonly audit: AuditLog;
   /** Undefined when the database is a server's. */
   readonly file: DatabaseFile | undefined;

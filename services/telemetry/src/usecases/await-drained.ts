@@ -1,5 +1,6 @@
 import type { EventBus } from "@sandgate/kit/events/bus";
 import type { ContainerSource } from "../collect/container-source.ts";
+import { areLogsStored } from "../domain/batches.ts";
 import { listingRepeatMs, requestListing, watchStored } from "../events.ts";
 import type { Sources } from "../store/sources.ts";
 
@@ -23,8 +24,8 @@ export async function awaitDrained(o: DrainQuestion & { bus: EventBus }): Promis
   const { bus, sandboxId, signal } = o;
   const stored = watchStored(bus, sandboxId);
   try {
-    const isDrained = await openCheck(o);
-    for (let requestedAt = 0; !(await isDrained()); ) {
+    const check = await openCheck(o);
+    for (let requestedAt = 0; !(await check()); ) {
       if (signal.aborted) return false;
       if (performance.now() - requestedAt >= listingRepeatMs || requestedAt === 0) {
         requestedAt = performance.now();
@@ -42,14 +43,27 @@ async function openCheck(o: DrainQuestion): Promise<() => Promise<boolean>> {
   const { containers, sources, sandboxId, signal } = o;
   if (!containers) {
     const workspaceId = await o.findWorkspace();
-    return () => sources.isSandboxDrained({ sandboxId, workspaceId });
+    return () => isDrained(sources, { sandboxId, workspaceId });
   }
   const listed = await containers.list({ sandboxId, signal });
   const ran = listed.filter(({ state }) => state !== "created");
   if (ran.length === 0) return async () => true;
   const workspaceId = await o.findWorkspace();
-  return async () => {
-    const drained = ran.map(({ id }) => sources.isContainerDrained({ containerId: id, sandboxId, workspaceId }));
-    return (await Promise.all(drained)).every(Boolean);
-  };
+  const containerIds = ran.map(({ id }) => id);
+  return () => isDrained(sources, { sandboxId, workspaceId, containerIds });
+}
+
+/**
+ * Whether a sandbox's logs need no more reading: those of these containers, or of all that are known, are stored to their
+ * ends, or the workspace is deleted.
+ */
+export async function isDrained(
+  sources: Pick<Sources, "findSandbox" | "isWorkspaceDeleted">,
+  o: { sandboxId: string; workspaceId: string; containerIds?: readonly string[] },
+): Promise<boolean> {
+  const [sandbox, isDeleted] = await Promise.all([
+    sources.findSandbox(o.sandboxId),
+    sources.isWorkspaceDeleted(o.workspaceId),
+  ]);
+  return isDeleted || areLogsStored(sandbox, o.containerIds);
 }
