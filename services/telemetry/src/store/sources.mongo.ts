@@ -23,13 +23,14 @@ export function createSources(collections: Collections, write: MongoDatabase["wr
           const isWorkspaceDeleted = guard?.deletedAt !== undefined;
           const { storedCursor, sandbox } = decideAppend({ isWorkspaceDeleted, sandbox: before }, batch);
           if (!sandbox) return { accepted: false, storedCursor, removedLines: noLines };
+          // A purge removes a known sandbox's document, so it conflicts with this batch there; for a new one, at the guard.
+          if (!before) {
+            await guards.updateOne({ _id: workspaceId }, { $inc: { sandboxes: 1 } }, { upsert: true, session });
+          }
           const counts = before ?? { _id: sandboxId, textBytes: 0, chunks: 0 };
           const moved = { ...counts, ...sandbox, ended: isFinal(sandbox), updatedAt: now };
           const after = chunk ? await storeChunk(collections, tx, moved, chunk) : moved;
           await sandboxes.replaceOne({ _id: sandboxId }, after, { upsert: true, session });
-          // A purge removes a known sandbox's document, so it conflicts with this; with a new one's it does at the guard.
-          if (!before)
-            await guards.updateOne({ _id: workspaceId }, { $inc: { sandboxes: 1 } }, { upsert: true, session });
           if (chunk?.kind !== "logs") return { accepted: true, storedCursor, removedLines: noLines };
           const grownBytes = after.textBytes - moved.textBytes;
           return {
