@@ -53,7 +53,7 @@ export const sandboxService = defineService({
 
 async function openSandboxService(context: ServiceContext<SandboxSettings, SandboxStore>): Promise<ServiceParts> {
   const { bus, keyring, logger, metrics, settings, store } = context;
-  const installationId = await store.installationId();
+  const installationId = await store.installation.findId();
   const images = createClient(ImageRegistryService, context.transport("image-registry"));
   const telemetry = createClient(TelemetryService, context.transport("telemetry"));
   const workspaces = createClient(WorkspaceService, context.transport("workspace"));

@@ -16,8 +16,8 @@ export function describeSandboxStore(name: string, open: () => Promise<SandboxSt
     test("keeps the installation's id", async () => {
       const store = await open();
       onTestFinished(() => store.close());
-      const id = await store.installationId();
-      expect(await store.installationId()).toBe(id);
+      const id = await store.installation.findId();
+      expect(await store.installation.findId()).toBe(id);
     });
   });
 }

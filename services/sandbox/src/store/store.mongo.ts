@@ -122,6 +122,6 @@ export async function openMongoStore(o: MongoStoreOptions): Promise<SandboxStore
     quotaOwners: owners,
     imageUses: createImageUses(db),
     purges: createPurges(db.collection("guards"), write),
-    installationId: () => findInstallationId(db),
+    installation: { findId: () => findInstallationId(db) },
   };
 }

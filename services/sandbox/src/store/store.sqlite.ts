@@ -28,6 +28,6 @@ export async function openSqliteStore(o: SqliteStoreOptions): Promise<SandboxSto
     quotaOwners: { assign: write.assignQuotaOwner },
     imageUses: createImageUses(database),
     purges: createPurges(read, write),
-    installationId: () => write.installationId(newId()),
+    installation: { findId: () => write.installationId(newId()) },
   };
 }

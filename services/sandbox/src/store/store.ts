@@ -4,6 +4,11 @@ import type { ImageUses } from "./image-uses.ts";
 import type { QuotaOwners } from "./quota-owners.ts";
 import type { Retention, Sandboxes, UnfinishedSandboxes } from "./sandboxes.ts";
 
+interface Installation {
+  /** This installation's id, which the first call ever generates. */
+  findId(): Promise<string>;
+}
+
 /** What the service stores, a port for each role. Each method is a transaction; a write stores its events with it. */
 export interface SandboxStore extends ServiceStore {
   readonly sandboxes: Sandboxes;
@@ -12,6 +17,5 @@ export interface SandboxStore extends ServiceStore {
   readonly quotaOwners: QuotaOwners;
   readonly imageUses: ImageUses;
   readonly purges: PurgeStore;
-  /** This installation's id, which the first call ever generates. */
-  readonly installationId: () => Promise<string>;
+  readonly installation: Installation;
 }
