@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { mkdir, readdir, readFile, symlink, writeFile } from "node:fs/promises";
+import { mkdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import {
@@ -14,14 +14,15 @@ import { startMailServer, storeMailsIn } from "@sandgate/test-support/mail-serve
 import { findMongod } from "@sandgate/test-support/mongo";
 import { findNatsServer } from "@sandgate/test-support/nats";
 import { makeImage, pushImage } from "@sandgate/test-support/oci-images";
-import { findFreePort, startProcess } from "@sandgate/test-support/process";
 import { type Credential, probeRegistry, startRegistry } from "@sandgate/test-support/registry";
 import { requireServer } from "@sandgate/test-support/require";
 import { createTempFolder } from "@sandgate/test-support/temp-folder";
 import { until } from "@sandgate/test-support/until";
-import { type Document, MongoClient } from "mongodb";
 import { applyManifests, deployed } from "../../deploy/cluster-rights.ts";
+import { initiateDatabases } from "./databases.ts";
 import { archivePlatform, archiveProgram } from "./images.ts";
+import { type Overlay, writeOverlay } from "./overlay.ts";
+import { awaitPods, awaitReady, findProcesses } from "./pods.ts";
 import { databases, describeServers, serversNamespace } from "./servers.ts";
 
 const execute = promisify(execFile);
@@ -164,7 +165,7 @@ export async function startInCluster(o: {
   const url = `http://${own.nodeAddress}:${facadePort}`;
   await mkdir(join(folder, "overlay"));
   const overlay: Overlay = {
-    tag: image.tag,
+    image: { name: image.name, tag: image.tag },
     own,
     registries,
     facadePort,
@@ -214,7 +215,7 @@ export async function startInCluster(o: {
     nextImage: nextImageName,
     async upgrade() {
       await own.tagImage(imageName, nextImageName);
-      await writeOverlay(folder, { ...overlay, tag: image.nextTag });
+      await writeOverlay(folder, { ...overlay, image: { name: image.name, tag: image.nextTag } });
       await run(withOverlay(await readSteps("Upgrade")).replace(/image=\S+/, `image=${nextImageName}`));
     },
     async restoreNamespace() {
@@ -260,202 +261,4 @@ async function readSteps(heading: string): Promise<string> {
 
 function withOverlay(commands: string): string {
   return commands.replaceAll("deploy/kubernetes/overlays/pods", "overlay");
-}
-
-/** The processes in the containers of a pod. */
-async function findProcesses(podUid: string): Promise<number[]> {
-  const found: number[] = [];
-  for (const name of await readdir("/proc")) {
-    if (!/^\d+$/.test(name)) continue;
-    const groups = await readFile(`/proc/${name}/cgroup`, "utf8").catch(() => "");
-    const program = await readFile(`/proc/${name}/cmdline`, "utf8").catch(() => "");
-    // The pod's own process only keeps its network.
-    if (groups.includes(`pod${podUid}/`) && program.includes("main.ts")) found.push(Number(name));
-  }
-  if (found.length === 0) throw new Error(`there is no process of the pod ${podUid}`);
-  return found;
-}
-
-/** As deploy/compose/mongodb-users.js does it: the replica set of one, and a user for each service with a database of its own. */
-async function initiateDatabases(cluster: TestCluster, own: OwnCluster, folder: string): Promise<void> {
-  const pod = { namespace: serversNamespace, name: "mongodb-0" };
-  await awaitPods(cluster, "kube-system");
-  await awaitPods(cluster, serversNamespace);
-  // The first user may be made from the server's own loopback address alone.
-  const port = await findFreePort();
-  const forward = startProcess(
-    own.kubectlProgram,
-    [`--kubeconfig=${cluster.kubeconfig}`, `--namespace=${pod.namespace}`, "port-forward", pod.name, `${port}:27017`],
-    // Where kubectl keeps what it has found out.
-    { env: { HOME: folder } },
-  );
-  const operate = async (auth: string, work: (run: (command: Document) => Promise<Document>) => Promise<unknown>) => {
-    const client = new MongoClient(`mongodb://${auth}127.0.0.1:${port}`, { directConnection: true });
-    try {
-      return await work((command) => client.db("admin").command(command));
-    } finally {
-      await client.close();
-    }
-  };
-  try {
-    await until(() => {
-      if (!forward.output().includes("Forwarding from")) throw new Error(`kubectl port-forward: ${forward.output()}`);
-    });
-    const password = await readFile(join(folder, "secrets/mongodb/root-password"), "utf8");
-    await operate("", async (run) => {
-      await run({ replSetInitiate: { _id: "rs0", members: [{ _id: 0, host: databases.host }] } });
-      await until(async () => {
-        if (!(await run({ hello: 1 })).isWritablePrimary) throw new Error("the replica set has no primary");
-      });
-      await run({ createUser: "root", pwd: password, roles: ["root"] });
-    });
-    await operate(`root:${password}@`, async (run) => {
-      for (const service of ["identity", "workspace", "image-registry", "sandbox", "telemetry"]) {
-        const address = new URL(await readFile(join(folder, `secrets/${service}/database`), "utf8"));
-        const roles = [{ role: "readWrite", db: `sandgate_${service.replace("-", "_")}` }];
-        await run({ createUser: address.username, pwd: address.password, roles });
-      }
-    });
-  } finally {
-    await forward.stop();
-  }
-}
-
-/** Waits for each pod of a namespace. */
-async function awaitPods(cluster: TestCluster, namespace: string): Promise<void> {
-  const pods = ["--namespace", namespace, "pods", "--all"];
-  await until(async () => {
-    const names = await cluster.kubectl("get", "pods", "--namespace", namespace, "--output=name");
-    if (names === "") throw new Error(`there is no pod in ${namespace}`);
-  });
-  await cluster.kubectl("wait", "--for=condition=Ready", "--timeout=180s", ...pods).catch(async (cause: Error) => {
-    const states = await cluster.kubectl("describe", "pods", "--namespace", namespace);
-    throw new Error(`pods of ${namespace} are not ready:\n${states.slice(-6_000)}`, { cause });
-  });
-}
-
-async function awaitReady(cluster: TestCluster, url: string): Promise<void> {
-  for (const namespace of [deployed.sandbox.namespace, deployed.collector.namespace])
-    await awaitPods(cluster, namespace);
-  await until(
-    async () => {
-      const answer = await fetch(`${url}/readyz`);
-      if (!answer.ok) throw new Error(`${url}/readyz: ${answer.status} ${await answer.text()}`);
-      await answer.body?.cancel();
-    },
-    { intervalMs: 100 },
-  );
-}
-
-function describeVariable([name, value]: [string, string | { fieldRef: object }]): object {
-  return typeof value === "string" ? { name, value } : { name, valueFrom: value };
-}
-
-interface Overlay {
-  own: OwnCluster;
-  /** Of the platform's image. */
-  tag: string;
-  registries: readonly string[];
-  facadePort: number;
-  apiServer: { address: string; port: number };
-  replicas: number;
-  settings: Readonly<Record<string, string>>;
-  defaultImage: string;
-}
-
-async function writeOverlay(folder: string, o: Overlay): Promise<void> {
-  const { kustomization, policies } = describeOverlay(o);
-  // JSON is YAML.
-  await writeFile(join(folder, "overlay/kustomization.yaml"), JSON.stringify(kustomization));
-  await writeFile(join(folder, "overlay/policies.yaml"), JSON.stringify(policies));
-}
-
-/** What an operator writes over overlays/pods. */
-function describeOverlay(o: Overlay) {
-  const { own } = o;
-  const variables = (kind: string, name: string, values: Readonly<Record<string, string | { fieldRef: object }>>) => ({
-    patch: JSON.stringify({
-      apiVersion: "apps/v1",
-      kind,
-      metadata: { name, namespace: "any" },
-      spec: {
-        template: {
-          spec: {
-            containers: [{ name: "process", env: Object.entries(values).map(describeVariable) }],
-          },
-        },
-      },
-    }),
-    target: { kind, name },
-  });
-  const change = (kind: string, name: string | undefined, ...operations: object[]) => ({
-    patch: JSON.stringify(operations),
-    target: { kind, ...(name && { name }) },
-  });
-  const replace = (path: string, value: unknown) => ({ op: "replace", path, value });
-  const kubeletPort = Number(new URL(own.kubeletUrl).port);
-  return {
-    kustomization: {
-      apiVersion: "kustomize.config.k8s.io/v1beta1",
-      kind: "Kustomization",
-      resources: ["../deploy/kubernetes/overlays/pods", "policies.yaml"],
-      images: [{ name: "sandgate", newName: image.name, newTag: o.tag }],
-      configMapGenerator: [
-        {
-          name: "settings",
-          namespace: deployed.sandbox.namespace,
-          behavior: "merge",
-          literals: Object.entries(o.settings).map(([name, value]) => `${name}=${value}`),
-        },
-      ],
-      replicas: ["workspace", "image-registry", "sandbox", "telemetry"].map((name) => ({ name, count: o.replicas })),
-      patches: [
-        change("HorizontalPodAutoscaler", undefined, replace("/spec/minReplicas", o.replicas)),
-        change("Deployment", undefined, replace("/spec/template/spec/containers/0/resources/requests/cpu", "30m")),
-        change(
-          "Service",
-          "facade",
-          { op: "add", path: "/spec/type", value: "NodePort" },
-          { op: "add", path: "/spec/ports/0/nodePort", value: o.facadePort },
-        ),
-        variables("Deployment", "identity", { SANDGATE_SMTP_URL_FILE: "/run/sandgate/smtp-url" }),
-        variables("Deployment", "image-registry", {
-          SANDGATE_REGISTRY_ALLOW: o.registries.join(),
-          SANDGATE_DEFAULT_IMAGE: o.defaultImage,
-        }),
-        variables("Deployment", "sandbox", { SANDGATE_REGISTRY_ALLOW: o.registries.join() }),
-        ...["facade", "identity"].map((name) =>
-          variables("Deployment", name, { SANDGATE_REDIRECT_URIS: o.settings.SANDGATE_REDIRECT_URIS ?? "" }),
-        ),
-        variables("DaemonSet", "collector", {
-          NODE_ADDRESS: { fieldRef: { fieldPath: "status.hostIP" } },
-          SANDGATE_KUBELET_URL: `https://$(NODE_ADDRESS):${kubeletPort}`,
-        }),
-        // Several kubelets share this machine.
-        change("DaemonSet", "collector", replace("/spec/template/spec/volumes/1/hostPath/path", own.podLogsFolder)),
-        change("NetworkPolicy", "collector", replace("/spec/egress/2/ports/0/port", kubeletPort)),
-        change(
-          "NetworkPolicy",
-          "to-api-server",
-          replace("/spec/egress/0/to/0/ipBlock/cidr", `${o.apiServer.address}/32`),
-          replace("/spec/egress/0/ports/1/port", o.apiServer.port),
-        ),
-      ],
-    },
-    policies: {
-      apiVersion: "networking.k8s.io/v1",
-      kind: "NetworkPolicy",
-      metadata: { name: "to-private-registry", namespace: deployed.sandbox.namespace },
-      spec: {
-        podSelector: {
-          matchExpressions: [{ key: "app.kubernetes.io/name", operator: "In", values: ["image-registry", "sandbox"] }],
-        },
-        policyTypes: ["Egress"],
-        egress: o.registries.map((host) => {
-          const [address, port] = host.split(":");
-          return { to: [{ ipBlock: { cidr: `${address}/32` } }], ports: [{ port: Number(port) }] };
-        }),
-      },
-    },
-  };
 }
