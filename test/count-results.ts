@@ -10,8 +10,8 @@ interface Report {
 }
 
 /**
- * Prints "passed failed skipped" of the reports named by the arguments. A file that failed outside its tests counts as one
- * failure, and so does a run without any test.
+ * Prints "passed failed skipped" of the reports named by the arguments. A file that failed outside its tests counts as
+ * one failure, and so does a run without any test.
  */
 const reports = process.argv.slice(2).map((file) => JSON.parse(readFileSync(file, "utf8")) as Report);
 const sum = (count: (report: Report) => number) => reports.reduce((total, report) => total + count(report), 0);

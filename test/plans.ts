@@ -1,7 +1,10 @@
 import { DatabaseSync } from "node:sqlite";
 import { vi } from "vitest";
 
-/** How SQLite goes through the file for each statement that the work prepares on this thread, which it must not have before. */
+/**
+ * How SQLite goes through the file for each statement that the work prepares on this thread, which it must not have
+ * before.
+ */
 export async function planStatements(file: string, work: () => unknown): Promise<string[]> {
   const prepare = vi.spyOn(DatabaseSync.prototype, "prepare");
   const prepared: string[] = [];

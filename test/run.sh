@@ -1,6 +1,7 @@
 #!/bin/sh
-# `npm test`: every check and every test that this machine can run. What can't be run is skipped with its reason, or fails when
-# SANDGATE_REQUIRE names it. The last line counts them all. Arguments go to vitest (`npm test -- services/workspace`).
+# `npm test`: every check and every test that this machine can run. What can't be run is skipped with its reason, or
+# fails when SANDGATE_REQUIRE names it. The last line counts them all. Arguments go to vitest (`npm test --
+# services/workspace`).
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -91,7 +92,8 @@ for attempt in 1 2 3; do
   if [ "$attempt" = 3 ]; then say "suites that need nats-server will be skipped"; else sleep 2; fi
 done
 
-# The projects of vitest.config.ts, two at a time: those that use the container engine or start most processes one after the other.
+# The projects of vitest.config.ts, two at a time: those that use the container engine or start most processes one after
+# the other.
 results=$(mktemp -d)
 run_projects() {
   projects=$1

@@ -1,6 +1,6 @@
-// Makes the replica set of one member, and a user for each service who has that service's database and no other. Can be run
-// again: a member that is there stays, and a user gets the password that stands in the service's `database` secret now.
-// Runs in mongosh beside the server; /secrets holds what deploy/secrets.sh made.
+// Makes the replica set of one member, and a user for each service who has that service's database and no other. Can be
+// run again: a member that is there stays, and a user gets the password that stands in the service's `database` secret
+// now. Runs in mongosh beside the server; /secrets holds what deploy/secrets.sh made.
 const { readFileSync } = require("node:fs");
 
 const admin = db.getSiblingDB("admin");

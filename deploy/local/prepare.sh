@@ -1,5 +1,6 @@
-# Functions shared by start.sh and test/run.sh: what a machine needs before Sandgate can run on it. POSIX sh, sourced from the
-# repository's root. Each function is quick and silent when there is nothing to do, and fails with one line that says what is missing.
+# Functions shared by start.sh and test/run.sh: what a machine needs before Sandgate can run on it. POSIX sh, sourced
+# from the repository's root. Each function is quick and silent when there is nothing to do, and fails with one line
+# that says what is missing.
 
 # The engine's and the firewall's programs are here, and not on every root's PATH.
 PATH=$PATH:/usr/sbin:/sbin
@@ -25,8 +26,8 @@ quietly() {
   return 1
 }
 
-# Installs the npm packages of package-lock.json when node_modules doesn't hold them, and sets $node to a Node.js 24 that
-# keeps what it compiles, which halves the time of a start.
+# Installs the npm packages of package-lock.json when node_modules doesn't hold them, and sets $node to a Node.js 24
+# that keeps what it compiles, which halves the time of a start.
 prepare_packages() {
   command -v node >/dev/null 2>&1 || fail "Node.js 20 or newer is needed: https://nodejs.org/en/download"
   if ! node deploy/local/installed.mjs; then
@@ -93,7 +94,8 @@ prepare_engine() {
     systemctl start docker || fail "Docker Engine did not start: see journalctl -u docker"
     await_engine || fail "Docker Engine does not answer: see journalctl -u docker"
   else
-    # In a session of its own, so that it outlives the platform. One that the package's installation started already wins.
+    # In a session of its own, so that it outlives the platform. One that the package's installation started already
+    # wins.
     setsid dockerd >>/var/log/dockerd.log 2>&1 </dev/null &
     await_engine || fail "Docker Engine does not answer: see /var/log/dockerd.log"
   fi

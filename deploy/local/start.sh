@@ -1,6 +1,6 @@
 #!/bin/sh
-# `npm start`: the whole platform in one process. Installs what the machine lacks, says what it does, and hands over to the
-# launcher. Nothing here needs a network once everything is installed.
+# `npm start`: the whole platform in one process. Installs what the machine lacks, says what it does, and hands over to
+# the launcher. Nothing here needs a network once everything is installed.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . deploy/local/prepare.sh
@@ -18,10 +18,13 @@ case ${SANDGATE_RUNTIME:-} in
     ;;
 esac
 
-# Spares every later start, and each database's writer thread, the stripping of types: half the time and memory of those threads.
+# Spares every later start, and each database's writer thread, the stripping of types: half the time and memory of those
+# threads.
 export NODE_COMPILE_CACHE="${NODE_COMPILE_CACHE-$PWD/node_modules/.cache/node}"
-# glibc gives each thread memory of its own to allocate from, of which much stays unused: 10 to 15 MB in all with its default.
+# glibc gives each thread memory of its own to allocate from, of which much stays unused: 10 to 15 MB in all with its
+# default.
 export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX-2}"
-# The young generation takes up to three times this (MiB). Under load 4 took an eighth more processor time for each request, 16 a fifth less
-# and 32 a quarter less, and 32 some 100 MB more; the rest of the memory differs more between runs (README, "Measured").
+# The young generation takes up to three times this (MiB). Under load 4 took an eighth more processor time for each
+# request, 16 a fifth less and 32 a quarter less, and 32 some 100 MB more; the rest of the memory differs more between
+# runs (README, "Measured").
 exec "$node" --max-semi-space-size=8 deploy/local/src/main.ts

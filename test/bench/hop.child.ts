@@ -98,7 +98,10 @@ const roles: Record<string, () => Promise<unknown>> = {
     );
     return { url: await facade.listen() };
   },
-  /** Only a client. Calls as the facade does, as often and with as many calls at once as a message says, and reports the end. */
+  /**
+   * Only a client. Calls as the facade does, as often and with as many calls at once as a message says, and reports the
+   * end.
+   */
   async caller() {
     const client = createClient(WorkspaceService, (await openTransports())("workspace"));
     const user: UserCaller = { id: newId(), credential: "session", credentialId: newId(), operator: false };

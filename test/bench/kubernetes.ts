@@ -22,7 +22,10 @@ const live = Number(env.SANDGATE_BENCH_PODS ?? 10_000);
 const creations = Number(env.SANDGATE_BENCH_CREATIONS ?? 1_000);
 /** Rounds of real pods, one by one. */
 const rounds = Number(env.SANDGATE_BENCH_REAL_PODS ?? 15);
-/** Whether the cluster has one half of the cores and the platform and its clients the other, as if on machines of their own. */
+/**
+ * Whether the cluster has one half of the cores and the platform and its clients the other, as if on machines of their
+ * own.
+ */
 const isApart = env.SANDGATE_BENCH_APART === "true";
 const cores = cpus().length;
 

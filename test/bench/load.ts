@@ -3,7 +3,10 @@ import autocannon from "autocannon";
 /** Concurrent requests. */
 export const connections = 16;
 
-/** Sends requests with a bearer token, in a workspace or none: a number of them, or for a number of seconds. Throws when one fails. */
+/**
+ * Sends requests with a bearer token, in a workspace or none: a number of them, or for a number of seconds. Throws when
+ * one fails.
+ */
 export async function load(
   url: string,
   { token, workspace }: { token: string; workspace?: string },

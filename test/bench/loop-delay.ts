@@ -1,6 +1,7 @@
-// Imported by a process that is measured (NODE_OPTIONS=--import=…): how late its event loop is. At each SIGUSR2 it writes the
-// figures since the last one, in ms, to the file that LOOP_DELAY_FILE names, and begins anew. With LOOP_DELAY_AT_WORK it looks
-// less often, and also measures how much of the delay its thread was at work, which other programs on the machine don't change.
+// Imported by a process that is measured (NODE_OPTIONS=--import=…): how late its event loop is. At each SIGUSR2 it
+// writes the figures since the last one, in ms, to the file that LOOP_DELAY_FILE names, and begins anew. With
+// LOOP_DELAY_AT_WORK it looks less often, and also measures how much of the delay its thread was at work, which other
+// programs on the machine don't change.
 import { renameSync, writeFileSync } from "node:fs";
 import { createHistogram, monitorEventLoopDelay } from "node:perf_hooks";
 import { isMainThread } from "node:worker_threads";

@@ -8,8 +8,8 @@ export async function readMetric({ adminUrl }: { adminUrl: string }, name: strin
 }
 
 /**
- * How much a counter rose each second between two readings, in all, and as text: the busiest labels first, named by `nameOf`, with
- * so many digits.
+ * How much a counter rose each second between two readings, in all, and as text: the busiest labels first, named by
+ * `nameOf`, with so many digits.
  */
 export function ratesBetween(
   before: ReadonlyMap<string, number>,

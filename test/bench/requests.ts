@@ -6,7 +6,10 @@ import { processorMs, residentMb } from "./process-figures.ts";
 
 const rounds = 9;
 const seconds = 3;
-/** After these the memory is read. They also warm up: V8 compiles what a request runs through, of which a sandbox's has more. */
+/**
+ * After these the memory is read. They also warm up: V8 compiles what a request runs through, of which a sandbox's has
+ * more.
+ */
 const sandboxRequests = 100_000;
 const healthRequests = 30_000;
 
@@ -17,8 +20,8 @@ interface Load {
 }
 
 /**
- * GET of a sandbox by an API token, through authentication, membership and one service, against `/healthz` of the same process,
- * which passes the same hooks and serializer; and the memory of the whole process after very many of them.
+ * GET of a sandbox by an API token, through authentication, membership and one service, against `/healthz` of the same
+ * process, which passes the same hooks and serializer; and the memory of the whole process after very many of them.
  */
 export async function measureRequests(): Promise<Figure[]> {
   const platform = await startBenchPlatform();

@@ -41,8 +41,8 @@ const longLists = [
 ];
 
 /**
- * Lists of a workspace in which very many sandboxes have ended: what they cost beside a workspace of few, and how long the
- * platform's process keeps other requests waiting while several clients ask for all of them, the longest too.
+ * Lists of a workspace in which very many sandboxes have ended: what they cost beside a workspace of few, and how long
+ * the platform's process keeps other requests waiting while several clients ask for all of them, the longest too.
  */
 export async function measureStalls(): Promise<Figure[]> {
   await using closing = new AsyncDisposableStack();

@@ -29,8 +29,8 @@ const readsOfUser = 5;
 const retryAfterMs = 2_000;
 
 /**
- * Reads of logs where ten million lines are stored, of one sandbox, against the same of a hundred thousand; and how late the
- * event loop of the whole platform is while large reads follow each other.
+ * Reads of logs where ten million lines are stored, of one sandbox, against the same of a hundred thousand; and how
+ * late the event loop of the whole platform is while large reads follow each other.
  */
 export async function measureTelemetry(): Promise<Figure[]> {
   await using closing = new AsyncDisposableStack();

@@ -29,8 +29,8 @@ const longestStopSeconds = 600;
 
 /**
  * As many small sandboxes as one engine takes, of several workspaces, by one process: what each further one costs, the
- * platform and the engine while nothing happens, a restart in the middle, and the end of all. The bare engine, whose own
- * times grow with what runs on it, is measured before the first and with all of them running.
+ * platform and the engine while nothing happens, a restart in the middle, and the end of all. The bare engine, whose
+ * own times grow with what runs on it, is measured before the first and with all of them running.
  */
 export async function measureThousand(): Promise<Figure[]> {
   const platform = await startBenchPlatform();
@@ -191,7 +191,10 @@ async function provision(o: {
 /** From the first to the last of these times. */
 const spanOf = (times: readonly number[]): number => (times.at(-1) ?? Number.NaN) - (times[0] ?? Number.NaN);
 
-/** The options with which the platform creates a sandbox's container, without names and labels, on the engine's own network. */
+/**
+ * The options with which the platform creates a sandbox's container, without names and labels, on the engine's own
+ * network.
+ */
 async function readOptions(operator: Operator, imageId: string): Promise<ContainerCreateOptions> {
   const id = await operator.provisionReady(imageId);
   const { Image, Config, HostConfig } = await openTestEngine().getContainer(`sandgate-${id}`).inspect();
@@ -200,7 +203,10 @@ async function readOptions(operator: Operator, imageId: string): Promise<Contain
   return { Image, Healthcheck: Config.Healthcheck, HostConfig: { ...HostConfig, NetworkMode: "bridge" } };
 }
 
-/** How long the engine takes to create and start some containers, and to stop and remove them, as many at once as the platform. */
+/**
+ * How long the engine takes to create and start some containers, and to stop and remove them, as many at once as the
+ * platform.
+ */
 async function timeBare(options: ContainerCreateOptions): Promise<{ startMs: number; stopMs: number }> {
   const engine = openTestEngine();
   const ids: string[] = [];

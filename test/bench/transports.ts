@@ -37,9 +37,9 @@ interface Cost {
 }
 
 /**
- * GET of a workspace through the real facade, which makes one call for it (what it asks identity and workspace to admit a
- * request is remembered for a second), against the same call by a client alone, over each transport. The service has its SQLite
- * store, the quicker one: a database that takes longer would make the hop dearer and the ratio smaller.
+ * GET of a workspace through the real facade, which makes one call for it (what it asks identity and workspace to admit
+ * a request is remembered for a second), against the same call by a client alone, over each transport. The service has
+ * its SQLite store, the quicker one: a database that takes longer would make the hop dearer and the ratio smaller.
  */
 export async function measureTransports(): Promise<Figure[]> {
   await using bench = new AsyncDisposableStack();

@@ -14,7 +14,9 @@ import { readMails, tokenIn } from "../platform/mails.ts";
 /** The parts of the platform that a browser meets, and an application beside it. */
 export interface BrowserPlatform {
   url: string;
-  /** The application. Its page shows what is in its address's fragment, and `/` has a link for each path that was given. */
+  /**
+   * The application. Its page shows what is in its address's fragment, and `/` has a link for each path that was given.
+   */
   appUrl: string;
   /** The tokens in the links of the mails so far, the oldest first, once there are that many. */
   mailedTokens(count: number): Promise<string[]>;

@@ -162,7 +162,7 @@ describe("answers exactly what it should to every caller:", () => {
   });
 });
 
-/** What a caller shall be told, by the rules that hold for all routes, in their order. */
+/** What a caller should be answered, by the rules that hold for all routes, in order. */
 function outcomeOf(line: string, demand: Demand, credential: Credential, place: Place): Outcome {
   const { who, least } = demand;
   if (who === "anyone") return demand.answers;

@@ -2,7 +2,9 @@ import type { ErrorCode } from "./codes.ts";
 
 export type RoleName = "member" | "admin" | "owner";
 
-/** What a request with all that a route demands is answered: a status, an error's code, or the fields that are invalid. */
+/**
+ * What a request with all that a route demands is answered: a status, an error's code, or the fields that are invalid.
+ */
 export type Outcome = number | ErrorCode | readonly string[];
 
 /** What a route demands of a caller. */
@@ -28,9 +30,9 @@ const admin = { who: "user", least: "admin" } as const;
 const owner = { who: "user", least: "owner" } as const;
 
 /**
- * What each route demands, written down from the API's description and not read from the code. Requests are such that they
- * change nothing that matters: they name what doesn't exist, or carry a body that is refused once its sender is known. A route
- * may have several lines, told apart by what follows a second space.
+ * What each route demands, written down from the API's description and not read from the code. Requests are such that
+ * they change nothing that matters: they name what doesn't exist, or carry a body that is refused once its sender is
+ * known. A route may have several lines, distinguished by what follows a second space.
  */
 export const demands: Record<string, Demand> = {
   "GET /healthz": page,

@@ -17,7 +17,7 @@ const isAvailable =
 const credential = { username: "puller", password: "pull-secret-1" };
 const manifestType = "application/vnd.docker.distribution.manifest.v2+json";
 
-/** Ends at once when it is told to. */
+/** Ends at once on SIGTERM. */
 const idle = ["sh", "-c", "trap 'exit 0' TERM; sleep 600 & wait"];
 
 /** An image as a registry has it. */

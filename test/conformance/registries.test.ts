@@ -178,7 +178,7 @@ describe.runIf(hasRegistry)("registry credentials at a real private registry", {
     });
   });
 
-  test("a missing image and an unreachable registry are told apart", async () => {
+  test("a missing image and an unreachable registry have different reasons", async () => {
     const { id } = expectStatus(await register(), 201);
     const missing = await imageOf({ image: `${registry.host}/no/such`, registry_id: id });
     expect(await outcomeOf(missing)).toMatchObject({ state: "failed", state_reason: "image_not_found_in_registry" });

@@ -17,7 +17,9 @@ const {
 export interface SandboxHost {
   /** An image of the machine's busybox that the host can run, under a reference that an operator may register. */
   makeImage(o: { command: readonly string[]; files?: Readonly<Record<string, string>> }): Promise<HostImage>;
-  /** What there is of a workspace's sandboxes, or of one sandbox, in whatever state. Undefined: it can't be looked at. */
+  /**
+   * What there is of a workspace's sandboxes, or of one sandbox, in whatever state. Undefined: it can't be looked at.
+   */
   list: ((of: Owner) => Promise<readonly unknown[]>) | undefined;
 }
 
@@ -33,7 +35,9 @@ export interface HostImage {
 
 let elsewhere: (() => SandboxHost) | undefined;
 
-/** The suite's files that are imported from now on find sandboxes there, instead of on this machine's container engine. */
+/**
+ * The suite's files that are imported from now on find sandboxes there, instead of on this machine's container engine.
+ */
 export function testSandboxesOn(host: () => SandboxHost): void {
   elsewhere = host;
 }
@@ -65,7 +69,10 @@ function engineHost(): SandboxHost {
   };
 }
 
-/** Pods, and a registry that everybody may pull from: `[http[s]://][user:password@]host[:port][/path]`, http unless given. */
+/**
+ * Pods, and a registry that everybody may pull from: `[http[s]://][user:password@]host[:port][/path]`, http unless
+ * given.
+ */
 export function clusterHost(o: {
   /** What kubectl prints. */
   kubectl: ((...args: string[]) => Promise<string>) | undefined;
@@ -91,7 +98,10 @@ export function clusterHost(o: {
   };
 }
 
-/** One list serves all who ask before it begins: many ask again and again, and each kubectl takes a lot of a small machine. */
+/**
+ * One list serves all who ask before it begins: many ask again and again, and each kubectl takes a lot of a small
+ * machine.
+ */
 function listPodsBy(kubectl: (...args: string[]) => Promise<string>): SandboxHost["list"] {
   let last: Promise<unknown> = Promise.resolve();
   let next: Promise<string[]> | undefined;

@@ -13,7 +13,10 @@ const files = [
   ["workspaces", () => import("./workspaces.test.ts")],
 ] as const;
 
-/** The suite's files within the file that calls this, so that they share its platform: its start takes longer than most of them. */
+/**
+ * The suite's files within the file that calls this, so that they share its platform: its start takes longer than most
+ * of them.
+ */
 export function describeSuite(): void {
   for (const [what, load] of files) {
     describe(what, async () => {

@@ -24,7 +24,10 @@ export interface Target extends Client {
   operator: Tenant;
   /** A global default image that serves a page on port 8080 and logs each request on standard error. */
   defaultImageId: string;
-  /** Its reference, which the engine has without any registry, so that the operator can register more default images of it. */
+  /**
+   * Its reference, which the engine has without any registry, so that the operator can register more default images of
+   * it.
+   */
   defaultReference: string;
   /** Registers, verifies and signs in a new user. */
   newTenant(): Promise<Tenant>;
@@ -89,12 +92,18 @@ export interface RunningService {
   clientAddress?: string;
 }
 
-/** The suite's files that are imported from now on test this service, which is asked for in their hooks. It has `suiteSettings`. */
+/**
+ * The suite's files that are imported from now on test this service, which is asked for in their hooks. It has
+ * `suiteSettings`.
+ */
 export function testRunning(service: () => RunningService): void {
   running = service;
 }
 
-/** Opens the service at SANDGATE_CONFORMANCE_URL (test/README.md), or starts a platform with these settings beside the suite's. */
+/**
+ * Opens the service at SANDGATE_CONFORMANCE_URL (test/README.md), or starts a platform with these settings beside the
+ * suite's.
+ */
 export async function openTarget(settings?: Record<string, string>): Promise<Target> {
   if (given !== undefined) return openGiven(given);
   if (running) return describeTarget({ ...running(), stop: async () => {} });

@@ -241,8 +241,8 @@ describe("network", () => {
 });
 
 /**
- * The services whose transport a process asks for in its source, but for itself. The kit asks workspace for those that purge
- * what they keep for a workspace.
+ * The services whose transport a process asks for in its source, but for itself. The kit asks workspace for those that
+ * purge what they keep for a workspace.
  */
 function calledBy(name: ProcessName) {
   const sources = listFiles(name === "facade" ? "facade/src" : `services/${name}/src`).filter(

@@ -317,7 +317,8 @@ describe.runIf(isAvailable)("network policies, enforced", () => {
       const namespaces = objects.filter(({ kind }) => kind === "Namespace");
       const others = ["data", "monitoring", "elsewhere"].map((name) => namespaceOf(name));
       await applyManifests(cluster, [...namespaces, ...others]);
-      // Narrowed as cluster.yaml says; and what the overlay with a node's engine has besides, whose sandbox process is on that node.
+      // Narrowed as cluster.yaml says; and what the overlay with a node's engine has besides, whose sandbox process is
+      // on that node.
       const withEngine = await buildManifests(cluster, "overlays/docker-engine");
       policies.push(...withEngine.filter(({ metadata }) => metadata.name === "to-engine-node"));
       const addressesOf: Record<string, [string, string]> = {

@@ -82,7 +82,7 @@ describe.runIf(isAvailable)("secrets of processes that call each other by TLS", 
         expect(await shownBy(service, index)).toBe("second");
       }
     });
-    // Its callers connect anew.
+    // Its callers reconnect.
     await platform.replica("workspace", 0).terminate();
     await platform.replica("workspace", 0).start();
     await until(async () => expectStatus(await facades[1].get("/workspaces", { token }), 200));
@@ -120,7 +120,7 @@ describe.runIf(isAvailable)("secrets of processes that call each other by TLS", 
     }
   });
 
-  test("everything is sealed anew after the key ring has changed, and the old key can go", async () => {
+  test("sealed values are re-encrypted after the key ring has changed, and the old key can go", async () => {
     const { access_token: token, refresh_token } = await signIn();
     const options = { token, headers: { "idempotency-key": "once" } };
     const create = () => facades[0].post("/workspaces", { name: "sealed" }, options);

@@ -6,6 +6,6 @@ import { suiteSettings } from "../conformance/target.ts";
 test("test/README.md tells the settings that the conformance suite asks for", async () => {
   const text = await readFile(join(import.meta.dirname, "../README.md"), "utf8");
   const [, block] = /<!-- settings: .*-->\n```sh\n([\s\S]*?)```/.exec(text) ?? [];
-  const told = block?.split("\n").filter(Boolean);
-  expect(told).toEqual(Object.entries(suiteSettings).map(([name, value]) => `${name}=${value}`));
+  const listed = block?.split("\n").filter(Boolean);
+  expect(listed).toEqual(Object.entries(suiteSettings).map(([name, value]) => `${name}=${value}`));
 });

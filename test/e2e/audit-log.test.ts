@@ -61,18 +61,18 @@ describe.runIf(hasServers)("the audit log of a platform that is killed", { timeo
     return lines.flatMap((line) => (line.endsWith("}") ? [JSON.parse(line)] : []));
   }
 
-  test("every act that was answered has one entry, in the log and at least once in the file", async () => {
-    const acts: { action: string; targetId: string; requestId: string }[] = [];
+  test("every action that was answered has one entry, in the log and at least once in the file", async () => {
+    const actions: { action: string; targetId: string; requestId: string }[] = [];
     let isKilled = false;
 
     /** Does things until the platform is killed under it. */
-    async function act(): Promise<void> {
+    async function runAction(): Promise<void> {
       while (!isKilled) {
         try {
           const made = await operator.post("/sandbox-images", { name: "i", image: "busybox" }, operator.as);
           const { id } = expectStatus(made, 201);
           const note = (action: string, { headers }: { headers: Headers }) =>
-            acts.push({ action, targetId: id, requestId: headers.get("x-request-id") ?? "" });
+            actions.push({ action, targetId: id, requestId: headers.get("x-request-id") ?? "" });
           note("image.create", made);
           const changed = await operator.put(`/sandbox-images/${id}`, { name: "j" }, operator.as);
           expectStatus(changed, 200);
@@ -88,9 +88,9 @@ describe.runIf(hasServers)("the audit log of a platform that is killed", { timeo
 
     for (let round = 1; round <= 3; round++) {
       isKilled = false;
-      const before = acts.length;
-      const acting = Promise.all([act(), act(), act()]);
-      await expect.poll(() => acts.length).toBeGreaterThan(before + 3);
+      const before = actions.length;
+      const acting = Promise.all([runAction(), runAction(), runAction()]);
+      await expect.poll(() => actions.length).toBeGreaterThan(before + 3);
       await delay(200 + randomInt(500));
       isKilled = true;
       await platform.kill();
@@ -98,7 +98,7 @@ describe.runIf(hasServers)("the audit log of a platform that is killed", { timeo
       await platform.start();
     }
     const inLog = (entries: Entry[]) =>
-      acts.map(
+      actions.map(
         (each) =>
           entries.filter(
             (entry) =>

@@ -102,11 +102,11 @@ describe.runIf(isAvailable)("the conformance suite, of a platform that is runnin
     const strict = createServer((_, response) => response.writeHead(200, headers).end("{}")).listen(0, "127.0.0.1");
     await once(strict, "listening");
     const { port } = strict.address() as AddressInfo;
-    const told = await run(["workspaces"], { SANDGATE_CONFORMANCE_URL: `http://127.0.0.1:${port}` }).then(
+    const output = await run(["workspaces"], { SANDGATE_CONFORMANCE_URL: `http://127.0.0.1:${port}` }).then(
       ({ said }) => said,
       ({ stdout, stderr }: { stdout: string; stderr: string }) => stdout + stderr,
     );
-    expect(told).toContain("SANDGATE_SIGNIN_RATE_LIMIT is 10, and the suite needs 10000");
+    expect(output).toContain("SANDGATE_SIGNIN_RATE_LIMIT is 10, and the suite needs 10000");
     strict.close();
   });
 

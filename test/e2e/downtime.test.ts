@@ -6,7 +6,7 @@ import { listContainers, type Operator, openOperator } from "../platform/operato
 
 vi.setConfig({ testTimeout: 300_000 });
 
-/** Writes bursts of numbered lines on both streams until it is told to stop, then how many there were. */
+/** Writes bursts of numbered lines on both streams until SIGTERM, and then how many there were. */
 const writer = `
 i=0
 while [ ! -e /stop ]; do

@@ -79,8 +79,8 @@ describe.runIf(isAvailable)("a sandbox that is a pod, as a hostile tenant sees i
   test("has nothing of the platform or the cluster in its environment", async () => {
     const lines = await runInSandbox("tr '\\0' '\\n' < /proc/1/environ");
     // Where the API server is, a kubelet tells every pod; the platform overwrites it.
-    const told = lines.filter((line) => !/^KUBERNETES_[A-Z0-9_]+=$/.test(line)).map((line) => line.split("=")[0]);
-    expect(told.toSorted()).toEqual(["HOME", "HOSTNAME", "PATH"]);
+    const names = lines.filter((line) => !/^KUBERNETES_[A-Z0-9_]+=$/.test(line)).map((line) => line.split("=")[0]);
+    expect(names.toSorted()).toEqual(["HOME", "HOSTNAME", "PATH"]);
   });
 
   test("has no token, no names of the cluster, and nothing of its node but what a kubelet writes for it", async () => {
@@ -97,24 +97,24 @@ describe.runIf(isAvailable)("a sandbox that is a pod, as a hostile tenant sees i
         "for each in /proc/[0-9]*; do tr '\\0\\n' '  ' <$each/cmdline 2>/dev/null | cut -c1-60 | sed 's/^/process: /'; echo; done",
       ].join("\n"),
     );
-    const told = (kind: string) =>
+    const reported = (kind: string) =>
       lines.filter((line) => line.startsWith(`${kind}: `)).map((line) => line.slice(kind.length + 2));
-    expect(told("found")).toEqual([]);
-    expect(told("mounted")).toEqual([]);
-    expect(told("device")).toEqual([]);
-    expect(told("from the node").toSorted()).toEqual([
+    expect(reported("found")).toEqual([]);
+    expect(reported("mounted")).toEqual([]);
+    expect(reported("device")).toEqual([]);
+    expect(reported("from the node").toSorted()).toEqual([
       "/dev/termination-log",
       "/etc/hostname",
       "/etc/hosts",
       "/etc/resolv.conf",
     ]);
-    const files = told("file");
+    const files = reported("file");
     expect(files.filter((line) => line.startsWith("nameserver"))).toEqual(["nameserver 1.1.1.1", "nameserver 8.8.8.8"]);
     const ofCluster = /cluster\.local|svc|search .*[a-z]|kubernetes|sandgate-sandboxes/i;
     expect(files.filter((line) => ofCluster.test(line) && !line.includes("Kubernetes-managed hosts file"))).toEqual([]);
     if (cluster.own) expect(files.join("\n")).not.toContain(cluster.own.nodeName);
     // Its own, and those of this script.
-    for (const command of told("process").filter((line) => line.trim() !== ""))
+    for (const command of reported("process").filter((line) => line.trim() !== ""))
       expect(command).toMatch(/^(sh|tr|cut|sed)\b/);
   });
 

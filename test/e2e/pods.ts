@@ -83,7 +83,7 @@ export function testPods(platform: () => PodsPlatform): void {
   describe.concurrent("at the same time", () => {
     test("provisions a sandbox that answers on its port, stops it, and removes its pod", async () => {
       const { operator } = platform();
-      // It ends when it is told to.
+      // It ends on SIGTERM.
       const serve = ["sh", "-c", "trap 'exit 0' TERM; httpd -p 8000 -h /www; while :; do sleep 0.1; done"];
       const id = await operator.provisionReady(await registerImage(platform(), serve, { readiness_port: 8000 }));
       expect(await readPod(platform(), id)).toMatchObject({ status: { phase: "Running" } });

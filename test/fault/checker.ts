@@ -33,8 +33,8 @@ const keptForWorkspaces: [service: ServiceName, collection: string][] = [
 const purging: ServiceName[] = ["image-registry", "sandbox", "telemetry"];
 
 /**
- * Compares every store, the streams and the engine with the journal of the clients. Returns the differences, in one line
- * each: none once the platform is idle. `loggedLines` are what each sandbox writes when it starts.
+ * Compares every store, the streams and the engine with the journal of the clients. Returns the differences, in one
+ * line each: none once the platform is idle. `loggedLines` are what each sandbox writes when it starts.
  */
 export async function findProblems(o: {
   platform: DistributedPlatform;

@@ -12,8 +12,8 @@ const internals = [
 ];
 
 /**
- * Expects this error, with nothing internal in its message, hint and headers. The client has checked its envelope. `given`:
- * what the caller has sent, which may be shown.
+ * Expects this error, with nothing internal in its message, hint and headers. The client has checked its envelope.
+ * `given`: what the caller has sent, which may be shown.
  */
 export function expectFault(answer: Answer, code: ErrorCode, given = ""): void {
   expectError(answer, code);

@@ -30,7 +30,10 @@ export async function startLoggingPlatform(
   return { platform, operator, imageId, loggedLines, [Symbol.asyncDispose]: () => started.disposeAsync() };
 }
 
-/** Expects that the callers met nothing that no fault explains, and that the stores, the streams and the engine soon agree with them. */
+/**
+ * Expects that the callers met nothing that no fault explains, and that the stores, the streams and the engine soon
+ * agree with them.
+ */
 export async function expectConsistent(journal: Journal, on: LoggingPlatform, timeout: number): Promise<void> {
   expect(journal.violations).toEqual([]);
   const kinds = new Set(acknowledgedIn(journal).map(({ kind }) => kind));

@@ -30,17 +30,20 @@ export function countOutcomes(client: Client): Outcomes {
     try {
       const answer = await client.send(method, path, options);
       if (answer.status >= 500)
-        noteFailure(outcomes, `${method} ${answer.status} ${answer.body?.error?.code}: ${answer.body?.error?.message}`);
+        countFailure(
+          outcomes,
+          `${method} ${answer.status} ${answer.body?.error?.code}: ${answer.body?.error?.message}`,
+        );
       return answer;
     } catch (error) {
-      noteFailure(outcomes, `${method} ${causeOf(error)}`);
+      countFailure(outcomes, `${method} ${causeOf(error)}`);
       throw error;
     }
   }
   return outcomes;
 }
 
-export function noteFailure({ failures }: Pick<Outcomes, "failures">, kind: string): void {
+export function countFailure({ failures }: Pick<Outcomes, "failures">, kind: string): void {
   failures[kind] = (failures[kind] ?? 0) + 1;
 }
 

@@ -21,7 +21,7 @@ import { startOnCluster } from "../platform/on-cluster.ts";
 import { type Operator, openOperator } from "../platform/operator.ts";
 import { acknowledgedIn, type Journal } from "./journal.ts";
 
-/** Writes a line every fifth of a second for as long as it runs, and ends with 0 when told to. */
+/** Writes a line every fifth of a second for as long as it runs, and ends with 0 on SIGTERM. */
 export const writer = ["sh", "-c", lineWriter({ everySeconds: 0.2 })];
 
 const credential = { username: "alice", password: "correct horse" };
@@ -66,7 +66,10 @@ export interface PodPlatform extends OnCluster {
   platform: TestPlatform;
   /** Registers one with a credential in a registry of its own, and starts that. */
   registerPrivate(command: readonly string[]): Promise<{ imageId: string; stop(): Promise<void> }>;
-  /** Lets go of the pods of a namespace that is being deleted, as an admin, and waits until it is gone: the rights in it went first. */
+  /**
+   * Lets go of the pods of a namespace that is being deleted, as an admin, and waits until it is gone: the rights in it
+   * went first.
+   */
   finishNamespace(): Promise<void>;
   stop(): Promise<void>;
 }
@@ -168,7 +171,9 @@ export function operateOn(o: {
   };
 }
 
-/** Expects that the callers met nothing that no fault explains, and that records, pods and logs soon agree with them. */
+/**
+ * Expects that the callers met nothing that no fault explains, and that records, pods and logs soon agree with them.
+ */
 export async function expectPodsConsistent(journal: Journal, on: OnCluster): Promise<void> {
   expect(journal.violations).toEqual([]);
   await expect.poll(() => findPodProblems(journal, on), { interval: 1_000, timeout: 300_000 }).toEqual([]);
@@ -184,8 +189,8 @@ export async function removeWorkspaces(journal: Journal, on: OnCluster): Promise
 }
 
 /**
- * Compares records, pods and logs with the journal of the clients, whose sandboxes run `writer`. Answers the differences, in one line
- * each: none once the platform is idle.
+ * Compares records, pods and logs with the journal of the clients, whose sandboxes run `writer`. Answers the
+ * differences, in one line each: none once the platform is idle.
  */
 export async function findPodProblems(journal: Journal, on: OnCluster): Promise<string[]> {
   const { operator, cluster } = on;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# `npm run fault`: crashes of every process of the distributed platform. `npm run fault -- kubernetes`: faults of a cluster, and the
-# conformance suite on pods. Further arguments go to vitest.
+# `npm run fault`: crashes of every process of the distributed platform. `npm run fault -- kubernetes`: faults of a
+# cluster, and the conformance suite on pods. Further arguments go to vitest.
 set -eu
 cd "$(dirname "$0")/../.."
 if [ "${1:-}" = kubernetes ]; then

@@ -55,8 +55,9 @@ describe.runIf(await requireServer("nats", findNatsServer))("a cluster of three"
 });
 
 /**
- * A server that was killed before it had anything of a new stream or consumer comes back without a log, and since nats-server
- * 2.12 its vote then counts only beside those of all others: with one more lost, the two that are left can't elect a leader.
+ * A server that was killed before it had anything of a new stream or consumer comes back without a log, and since
+ * nats-server 2.12 its vote then counts only beside those of all others: with one more lost, the two that are left
+ * can't elect a leader.
  */
 async function expectReplicated(jsm: JetStreamManager): Promise<void> {
   // A consumer without a leader is left out of the list.

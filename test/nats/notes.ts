@@ -9,7 +9,7 @@ import { eventOf as contractEventOf, policyUnderTest } from "../contract/event-b
 import { migrations, type transactions } from "./notes.transactions.ts";
 
 export const logger = createLogger({ service: "test", level: "silent" });
-/** Redeliveries come soon, also those of a process that died, but not to one that only stands still for a moment. */
+/** Redeliveries come soon, even after a process died, but not while a process is only suspended for a moment. */
 export const policy = { ...policyUnderTest, ackWaitMs: 5_000 };
 
 export const eventOf = (entity: string, subject = "sandgate.test.note.added.v1") =>

@@ -1,6 +1,7 @@
 #!/bin/sh
-# `npm run audit`: asks the registry's database about known vulnerabilities of our packages, those of tests and tools too: they run
-# where releases are made. Fails from the severity high on. Exit code 77 means that the database could not be asked.
+# `npm run audit`: asks the registry's database about known vulnerabilities of our packages, those of tests and tools
+# too: they run where releases are made. Fails from the severity high on. Exit code 77 means that the database could not
+# be asked.
 cd "$(dirname "$0")/../.." || exit 1
 
 # Said aloud also under `npm test --silent`, which sets the level for all that it runs.

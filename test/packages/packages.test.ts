@@ -27,7 +27,10 @@ interface Sbom {
 const root = join(import.meta.dirname, "../..");
 const readJson = async (...path: string[]) => JSON.parse(await readFile(join(root, ...path), "utf8"));
 
-/** Licences that ask for no more than to be named, and MPL, which asks for changes of its own files, of which we make none. */
+/**
+ * Licences that ask for no more than to be named, and MPL, which asks for changes of its own files, of which we make
+ * none.
+ */
 const allowed = new Set([
   "0BSD",
   "Apache-2.0",

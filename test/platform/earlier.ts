@@ -13,7 +13,10 @@ async function findUpgradeFrom(): Promise<string> {
   return (await readFile(join(thisCode, "deploy/upgrade-from"), "utf8")).trim();
 }
 
-/** Throws, saying what is missing, unless that version's code is in this clone's history. For `requireServer("history", …)`. */
+/**
+ * Throws, saying what is missing, unless that version's code is in this clone's history. For `requireServer("history",
+ * …)`.
+ */
 export async function probeEarlier(): Promise<void> {
   const commit = await findUpgradeFrom();
   await execute("git", ["cat-file", "-e", `${commit}^{commit}`], { cwd: thisCode }).catch((cause: unknown) => {
@@ -37,7 +40,9 @@ export async function unpackEarlier(): Promise<EarlierCode> {
   return { root: folder, remove: removeFolder };
 }
 
-/** Gives a folder of the code the packages that are installed here. Its workspaces import each other, not those here. */
+/**
+ * Gives a folder of the code the packages that are installed here. Its workspaces import each other, not those here.
+ */
 export async function linkPackages(root: string): Promise<void> {
   const packages = join(root, "node_modules");
   await mkdir(packages);

@@ -16,8 +16,8 @@ const execute = promisify(execFile);
 const releaseMs = 5_000;
 
 /**
- * Removes a network once its last container is gone. Docker Engine 20.10 may count one too many after many ended at once, and
- * then keeps the network until it is started again: nobody else can mend that, so it is only told.
+ * Removes a network once its last container is gone. Docker Engine 20.10 may count one too many after many ended at
+ * once, and then keeps the network until it is started again: nobody else can mend that, so it is only told.
  */
 async function removeNetwork(network: Network, name: string): Promise<void> {
   const deadline = performance.now() + releaseMs;
@@ -37,7 +37,10 @@ async function removeNetwork(network: Network, name: string): Promise<void> {
   }
 }
 
-/** Removes the networks, firewall rules and control groups of an installation without containers. A platform leaves them. */
+/**
+ * Removes the networks, firewall rules and control groups of an installation without containers. A platform leaves
+ * them.
+ */
 export async function removeHostObjects(installationId: string): Promise<void> {
   const engine = openTestEngine();
   const networks = await engine.listNetworks({

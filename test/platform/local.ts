@@ -36,13 +36,19 @@ export interface TestPlatform {
   kill(): Promise<void>;
   /** SIGTERM, and the exit code; sandboxes and data stay. */
   terminate(): Promise<number | null>;
-  /** Starts it again on the same folder and ports once it has ended. Its clock is that far ahead, not at all unless given. */
+  /**
+   * Starts it again on the same folder and ports once it has ended. Its clock is that far ahead, not at all unless
+   * given.
+   */
   start(o?: { clockAheadMs?: number }): Promise<void>;
   /** Ends it, and removes its sandboxes and its folder. */
   stop(): Promise<void>;
 }
 
-/** Starts the platform and waits until it is ready. `settings` are environment variables; there are no rate limits unless set. */
+/**
+ * Starts the platform and waits until it is ready. `settings` are environment variables; there are no rate limits
+ * unless set.
+ */
 export async function startPlatform(o: { settings?: Record<string, string> } = {}): Promise<TestPlatform> {
   const { path: dataFolder, remove: removeData } = await createTempFolder();
   const [port, adminPort] = [await findFreePort(), await findFreePort()];
@@ -149,7 +155,10 @@ async function awaitReady(started: RunningProcess, url: string): Promise<void> {
   );
 }
 
-/** Removes the containers of the installation whose data is here, the label's value being in the sandbox service's database. */
+/**
+ * Removes the containers of the installation whose data is here, the label's value being in the sandbox service's
+ * database.
+ */
 async function removeSandboxes(dataFolder: string): Promise<void> {
   const database = new DatabaseSync(join(dataFolder, "sandbox.sqlite"), { readOnly: true });
   const installations = database.prepare("SELECT id FROM installation").all();

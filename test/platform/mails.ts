@@ -1,7 +1,10 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 
-/** The texts of the mails that a platform has written to its folder so far, the oldest first; of those to an address if one is named. */
+/**
+ * The texts of the mails that a platform has written to its folder so far, the oldest first; of those to an address if
+ * one is named.
+ */
 export async function readMails(folder: string, to?: string): Promise<string[]> {
   // One that is still being written has another name.
   const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith(".eml")).toSorted();

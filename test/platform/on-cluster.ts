@@ -9,19 +9,28 @@ import { startPlatform, type TestPlatform } from "./local.ts";
 interface OnCluster {
   /** Between the platform and the API server. */
   proxy?: ApiProxy;
-  /** Whether it has the lines and figures of the node, for which it reads that one's files: the cluster was started here. */
+  /**
+   * Whether it has the lines and figures of the node, for which it reads that one's files: the cluster was started
+   * here.
+   */
   collects?: boolean;
   /** More of them. */
   settings?: Readonly<Record<string, string>>;
 }
 
-/** The platform in one process, with sandboxes as pods of the cluster and the rights that deploy/kubernetes gives its processes. */
+/**
+ * The platform in one process, with sandboxes as pods of the cluster and the rights that deploy/kubernetes gives its
+ * processes.
+ */
 export async function startOnCluster(cluster: TestCluster, o: OnCluster = {}): Promise<TestPlatform> {
   await applyRights(cluster);
   return startPlatform({ settings: await settingsOnCluster(cluster, o) });
 }
 
-/** The settings of a platform with sandboxes as pods of the cluster, once that has the rights. The tokens are good for an hour. */
+/**
+ * The settings of a platform with sandboxes as pods of the cluster, once that has the rights. The tokens are good for
+ * an hour.
+ */
 export async function settingsOnCluster(cluster: TestCluster, o: OnCluster = {}): Promise<Record<string, string>> {
   const kubeconfig = await writeSandboxKubeconfig(cluster);
   return {

@@ -8,7 +8,7 @@ const execute = promisify(execFile);
 
 /** What a pod tries to connect to by TCP. */
 export interface Target {
-  /** As it is told when it was reached, without quotes. */
+  /** The name that is reported when it was reached, without quotes. */
   name: string;
   address: string;
   port: number;
@@ -33,7 +33,9 @@ export async function reachedBy(
   return output.split("\n").filter(Boolean).toSorted();
 }
 
-/** Gives this machine an address on the cable to the node, for as long as the cluster is there. Servers listen on it. */
+/**
+ * Gives this machine an address on the cable to the node, for as long as the cluster is there. Servers listen on it.
+ */
 export async function addOutsideAddress(network: NonNullable<OwnCluster["network"]>, address: string): Promise<void> {
   const isV6 = address.includes(":");
   const length = isV6 ? 128 : 32;

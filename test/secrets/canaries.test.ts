@@ -344,7 +344,10 @@ describe.runIf(await requireServer("registry", probeRegistry))("secrets that a p
     await send("POST", "/sandboxes/provision", { body: { image_id: made.id }, headers: others });
   }
 
-  /** Every operation with secrets where none belong, as one who is signed in, as one who isn't, and as JSON that is none. */
+  /**
+   * Every operation with secrets where none belong, as one who is signed in, as one who isn't, and as JSON that is
+   * none.
+   */
   async function misuseEverything(): Promise<void> {
     const { access } = await signIn();
     const operator = await signIn(platform.admin);
@@ -429,11 +432,11 @@ describe.runIf(await requireServer("registry", probeRegistry))("secrets that a p
   });
 
   test("are in no answer but the one that gives them out", () => {
-    const told = answers.flatMap(({ to, text, issued }) => {
+    const leaks = answers.flatMap(({ to, text, issued }) => {
       const found = canaries.findIn(text, issued);
       return found.length > 0 ? [`${to}: ${found.join(", ")}`] : [];
     });
-    expect(told).toEqual([]);
+    expect(leaks).toEqual([]);
   });
 
   test("are in no metric, and nothing else that operators are shown", () => {
@@ -442,18 +445,18 @@ describe.runIf(await requireServer("registry", probeRegistry))("secrets that a p
 
   test("are in no table in clear, events and the audit log included", () => {
     expect(new Set(values.map(({ column }) => column)).size).toBeGreaterThan(60);
-    const told = values.flatMap(({ column, value }) => canaries.findIn(value).map((name) => `${column}: ${name}`));
-    expect([...new Set(told)]).toEqual([]);
+    const leaks = values.flatMap(({ column, value }) => canaries.findIn(value).map((name) => `${column}: ${name}`));
+    expect([...new Set(leaks)]).toEqual([]);
   });
 
   test("are in no file but the mail that they were sent in", () => {
-    const told = files.flatMap(({ path, bytes }) => {
+    const leaks = files.flatMap(({ path, bytes }) => {
       const found = canaries
         .findIn(bytes)
         .filter((name) => !(path.startsWith("mail/") && name.startsWith("mail link")));
       return found.map((name) => `${path}: ${name}`);
     });
-    expect(told).toEqual([]);
+    expect(leaks).toEqual([]);
   });
 
   test("are kept with keys that are in the key ring's file alone", async () => {

@@ -15,7 +15,9 @@ export interface ApiProxyRefusal {
   headers?: Readonly<Record<string, string>>;
 }
 
-/** Stands between a client and the API server of a cluster that was started here, and knows requests from each other. */
+/**
+ * Stands between a client and the API server of a cluster that was started here, and knows requests from each other.
+ */
 export interface ApiProxy {
   /** `https://127.0.0.1:port`, with the API server's own certificate. */
   url: string;

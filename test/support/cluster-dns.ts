@@ -1,5 +1,6 @@
-// The names of a test cluster's Services, as a cluster's DNS answers them (github.com/kubernetes/dns, "Kubernetes DNS-Based Service
-// Discovery", 1.1): a program that runs in a pod, by itself. It knows addresses of version 4, and no names but the cluster's.
+// The names of a test cluster's Services, as a cluster's DNS answers them (github.com/kubernetes/dns, "Kubernetes
+// DNS-Based Service Discovery", 1.1): a program that runs in a pod, by itself. It knows addresses of version 4, and no
+// names but the cluster's.
 
 import { createSocket } from "node:dgram";
 import { readFileSync } from "node:fs";

@@ -13,7 +13,8 @@ const execute = promisify(execFile);
 const serviceAddress = "10.96.0.1";
 
 /**
- * Makes an authority (ca) and what it signed: server (of the API server), kubelet, node (the kubelet as a client) and admin.
+ * Makes an authority (ca) and what it signed: server (of the API server), kubelet, node (the kubelet as a client) and
+ * admin.
  * @param o.authority a folder that has the authority already
  */
 export async function makeCertificates(
@@ -231,8 +232,8 @@ state = "${at("run")}"
 }
 
 /**
- * CNI plugins that work in the node's network. containerd itself stays on this machine's, so that it pulls from registries on the
- * loopback address.
+ * CNI plugins that work in the node's network. containerd itself stays on this machine's, so that it pulls from
+ * registries on the loopback address.
  */
 async function writePlugins(folder: string, cniFolder: string, { enter }: NodeNetwork): Promise<string> {
   await mkdir(folder);

@@ -43,7 +43,9 @@ interface HostState {
   madeFolders: string[];
 }
 
-/** The network of a node of its own, which only a cable connects with this machine: the machine is the world outside. */
+/**
+ * The network of a node of its own, which only a cable connects with this machine: the machine is the world outside.
+ */
 export interface NodeNetwork {
   /** This machine's end of the cable, which goes with the node. */
   hostInterface: string;
@@ -70,7 +72,10 @@ export interface HostChanges {
   network: NodeNetwork | undefined;
   /** The parent of all control groups of pods: `/name`. */
   controlGroup: string;
-  /** Removes and resets everything, also what pods left behind. Once all programs have ended, except for the shims of containers. */
+  /**
+   * Removes and resets everything, also what pods left behind. Once all programs have ended, except for the shims of
+   * containers.
+   */
   restore(): Promise<void>;
 }
 
@@ -119,7 +124,9 @@ export async function prepareHost(folder: string, subnet: string, cable?: string
   };
 }
 
-/** All pods together count as eight processes where the processor is short, and not as the one that a control group is. */
+/**
+ * All pods together count as eight processes where the processor is short, and not as the one that a control group is.
+ */
 async function weighPods(controlGroup: string): Promise<void> {
   for (const path of await controllers()) {
     for (const [name, weight] of [
@@ -132,7 +139,10 @@ async function weighPods(controlGroup: string): Promise<void> {
   }
 }
 
-/** A network namespace with the pods' bridge, routed through a cable. The bridge's packets pass the namespace's iptables. */
+/**
+ * A network namespace with the pods' bridge, routed through a cable. The bridge's packets pass the namespace's
+ * iptables.
+ */
 async function makeNetwork(name: string, subnet: string, cable: string): Promise<NodeNetwork> {
   const prefix6 = `fd${randomBytes(5).toString("hex")}`.replace(/(....)(....)(....)/, "$1:$2:$3");
   const network: NodeNetwork = {
@@ -249,7 +259,8 @@ async function restoreHost(state: HostState): Promise<void> {
     await removeServices(state.bridge);
     await execute("ip", ["link", "del", state.bridge]).catch(() => {});
   } else {
-    // With this end of the cable go the other end and its routes; the namespace itself and its rules, with its last process.
+    // With this end of the cable go the other end and its routes; the namespace itself and its rules, with its last
+    // process.
     await execute("ip", ["link", "del", `${state.bridge}-h`]).catch(() => {});
     await execute("ip", ["netns", "del", state.namespace]).catch(() => {});
   }
@@ -314,7 +325,9 @@ async function removeControlGroup(path: string): Promise<void> {
   }
 }
 
-/** What CNI remembers of pods: `<network>-<id>-eth0`, and `cni-loopback-<id>-lo`. The network is named after the bridge. */
+/**
+ * What CNI remembers of pods: `<network>-<id>-eth0`, and `cni-loopback-<id>-lo`. The network is named after the bridge.
+ */
 async function removeCniResults(network: string): Promise<void> {
   const folder = "/var/lib/cni/results";
   const names = await readdir(folder).catch(() => []);

@@ -15,7 +15,7 @@ const env = { PATH: `${process.env.PATH}:/usr/sbin:/sbin` };
 const dnsAddress = "10.96.0.10";
 const refreshMs = 250;
 
-/** What a kubelet is told about the DNS; for `openTestCluster({ kubelet })`. */
+/** A kubelet's configuration of the DNS, for `openTestCluster({ kubelet })`. */
 export const dnsOfKubelet = { clusterDNS: [dnsAddress], clusterDomain: "cluster.local" };
 
 /** Throws unless rules of Services also hold between pods of one bridge. */
@@ -34,10 +34,11 @@ export async function startServices(cluster: TestCluster, own: OwnCluster): Prom
 }
 
 /**
- * From now on pods reach Services by their addresses, and all reach NodePorts at the node's address. For this it keeps the rules that
- * kube-proxy keeps (its mode iptables), in a chain of this cluster's own, since several on one machine use the same addresses:
- * TCP and UDP of version 4, to a random one of the ready endpoints. What kube-proxy has besides isn't here: affinity, traffic
- * policies, load balancers, and the refusal of a Service without endpoints, which here gives no answer.
+ * From now on pods reach Services by their addresses, and all reach NodePorts at the node's address. For this it keeps
+ * the rules that kube-proxy keeps (its mode iptables), in a chain of this cluster's own, since several on one machine
+ * use the same addresses: TCP and UDP of version 4, to a random one of the ready endpoints. What kube-proxy has besides
+ * isn't here: affinity, traffic policies, load balancers, and the refusal of a Service without endpoints, which here
+ * gives no answer.
  */
 async function serveOn(own: OwnNode, cluster: TestCluster): Promise<AsyncDisposable> {
   const chain = servicesChain(own.bridge);
@@ -148,8 +149,9 @@ async function restoreRules({ network }: OwnNode, rules: string): Promise<void> 
 }
 
 /**
- * The objects of a DNS for the Services, labelled as the DNS of most clusters is, so that network policies which let pods ask that
- * one hold here as well. Its pod runs the program `cluster-dns.ts` in an image with Node.js at /usr/local/bin.
+ * The objects of a DNS for the Services, labelled as the DNS of most clusters is, so that network policies which let
+ * pods ask that one hold here as well. Its pod runs the program `cluster-dns.ts` in an image with Node.js at
+ * /usr/local/bin.
  */
 export async function describeDns(image: string): Promise<object[]> {
   const named = { name: "kube-dns", namespace: "kube-system" };

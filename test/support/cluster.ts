@@ -21,7 +21,9 @@ export type { OwnNode } from "./cluster-node.ts";
 
 const execute = promisify(execFile);
 
-/** A kubeconfig of a cluster that is there, and the `host[:port]` of a registry that its nodes pull from and we push to. */
+/**
+ * A kubeconfig of a cluster that is there, and the `host[:port]` of a registry that its nodes pull from and we push to.
+ */
 const givenConfig = process.env.KUBECONFIG;
 const givenRegistry = process.env.SANDGATE_TEST_KUBERNETES_REGISTRY;
 const noRegistry = "SANDGATE_TEST_KUBERNETES_REGISTRY names no registry for the images of the cluster at KUBECONFIG";
@@ -44,7 +46,9 @@ export interface OwnCluster extends OwnNode {
   importImages(archive: string): Promise<void>;
   /** Gives one of the nodes' images another name besides. */
   tagImage(name: string, other: string): Promise<void>;
-  /** From now on nodes pull from this registry (`host:port`) by plain HTTP, as they do from those on loopback addresses. */
+  /**
+   * From now on nodes pull from this registry (`host:port`) by plain HTTP, as they do from those on loopback addresses.
+   */
   trustRegistry(host: string): Promise<void>;
   /** Files of the certificates that the API server and the kubelet (as a client) have. */
   certificates: Record<"server" | "node", { cert: string; key: string }>;
@@ -88,7 +92,10 @@ export interface ClusterOptions extends ControlPlaneArgs {
   kubelet?: Readonly<Record<string, unknown>>;
 }
 
-/** Throws, saying what is missing, unless there is a cluster or all that one is started from. For `requireServer("kubernetes", …)`. */
+/**
+ * Throws, saying what is missing, unless there is a cluster or all that one is started from. For
+ * `requireServer("kubernetes", …)`.
+ */
 export async function probeCluster(): Promise<void> {
   if (givenConfig) {
     if (!givenRegistry) throw new Error(noRegistry);
@@ -107,8 +114,9 @@ export async function probePolicies(): Promise<void> {
 }
 
 /**
- * The cluster at KUBECONFIG, or one that is started from programs: etcd, an API server, a controller manager, a scheduler, and one node
- * with a containerd and a kubelet of its own. It takes some seconds and much of the machine. `stop` puts back what it changed.
+ * The cluster at KUBECONFIG, or one that is started from programs: etcd, an API server, a controller manager, a
+ * scheduler, and one node with a containerd and a kubelet of its own. It takes some seconds and much of the machine.
+ * `stop` puts back what it changed.
  */
 export async function openTestCluster(options: ClusterOptions = {}): Promise<TestCluster> {
   if (!givenConfig) return startCluster(options);

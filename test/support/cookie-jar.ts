@@ -1,6 +1,9 @@
 /** What a browser does with redirects and cookies, for tests that need no more of one. */
 export interface CookieJar {
-  /** Sends a request with the cookies that the server's host has set, and keeps those of the response. Follows no redirect. */
+  /**
+   * Sends a request with the cookies that the server's host has set, and keeps those of the response. Follows no
+   * redirect.
+   */
   fetch(url: string | URL, init?: RequestInit): Promise<Response>;
 }
 

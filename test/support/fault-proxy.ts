@@ -3,8 +3,9 @@ import { connect, createServer, type NetConnectOpts, type Socket } from "node:ne
 import { setTimeout as delay } from "node:timers/promises";
 
 /**
- * `slow`: each chunk is delayed. `silent`: connections are accepted and kept, and what is sent waits until the mode changes,
- * as on a network that drops every packet. `down`: connections are closed and refused. `reset`: each is reset, old and new.
+ * `slow`: each chunk is delayed. `silent`: connections are accepted and kept, and what is sent waits until the mode
+ * changes, as on a network that drops every packet. `down`: connections are closed and refused. `reset`: each is reset,
+ * old and new.
  */
 export type FaultMode = "open" | "slow" | "silent" | "down" | "reset";
 

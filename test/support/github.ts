@@ -9,7 +9,9 @@ interface GithubEmail {
   verified: boolean;
 }
 
-/** What Sandgate uses of GitHub, as GitHub documents it: the web application flow with PKCE, and two calls of the API. */
+/**
+ * What Sandgate uses of GitHub, as GitHub documents it: the web application flow with PKCE, and two calls of the API.
+ */
 export interface TestGithub {
   /** Also the address of the API. */
   url: string;
@@ -18,7 +20,10 @@ export interface TestGithub {
   user: { id: number; login: string; emails: GithubEmail[] };
   /** Answers every request of the API with this status. */
   apiStatus: number | undefined;
-  /** What the user's browser does: opens the address, agrees or cancels, and is sent to the callback, whose address it answers. */
+  /**
+   * What the user's browser does: opens the address, agrees or cancels, and is sent to the callback, whose address it
+   * answers.
+   */
   signIn(authorizationUrl: string, o?: { cancel?: boolean }): Promise<URL>;
   stop(): Promise<void>;
 }

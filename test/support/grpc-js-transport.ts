@@ -152,7 +152,10 @@ function toHeaders(metadata: Metadata | undefined): Headers {
   return header;
 }
 
-/** The error of a call with its details, as Connect reads them from the trailer, whose protocol fields grpc-js has taken out. */
+/**
+ * The error of a call with its details, as Connect reads them from the trailer, whose protocol fields grpc-js has taken
+ * out.
+ */
 function toError({ code, details, metadata }: StatusObject, signal: AbortSignal | undefined): ConnectError {
   if (signal?.aborted) return ConnectError.from(signal.reason, Code.Canceled);
   const trailer = toHeaders(metadata);

@@ -16,7 +16,10 @@ export function openTestEngine(): Docker {
   return new Docker();
 }
 
-/** Throws, saying what is missing, unless there is an engine and what images are made of. For `requireServer("docker", …)`. */
+/**
+ * Throws, saying what is missing, unless there is an engine and what images are made of. For `requireServer("docker",
+ * …)`.
+ */
 export async function probeEngine(): Promise<void> {
   await openTestEngine().ping();
   await listApplets();
@@ -43,8 +46,8 @@ export interface TestImage {
 
 /**
  * Makes a small image of the machine's static busybox, without any registry: /bin/busybox with a link for each of its
- * programs, `files` besides (path to content), and `command` as its CMD. Two images differ at least in /etc/image-id, so
- * that the engine holds nothing of one for having another. `programs`: those linked, all unless given.
+ * programs, `files` besides (path to content), and `command` as its CMD. Two images differ at least in /etc/image-id,
+ * so that the engine holds nothing of one for having another. `programs`: those linked, all unless given.
  */
 export async function buildImage(
   engine: Docker,

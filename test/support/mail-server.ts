@@ -15,8 +15,8 @@ export interface MailServer extends AsyncDisposable {
 }
 
 /**
- * A mail server without TLS that takes every mail, once `receive` has. On 127.0.0.1 and a free port unless given; on a port that is
- * taken it throws.
+ * A mail server without TLS that takes every mail, once `receive` has. On 127.0.0.1 and a free port unless given; on a
+ * port that is taken it throws.
  */
 export async function startMailServer(o: {
   address?: string;

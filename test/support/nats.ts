@@ -96,8 +96,8 @@ export async function probeNats(): Promise<void> {
 }
 
 /**
- * A server to use, not to kill: the one at `SANDGATE_TEST_NATS_URL`, whose streams of these names are deleted before and
- * after, or one of its own.
+ * A server to use, not to kill: the one at `SANDGATE_TEST_NATS_URL`, whose streams of these names are deleted before
+ * and after, or one of its own.
  */
 export async function useNats(o: { streams: readonly string[] }): Promise<Pick<TestNats, "url" | "wipe" | "stop">> {
   if (givenUrl !== undefined) {
@@ -132,7 +132,9 @@ async function deleteStreams(jsm: JetStreamManager, streams: readonly string[]):
   for await (const name of jsm.streams.names()) if (streams.includes(name)) await deleteStream(jsm, name);
 }
 
-/** Emptied first, since nats-server 2.15 may give a stream that is made again at once the messages of the deleted one. */
+/**
+ * Emptied first, since nats-server 2.15 may give a stream that is made again at once the messages of the deleted one.
+ */
 export async function deleteStream(jsm: JetStreamManager, name: string): Promise<void> {
   await jsm.streams.purge(name);
   await jsm.streams.delete(name);

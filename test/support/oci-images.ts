@@ -28,9 +28,9 @@ export interface OciImage {
 }
 
 /**
- * Makes a small image of the machine's static busybox as `buildImage` does, without an engine. Two images share the layer of their
- * programs and differ at least in /etc/image-id. `programs`: those linked, all unless given. `config`: more of its
- * configuration, such as `{ User: "1000" }`.
+ * Makes a small image of the machine's static busybox as `buildImage` does, without an engine. Two images share the
+ * layer of their programs and differ at least in /etc/image-id. `programs`: those linked, all unless given. `config`:
+ * more of its configuration, such as `{ User: "1000" }`.
  */
 export async function makeImage(o: {
   command: readonly string[];
@@ -109,7 +109,10 @@ export function imageArchive({ manifest, config, layers }: OciImage, name: strin
   ]);
 }
 
-/** Pushes it to a registry that speaks plain HTTP, or HTTPS if `isSecure`, and answers `host/repository@digest` (distribution-spec, "Pushing"). */
+/**
+ * Pushes it to a registry that speaks plain HTTP, or HTTPS if `isSecure`, and answers `host/repository@digest`
+ * (distribution-spec, "Pushing").
+ */
 export async function pushImage(
   image: OciImage,
   o: {

@@ -12,7 +12,9 @@ interface Account {
   [claim: string]: unknown;
 }
 
-/** An OpenID Connect provider on the loopback address, with one client. What tests set counts for the sign-ins after it. */
+/**
+ * An OpenID Connect provider on the loopback address, with one client. What tests set counts for the sign-ins after it.
+ */
 export interface TestOpenIdProvider {
   issuer: string;
   clientId: string;
@@ -31,7 +33,10 @@ export interface TestOpenIdProvider {
   readonly requests: string[];
   /** Signs with a new key, and forgets the one before. */
   rotateKey(): Promise<void>;
-  /** What the user's browser does: opens the address, signs in or cancels, and is sent to the callback, whose address it answers. */
+  /**
+   * What the user's browser does: opens the address, signs in or cancels, and is sent to the callback, whose address it
+   * answers.
+   */
   signIn(authorizationUrl: string, o?: { cancel?: boolean }): Promise<URL>;
   stop(): Promise<void>;
 }

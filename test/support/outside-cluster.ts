@@ -1,5 +1,5 @@
-// A cluster that is there already, of which a kubeconfig is all that is known. Suites use it one after the other, and take away what
-// they made.
+// A cluster that is there already, of which a kubeconfig is all that is known. Suites use it one after the other, and
+// take away what they made.
 
 import { execFile } from "node:child_process";
 import { writeFile } from "node:fs/promises";

@@ -7,7 +7,9 @@ import { createServer } from "node:net";
 export interface RunningProcess {
   readonly child: ChildProcess;
   output(): string;
-  /** SIGTERM, and SIGKILL after `graceMs` (30 s unless given). Resolves with the exit code, null when a signal ended it. */
+  /**
+   * SIGTERM, and SIGKILL after `graceMs` (30 s unless given). Resolves with the exit code, null when a signal ended it.
+   */
   stop(graceMs?: number): Promise<number | null>;
   /** SIGKILL at once, as a crash would. */
   kill(): Promise<void>;

@@ -38,8 +38,8 @@ export async function addProgram(folder: string, program: string, place: string)
 }
 
 /**
- * Writes an image as a file that containerd imports under this name (image-spec, "OCI Image Layout"): a layer for each folder,
- * whose files are root's. `config`: its configuration, such as `{ Entrypoint: ["node"] }`.
+ * Writes an image as a file that containerd imports under this name (image-spec, "OCI Image Layout"): a layer for each
+ * folder, whose files are root's. `config`: its configuration, such as `{ Entrypoint: ["node"] }`.
  * @param o.folder where it is put together, and where the file is in the end
  */
 export async function writeImageArchive(o: {

@@ -19,7 +19,10 @@ export interface Credential {
 export interface TestRegistry {
   /** `address:port` */
   host: string;
-  /** Pushes an image of the engine as `host/repository:tag` and returns its digest, `sha256:…`. The engine keeps no tag of it. */
+  /**
+   * Pushes an image of the engine as `host/repository:tag` and returns its digest, `sha256:…`. The engine keeps no tag
+   * of it.
+   */
   push(engine: Docker, imageId: string, repository: string, tag: string, credential?: Credential): Promise<string>;
   /** Also removes all it stored. */
   stop(): Promise<void>;
@@ -37,7 +40,10 @@ export async function probeRegistry(): Promise<void> {
   }
 }
 
-/** Starts a registry that knows these users; with none it is open to all. `address`: where it listens, 127.0.0.1 unless given. */
+/**
+ * Starts a registry that knows these users; with none it is open to all. `address`: where it listens, 127.0.0.1 unless
+ * given.
+ */
 export async function startRegistry(
   o: { users?: readonly Credential[]; address?: string } = {},
 ): Promise<TestRegistry> {

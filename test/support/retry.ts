@@ -1,8 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 
 /**
- * Repeats the check until it no longer throws, and returns its result. Once the time is up what it threw last is thrown. For what also
- * runs outside of tests, where `until` can't.
+ * Repeats the check until it no longer throws, and returns its result. Once the time is up what it threw last is
+ * thrown. For what also runs outside of tests, where `until` can't.
  */
 export async function retry<T>(
   check: () => T | Promise<T>,

@@ -10,7 +10,9 @@ export interface DataFolder {
   release(): void;
 }
 
-/** Makes the folder, readable by its owner alone, if it is missing. Throws an error whose message says why in one line. */
+/**
+ * Makes the folder, readable by its owner alone, if it is missing. Throws an error whose message says why in one line.
+ */
 export function openDataFolder(folder: string): DataFolder {
   const root = resolve(folder);
   try {

@@ -9,7 +9,10 @@ const buildTimeoutMs = 60_000;
 const address = findEngineAddress(process.env);
 const [command = "", reference = "", base = ""] = process.argv.slice(2);
 
-/** The commands of start.sh on the container engine. Exit code 0 means yes; 1 means no, with the reason in one line on stderr. */
+/**
+ * The commands of start.sh on the container engine. Exit code 0 means yes; 1 means no, with the reason in one line on
+ * stderr.
+ */
 const commands: Record<string, (engine: Engine) => Promise<unknown>> = {
   probe: (engine) => engine.ping(),
   "has-image": (engine) => engine.getImage(reference).inspect(),

@@ -27,7 +27,10 @@ const adminHost = "127.0.0.1";
 export interface Platform {
   /** Where the public API listens: "http://127.0.0.1:8080". */
   url: string;
-  /** The operator's account, created at the first start with a random password, to be shown until `forgetPassword` is called. */
+  /**
+   * The operator's account, created at the first start with a random password, to be shown until `forgetPassword` is
+   * called.
+   */
   firstStart: { username: string; password: string } | undefined;
   forgetPassword(): void;
   /** What it depends on and can't use now, a line for each. */
@@ -37,8 +40,8 @@ export interface Platform {
 }
 
 /**
- * Opens the platform and listens. Throws an error whose message says why in one line. `onEnd` is called when the connection to
- * NATS has ended for good, which only a new process can mend.
+ * Opens the platform and listens. Throws an error whose message says why in one line. `onEnd` is called when the
+ * connection to NATS has ended for good, which only a new process can mend.
  */
 export async function openPlatform(
   settings: LocalSettings,

@@ -65,7 +65,10 @@ export const sharedSettings: Readonly<Record<string, SettingDefinitions>> = {
   Telemetry: telemetryService.settings,
 };
 
-/** Every setting of the one-process platform, once each: where several parts read one, as the first of them describes it. */
+/**
+ * Every setting of the one-process platform, once each: where several parts read one, as the first of them describes
+ * it.
+ */
 function allSettings(): Setting<unknown>[] {
   const byName = new Map<string, Setting<unknown>>();
   for (const setting of [localSettings, ...Object.values(sharedSettings)].flatMap((each) => Object.values(each))) {

@@ -74,14 +74,14 @@ export async function countPods(client: JsonClient): Promise<number> {
 }
 
 /**
- * Waits until there have been that many pods, `until` aborts, or the cluster fails. By a watch for little more than their names, since a
- * busy API server takes half a second for a list.
+ * Waits until there have been that many pods, `until` aborts, or the cluster fails. By a watch for little more than
+ * their names, since a busy API server takes half a second for a list.
  */
 export async function awaitPods(client: JsonClient, count: number, until: AbortSignal): Promise<void> {
   const seen = new Set<string>();
   const counted = new AbortController();
   const signal = AbortSignal.any([counted.signal, until]);
-  const note = ({ metadata }: { metadata: { name: string } }) => {
+  const see = ({ metadata }: { metadata: { name: string } }) => {
     seen.add(metadata.name);
     if (seen.size === count) counted.abort();
   };
@@ -90,12 +90,12 @@ export async function awaitPods(client: JsonClient, count: number, until: AbortS
   while (!signal.aborted) {
     const { items, metadata } = await client.call("GET", podsPath, { headers: as("PartialObjectMetadataList") });
     // An empty list of these is null.
-    items?.forEach(note);
+    items?.forEach(see);
     await client.follow(`${podsPath}?watch=true&resourceVersion=${metadata.resourceVersion}`, {
       headers: as("PartialObjectMetadata"),
       signal,
       onLine(line) {
-        if (line.startsWith('{"type":"ADDED"')) note(JSON.parse(line).object);
+        if (line.startsWith('{"type":"ADDED"')) see(JSON.parse(line).object);
       },
     });
   }

@@ -22,8 +22,8 @@ const cleanUpAtOnce = 16;
 type Create = (count: number, atOnce: number) => Promise<() => Promise<unknown>>;
 
 /**
- * Pods a second, from the first call until the last pod is there: of a bare client, of the adapter alone, and of the whole platform, to
- * which a call is a request of the public API. Scheduler and nodes work beside all three.
+ * Pods a second, from the first call until the last pod is there: of a bare client, of the adapter alone, and of the
+ * whole platform, to which a call is a request of the public API. Scheduler and nodes work beside all three.
  */
 export async function measureCreation(bench: Bench, count: number): Promise<Figure[]> {
   await using closing = new AsyncDisposableStack();

@@ -41,8 +41,8 @@ export interface Live {
 }
 
 /**
- * Memory, processor time and calls of the API server with that many live sandboxes, idle and while some go and others come; what reading
- * them takes; and what is there at the end, after the platform was killed in the middle.
+ * Memory, processor time and calls of the API server with that many live sandboxes, idle and while some go and others
+ * come; what reading them takes; and what is there at the end, after the platform was killed in the middle.
  */
 export async function measureLive(bench: Bench, count: number): Promise<Figure[]> {
   await using closing = new AsyncDisposableStack();
@@ -220,7 +220,10 @@ async function measureUse<T>(
   return { ...use, text };
 }
 
-/** Each tick stops the oldest and provisions another; each second some reads besides. Calls that fail are counted, and stops are made again. */
+/**
+ * Each tick stops the oldest and provisions another; each second some reads besides. Calls that fail are counted, and
+ * stops are made again.
+ */
 async function churn(live: Live, seconds: number) {
   const running = new Set<Promise<void>>();
   const lists: number[] = [];
@@ -284,11 +287,11 @@ export async function compareEnds(live: Live, client: JsonClient) {
   } while (leftOver > 0 && performance.now() - startedAt < removalMs);
   const lost = accepted.filter((id) => !records.has(id)).length;
   const missing = [...records].filter((id) => !pods.has(id)).length;
-  // Of calls that were cut off: accepted, which nobody was told.
-  const untold = records.size - (accepted.length - lost);
+  // Sandboxes of calls that were accepted, but cut off before they were answered.
+  const unanswered = records.size - (accepted.length - lost);
   return {
     wrong: lost + missing + leftOver,
-    text: `${accepted.length} accepted and not stopped, of which ${lost} have no live record; ${records.size} live records, of which ${missing} have no pod and ${untold} are of calls that were cut off; ${pods.size} pods, of which ${leftOver} have no live record`,
+    text: `${accepted.length} accepted and not stopped, of which ${lost} have no live record; ${records.size} live records, of which ${missing} have no pod and ${unanswered} are of calls that were cut off; ${pods.size} pods, of which ${leftOver} have no live record`,
   };
 }
 

@@ -9,12 +9,12 @@ import { type Bench, openOnBench, podsPath, readBarePod } from "./bench.ts";
 
 const atOnce = 30;
 const roundsAtOnce = 3;
-/** A container's start can be told to the second alone, and a kubelet probes it once a second. */
+/** A container's start has a resolution of a second, and a kubelet probes it once a second. */
 const pollMs = 10;
 
 /**
- * Provision until ready over the public API, against a client that creates a pod with the same spec and asks until it is ready: alone,
- * and thirty at once, which for the platform are of one workspace.
+ * Provision until ready over the public API, against a client that creates a pod with the same spec and asks until it
+ * is ready: alone, and thirty at once, which for the platform are of one workspace.
  */
 export async function measurePods(bench: Bench, rounds: number): Promise<Figure[]> {
   await using closing = new AsyncDisposableStack();
@@ -48,7 +48,8 @@ async function runBare(client: JsonClient, pod: { metadata: { name: string } }):
   const path = `${podsPath}/${pod.metadata.name}`;
   for (;;) {
     const { status } = await client.call("GET", path);
-    // Its startup probe has succeeded, which is ready to us too: a kubelet sets the condition Ready up to a second later.
+    // Its startup probe has succeeded, which is ready to us too: a kubelet sets the condition Ready up to a second
+    // later.
     if (status.containerStatuses?.[0]?.started) break;
     await delay(pollMs);
   }

@@ -10,7 +10,10 @@ import { churnThrough, compareEnds, type Live, provision } from "./live.ts";
 const most = 1_000;
 const workspaceCount = 10;
 
-/** The platform as processes of its own, one of whose two sandbox processes is killed while sandboxes come and go, for good. */
+/**
+ * The platform as processes of its own, one of whose two sandbox processes is killed while sandboxes come and go, for
+ * good.
+ */
 export async function measureLostReplica(bench: Bench, live: number): Promise<Figure[]> {
   if (!(await requireDistributed())) return [];
   const count = Math.min(most, live);

@@ -57,7 +57,7 @@ export function testRestarts(session: BusSession): void {
     await until(() => expect(seen).toEqual(["a"]));
   });
 
-  test("its identity stays over restarts and changes when it is made anew", async () => {
+  test("its identity survives restarts and changes when it is recreated", async () => {
     const identity = await session.bus.identity();
     await reopen();
     expect(await session.bus.identity()).toBe(identity);

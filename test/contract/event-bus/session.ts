@@ -14,7 +14,10 @@ export interface BusUnderTest {
   remove(): Promise<void>;
 }
 
-/** The suite waits for redeliveries, so they come soon. A handler that hangs is given up after two seconds, which no busy machine takes. */
+/**
+ * The suite waits for redeliveries, so they come soon. A handler that hangs is given up after two seconds, which no
+ * busy machine takes.
+ */
 export const policyUnderTest = {
   attempts: 4,
   firstMs: 10,
@@ -26,9 +29,9 @@ export const policyUnderTest = {
 /** The connection of the running test to its bus. */
 export interface BusSession {
   readonly bus: EventBus;
-  /** Connects anew, as a process does that was restarted. */
+  /** Reconnects, as a restarted process does. */
   reopen(): Promise<void>;
-  /** Connects anew to a bus that has lost everything. */
+  /** Reconnects to a bus that has lost everything. */
   wipe(): Promise<void>;
   listDeadLetters(): Promise<DeadLetter[]>;
   /** Consumes everything, unless given other subjects: runs `handle`, then records the entity in `seen`. */

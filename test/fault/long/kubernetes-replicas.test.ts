@@ -10,7 +10,7 @@ import { openOperator } from "../../platform/operator.ts";
 import { createCallers } from "../callers.ts";
 import type { Journal } from "../journal.ts";
 import { crash } from "../outages.ts";
-import { causeOf, countOutcomes, noteFailure, type Outcomes } from "../outcomes.ts";
+import { causeOf, countFailure, countOutcomes, type Outcomes } from "../outcomes.ts";
 import { expectPodsConsistent, type OnCluster, operateOn, removeWorkspaces, writer } from "../pod-platform.ts";
 
 vi.setConfig({ testTimeout: 900_000 });
@@ -71,7 +71,7 @@ describe.runIf(await requireInCluster())("two replicas of each process in a clus
       async () => {
         const body = { sandbox_id: waitedFor, timeout_seconds: 10 };
         const { error } = (await client.post("/sandboxes/wait", body, operator.as)).body;
-        if (error?.code !== "sandbox_not_ready") noteFailure(outcomes, `a wait: ${error?.code}`);
+        if (error?.code !== "sandbox_not_ready") countFailure(outcomes, `a wait: ${error?.code}`);
         else if (error.message.includes("shutting down")) ended.waits++;
       },
       0,
@@ -167,7 +167,10 @@ async function repeat(request: () => Promise<unknown>, pauseMs: number, signal: 
   }
 }
 
-/** Follows the lines of a `writer` over all ends of the stream, of which it answers how many there were. One that is cut off is a failure. */
+/**
+ * Follows the lines of a `writer` over all ends of the stream, of which it answers how many there were. One that is cut
+ * off is a failure.
+ */
 async function followTail(o: {
   outcomes: Outcomes;
   client: Client;
@@ -184,7 +187,7 @@ async function followTail(o: {
       const url = `${o.client.url}${o.path}?include=logs`;
       const response = await openEventStream(url, { ...o.on.operator.as, lastId, signal: o.signal });
       if (!response.ok) {
-        noteFailure(o.outcomes, `a tail ${response.status} ${await response.text()}`);
+        countFailure(o.outcomes, `a tail ${response.status} ${await response.text()}`);
         await delay(500);
         continue;
       }
@@ -195,7 +198,7 @@ async function followTail(o: {
       }
       ends++;
     } catch (error) {
-      if (!o.signal.aborted) noteFailure(o.outcomes, `a tail: ${causeOf(error)}`);
+      if (!o.signal.aborted) countFailure(o.outcomes, `a tail: ${causeOf(error)}`);
     }
   }
   return ends;

@@ -314,7 +314,10 @@ describe.runIf(isAvailable)("parts of a cluster that fail for longer than the pl
   });
 });
 
-/** A second node that answers and takes no pods: where all nodes are away, the control plane holds itself to be the cause. */
+/**
+ * A second node that answers and takes no pods: where all nodes are away, the control plane holds itself to be the
+ * cause.
+ */
 async function addNode(cluster: TestCluster): Promise<{ name: string } & AsyncDisposable> {
   const name = "other";
   await cluster.call("POST", "/api/v1/nodes", { metadata: { name }, spec: { unschedulable: true } });

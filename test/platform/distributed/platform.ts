@@ -48,7 +48,9 @@ export interface DistributedPlatform {
   readonly replicas: readonly Replica[];
   /** A replica by its place. */
   replica(part: Part, index: number): Replica;
-  /** What all replicas of a part reach a dependency through; only of a platform that was started with `faultProxies`. */
+  /**
+   * What all replicas of a part reach a dependency through; only of a platform that was started with `faultProxies`.
+   */
   faultProxy(from: Part, to: Dependency): FaultProxy;
   /** Reads a service's database. */
   database(service: ServiceName): Db;
@@ -65,8 +67,8 @@ export async function requireDistributed(): Promise<boolean> {
 }
 
 /**
- * Starts the platform and waits until each process is ready. `settings` are environment variables for all of them; there are
- * no rate limits unless set.
+ * Starts the platform and waits until each process is ready. `settings` are environment variables for all of them;
+ * there are no rate limits unless set.
  */
 export async function startDistributed(
   o: {

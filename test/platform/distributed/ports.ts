@@ -20,8 +20,8 @@ export interface PortPlan {
 }
 
 /**
- * The address is the platform's own, so that no other platform takes one of its ports before it does, or while a process is
- * down.
+ * The address is the platform's own, so that no other platform takes one of its ports before it does, or while a
+ * process is down.
  */
 export async function planPorts(countOf: (part: Part) => number): Promise<PortPlan> {
   const host = `127.${randomInt(1, 255)}.${randomInt(256)}.${randomInt(1, 255)}`;

@@ -22,7 +22,9 @@ export interface Replica {
   kill(): Promise<void>;
   /** SIGTERM, and the exit code. */
   terminate(): Promise<number | null>;
-  /** Starts it again on the same ports once it has ended, with these settings or other code. Resolves when it is ready. */
+  /**
+   * Starts it again on the same ports once it has ended, with these settings or other code. Resolves when it is ready.
+   */
   start(settings?: Record<string, string>, codeRoot?: string): Promise<void>;
 }
 

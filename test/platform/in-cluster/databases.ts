@@ -7,7 +7,10 @@ import { type Document, MongoClient } from "mongodb";
 import { awaitPods } from "./pods.ts";
 import { databases, serversNamespace } from "./servers.ts";
 
-/** Creates, as deploy/compose/mongodb-users.js does, a replica set of one, and for each service a user with a database of its own. */
+/**
+ * Creates, as deploy/compose/mongodb-users.js does, a replica set of one, and for each service a user with a database
+ * of its own.
+ */
 export async function initiateDatabases(cluster: TestCluster, own: OwnCluster, folder: string): Promise<void> {
   const pod = { namespace: serversNamespace, name: "mongodb-0" };
   await awaitPods(cluster, "kube-system");

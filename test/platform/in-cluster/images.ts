@@ -30,9 +30,9 @@ export async function archiveProgram(o: {
 }
 
 /**
- * The platform's image, as deploy/Dockerfile describes it, made without an engine and a registry of packages: this machine's
- * Node.js takes the place of the base image, and the packages for production are copied from node_modules. No iptables is in
- * it, which sandboxes as pods don't need.
+ * The platform's image, as deploy/Dockerfile describes it, made without an engine and a registry of packages: this
+ * machine's Node.js takes the place of the base image, and the packages for production are copied from node_modules. No
+ * iptables is in it, which sandboxes as pods don't need.
  */
 export async function archivePlatform(o: { folder: string; name: string }): Promise<string> {
   const dockerfile = (await readFile(join(root, "deploy/Dockerfile"), "utf8")).replace(/\\\n/g, " ");

@@ -54,8 +54,8 @@ export interface ClusterPlatform {
   /** Ends all replicas of a process (a Deployment) as a crash would, and for good. */
   kill(process: string): Promise<void>;
   /**
-   * Ends one replica of a process by SIGKILL, and for good: there is one less from now on. Not for those that a HorizontalPodAutoscaler
-   * brings back.
+   * Ends one replica of a process by SIGKILL, and for good: there is one less from now on. Not for those that a
+   * HorizontalPodAutoscaler brings back.
    */
   killOne(process: string): Promise<void>;
   /** Starts them again. */
@@ -87,8 +87,8 @@ export async function requireInCluster(): Promise<boolean> {
 }
 
 /**
- * Starts a cluster, gives its node the images, and applies deploy/kubernetes/overlays/pods under an overlay that sets what an
- * operator would: images, addresses, requests of CPU for a small node, and how many replicas each process has.
+ * Starts a cluster, gives its node the images, and applies deploy/kubernetes/overlays/pods under an overlay that sets
+ * what an operator would: images, addresses, requests of CPU for a small node, and how many replicas each process has.
  */
 export async function startInCluster(o: {
   settings?: Readonly<Record<string, string>>;

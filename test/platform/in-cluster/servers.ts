@@ -3,7 +3,10 @@ export const serversNamespace = "servers";
 
 export const databases = { image: "registry.test/mongod:1", host: `mongodb-0.mongodb.${serversNamespace}:27017` };
 
-/** A MongoDB replica set of one with the keys of deploy/secrets.sh, and a NATS server with the configuration of deploy/nats. */
+/**
+ * A MongoDB replica set of one with the keys of deploy/secrets.sh, and a NATS server with the configuration of
+ * deploy/nats.
+ */
 export function describeServers(): object[] {
   return [
     ...describeServer({

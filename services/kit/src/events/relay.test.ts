@@ -258,14 +258,14 @@ test("what a relay that lost the lead records late as sent to an older bus is se
   const id = await addNote("late");
   await published.promise;
   const followed = Promise.withResolvers<void>();
-  const noted = Promise.withResolvers<void>();
+  const recorded = Promise.withResolvers<void>();
   relays.push(
     startRelay({
       outbox: {
         ...outbox,
         async unsent(limit) {
           followed.resolve();
-          await noted.promise;
+          await recorded.promise;
           return outbox.unsent(limit);
         },
       },
@@ -279,7 +279,7 @@ test("what a relay that lost the lead records late as sent to an older bus is se
   late.resolve();
   await stopped;
   expect(await unsentIds()).toEqual([]);
-  noted.resolve();
+  recorded.resolve();
   const now = performance.now.bind(performance);
   const clock = vi.spyOn(performance, "now").mockImplementation(() => now() + 10_000);
   try {

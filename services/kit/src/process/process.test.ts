@@ -106,8 +106,8 @@ describe("a process that can't be one of many says why in one line of JSON and e
     ]);
     const { exited, output } = await start(Object.fromEntries(given));
     expect(await exited).toBe(1);
-    const [told, ...more] = linesOf(output());
-    expect(told).toMatchObject({ level: "fatal", service: "workspace", msg: expect.stringContaining(line) });
+    const [logged, ...more] = linesOf(output());
+    expect(logged).toMatchObject({ level: "fatal", service: "workspace", msg: expect.stringContaining(line) });
     expect(more).toEqual([]);
   });
 });
