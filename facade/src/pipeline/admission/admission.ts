@@ -34,16 +34,17 @@ export async function admitRequests(app: FastifyInstance, admission: Admission):
   app.decorateRequest("inWorkspace", undefined);
   app.decorateRequest("pattern", "unknown");
 
-  app.addHook("onRequest", async (request, reply) => {
+  app.addHook("onRequest", (request, reply, done) => {
     reply.header("x-request-id", request.id).headers(admission.headers);
     // A preflight is answered below, without being counted.
-    if (request.method === "OPTIONS") await admission.limits.showAddress(request, reply);
+    if (request.method === "OPTIONS") admission.limits.showAddress(request, reply).then(() => done(), done);
+    else done();
   });
   await shareAcrossOrigins(app, admission.origins);
-  app.addHook("onRequest", async (request, reply) => {
-    if (request.routeOptions.config.rules) return;
-    await admission.limits.countAddress(request, reply);
-    throw new DomainError("NOT_FOUND", "There is no such route.");
+  app.addHook("onRequest", (request, reply, done) => {
+    if (request.routeOptions.config.rules) return done();
+    const refuse = () => done(new DomainError("NOT_FOUND", "There is no such route."));
+    admission.limits.countAddress(request, reply).then(refuse, done);
   });
 
   app.addHook("onRoute", (route) => {
