@@ -107,7 +107,7 @@ test("an API token with a role does what that role may, though its user is an ow
   await expect(api.updateMember({ userId: bob, role: Role.OWNER }, asAdmin)).rejects.toMatchObject(insufficient);
   await expect(api.removeMember({ userId: "ann" }, asAdmin)).rejects.toMatchObject(insufficient);
   await expect(api.deleteWorkspace({}, asAdmin)).rejects.toMatchObject(insufficient);
-  // What another service is told that asks on behalf of the token.
+  // Another service that asks on behalf of the token learns the same.
   const asMember = as("ann", { id, role: "member", roleLimit: "member" });
   expect((await api.batchGetWorkspaces({ workspaceIds: [id] }, asMember)).workspaces).toMatchObject([
     { id, role: Role.MEMBER },
