@@ -5,9 +5,9 @@ import { hourMs, minuteMs } from "@sandgate/kit/base/time";
 import { createWakeup } from "@sandgate/kit/base/wakeup";
 import type { ImageStore } from "../runtime/images.ts";
 
-/** A use is stored at most this often for each image. */
+/** How often a use is stored at most for each image. */
 const resolutionMs = minuteMs;
-/** An image that was used so lately stays: its container may be about to be created. */
+/** An image that was used this recently stays: its container may be about to be created. */
 const idleMs = 10 * minuteMs;
 
 export interface ImageCacheOptions {
@@ -31,19 +31,19 @@ export interface ImageCacheOptions {
 }
 
 /**
- * The pulled images on the engine. Those that were not used for longest go, while all together take more than they may.
+ * The pulled images on the engine. The least recently used ones are removed while all together exceed their limit.
  */
 export interface ImageCache {
-  /** Runs work that brings or uses an image: it stays meanwhile, and this counts as its last use. */
+  /** Runs work that pulls or uses an image: the image stays meanwhile, and this counts as its last use. */
   using<T>(name: string, work: () => Promise<T>): Promise<T>;
-  /** Looks soon whether images have to go. */
+  /** Has images trimmed soon. */
   requestTrim(): void;
   trim(): Promise<void>;
   /** Trims now, every hour, and when requested. */
   start(): PeriodicTask;
 }
 
-/** Images that nobody pulled through us are never touched, nor those that a container or an unfinished sandbox uses. */
+/** Never removes images that were not pulled through us, nor images that a container or an unfinished sandbox uses. */
 export function createImageCache(o: ImageCacheOptions): ImageCache {
   const known = new Map<string, { usedAt: number; storedAt: number; holders: number }>();
   const removing = new Map<string, Promise<boolean>>();
@@ -68,7 +68,7 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
     await o.uses.forget(names);
   }
 
-  /** Unless it has been used meanwhile. Whoever wants it now waits, and finds it gone. */
+  /** Removes an image, unless it has been used meanwhile. Whoever wants it now waits, and finds it gone. */
   async function remove(name: string): Promise<boolean> {
     const { holders, usedAt } = useOf(name);
     if (holders > 0 || Date.now() - usedAt < idleMs) return false;
@@ -77,7 +77,7 @@ export function createImageCache(o: ImageCacheOptions): ImageCache {
     return work;
   }
 
-  /** Our images, the one that was not used for longest first. One that a container uses counts as used now. */
+  /** Lists our images, the least recently used first. An image that a container uses counts as used now. */
   async function listOurs() {
     const host = await o.registryHost();
     const uses = new Map((await o.uses.list()).map(({ name, at }) => [name, at.getTime()]));

@@ -6,7 +6,7 @@ import type { AddressInfo } from "node:net";
 import { pipeline } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 
-/** One image for one pull. Nothing else is given out for the pull's credential. */
+/** One image for one pull. The pull's credential gives access to nothing else. */
 export interface ServedImage {
   /** Its repository's name here. */
   readonly name: string;
@@ -32,13 +32,13 @@ export interface OpenPull {
 
 /** A read-only registry (opencontainers/distribution-spec) on the loopback address, for the engine on this host. */
 export interface PullEndpoint {
-  /** host:port; listens once it has been asked. Throws where it can't. */
+  /** Starts to listen unless it does, and returns `host:port`. Throws where it can't. */
   listen(): Promise<string>;
   open(image: ServedImage): OpenPull;
   close(): Promise<void>;
 }
 
-/** Where engines speak plain HTTP with registries without being told to. */
+/** The host whose registries engines reach by plain HTTP without being configured to. */
 const host = "127.0.0.1";
 /** An engine asks for several layers at once: time for the others to be asked for before one is refused. */
 const refusalMs = 100;
@@ -100,7 +100,7 @@ export function createPullEndpoint(port: number): PullEndpoint {
   return {
     listen() {
       listening ??= listen().catch((error: unknown) => {
-        // The next one tries again: what holds the port may be a process that is about to end.
+        // The next call tries again: the port may be held by a process that is about to end.
         listening = undefined;
         throw error;
       });
@@ -133,7 +133,7 @@ function sendFile({ method }: IncomingMessage, response: ServerResponse, { path,
     response.end();
     return;
   }
-  // A failure breaks the answer off, which is then shorter than it says.
+  // A failure interrupts the answer, which is then shorter than its content-length.
   pipeline(createReadStream(path, { highWaterMark: 256 * 1024 }), response, () => {});
 }
 

@@ -2,10 +2,10 @@ import { createHash } from "node:crypto";
 import { fold } from "@sandgate/registry-client/manifest";
 import { configTooLarge, imageRefused, maxConfigBytes, maxPathBytes } from "../runtime/image-limits.ts";
 
-/** Each is a directory and a mount of its own on a node. */
+/** Each volume is a directory and a mount of its own on a node. */
 const maxVolumes = 32;
 
-/** An image's documents, as the engine is given them. */
+/** An image's documents, as the engine gets them. */
 export interface ImageDocuments {
   readonly manifest: Document;
   readonly config: Document;
@@ -17,8 +17,9 @@ interface Document {
 }
 
 /**
- * The image without its volumes: what is written there then goes where all else does, with a limit, and what the image
- * has there stays. Without any it is returned as it is, else its manifest and its config have digests of their own.
+ * Returns the image without its volumes: writes there then go where all others do, with a limit, and the image's own
+ * files there stay. An image without volumes is returned as it is; otherwise its manifest and its config have new
+ * digests.
  */
 export function withoutVolumes(image: ImageDocuments): ImageDocuments {
   const text = Buffer.from(image.config.content).toString();
@@ -72,7 +73,7 @@ export function volumesOf(config: Uint8Array): string[] {
   return paths;
 }
 
-/** The object with another value, or none, for each key that is read as this one; anything else as it is. */
+/** Changes the value of each key that is read as this name, or drops the key; returns anything else as it is. */
 function mapKeys(value: unknown, name: string, change: (value: unknown) => unknown): unknown {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
   return Object.fromEntries(

@@ -11,13 +11,13 @@ import type { HostNames } from "./names.ts";
 export interface TotalLimits {
   /** Processes and threads. Unless set, three quarters of what the kernel has. */
   pids?: number | undefined;
-  /** MiB, without swap's. Unless set, nine tenths of the host's. */
+  /** MiB, without swap. Unless set, nine tenths of the host's memory. */
   memoryMb?: number | undefined;
   /** From 1 to 10,000, against the 100 that other groups beside it have. */
   cpuWeight?: number | undefined;
 }
 
-/** What the engine says of its control groups. */
+/** The part of an engine's `info` about control groups. */
 export interface CgroupInfo {
   CgroupDriver: string;
   CgroupVersion?: string | undefined;
@@ -29,7 +29,7 @@ export interface ControlGroup {
   parentOf(info: CgroupInfo): string | undefined;
   /** Sets the limits where they differ, and warns where that can't be done. Never rejects. */
   apply(): Promise<void>;
-  /** Like `apply`, unless that has succeeded or failed already. */
+  /** Does what `apply` does, unless that has succeeded or failed already. */
   applyOnce(): Promise<void>;
 }
 

@@ -7,10 +7,10 @@ import { type CgroupInfo, createControlGroup, type TotalLimits } from "./control
 import { createFirewallRules, type NetworkPolicy } from "./firewall.ts";
 import type { HostNames } from "./names.ts";
 
-/** The engine's version since which its resolver can't be kept out of a container on a network of its own. */
+/** Since this version the engine's resolver can't be kept out of a container on a network of its own. */
 const firstResolvingVersion = 26;
 
-/** For how long rules that someone else removed can go unnoticed while sandboxes are created. */
+/** How long the removal of rules by someone else can go unnoticed while sandboxes are created. */
 export const recheckMs = 30_000;
 
 /** What there is to know of the engine's host before a container is created. */
@@ -20,15 +20,15 @@ export interface EngineHost {
   cgroupParent: string | undefined;
 }
 
-/** Keeps the engine's host such that sandboxes reach the public internet and nothing else, and don't take all of it. */
+/** Configures the engine's host: sandboxes reach the public internet and nothing else, and don't use up the host. */
 export interface Isolation {
   /** Adds what is missing. Throws ISOLATION_UNAVAILABLE with the reason, or RUNTIME_UNAVAILABLE. */
   verify(): Promise<EngineHost>;
-  /** Like `verify`, unless that succeeded in the last 30 s. */
+  /** Does what `verify` does, unless that succeeded in the last 30 s. */
   verifyRecent(): Promise<EngineHost>;
   /** Throws ISOLATION_UNAVAILABLE for a bridge that the firewall of this machine doesn't cover. */
   verifyBridge(bridge: string): Promise<void>;
-  /** Sets the limits of all sandboxes together where that had to wait for the first of them. */
+  /** Sets the limits of all sandboxes together, where that had to wait for the first sandbox. */
   verifyTotals(): Promise<void>;
 }
 
@@ -124,7 +124,7 @@ export function resolverReason({
   ServerVersion: version,
   LiveRestoreEnabled: liveRestore,
 }: Pick<EngineFeatures, "ServerVersion" | "LiveRestoreEnabled">): string | undefined {
-  // One that isn't known is taken for a later one.
+  // An unknown version counts as a later one.
   if (!(Number.parseInt(version, 10) < firstResolvingVersion)) {
     return `version ${version} runs its resolver in every container; versions up to 25 need not`;
   }

@@ -3,19 +3,19 @@ import type { Subnet } from "./subnets.ts";
 
 /** Names on the engine's host, which several installations may share. */
 export interface HostNames {
-  /** What the bridges of all networks of the installation begin with. An interface's name has 15 characters at most. */
+  /** The prefix of the installation's bridges. An interface's name has 15 characters at most. */
   bridgePrefix: string;
-  /** Chains of the firewall begin so. */
+  /** The prefix of the firewall's chains. */
   chainPrefix: string;
-  /** The kernel's tables of flows begin so. */
+  /** The prefix of the kernel's tables of flows. */
   tablePrefix: string;
-  /** The parent of the control groups of all sandboxes, without what a driver adds. */
+  /** The parent of all sandboxes' control groups, without what a driver adds. */
   controlGroup: string;
   networkOf(subnet: Subnet): string;
   bridgeOf(subnet: Subnet): string;
 }
 
-/** The names of an installation. They follow from its id, so that all its processes find what one made. */
+/** The names of an installation. They follow from its id, so that all its processes find what one of them created. */
 export function hostNamesOf(installationId: string): HostNames {
   const id = shortHash(installationId);
   const bridgePrefix = `sg${id}-`;

@@ -38,7 +38,7 @@ export function parseDestination(text: string): Destination {
   return { network: `${address}/${Number(bits)}`, port: port === undefined ? undefined : Number(port) };
 }
 
-/** Like `parseDestination`, for what is opened. */
+/** Reads a destination that is opened, as `parseDestination` does. */
 export function parseAllowedDestination(text: string): Destination {
   const destination = parseDestination(text);
   if (Number(destination.network.split("/")[1]) < minAllowedBits) {

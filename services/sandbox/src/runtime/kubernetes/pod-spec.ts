@@ -7,18 +7,20 @@ import type { RuntimeSpec } from "../lifecycle.ts";
 import { containerName, finalizer, pullGate } from "./pod.ts";
 
 /**
- * Seconds between SIGTERM and SIGKILL when the kubelet ends a pod by itself, at its deadline above all. The kubelet
- * makes two of it. A stop by a user brings its own with the deletion.
+ * Seconds between SIGTERM and SIGKILL when the kubelet ends a pod by itself, above all at its deadline. The kubelet
+ * rounds it up to two. A stop by a user brings its own grace with the deletion.
  */
 const graceSeconds = 1;
 
-/** Requested of a node's disk for each pod: the limit is what may be written at most, and few sandboxes do. */
+/**
+ * MiB of a node's disk that each pod requests. The limit is what a sandbox may write at most, and few write that much.
+ */
 const diskRequestMb = 64;
 
 /** Never reached: a sandbox that isn't ready in time is ended by the platform. */
 const endless = 2_147_483_647;
 
-/** Every pod has these in its environment from the kubelet, even without service links: where the API server is. */
+/** The address of the API server, which the kubelet puts into every pod's environment, even without service links. */
 const serverVariables = [
   "KUBERNETES_SERVICE_HOST",
   "KUBERNETES_SERVICE_PORT",
@@ -40,14 +42,14 @@ export interface PodDefaults {
   nameservers: readonly string[];
   /** Pod Security's level. */
   security: "baseline" | "restricted";
-  /** Whether root in the pod is nobody on its node. */
+  /** Whether root in the pod has no rights on its node. */
   userNamespaces: boolean;
   runtimeClass: string | undefined;
   /** Seconds after which a pod leaves a node that doesn't answer. */
   nodeLostSeconds: number;
   /** Seconds that a pod may take until its container runs. */
   startSeconds: number;
-  /** `amd64` or `arm64`: what references are pinned for. */
+  /** The architecture that references are pinned for: `amd64` or `arm64`. */
   architecture: string;
 }
 
@@ -81,7 +83,7 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
     spec: {
       restartPolicy: "Never",
       terminationGracePeriodSeconds: graceSeconds,
-      // Lowered to the time to live once the container runs; until then a net for pods that the platform has lost.
+      // Lowered to the time to live once the container runs; until then it ends pods that the platform has lost.
       ...(ttlSeconds !== undefined && { activeDeadlineSeconds: defaults.startSeconds + ttlSeconds }),
       ...(isPrivate && { schedulingGates: [{ name: pullGate }], imagePullSecrets: [{ name }] }),
       automountServiceAccountToken: false,
@@ -114,7 +116,7 @@ export function podOf(spec: RuntimeSpec, access: ImageAccess, namespace: string,
         {
           name: containerName,
           image: spec.reference,
-          // With the sandbox's own credential each time, whatever the node has of it.
+          // With the sandbox's own credential each time, even where the node has the image.
           imagePullPolicy: "Always",
           env: serverVariables.map((variable) => ({ name: variable, value: "" })),
           resources: {

@@ -12,7 +12,9 @@ export const pullGate = "sandgate.io/pull-secret";
 export const settledAnnotation = "sandgate.io/settled";
 
 export interface ContainerState {
-  /** Started by the kubelet and never ended, or since ended. Missing for one that could not be started. */
+  /**
+   * When the kubelet started it, whether or not it has ended since. Missing for a container that could not be started.
+   */
   startedAt?: Date;
   waiting?: { reason: string; message: string };
   terminated?: { exitCode: number; reason: string; message: string; finishedAt?: Date };
@@ -28,10 +30,10 @@ export interface Pod {
   version: bigint;
   sandboxId: string;
   createdAt: Date;
-  /** When it should have ended, once its deletion was asked for. */
+  /** When the pod should have ended, once its deletion was requested. */
   deletionAt?: Date;
   deletionAskedAt?: Date;
-  /** Has our finalizer. */
+  /** It has our finalizer. */
   isHeld: boolean;
   isGated: boolean;
   hasPullSecret: boolean;
@@ -45,23 +47,20 @@ export interface Pod {
   message: string;
   /** When the scheduler gave it a node, by the control plane's clock. */
   scheduledAt?: Date;
-  /** When its node took it up, by the node's clock. */
+  /** When its node accepted it, by the node's clock. */
   acceptedAt?: Date;
-  /**
-   * How far its node's clock is ahead of the control plane's, in milliseconds, as far as that is certain: 0 if it
-   * isn't.
-   */
+  /** How far its node's clock is certainly ahead of the control plane's, in milliseconds; 0 if that isn't certain. */
   nodeAheadMs: number;
-  /** Whether its node has made its network and volumes; undefined: the kubelet hasn't said. */
+  /** Whether its node has set up its network and volumes; undefined: the kubelet hasn't reported that. */
   isSetUp?: boolean;
   /** Why the scheduler finds no node. */
   unschedulable?: string;
-  /** Why something of the cluster ended it (condition DisruptionTarget). */
+  /** Why the cluster ended it (condition DisruptionTarget). */
   disruption?: { reason: string; message: string };
   container?: ContainerState;
 }
 
-/** Clocks that differ by less can't be told apart: times are cut to seconds. */
+/** A smaller difference of clocks doesn't show: times are cut to seconds. */
 const skewMs = 5_000;
 
 interface RawTerminated {
@@ -85,7 +84,7 @@ export interface RawPod {
     finalizers?: string[];
     labels?: Record<string, string>;
     annotations?: Record<string, string>;
-    /** Who has set which fields, and when, by the control plane's clock. */
+    /** Who set which fields, and when, by the control plane's clock. */
     managedFields?: { time?: string; fieldsV1?: { "f:status"?: { "f:startTime"?: object } } }[];
   };
   spec: {
@@ -164,8 +163,8 @@ function findContainer({ status }: RawPod) {
 }
 
 /**
- * A node takes a pod up after the scheduler gave it the pod, and reports times after they were. What contradicts that
- * shows a clock that is off. A kubelet that takes pods up late, or reports late, contradicts nothing.
+ * A node accepts a pod after the scheduler assigned it, and reports times after they have passed. A contradiction shows
+ * a clock that is off. A kubelet that accepts pods late, or reports late, contradicts nothing.
  */
 function readNodeAhead(raw: RawPod): number {
   const { metadata, status } = raw;

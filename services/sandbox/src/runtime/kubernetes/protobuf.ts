@@ -1,24 +1,24 @@
-// Pods in the API server's other format. It has them encoded already, for its scheduler and kubelets, while JSON would
-// be made for us alone at each change; and what isn't read is skipped by its length.
+// Pods in the API server's other format. The server has them encoded already, for the scheduler and kubelets, while it
+// would encode JSON for us alone at each change. Fields that aren't read are skipped by their length.
 
 import { BinaryReader } from "@bufbuild/protobuf/wire";
 
 export const protobufType = "application/vnd.kubernetes.protobuf";
 
-/** What objects begin with. */
+/** The first bytes of each object. */
 export const magic = Buffer.from("k8s\0");
-/** Of what goes before each event of a watch: how long that is. */
+/** The length of the head before each event of a watch, which has the event's length. */
 export const headBytes = 4;
 
 /**
- * `time` is seconds, which JSON has as text; `port` a number or a name, of which the number is read; `map` one of
- * texts; `fields` those of an object that somebody has set, as JSON, which is long and read only if it has the start
- * that a kubelet reports.
+ * `time` is seconds, which JSON has as text. `port` is a number or a name, of which the number is read. `map` is a map
+ * of texts. `fields` are the fields of an object that somebody has set, as JSON: it is long, and read only if it has
+ * the start that a kubelet reports.
  */
 type Type = "string" | "int" | "bool" | "time" | "port" | "map" | "fields" | "object" | Message;
 /**
- * What is read of a message: by their numbers, the names that its fields have in JSON. Those of a field named "" are
- * its own there.
+ * The fields of a message that are read: by their numbers, their names in JSON. The fields of a field named "" are the
+ * message's own there.
  */
 export interface Message {
   readonly [number: number]: readonly [name: string, type: Type, isList?: "list"];
@@ -88,7 +88,7 @@ const status: Message = {
 const pod: Message = { 1: ["metadata", metadata], 2: ["spec", spec], 3: ["status", status] };
 
 /**
- * By their kind, the objects that can be read: field numbers are those of k8s.io/api/core/v1 and k8s.io/apimachinery,
+ * The objects that can be read, by their kind. Field numbers are those of k8s.io/api/core/v1 and k8s.io/apimachinery,
  * which never change.
  */
 export const kinds: Readonly<Record<string, Message>> = {
@@ -104,8 +104,7 @@ const typeMeta: Message = { 2: ["kind", "string"] };
 const event: Message = { 1: ["type", "string"], 2: ["object", "object"] };
 
 /**
- * A pod, a list of pods or a Status, with what is read of it in the shape that it has in JSON. Throws for anything
- * else.
+ * Reads a pod, a list of pods or a Status, in the shape that its fields have in JSON. Throws for anything else.
  */
 export function readObject(bytes: Uint8Array): unknown {
   if (!magic.equals(bytes.subarray(0, magic.length))) throw new Error("the API server's answer is no object");
@@ -164,7 +163,7 @@ function readMessage(
       else into[name] = [value];
     } else {
       const value = readValue(reader, type, into[name]);
-      // The server's own way of leaving a text out.
+      // The server encodes a missing text as an empty one.
       if (value !== "") into[name] = value;
     }
   }
@@ -181,7 +180,7 @@ function readValue(reader: BinaryReader, type: Type, before: unknown): unknown {
     case "bool":
       return reader.bool();
     case "time": {
-      // None at all is the year 1.
+      // No time at all is the year 1.
       const { seconds } = readMessage(reader, reader.uint32(), { 1: ["seconds", "int"] });
       return typeof seconds === "number" ? new Date(seconds * 1000).toISOString() : "";
     }

@@ -9,22 +9,20 @@ import { createPodNotes } from "./pod-notes.ts";
 import { pullSecretOf } from "./pod-spec.ts";
 import type { Pods } from "./pods.ts";
 
-/**
- * Within which time a kubelet pulls again after its first failures; it waits 10 s at first, and twice as long each
- * time.
- */
+/** How long until a kubelet has pulled again after its first failures: it waits 10 s, then twice as long each time. */
 const repullMs = 45_000;
 
 /**
- * The Secrets that private images are pulled with: each has its pod's name, belongs to it, and is there until the
+ * The Secrets that private images are pulled with. Each has its pod's name, belongs to the pod, and exists until the
  * container runs.
  */
 export interface PullSecrets {
-  /** Makes a pod's Secret. Throws SandboxRefused where the cluster refuses it. */
+  /** Creates a pod's Secret. Throws SandboxRefused where the cluster refuses it. */
   give(pod: Pod, access: ImageAccess): Promise<void>;
   /**
-   * Makes the Secret of a pod whose pull was refused, if somebody has deleted it: the kubelet pulls without one then,
-   * as it does when it doesn't get the one that is there in time. Answers whether the kubelet is going to try with it.
+   * Creates the Secret of a pod whose pull was refused, if somebody has deleted it. The kubelet pulls without a Secret
+   * then, and also when it doesn't receive an existing one in time. Resolves true when the kubelet is going to try
+   * again with it.
    */
   restore(pod: Pod, findAccess: () => Promise<ImageAccess>): Promise<boolean>;
   remove(pod: Pod): Promise<void>;
@@ -52,7 +50,7 @@ export function createPullSecrets(o: {
   return {
     async give(pod, access) {
       if (await make(pod, access)) return;
-      // One of an earlier attempt may have another credential.
+      // The Secret of an earlier attempt may have another credential.
       await remove(pod);
       if (!(await make(pod, access)))
         throw new DomainError("RUNTIME_UNAVAILABLE", "The Secret for the image pull can't be created.");

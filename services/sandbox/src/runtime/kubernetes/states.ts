@@ -1,15 +1,15 @@
-// What a pod's state means for its sandbox. No I/O.
+// What a pod's state means for its sandbox, without any I/O.
 
 import type { Observation, RuntimeFailure } from "../lifecycle.ts";
 import { withoutLayers } from "../start-failures.ts";
 import type { Pod } from "./pod.ts";
 
-/** After the time at which a pod should have ended, how long its node may take to say so. */
+/** How long a node may take to report a pod's end after the time at which the pod should have ended. */
 const overdueMs = 15_000;
-/** An end is put down to a deletion unless it came that much earlier: both times are cut to seconds. */
+/** A deletion counts as the cause of an end unless the end came this much earlier: both times are cut to seconds. */
 const deletionSlackMs = 5_000;
 
-/** A reason why a container was never started, although the kubelet calls it ended. */
+/** Reasons of containers that were never started, although the kubelet reports them as ended. */
 const neverStarted = new Set(["StartError", "ContainerCannotRun"]);
 
 /**
