@@ -47,7 +47,10 @@ const userSchemas = {
   deleted: UserDeletedSchema,
 };
 
-/** An event of a user that says no more than whose it is. Its version is a time, as not all changes of a user are counted. */
+/**
+ * An event of a user that says no more than whose it is. Its version is a time, as not all changes of a user are
+ * counted.
+ */
 function userEvent(happened: keyof typeof userSchemas): (cause: Cause, userId: string) => StagedEvent {
   return (cause, userId) =>
     stageEvent({
@@ -141,8 +144,8 @@ export function signalSessionsEnded(bus: EventBus, sessionIds: readonly string[]
 }
 
 /**
- * Notifies every facade at once to forget a token, or with a user's id all tokens of that user; one that misses it keeps
- * them for a second at most.
+ * Notifies every facade at once to forget a token, or with a user's id all tokens of that user; one that misses it
+ * keeps them for a second at most.
  */
 export function signalApiTokenRevoked(bus: EventBus, id: string): void {
   bus.signal("identity.api_tokens.revoked", id);

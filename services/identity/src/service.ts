@@ -56,8 +56,8 @@ interface IdentityParts extends ServiceParts {
 }
 
 /**
- * Defines the service that owns accounts; `now` is the clock of every time-dependent rule. With `made` the first operator gets
- * a random password when the settings have none; with `settings` the start fails then.
+ * Defines the service that owns accounts; `now` is the clock of every time-dependent rule. With `made` the first
+ * operator gets a random password when the settings have none; with `settings` the start fails then.
  */
 export function defineIdentityService(now: () => Date, o: { operatorPassword?: "made" | "settings" } = {}) {
   return defineService({
@@ -71,7 +71,10 @@ export function defineIdentityService(now: () => Date, o: { operatorPassword?: "
 
 export const identityService = defineIdentityService(() => new Date());
 
-/** The service as a process of its own. Others than the operator read its output, so that it can't show a password that it made. */
+/**
+ * The service as a process of its own. Others than the operator read its output, so that it can't show a password that
+ * it made.
+ */
 export const identityProcess = defineIdentityService(() => new Date(), { operatorPassword: "settings" });
 
 async function openIdentityService(
@@ -144,8 +147,8 @@ async function openIdentityService(
 async function createUseCases(context: IdentityContext, now: () => Date) {
   const { settings, store, keyring, bus, logger } = context;
   const { publicUrl, mailFrom: from, smtpUrl, operatorSecondFactor, redirectUris, registration } = settings;
-  // Each hasher has a queue of its own: registrations can't keep sign-ins waiting, and sign-ins from elsewhere can't keep those
-  // from an account's own networks waiting.
+  // Each hasher has a queue of its own: registrations can't keep sign-ins waiting, and sign-ins from elsewhere can't
+  // keep those from an account's own networks waiting.
   const hasher = createPasswordHasher();
   const signInHashers = { hasher: createPasswordHasher(), ownNetworksHasher: createPasswordHasher() };
   const keys = await openSigningKeys({ store, keyring, issuer: publicUrl, audience, now });

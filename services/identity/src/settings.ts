@@ -1,3 +1,5 @@
+import { getOption } from "@bufbuild/protobuf";
+import { field, type StringRules } from "@bufbuild/protovalidate/gen/buf/validate/validate_pb.js";
 import {
   choice,
   defineSettings,
@@ -8,7 +10,8 @@ import {
   secret,
   text,
 } from "@sandgate/kit/base/settings";
-import { defaultOperatorUsername, passwordLength } from "./domain/users.ts";
+import { RegisterRequestSchema } from "@sandgate/proto/identity/v1/identity";
+import { defaultOperatorUsername } from "./domain/users.ts";
 import { parseSsoSettings, ssoSettings } from "./sso/settings.ts";
 import type { MailLimits } from "./usecases/mail-budgets.ts";
 import type { RecaptchaSettings } from "./usecases/recaptcha.ts";
@@ -135,7 +138,14 @@ function checkSmtpUrl(text: string | undefined): void {
 }
 
 function checkAdminPassword(password: string | undefined): void {
-  const { min, max } = passwordLength;
-  if (password === undefined || (password.length >= min && password.length <= max)) return;
-  throw new SettingsError([`${identitySettings.adminPassword.name} must have ${min} to ${max} characters`]);
+  const { minLen, maxLen } = passwordRules();
+  if (password === undefined || (password.length >= minLen && password.length <= maxLen)) return;
+  throw new SettingsError([`${identitySettings.adminPassword.name} must have ${minLen} to ${maxLen} characters`]);
+}
+
+/** The limits of a password, as the contract has them. */
+function passwordRules(): StringRules {
+  const { type } = getOption(RegisterRequestSchema.field.password, field);
+  if (type.case === "string") return type.value;
+  throw new Error("The contract has no rules of a password.");
 }

@@ -13,7 +13,9 @@ export interface ApiToken {
   hint: string;
   /** Undefined: the token is valid in every workspace of the user. */
   workspaceId: string | undefined;
-  /** The highest role that the token has in any workspace. Unspecified: its user's role, and the user's operator rights. */
+  /**
+   * The highest role that the token has in any workspace. Unspecified: its user's role, and the user's operator rights.
+   */
   role: Role;
   /** Undefined: the token never expires. */
   expiresAt: Date | undefined;

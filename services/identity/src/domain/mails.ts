@@ -1,4 +1,7 @@
-/** A mail that is committed with what it is about. `sealed` holds the recipient and the text, which may contain a secret. */
+/**
+ * A mail that is committed with what it is about. `sealed` holds the recipient and the text, which may contain a
+ * secret.
+ */
 export interface NewMail {
   id: string;
   sealed: Uint8Array;

@@ -1,7 +1,10 @@
 /** Whether operators need a second factor for their rights. */
 export type OperatorSecondFactor = "optional" | "required";
 
-/** Whether a session or token of this user has an operator's rights, and whether only a second factor is lacking for them. */
+/**
+ * Whether a session or token of this user has an operator's rights, and whether only a second factor is lacking for
+ * them.
+ */
 export function operatorRights(
   user: { operator: boolean },
   secondFactor: boolean,

@@ -35,9 +35,9 @@ export function decideOtpAttempt(
 }
 
 /**
- * Returns until when codes are refused after this many attempts in a row; undefined when they aren't. Each attempt counts until
- * a right code ends the row. The pause doubles with each attempt up to an hour, at which guessing one of three codes of a
- * million takes decades.
+ * Returns until when codes are refused after this many attempts in a row; undefined when they aren't. Each attempt
+ * counts until a right code ends the row. The pause doubles with each attempt up to an hour, at which guessing one of
+ * three codes of a million takes decades.
  */
 export function refusedUntil(attempts: number, now: Date): Date | undefined {
   if (attempts < freeAttempts) return undefined;

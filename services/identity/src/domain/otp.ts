@@ -49,7 +49,10 @@ export function newRecoveryCodes(): string[] {
   });
 }
 
-/** The form of a recovery code that is hashed, whatever its case, dashes and spaces. Undefined when the text can't be one. */
+/**
+ * The form of a recovery code that is hashed, whatever its case, dashes and spaces. Undefined when the text can't be
+ * one.
+ */
 export function canonicalRecoveryCode(otp: string): string | undefined {
   const code = otp.toLowerCase().replaceAll(/[\s-]/g, "");
   return recoveryCodePattern.test(code) ? code : undefined;

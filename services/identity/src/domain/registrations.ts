@@ -2,7 +2,9 @@ import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { NewMail } from "./mails.ts";
 import type { NewUser, User } from "./users.ts";
 
-/** An account that was never verified is deleted this long after its registration, or when its last link has expired. */
+/**
+ * An account that was never verified is deleted this long after its registration, or when its last link has expired.
+ */
 export const unverifiedDays = 7;
 
 /** How long the link in a verification mail works. */
@@ -21,7 +23,10 @@ export interface Registration {
   usernameKey: string;
   passwordHash: string;
   createdAt: Date;
-  /** Undefined when the address or the platform has had too many mails. A new user has no link then, and others get no mail. */
+  /**
+   * Undefined when the address or the platform has had too many mails. A new user has no link then, and others get no
+   * mail.
+   */
   mails:
     | {
         verification: NewVerification;
@@ -71,8 +76,8 @@ export interface StoredVerification {
 }
 
 /**
- * Decides which password a followed link sets: the given one, or the one registered with this very link, so that nobody who
- * registered the name before its owner gets in. Undefined without a link that works, and without any password.
+ * Decides which password a followed link sets: the given one, or the one registered with this very link, so that nobody
+ * who registered the name before its owner gets in. Undefined without a link that works, and without any password.
  */
 export function decideVerification(
   link: StoredVerification | undefined,

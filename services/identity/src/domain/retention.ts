@@ -1,8 +1,8 @@
 import { dayMs, hourMs } from "@sandgate/kit/base/time";
 
 /**
- * How long rows are kept, in milliseconds: after their expiry or end, unless another time is named here. Then nobody needs them
- * any more.
+ * How long rows are kept, in milliseconds: after their expiry or end, unless another time is named here. Then nobody
+ * needs them any more.
  */
 export const keptMs = {
   verifications: 0,

@@ -11,8 +11,8 @@ export const sessionSeconds = 30 * 24 * 3600;
 /** A client that lost the answer may present its token again within this time. */
 const retryGraceMs = 10_000;
 /**
- * How long an ended session is reported to the facades: an access token's life, and some time for an access token that was
- * being signed while its session ended, and for a clock that runs behind.
+ * How long an ended session is reported to the facades: an access token's life, and some time for an access token that
+ * was being signed while its session ended, and for a clock that runs behind.
  */
 export const endedSessionMs = (accessTokenSeconds + 30) * 1000;
 
@@ -109,9 +109,9 @@ export function refreshTokenExpiry(session: Pick<SessionLifetime, "expiresAt">, 
 }
 
 /**
- * Decides about a presented refresh token: it is rotated; or, presented again by a client that lost the answer, gets the
- * successor that it has; or is refused as bad; or ends its session, because a token that is used again and is no retry was stolen
- * from its owner, or by its presenter.
+ * Decides about a presented refresh token. A fresh one is rotated. A client that lost the answer may present it again,
+ * and gets the successor that it has. Presented again otherwise, it was stolen, from its owner or by its presenter: the
+ * session ends. Any other token is bad.
  */
 export function decideRefresh(state: RefreshState | undefined, now: Date): RefreshDecision {
   const bad: RefreshDecision = { refreshed: { outcome: "bad" } };

@@ -58,8 +58,9 @@ export interface ExternalUserChange {
 }
 
 /**
- * Decides which user an account at a provider signs in: the linked one. Without one, the user of its name is linked: one who
- * was never verified is verified now, and loses what somebody else may have set; and without such a user, the new one is created.
+ * Decides which user an account at a provider signs in: the linked one. Without one, the user of its name is linked:
+ * one who was never verified is verified now, and loses what somebody else may have set; and without such a user, the
+ * new one is created.
  */
 export function decideExternalUser(
   { linkedUserId, holder }: ExternalUserState,

@@ -13,7 +13,10 @@ export interface User {
   createdAt: Date;
 }
 
-/** A user with the hash of the password. A user who signs in by a provider may have none, and can't sign in with one then. */
+/**
+ * A user with the hash of the password. A user who signs in by a provider may have none, and can't sign in with one
+ * then.
+ */
 export interface Account {
   user: User;
   passwordHash: string | undefined;
@@ -43,8 +46,5 @@ export function isLastOperator({ operator }: User, operators: number): boolean {
 
 /** The operator's name on one machine when no other is set. It is no deliverable address and needs no verification. */
 export const defaultOperatorUsername = "admin@localhost";
-
-/** How long a password may be, in characters; the same as the contract says of RegisterRequest. */
-export const passwordLength = { min: 10, max: 256 };
 
 export { usernameKey } from "@sandgate/kit/base/usernames";

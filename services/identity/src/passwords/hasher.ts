@@ -28,8 +28,8 @@ export interface PasswordHasher {
   /** A PHC string (`$argon2id$v=19$m=…,t=…,p=…$salt$hash`) to store. */
   hash(password: string): Promise<string>;
   /**
-   * Whether the password is the stored one. An absent hash costs the same work and never matches, so that the time of the
-   * answer doesn't reveal whether a user exists.
+   * Whether the password is the stored one. An absent hash costs the same work and never matches, so that the time of
+   * the answer doesn't reveal whether a user exists.
    */
   verify(password: string, stored: string | undefined): Promise<boolean>;
 }

@@ -11,8 +11,8 @@ const idleMs = 30_000;
 
 export interface PasswordStrength {
   /**
-   * Throws VALIDATION_ERROR on `password` for one that is common, easy to guess or made of the user's name, and RATE_LIMITED
-   * when too many wait to be judged.
+   * Throws VALIDATION_ERROR on `password` for one that is common, easy to guess or made of the user's name, and
+   * RATE_LIMITED when too many wait to be judged.
    */
   require(password: string, username: string): Promise<void>;
   close(): Promise<void>;

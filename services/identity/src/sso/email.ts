@@ -1,6 +1,6 @@
 /**
- * The HTML standard's "valid e-mail address", as a registration takes it. It is ASCII: another script's letters may fold to the
- * same user name as somebody else's.
+ * The HTML standard's "valid e-mail address", as a registration takes it. It is ASCII: another script's letters may
+ * fold to the same user name as somebody else's.
  */
 const emailPattern =
   /^[a-zA-Z0-9.!#$%&'*+/=?^_`{|}~-]+@[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$/;

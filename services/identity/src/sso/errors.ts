@@ -17,7 +17,10 @@ const failedChecks = new Set([
   jose.JOSENotSupported.code,
 ]);
 
-/** What a failure means to the user. The message is for the log: of what was sent and received it contains only an error code. */
+/**
+ * What a failure means to the user. The message is for the log: of what was sent and received it contains only an error
+ * code.
+ */
 export function toProviderError(cause: unknown): DomainError {
   if (cause instanceof DomainError) return cause;
   if (cause instanceof AuthorizationResponseError && cause.error === "access_denied") {

@@ -39,8 +39,8 @@ export function createOpenIdProvider(o: {
     });
     const jwksUri = URL.parse(configuration.serverMetadata().jwks_uri ?? "");
     if (!jwksUri || (jwksUri.protocol !== "https:" && !insecure)) throw new Error("The provider has no safe jwks_uri.");
-    // openid-client's own cache asks for an unknown key only a minute after the last time. Nobody but the provider can send
-    // one here: ID tokens come from its token endpoint alone.
+    // openid-client's own cache asks for an unknown key only a minute after the last time. Nobody but the provider can
+    // send one here: ID tokens come from its token endpoint alone.
     const keys = createRemoteJWKSet(jwksUri, { cooldownDuration: 0, timeoutDuration: timeoutMs, [joseFetch]: fetch });
     return { configuration, keys };
   }
@@ -56,7 +56,10 @@ export function createOpenIdProvider(o: {
     return own.found;
   }
 
-  /** The claims about the user, those of the ID token first. A provider may give the address at its userinfo endpoint alone. */
+  /**
+   * The claims about the user, those of the ID token first. A provider may give the address at its userinfo endpoint
+   * alone.
+   */
   async function readClaims(
     configuration: openid.Configuration,
     idToken: Claims,
@@ -87,7 +90,8 @@ export function createOpenIdProvider(o: {
       try {
         const { configuration, keys } = await discovered();
         const url = new URL(response);
-        // The issuer would have to be compared with a template. A callback of its own for each provider protects the same.
+        // The issuer would have to be compared with a template. A callback of its own for each provider protects the
+        // same.
         if (isOfManyTenants(issuer)) url.searchParams.delete("iss");
         const tokens = await openid.authorizationCodeGrant(configuration, url, {
           expectedState: state,
@@ -115,8 +119,8 @@ export function createOpenIdProvider(o: {
 export const hasVerifiedEmail = (claims: Claims) => claims.email_verified === true;
 
 /**
- * Microsoft says so only when the optional claim `xms_edov` is switched on for the client. Without it an administrator of any
- * tenant can write any address into an account.
+ * Microsoft says so only when the optional claim `xms_edov` is switched on for the client. Without it an administrator
+ * of any tenant can write any address into an account.
  */
 export function hasVerifiedEmailAtMicrosoft(claims: Claims): boolean {
   return hasVerifiedEmail(claims) || [true, 1, "1", "true"].some((yes) => claims.xms_edov === yes);

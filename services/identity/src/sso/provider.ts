@@ -20,8 +20,8 @@ export interface SsoProvider {
   /** Where to send the browser. Throws UPSTREAM_ERROR. */
   authorizationUrl(callbackUrl: string, secrets: SignInSecrets): Promise<URL>;
   /**
-   * Redeems the response, which is the callback's address with the provider's parameters. Throws FORBIDDEN when the user
-   * cancelled, INVALID_TOKEN for a response that fails a check, UPSTREAM_ERROR.
+   * Redeems the response, which is the callback's address with the provider's parameters. Throws FORBIDDEN when the
+   * user cancelled, INVALID_TOKEN for a response that fails a check, UPSTREAM_ERROR.
    */
   identify(response: URL, secrets: SignInSecrets): Promise<ProviderAccount>;
 }

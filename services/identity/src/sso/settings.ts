@@ -36,7 +36,7 @@ export const ssoSettings = defineSettings({
   }),
   microsoftTrustEmail: flag("SANDGATE_SSO_MICROSOFT_TRUST_EMAIL", {
     default: false,
-    doc: "Whether addresses count as verified though Microsoft doesn't say so; for the issuer of a single tenant that sets them itself",
+    doc: "Whether addresses count as verified without Microsoft's word. Only for the issuer of a single tenant, which sets them itself",
   }),
   githubClientId: text("SANDGATE_SSO_GITHUB_CLIENT_ID", {
     optional: true,

@@ -19,7 +19,10 @@ export interface UserDocument {
   mails?: number;
   /** Grows with every sign-in, so that one conflicts with a change of the password. */
   signIns?: number;
-  /** Grows with every new API token of the user: transactions that add one conflict on it, so that their number is right. */
+  /**
+   * Grows with every new API token of the user: transactions that add one conflict on it, so that their number is
+   * right.
+   */
   apiTokens?: number;
 }
 
@@ -186,7 +189,9 @@ export async function takeTurn({ turns }: Collections, { session }: MongoTransac
   await turns.updateOne({ _id: name }, { $inc: { taken: 1 } }, { upsert: true, session });
 }
 
-/** What an upsert returns. Of two first ones of a key at once, the later one finds the document when it is tried again. */
+/**
+ * What an upsert returns. Of two first ones of a key at once, the later one finds the document when it is tried again.
+ */
 export async function upserted<D>(upsert: () => Promise<D | null>): Promise<D> {
   const found = await upsert().catch((error: unknown) => (isDuplicateKey(error) ? upsert() : Promise.reject(error)));
   if (found === null) throw new Error("an upsert returned no document");

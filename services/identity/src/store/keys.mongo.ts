@@ -32,8 +32,8 @@ export function createKeys({ db, write }: MongoDatabase): Keys {
     },
 
     async replaceAll(fresh, endedAt) {
-      // Not in the transaction, which every refresh meanwhile would make run again. Before it, so that no session that is
-      // open gets a token of a new key; after it, for those that began in between.
+      // Not in the transaction, which every refresh meanwhile would make run again. Before it, so that no session that
+      // is open gets a token of a new key; after it, for those that began in between.
       await endAllSessions(collections, endedAt);
       await write(async ({ session }) => {
         await keys.deleteMany({}, { session, hint: { _id: 1 } });

@@ -16,7 +16,10 @@ export async function conflictWithPassword(
   await users.updateOne({ _id: userId }, { $inc: { mails: 1 } }, { session });
 }
 
-/** Sets a password, or none, ends all links and sessions of the user but one, and returns the ids of the sessions that it ended. */
+/**
+ * Sets a password, or none, ends all links and sessions of the user but one, and returns the ids of the sessions that
+ * it ended.
+ */
 export async function setPassword(
   collections: Collections,
   tx: MongoTransaction,

@@ -6,7 +6,10 @@ import { endSessionsOf } from "./sessions.sqlite.transactions.ts";
 import { insert, type TransactionOf } from "./transaction.sqlite.ts";
 import { readAccount } from "./users.sqlite.transactions.ts";
 
-/** Sets a password, or none, ends all links and sessions of the user but one, and returns the ids of the sessions that it ended. */
+/**
+ * Sets a password, or none, ends all links and sessions of the user but one, and returns the ids of the sessions that
+ * it ended.
+ */
 export function setPassword(
   tx: Transaction,
   userId: string,

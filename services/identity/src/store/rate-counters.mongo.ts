@@ -4,8 +4,8 @@ import { collectionsOf, upserted } from "./collections.mongo.ts";
 import { removeAfter } from "./expiry.mongo.ts";
 import type { RateCounters } from "./rate-counters.ts";
 
-// Counters of an account under attack, or of a busy user, are written many times at once. In transactions these would conflict and
-// run again and again, so each is one statement that decides as `grantOf` does.
+// Counters of an account under attack, or of a busy user, are written many times at once. In transactions these would
+// conflict and run again and again, so each is one statement that decides as `grantOf` does.
 export function createRateCounters({ db }: MongoDatabase): RateCounters {
   const { windows } = collectionsOf(db);
 

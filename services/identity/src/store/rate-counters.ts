@@ -4,6 +4,9 @@ import type { Budget, Consumed, Overspent } from "../domain/rate-counters.ts";
 export interface RateCounters {
   /** Consumes up to `wanted` of the budget's window. */
   consume(budget: Budget, wanted: number, now: Date): Promise<Consumed>;
-  /** Consumes one of each budget, or none when one of them has nothing left; the first of those is the answer. No key twice. */
+  /**
+   * Consumes one of each budget, or none when one of them has nothing left; the first of those is the answer. No key
+   * twice.
+   */
   consumeEach(budgets: readonly Budget[], now: Date): Promise<Overspent | undefined>;
 }

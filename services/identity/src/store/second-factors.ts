@@ -25,8 +25,8 @@ export interface SecondFactors {
     events: readonly StagedEvent[],
   ): Promise<boolean>;
   /**
-   * Removes the enabled one. The user's sessions count as signed in without one from now on, or with `endSessions` end; returns
-   * the ids of those that it ended. Undefined, and nothing happens, when none is enabled.
+   * Removes the enabled one. The user's sessions count as signed in without one from now on, or with `endSessions` end;
+   * returns the ids of those that it ended. Undefined, and nothing happens, when none is enabled.
    */
   remove(userId: string, removal: SecondFactorRemoval, now: Date): Promise<string[] | undefined>;
 }
@@ -38,7 +38,10 @@ export interface OtpAttempts {
    * (`decideOtpAttempt`).
    */
   begin(userId: string, now: Date): Promise<OtpAttempt>;
-  /** Uses up a time step with all before it, and forgets the attempts; false, and nothing happens, when it was used up before. */
+  /**
+   * Uses up a time step with all before it, and forgets the attempts; false, and nothing happens, when it was used up
+   * before.
+   */
   acceptOtp(factorId: string, step: number): Promise<boolean>;
   /** Uses up a recovery code, and forgets the attempts; false, and nothing happens, for an unknown or used one. */
   acceptRecoveryCode(used: UsedRecoveryCode, now: Date): Promise<boolean>;

@@ -55,6 +55,16 @@ export function describeSessions(open: () => Promise<IdentityStore>): void {
       expect(await store.sessions.create(session(ann, "of nobody", { passwordHash: undefined }))).toBe(false);
     });
 
+    test("when a session was signed in is known of one's own that lives", async () => {
+      const [ann, bob] = [await createUser(store), await createUser(store, "bob@example.com")];
+      const { id } = await startSession(store, ann, "token");
+      await rotate(store, "token", "next", at(0));
+      expect(await store.sessions.findStart(ann, id)).toEqual(at(0));
+      expect(await store.sessions.findStart(bob, id)).toBeUndefined();
+      await store.sessions.end(ann, id, at(0), []);
+      expect(await store.sessions.findStart(ann, id)).toBeUndefined();
+    });
+
     describe("refresh tokens", () => {
       test("a refresh token is exchanged for its successor", async () => {
         const userId = await createUser(store);

@@ -116,7 +116,8 @@ const endSessionOfToken: TransactionOf<RefreshTokens["endSession"]> = (tx, refre
 
 const endSession: TransactionOf<Sessions["end"]> = (tx, userId, sessionId, now, events) => {
   const ended = tx.db.run(
-    "UPDATE sessions SET ended_at = :now WHERE id = :sessionId AND user_id = :userId AND ended_at IS NULL AND idle_at > :now",
+    `UPDATE sessions SET ended_at = :now
+     WHERE id = :sessionId AND user_id = :userId AND ended_at IS NULL AND idle_at > :now`,
     { userId, sessionId, now },
   );
   if (ended > 0) tx.publish(events);

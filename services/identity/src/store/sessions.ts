@@ -3,7 +3,9 @@ import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { NewSession, Refresh, Refreshed, Session } from "../domain/sessions.ts";
 
 export interface Sessions {
-  /** False, and nothing happens, when a password was compared and has changed since, or the user is disabled or gone. */
+  /**
+   * False, and nothing happens, when a password was compared and has changed since, or the user is disabled or gone.
+   */
   create(session: NewSession): Promise<boolean>;
   /** Up to `limit` live sessions of the user after `before`, newest first. */
   list(userId: string, limit: number, before: Cursor | undefined, now: Date): Promise<Session[]>;
@@ -26,7 +28,9 @@ export interface Sessions {
 export interface RefreshTokens {
   /** The session that a refresh token belongs to, whether or not the token is valid. */
   findSession(refreshTokenHash: Uint8Array): Promise<{ sessionId: string; userId: string } | undefined>;
-  /** Replaces a valid refresh token with its successor, or with the same successor again for a retry (`decideRefresh`). */
+  /**
+   * Replaces a valid refresh token with its successor, or with the same successor again for a retry (`decideRefresh`).
+   */
   rotate(refresh: Refresh, now: Date): Promise<Refreshed>;
   /** Ends the token's session and returns its id; undefined for an unknown token or a session that had ended. */
   endSession(refreshTokenHash: Uint8Array, now: Date, events: readonly StagedEvent[]): Promise<string | undefined>;

@@ -1,15 +1,38 @@
 import { newId } from "@sandgate/kit/base/ids";
-import { addMs, dayMs, hourMs, minuteMs } from "@sandgate/kit/base/time";
+import { addMs, hourMs, minuteMs } from "@sandgate/kit/base/time";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { ResolvedUser } from "../domain/single-sign-on.ts";
 import { hashSecret } from "../domain/tokens.ts";
 import { usernameKey } from "../domain/users.ts";
-import { at, event, mail as mailOf, subjectsOf } from "./store.fixture.ts";
+import { at, event, mail as mailOf, registration, startSession, subjectsOf } from "./store.fixture.ts";
 import type { IdentityStore } from "./store.ts";
 
 const now = at(0);
 const later = addMs(now, 10 * minuteMs);
 const mail = () => mailOf("mail");
+
+const attempt = (state: string, browser = "browser") => ({
+  stateHash: hashSecret(state),
+  browserHash: hashSecret(browser),
+  provider: "google",
+  redirectUri: "https://app.test/done",
+  expiresAt: later,
+});
+const username = "Ann@Example.com";
+const byName = { username, usernameKey: usernameKey(username) };
+const identity = (subject: string, more: { issuer?: string; name?: typeof byName | undefined } = {}) => ({
+  issuer: "https://issuer.test",
+  subject,
+  name: byName,
+  ...more,
+});
+const nobody = { created: undefined, holder: undefined };
+const known = (id: string) => ({
+  created: undefined,
+  holder: { id, events: [event("linked")], noticeMail: mail() },
+});
+const newUser = (id = newId()) => ({ ...nobody, created: { id, events: [event("created")] } });
+const idOf = (resolved: ResolvedUser) => (typeof resolved === "string" ? resolved : resolved.userId);
 
 /** What every adapter of `SingleSignOn` does. `open` returns an empty store. */
 export function describeSingleSignOn(open: () => Promise<IdentityStore>): void {
@@ -19,14 +42,6 @@ export function describeSingleSignOn(open: () => Promise<IdentityStore>): void {
       store = await open();
     });
     afterEach(() => store.close());
-
-    const attempt = (state: string, browser = "browser") => ({
-      stateHash: hashSecret(state),
-      browserHash: hashSecret(browser),
-      provider: "google",
-      redirectUri: "https://app.test/done",
-      expiresAt: later,
-    });
 
     test("an attempt is taken once, by its own browser, at its own provider, in time", async () => {
       await store.singleSignOn.addAttempt(attempt("state"));
@@ -39,50 +54,11 @@ export function describeSingleSignOn(open: () => Promise<IdentityStore>): void {
       expect(taken.filter((each) => each !== undefined)).toEqual([{ redirectUri: "https://app.test/done" }]);
     });
 
-    const username = "Ann@Example.com";
-    const byName = { username, usernameKey: usernameKey(username) };
-    const identity = (subject: string, more: { issuer?: string; name?: typeof byName | undefined } = {}) => ({
-      issuer: "https://issuer.test",
-      subject,
-      name: byName,
-      ...more,
-    });
-    const nobody = { created: undefined, holder: undefined };
-    const known = (id: string) => ({
-      created: undefined,
-      holder: { id, events: [event("linked")], noticeMail: mail() },
-    });
-    const newUser = (id = newId()) => ({ ...nobody, created: { id, events: [event("created")] } });
-    const idOf = (resolved: ResolvedUser) => (typeof resolved === "string" ? resolved : resolved.userId);
-
     async function register(link: string): Promise<string> {
-      const id = newId();
-      await store.registrations.register({
-        ...byName,
-        id,
-        passwordHash: "hash",
-        createdAt: now,
-        mails: {
-          verification: { tokenHash: hashSecret(link), expiresAt: addMs(now, dayMs), mail: mail() },
-          notice: mail(),
-        },
-        events: [event("registered")],
-      });
-      return id;
+      const registered = registration(username, { link, events: [event("registered")] });
+      await store.registrations.register(registered);
+      return registered.id;
     }
-
-    const startSession = (userId: string) =>
-      store.sessions.create({
-        id: newId(),
-        userId,
-        passwordHash: undefined,
-        client: { address: "", userAgent: "" },
-        createdAt: now,
-        expiresAt: addMs(now, dayMs),
-        refreshTokenHash: hashSecret(newId()),
-        refreshTokenExpiresAt: addMs(now, hourMs),
-        events: [],
-      });
 
     test("a first sign-in creates a verified user without a password, whom the subject finds from then on", async () => {
       const id = newId();
@@ -115,7 +91,7 @@ export function describeSingleSignOn(open: () => Promise<IdentityStore>): void {
       await store.registrations.verify(hashSecret("link"), undefined, now, []);
       const reset = { tokenHash: hashSecret("reset"), expiresAt: addMs(now, hourMs), mail: mail() };
       await store.passwords.addReset(ann, reset, now);
-      await startSession(ann);
+      await startSession(store, ann, newId(), { passwordHash: undefined });
       const resolved = { userId: ann, endedSessionIds: [] };
       expect(await store.singleSignOn.resolveUser(identity("1"), known(ann), now)).toEqual(resolved);
       expect(await store.singleSignOn.resolveUser(identity("1"), known(ann), now)).toEqual(resolved);
@@ -130,7 +106,7 @@ export function describeSingleSignOn(open: () => Promise<IdentityStore>): void {
     test("a user who was never verified loses password, links and sessions", async () => {
       const ann = await register("link");
       await register("another link");
-      await startSession(ann);
+      await startSession(store, ann, newId(), { passwordHash: undefined });
       const [started] = await store.sessions.list(ann, 10, undefined, now);
       expect(await store.singleSignOn.resolveUser(identity("1"), known(ann), now)).toEqual({
         userId: ann,

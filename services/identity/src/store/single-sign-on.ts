@@ -2,7 +2,10 @@ import type { ExternalIdentity, FirstSignIn, ResolvedUser, SsoAttempt } from "..
 
 export interface SingleSignOn {
   addAttempt(attempt: SsoAttempt): Promise<void>;
-  /** Removes the attempt, so that it can be taken once. Undefined for an unknown, taken or expired one, or one of another browser. */
+  /**
+   * Removes the attempt, so that it can be taken once. Undefined for an unknown, taken or expired one, or one of
+   * another browser.
+   */
   takeAttempt(
     attempt: Pick<SsoAttempt, "stateHash" | "browserHash" | "provider">,
     now: Date,

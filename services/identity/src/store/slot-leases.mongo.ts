@@ -8,7 +8,9 @@ import type { SlotLeases } from "./slot-leases.ts";
 export function createSlotLeases({ db }: MongoDatabase): SlotLeases {
   const { slotLeases } = collectionsOf(db);
 
-  /** One statement decides as `slotsFor` does. In transactions, facades would conflict on the slots that many wait for. */
+  /**
+   * One statement decides as `slotsFor` does. In transactions, facades would conflict on the slots that many wait for.
+   */
   async function acquire(holder: string, { key, limit, used, wanted }: SlotRequest, now: Date): Promise<number> {
     const isAnothers = { $and: [{ $ne: ["$$this.id", holder] }, { $gt: ["$$this.endsAt", now.getTime()] }] };
     const others = { $filter: { input: { $ifNull: ["$holders", []] }, as: "this", cond: isAnothers } };

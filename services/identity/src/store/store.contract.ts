@@ -6,6 +6,7 @@ import { describeApiTokens } from "./api-tokens.contract.ts";
 import { describeKeys } from "./keys.contract.ts";
 import { describeKnownNetworks } from "./known-networks.contract.ts";
 import { describeMails } from "./mails.contract.ts";
+import { describeOtpAttempts } from "./otp-attempts.contract.ts";
 import { describePasswords } from "./passwords.contract.ts";
 import { describeRateCounters } from "./rate-counters.contract.ts";
 import { describeRegistrations } from "./registrations.contract.ts";
@@ -39,6 +40,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
     describeKeys(open);
     describeMails(open);
     describeSecondFactors(open);
+    describeOtpAttempts(open);
     describeSingleSignOn(open);
     describeKnownNetworks(open);
     describeRateCounters(open);

@@ -1,9 +1,10 @@
 import { newId } from "@sandgate/kit/base/ids";
-import { addMs, dayMs } from "@sandgate/kit/base/time";
+import { addMs, dayMs, minuteMs } from "@sandgate/kit/base/time";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import { Role } from "@sandgate/proto/common/v1/access";
 import type { NewApiToken } from "../domain/api-tokens.ts";
 import type { Registration } from "../domain/registrations.ts";
+import type { NewSecondFactor } from "../domain/second-factors.ts";
 import { type NewSession, type Refreshed, refreshTokenSeconds, sessionSeconds } from "../domain/sessions.ts";
 import { hashSecret } from "../domain/tokens.ts";
 import { type FirstOperator, usernameKey } from "../domain/users.ts";
@@ -109,4 +110,32 @@ export async function takeMails(store: IdentityStore, now: Date): Promise<string
 
 export async function subjectsOf(store: IdentityStore): Promise<string[]> {
   return (await store.outbox.unsent(100)).map(({ subject }) => subject);
+}
+
+/** A user whom nothing was mailed or published about. */
+export async function createProviderUser(store: IdentityStore): Promise<string> {
+  const id = newId();
+  const name = { username: `${id}@example.com`, usernameKey: `${id}@example.com` };
+  const identity = { issuer: "https://issuer.test", subject: id, name };
+  await store.singleSignOn.resolveUser(identity, { created: { id, events: [] }, holder: undefined }, at(0));
+  return id;
+}
+
+export const recoveryCodes = ["one", "two", "three"];
+export const secondFactorStep = 100;
+export const secondFactorExpiry = at(10 * minuteMs);
+export const sealedSecret = (text: string) => new Uint8Array(Buffer.from(text));
+
+export function pendingSecondFactor(userId: string, secret = "secret"): NewSecondFactor {
+  return { id: newId(), userId, sealed: sealedSecret(secret), expiresAt: secondFactorExpiry };
+}
+
+/** Returns the id of the second factor. */
+export async function enableSecondFactor(store: IdentityStore, userId: string): Promise<string> {
+  const { id, ...factor } = pendingSecondFactor(userId);
+  await store.secondFactors.add({ id, ...factor });
+  const recoveryCodeHashes = recoveryCodes.map(hashSecret);
+  const notice = { noticeMail: mail("enabled"), events: [] };
+  await store.secondFactors.enable({ id, userId, step: secondFactorStep, recoveryCodeHashes, ...notice }, at(0));
+  return id;
 }

@@ -15,7 +15,10 @@ import type { Users } from "./users.ts";
 
 /** Removes what nobody needs any more (`keptMs`). */
 export interface Expiry {
-  /** Deletes up to `limit` rows of each kind that have been kept long enough, and returns how many; none where the database does that. */
+  /**
+   * Deletes up to `limit` rows of each kind that have been kept long enough, and returns how many; none where the
+   * database does that.
+   */
   sweep(now: Date, limit: number): Promise<number>;
 }
 
@@ -27,8 +30,8 @@ export const sealedColumns: readonly SealedColumn[] = [
 ];
 
 /**
- * What identity keeps. Every method that changes something is one transaction, which stores its events too, unless nothing
- * happens. Secrets come hashed or sealed.
+ * What identity keeps. Every method that changes something is one transaction, which stores its events too, unless
+ * nothing happens. Secrets come hashed or sealed.
  */
 export interface IdentityStore extends ServiceStore {
   readonly users: Users;

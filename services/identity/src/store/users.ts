@@ -20,8 +20,8 @@ export interface Users {
     events: readonly StagedEvent[],
   ): Promise<{ user: User; endedSessionIds: string[] } | undefined>;
   /**
-   * Deletes the user with all tokens and links, and ends all sessions, whose ids it returns. Undefined: no such user. The last
-   * operator stays (`isLastOperator`).
+   * Deletes the user with all tokens and links, and ends all sessions, whose ids it returns. Undefined: no such user.
+   * The last operator stays (`isLastOperator`).
    */
   delete(userId: string, events: readonly StagedEvent[], now: Date): Promise<string[] | "last_operator" | undefined>;
 }

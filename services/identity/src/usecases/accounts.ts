@@ -18,17 +18,19 @@ import type { Recaptcha } from "./recaptcha.ts";
 /** How accounts are created and verified. */
 export interface Accounts {
   /**
-   * Throws FORBIDDEN when registration is closed, VALIDATION_ERROR for a bad reCAPTCHA token or a password that is easy to guess,
-   * RATE_LIMITED when too many passwords wait to be hashed or the client has requested too many mails.
+   * Throws FORBIDDEN when registration is closed, VALIDATION_ERROR for a bad reCAPTCHA token or a password that is easy
+   * to guess, RATE_LIMITED when too many passwords wait to be hashed or the client has requested too many mails.
    */
   register(request: { username: string; password: string; recaptchaToken: string }, call: Call): Promise<void>;
   /**
-   * Throws INVALID_TOKEN for an unknown, used or expired token, VALIDATION_ERROR for a weak password, and for none where the
-   * link has none either.
+   * Throws INVALID_TOKEN for an unknown, used or expired token, VALIDATION_ERROR for a weak password, and for none
+   * where the link has none either.
    */
   verifyEmail(token: string, password: string | undefined, call: Call): Promise<void>;
   resendVerification(username: string): Promise<void>;
-  /** Creates the operator of a new installation, by default with a random password. Undefined when there is an operator. */
+  /**
+   * Creates the operator of a new installation, by default with a random password. Undefined when there is an operator.
+   */
   createFirstOperator(username: string, password: string | undefined): Promise<{ password: string } | undefined>;
 }
 

@@ -9,8 +9,8 @@ import type { IdentityStore } from "../store/store.ts";
 const freshMs = 5 * minuteMs;
 
 /**
- * Returns the caller's user once the password is right. An account of single sign-on may have none: there a recent sign-in
- * confirms the caller. Throws INVALID_CREDENTIALS, or VALIDATION_ERROR for a password that is missing.
+ * Returns the caller's user once the password is right. An account of single sign-on may have none: there a recent
+ * sign-in confirms the caller. Throws INVALID_CREDENTIALS, or VALIDATION_ERROR for a password that is missing.
  */
 export async function confirmCaller(
   { store, hasher, now }: { store: IdentityStore; hasher: PasswordHasher; now: () => Date },

@@ -9,8 +9,9 @@ import type { RateCounters } from "../store/rate-counters.ts";
 type MailPurpose = "registration" | "verification" | "reset";
 
 /**
- * Which share of the mails to a mailbox, and of all mails together, each purpose may use. Registrations leave some to links:
- * otherwise others could keep a user from setting a password. Users without a verified account leave some to those with one.
+ * Which share of the mails to a mailbox, and of all mails together, each purpose may use. Registrations leave some to
+ * links: otherwise others could keep a user from setting a password. Users without a verified account leave some to
+ * those with one.
  */
 const shares: Record<MailPurpose, { ofMailbox: number; ofAll: number }> = {
   registration: { ofMailbox: 0.6, ofAll: 0.8 },
@@ -27,11 +28,14 @@ export interface MailLimits {
 
 /** Limits the mails that requests without a credential cause. Notices to a signed-in user are not counted. */
 export interface MailBudgets {
-  /** Counts a request that may send a mail, whether or not it does. A request of unknown address is not counted. Throws RATE_LIMITED. */
+  /**
+   * Counts a request that may send a mail, whether or not it does. A request of unknown address is not counted. Throws
+   * RATE_LIMITED.
+   */
   countRequest(address: string | undefined): Promise<void>;
   /**
-   * Whether the mailbox may get another mail. Addresses that differ only in what follows a plus sign are one mailbox. The
-   * answer must not reach the client, since it would reveal an account.
+   * Whether the mailbox may get another mail. Addresses that differ only in what follows a plus sign are one mailbox.
+   * The answer must not reach the client, since it would reveal an account.
    */
   mayMail(username: string, purpose: MailPurpose): Promise<boolean>;
 }
@@ -75,7 +79,9 @@ export function createMailBudgets(o: {
   };
 }
 
-/** The name without case and without a sub-address (RFC 5233): `Ann+shop@example.com` is a mailbox of `ann@example.com`. */
+/**
+ * The name without case and without a sub-address (RFC 5233): `Ann+shop@example.com` is a mailbox of `ann@example.com`.
+ */
 function mailboxOf(username: string): string {
   const name = usernameKey(username);
   const at = name.lastIndexOf("@");

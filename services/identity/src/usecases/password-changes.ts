@@ -21,8 +21,8 @@ const changesPerHour = 10;
 /** How a password is replaced. A new one ends the user's sessions, and a mail notifies the user. */
 export interface PasswordChanges {
   /**
-   * Keeps the caller's session. Throws INVALID_CREDENTIALS for a wrong current password, VALIDATION_ERROR for a weak new one,
-   * RATE_LIMITED after many changes in an hour.
+   * Keeps the caller's session. Throws INVALID_CREDENTIALS for a wrong current password, VALIDATION_ERROR for a weak
+   * new one, RATE_LIMITED after many changes in an hour.
    */
   change(call: Call, request: { currentPassword: string; password: string }): Promise<void>;
   /** Mails a link if there is a verified user of that name. */

@@ -8,13 +8,15 @@ import type { RateCounters } from "../store/rate-counters.ts";
 const rememberedMs = 10 * minuteMs;
 /** The longest verdict that is read. One has some hundred bytes. */
 const maxVerdictBytes = 64 * 1024;
-/** The provider's codes for a bad token. Any other error comes from this server's settings, or from the provider itself. */
+/**
+ * The provider's codes for a bad token. Any other error comes from this server's settings, or from the provider itself.
+ */
 const tokenErrors = new Set(["missing-input-response", "invalid-input-response", "timeout-or-duplicate"]);
 
 export interface Recaptcha {
   /**
-   * Has the provider verify the token of a form. Throws VALIDATION_ERROR on `recaptcha_token` for a bad one, UPSTREAM_ERROR
-   * when the provider gives no verdict.
+   * Has the provider verify the token of a form. Throws VALIDATION_ERROR on `recaptcha_token` for a bad one,
+   * UPSTREAM_ERROR when the provider gives no verdict.
    */
   require(token: string, address: string | undefined): Promise<void>;
 }

@@ -32,12 +32,16 @@ interface Confirmation {
 }
 
 /**
- * Second factors of users: codes of an authenticator app, and recovery codes for users who have lost the app. A wrong code throws
- * INVALID_CREDENTIALS with a violation of `otp`; after several in a row, every code throws RATE_LIMITED for a while.
+ * Second factors of users: codes of an authenticator app, and recovery codes for users who have lost the app. A wrong
+ * code throws INVALID_CREDENTIALS with a violation of `otp`; after several in a row, every code throws RATE_LIMITED for
+ * a while.
  */
 export interface SecondFactors {
   status(userId: string): Promise<{ enabled: boolean; recoveryCodesLeft: number }>;
-  /** Makes a secret, which the caller must confirm. Throws CONFLICT when the caller has a second factor, and what `confirmCaller` throws. */
+  /**
+   * Makes a secret, which the caller must confirm. Throws CONFLICT when the caller has a second factor, and what
+   * `confirmCaller` throws.
+   */
   create(caller: UserCaller, password: string | undefined): Promise<{ secret: string; uri: string }>;
   /** Enables the second factor and returns its recovery codes. Throws CONFLICT when there is none to confirm. */
   confirm(call: Call, otp: string): Promise<string[]>;
@@ -45,11 +49,13 @@ export interface SecondFactors {
   replaceRecoveryCodes(call: Call, confirmation: Confirmation): Promise<string[]>;
   /** Throws CONFLICT when the caller has no second factor. */
   remove(call: Call, confirmation: Confirmation): Promise<void>;
-  /** Removes another user's second factor, if there is one, and then ends all sessions of that user. Throws NOT_FOUND. */
+  /**
+   * Removes another user's second factor, if there is one, and then ends all sessions of that user. Throws NOT_FOUND.
+   */
   removeOf(call: Call, userId: string): Promise<void>;
   /**
-   * Checks what a sign-in needs besides the right password. Returns whether the user has a second factor, for which the code
-   * was right. Throws INVALID_CREDENTIALS for a code that is missing or wrong.
+   * Checks what a sign-in needs besides the right password. Returns whether the user has a second factor, for which the
+   * code was right. Throws INVALID_CREDENTIALS for a code that is missing or wrong.
    */
   check(user: User, otp: string | undefined, call: Call): Promise<boolean>;
 }

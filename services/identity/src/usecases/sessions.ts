@@ -43,8 +43,8 @@ export interface Sessions {
     call: Call,
   ): Promise<SessionTokens>;
   /**
-   * Starts a session of a user whom a provider of single sign-on has identified, which never counts as a second factor. Throws
-   * FORBIDDEN (disabled).
+   * Starts a session of a user whom a provider of single sign-on has identified, which never counts as a second factor.
+   * Throws FORBIDDEN (disabled).
    */
   signInByProvider(user: User, client: ClientInfo, call: Call): Promise<SessionTokens>;
   /** Throws INVALID_TOKEN. */

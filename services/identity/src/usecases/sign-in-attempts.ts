@@ -11,15 +11,16 @@ const newcomersFactor = 3;
 const newcomerTries = 5;
 
 /**
- * Limits sign-in attempts so that guessing is slow and nobody is locked out by others. An account's own networks are those
- * that it has signed in from in the last 90 days; each counts only its own attempts. All other networks share a limit, and
- * those that have tried little share another. An attack from hundreds of networks soon loses the second, which leaves it to
- * the user in a new place.
+ * Limits sign-in attempts so that guessing is slow and nobody is locked out by others. An account's own networks are
+ * those that it has signed in from in the last 90 days; each counts only its own attempts. All other networks share a
+ * limit, and those that have tried little share another. An attack from hundreds of networks soon loses the second,
+ * which leaves it to the user in a new place.
  */
 export interface SignInAttempts {
   /**
-   * Counts an attempt before its password is checked, and returns whether it comes from one of the account's own networks.
-   * Attempts at a name that nobody has are counted too, so that the answer doesn't reveal it. Throws RATE_LIMITED.
+   * Counts an attempt before its password is checked, and returns whether it comes from one of the account's own
+   * networks. Attempts at a name that nobody has are counted too, so that the answer doesn't reveal it. Throws
+   * RATE_LIMITED.
    */
   admit(attempt: {
     usernameKey: string;

@@ -27,7 +27,10 @@ interface AccessClaims {
 interface CurrentKeys {
   /** A JWT of RFC 9068's type with `sid` (session), `op` (operator) and `op_needs`, valid for 300 seconds. */
   signAccessToken(claims: AccessClaims): Promise<string>;
-  /** The keys that derive the successors of refresh tokens. The newest does so now, an older one did until a day ago at most. */
+  /**
+   * The keys that derive the successors of refresh tokens. The newest does so now, an older one did until a day ago at
+   * most.
+   */
   readonly refreshKeys: readonly Uint8Array[];
 }
 
@@ -36,15 +39,18 @@ export interface SigningKeys {
   readonly issuer: string;
   readonly audience: string;
   /**
-   * The keys that are stored now. Read them before the session: if an emergency ends the session meanwhile, its token is
-   * signed with a key that was dropped too.
+   * The keys that are stored now. Read them before the session: if an emergency ends the session meanwhile, its token
+   * is signed with a key that was dropped too.
    */
   current(): Promise<CurrentKeys>;
   /** A JWK Set (RFC 7517) of every public key that a valid token may be signed with. */
   publicJwks(): Promise<{ keys: JWK[] }>;
   /** Makes keys when it is time, and removes outdated ones. */
   maintain(): Promise<void>;
-  /** Makes a new key of each use. Tokens of the old keys stay valid. Returns when the new key begins to sign session tokens. */
+  /**
+   * Makes a new key of each use. Tokens of the old keys stay valid. Returns when the new key begins to sign session
+   * tokens.
+   */
   rotate(): Promise<{ signsFrom: Date }>;
   /** Replaces all keys with new ones, which sign at once, and ends all sessions: for keys that were stolen. */
   replaceAll(): Promise<void>;
@@ -154,7 +160,8 @@ export async function openSigningKeys(options: {
       return { signsFrom: addMs(now(), settlingMs) };
     },
     async replaceAll() {
-      // Facades are not notified of sessions that ended so long ago, and need not be: no token of them verifies any more.
+      // Facades are not notified of sessions that ended so long ago, and need not be: no token of them verifies any
+      // more.
       await store.keys.replaceAll(await makeKeys(), addMs(now(), -endedSessionMs));
     },
   };

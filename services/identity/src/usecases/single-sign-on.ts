@@ -40,12 +40,17 @@ export interface SsoAttempt {
   expiresInSeconds: number;
 }
 
-/** Where the browser goes in the end, and with what: a result, or a failure that is reported to the application there. */
+/**
+ * Where the browser goes in the end, and with what: a result, or a failure that is reported to the application there.
+ */
 export type SsoOutcome<T> = { redirectUri: string; result: T } | { redirectUri: string; failure: PublicReason };
 
 /** How users sign in by a provider. Both methods throw NOT_FOUND for a provider that isn't set up. */
 export interface SingleSignOn {
-  /** The first of the configured addresses is the default. Throws VALIDATION_ERROR for an address that isn't one of them. */
+  /**
+   * The first of the configured addresses is the default. Throws VALIDATION_ERROR for an address that isn't one of
+   * them.
+   */
   start(provider: string, redirectUri: string | undefined, call: Call): Promise<SsoOutcome<SsoAttempt>>;
   /** Throws INVALID_TOKEN for a state that is unknown, used or expired, or that another browser has. */
   finish(response: ProviderResponse, client: ClientInfo, call: Call): Promise<SsoOutcome<SessionTokens>>;
@@ -182,8 +187,8 @@ export function failureOf(error: unknown): PublicReason {
 }
 
 /**
- * The secrets that recognize the provider's response. They are derived from the one in the browser's cookie (as OpenID Connect
- * Core, 15.5.2, suggests for the nonce), so that the database needs none.
+ * The secrets that recognize the provider's response. They are derived from the one in the browser's cookie (as OpenID
+ * Connect Core, 15.5.2, suggests for the nonce), so that the database needs none.
  */
 function secretsOf(state: string, browserSecret: string): SignInSecrets {
   const derive = (use: string) => createHmac("sha256", browserSecret).update(use).digest("base64url");

@@ -23,7 +23,8 @@ const tokenBatchSize = 100;
 const unverifiedBatchSize = 100;
 
 /**
- * How accounts are listed, closed and deleted, by operators and by their users. Those of operators that change a user throw NOT_FOUND for no such user.
+ * How accounts are listed, closed and deleted, by operators and by their users. Those of operators that change a user
+ * throw NOT_FOUND for no such user.
  */
 export interface UserAdministration {
   /** Deletes the caller's own account. Throws what `confirmCaller` throws, CONFLICT for the last operator. */

@@ -150,7 +150,7 @@ export type VerifyEmailRequest = Message<"sandgate.identity.v1.VerifyEmailReques
   token: string;
 
   /**
-   * Required for a link that was not sent for a registration. For one that was, it replaces the registration's password.
+   * Required for a link that was not sent for a registration. Otherwise it replaces the registration's password.
    *
    * @generated from field: optional string password = 2;
    */
@@ -787,7 +787,7 @@ export const ResetPasswordResponseSchema: GenMessage<ResetPasswordResponse> = /*
   messageDesc(file_sandgate_identity_v1_identity, 32);
 
 /**
- * The password confirms the caller; in an account without one, where it is empty, a sign-in within the last 5 minutes does.
+ * The password confirms the caller. It is empty in an account without one, where a sign-in within the last 5 minutes does.
  *
  * @generated from message sandgate.identity.v1.DeleteAccountRequest
  */
@@ -1444,7 +1444,7 @@ export type VerifyApiTokenResponse = Message<"sandgate.identity.v1.VerifyApiToke
   userId: string;
 
   /**
-   * Whether it has operator rights. It has none with a role, and none while its user lacks a second factor that is required.
+   * Whether it has operator rights: not with a role, and not while its user lacks a second factor that is required.
    *
    * @generated from field: bool operator = 3;
    */
