@@ -12,10 +12,7 @@ const parameter = `[A-Za-z_]+="(?:[^"\\\\]|\\\\.)*"|[A-Za-z_]+=[^\\s",]+`;
 const challenges = new RegExp(`(Basic|Bearer)((?:[\\s,]+(?:${parameter}))*)`, "gi");
 const parameters = /([A-Za-z_]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s",]+))/g;
 
-/**
- * Reads the challenges of a header (RFC 9110, 11.6.1) and returns the one to meet: Bearer where there is one, else
- * Basic.
- */
+/** Reads the challenges of a header (RFC 9110, 11.6.1). Returns the one to meet: Bearer if there is one, else Basic. */
 export function parseChallenge(header: string | undefined): Challenge | undefined {
   let basic: Challenge | undefined;
   for (const [, scheme, rest] of (header ?? "").matchAll(challenges)) {

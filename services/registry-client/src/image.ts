@@ -36,10 +36,7 @@ async function chooseImage(repository: Repository, digest: string, content: Buff
   return { manifestDigest, manifest, image, isGivenOut };
 }
 
-/**
- * Reads an image. `chooseAsked` is given all layers; those that it returns are asked for (HEAD). Throws a
- * ManifestRefused.
- */
+/** Reads an image. Layers that `chooseAsked` returns, given all, are asked for (HEAD). Throws a ManifestRefused. */
 export async function readImage(
   repository: Repository,
   { tag = "latest", digest: pinned }: Reference,

@@ -37,8 +37,7 @@ export interface BlobSource {
 /** Speaks the distribution API (opencontainers/distribution-spec) with registries, as far as the platform needs it. */
 export interface RegistryClient {
   /**
-   * Tries a credential. Throws a RegistryError: `unauthorized` when it is refused, `not_found` when there is no
-   * registry.
+   * Tries a credential. Throws a RegistryError: `unauthorized` if it is refused, `not_found` if there is no registry.
    */
   checkCredential(address: RegistryAddress, credential: Credential, signal: AbortSignal): Promise<void>;
   /**

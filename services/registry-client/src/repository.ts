@@ -24,10 +24,7 @@ export interface RegistryCaches {
 
 export type Repository = ReturnType<typeof openRepository>;
 
-/**
- * A repository below `base`, asked in one session. Throws a RegistryError wherever it doesn't give out what is asked
- * for.
- */
+/** Opens a repository below `base`, in one session. What the registry refuses or lacks is thrown as a RegistryError. */
 export function openRepository(o: {
   host: string;
   base: URL;

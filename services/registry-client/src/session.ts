@@ -17,8 +17,7 @@ interface SendOptions {
 export type Send = (url: URL, options: SendOptions) => Promise<GuardedResponse>;
 
 /**
- * Opens a session: its first request is sent again with the authorization that the registry's challenge asks for, later
- * ones have it at once.
+ * Opens a session: the first request is repeated with the authorization that the registry asks for, later ones have it.
  */
 export function openSession(
   request: GuardedRequest,

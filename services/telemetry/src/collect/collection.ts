@@ -28,10 +28,7 @@ export interface Collection {
   start(): BackgroundTask;
 }
 
-/**
- * Collects from the containers of an engine, which replicas share, once the sandbox service has given the
- * installation's id.
- */
+/** Collects from an engine, which replicas share, once the sandbox service has given the installation's id. */
 export function createEngineCollection(o: {
   openContainers(installationId: string): ContainerSource;
   sandboxes: Pick<Client<typeof SandboxService>, "getInstallation">;

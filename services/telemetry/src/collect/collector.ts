@@ -22,10 +22,7 @@ const restartMs = 1_000;
 const startPace = { atOnce: 8, everyMs: 100 };
 /** Batches being stored at once, of all containers together: of lines few, since they may be big. */
 const maxBatches = { logs: 2, metrics: 64 };
-/**
- * The memory of all lines that wait for the store. With two full batches each, hundreds of containers would take
- * gigabytes.
- */
+/** The memory of all lines that wait for the store: two full batches each of hundreds of containers take gigabytes. */
 const maxWaitingBytes = 64 * mebibyte;
 
 export interface Collector {

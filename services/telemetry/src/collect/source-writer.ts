@@ -43,10 +43,7 @@ export interface SourceWriter {
   ): Promise<void>;
 }
 
-/**
- * The sandbox or its workspace is gone, or the rows can't be stored as they are. A sandbox's record is there before its
- * container.
- */
+/** The sandbox or workspace is gone, or the rows are invalid. A sandbox has its record before its container. */
 const finalReasons: ReadonlySet<DomainError["reason"]> = new Set([
   "SANDBOX_NOT_FOUND",
   "WORKSPACE_NOT_FOUND",

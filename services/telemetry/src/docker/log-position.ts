@@ -67,10 +67,7 @@ export function createLogPosition(cursor: string): LogPosition {
   let isTail = false;
   /** The time of this read's first frame. */
   let firstNs: bigint | undefined;
-  /**
-   * The time of the frame at which a read of the tail stopped; after a clock was set back, well before the last
-   * frame's.
-   */
+  /** Where a read of the tail stopped; after a clock was set back, well before the last frame's time. */
   let stoppedNs: bigint | undefined;
   /** The last frame of each stream in this read. */
   let previous: Partial<Record<StreamName, FrameId>> = {};

@@ -3,8 +3,7 @@ import type { CredentialKind } from "@sandgate/kit/rpc/context";
 import type { Credential } from "@sandgate/proto/common/v1/access";
 
 /**
- * Who did what, when, to what, and with what outcome. Only ids and fixed words: never a secret, nor a text that a user
- * typed.
+ * Who did what, when, to what, with what outcome. Only ids and fixed words: no secret, and no text that a user typed.
  */
 export interface AuditEntry {
   /** UUIDv7; of an entry that comes from an event, the event's. */

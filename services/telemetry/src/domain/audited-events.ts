@@ -39,10 +39,7 @@ export const auditedActions: Readonly<Record<string, AuditAction>> = {
   "sandbox.sandbox.stop_requested": "sandbox.stop",
 };
 
-/**
- * The subjects of audited events: nearly all events of the other services. Most events of sandbox report changes of
- * state.
- */
+/** The subjects of audited events: nearly all of the other services; most of sandbox's report changes of state. */
 export const auditedSubjects = [
   "sandgate.identity.*.*.v1",
   "sandgate.workspace.*.*.v1",

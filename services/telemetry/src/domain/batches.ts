@@ -41,8 +41,8 @@ export function isFinal({ sources }: Pick<SandboxRecord, "sources">): boolean {
 }
 
 /**
- * Whether the logs of these containers are stored to their ends; without `containerIds`, those of all containers that are
- * known, of which there must be one.
+ * Whether the logs of these containers are stored to their ends; without `containerIds`, those of all containers that
+ * are known, of which there must be one.
  */
 export function areLogsStored(sandbox: SandboxRecord | undefined, containerIds?: readonly string[]): boolean {
   const logs = sandbox?.sources.filter(({ kind }) => kind === "logs") ?? [];
@@ -58,9 +58,9 @@ export interface AppendState {
 }
 
 /**
- * Decides whether a batch follows what is stored of its source. Returns the source's cursor and the sandbox as they are then;
- * no sandbox: the batch is refused. Throws WORKSPACE_NOT_FOUND for a deleted workspace and CONFLICT for a sandbox of another
- * workspace.
+ * Decides whether a batch follows what is stored of its source. Returns the source's cursor and the sandbox as they are
+ * then; no sandbox: the batch is refused. Throws WORKSPACE_NOT_FOUND for a deleted workspace and CONFLICT for a sandbox
+ * of another workspace.
  */
 export function decideAppend(
   { isWorkspaceDeleted, sandbox }: AppendState,

@@ -46,10 +46,7 @@ export async function encodeMetrics(rows: readonly MetricRow[]): Promise<Chunk> 
   return { ...summarizeMetrics(rows), body: await compressed(packed) };
 }
 
-/**
- * A decompressed chunk, in the source's order. A row is only decoded when it is asked for: of many a chunk few are
- * needed.
- */
+/** A decompressed chunk, in the source's order. A row is decoded when it is asked for, as few of a chunk are needed. */
 export interface OpenChunk<R> {
   readonly timesNs: readonly bigint[];
   /** The size of a row's text in UTF-8; 0 for a sample. */
@@ -84,10 +81,7 @@ export async function openMetrics({ body, firstSequence, lastSequence }: PackedC
   return openPackedMetrics(await decompressTo(body, (lastSequence - firstSequence + 1) * sampleBytes));
 }
 
-/**
- * In one piece: zlib's pieces of 16 KiB, and their copies, keep the garbage collector busy. It may become more, or
- * less.
- */
+/** In one piece of about that size: zlib's pieces of 16 KiB, and their copies, keep the garbage collector busy. */
 function decompressTo(body: Uint8Array, bytes: number): Promise<Buffer> {
   return decompress(body, { chunkSize: Math.max(1024, bytes + 64) });
 }

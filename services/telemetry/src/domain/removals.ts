@@ -77,10 +77,7 @@ export interface PurgeBatch<C> {
   more: boolean;
 }
 
-/**
- * Chooses the first of the chunks, up to the limit of bytes but at least one, and the sandboxes once all their chunks
- * go.
- */
+/** Chooses the first chunks up to the limit of bytes, at least one, and the sandboxes once all their chunks go. */
 export function decidePurgeBatch<C extends { textBytes: number }>(
   { sandboxIds, chunks }: PurgeState<C>,
   limits: PurgeLimits,

@@ -19,10 +19,7 @@ export interface KubeletOptions {
 
 /** The figures of the containers that run on this node. */
 export interface KubeletSamples {
-  /**
-   * Undefined when the kubelet has none, since the container has just started or has ended. Throws when it can't be
-   * asked.
-   */
+  /** Undefined while the container has just started, or once it has ended. Throws when the kubelet can't be asked. */
   find(container: ContainerName, signal: AbortSignal): Promise<MetricRow | undefined>;
 }
 

@@ -211,10 +211,7 @@ async function findIndex(files: readonly LogFile[], { file, id }: Reading): Prom
   return -1;
 }
 
-/**
- * Opens the file that `choose` chooses, and chooses again if files were renamed meanwhile, because a name is another
- * file's then.
- */
+/** Opens the file that `choose` chooses, again if files were renamed meanwhile: a name is another file's then. */
 async function whileUnchanged(folder: string, choose: (files: readonly LogFile[]) => Promise<Opened>): Promise<Opened> {
   for (let files = await listLogFiles(folder); ; ) {
     const opened = await choose(files);

@@ -23,7 +23,8 @@ export function createSources(collections: Collections, write: MongoDatabase["wr
           const isWorkspaceDeleted = guard?.deletedAt !== undefined;
           const { storedCursor, sandbox } = decideAppend({ isWorkspaceDeleted, sandbox: before }, batch);
           if (!sandbox) return { accepted: false, storedCursor, removedLines: noLines };
-          // A purge removes a known sandbox's document, so it conflicts with this batch there; for a new one, at the guard.
+          // A purge removes a known sandbox's document, so it conflicts with this batch there; for a new one, at the
+          // guard.
           if (!before) {
             await guards.updateOne({ _id: workspaceId }, { $inc: { sandboxes: 1 } }, { upsert: true, session });
           }
@@ -72,7 +73,10 @@ async function enforceQuotas(
   return { sandbox: removed.lines, workspace: trimmed.lines };
 }
 
-/** Stores the rows up to the sandbox's sequence, in the newest chunk or one of their own. Returns the sandbox as it is then. */
+/**
+ * Stores the rows up to the sandbox's sequence, in the newest chunk or one of their own. Returns the sandbox as it is
+ * then.
+ */
 async function storeChunk(
   { chunks }: Collections,
   { session }: MongoTransaction,

@@ -62,7 +62,9 @@ function saveSandbox(tx: Transaction, { source, toCursor, final }: Batch, sandbo
   );
 }
 
-/** Stores the rows up to `sequence`, in the newest chunk or one of their own. Returns by how many bytes the chunks grow. */
+/**
+ * Stores the rows up to `sequence`, in the newest chunk or one of their own. Returns by how many bytes the chunks grow.
+ */
 function storeChunk(tx: Transaction, sandboxId: string, sequence: number, chunk: Chunk): number {
   const last = tx.db.get<Pick<StoredChunk, "firstSequence" | "lastSequence" | "textBytes"> & { id: number }>(
     `SELECT id, first_sequence AS firstSequence, last_sequence AS lastSequence, text_bytes AS textBytes FROM chunks

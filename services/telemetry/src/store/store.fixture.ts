@@ -37,10 +37,7 @@ export interface StoreFixture {
     rows: readonly LogRow[],
     o?: { source?: Source; final?: boolean; quota?: number; workspaceQuota?: number; now?: number },
   ): Promise<Appended>;
-  /**
-   * Appends lines in chunks of their own, the first a millisecond before the second and so on. Returns how many were
-   * removed.
-   */
+  /** Appends lines in chunks of their own, each a millisecond after the last. Returns how many were removed. */
   appendLong(o: {
     source: Source;
     from: number;

@@ -54,8 +54,8 @@ async function openCheck(o: DrainQuestion): Promise<() => Promise<boolean>> {
 }
 
 /**
- * Whether a sandbox's logs need no more reading: those of these containers, or of all that are known, are stored to their
- * ends, or the workspace is deleted.
+ * Whether a sandbox's logs need no more reading: those of these containers, or of all that are known, are stored to
+ * their ends, or the workspace is deleted.
  */
 export async function isDrained(
   sources: Pick<Sources, "findSandbox" | "isWorkspaceDeleted">,

@@ -14,10 +14,7 @@ const enoughReusableBytes = 64 * mebibyte;
  */
 export type DiskShortage = () => Promise<string | undefined>;
 
-/**
- * Watches the free disk. Below the reserve, rows are only stored where others were removed: a file never gives back
- * what it has taken.
- */
+/** Watches the free disk. Below the reserve, rows only replace removed ones: a file never gives back what it took. */
 export function openDiskShortage(o: {
   database: DatabaseTarget;
   /** Undefined for a database server's. */
