@@ -176,7 +176,7 @@ export type ProvisionSandboxRequest = Message<"sandgate.sandbox.v1.ProvisionSand
   imageId: string;
 
   /**
-   * Empty: one is made up.
+   * Empty: the service makes one up.
    *
    * @generated from field: string name = 2;
    */
@@ -328,7 +328,7 @@ export const WaitSandboxesRequestSchema: GenMessage<WaitSandboxesRequest> = /*@_
  */
 export type WaitSandboxesResponse = Message<"sandgate.sandbox.v1.WaitSandboxesResponse"> & {
   /**
-   * As they are at the answer, in the order asked for.
+   * Their records at the time of the answer, in the order of the request.
    *
    * @generated from field: repeated sandgate.sandbox.v1.Sandbox sandboxes = 1;
    */
@@ -611,7 +611,7 @@ export const SandboxService: GenService<{
     output: typeof ListSandboxesResponseSchema;
   },
   /**
-   * A long poll: answers when the sandbox is no longer provisioning, or when the time is up. Changes nothing.
+   * A long poll: answers once none of the sandboxes is provisioning any more, or when the time is up. Changes nothing.
    *
    * @generated from rpc sandgate.sandbox.v1.SandboxService.WaitSandboxes
    */
@@ -621,7 +621,7 @@ export const SandboxService: GenService<{
     output: typeof WaitSandboxesResponseSchema;
   },
   /**
-   * Good in every state, again and again.
+   * Accepted in every state, and may be repeated.
    *
    * @generated from rpc sandgate.sandbox.v1.SandboxService.StopSandbox
    */
@@ -641,7 +641,7 @@ export const SandboxService: GenService<{
     output: typeof ListAllSandboxesResponseSchema;
   },
   /**
-   * Stops a sandbox of any workspace, for operators. Good in every state, again and again.
+   * Stops a sandbox of any workspace, for operators. Accepted in every state, and may be repeated.
    *
    * @generated from rpc sandgate.sandbox.v1.SandboxService.StopAnySandbox
    */
@@ -651,7 +651,7 @@ export const SandboxService: GenService<{
     output: typeof StopAnySandboxResponseSchema;
   },
   /**
-   * Whose a sandbox is, in whatever state.
+   * The workspace of a sandbox, in whatever state it is.
    *
    * @generated from rpc sandgate.sandbox.v1.SandboxService.GetSandboxWorkspace
    */
@@ -661,7 +661,7 @@ export const SandboxService: GenService<{
     output: typeof GetSandboxWorkspaceResponseSchema;
   },
   /**
-   * The id of this installation, which every engine object of it carries as a label.
+   * The id of this installation, which all its engine objects carry as a label.
    *
    * @generated from rpc sandgate.sandbox.v1.SandboxService.GetInstallation
    */
