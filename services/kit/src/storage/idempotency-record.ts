@@ -7,8 +7,8 @@ export interface IdempotencyRecord {
    */
   sealed: Uint8Array;
   /** What it is sealed for besides the id. Re-encryption needs it. */
-  service?: string;
-  workspace?: string;
+  service: string;
+  workspace: string;
 }
 
 /** Another call with the same Idempotency-Key came first, so its response is the one to return. */
@@ -19,7 +19,7 @@ export class IdempotencyRecordExists extends Error {
 /** The first responses to calls with an Idempotency-Key. Transactions store them with `tx.keepIdempotencyRecord`. */
 export interface IdempotencyStore {
   /** Returns the record of this id, unless it is older than 24 h. */
-  find(id: string): Promise<IdempotencyRecord | undefined>;
+  find(id: string): Promise<Pick<IdempotencyRecord, "id" | "sealed"> | undefined>;
 }
 
 /** How long a response is repeated. */

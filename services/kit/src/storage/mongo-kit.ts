@@ -38,8 +38,8 @@ interface OutboxDocument {
 interface IdempotencyDocument {
   _id: string;
   sealed: Uint8Array;
-  service?: string;
-  workspace?: string;
+  service: string;
+  workspace: string;
   expiresAt: Date;
 }
 
@@ -127,8 +127,8 @@ export function createTransaction(
               sealed: { $cond: [isFree, { $literal: record.sealed }, "$sealed"] },
               expiresAt: { $cond: [isFree, { $add: ["$$NOW", idempotencyRecordKeptMs] }, "$expiresAt"] },
               // The id was made of these.
-              ...(record.service !== undefined && { service: { $literal: record.service } }),
-              ...(record.workspace !== undefined && { workspace: { $literal: record.workspace } }),
+              service: { $literal: record.service },
+              workspace: { $literal: record.workspace },
             },
           },
         ],

@@ -314,7 +314,7 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
     const database = await open();
     const create = (text: string) =>
       database.write(async (tx) => {
-        await tx.keepIdempotencyRecord({ id: "record", sealed: Buffer.from(text) });
+        await tx.keepIdempotencyRecord({ id: "record", sealed: Buffer.from(text), service: "notes", workspace: "" });
         await notesIn(database).insertOne({ _id: text, text }, { session: tx.session });
       });
     const outcomes = await Promise.allSettled(["a", "b", "c"].map(create));
@@ -329,7 +329,9 @@ describe.runIf(await requireServer("mongo", probeMongo))("MongoDB", () => {
   test("an expired answer makes room for another", async () => {
     const database = await open();
     const record = (text: string) =>
-      database.write((tx) => tx.keepIdempotencyRecord({ id: "record", sealed: Buffer.from(text) }));
+      database.write((tx) =>
+        tx.keepIdempotencyRecord({ id: "record", sealed: Buffer.from(text), service: "notes", workspace: "" }),
+      );
     await record("old");
     const expired = { $set: { expiresAt: new Date(Date.now() - 1) } };
     await database.db.collection<{ _id: string }>("kit_answers").updateOne({ _id: "record" }, expired);
