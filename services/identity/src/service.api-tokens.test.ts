@@ -1,0 +1,217 @@
+import { timestampDate, timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { newId } from "@sandgate/kit/base/ids";
+import { dayMs } from "@sandgate/kit/base/time";
+import { createCallingTransport } from "@sandgate/kit/rpc/clients";
+import { asService } from "@sandgate/kit/rpc/context";
+import { createInternalKeys } from "@sandgate/kit/rpc/internal-auth";
+import { Role } from "@sandgate/proto/common/v1/access";
+import { IdentityService } from "@sandgate/proto/identity/v1/identity";
+import { test } from "@sandgate/test-support/test";
+import { describe, expect } from "vitest";
+import {
+  advance,
+  as,
+  bus,
+  createUser,
+  identity,
+  network,
+  nobody,
+  now,
+  open,
+  password,
+  useService,
+} from "./service.fixture.ts";
+
+useService();
+
+describe("API tokens", () => {
+  test("a token is shown once, verified, listed without its secret and revoked", async () => {
+    await open();
+    const id = await createUser();
+    const workspaceId = newId();
+    const { apiToken, token } = await identity.createApiToken({ description: "ci", workspaceId }, as(id));
+    expect(token).toMatch(/^sgt_[0-9A-Za-z]{36}$/);
+    const tokenId = apiToken?.id ?? "";
+    advance(90_000);
+    const verified = await identity.verifyApiToken({ token }, nobody());
+    expect(verified).toMatchObject({ tokenId, userId: id, workspaceId, operator: false });
+    expect(verified.expiresAt).toBeUndefined();
+    const { apiTokens } = await identity.listApiTokens({}, as(id));
+    expect(apiTokens).toMatchObject([{ id: tokenId, description: "ci", tokenHint: token.slice(0, 8), workspaceId }]);
+    const [listed] = apiTokens;
+    expect(listed?.lastUsedAt && timestampDate(listed.lastUsedAt).toISOString()).toBe("2026-01-01T00:01:00.000Z");
+
+    const heard: string[] = [];
+    bus.watch("identity.api_tokens.revoked", (body) => heard.push(body));
+    await identity.revokeApiToken({ tokenOrId: token }, as(id));
+    expect(heard).toEqual([tokenId]);
+    await expect(identity.verifyApiToken({ token }, nobody())).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+    for (const tokenOrId of [token, tokenId, "", "sgt_nonsense"]) {
+      await expect(identity.revokeApiToken({ tokenOrId }, as(id))).rejects.toMatchObject({
+        reason: "API_KEY_NOT_FOUND",
+      });
+    }
+  });
+
+  test("a revocation whose answer was lost is made again, by the facade itself, and succeeds", async () => {
+    await open();
+    const id = await createUser();
+    const { apiToken, token } = await identity.createApiToken({ description: "ci" }, as(id));
+    const served = network.transport("facade", "identity");
+    const { signer } = await createInternalKeys(["facade"]);
+    let calls = 0;
+    const cutting: Transport = {
+      stream: served.stream,
+      async unary(method, signal, timeoutMs, header, input) {
+        // Signed already by the transport that it goes through.
+        const key = new Headers(header).get("idempotency-key") ?? "";
+        const answer = await served.unary(
+          method,
+          signal,
+          timeoutMs,
+          undefined,
+          input,
+          as(id, { idempotencyKey: key }).contextValues,
+        );
+        calls += 1;
+        if (calls === 1) throw new ConnectError("connection lost", Code.Aborted);
+        return answer;
+      },
+    };
+    const facade = createClient(
+      IdentityService,
+      createCallingTransport({ inner: cutting, signer: signer("facade"), audience: "identity" }),
+    );
+    await facade.revokeApiToken({ tokenOrId: token }, as(id, { idempotencyKey: "one request" }));
+    expect(calls).toBe(2);
+    for (const tokenOrId of [token, apiToken?.id ?? ""]) {
+      const next = as(id, { idempotencyKey: newId() });
+      await expect(facade.revokeApiToken({ tokenOrId }, next)).rejects.toMatchObject({ reason: "API_KEY_NOT_FOUND" });
+    }
+  });
+
+  test("another user's token can't be revoked, neither by itself nor by its id", async () => {
+    await open();
+    const id = await createUser();
+    const { apiToken, token } = await identity.createApiToken({ description: "ci" }, as(id));
+    for (const tokenOrId of [token, apiToken?.id ?? ""]) {
+      await expect(identity.revokeApiToken({ tokenOrId }, as(newId()))).rejects.toMatchObject({
+        reason: "API_KEY_NOT_FOUND",
+      });
+    }
+    await identity.revokeApiToken({ tokenOrId: apiToken?.id ?? "" }, as(id));
+    await expect(identity.verifyApiToken({ token }, nobody())).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+  });
+
+  test("a token expires at its time, which must be in the future", async () => {
+    await open();
+    const id = await createUser();
+    const expiring = (ms: number) => ({ description: "ci", expiresAt: timestampFromMs(ms) });
+    await expect(identity.createApiToken(expiring(now), as(id))).rejects.toMatchObject({
+      reason: "VALIDATION_ERROR",
+      violations: [{ field: "expires_at" }],
+    });
+    const { token } = await identity.createApiToken(expiring(now + 1000), as(id));
+    await identity.verifyApiToken({ token }, nobody());
+    advance(1000);
+    await expect(identity.verifyApiToken({ token }, nobody())).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+  });
+
+  test("a token lasts no longer than an operator allows, and as long unless it is made to expire earlier", async () => {
+    await open({ SANDGATE_API_TOKEN_MAX_DAYS: "30" });
+    const id = await createUser();
+    const latest = now + 30 * dayMs;
+    const { apiToken } = await identity.createApiToken({ description: "ci" }, as(id));
+    expect(apiToken?.expiresAt && timestampDate(apiToken.expiresAt)).toEqual(new Date(latest));
+    const expiring = (ms: number) => ({ description: "ci", expiresAt: timestampFromMs(ms) });
+    await identity.createApiToken(expiring(latest), as(id));
+    await expect(identity.createApiToken(expiring(latest + 1), as(id))).rejects.toMatchObject({
+      reason: "VALIDATION_ERROR",
+      violations: [{ field: "expires_at", issue: "must be within 30 days, the limit that an operator has set" }],
+    });
+  });
+
+  test("a token with a role says so, and has no rights of an operator", async () => {
+    await open({ SANDGATE_ADMIN_PASSWORD: password });
+    const { users } = await identity.batchGetUsers({ usernames: ["admin@localhost"] }, nobody());
+    const id = users[0]?.id ?? "";
+    const limited = await identity.createApiToken({ description: "ci", role: Role.OWNER }, as(id));
+    expect(limited.apiToken?.role).toBe(Role.OWNER);
+    expect(await identity.verifyApiToken({ token: limited.token }, nobody())).toMatchObject({
+      operator: false,
+      role: Role.OWNER,
+    });
+    const { token } = await identity.createApiToken({ description: "ci" }, as(id));
+    expect(await identity.verifyApiToken({ token }, nobody())).toMatchObject({
+      operator: true,
+      role: Role.UNSPECIFIED,
+    });
+    const { apiTokens } = await identity.listApiTokens({}, as(id));
+    expect(apiTokens.map(({ role }) => role)).toEqual([Role.UNSPECIFIED, Role.OWNER]);
+  });
+
+  test("a workspace must be a UUID", async () => {
+    await open();
+    const request = { description: "ci", workspaceId: "lab" };
+    await expect(identity.createApiToken(request, as(newId()))).rejects.toMatchObject({
+      violations: [{ field: "workspace_id" }],
+    });
+  });
+
+  test("the same Idempotency-Key gets the same token, another request with it a conflict", async () => {
+    await open();
+    const id = await createUser();
+    const request = { description: "ci" };
+    const first = await identity.createApiToken(request, as(id, { idempotencyKey: "k" }));
+    expect((await identity.createApiToken(request, as(id, { idempotencyKey: "k" }))).token).toBe(first.token);
+    await expect(
+      identity.createApiToken({ description: "other" }, as(id, { idempotencyKey: "k" })),
+    ).rejects.toMatchObject({ reason: "CONFLICT" });
+    expect((await identity.listApiTokens({}, as(id))).apiTokens).toHaveLength(1);
+  });
+
+  test("a user has 50 unless set, and a retry of the last one still gets it", async () => {
+    await open();
+    const id = await createUser();
+    const last = { idempotencyKey: "last" };
+    for (let had = 0; had < 49; had++) await identity.createApiToken({ description: "ci" }, as(id));
+    const { token } = await identity.createApiToken({ description: "last" }, as(id, last));
+    const { apiTokens } = await identity.listApiTokens({}, as(id));
+    expect(apiTokens).toHaveLength(50);
+    await expect(identity.createApiToken({ description: "ci" }, as(id))).rejects.toMatchObject({
+      reason: "CONFLICT",
+      hint: expect.stringContaining("may have 50 API tokens"),
+    });
+    expect((await identity.createApiToken({ description: "last" }, as(id, last))).token).toBe(token);
+    await identity.revokeApiToken({ tokenOrId: apiTokens[9]?.id ?? "" }, as(id));
+    await identity.createApiToken({ description: "ci" }, as(id));
+  });
+
+  test("the list comes in pages, newest first", async () => {
+    await open();
+    const id = await createUser();
+    for (const description of ["one", "two", "three"]) await identity.createApiToken({ description }, as(id));
+    const first = await identity.listApiTokens({ page: { limit: 2 } }, as(id));
+    const rest = await identity.listApiTokens({ page: { limit: 2, cursor: first.nextCursor } }, as(id));
+    expect([...first.apiTokens, ...rest.apiTokens].map(({ description }) => description)).toEqual([
+      "three",
+      "two",
+      "one",
+    ]);
+    expect(rest.nextCursor).toBe("");
+    await expect(identity.listApiTokens({ page: { cursor: "x" } }, as(id))).rejects.toMatchObject({
+      violations: [{ field: "query.cursor" }],
+    });
+  });
+
+  test("an API token can't manage API tokens, and only the facade may ask for them", async () => {
+    await open();
+    await expect(identity.listApiTokens({}, as(newId(), { credential: "api_token" }))).rejects.toMatchObject({
+      reason: "FORBIDDEN",
+    });
+    const workspace = createClient(IdentityService, network.transport("workspace", "identity"));
+    await expect(workspace.verifyApiToken({ token: "" }, asService())).rejects.toThrow();
+    expect(await workspace.batchGetUsers({ userIds: [newId()] }, asService())).toMatchObject({ users: [] });
+  });
+});
