@@ -16,7 +16,7 @@ import { createLocalJWKSet, jwtVerify } from "jose";
 import { afterEach, expect } from "vitest";
 import { defineIdentityService } from "./service.ts";
 
-export const logger = createLogger({ service: "identity", level: "silent" });
+const logger = createLogger({ service: "identity", level: "silent" });
 export const password = "correct horse battery";
 export const username = "Ann@Example.com";
 export let folder: string;
