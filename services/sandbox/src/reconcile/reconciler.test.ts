@@ -3,7 +3,7 @@ import { DomainError } from "@sandgate/kit/base/domain-error";
 import { allShards } from "@sandgate/kit/process/shards";
 import { test } from "@sandgate/test-support/test";
 import { until } from "@sandgate/test-support/until";
-import { expect } from "vitest";
+import { expect, vi } from "vitest";
 import { beginStop } from "../domain/sandbox.ts";
 import {
   changes,
@@ -70,7 +70,11 @@ test("a replica that stops gives its shards away before it finishes its steps", 
 });
 
 test("a pass is not repeated for what it has written itself", async () => {
+  const list = vi.spyOn(store.unfinished, "list");
   await start();
+  // The first sweep would wake it too, if it found it.
+  await until(() => expect(list).toHaveBeenCalled());
+  await list.mock.results[0]?.value;
   engine.starting = {};
   const id = await provision();
   await until(() => expect(engine.specs).toHaveLength(1));
