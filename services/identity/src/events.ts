@@ -4,6 +4,7 @@ import {
   ApiTokenCreatedSchema,
   ApiTokenRevokedSchema,
   SessionEndedSchema,
+  UserApiTokensRevokedSchema,
   UserCreatedSchema,
   UserDeletedSchema,
   UserDisabledSchema,
@@ -17,6 +18,7 @@ import {
   UserSecondFactorRemovedSchema,
   UserSessionsEndedSchema,
   UserSignedInSchema,
+  UserUnlinkedSchema,
   UserVerifiedSchema,
 } from "@sandgate/proto/identity/v1/identity_events";
 
@@ -44,6 +46,7 @@ const userSchemas = {
   disabled: UserDisabledSchema,
   enabled: UserEnabledSchema,
   sessions_ended: UserSessionsEndedSchema,
+  api_tokens_revoked: UserApiTokensRevokedSchema,
   deleted: UserDeletedSchema,
 };
 
@@ -73,6 +76,7 @@ export const userRecoveryCodesReplaced = userEvent("recovery_codes_replaced");
 export const userDisabled = userEvent("disabled");
 export const userEnabled = userEvent("enabled");
 export const userSessionsEnded = userEvent("sessions_ended");
+export const userApiTokensRevoked = userEvent("api_tokens_revoked");
 export const userDeleted = userEvent("deleted");
 
 /** An account at this provider signs in to the user's from now on. */
@@ -83,6 +87,18 @@ export function userLinked(cause: Cause, userId: string, issuer: string): Staged
     entityVersion: Date.now(),
     call: cause,
     schema: UserLinkedSchema,
+    payload: { userId, issuer },
+  });
+}
+
+/** An account at this provider doesn't sign in to the user's any more. */
+export function userUnlinked(cause: Cause, userId: string, issuer: string): StagedEvent {
+  return stageEvent({
+    subject: "sandgate.identity.user.unlinked.v1",
+    entityId: userId,
+    entityVersion: Date.now(),
+    call: cause,
+    schema: UserUnlinkedSchema,
     payload: { userId, issuer },
   });
 }

@@ -6,6 +6,8 @@ import {
   ApiTokenSchema,
   type ClientInfo as ClientInfoMessage,
   type FinishSsoResponseSchema,
+  type Identity as IdentityMessage,
+  IdentitySchema,
   type Session as SessionMessage,
   SessionSchema,
   type StartSsoResponseSchema,
@@ -17,6 +19,7 @@ import {
 import type { ApiToken, VerifiedApiToken } from "./domain/api-tokens.ts";
 import { type OperatorSecondFactor, operatorRights } from "./domain/operator-rights.ts";
 import type { ClientInfo, Session } from "./domain/sessions.ts";
+import type { LinkedIdentity } from "./domain/single-sign-on.ts";
 import type { User } from "./domain/users.ts";
 import type { SessionTokens } from "./usecases/sessions.ts";
 import type { SsoAttempt, SsoOutcome } from "./usecases/single-sign-on.ts";
@@ -34,6 +37,10 @@ export function toSession({ client, ...session }: Session, currentId: string): S
   return createMessage(SessionSchema, { ...session, ...client, current: session.id === currentId });
 }
 
+export function toIdentity(identity: LinkedIdentity): IdentityMessage {
+  return createMessage(IdentitySchema, identity);
+}
+
 export function toStartSsoResponse(started: SsoOutcome<SsoAttempt>): MessageInitShape<typeof StartSsoResponseSchema> {
   const { redirectUri } = started;
   if ("failure" in started) return { redirectUri, outcome: { case: "failure", value: started.failure } };
@@ -44,7 +51,9 @@ export function toFinishSsoResponse(
   finished: SsoOutcome<SessionTokens>,
 ): MessageInitShape<typeof FinishSsoResponseSchema> {
   const { redirectUri } = finished;
-  if ("failure" in finished) return { redirectUri, outcome: { case: "failure", value: finished.failure } };
+  if ("failure" in finished) {
+    return { redirectUri, outcome: { case: "failure", value: finished.failure }, hint: finished.hint ?? "" };
+  }
   return { redirectUri, outcome: { case: "tokens", value: finished.result } };
 }
 

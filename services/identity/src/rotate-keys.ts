@@ -1,12 +1,11 @@
 /**
  * Changes the keys of session and refresh tokens: a client of the admin server of identity's process on this machine.
  */
-import { askAdminServer } from "@sandgate/kit/process/admin-client";
+import { askAdminServer, socketUsage } from "@sandgate/kit/process/admin-client";
 
 const usage = `Makes new keys for session and refresh tokens. Old tokens stay valid until they expire.
   --emergency   drops the old keys at once: every access token is refused within a second, and everybody signs in again
-SANDGATE_ADMIN_HOST and SANDGATE_ADMIN_PORT give the address of the admin server of identity's process (127.0.0.1:9464).
-`;
+${socketUsage}`;
 
 const options = process.argv.slice(2);
 if (options.length === 0) await askAdminServer("POST", "/commands/rotate-keys");

@@ -9,6 +9,7 @@ import {
   bus,
   close,
   createUser,
+  from,
   identity,
   nobody,
   open,
@@ -34,10 +35,9 @@ describe("accounts", () => {
     });
     const [mail] = await readMails(1);
     expect(mail?.text).toContain(`http://127.0.0.1:8080/auth/verify-email?token=${mail?.token}\n`);
-    await identity.verifyEmail({ token: mail?.token ?? "" }, nobody());
-    await expect(identity.verifyEmail({ token: mail?.token ?? "" }, nobody())).rejects.toMatchObject({
-      reason: "INVALID_TOKEN",
-    });
+    const link = { token: mail?.token ?? "", password };
+    await identity.verifyEmail(link, nobody());
+    await expect(identity.verifyEmail(link, nobody())).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
     const { tokens } = await identity.signIn({ username: "ANN@example.com", password }, nobody());
     expect(tokens).toMatchObject({ expiresInSeconds: 300, refreshExpiresInSeconds: 1800 });
   });
@@ -53,37 +53,66 @@ describe("accounts", () => {
     expect(users).toMatchObject([{ id, username, verified: true, operator: false }]);
   });
 
-  test("another verification mail goes only to unverified users, and its link needs a password", async () => {
+  test("another verification mail goes only to unverified users", async () => {
     await open();
     await identity.resendVerification({ username: "nobody@example.com" }, nobody());
-    await identity.register({ username, password: "eve's own secret" }, nobody());
-    await readMails(1);
-    await identity.resendVerification({ username: username.toUpperCase() }, nobody());
-    const mails = await readMails(2);
-    expect(mails).toHaveLength(2);
-    const token = mails[1]?.token ?? "";
-    await expect(identity.verifyEmail({ token }, nobody())).rejects.toMatchObject({
-      reason: "VALIDATION_ERROR",
-      violations: [{ field: "password" }],
-    });
-    await identity.verifyEmail({ token, password }, nobody());
-    await signedIn();
-    await expect(identity.verifyEmail({ token: mails[0]?.token ?? "" }, nobody())).rejects.toMatchObject({
-      reason: "INVALID_TOKEN",
-    });
+    await createUser();
+    await identity.resendVerification({ username }, nobody());
+    await identity.register({ username: "bob@example.com", password }, nobody());
+    await readMails(2);
+    await identity.resendVerification({ username: "BOB@example.com" }, nobody());
+    const mails = (await readMails(3)).map(({ text }) => /^To: (.*)$/m.exec(text)?.[1]);
+    expect(mails.slice(1)).toEqual(["bob@example.com", "bob@example.com"]);
   });
 
-  test("who registers an address first gains nothing when its owner follows the own link", async () => {
+  test.for([
+    ["the stranger's registration", 0],
+    ["the owner's registration", 1],
+    ["the mail that was sent again", 2],
+  ] as const)(
+    "who registers an address first gains nothing when its owner follows the link of %s",
+    async ([, followed]) => {
+      await open();
+      const stranger = { username, password: "eve's own secret" };
+      await identity.register(stranger, nobody());
+      await readMails(1);
+      await identity.register({ username, password }, nobody());
+      await readMails(2);
+      await identity.resendVerification({ username }, nobody());
+      const links = (await readMails(3)).map((mail) => mail.token ?? "");
+      const token = links[followed] ?? "";
+      await expect(identity.verifyEmail({ token }, nobody())).rejects.toMatchObject({
+        reason: "VALIDATION_ERROR",
+        violations: [{ field: "password" }],
+      });
+      await expect(identity.signIn(stranger, nobody())).rejects.toMatchObject({ reason: "EMAIL_NOT_VERIFIED" });
+      await identity.verifyEmail({ token, password }, nobody());
+      await signedIn();
+      await expect(identity.signIn(stranger, nobody())).rejects.toMatchObject({ reason: "INVALID_CREDENTIALS" });
+      for (const each of links) {
+        await expect(
+          identity.verifyEmail({ token: each, password: stranger.password }, nobody()),
+        ).rejects.toMatchObject({
+          reason: "INVALID_TOKEN",
+        });
+      }
+    },
+  );
+
+  test("a stranger's registrations of an address don't keep its owner's mails from coming", async () => {
     await open();
-    await identity.register({ username, password: "eve's own secret" }, nobody());
-    const [eves] = await readMails(1);
-    await identity.register({ username, password }, nobody());
-    const own = (await readMails(2)).find(({ token }) => token !== eves?.token);
-    await identity.verifyEmail({ token: own?.token ?? "" }, nobody());
-    await signedIn();
-    await expect(identity.signIn({ username, password: "eve's own secret" }, nobody())).rejects.toMatchObject({
-      reason: "INVALID_CREDENTIALS",
-    });
+    const [home, stranger] = ["192.0.2.1", "198.51.100.1"];
+    for (let i = 0; i < 9; i++) await identity.register({ username, password: "eve's own secret" }, from(stranger));
+    await readMails(3);
+    await identity.register({ username, password }, from(home));
+    const token = (await readMails(4)).at(-1)?.token ?? "";
+    await identity.verifyEmail({ token, password }, nobody());
+    await identity.signIn({ username, password, client: { address: home } }, from(home));
+    for (let i = 0; i < 9; i++) await identity.requestPasswordReset({ username }, from(`198.51.${100 + i}.1`));
+    // One more is the fifth that all share, and five come from networks that hadn't asked for any.
+    await readMails(10);
+    await identity.requestPasswordReset({ username }, from(home));
+    expect((await readMails(11)).at(-1)?.text).toContain("/auth/password/reset?token=");
   });
 
   test.for(["resendVerification", "requestPasswordReset"] as const)(
@@ -98,7 +127,8 @@ describe("accounts", () => {
       await identity.register({ username: other, password }, nobody());
       const before = await readMails(2);
       if (method === "requestPasswordReset") {
-        await identity.verifyEmail({ token: before.find(({ text }) => text.includes(other))?.token ?? "" }, nobody());
+        const token = before.find(({ text }) => text.includes(other))?.token ?? "";
+        await identity.verifyEmail({ token, password }, nobody());
       }
       await identity[method]({ username: "mi\u212ae@example.com" }, nobody());
       const [mail] = (await readMails(3)).filter(({ token }) => !before.some((known) => known.token === token));
@@ -167,6 +197,19 @@ describe("passwords", () => {
     await signInWith(password);
   });
 
+  test("neither the user's name nor its part before the @ can be one, whatever the case", async () => {
+    await open();
+    const [local, domain] = ["maria.del-carmen.zapata", "example.com"];
+    for (const own of [local, local.toUpperCase(), `${local}@${domain}`, ` ${local}@${domain.toUpperCase()}`]) {
+      const registered = identity.register({ username: `Maria.del-Carmen.Zapata@${domain}`, password: own }, nobody());
+      await expect(registered, own).rejects.toMatchObject({
+        reason: "VALIDATION_ERROR",
+        violations: [{ field: "password", issue: "must not be your user name or its part before the @" }],
+      });
+    }
+    await identity.register({ username: `maria@${domain}`, password: local }, nobody());
+  });
+
   test("a change keeps the caller's session and ends all others; a mail notifies the user", async () => {
     await open();
     const id = await createUser();
@@ -194,6 +237,29 @@ describe("passwords", () => {
     });
   });
 
+  test("a reset revokes all API tokens; a change does where that is asked for", async () => {
+    await open();
+    const id = await createUser();
+    const make = async () => (await identity.createApiToken({ description: "ci" }, as(id))).token;
+    const invalidToken = { reason: "INVALID_TOKEN" };
+    const heard: string[] = [];
+    bus.watch("identity.api_tokens.revoked", (body) => heard.push(body));
+    const first = await make();
+    await identity.changePassword({ currentPassword: password, password: next }, as(id));
+    await identity.verifyApiToken({ token: first }, nobody());
+    expect(heard).toEqual([]);
+    const change = { currentPassword: next, password, revokeApiTokens: true };
+    await identity.changePassword(change, as(id));
+    await expect(identity.verifyApiToken({ token: first }, nobody())).rejects.toMatchObject(invalidToken);
+    const second = await make();
+    await identity.requestPasswordReset({ username }, nobody());
+    await identity.resetPassword({ token: await tokenOf(6), password: next }, nobody());
+    await expect(identity.verifyApiToken({ token: second }, nobody())).rejects.toMatchObject(invalidToken);
+    expect(heard).toEqual([id, id]);
+    const notices = (await readMails(7)).filter(({ text }) => text.includes("was changed")).map(({ text }) => text);
+    expect(notices.map((text) => text.includes("tokens were revoked"))).toEqual([false, true, true]);
+  });
+
   test("the link in a mail sets a new one, once, within an hour", async () => {
     await open();
     await createUser();
@@ -206,7 +272,7 @@ describe("passwords", () => {
       reason: "INVALID_TOKEN",
     });
     advance(-1);
-    await identity.resetPassword({ token, password: next }, nobody());
+    expect((await identity.resetPassword({ token, password: next }, nobody())).identities).toEqual([]);
     await expect(identity.resetPassword({ token, password }, nobody())).rejects.toMatchObject({
       reason: "INVALID_TOKEN",
     });

@@ -20,6 +20,8 @@ import {
   now,
   open,
   password,
+  readMails,
+  signedInAs,
   useService,
 } from "./service.fixture.ts";
 
@@ -52,6 +54,46 @@ describe("API tokens", () => {
         reason: "API_KEY_NOT_FOUND",
       });
     }
+  });
+
+  test("making one sends a mail to its user, ten times an hour at most, and none that names the token", async () => {
+    await open();
+    const id = await createUser();
+    const tokens: string[] = [];
+    for (let i = 0; i < 12; i++) tokens.push((await identity.createApiToken({ description: "ci" }, as(id))).token);
+    const [, ...notices] = await readMails(11);
+    expect(notices).toHaveLength(10);
+    expect(notices[0]?.text).toContain("Your Sandgate account has a new API token");
+    expect(notices[0]?.text).toContain(`begins with ${tokens[0]?.slice(0, 8)}.`);
+    for (const token of tokens) expect(notices.some(({ text }) => text.includes(token))).toBe(false);
+  });
+
+  test("a user revokes all of them at once", async () => {
+    await open();
+    const id = await createUser();
+    const make = async () => (await identity.createApiToken({ description: "ci" }, as(id))).token;
+    const [one, two] = [await make(), await make()];
+    const heard: string[] = [];
+    bus.watch("identity.api_tokens.revoked", (body) => heard.push(body));
+    await identity.revokeApiTokens({}, as(id));
+    await identity.revokeApiTokens({}, as(id));
+    expect(new Set(heard)).toEqual(new Set([id]));
+    for (const token of [one, two]) {
+      await expect(identity.verifyApiToken({ token }, nobody())).rejects.toMatchObject({ reason: "INVALID_TOKEN" });
+    }
+    expect((await identity.listApiTokens({}, as(id))).apiTokens).toEqual([]);
+    await identity.verifyApiToken({ token: await make() }, nobody());
+  });
+
+  test("none is made with a session that has ended", async () => {
+    await open();
+    const id = await createUser();
+    const own = await signedInAs(id);
+    await identity.createApiToken({ description: "ci" }, own());
+    await identity.endOtherSessions({}, as(id));
+    await expect(identity.createApiToken({ description: "ci" }, own())).rejects.toMatchObject({
+      reason: "INVALID_TOKEN",
+    });
   });
 
   test("a revocation whose answer was lost is made again, by the facade itself, and succeeds", async () => {

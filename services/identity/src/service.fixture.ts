@@ -76,9 +76,13 @@ export function advance(ms: number): void {
 export const nobody = (idempotencyKey?: string) => asFacade({ requestId: newId(), idempotencyKey });
 export const from = (clientAddress: string) => asFacade({ requestId: newId(), clientAddress });
 
-export function as(id: string, more: { credential?: UserCaller["credential"]; idempotencyKey?: string } = {}) {
-  const user = { id, credential: more.credential ?? "session", credentialId: newId(), operator: false };
-  return asFacade({ requestId: newId(), user, idempotencyKey: more.idempotencyKey });
+export function as(
+  id: string,
+  more: Partial<Pick<UserCaller, "credential" | "credentialId">> & { idempotencyKey?: string } = {},
+) {
+  const { idempotencyKey, ...credential } = more;
+  const user = { id, credential: "session" as const, credentialId: newId(), operator: false, ...credential };
+  return asFacade({ requestId: newId(), user, idempotencyKey });
 }
 
 /** The tokens of the mails written so far, the oldest first, once there are `count` mails. */
@@ -100,7 +104,7 @@ export async function readMails(count: number): Promise<{ token: string | undefi
 export async function createUser(): Promise<string> {
   await identity.register({ username, password }, nobody());
   const [mail] = await readMails(1);
-  await identity.verifyEmail({ token: mail?.token ?? "" }, nobody());
+  await identity.verifyEmail({ token: mail?.token ?? "", password }, nobody());
   const { users } = await identity.batchGetUsers({ usernames: [username] }, nobody());
   return users[0]?.id ?? "";
 }
@@ -111,6 +115,13 @@ export async function signedIn() {
   const tokens = await signIn();
   if (!tokens) throw new Error("The answer has no tokens.");
   return tokens;
+}
+
+/** How the user calls with a session that begins now. */
+export async function signedInAs(id: string, who = username) {
+  const { tokens } = await identity.signIn({ username: who, password }, nobody());
+  const { sid } = await verifyAccessToken(tokens?.accessToken ?? "");
+  return () => as(id, { credentialId: String(sid) });
 }
 
 export async function verifyAccessToken(token: string) {

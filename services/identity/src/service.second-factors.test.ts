@@ -11,6 +11,7 @@ import {
   bus,
   close,
   createUser,
+  from,
   identity,
   nobody,
   now,
@@ -18,6 +19,7 @@ import {
   password,
   readMails,
   signedIn,
+  signedInAs,
   username,
   useService,
   verifyAccessToken,
@@ -32,9 +34,10 @@ describe("second factors", () => {
   const wrongCode = { reason: "INVALID_CREDENTIALS", violations: [{ field: "otp" }] };
 
   /** A user with a second factor, whose code of this time step is used up. */
-  async function enroll(id: string, given = password) {
-    const { secret } = await identity.createSecondFactor({ password: given }, as(id));
-    const { recoveryCodes } = await identity.confirmSecondFactor({ otp: codeOf(secret) }, as(id));
+  async function enroll(id: string, who = username) {
+    const own = await signedInAs(id, who);
+    const { secret } = await identity.createSecondFactor({ password }, own());
+    const { recoveryCodes } = await identity.confirmSecondFactor({ otp: codeOf(secret) }, own());
     return { secret, recoveryCodes };
   }
 
@@ -49,22 +52,41 @@ describe("second factors", () => {
       reason: "FORBIDDEN",
     });
     await expect(identity.confirmSecondFactor({ otp: "123456" }, as(id))).rejects.toMatchObject({ reason: "CONFLICT" });
-    const late = await identity.createSecondFactor({ password }, as(id));
+    const early = await signedInAs(id);
+    const late = await identity.createSecondFactor({ password }, early());
     advance(600_000);
-    await expect(identity.confirmSecondFactor({ otp: codeOf(late.secret) }, as(id))).rejects.toMatchObject({
+    const own = await signedInAs(id);
+    await expect(identity.confirmSecondFactor({ otp: codeOf(late.secret) }, own())).rejects.toMatchObject({
       reason: "CONFLICT",
     });
-    const { secret, uri } = await identity.createSecondFactor({ password }, as(id));
+    const { secret, uri } = await identity.createSecondFactor({ password }, own());
     expect(uri).toContain(`secret=${secret}`);
-    await expect(identity.confirmSecondFactor({ otp: codeOf(late.secret) }, as(id))).rejects.toMatchObject(wrongCode);
+    await expect(identity.confirmSecondFactor({ otp: codeOf(late.secret) }, own())).rejects.toMatchObject(wrongCode);
     // Nothing is asked for before it is confirmed.
     await signedIn();
     expect(await identity.getSecondFactor({}, as(id))).toMatchObject({ enabled: false, recoveryCodesLeft: 0 });
-    const { recoveryCodes } = await identity.confirmSecondFactor({ otp: codeOf(secret) }, as(id));
+    const { recoveryCodes } = await identity.confirmSecondFactor({ otp: codeOf(secret) }, own());
     expect(recoveryCodes).toHaveLength(10);
     expect(await identity.getSecondFactor({}, as(id))).toMatchObject({ enabled: true, recoveryCodesLeft: 10 });
-    await expect(identity.createSecondFactor({ password }, as(id))).rejects.toMatchObject({ reason: "CONFLICT" });
+    await expect(identity.createSecondFactor({ password }, own())).rejects.toMatchObject({ reason: "CONFLICT" });
     expect((await readMails(2)).some(({ text }) => text.includes("has a second factor"))).toBe(true);
+  });
+
+  test("setting one up, and confirming it, need a sign-in of the last five minutes besides the password", async () => {
+    await open();
+    const id = await createUser();
+    const stale = await signedInAs(id);
+    const refused = { reason: "FORBIDDEN", hint: "Sign in again, then retry." };
+    advance(299_999);
+    const { secret } = await identity.createSecondFactor({ password }, stale());
+    advance(1);
+    await expect(identity.createSecondFactor({ password }, stale())).rejects.toMatchObject(refused);
+    await expect(identity.confirmSecondFactor({ otp: codeOf(secret) }, stale())).rejects.toMatchObject(refused);
+    await expect(identity.createSecondFactor({ password: "wrong password" }, stale())).rejects.toMatchObject({
+      reason: "INVALID_CREDENTIALS",
+    });
+    const own = await signedInAs(id);
+    expect((await identity.confirmSecondFactor({ otp: codeOf(secret) }, own())).recoveryCodes).toHaveLength(10);
   });
 
   test("a sign-in says that a code is needed only after the right password, and takes each code once", async () => {
@@ -216,28 +238,51 @@ describe("second factors", () => {
       (await identity.signIn({ username: admin, password, ...(otp !== undefined && { otp }) }, nobody())).tokens;
     const refresh = async (tokens: SessionTokens | undefined) =>
       (await identity.refreshSession({ refreshToken: tokens?.refreshToken ?? "" }, nobody())).tokens;
-    const { token } = await identity.createApiToken({ description: "ci" }, as(id));
-    const hasApiTokenRights = async () => (await identity.verifyApiToken({ token }, nobody())).operator;
+    const makeApiToken = async (tokens: SessionTokens | undefined) => {
+      const { sid } = await verifyAccessToken(tokens?.accessToken ?? "");
+      return (await identity.createApiToken({ description: "ci" }, as(id, { credentialId: String(sid) }))).token;
+    };
+    const hasRights = async (token: string) => (await identity.verifyApiToken({ token }, nobody())).operator;
 
     const without = await start();
     expect(await rightsOf(without)).toBe("second_factor");
-    expect(await hasApiTokenRights()).toBe(false);
-    const { secret } = await enroll(id);
-    expect(await hasApiTokenRights()).toBe(true);
+    const early = await makeApiToken(without);
+    expect(await hasRights(early)).toBe(false);
+    const { secret } = await enroll(id, admin);
+    const late = await makeApiToken(without);
+    expect([await hasRights(early), await hasRights(late)]).toEqual([false, false]);
     expect(await rightsOf(await refresh(without))).toBe("second_factor");
     const withOne = await start(codeOf(secret, now + 30_000));
     expect(await rightsOf(withOne)).toBe(true);
+    const full = await makeApiToken(withOne);
+    expect(await hasRights(full)).toBe(true);
     const refreshed = await refresh(withOne);
     expect(await rightsOf(refreshed)).toBe(true);
 
     advance(60_000);
     await identity.deleteSecondFactor({ password, otp: codeOf(secret) }, as(id));
     expect(await rightsOf(await refresh(refreshed))).toBe("second_factor");
-    expect(await hasApiTokenRights()).toBe(false);
+    expect(await hasRights(full)).toBe(false);
 
     await close();
     await open({ ...env, SANDGATE_OPERATOR_SECOND_FACTOR: "optional" });
     expect(await rightsOf(await start())).toBe(true);
-    expect(await hasApiTokenRights()).toBe(true);
+    expect([await hasRights(early), await hasRights(full)]).toEqual([true, true]);
+  });
+
+  test("wrong codes from elsewhere don't keep out a user on a network of their own", async () => {
+    await open();
+    const { secret } = await enroll(await createUser());
+    const signInFrom = (address: string, otp: string) =>
+      identity.signIn({ username, password, otp, client: { address } }, from(address));
+    const [home, attacker] = ["192.0.2.1", "198.51.100.1"];
+    advance(60_000);
+    await signInFrom(home, codeOf(secret));
+    for (let i = 0; i < 5; i++) await expect(signInFrom(attacker, "000000")).rejects.toMatchObject(wrongCode);
+    advance(30_000);
+    await expect(signInFrom(attacker, "000000")).rejects.toMatchObject(wrongCode);
+    await expect(signInFrom(attacker, codeOf(secret))).rejects.toMatchObject({ reason: "RATE_LIMITED" });
+    expect((await signInFrom(home, codeOf(secret))).tokens).toBeDefined();
+    await expect(signInFrom(attacker, "000000")).rejects.toMatchObject({ reason: "RATE_LIMITED" });
   });
 });

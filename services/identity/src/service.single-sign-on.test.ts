@@ -111,10 +111,12 @@ async function visit(attempt: SsoAttempt, o: { provider?: "google" | "github"; c
 }
 
 /** The reason of the failure, or the user who is signed in. */
-async function finish(response: Response): Promise<{ redirectUri: string; failure?: string; userId?: string }> {
+async function finish(
+  response: Response,
+): Promise<{ redirectUri: string; failure?: string; hint?: string; userId?: string }> {
   const client = { address: "192.0.2.1", userAgent: "Firefox" };
-  const { redirectUri, outcome } = await identity.finishSso({ ...response, client }, nobody());
-  if (outcome.case !== "tokens") return { redirectUri, failure: String(outcome.value) };
+  const { redirectUri, outcome, hint } = await identity.finishSso({ ...response, client }, nobody());
+  if (outcome.case !== "tokens") return { redirectUri, failure: String(outcome.value), ...(hint && { hint }) };
   return { redirectUri, userId: String(decodeJwt(outcome.value.accessToken).sub) };
 }
 
@@ -139,6 +141,11 @@ describe("a sign-in by a provider", () => {
     expect(first.redirectUri).toBe(redirectUris[0]);
     expect(await userOf(username)).toMatchObject({ id: first.userId, verified: true, operator: false });
     server.account = { sub: "ann", email: "new@example.com", email_verified: false };
+    expect(await signIn()).toMatchObject({
+      failure: "EMAIL_NOT_VERIFIED",
+      hint: "Confirm the address at the provider, then sign in again.",
+    });
+    server.account.email_verified = true;
     expect(await signIn()).toEqual(first);
     expect(await userOf("new@example.com")).toBeUndefined();
   });
@@ -291,7 +298,7 @@ describe("an account with a password", () => {
   test("that is verified is linked, and keeps its password", async () => {
     await register();
     const [token = ""] = await mailedTokens(1);
-    await identity.verifyEmail({ token }, nobody());
+    await identity.verifyEmail({ token, password }, nobody());
     const user = await userOf(username);
     expect(await signIn()).toMatchObject({ userId: user?.id });
     await passwordSignIn();
@@ -304,11 +311,9 @@ describe("an account with a password", () => {
     const user = await userOf(username);
     expect(await signIn()).toMatchObject({ userId: user?.id });
     await expect(passwordSignIn()).rejects.toMatchObject({ reason: "INVALID_CREDENTIALS" });
-    for (const more of [{}, { password }]) {
-      await expect(identity.verifyEmail({ token, ...more }, nobody())).rejects.toMatchObject({
-        reason: "INVALID_TOKEN",
-      });
-    }
+    await expect(identity.verifyEmail({ token, password }, nobody())).rejects.toMatchObject({
+      reason: "INVALID_TOKEN",
+    });
     await expect(passwordSignIn()).rejects.toMatchObject({ reason: "INVALID_CREDENTIALS" });
   });
 
@@ -338,10 +343,95 @@ describe("an account with a password", () => {
 
   test("isn't linked by an address that the provider hasn't verified", async () => {
     server.account = { sub: "ann", email: username, email_verified: false };
-    expect(await signIn()).toEqual({ redirectUri: redirectUris[0], failure: "EMAIL_NOT_VERIFIED" });
+    expect(await signIn()).toMatchObject({ redirectUri: redirectUris[0], failure: "EMAIL_NOT_VERIFIED" });
     await register();
     expect(await signIn()).toMatchObject({ failure: "EMAIL_NOT_VERIFIED" });
     expect((await userOf(username))?.verified).toBe(false);
+  });
+});
+
+describe("taking an account back", () => {
+  const next = "another long passphrase";
+  const home = { address: "192.0.2.1", userAgent: "Firefox" };
+  const mailTexts = async () => {
+    const names = (await readdir(join(folder, "mail"))).filter((name) => name.endsWith(".eml")).toSorted();
+    return Promise.all(names.map((name) => readFile(join(folder, "mail", name), "utf8")));
+  };
+
+  /** A user with a password, and how they call with a session of theirs. */
+  async function openAccount() {
+    await identity.register({ username, password }, nobody());
+    const [token = ""] = await mailedTokens(1);
+    await identity.verifyEmail({ token, password }, nobody());
+    return signInHere();
+  }
+
+  async function signInHere(given = password, o: { otp?: string; client?: typeof home } = {}) {
+    const { client = home, ...code } = o;
+    const { tokens } = await identity.signIn({ username, password: given, client, ...code }, nobody());
+    const { sub, sid } = decodeJwt(tokens?.accessToken ?? "");
+    const user = { id: String(sub), credential: "session" as const, credentialId: String(sid), operator: false };
+    return () => asFacade({ requestId: newId(), user });
+  }
+
+  test("a reset, its answer and its mail name the links that remain; a removed one doesn't come back by itself", async () => {
+    const stale = await openAccount();
+    await signIn("github");
+    await identity.requestPasswordReset({ username }, nobody());
+    const reset = (await mailedTokens(3)).at(-1) ?? "";
+    const { identities } = await identity.resetPassword({ token: reset, password: next }, nobody());
+    const link = { provider: "github", username };
+    expect(identities).toMatchObject([link]);
+    await until(async () => expect((await mailTexts()).at(-1)).toContain(`\n- github: ${username}\n`));
+
+    const thief = await visit(await start("github"), { provider: "github" });
+    const client = { address: "198.51.100.1", userAgent: "curl" };
+    const { outcome } = await identity.finishSso({ ...thief, client }, nobody());
+    if (outcome.case !== "tokens") throw new Error("The link doesn't sign in.");
+    const own = await signInHere(next);
+    const listed = (await identity.listIdentities({}, own())).identities;
+    expect(listed).toMatchObject([{ ...link, id: identities[0]?.id }]);
+    await expect(identity.deleteIdentity({ identityId: newId() }, own())).rejects.toMatchObject({
+      reason: "NOT_FOUND",
+    });
+    await identity.deleteIdentity({ identityId: identities[0]?.id ?? "" }, own());
+    expect((await identity.listIdentities({}, stale())).identities).toEqual([]);
+    await expect(identity.refreshSession({ refreshToken: outcome.value.refreshToken }, nobody())).rejects.toMatchObject(
+      { reason: "INVALID_TOKEN" },
+    );
+    await until(async () => expect((await mailTexts()).at(-1)).toContain("can no longer sign in"));
+
+    now += 5 * 60_000;
+    const refused = { failure: "FORBIDDEN", hint: expect.stringContaining("Sign in with your password") };
+    expect(await signIn("github")).toMatchObject(refused);
+    await signInHere(next, { client });
+    expect(await signIn("github")).toMatchObject(refused);
+    await signInHere(next);
+    expect((await signIn("github")).userId).toBeDefined();
+  });
+
+  test("a provider is linked to an account with a second factor only after a recent sign-in from there", async () => {
+    const own = await openAccount();
+    const { secret } = await identity.createSecondFactor({ password }, own());
+    const codeAt = (timestamp: number) => TOTP.generate({ secret: Secret.fromBase32(secret), timestamp });
+    await identity.confirmSecondFactor({ otp: codeAt(now) }, own());
+    now += 5 * 60_000;
+    expect(await signIn("github")).toMatchObject({ failure: "FORBIDDEN" });
+    expect((await identity.listIdentities({}, own())).identities).toEqual([]);
+    await signInHere(password, { otp: codeAt(now) });
+    expect((await signIn("github")).userId).toBeDefined();
+  });
+
+  test("the only way to sign in is kept", async () => {
+    const { userId = "" } = await signIn();
+    const user = { id: userId, credential: "session", credentialId: newId(), operator: false } as const;
+    const own = () => asFacade({ requestId: newId(), user });
+    const [link] = (await identity.listIdentities({}, own())).identities;
+    await expect(identity.deleteIdentity({ identityId: link?.id ?? "" }, own())).rejects.toMatchObject({
+      reason: "CONFLICT",
+      hint: expect.stringContaining("POST /auth/password/forgot"),
+    });
+    expect(await signIn()).toMatchObject({ userId });
   });
 });
 

@@ -2,6 +2,11 @@ import { once } from "node:events";
 import { readdir, rename } from "node:fs/promises";
 import { createServer } from "node:http";
 import { join } from "node:path";
+import { newId } from "@sandgate/kit/base/ids";
+import { stageEvent } from "@sandgate/kit/events/outbox";
+import { asFacade } from "@sandgate/kit/rpc/context";
+import { Role } from "@sandgate/proto/common/v1/access";
+import { MemberAddedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
 import { test } from "@sandgate/test-support/test";
 import { describe, expect } from "vitest";
 import {
@@ -24,6 +29,53 @@ import {
 } from "./service.fixture.ts";
 
 useService();
+
+describe("names", () => {
+  const find = async (name: string, asker: string) =>
+    (await identity.batchGetUsers({ usernames: [name] }, as(asker))).users.length;
+  const limited = { reason: "RATE_LIMITED", retryAfterSeconds: 3600 };
+
+  test("that nobody has are few for each user in an hour, and then no name is found", async () => {
+    await open();
+    const id = await createUser();
+    for (let i = 0; i < 30; i++) expect(await find(username, "bob")).toBe(1);
+    for (let i = 0; i < 20; i++) expect(await find(`nobody${i}@example.com`, "bob")).toBe(0);
+    for (const name of [username, "nobody@example.com"]) await expect(find(name, "bob")).rejects.toMatchObject(limited);
+    expect(await find(username, "eve")).toBe(1);
+    // Ids are no names, and the platform itself asks as it needs.
+    expect((await identity.batchGetUsers({ userIds: [id] }, as("bob"))).users).toHaveLength(1);
+    for (let i = 0; i < 30; i++) await identity.batchGetUsers({ usernames: ["nobody@example.com"] }, nobody());
+    advance(3_600_000);
+    expect(await find(username, "bob")).toBe(1);
+  });
+
+  test("that many requests ask for at once are as few", async () => {
+    await open();
+    await identity.register({ username: "unverified@example.com", password }, nobody());
+    const asked = ["unverified@example.com", ...Array.from({ length: 59 }, (_, i) => `nobody${i}@example.com`)];
+    const outcomes = await Promise.allSettled(asked.map((name) => find(name, "bob")));
+    expect(outcomes.filter(({ status }) => status === "fulfilled")).toHaveLength(20);
+  });
+});
+
+test("who is added to a workspace gets one mail, which says who did it and how to leave", async () => {
+  await open({ SANDGATE_PUBLIC_URL: "https://sandgate.example" });
+  const userId = await createUser();
+  const workspaceId = newId();
+  const added = stageEvent({
+    subject: "sandgate.workspace.member.added.v1",
+    entityId: `${workspaceId}/${userId}`,
+    entityVersion: 2,
+    workspaceId,
+    call: { requestId: newId(), user: { id: userId, credential: "session", credentialId: newId() } },
+    schema: MemberAddedSchema,
+    payload: { workspaceId, userId, role: Role.MEMBER },
+  });
+  await bus.publish([added]);
+  const [, notice] = await readMails(2);
+  expect(notice?.text).toContain(`${username} added you to the workspace\n${workspaceId}.`);
+  expect(notice?.text).toContain(`DELETE https://sandgate.example/workspaces/${workspaceId}/members/${userId}`);
+});
 
 describe("abuse", () => {
   const signInFrom = (address: string, given = password) =>
@@ -94,23 +146,24 @@ describe("abuse", () => {
     await change(10);
   });
 
-  test("a mailbox gets five mails an hour, and every request the same answer", async () => {
+  test("a mailbox gets so many mails an hour, from however many networks, and every request the same answer", async () => {
     await open();
     for (let i = 0; i < 9; i++) {
       await identity.register({ username: `ann+${i}@example.com`, password }, from(`192.0.${i}.1`));
     }
-    await readMails(3);
+    // Three fifths of five, and as many that networks asked for which had asked for none.
+    await readMails(6);
     for (let i = 0; i < 4; i++) {
       await identity.resendVerification({ username: "ann+0@example.com" }, nobody());
       await identity.resendVerification({ username: "nobody@example.com" }, nobody());
     }
-    await readMails(5);
+    await readMails(8);
     await close();
-    expect(await files()).toHaveLength(5);
+    expect(await files()).toHaveLength(8);
     advance(3_600_000);
     await open();
     await identity.resendVerification({ username: "ann+8@example.com" }, nobody());
-    expect((await readMails(6)).some(({ text }) => text.includes("To: ann+8@example.com"))).toBe(true);
+    expect((await readMails(9)).some(({ text }) => text.includes("To: ann+8@example.com"))).toBe(true);
   });
 
   test("registrations of a taken name leave its user the mails that set a password", async () => {
@@ -173,6 +226,7 @@ test.each([
   { SANDGATE_PUBLIC_URL: "sandgate.example" },
   { SANDGATE_SMTP_URL: "mail.example:25" },
   { SANDGATE_ADMIN_PASSWORD: "short" },
+  { SANDGATE_ADMIN_PASSWORD: "Admin@Localhost" },
 ])("a bad setting is named: %o", async (env) => {
   await expect(open(env)).rejects.toThrow(Object.keys(env)[0]);
   await bus.close();
@@ -192,4 +246,19 @@ test("a key ring that doesn't open the signing keys fails the start", async () =
 test("dependencies are reported", async () => {
   await open();
   expect(await service.dependencies()).toEqual({ database: "ok", mail: "ok" });
+});
+
+test("a limit that facades share has a window of a minute, or of as long as they ask for", async () => {
+  await open();
+  const draw = async (key: number, windowSeconds?: number) =>
+    identity.drawRequests(
+      { key: new Uint8Array(32).fill(key), limit: 2, wanted: 5, ...(windowSeconds && { windowSeconds }) },
+      asFacade({ requestId: "r" }),
+    );
+  expect(await draw(1)).toMatchObject({ granted: 2, remaining: 0, resetMs: 60_000 });
+  expect(await draw(2, 3600)).toMatchObject({ granted: 2, remaining: 0, resetMs: 3_600_000 });
+  advance(3_599_000);
+  expect([(await draw(1)).granted, (await draw(2, 3600)).granted]).toEqual([2, 0]);
+  advance(1_000);
+  expect((await draw(2, 3600)).granted).toBe(2);
 });

@@ -5,6 +5,7 @@ import { SettingsError } from "@sandgate/kit/base/settings";
 import type { Commands } from "@sandgate/kit/process/admin.commands";
 import { defineService, type ServiceContext, type ServiceParts } from "@sandgate/kit/process/service";
 import { IdentityService } from "@sandgate/proto/identity/v1/identity";
+import { consumeEvents } from "./consumers.ts";
 import { createAccountHandlers } from "./handlers/accounts.ts";
 import { createApiTokenHandlers } from "./handlers/api-tokens.ts";
 import { createLimitHandlers } from "./handlers/limits.ts";
@@ -28,6 +29,8 @@ import { createAccounts } from "./usecases/accounts.ts";
 import { createApiTokens } from "./usecases/api-tokens.ts";
 import { createMailBudgets } from "./usecases/mail-budgets.ts";
 import { createMailQueue } from "./usecases/mail-queue.ts";
+import { createMembershipNotices } from "./usecases/membership-notices.ts";
+import { createNameLookups } from "./usecases/name-lookups.ts";
 import { createPasswordChanges } from "./usecases/password-changes.ts";
 import { createRecaptcha } from "./usecases/recaptcha.ts";
 import { createSecondFactors } from "./usecases/second-factors.ts";
@@ -116,6 +119,7 @@ async function openIdentityService(
     async start() {
       mails.start();
       return [
+        await consumeEvents({ ...context, ...usecases }),
         startPeriodicTask({
           what: "maintain the signing keys",
           everyMs: keyMaintenanceMs,
@@ -161,9 +165,10 @@ async function createUseCases(context: IdentityContext, now: () => Date) {
   const recaptcha = createRecaptcha({ settings: recaptchaSettings(settings), store, now });
   const mailBudgets = createMailBudgets({ store, limits: mailLimits(settings), logger, now });
   const all = { store, hasher, strength, recaptcha, keyring, keys, bus, mails, mailBudgets, publicUrl, registration };
-  const secondFactors = createSecondFactors({ ...all, now });
   const attempts = createSignInAttempts({ store, perMinute: settings.signInRateLimit, now });
+  const secondFactors = createSecondFactors({ ...all, attempts, now });
   const sessions = createSessions({ ...all, ...signInHashers, attempts, secondFactors, operatorSecondFactor, now });
+  const administration = createUserAdministration({ ...all, now });
   const providers = await openProviders(settings, now);
   return {
     keys,
@@ -174,8 +179,10 @@ async function createUseCases(context: IdentityContext, now: () => Date) {
     secondFactors,
     sessions,
     accounts: createAccounts({ ...all, now }),
-    passwords: createPasswordChanges({ ...all, now }),
-    administration: createUserAdministration({ ...all, now }),
+    passwords: createPasswordChanges({ ...all, attempts, now }),
+    administration,
+    lookUpNames: createNameLookups({ store, find: (usernames) => administration.find([], usernames), now }),
+    noticeMember: createMembershipNotices({ ...all, now }),
     singleSignOn: createSingleSignOn({ ...all, providers, sessions, redirectUris, logger, now }),
     apiTokens: createApiTokens({
       ...all,

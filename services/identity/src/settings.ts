@@ -11,6 +11,7 @@ import {
   text,
 } from "@sandgate/kit/base/settings";
 import { RegisterRequestSchema } from "@sandgate/proto/identity/v1/identity";
+import { isOwnName } from "./domain/passwords.ts";
 import { defaultOperatorUsername } from "./domain/users.ts";
 import { parseSsoSettings, ssoSettings } from "./sso/settings.ts";
 import type { MailLimits } from "./usecases/mail-budgets.ts";
@@ -45,7 +46,7 @@ export const identitySettings = defineSettings({
   }),
   mailsPerHour: integer("SANDGATE_MAILS_PER_HOUR", {
     default: 1000,
-    doc: "Mails an hour to all users together. A fifth is reserved for users who have a verified account. 0: no limit",
+    doc: "Mails an hour to all users together. A fifth is reserved for users who have a verified account, and a fifth for networks that have hardly asked for any. 0: no limit",
   }),
   networkMailsPerHour: integer("SANDGATE_NETWORK_MAILS_PER_HOUR", {
     default: 30,
@@ -53,7 +54,7 @@ export const identitySettings = defineSettings({
   }),
   mailboxMailsPerHour: integer("SANDGATE_MAILBOX_MAILS_PER_HOUR", {
     default: 5,
-    doc: "Mails an hour to one mailbox, including all its sub-addresses (ann+shop@…). 0: no limit",
+    doc: "Mails an hour to one mailbox, including all its sub-addresses (ann+shop@…), three fifths of them from one address. As many again are for networks that have hardly asked for any, and an account's own networks count apart. 0: no limit",
   }),
   recaptchaSecret: secret("SANDGATE_RECAPTCHA_SECRET", {
     optional: true,
@@ -102,7 +103,7 @@ export type IdentitySettings = SettingValues<typeof identitySettings>;
 /** Throws a SettingsError for invalid ones. The public address comes out normalized, without a slash at its end. */
 export function parseIdentitySettings(settings: IdentitySettings): IdentitySettings {
   checkSmtpUrl(settings.smtpUrl);
-  checkAdminPassword(settings.adminPassword);
+  checkAdminPassword(settings);
   parseSsoSettings(settings);
   return { ...settings, publicUrl: parsePublicUrl(settings.publicUrl) };
 }
@@ -128,7 +129,7 @@ function isWebAddress(text: string): boolean {
 }
 
 function parsePublicUrl(text: string): string {
-  if (isWebAddress(text)) return new URL(text).href.replace(/\/+$/, "");
+  if (isWebAddress(text)) return new URL(text).href.replace(/(?<!\/)\/+$/, "");
   throw new SettingsError([`${identitySettings.publicUrl.name} must be an http or https address, not "${text}"`]);
 }
 
@@ -137,10 +138,14 @@ function checkSmtpUrl(text: string | undefined): void {
   throw new SettingsError([`${identitySettings.smtpUrl.name} must be an smtp or smtps address`]);
 }
 
-function checkAdminPassword(password: string | undefined): void {
+function checkAdminPassword({ adminUsername, adminPassword: password }: IdentitySettings): void {
+  const { name } = identitySettings.adminPassword;
   const { minLen, maxLen } = passwordRules();
-  if (password === undefined || (password.length >= minLen && password.length <= maxLen)) return;
-  throw new SettingsError([`${identitySettings.adminPassword.name} must have ${minLen} to ${maxLen} characters`]);
+  if (password === undefined) return;
+  if (password.length < minLen || password.length > maxLen) {
+    throw new SettingsError([`${name} must have ${minLen} to ${maxLen} characters`]);
+  }
+  if (isOwnName(password, adminUsername)) throw new SettingsError([`${name} must not be the account's name`]);
 }
 
 /** The limits of a password, as the contract has them. */

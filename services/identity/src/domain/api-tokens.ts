@@ -3,6 +3,7 @@ import { crc32 } from "node:zlib";
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { addMs, dayMs } from "@sandgate/kit/base/time";
 import type { Role } from "@sandgate/proto/common/v1/access";
+import type { NewMail } from "./mails.ts";
 
 /** An API token without its secret. */
 export interface ApiToken {
@@ -30,11 +31,16 @@ export type ApiTokenRequest = Pick<ApiToken, "description" | "workspaceId" | "ro
 /** A token as it is stored. */
 export interface NewApiToken extends Omit<ApiToken, "lastUsedAt"> {
   tokenHash: Uint8Array;
+  /** The session that makes it: a token never has rights that its session lacked, and none begins after its end. */
+  sessionId: string;
+  /** Notifies the user. Undefined when the user has had many such mails. */
+  noticeMail: NewMail | undefined;
 }
 
 /** Whose token it is, and what the user's rights depend on. */
 export interface VerifiedApiToken extends ApiToken {
   operator: boolean;
+  /** Whether it was made in a session with a second factor, and its user, an operator, still has one. */
   secondFactor: boolean;
 }
 

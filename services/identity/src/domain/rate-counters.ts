@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import { DomainError } from "@sandgate/kit/base/domain-error";
-import { minuteMs } from "@sandgate/kit/base/time";
+import { addMs, minuteMs } from "@sandgate/kit/base/time";
 
 /** How often something may happen in a window, which begins with the first time. */
 export interface Budget {
@@ -23,8 +23,16 @@ export interface Overspent {
   endsAt: Date;
 }
 
-/** The window of the limits on requests. */
+/** The window of a limit that names none. */
 export const requestWindowMs = minuteMs;
+
+/**
+ * Whether a window is over. One that ends in more than twice its length was stored before the clock was set back; less
+ * may be the difference of two machines' clocks.
+ */
+export function isWindowOver(endsAt: Date, windowMs: number, now: Date): boolean {
+  return endsAt <= now || endsAt > addMs(now, 2 * windowMs);
+}
 
 /** How much of what is wanted a window still has. */
 export function grantOf(used: number, limit: number, wanted: number): number {

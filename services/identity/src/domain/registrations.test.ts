@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { decideRegistration, decideVerification, isAbandoned } from "./registrations.ts";
+import { decideRegistration, isAbandoned } from "./registrations.ts";
 
 const mail = { id: "mail", sealed: new Uint8Array([1]) };
 const verification = { tokenHash: new Uint8Array([2]), expiresAt: new Date(1), mail };
@@ -40,14 +40,6 @@ describe("a registration", () => {
     expect(decideRegistration({ id: "ann", verified: false }, silent).verification).toBeUndefined();
     expect(decideRegistration({ id: "ann", verified: true }, silent).notice).toBeUndefined();
   });
-});
-
-test("a link sets the given password, or its own; with neither it verifies nothing", () => {
-  const link = { userId: "ann", passwordHash: "own" };
-  expect(decideVerification(link, undefined)).toEqual({ userId: "ann", passwordHash: "own" });
-  expect(decideVerification(link, "given")).toEqual({ userId: "ann", passwordHash: "given" });
-  expect(decideVerification({ userId: "ann", passwordHash: undefined }, undefined)).toBeUndefined();
-  expect(decideVerification(undefined, "given")).toBeUndefined();
 });
 
 test("an account is abandoned once it is unverified and has no link that works", () => {

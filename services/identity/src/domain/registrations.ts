@@ -21,6 +21,7 @@ export interface Registration {
   id: string;
   username: string;
   usernameKey: string;
+  /** What a sign-in is compared with before the address is verified. The followed link sets the account's password. */
   passwordHash: string;
   createdAt: Date;
   /**
@@ -44,15 +45,14 @@ interface RegistrationChange {
   /** The user who has the name from now on, or had it before. */
   userId: string;
   created?: NewUser;
-  /** A link that sets the password of the registration. */
   verification?: NewVerification | undefined;
   notice?: NewMail | undefined;
   events: readonly StagedEvent[];
 }
 
 /**
- * Decides by who has the name: nobody, so that a user is created; a user who isn't verified, who gets another link with
- * another password; or a verified user, who gets a notice.
+ * Decides by who has the name: nobody, so that a user is created; a user who isn't verified, who gets another link; or
+ * a verified user, who gets a notice.
  */
 export function decideRegistration(
   holder: Pick<User, "id" | "verified"> | undefined,
@@ -67,24 +67,6 @@ export function decideRegistration(
   return verified
     ? { outcome: "taken", userId, notice: mails?.notice, events: [] }
     : { outcome: "renewed", userId, verification: mails?.verification, events: [] };
-}
-
-/** A link as it is stored: with the password of its registration, unless it was asked for without one. */
-export interface StoredVerification {
-  userId: string;
-  passwordHash: string | undefined;
-}
-
-/**
- * Decides which password a followed link sets: the given one, or the one registered with this very link, so that nobody
- * who registered the name before its owner gets in. Undefined without a link that works, and without any password.
- */
-export function decideVerification(
-  link: StoredVerification | undefined,
-  givenHash: string | undefined,
-): { userId: string; passwordHash: string } | undefined {
-  const passwordHash = givenHash ?? link?.passwordHash;
-  return link && passwordHash !== undefined ? { userId: link.userId, passwordHash } : undefined;
 }
 
 /** Whether nobody can verify the account any more. */

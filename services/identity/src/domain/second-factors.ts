@@ -31,7 +31,12 @@ export interface SecondFactorRemoval {
   events: readonly StagedEvent[];
 }
 
-export interface UsedRecoveryCode {
+/** Where a code is tried from. Networks that the account has used count apart from all others. */
+export interface OtpOrigin {
+  fromOwnNetwork: boolean;
+}
+
+export interface UsedRecoveryCode extends OtpOrigin {
   userId: string;
   factorId: string;
   codeHash: Uint8Array;

@@ -1,5 +1,5 @@
 import { createHmac } from "node:crypto";
-import { addMs } from "@sandgate/kit/base/time";
+import { addMs, minuteMs } from "@sandgate/kit/base/time";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 
 /** How long an access token is valid. */
@@ -8,6 +8,8 @@ export const accessTokenSeconds = 300;
 export const refreshTokenSeconds = 1800;
 /** However often it is refreshed, a session ends 30 days after the sign-in. */
 export const sessionSeconds = 30 * 24 * 3600;
+/** How long a sign-in shows who is there. A session lasts longer, and may be in a thief's hands by then. */
+const recentSignInMs = 5 * minuteMs;
 /** A client that lost the answer may present its token again within this time. */
 const retryGraceMs = 10_000;
 /**
@@ -40,6 +42,8 @@ export interface NewSession {
   secondFactor?: boolean;
   /** The hash that the sign-in's password was compared with; undefined for a sign-in without one, by a provider. */
   passwordHash: string | undefined;
+  /** The account at a provider that signs in; undefined for a sign-in with a password. */
+  identity?: { issuer: string; subject: string } | undefined;
   createdAt: Date;
   expiresAt: Date;
   refreshTokenHash: Uint8Array;
@@ -97,6 +101,11 @@ export interface RefreshDecision {
     | { type: "end_session"; sessionId: string }
     /** The presented token is used now, and its successor is valid until then. */
     | { type: "rotate"; sessionId: string; expiresAt: Date };
+}
+
+/** Since when a sign-in is recent. */
+export function recentSignInStart(now: Date): Date {
+  return addMs(now, -recentSignInMs);
 }
 
 /** The token that follows the presented one. Derived, so a retry gets the same one though only hashes are stored. */

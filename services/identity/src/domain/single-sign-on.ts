@@ -1,3 +1,5 @@
+import { hash } from "node:crypto";
+import { networksOf } from "@sandgate/kit/base/networks";
 import type { StagedEvent } from "@sandgate/kit/events/outbox";
 import type { NewMail } from "./mails.ts";
 import type { NewUser, User } from "./users.ts";
@@ -18,8 +20,29 @@ export interface SsoAttempt {
 export interface ExternalIdentity {
   issuer: string;
   subject: string;
-  /** The address that the provider has verified, as a user name; undefined without one. */
+  /** The provider's name in the API. */
+  provider: string;
+  /** The address there, as a user name; undefined without one. */
   name: { username: string; usernameKey: string } | undefined;
+  /** Whether the provider has verified that address. */
+  verified: boolean;
+}
+
+/** A link to an account at a provider, as its user sees it. */
+export interface LinkedIdentity {
+  id: string;
+  issuer: string;
+  provider: string;
+  /** The address that the provider verified last. */
+  username: string;
+  linkedAt: Date;
+  lastUsedAt: Date | undefined;
+}
+
+/** The id of a link: a UUID made of what names the account at the provider (RFC 9562, 5.8), so that none is stored. */
+export function identityId(issuer: string, subject: string): string {
+  const hex = hash("sha256", `${issuer} ${subject}`);
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
 }
 
 /** What a first sign-in by a provider may lead to. */
@@ -28,11 +51,15 @@ export interface FirstSignIn {
   created: { id: string; events: readonly StagedEvent[] } | undefined;
   /** The user who has the name, as far as is known before. */
   holder: { id: string; events: readonly StagedEvent[]; noticeMail: NewMail } | undefined;
+  /** Where the browser is. */
+  address: string;
 }
 
 type Unresolved =
-  /** No user is linked, and the provider hasn't verified an address by which to find one. */
+  /** The provider hasn't verified the address, by which a user is to be found, or which has changed there. */
   | "email_not_verified"
+  /** The account at the provider is linked to the user only after another sign-in of that user. */
+  | "sign_in_needed"
   /** There is no user of that name, and none may be created. */
   | "unknown"
   /** The holder of the name is another than was known before. */
@@ -42,9 +69,23 @@ export type ResolvedUser = { userId: string; endedSessionIds: string[] } | Unres
 
 /** What a sign-in by a provider is decided by. */
 interface ExternalUserState {
-  linkedUserId: string | undefined;
+  /** Whom the identity is linked to, and the address that the provider verified last. */
+  link: { userId: string; usernameKey: string } | undefined;
   /** Who has the name of the identity. */
-  holder: Pick<User, "id" | "verified"> | undefined;
+  holder: NameHolder | undefined;
+}
+
+interface NameHolder extends Pick<User, "id" | "verified"> {
+  /** Where the user signed in recently; undefined when a link needs no such sign-in (`isLinkGuarded`). */
+  signedInAt: readonly string[] | undefined;
+}
+
+/**
+ * Whether the address alone doesn't link to a user: a sign-in by a provider asks for no second factor, and a link that
+ * was removed must not come back by itself.
+ */
+export function isLinkGuarded(user: { secondFactor: boolean; hasRemovedLink: boolean }): boolean {
+  return user.secondFactor || user.hasRemovedLink;
 }
 
 /** A link to a user, and what else changes with it. */
@@ -58,20 +99,26 @@ export interface ExternalUserChange {
 }
 
 /**
- * Decides which user an account at a provider signs in: the linked one. Without one, the user of its name is linked:
- * one who was never verified is verified now, and loses what somebody else may have set; and without such a user, the
- * new one is created.
+ * Decides which user an account at a provider signs in: the linked one, whoever has its address here, though not while
+ * the provider hasn't verified an address that has changed. Without one, the user of its name is linked: one who was
+ * never verified is verified now, and loses what somebody else may have set; and without such a user, the new one is
+ * created.
  */
 export function decideExternalUser(
-  { linkedUserId, holder }: ExternalUserState,
-  { name }: ExternalIdentity,
+  { link, holder }: ExternalUserState,
+  { name, verified }: ExternalIdentity,
   first: FirstSignIn,
   now: Date,
 ): Unresolved | { userId: string; change?: ExternalUserChange } {
-  if (linkedUserId !== undefined) return { userId: linkedUserId };
-  if (!name) return "email_not_verified";
+  if (link) {
+    const hasChanged = name !== undefined && name.usernameKey !== link.usernameKey;
+    return hasChanged && !verified ? "email_not_verified" : { userId: link.userId };
+  }
+  if (!name || !verified) return "email_not_verified";
   if (holder) {
     if (holder.id !== first.holder?.id) return "changed";
+    // A stranger's browser is elsewhere when the user signs in.
+    if (holder.signedInAt?.every((address) => !isSameNetwork(address, first.address))) return "sign_in_needed";
     const { id: userId, noticeMail, events } = first.holder;
     return { userId, change: { userId, takesOver: !holder.verified, noticeMail, events } };
   }
@@ -86,4 +133,17 @@ export function decideExternalUser(
     createdAt: now,
   };
   return { userId, change: { userId, created, takesOver: false, events } };
+}
+
+function isSameNetwork(one: string, other: string): boolean {
+  return networksOf(one)[0].name === networksOf(other)[0].name;
+}
+
+/** Decides whether a user may remove a link: not the last way to sign in. */
+export function decideUnlink(
+  user: { hasPassword: boolean; identityIds: readonly string[] },
+  id: string,
+): "unlink" | "unknown" | "last" {
+  if (!user.identityIds.includes(id)) return "unknown";
+  return user.hasPassword || user.identityIds.length > 1 ? "unlink" : "last";
 }

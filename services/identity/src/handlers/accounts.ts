@@ -1,6 +1,8 @@
 import type { ServiceImpl } from "@connectrpc/connect";
+import { invalid } from "@sandgate/kit/base/domain-error";
 import { callOf } from "@sandgate/kit/rpc/context";
 import type { IdentityService } from "@sandgate/proto/identity/v1/identity";
+import { toIdentity } from "../messages.ts";
 import type { Accounts } from "../usecases/accounts.ts";
 import type { MailBudgets } from "../usecases/mail-budgets.ts";
 import type { PasswordChanges } from "../usecases/password-changes.ts";
@@ -23,14 +25,16 @@ export function createAccountHandlers(o: {
     },
 
     async verifyEmail({ token, password }, context) {
+      if (password === undefined) throw invalid("password", "is required");
       await accounts.verifyEmail(token, password, callOf(context));
       return {};
     },
 
     async resendVerification({ username }, context) {
-      await mailBudgets.countRequest(callOf(context).clientAddress);
+      const call = callOf(context);
+      await mailBudgets.countRequest(call.clientAddress);
       // The time of the answer would reveal whether there is such a user.
-      o.runInBackground("renew a verification", () => accounts.resendVerification(username));
+      o.runInBackground("renew a verification", () => accounts.resendVerification(username, call));
       return {};
     },
 
@@ -40,14 +44,20 @@ export function createAccountHandlers(o: {
     },
 
     async requestPasswordReset({ username }, context) {
-      await mailBudgets.countRequest(callOf(context).clientAddress);
+      const call = callOf(context);
+      await mailBudgets.countRequest(call.clientAddress);
       // Here too the time of the answer would reveal the user.
-      o.runInBackground("mail a link that sets a new password", () => passwords.requestReset(username));
+      o.runInBackground("mail a link that sets a new password", () => passwords.requestReset(username, call));
       return {};
     },
 
     async resetPassword({ token, password }, context) {
-      await passwords.reset(token, password, callOf(context));
+      const identities = await passwords.reset(token, password, callOf(context));
+      return { identities: identities.map(toIdentity) };
+    },
+
+    async confirmCaller({ password }, context) {
+      await administration.confirm(callOf(context), password || undefined);
       return {};
     },
 

@@ -5,7 +5,7 @@ import { invalid } from "@sandgate/kit/base/domain-error";
 import { isUuid } from "@sandgate/kit/base/ids";
 import { readPage } from "@sandgate/kit/base/page";
 import { callOf, userOf } from "@sandgate/kit/rpc/context";
-import { runIdempotent } from "@sandgate/kit/rpc/idempotency";
+import { createRunIdempotent } from "@sandgate/kit/rpc/idempotency";
 import type { IdempotencyStore } from "@sandgate/kit/storage/idempotency-record";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import {
@@ -24,26 +24,20 @@ export function createApiTokenHandlers(o: {
   keyring: Keyring;
   operatorSecondFactor: OperatorSecondFactor;
 }) {
-  const { apiTokens, store, keyring } = o;
+  const { apiTokens } = o;
+  const runIdempotent = createRunIdempotent(o);
   return {
     createApiToken(request, context) {
       const call = callOf(context);
-      return runIdempotent({
-        call,
-        method: IdentityService.method.createApiToken,
-        request,
-        keyring,
-        store,
-        async work(recordFor) {
-          const { description, role } = request;
-          const workspaceId = parseWorkspaceId(request.workspaceId);
-          const expiresAt = request.expiresAt && timestampDate(request.expiresAt);
-          const drafted = apiTokens.draft(call, { description, role, workspaceId, expiresAt });
-          const apiToken = toApiToken(drafted.apiToken);
-          const response = create(CreateApiTokenResponseSchema, { apiToken, token: drafted.secret });
-          await apiTokens.add(call, drafted, await recordFor(response));
-          return response;
-        },
+      return runIdempotent(call, IdentityService.method.createApiToken, request, async (recordFor) => {
+        const { description, role } = request;
+        const workspaceId = parseWorkspaceId(request.workspaceId);
+        const expiresAt = request.expiresAt && timestampDate(request.expiresAt);
+        const drafted = apiTokens.draft(call, { description, role, workspaceId, expiresAt });
+        const apiToken = toApiToken(drafted.apiToken);
+        const response = create(CreateApiTokenResponseSchema, { apiToken, token: drafted.secret });
+        await apiTokens.add(call, drafted, await recordFor(response));
+        return response;
       });
     },
 
@@ -55,18 +49,16 @@ export function createApiTokenHandlers(o: {
 
     revokeApiToken(request, context) {
       const call = callOf(context);
-      return runIdempotent({
-        call,
-        method: IdentityService.method.revokeApiToken,
-        request,
-        keyring,
-        store,
-        async work(recordFor) {
-          const response = create(RevokeApiTokenResponseSchema);
-          await apiTokens.revoke(call, request.tokenOrId, await recordFor(response));
-          return response;
-        },
+      return runIdempotent(call, IdentityService.method.revokeApiToken, request, async (recordFor) => {
+        const response = create(RevokeApiTokenResponseSchema);
+        await apiTokens.revoke(call, request.tokenOrId, await recordFor(response));
+        return response;
       });
+    },
+
+    async revokeApiTokens(_request, context) {
+      await apiTokens.revokeAll(callOf(context));
+      return {};
     },
 
     async verifyApiToken({ token }) {

@@ -8,8 +8,8 @@ import type { IdentityStore } from "../store/store.ts";
 export function createLimitHandlers(o: { store: Pick<IdentityStore, "rateCounters" | "slotLeases">; now: () => Date }) {
   const { store, now } = o;
   return {
-    async drawRequests({ key, limit, wanted }) {
-      const budget = { key, limit, windowMs: requestWindowMs };
+    async drawRequests({ key, limit, wanted, windowSeconds }) {
+      const budget = { key, limit, windowMs: windowSeconds * 1000 || requestWindowMs };
       const { granted, remaining, endsAt } = await store.rateCounters.consume(budget, wanted, now());
       return { granted, remaining, resetMs: Math.max(0, endsAt.getTime() - now().getTime()) };
     },

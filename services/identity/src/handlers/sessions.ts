@@ -2,13 +2,13 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import { readPage } from "@sandgate/kit/base/page";
 import { callOf, userOf } from "@sandgate/kit/rpc/context";
 import type { IdentityService } from "@sandgate/proto/identity/v1/identity";
-import { toClientInfo, toFinishSsoResponse, toSession, toStartSsoResponse } from "../messages.ts";
+import { toClientInfo, toFinishSsoResponse, toIdentity, toSession, toStartSsoResponse } from "../messages.ts";
 import type { Recaptcha } from "../usecases/recaptcha.ts";
 import type { Sessions } from "../usecases/sessions.ts";
 import type { SigningKeys } from "../usecases/signing-keys.ts";
 import type { SingleSignOn } from "../usecases/single-sign-on.ts";
 
-/** Answers what begins, continues and ends sessions, and what verifies their tokens. */
+/** Answers what begins, continues and ends sessions, which providers may begin them, and what verifies their tokens. */
 export function createSessionHandlers(o: {
   sessions: Sessions;
   singleSignOn: SingleSignOn;
@@ -32,6 +32,16 @@ export function createSessionHandlers(o: {
     async finishSso({ client, ...response }, context) {
       const finished = await singleSignOn.finish(response, toClientInfo(client), callOf(context));
       return toFinishSsoResponse(finished);
+    },
+
+    async listIdentities(_request, context) {
+      const identities = await singleSignOn.list(userOf(callOf(context)).id);
+      return { identities: identities.map(toIdentity) };
+    },
+
+    async deleteIdentity({ identityId }, context) {
+      await singleSignOn.unlink(callOf(context), identityId);
+      return {};
     },
 
     async refreshSession({ refreshToken, client }, context) {

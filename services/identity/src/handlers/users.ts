@@ -3,10 +3,12 @@ import { readPage } from "@sandgate/kit/base/page";
 import { callOf } from "@sandgate/kit/rpc/context";
 import type { IdentityService } from "@sandgate/proto/identity/v1/identity";
 import { toUser } from "../messages.ts";
+import type { LookUpNames } from "../usecases/name-lookups.ts";
 import type { UserAdministration } from "../usecases/user-administration.ts";
 
 /** Answers what operators ask of users and do to them, and what services look up. */
-export function createUserHandlers({ administration }: { administration: UserAdministration }) {
+export function createUserHandlers(o: { administration: UserAdministration; lookUpNames: LookUpNames }) {
+  const { administration, lookUpNames } = o;
   return {
     async listUsers({ page, username }) {
       const name = username || undefined;
@@ -14,8 +16,12 @@ export function createUserHandlers({ administration }: { administration: UserAdm
       return { users: rows.map(toUser), nextCursor };
     },
 
-    async batchGetUsers({ userIds, usernames }) {
-      const users = await administration.find(userIds, usernames);
+    async batchGetUsers({ userIds, usernames }, context) {
+      const { user } = callOf(context);
+      const users =
+        user && usernames.length > 0
+          ? [...(await administration.find(userIds, [])), ...(await lookUpNames(usernames, user.id))]
+          : await administration.find(userIds, usernames);
       return { users: users.map(toUser) };
     },
 

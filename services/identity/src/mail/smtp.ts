@@ -5,6 +5,9 @@ import type { MailTransport } from "./transports.ts";
 /** Both ends of a slow SMTP conversation give up before the mail's lease is over. */
 const smtpTimeoutMs = 15_000;
 
+/** Replies have some hundred bytes. */
+const maxReplyBytes = 64 * 1024;
+
 /** Sends each mail to the server of this URL (smtp[s]://user:password@host:port). */
 export function createSmtpTransport(o: { url: string; from: string }): MailTransport {
   const transport = createTransport({
@@ -12,6 +15,7 @@ export function createSmtpTransport(o: { url: string; from: string }): MailTrans
     connectionTimeout: smtpTimeoutMs,
     greetingTimeout: smtpTimeoutMs,
     socketTimeout: smtpTimeoutMs,
+    maxResponseSize: maxReplyBytes,
   });
   return {
     async send(id, mail) {

@@ -74,6 +74,25 @@ test("with an SMTP server mails are sent to it", async () => {
   expect(received[0]?.text).toMatch(/^Message-ID: <mail-1@sandgate>\r$/m);
 });
 
+test.each([
+  ["lines", "220-more\r\n"],
+  ["one line", "220 more "],
+])("sending fails when the SMTP server's greeting doesn't end: %s", async (_what, text) => {
+  const server = createServer((socket) => {
+    const greet = () => {
+      while (socket.write(text.repeat(1_000)));
+    };
+    socket.on("error", () => {}).on("drain", greet);
+    greet();
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  if (address === null || typeof address === "string") throw new Error("The server has no port.");
+  const transport = createSmtpTransport({ url: `smtp://127.0.0.1:${address.port}`, from });
+  await expect(transport.send("mail-1", mail)).rejects.toThrow(/response/i);
+  server.close();
+});
+
 test("sending fails when the SMTP server can't be reached", async () => {
   const server = createServer().listen(0, "127.0.0.1");
   await once(server, "listening");

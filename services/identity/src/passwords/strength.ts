@@ -1,5 +1,6 @@
 import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
 import { Tinypool } from "tinypool";
+import { isOwnName } from "../domain/passwords.ts";
 
 /** The lowest zxcvbn score that is accepted. It takes more than 10⁶ guesses, and each guess is a sign-in. */
 const leastScore = 2;
@@ -30,6 +31,8 @@ export function createPasswordStrength(): PasswordStrength {
   });
   return {
     async require(password, username) {
+      if (isOwnName(password, username))
+        throw invalid("password", "must not be your user name or its part before the @");
       if (pool.queueSize >= queueLength) {
         throw new DomainError("RATE_LIMITED", "Too many passwords are being set at the moment.", {
           retryAfterSeconds: 2,

@@ -2,7 +2,7 @@ import * as openid from "openid-client";
 import { toEmail } from "./email.ts";
 import { toProviderError } from "./errors.ts";
 import { type Fetch, providerTimeoutMs } from "./outgoing.ts";
-import type { SsoProvider } from "./provider.ts";
+import type { ProviderAccount, SsoProvider } from "./provider.ts";
 
 /** GitHub, which speaks OAuth 2. Its API says who has signed in. */
 export function createGithubProvider(o: {
@@ -13,7 +13,7 @@ export function createGithubProvider(o: {
   fetch: Fetch;
   timeoutMs?: number;
 }): SsoProvider {
-  const issuer = o.issuer.href.replace(/\/+$/, "");
+  const issuer = o.issuer.href.replace(/(?<!\/)\/+$/, "");
   const configuration = new openid.Configuration(
     {
       issuer,
@@ -28,7 +28,7 @@ export function createGithubProvider(o: {
   if (o.issuer.protocol === "http:") openid.allowInsecureRequests(configuration);
 
   async function ask(path: string, accessToken: string): Promise<unknown> {
-    const url = new URL(`${o.apiUrl.href.replace(/\/+$/, "")}${path}`);
+    const url = new URL(`${o.apiUrl.href.replace(/(?<!\/)\/+$/, "")}${path}`);
     const headers = new Headers({ accept: "application/vnd.github+json", "x-github-api-version": "2022-11-28" });
     const response = await openid.fetchProtectedResource(configuration, accessToken, url, "GET", undefined, headers);
     if (response.status !== 200) throw new Error(`GitHub's API answered ${path} with status ${response.status}.`);
@@ -54,7 +54,7 @@ export function createGithubProvider(o: {
         const checks = { expectedState: state, pkceCodeVerifier: codeVerifier };
         const { access_token: accessToken } = await openid.authorizationCodeGrant(configuration, url, checks);
         const [user, emails] = [await ask("/user", accessToken), await ask("/user/emails", accessToken)];
-        return { issuer, subject: readId(user), email: readPrimaryEmail(emails) };
+        return { issuer, subject: readId(user), ...readPrimaryEmail(emails) };
       } catch (error) {
         throw toProviderError(error);
       }
@@ -76,10 +76,10 @@ function readId(user: unknown): string {
   throw new Error("GitHub's API named no user.");
 }
 
-function readPrimaryEmail(emails: unknown): string | undefined {
+function readPrimaryEmail(emails: unknown): Pick<ProviderAccount, "email" | "emailVerified"> {
   if (!Array.isArray(emails)) throw new Error("GitHub's API listed no addresses.");
-  const primary = emails.find((each: unknown) => isObject(each) && each.primary === true && each.verified === true);
-  return toEmail(primary?.email);
+  const primary = emails.find((each: unknown) => isObject(each) && each.primary === true);
+  return { email: toEmail(primary?.email), emailVerified: primary?.verified === true };
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

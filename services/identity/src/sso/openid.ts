@@ -106,7 +106,8 @@ export function createOpenIdProvider(o: {
         return {
           issuer: idToken.iss,
           subject: idToken.sub,
-          email: o.isVerified(claims) ? toEmail(claims.email) : undefined,
+          email: toEmail(claims.email),
+          emailVerified: o.isVerified(claims),
         };
       } catch (error) {
         throw toProviderError(error);

@@ -11,8 +11,10 @@ export interface SignInSecrets {
 export interface ProviderAccount {
   issuer: string;
   subject: string;
-  /** Undefined unless the provider has verified one. */
+  /** Undefined when the provider tells none that can be a user name. */
   email: string | undefined;
+  /** Whether the provider has verified that address. */
+  emailVerified: boolean;
 }
 
 /** A server where users sign in. */

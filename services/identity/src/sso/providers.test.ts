@@ -54,13 +54,17 @@ describe("OpenID Connect", () => {
       issuer: server.issuer,
       subject: "ann",
       email: "ann@example.com",
+      emailVerified: true,
     });
   });
 
   test("asks the userinfo endpoint for what the ID token lacks", async () => {
     server.claimsInIdToken = false;
     await server.rotateKey();
-    expect(await google.identify(await signIn(), secrets)).toMatchObject({ email: "ann@example.com" });
+    expect(await google.identify(await signIn(), secrets)).toMatchObject({
+      email: "ann@example.com",
+      emailVerified: true,
+    });
     expect(server.requests).toContain("/me");
   });
 
@@ -68,12 +72,21 @@ describe("OpenID Connect", () => {
     { email: "ann@example.com" },
     { email: "ann@example.com", email_verified: false },
     { email: "ann@example.com", email_verified: "true" },
+  ])("tells that an address is not verified: %o", async (claims) => {
+    server.account = { sub: "ann", ...claims };
+    expect(await google.identify(await signIn(), secrets)).toMatchObject({
+      email: "ann@example.com",
+      emailVerified: false,
+    });
+  });
+
+  test.each([
     { email_verified: true },
     { email: "no address", email_verified: true },
     // Its Kelvin sign folds to a k.
     { email: "ann@\u212Aelvin.example", email_verified: true },
     { email: `${"a".repeat(250)}@b.example`, email_verified: true },
-  ])("takes no address that is not verified, or none: %o", async (claims) => {
+  ])("takes no address that can't be a user name, or none: %o", async (claims) => {
     server.account = { sub: "ann", ...claims };
     expect((await google.identify(await signIn(), secrets)).email).toBeUndefined();
   });
@@ -258,7 +271,7 @@ describe("Microsoft", () => {
     const claims = { iss: ofTenant, email: "ann@example.com", xms_edov: true };
     const microsoft = createProvider(settings, { fetch: await createServer(claims, template) });
     expect((await microsoft.authorizationUrl(response.href, secrets)).pathname).toBe("/common/oauth2/v2.0/authorize");
-    const account = { issuer: ofTenant, subject: "ann", email: "ann@example.com" };
+    const account = { issuer: ofTenant, subject: "ann", email: "ann@example.com", emailVerified: true };
     expect(await microsoft.identify(response, secrets)).toEqual(account);
     // Should Microsoft begin to send the parameter, it would be the tenant's too.
     const named = new URL(`${response}&iss=${encodeURIComponent(ofTenant)}`);
@@ -272,15 +285,15 @@ describe("Microsoft", () => {
   });
 
   test.each([
-    [{}, undefined],
-    [{ xms_edov: false }, undefined],
-    [{ xms_edov: "0" }, undefined],
-    [{ xms_edov: true }, "ann@example.com"],
-    [{ xms_edov: "1" }, "ann@example.com"],
-  ])("an address counts as verified only when Microsoft says so: %o", async (more, email) => {
+    [{}, false],
+    [{ xms_edov: false }, false],
+    [{ xms_edov: "0" }, false],
+    [{ xms_edov: true }, true],
+    [{ xms_edov: "1" }, true],
+  ])("an address counts as verified only when Microsoft says so: %o", async (more, emailVerified) => {
     const claims = { iss: ofTenant, email: "ann@example.com", ...more };
     const microsoft = createProvider(settings, { fetch: await createServer(claims, template) });
-    expect((await microsoft.identify(response, secrets)).email).toBe(email);
+    expect((await microsoft.identify(response, secrets)).emailVerified).toBe(emailVerified);
   });
 
   test("a single tenant's addresses can be trusted, those of many can't", async () => {
@@ -288,7 +301,7 @@ describe("Microsoft", () => {
     const trusting = { ...settings, SANDGATE_SSO_MICROSOFT_TRUST_EMAIL: "true" };
     const single = { ...trusting, SANDGATE_SSO_MICROSOFT_ISSUER: ofTenant };
     const microsoft = createProvider(single, { fetch: await createServer(claims, ofTenant) });
-    expect((await microsoft.identify(response, secrets)).email).toBe("ann@example.com");
+    expect((await microsoft.identify(response, secrets)).emailVerified).toBe(true);
     for (const who of ["common", "organizations", "consumers"]) {
       const env = { ...trusting, SANDGATE_SSO_MICROSOFT_ISSUER: `https://login.microsoftonline.com/${who}/v2.0` };
       expect(() => createProvider(env)).toThrow(/TRUST_EMAIL needs a single tenant's SANDGATE_SSO_MICROSOFT_ISSUER/);
@@ -323,6 +336,7 @@ describe("GitHub", () => {
       issuer: server.url,
       subject: "1234567",
       email: "ann@example.com",
+      emailVerified: true,
     });
   });
 
@@ -331,7 +345,10 @@ describe("GitHub", () => {
       { email: "old@example.com", primary: false, verified: true },
       { email: "ann@example.com", primary: true, verified: false },
     ];
-    expect((await github.identify(await signIn(), secrets)).email).toBeUndefined();
+    expect(await github.identify(await signIn(), secrets)).toMatchObject({
+      email: "ann@example.com",
+      emailVerified: false,
+    });
   });
 
   test("must send back the state, and redeems a code once and with its verifier", async () => {

@@ -3,7 +3,7 @@ import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record
 import { Role } from "@sandgate/proto/common/v1/access";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { hashSecret } from "../domain/tokens.ts";
-import { apiToken, at, createUser, event, subjectsOf } from "./store.fixture.ts";
+import { apiToken, at, createUser, event, mail, startSession, subjectsOf, takeMails } from "./store.fixture.ts";
 import type { IdentityStore } from "./store.ts";
 
 /** What every adapter of `ApiTokens` does. `open` returns an empty store. */
@@ -19,12 +19,12 @@ export function describeApiTokens(open: () => Promise<IdentityStore>): void {
 
     test("a token is found by its hash, with whether its user is an operator", async () => {
       const userId = await createUser(store);
-      const { tokenHash, ...token } = apiToken(userId, "t", {
+      const { tokenHash, sessionId, noticeMail, ...token } = apiToken(userId, "t", {
         workspaceId: newId(),
         role: Role.ADMIN,
         expiresAt: at(1),
       });
-      await store.apiTokens.create({ ...token, tokenHash }, 0, undefined, []);
+      await store.apiTokens.create({ ...token, tokenHash, sessionId, noticeMail }, 0, undefined, []);
       expect(await store.apiTokens.find(tokenHash)).toEqual({
         ...token,
         lastUsedAt: undefined,
@@ -34,6 +34,30 @@ export function describeApiTokens(open: () => Promise<IdentityStore>): void {
       expect(await store.apiTokens.find(hashSecret("other"))).toBeUndefined();
     });
 
+    test("a token is made with its mail, and none for a session that has ended", async () => {
+      const userId = await createUser(store);
+      await takeMails(store, at(0));
+      const { id: sessionId } = await startSession(store, userId, "session");
+      const token = (name: string) => apiToken(userId, name, { sessionId, noticeMail: mail(name) });
+      expect(await store.apiTokens.create(token("one"), 0, undefined, [event("one")])).toBe("done");
+      await store.sessions.end(userId, sessionId, at(0), []);
+      expect(await store.apiTokens.create(token("two"), 0, undefined, [event("two")])).toBe("session_ended");
+      expect(await takeMails(store, at(0))).toEqual(["one"]);
+      expect(await store.apiTokens.list(userId, 10, undefined)).toHaveLength(1);
+      expect((await subjectsOf(store)).filter((subject) => subject !== "created")).toEqual(["one"]);
+    });
+
+    test("all tokens of a user alone are revoked at once; nothing is published when there was none", async () => {
+      const [ann, bob] = [await createUser(store), await createUser(store, "bob@example.com")];
+      for (const token of ["one", "two"]) await store.apiTokens.create(apiToken(ann, token), 0, undefined, []);
+      await store.apiTokens.create(apiToken(bob, "bob's"), 0, undefined, []);
+      for (const name of ["revoked", "not again"]) await store.apiTokens.revokeAll(ann, [event(name)]);
+      expect(await store.apiTokens.list(ann, 10, undefined)).toEqual([]);
+      for (const token of ["one", "two"]) expect(await store.apiTokens.find(hashSecret(token))).toBeUndefined();
+      expect(await store.apiTokens.find(hashSecret("bob's"))).toBeDefined();
+      expect((await subjectsOf(store)).filter((subject) => subject !== "created")).toEqual(["revoked"]);
+    });
+
     test("an idempotency record is stored with the token, and only the first", async () => {
       const userId = await createUser(store);
       const record: IdempotencyRecord = {
@@ -41,6 +65,7 @@ export function describeApiTokens(open: () => Promise<IdentityStore>): void {
         sealed: new Uint8Array([1]),
         service: "identity",
         workspace: "",
+        owner: "ann",
       };
       await store.apiTokens.create(apiToken(userId, "first"), 0, record, []);
       await expect(store.apiTokens.create(apiToken(userId, "second"), 0, record, [])).rejects.toThrow();
@@ -51,7 +76,7 @@ export function describeApiTokens(open: () => Promise<IdentityStore>): void {
       const [ann, bob] = [await createUser(store), await createUser(store, "bob@example.com")];
       const [first, second, third] = ["first", "second", "third"].map((token) => apiToken(ann, token));
       if (!first || !second || !third) throw new Error("three tokens were made");
-      const record = { id: newId(), sealed: new Uint8Array([1]), service: "identity", workspace: "" };
+      const record = { id: newId(), sealed: new Uint8Array([1]), service: "identity", workspace: "", owner: "ann" };
       expect(await store.apiTokens.create({ ...first, expiresAt: at(-1) }, 2, undefined, [])).toBe("done");
       expect(await store.apiTokens.create(second, 2, undefined, [])).toBe("done");
       expect(await store.apiTokens.create(third, 2, record, [])).toBe("too_many");
@@ -103,7 +128,7 @@ export function describeApiTokens(open: () => Promise<IdentityStore>): void {
       const ann = await createUser(store, "ann@example.com");
       const token = apiToken(ann, "t");
       await store.apiTokens.create(token, 0, undefined, []);
-      const record = { id: "record", sealed: new Uint8Array([1]), service: "identity", workspace: "" };
+      const record = { id: "record", sealed: new Uint8Array([1]), service: "identity", workspace: "", owner: "ann" };
       expect(await store.apiTokens.revoke(ann, newId(), [], record)).toBe(false);
       expect(await store.idempotency.find("record")).toBeUndefined();
       expect(await store.apiTokens.revoke(ann, token.id, [], record)).toBe(true);

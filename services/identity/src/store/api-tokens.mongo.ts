@@ -1,9 +1,10 @@
 import { toOptionalDate } from "@sandgate/kit/base/time";
-import { afterPosition, type MongoDatabase } from "@sandgate/kit/storage/mongo";
+import { afterPosition, type MongoDatabase, type MongoTransaction } from "@sandgate/kit/storage/mongo";
 import { type ApiToken, hasAllApiTokens } from "../domain/api-tokens.ts";
 import type { ApiTokens } from "./api-tokens.ts";
-import { type ApiTokenDocument, collectionsOf } from "./collections.mongo.ts";
+import { type ApiTokenDocument, type Collections, collectionsOf } from "./collections.mongo.ts";
 import { removeAt } from "./expiry.mongo.ts";
+import { addMail } from "./mails.mongo.ts";
 
 function toApiToken(document: ApiTokenDocument): ApiToken {
   const { _id, userId, description, hint, workspaceId, role, expiresAt, createdAt, lastUsedAt } = document;
@@ -20,21 +21,38 @@ function toApiToken(document: ApiTokenDocument): ApiToken {
   };
 }
 
+/** Returns how many it revoked. */
+export async function revokeApiTokensOf(
+  { apiTokens }: Collections,
+  { session }: MongoTransaction,
+  userId: string,
+): Promise<number> {
+  return (await apiTokens.deleteMany({ userId }, { session })).deletedCount;
+}
+
 export function createApiTokens({ db, write }: MongoDatabase): ApiTokens {
-  const { users, apiTokens, secondFactors } = collectionsOf(db);
+  const collections = collectionsOf(db);
+  const { users, sessions, apiTokens, secondFactors } = collections;
 
   return {
-    create: ({ id, createdAt, expiresAt, ...token }, maxTokens, record, events) =>
+    create: ({ id, sessionId, noticeMail, createdAt, expiresAt, ...token }, maxTokens, record, events) =>
       write(async (tx) => {
         const { session } = tx;
         const { userId } = token;
+        const { secondFactor, endedAt } = (await sessions.findOne({ _id: sessionId, userId }, { session })) ?? {};
+        if (endedAt !== undefined) return "session_ended";
         await users.updateOne({ _id: userId }, { $inc: { apiTokens: 1 } }, { session });
         const held = maxTokens && (await apiTokens.countDocuments({ userId }, { session, limit: maxTokens }));
         if (hasAllApiTokens(held, maxTokens)) return "too_many";
         await tx.keepIdempotencyRecord(record);
         await tx.publish(events);
         const expiry = expiresAt && { expiresAt: expiresAt.getTime(), removeAt: removeAt("apiTokens", expiresAt) };
-        await apiTokens.insertOne({ ...token, _id: id, createdAt: createdAt.getTime(), ...expiry }, { session });
+        const rights = secondFactor && { secondFactor };
+        await apiTokens.insertOne(
+          { ...token, ...rights, _id: id, createdAt: createdAt.getTime(), ...expiry },
+          { session },
+        );
+        if (noticeMail) await addMail(collections, tx, userId, noticeMail, createdAt);
         return "done";
       }),
 
@@ -45,7 +63,8 @@ export function createApiTokens({ db, write }: MongoDatabase): ApiTokens {
       if (!token || !user || user.disabledAt !== undefined) return undefined;
       const { _id: userId, operator } = user;
       const enabled = { userId, enabledAt: { $exists: true } };
-      const factor = operator && (await secondFactors.findOne(enabled, { projection: { _id: 1 } }));
+      const factor =
+        operator && token.secondFactor && (await secondFactors.findOne(enabled, { projection: { _id: 1 } }));
       return { ...toApiToken(token), operator, secondFactor: Boolean(factor) };
     },
 
@@ -66,6 +85,11 @@ export function createApiTokens({ db, write }: MongoDatabase): ApiTokens {
         await tx.keepIdempotencyRecord(record);
         await tx.publish(events);
         return true;
+      }),
+
+    revokeAll: (userId, events) =>
+      write(async (tx) => {
+        if ((await revokeApiTokensOf(collections, tx, userId)) > 0) await tx.publish(events);
       }),
 
     async recordUses(uses) {

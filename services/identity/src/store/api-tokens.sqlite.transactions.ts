@@ -1,17 +1,30 @@
-import type { Transactions } from "@sandgate/kit/storage/sqlite";
+import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { hasAllApiTokens } from "../domain/api-tokens.ts";
 import type { ApiTokens } from "./api-tokens.ts";
+import { addMail } from "./mails.sqlite.transactions.ts";
 import { insert, type TransactionOf } from "./transaction.sqlite.ts";
 
+/** Returns how many it revoked. */
+export function revokeApiTokensOf(tx: Transaction, userId: string): number {
+  return tx.db.run("DELETE FROM api_tokens WHERE user_id = ?", userId);
+}
+
 const createApiToken: TransactionOf<ApiTokens["create"]> = (tx, token, maxTokens, record, events) => {
-  const { id, userId, tokenHash, description, hint, workspaceId, role, expiresAt, createdAt } = token;
+  const { id, userId, tokenHash, sessionId, description, hint, workspaceId, role, expiresAt, createdAt } = token;
+  const made = tx.db.get<{ second_factor: number; ended_at: number | null }>(
+    "SELECT second_factor, ended_at FROM sessions WHERE id = ? AND user_id = ?",
+    sessionId,
+    userId,
+  );
+  if (made && made.ended_at !== null) return "session_ended";
   const held = tx.db.all("SELECT 1 FROM api_tokens WHERE user_id = ? LIMIT ?", userId, maxTokens).length;
   if (hasAllApiTokens(held, maxTokens)) return "too_many";
   tx.keepIdempotencyRecord(record);
   tx.publish(events);
-  const about = { description, hint, workspace_id: workspaceId, role };
+  const about = { description, hint, workspace_id: workspaceId, role, second_factor: made?.second_factor ?? 0 };
   const times = { expires_at: expiresAt, created_at: createdAt };
   insert(tx, "api_tokens", { id, user_id: userId, token_hash: tokenHash, ...about, ...times });
+  if (token.noticeMail) addMail(tx, userId, token.noticeMail, createdAt);
   return "done";
 };
 
@@ -22,10 +35,19 @@ const revokeApiToken: TransactionOf<ApiTokens["revoke"]> = (tx, userId, tokenId,
   return true;
 };
 
+const revokeApiTokens: TransactionOf<ApiTokens["revokeAll"]> = (tx, userId, events) => {
+  if (revokeApiTokensOf(tx, userId) > 0) tx.publish(events);
+};
+
 const recordApiTokenUses: TransactionOf<ApiTokens["recordUses"]> = (tx, uses) => {
   for (const { id, usedAt } of uses) {
     tx.db.run("UPDATE api_tokens SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?", usedAt, id);
   }
 };
 
-export const apiTokenTransactions = { createApiToken, revokeApiToken, recordApiTokenUses } satisfies Transactions;
+export const apiTokenTransactions = {
+  createApiToken,
+  revokeApiToken,
+  revokeApiTokens,
+  recordApiTokenUses,
+} satisfies Transactions;

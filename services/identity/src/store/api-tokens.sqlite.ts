@@ -38,12 +38,13 @@ export function createApiTokens({ read, write }: SqliteDatabase<typeof apiTokenT
   return {
     create: write.createApiToken,
     revoke: write.revokeApiToken,
+    revokeAll: write.revokeApiTokens,
     recordUses: write.recordApiTokenUses,
 
     async find(tokenHash) {
       const row = read.get<ApiTokenRow & { operator: number; second_factor: number }>(
         `SELECT ${columns}, u.operator,
-           u.operator = 1 AND EXISTS (SELECT 1 FROM second_factors f WHERE f.user_id = u.id AND f.enabled_at IS NOT NULL)
+           u.operator = 1 AND t.second_factor = 1 AND EXISTS (SELECT 1 FROM second_factors f WHERE f.user_id = u.id AND f.enabled_at IS NOT NULL)
              AS second_factor
          FROM api_tokens t JOIN users u ON u.id = t.user_id
          WHERE t.token_hash = ? AND u.disabled_at IS NULL`,

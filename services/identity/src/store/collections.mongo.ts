@@ -26,14 +26,8 @@ export interface UserDocument {
   apiTokens?: number;
 }
 
-interface VerificationDocument extends Expiring {
-  _id: Uint8Array;
-  userId: string;
-  passwordHash?: string | undefined;
-  expiresAt: number;
-}
-
-interface PasswordResetDocument extends Expiring {
+/** A mailed link, which verifies the address or sets a password. */
+interface LinkDocument extends Expiring {
   _id: Uint8Array;
   userId: string;
   expiresAt: number;
@@ -72,6 +66,8 @@ export interface ApiTokenDocument extends Expiring {
   hint: string;
   workspaceId?: string | undefined;
   role: Role;
+  /** Set when the session that made it was signed in with a second factor. */
+  secondFactor?: boolean;
   expiresAt?: number | undefined;
   createdAt: number;
   lastUsedAt?: number;
@@ -82,7 +78,7 @@ interface KeyDocument extends Omit<StoredKey, "id" | "createdAt"> {
   createdAt: number;
 }
 
-interface MailDocument extends Expiring {
+export interface MailDocument extends Expiring {
   _id: string;
   userId: string;
   /** Unset once it was sent. */
@@ -104,8 +100,11 @@ interface SecondFactorDocument extends Expiring {
   /** The time step of the last code that was accepted. */
   lastStep: number;
   recoveryCodes: Uint8Array[];
+  /** From networks of the account's own, and from elsewhere. */
   attempts: number;
   refusedUntil?: number;
+  attemptsElsewhere?: number;
+  refusedElsewhereUntil?: number;
 }
 
 interface SsoAttemptDocument extends Expiring {
@@ -118,10 +117,20 @@ interface SsoAttemptDocument extends Expiring {
 }
 
 interface ExternalIdentityDocument {
-  /** The issuer, which has no space, and the subject. */
+  /** `linkKey`. */
   _id: string;
   userId: string;
   createdAt: number;
+  // Links of earlier versions lack these, and their address is the user's.
+  provider?: string;
+  username?: string;
+  lastUsedAt?: number;
+}
+
+interface RemovedIdentityDocument {
+  /** The user and `linkKey`. */
+  _id: string;
+  userId: string;
 }
 
 interface KnownNetworkDocument extends Expiring {
@@ -152,12 +161,18 @@ interface TurnDocument {
   taken: number;
 }
 
+/** The key of a link: an issuer has no space. */
+export function linkKey({ issuer, subject }: { issuer: string; subject: string }): string {
+  return `${issuer} ${subject}`;
+}
+
 const namesOfUsers = [
   "verifications",
   "password_resets",
   "api_tokens",
   "mails",
   "external_identities",
+  "removed_identities",
   "known_networks",
   "second_factors",
 ];
@@ -166,8 +181,8 @@ export type Collections = ReturnType<typeof collectionsOf>;
 
 export const collectionsOf = (db: Db) => ({
   users: db.collection<UserDocument>("users"),
-  verifications: db.collection<VerificationDocument>("verifications"),
-  passwordResets: db.collection<PasswordResetDocument>("password_resets"),
+  verifications: db.collection<LinkDocument>("verifications"),
+  passwordResets: db.collection<LinkDocument>("password_resets"),
   sessions: db.collection<SessionDocument>("sessions"),
   refreshTokens: db.collection<RefreshTokenDocument>("refresh_tokens"),
   apiTokens: db.collection<ApiTokenDocument>("api_tokens"),
@@ -176,6 +191,7 @@ export const collectionsOf = (db: Db) => ({
   secondFactors: db.collection<SecondFactorDocument>("second_factors"),
   ssoAttempts: db.collection<SsoAttemptDocument>("sso_attempts"),
   externalIdentities: db.collection<ExternalIdentityDocument>("external_identities"),
+  removedIdentities: db.collection<RemovedIdentityDocument>("removed_identities"),
   knownNetworks: db.collection<KnownNetworkDocument>("known_networks"),
   windows: db.collection<WindowDocument>("request_windows"),
   slotLeases: db.collection<SlotLeaseDocument>("held_slots"),

@@ -40,6 +40,16 @@ export function describeKeys(open: () => Promise<IdentityStore>): void {
       expect(await store.keys.list()).toEqual([newer]);
     });
 
+    test("all keys are replaced, and sessions go on", async () => {
+      await store.keys.add(key("session", at(0)), new Date(0));
+      const userId = await createUser(store);
+      await store.sessions.create(session(userId, "a"));
+      const fresh = [key("session", at(1)), key("refresh", at(2))];
+      await store.keys.replace(fresh);
+      expect(await store.keys.list()).toEqual(fresh.toReversed());
+      expect(await store.sessions.list(userId, 10, undefined, at(0))).toHaveLength(1);
+    });
+
     test("all keys are replaced together with the end of every session", async () => {
       await store.keys.add(key("session", at(0)), new Date(0));
       await store.keys.add(key("refresh", at(0)), new Date(0));

@@ -10,7 +10,15 @@ export function createKeys({ db, write }: MongoDatabase): Keys {
   const collections = collectionsOf(db);
   const { keys } = collections;
 
+  const replace: Keys["replace"] = (fresh) =>
+    write(async ({ session }) => {
+      await keys.deleteMany({}, { session, hint: { _id: 1 } });
+      await keys.insertMany(fresh.map(toDocument), { session });
+    });
+
   return {
+    replace,
+
     add: (key, unlessAfter) =>
       write(async (tx) => {
         const { session } = tx;
@@ -35,10 +43,7 @@ export function createKeys({ db, write }: MongoDatabase): Keys {
       // Not in the transaction, which every refresh meanwhile would make run again. Before it, so that no session that
       // is open gets a token of a new key; after it, for those that began in between.
       await endAllSessions(collections, endedAt);
-      await write(async ({ session }) => {
-        await keys.deleteMany({}, { session, hint: { _id: 1 } });
-        await keys.insertMany(fresh.map(toDocument), { session });
-      });
+      await replace(fresh);
       await endAllSessions(collections, endedAt);
     },
 

@@ -13,14 +13,34 @@ const addKey: TransactionOf<Keys["add"]> = (tx, key, unlessAfter) => {
   return true;
 };
 
-const replaceKeys: TransactionOf<Keys["replaceAll"]> = (tx, keys, endedAt) => {
+const replaceKeys: TransactionOf<Keys["replace"]> = (tx, keys) => {
   tx.db.run("DELETE FROM keys");
   for (const key of keys) insertKey(tx, key);
-  tx.db.run("UPDATE sessions SET ended_at = ? WHERE ended_at IS NULL", endedAt);
 };
+
+const replaceKeysWithSessions: TransactionOf<Keys["replaceAll"]> = (tx, keys, endedAt) => {
+  replaceKeys(tx, keys);
+  // Those that began since the others were ended.
+  while (endSessions(tx, endedAt) > 0);
+};
+
+/** Ends some sessions, and returns how many. */
+function endSessions({ db }: Transaction, endedAt: Date): number {
+  return db.run(
+    `UPDATE sessions SET ended_at = ? WHERE id IN (
+       SELECT id FROM sessions INDEXED BY sessions_live WHERE ended_at IS NULL AND id > '' LIMIT 500)`,
+    endedAt,
+  );
+}
 
 const removeKeys: TransactionOf<Keys["remove"]> = (tx, ids) => {
   for (const id of ids) tx.db.run("DELETE FROM keys WHERE id = ?", id);
 };
 
-export const keyTransactions = { addKey, replaceKeys, removeKeys } satisfies Transactions;
+export const keyTransactions = {
+  addKey,
+  replaceKeys,
+  replaceKeysWithSessions,
+  endSessions,
+  removeKeys,
+} satisfies Transactions;

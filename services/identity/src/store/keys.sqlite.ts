@@ -8,8 +8,14 @@ type KeyRow = { id: string; use: StoredKey["use"]; publicJwk: string; sealed: Ui
 export function createKeys({ read, write }: SqliteDatabase<typeof keyTransactions>): Keys {
   return {
     add: write.addKey,
-    replaceAll: write.replaceKeys,
     remove: write.removeKeys,
+    replace: write.replaceKeys,
+
+    async replaceAll(keys, endedAt) {
+      // Other writes get their turns meanwhile: there may be very many sessions.
+      while ((await write.endSessions(endedAt)) > 0);
+      await write.replaceKeysWithSessions(keys, endedAt);
+    },
 
     async list() {
       return read

@@ -6,7 +6,9 @@ export interface Keys {
   add(key: StoredKey, unlessAfter: Date): Promise<boolean>;
   /** Newest first. */
   list(): Promise<StoredKey[]>;
-  /** Replaces all keys with these and ends every session, as of `endedAt`. */
+  /** Replaces all keys with these, at once. */
+  replace(keys: readonly StoredKey[]): Promise<void>;
+  /** Ends every session, as of `endedAt`, and then replaces all keys with these. It may take minutes. */
   replaceAll(keys: readonly StoredKey[], endedAt: Date): Promise<void>;
   /** Ids that are unknown are ignored. */
   remove(ids: readonly string[]): Promise<void>;

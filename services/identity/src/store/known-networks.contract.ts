@@ -39,7 +39,7 @@ export function describeKnownNetworks(open: () => Promise<IdentityStore>): void 
         mails: { verification: link, notice: link.mail },
       });
       await store.knownNetworks.add(ann.id, bytes(1), at(0));
-      await store.registrations.verify(link.tokenHash, undefined, at(0), []);
+      await store.registrations.verify(link.tokenHash, "hash", at(0), []);
       expect(await store.knownNetworks.has(ann.id, bytes(1), at(0))).toBe(false);
       await store.knownNetworks.add(ann.id, bytes(1), at(0));
       await store.users.delete(ann.id, [], at(0));

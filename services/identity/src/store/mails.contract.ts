@@ -1,6 +1,6 @@
 import { dayMs } from "@sandgate/kit/base/time";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { at, registration } from "./store.fixture.ts";
+import { at, mail, registration } from "./store.fixture.ts";
 import type { IdentityStore } from "./store.ts";
 
 /** What every adapter of `Mails` does. `open` returns an empty store. */
@@ -25,6 +25,15 @@ export function describeMails(open: () => Promise<IdentityStore>): void {
       expect(await store.mails.takeDue(at(4999), at(9000), 10)).toEqual([]);
       expect(await store.mails.takeDue(at(5000), at(9000), 10)).toMatchObject([{ attempts: 2 }]);
       await store.mails.finish(taken?.id ?? "");
+      expect(await store.mails.takeDue(at(dayMs), at(dayMs), 10)).toEqual([]);
+    });
+
+    test("a mail that is added several times, also at once and once it was sent, is sent once", async () => {
+      const { id, sealed } = mail("added");
+      await Promise.all([1, 2, 3].map(() => store.mails.add("ann", { id, sealed }, at(0))));
+      expect(await store.mails.takeDue(at(0), at(1000), 10)).toEqual([{ id, sealed, attempts: 0 }]);
+      await store.mails.finish(id);
+      await store.mails.add("ann", { id, sealed }, at(1));
       expect(await store.mails.takeDue(at(dayMs), at(dayMs), 10)).toEqual([]);
     });
   });

@@ -8,9 +8,13 @@ export function addMail(tx: Transaction, userId: string, { id, sealed }: NewMail
   insert(tx, "mails", { id, user_id: userId, sealed, attempts: 0, created_at: now, due_at: now });
 }
 
+const addMailOnce: TransactionOf<Mails["add"]> = (tx, userId, mail, now) => {
+  if (tx.db.get("SELECT 1 FROM mails WHERE id = ?", mail.id) === undefined) addMail(tx, userId, mail, now);
+};
+
 const takeDueMails: TransactionOf<Mails["takeDue"]> = (tx, now, leasedUntil, limit) => {
   const mails = tx.db.all<{ id: string; sealed: Uint8Array; attempts: number }>(
-    "SELECT id, sealed, attempts FROM mails WHERE due_at <= ? AND sealed IS NOT NULL ORDER BY due_at, id LIMIT ?",
+    "SELECT id, sealed, attempts FROM mails WHERE due_at <= ? AND sealed IS NOT NULL ORDER BY due_at, rowid LIMIT ?",
     now,
     limit,
   );
@@ -28,4 +32,4 @@ const postponeMail: TransactionOf<Mails["postpone"]> = (tx, id, until) => {
   tx.db.run("UPDATE mails SET due_at = ? WHERE id = ? AND sealed IS NOT NULL", until, id);
 };
 
-export const mailTransactions = { takeDueMails, finishMail, postponeMail } satisfies Transactions;
+export const mailTransactions = { addMailOnce, takeDueMails, finishMail, postponeMail } satisfies Transactions;

@@ -88,4 +88,13 @@ export const migrations: readonly MongoMigration[] = [
         ],
       }),
   },
+  {
+    name: "identity: removed_identities, lists of external_identities",
+    expands: true,
+    run: (db) =>
+      createCollections(db, {
+        removed_identities: [{ name: "by_user", key: { userId: 1 } }],
+        external_identities: [{ name: "newest", key: { userId: 1, createdAt: -1, _id: 1 } }],
+      }),
+  },
 ];

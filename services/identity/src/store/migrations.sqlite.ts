@@ -1,4 +1,5 @@
 import type { SqliteMigration } from "@sandgate/kit/storage/sqlite";
+import { sealedIndex } from "@sandgate/kit/storage/sqlite-sealed";
 
 /** Times are epoch milliseconds. */
 export const migrations: readonly SqliteMigration[] = [
@@ -151,4 +152,22 @@ export const migrations: readonly SqliteMigration[] = [
      PRIMARY KEY (user_id, code_hash)
    ) STRICT, WITHOUT ROWID;
    ALTER TABLE sessions ADD COLUMN second_factor INTEGER NOT NULL DEFAULT 0;`,
+  `ALTER TABLE api_tokens ADD COLUMN second_factor INTEGER NOT NULL DEFAULT 0;
+   ALTER TABLE second_factors ADD COLUMN attempts_elsewhere INTEGER NOT NULL DEFAULT 0;
+   ALTER TABLE second_factors ADD COLUMN refused_elsewhere_until INTEGER;`,
+  `CREATE INDEX sessions_live ON sessions (id) WHERE ended_at IS NULL;
+   ${sealedIndex({ table: "keys", column: "sealed" })}
+   ${sealedIndex({ table: "mails", column: "sealed" })}
+   ${sealedIndex({ table: "second_factors", column: "sealed" })}`,
+  `ALTER TABLE external_identities ADD COLUMN provider TEXT;
+   ALTER TABLE external_identities ADD COLUMN username TEXT;
+   ALTER TABLE external_identities ADD COLUMN last_used_at INTEGER;
+   DROP INDEX external_identities_user;
+   CREATE INDEX external_identities_page ON external_identities (user_id, created_at DESC, issuer, subject);
+   CREATE TABLE removed_identities (
+     user_id TEXT NOT NULL,
+     issuer TEXT NOT NULL,
+     subject TEXT NOT NULL,
+     PRIMARY KEY (user_id, issuer, subject)
+   ) STRICT, WITHOUT ROWID;`,
 ];

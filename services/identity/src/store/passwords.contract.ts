@@ -3,7 +3,18 @@ import { hourMs } from "@sandgate/kit/base/time";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { NewSession } from "../domain/sessions.ts";
 import { hashSecret } from "../domain/tokens.ts";
-import { at, createUser, mail, registration, rotate, session, takeMails } from "./store.fixture.ts";
+import {
+  apiToken,
+  at,
+  createUser,
+  mail,
+  pendingSecondFactor,
+  registration,
+  rotate,
+  session,
+  startSession,
+  takeMails,
+} from "./store.fixture.ts";
 import type { IdentityStore } from "./store.ts";
 
 /** What every adapter of `Passwords` does. `open` returns an empty store. */
@@ -18,7 +29,7 @@ export function describePasswords(open: () => Promise<IdentityStore>): void {
     afterEach(() => store.close());
 
     const reset = (link: string) => ({ tokenHash: hashSecret(link), expiresAt: at(hourMs), mail: mail("reset") });
-    const change = { passwordHash: "new", noticeMail: mail("changed"), events: [] };
+    const change = { passwordHash: "new", revokesApiTokens: false, noticeMail: mail("changed"), events: [] };
     const another = () => ({ ...change, noticeMail: mail("changed") });
     const passwordOf = async (id: string) => (await store.users.findAccount({ id }))?.passwordHash;
 
@@ -56,7 +67,7 @@ export function describePasswords(open: () => Promise<IdentityStore>): void {
       await store.passwords.addReset(ann, reset("one"), at(0));
       const outcomes = await Promise.all(
         ["ann's", "eve's"].map((passwordHash) =>
-          store.passwords.reset(hashSecret("one"), { passwordHash, noticeMail: mail("changed"), events: [] }, at(0)),
+          store.passwords.reset(hashSecret("one"), { ...another(), passwordHash }, at(0)),
         ),
       );
       expect(outcomes.filter((outcome) => outcome !== undefined)).toHaveLength(1);
@@ -84,6 +95,41 @@ export function describePasswords(open: () => Promise<IdentityStore>): void {
       expect(await rotate(store, "mine", "next", at(0))).toMatchObject({ outcome: "refreshed" });
       expect(await rotate(store, "other", "next", at(0))).toEqual({ outcome: "bad" });
       expect((await takeMails(store, at(0))).toSorted()).toEqual(["changed", "reset"]);
+    });
+
+    test("all API tokens of that user alone are revoked with it where that is wanted, and an unconfirmed factor is dropped", async () => {
+      const [ann, bob] = [await createUser(store), await createUser(store, "bob@example.com")];
+      for (const [id, token] of [
+        [ann, "one"],
+        [ann, "two"],
+        [bob, "bob's"],
+      ] as const) {
+        await store.apiTokens.create(apiToken(id, token), 0, undefined, []);
+      }
+      const tokensOf = async (id: string) => (await store.apiTokens.list(id, 10, undefined)).length;
+      await store.secondFactors.add(pendingSecondFactor(ann));
+      const user = { id: ann, currentHash: "hash", sessionId: newId() };
+      await store.passwords.change(user, change, at(0));
+      expect([await tokensOf(ann), await tokensOf(bob)]).toEqual([2, 1]);
+      expect(await store.secondFactors.findPending(ann, at(0))).toBeUndefined();
+      await store.passwords.addReset(ann, reset("one"), at(0));
+      await store.passwords.reset(hashSecret("one"), { ...another(), revokesApiTokens: true }, at(0));
+      expect([await tokensOf(ann), await tokensOf(bob)]).toEqual([0, 1]);
+      expect(await store.apiTokens.find(hashSecret("one"))).toBeUndefined();
+    });
+
+    test("no token is made with a session that a new password ended, however it is timed", async () => {
+      const ann = await createUser(store);
+      const { id: sessionId } = await startSession(store, ann, "stolen");
+      await store.passwords.addReset(ann, reset("one"), at(0));
+      const making = Array.from({ length: 10 }, (_, i) =>
+        store.apiTokens.create(apiToken(ann, `token ${i}`, { sessionId }), 0, undefined, []),
+      );
+      const changed = { ...change, revokesApiTokens: true };
+      await Promise.all([store.passwords.reset(hashSecret("one"), changed, at(0)), ...making]);
+      const late = store.apiTokens.create(apiToken(ann, "late", { sessionId }), 0, undefined, []);
+      expect(await late).toBe("session_ended");
+      expect(await store.apiTokens.list(ann, 20, undefined)).toEqual([]);
     });
 
     test("a session isn't started with a password that was replaced meanwhile, nor outlives the change", async () => {

@@ -1,5 +1,6 @@
 import type { MongoDatabase, MongoTransaction } from "@sandgate/kit/storage/mongo";
 import type { PasswordChange } from "../domain/passwords.ts";
+import { revokeApiTokensOf } from "./api-tokens.mongo.ts";
 import { type Collections, collectionsOf } from "./collections.mongo.ts";
 import { removeAt } from "./expiry.mongo.ts";
 import { addMail } from "./mails.mongo.ts";
@@ -17,8 +18,8 @@ export async function conflictWithPassword(
 }
 
 /**
- * Sets a password, or none, ends all links and sessions of the user but one, and returns the ids of the sessions that
- * it ended.
+ * Sets a password, or none, ends all links and sessions of the user but one, drops a second factor that isn't
+ * confirmed, and returns the ids of the sessions that it ended.
  */
 export async function setPassword(
   collections: Collections,
@@ -28,13 +29,14 @@ export async function setPassword(
   now: Date,
   keptSessionId?: string,
 ): Promise<string[]> {
-  const { users, verifications, passwordResets, knownNetworks } = collections;
+  const { users, verifications, passwordResets, knownNetworks, secondFactors } = collections;
   const { session } = tx;
   const change = passwordHash === undefined ? { $unset: { passwordHash: 1 as const } } : { $set: { passwordHash } };
   await users.updateOne({ _id: userId }, change, { session });
   await verifications.deleteMany({ userId }, { session });
   await passwordResets.deleteMany({ userId }, { session });
   await knownNetworks.deleteMany({ userId }, { session });
+  await secondFactors.deleteMany({ userId, enabledAt: { $exists: false } }, { session });
   return endSessionsOf(collections, tx, userId, now, keptSessionId);
 }
 
@@ -48,12 +50,13 @@ export function createPasswords({ db, write }: MongoDatabase): Passwords {
   async function applyChange(
     tx: MongoTransaction,
     userId: string,
-    { passwordHash, noticeMail, events }: PasswordChange,
+    { passwordHash, revokesApiTokens, noticeMail, events }: PasswordChange,
     now: Date,
     keptSessionId?: string,
   ): Promise<string[]> {
     await addMail(collections, tx, userId, noticeMail, now);
     await tx.publish(events);
+    if (revokesApiTokens) await revokeApiTokensOf(collections, tx, userId);
     return setPassword(collections, tx, userId, passwordHash, now, keptSessionId);
   }
 

@@ -1,5 +1,6 @@
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import type { PasswordChange } from "../domain/passwords.ts";
+import { revokeApiTokensOf } from "./api-tokens.sqlite.transactions.ts";
 import { addMail } from "./mails.sqlite.transactions.ts";
 import type { Passwords } from "./passwords.ts";
 import { endSessionsOf } from "./sessions.sqlite.transactions.ts";
@@ -7,8 +8,8 @@ import { insert, type TransactionOf } from "./transaction.sqlite.ts";
 import { readAccount } from "./users.sqlite.transactions.ts";
 
 /**
- * Sets a password, or none, ends all links and sessions of the user but one, and returns the ids of the sessions that
- * it ended.
+ * Sets a password, or none, ends all links and sessions of the user but one, drops a second factor that isn't
+ * confirmed, and returns the ids of the sessions that it ended.
  */
 export function setPassword(
   tx: Transaction,
@@ -21,18 +22,20 @@ export function setPassword(
   for (const table of ["verifications", "password_resets", "known_networks"]) {
     tx.db.run(`DELETE FROM ${table} WHERE user_id = ?`, userId);
   }
+  tx.db.run("DELETE FROM second_factors WHERE user_id = ? AND enabled_at IS NULL", userId);
   return endSessionsOf(tx, userId, now, keptSessionId);
 }
 
 function applyChange(
   tx: Transaction,
   userId: string,
-  { passwordHash, noticeMail, events }: PasswordChange,
+  { passwordHash, revokesApiTokens, noticeMail, events }: PasswordChange,
   now: Date,
   keptSessionId?: string,
 ): string[] {
   addMail(tx, userId, noticeMail, now);
   tx.publish(events);
+  if (revokesApiTokens) revokeApiTokensOf(tx, userId);
   return setPassword(tx, userId, passwordHash, now, keptSessionId);
 }
 

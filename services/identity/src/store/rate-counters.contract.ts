@@ -42,6 +42,21 @@ export function describeRateCounters(open: () => Promise<IdentityStore>): void {
         });
       });
 
+      test("are returned to the window that they were taken from alone", async () => {
+        const key = new Uint8Array(32).fill(7);
+        const { endsAt } = await consume(2, 2, 0);
+        await store.rateCounters.giveBack({ key }, at(59_999));
+        expect((await consume(2, 1, 1)).granted).toBe(0);
+        await store.rateCounters.giveBack({ key }, endsAt);
+        expect((await consume(2, 2, 2)).granted).toBe(1);
+      });
+
+      test("are granted soon after the clock was set back", async () => {
+        await consume(1, 1, 120_001);
+        expect((await consume(1, 1, 60_001)).granted).toBe(0);
+        expect(await consume(1, 1, 0)).toEqual({ granted: 1, remaining: 0, endsAt: at(60_000) });
+      });
+
       test("never exceed it when many consume at once", async () => {
         const consumed = await Promise.all(Array.from({ length: 20 }, () => consume(50, 4, 0)));
         expect(consumed.reduce((sum, { granted }) => sum + granted, 0)).toBe(50);

@@ -5,12 +5,13 @@ import { removeAfter } from "./expiry.mongo.ts";
 import type { RateCounters } from "./rate-counters.ts";
 
 // Counters of an account under attack, or of a busy user, are written many times at once. In transactions these would
-// conflict and run again and again, so each is one statement that decides as `grantOf` does.
+// conflict and run again and again, so each is one statement that decides as `grantOf` and `isWindowOver` do.
 export function createRateCounters({ db }: MongoDatabase): RateCounters {
   const { windows } = collectionsOf(db);
 
   async function consume({ key, limit, windowMs }: Budget, wanted: number, now: Date) {
-    const isOver = { $lte: [{ $ifNull: ["$endsAt", 0] }, now.getTime()] };
+    const end = { $ifNull: ["$endsAt", 0] };
+    const isOver = { $or: [{ $lte: [end, now.getTime()] }, { $gt: [end, now.getTime() + 2 * windowMs] }] };
     const used = { $cond: [isOver, 0, "$used"] };
     const granted = { $max: [0, { $min: [wanted, { $subtract: [limit, used] }] }] };
     const endsAt = { $cond: [isOver, now.getTime() + windowMs, "$endsAt"] };
@@ -27,21 +28,27 @@ export function createRateCounters({ db }: MongoDatabase): RateCounters {
     return { used: window.used, granted: window.granted, endsAt: new Date(window.endsAt) };
   }
 
+  async function giveBack({ key }: Pick<Budget, "key">, endsAt: Date): Promise<void> {
+    await windows.updateOne({ _id: key, endsAt: endsAt.getTime(), used: { $gt: 0 } }, { $inc: { used: -1 } });
+  }
+
   return {
+    giveBack,
+
     async consume(budget, wanted, now) {
       const { used, granted, endsAt } = await consume(budget, wanted, now);
       return { granted, remaining: grantOf(used, budget.limit, budget.limit), endsAt };
     },
 
     async consumeEach(budgets, now) {
-      const consumed: { _id: Uint8Array; endsAt: number }[] = [];
+      const consumed: (Budget & { endsAt: Date })[] = [];
       for (const [index, budget] of budgets.entries()) {
         const { granted, endsAt } = await consume(budget, 1, now);
         if (granted === 0) {
-          for (const window of consumed) await windows.updateOne(window, { $inc: { used: -1 } });
+          for (const each of consumed) await giveBack(each, each.endsAt);
           return { index, endsAt };
         }
-        consumed.push({ _id: budget.key, endsAt: endsAt.getTime() });
+        consumed.push({ ...budget, endsAt });
       }
       return undefined;
     },

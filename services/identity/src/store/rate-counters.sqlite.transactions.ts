@@ -1,6 +1,6 @@
 import { addMs } from "@sandgate/kit/base/time";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
-import { type Budget, grantOf } from "../domain/rate-counters.ts";
+import { type Budget, grantOf, isWindowOver } from "../domain/rate-counters.ts";
 import type { RateCounters } from "./rate-counters.ts";
 import type { TransactionOf } from "./transaction.sqlite.ts";
 
@@ -11,11 +11,11 @@ interface Window {
 
 function readWindow(tx: Transaction, { key, windowMs }: Budget, now: Date): Window {
   const known = tx.db.get<{ used: number; ends_at: number }>(
-    "SELECT used, ends_at FROM request_windows WHERE key = ? AND ends_at > ?",
+    "SELECT used, ends_at FROM request_windows WHERE key = ?",
     key,
-    now,
   );
-  return known ? { used: known.used, endsAt: new Date(known.ends_at) } : { used: 0, endsAt: addMs(now, windowMs) };
+  const window = known && { used: known.used, endsAt: new Date(known.ends_at) };
+  return window && !isWindowOver(window.endsAt, windowMs, now) ? window : { used: 0, endsAt: addMs(now, windowMs) };
 }
 
 function writeWindow(tx: Transaction, { key }: Budget, { used, endsAt }: Window): void {
@@ -45,4 +45,8 @@ const consumeEach: TransactionOf<RateCounters["consumeEach"]> = (tx, budgets, no
   return undefined;
 };
 
-export const rateCounterTransactions = { consume, consumeEach } satisfies Transactions;
+const giveBackConsumed: TransactionOf<RateCounters["giveBack"]> = (tx, { key }, endsAt) => {
+  tx.db.run("UPDATE request_windows SET used = max(used - 1, 0) WHERE key = ? AND ends_at = ?", key, endsAt);
+};
+
+export const rateCounterTransactions = { consume, consumeEach, giveBackConsumed } satisfies Transactions;

@@ -4,6 +4,8 @@ import type { Budget, Consumed, Overspent } from "../domain/rate-counters.ts";
 export interface RateCounters {
   /** Consumes up to `wanted` of the budget's window. */
   consume(budget: Budget, wanted: number, now: Date): Promise<Consumed>;
+  /** Returns one to the budget, if its window is still the one that ends then. */
+  giveBack(budget: Pick<Budget, "key">, endsAt: Date): Promise<void>;
   /**
    * Consumes one of each budget, or none when one of them has nothing left; the first of those is the answer. No key
    * twice.

@@ -1,5 +1,5 @@
 import type { MongoDatabase, MongoTransaction } from "@sandgate/kit/storage/mongo";
-import { decideRegistration, decideVerification, isAbandoned, type NewVerification } from "../domain/registrations.ts";
+import { decideRegistration, isAbandoned, type NewVerification } from "../domain/registrations.ts";
 import { type Collections, collectionsOf } from "./collections.mongo.ts";
 import { removeAt } from "./expiry.mongo.ts";
 import { addMail } from "./mails.mongo.ts";
@@ -11,18 +11,11 @@ async function addVerification(
   collections: Collections,
   tx: MongoTransaction,
   userId: string,
-  passwordHash: string | undefined,
   { tokenHash, expiresAt, mail }: NewVerification,
   now: Date,
 ): Promise<void> {
   await collections.verifications.insertOne(
-    {
-      _id: tokenHash,
-      userId,
-      passwordHash,
-      expiresAt: expiresAt.getTime(),
-      removeAt: removeAt("verifications", expiresAt),
-    },
+    { _id: tokenHash, userId, expiresAt: expiresAt.getTime(), removeAt: removeAt("verifications", expiresAt) },
     { session: tx.session },
   );
   await addMail(collections, tx, userId, mail, now);
@@ -32,21 +25,18 @@ export function createRegistrations({ db, write }: MongoDatabase): Registrations
   const collections = collectionsOf(db);
   const { users, verifications } = collections;
 
-  async function readVerification(tokenHash: Uint8Array, now: Date, tx?: MongoTransaction) {
-    const filter = { _id: tokenHash, expiresAt: { $gt: now.getTime() } };
-    const found = await verifications.findOne(filter, tx && { session: tx.session });
-    return found ? { userId: found.userId, passwordHash: found.passwordHash } : undefined;
-  }
+  const readVerification = (tokenHash: Uint8Array, now: Date, tx?: MongoTransaction) =>
+    verifications.findOne({ _id: tokenHash, expiresAt: { $gt: now.getTime() } }, tx && { session: tx.session });
 
   return {
     register: (registration) =>
       write(async (tx) => {
-        const { passwordHash, createdAt } = registration;
+        const { createdAt } = registration;
         const holder = (await readAccount(collections, { usernameKey: registration.usernameKey }, tx))?.user;
         const { outcome, userId, created, verification, notice, events } = decideRegistration(holder, registration);
         if (created) await insertUser(collections, tx, created);
         else await conflictWithPassword(collections, tx, userId);
-        if (verification) await addVerification(collections, tx, userId, passwordHash, verification, createdAt);
+        if (verification) await addVerification(collections, tx, userId, verification, createdAt);
         if (notice) await addMail(collections, tx, userId, notice, createdAt);
         await tx.publish(events);
         return outcome;
@@ -57,25 +47,23 @@ export function createRegistrations({ db, write }: MongoDatabase): Registrations
         const account = await readAccount(collections, { id: userId }, tx);
         if (!account || account.user.verified) return false;
         await conflictWithPassword(collections, tx, userId);
-        await addVerification(collections, tx, userId, undefined, verification, now);
+        await addVerification(collections, tx, userId, verification, now);
         return true;
       }),
 
     async findVerification(tokenHash, now) {
       const link = await readVerification(tokenHash, now);
       const account = link && (await readAccount(collections, { id: link.userId }));
-      if (!account) return undefined;
-      const { id: userId, username } = account.user;
-      return { userId, username, hasPassword: link.passwordHash !== undefined };
+      return account ? { userId: account.user.id, username: account.user.username } : undefined;
     },
 
-    verify: (tokenHash, givenHash, now, events) =>
+    verify: (tokenHash, passwordHash, now, events) =>
       write(async (tx) => {
-        const decided = decideVerification(await readVerification(tokenHash, now, tx), givenHash);
-        if (!decided) return undefined;
-        await markVerified(collections, tx, decided.userId, now);
+        const link = await readVerification(tokenHash, now, tx);
+        if (!link) return undefined;
+        await markVerified(collections, tx, link.userId, now);
         await tx.publish(events);
-        return setPassword(collections, tx, decided.userId, decided.passwordHash, now);
+        return setPassword(collections, tx, link.userId, passwordHash, now);
       }),
 
     async listAbandoned(registeredBefore, now, limit) {

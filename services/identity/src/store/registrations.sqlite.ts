@@ -10,13 +10,12 @@ export function createRegistrations({ read, write }: SqliteDatabase<typeof regis
     deleteAbandoned: write.deleteAbandonedUser,
 
     async findVerification(tokenHash, now) {
-      const row = read.get<{ id: string; username: string; has_password: number }>(
-        `SELECT u.id, u.username, v.password_hash IS NOT NULL AS has_password
-         FROM verifications v JOIN users u ON u.id = v.user_id WHERE v.token_hash = ? AND v.expires_at > ?`,
+      return read.get<{ userId: string; username: string }>(
+        `SELECT u.id AS userId, u.username FROM verifications v JOIN users u ON u.id = v.user_id
+         WHERE v.token_hash = ? AND v.expires_at > ?`,
         tokenHash,
         now,
       );
-      return row && { userId: row.id, username: row.username, hasPassword: row.has_password === 1 };
     },
 
     async listAbandoned(registeredBefore, now, limit) {

@@ -4,26 +4,21 @@ import type { NewVerification, Registration } from "../domain/registrations.ts";
 /** Users who have not verified their address yet, and the links by which they do. */
 export interface Registrations {
   /**
-   * Creates an unverified user. A name that is taken but unverified gets another verification with the password of this
-   * registration, and keeps its own; one that is verified gets the notice (`decideRegistration`).
+   * Creates an unverified user. One who has the name already and isn't verified gets another link, one who is gets the
+   * notice, and both stay as they are (`decideRegistration`).
    */
   register(registration: Registration): Promise<"created" | "renewed" | "taken">;
-  /** Adds a verification without a password for an unverified user; false, and nothing happens, for any other. */
+  /** Adds a link for an unverified user; false, and nothing happens, for any other. */
   renew(userId: string, verification: NewVerification, now: Date): Promise<boolean>;
+  /** Whose link this is. Undefined for an unknown, used or expired token. */
+  findVerification(tokenHash: Uint8Array, now: Date): Promise<{ userId: string; username: string } | undefined>;
   /**
-   * Whose link this is, and whether it was registered with a password. Undefined for an unknown, used or expired token.
-   */
-  findVerification(
-    tokenHash: Uint8Array,
-    now: Date,
-  ): Promise<{ userId: string; username: string; hasPassword: boolean } | undefined>;
-  /**
-   * Verifies the user, sets the password (`decideVerification`) and ends the user's other links and all sessions, whose
-   * ids it returns. Undefined, and nothing happens, for an unknown, used or expired token, and without any password.
+   * Verifies the user, sets the password and ends the user's other links and all sessions, whose ids it returns.
+   * Undefined, and nothing happens, for an unknown, used or expired token.
    */
   verify(
     tokenHash: Uint8Array,
-    passwordHash: string | undefined,
+    passwordHash: string,
     now: Date,
     events: readonly StagedEvent[],
   ): Promise<string[] | undefined>;

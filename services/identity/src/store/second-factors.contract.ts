@@ -1,9 +1,10 @@
-import { newId } from "@sandgate/kit/base/ids";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { hashSecret } from "../domain/tokens.ts";
 import {
+  apiToken,
   at,
   createProviderUser,
+  createUser,
   enableSecondFactor,
   event,
   firstOperator,
@@ -59,7 +60,7 @@ export function describeSecondFactors(open: () => Promise<IdentityStore>): void 
       expect(await confirm(first.id)).toBe(false);
       expect(await confirm(second.id, secondFactorExpiry)).toBe(false);
       expect(await store.secondFactors.find(ann)).toBeUndefined();
-      expect(await store.otpAttempts.begin(ann, now)).toEqual({ outcome: "none" });
+      expect(await store.otpAttempts.begin(ann, { fromOwnNetwork: false }, now)).toEqual({ outcome: "none" });
       const confirmed = await Promise.all([1, 2, 3].map(() => confirm(second.id)));
       expect(confirmed.filter(Boolean)).toHaveLength(1);
       expect(await store.secondFactors.find(ann)).toEqual({ recoveryCodesLeft: 3 });
@@ -107,33 +108,30 @@ export function describeSecondFactors(open: () => Promise<IdentityStore>): void 
       await enableSecondFactor(store, ann);
       await store.users.delete(ann, [], now);
       expect(await store.secondFactors.find(ann)).toBeUndefined();
-      expect(await store.otpAttempts.begin(ann, now)).toEqual({ outcome: "none" });
+      expect(await store.otpAttempts.begin(ann, { fromOwnNetwork: false }, now)).toEqual({ outcome: "none" });
     });
 
-    test("an operator's API token is found with whether its user has one", async () => {
+    test("an operator's API token has the second factor of the session that made it, while the user has one", async () => {
       const { user: operator, events } = firstOperator("root@localhost");
       await store.users.createFirstOperator({ user: operator, events });
-      const tokenHash = hashSecret("token");
-      await store.apiTokens.create(
-        {
-          id: newId(),
-          userId: operator.id,
-          tokenHash,
-          description: "ci",
-          hint: "sgt_",
-          workspaceId: undefined,
-          role: 0,
-          expiresAt: undefined,
-          createdAt: now,
-        },
-        0,
-        undefined,
-        [],
-      );
+      const [without, withOne] = [
+        await startSession(store, operator.id, "without"),
+        await startSession(store, operator.id, "with", { secondFactor: true }),
+      ];
+      const other = await startSession(store, await createUser(store), "other's", { secondFactor: true });
+      const sessionIds = { without: without.id, withOne: withOne.id, others: other.id };
+      for (const [name, sessionId] of Object.entries(sessionIds)) {
+        await store.apiTokens.create(apiToken(operator.id, name, { sessionId }), 0, undefined, []);
+      }
+      const found = async (name: string) => (await store.apiTokens.find(hashSecret(name)))?.secondFactor;
+      const all = async () => Promise.all(Object.keys(sessionIds).map(found));
       await store.secondFactors.add(pendingSecondFactor(operator.id));
-      expect(await store.apiTokens.find(tokenHash)).toMatchObject({ operator: true, secondFactor: false });
+      expect(await all()).toEqual([false, false, false]);
       await enableSecondFactor(store, operator.id);
-      expect(await store.apiTokens.find(tokenHash)).toMatchObject({ operator: true, secondFactor: true });
+      expect(await all()).toEqual([false, true, false]);
+      const removal = { noticeMail: mail("removed"), endSessions: false, events: [] };
+      await store.secondFactors.remove(operator.id, removal, now);
+      expect(await all()).toEqual([false, false, false]);
     });
   });
 }

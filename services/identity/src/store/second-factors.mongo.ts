@@ -1,7 +1,7 @@
 import { toOptionalDate } from "@sandgate/kit/base/time";
 import type { MongoDatabase } from "@sandgate/kit/storage/mongo";
 import { decideOtpAttempt } from "../domain/otp-attempts.ts";
-import type { SecondFactor } from "../domain/second-factors.ts";
+import type { OtpOrigin, SecondFactor } from "../domain/second-factors.ts";
 import { collectionsOf } from "./collections.mongo.ts";
 import { removeAt } from "./expiry.mongo.ts";
 import { addMail } from "./mails.mongo.ts";
@@ -9,7 +9,18 @@ import type { OtpAttempts, SecondFactors } from "./second-factors.ts";
 import { endSessionsOf } from "./sessions.mongo.ts";
 
 const isEnabled = { enabledAt: { $exists: true } } as const;
-const noAttempts = { $set: { attempts: 0 }, $unset: { refusedUntil: true } } as const;
+
+/** The fields that count attempts from there. */
+function countersOf({ fromOwnNetwork }: OtpOrigin) {
+  return fromOwnNetwork
+    ? ({ attempts: "attempts", until: "refusedUntil" } as const)
+    : ({ attempts: "attemptsElsewhere", until: "refusedElsewhereUntil" } as const);
+}
+
+function noAttempts(origin: OtpOrigin) {
+  const { attempts, until } = countersOf(origin);
+  return { $set: { [attempts]: 0 }, $unset: { [until]: true as const } };
+}
 
 function toSecondFactor({ _id, sealed }: { _id: string; sealed: Uint8Array }): SecondFactor {
   return { id: _id, sealed: new Uint8Array(sealed) };
@@ -95,36 +106,38 @@ export function createOtpAttempts({ db, write }: MongoDatabase): OtpAttempts {
 
   return {
     // Attempts at once conflict on the document, so each sees the number of those before it.
-    begin: (userId, now) =>
+    begin: (userId, origin, now) =>
       write(async ({ session }) => {
+        const counters = countersOf(origin);
         const found = await factors.findOne({ userId, ...isEnabled }, { session });
         const enabled = found && {
           factor: toSecondFactor(found),
-          attempts: found.attempts,
-          refusedUntil: toOptionalDate(found.refusedUntil),
+          attempts: found[counters.attempts] ?? 0,
+          refusedUntil: toOptionalDate(found[counters.until]),
         };
         const { attempt, change } = decideOtpAttempt(enabled ?? undefined, now);
         if (change) {
           const { attempts, refusedUntil: until } = change;
-          const counted = { attempts, ...(until && { refusedUntil: until.getTime() }) };
+          const counted = { [counters.attempts]: attempts, ...(until && { [counters.until]: until.getTime() }) };
           await factors.updateOne({ userId, ...isEnabled }, { $set: counted }, { session });
         }
         return attempt;
       }),
 
-    async acceptOtp(factorId, step) {
+    async acceptOtp(factorId, step, origin) {
+      const { $set, $unset } = noAttempts(origin);
       const accepted = await factors.updateOne(
         { _id: factorId, lastStep: { $lt: step }, ...isEnabled },
-        { ...noAttempts, $set: { ...noAttempts.$set, lastStep: step } },
+        { $set: { ...$set, lastStep: step }, $unset },
       );
       return accepted.matchedCount > 0;
     },
 
-    acceptRecoveryCode: ({ userId, factorId, codeHash, noticeMail, events }, now) =>
+    acceptRecoveryCode: ({ userId, factorId, codeHash, noticeMail, events, ...origin }, now) =>
       write(async (tx) => {
         const used = await factors.updateOne(
           { _id: factorId, userId, recoveryCodes: codeHash },
-          { ...noAttempts, $pull: { recoveryCodes: codeHash } },
+          { ...noAttempts(origin), $pull: { recoveryCodes: codeHash } },
           { session: tx.session },
         );
         if (used.matchedCount === 0) return false;

@@ -1,12 +1,13 @@
 import { toOptionalDate } from "@sandgate/kit/base/time";
 import type { Transaction, Transactions } from "@sandgate/kit/storage/sqlite";
 import { decideOtpAttempt } from "../domain/otp-attempts.ts";
+import type { OtpOrigin } from "../domain/second-factors.ts";
 import { addMail } from "./mails.sqlite.transactions.ts";
 import type { OtpAttempts, SecondFactors } from "./second-factors.ts";
 import { endSessionsOf } from "./sessions.sqlite.transactions.ts";
 import { insert, type TransactionOf } from "./transaction.sqlite.ts";
 
-function hasEnabled(tx: Transaction, userId: string): boolean {
+export function hasSecondFactor(tx: Transaction, userId: string): boolean {
   return tx.db.get("SELECT 1 FROM second_factors WHERE user_id = ? AND enabled_at IS NOT NULL", userId) !== undefined;
 }
 
@@ -16,7 +17,7 @@ function setRecoveryCodes(tx: Transaction, userId: string, codeHashes: readonly 
 }
 
 const addSecondFactor: TransactionOf<SecondFactors["add"]> = (tx, { id, userId, sealed, expiresAt }) => {
-  if (hasEnabled(tx, userId)) return false;
+  if (hasSecondFactor(tx, userId)) return false;
   tx.db.run("DELETE FROM second_factors WHERE user_id = ?", userId);
   insert(tx, "second_factors", { id, user_id: userId, sealed, expires_at: expiresAt });
   return true;
@@ -37,7 +38,7 @@ const enableSecondFactor: TransactionOf<SecondFactors["enable"]> = (tx, confirme
 };
 
 const replaceRecoveryCodes: TransactionOf<SecondFactors["replaceRecoveryCodes"]> = (tx, userId, codeHashes, events) => {
-  if (!hasEnabled(tx, userId)) return false;
+  if (!hasSecondFactor(tx, userId)) return false;
   setRecoveryCodes(tx, userId, codeHashes);
   tx.publish(events);
   return true;
@@ -53,9 +54,18 @@ const removeSecondFactor: TransactionOf<SecondFactors["remove"]> = (tx, userId, 
   return removal.endSessions ? endSessionsOf(tx, userId, now) : [];
 };
 
-const beginOtpAttempt: TransactionOf<OtpAttempts["begin"]> = (tx, userId, now) => {
+/** The columns that count attempts from there. */
+function countersOf({ fromOwnNetwork }: OtpOrigin) {
+  return fromOwnNetwork
+    ? { attempts: "attempts", until: "refused_until" }
+    : { attempts: "attempts_elsewhere", until: "refused_elsewhere_until" };
+}
+
+const beginOtpAttempt: TransactionOf<OtpAttempts["begin"]> = (tx, userId, origin, now) => {
+  const { attempts, until } = countersOf(origin);
   const row = tx.db.get<{ id: string; sealed: Uint8Array; attempts: number; refused_until: number | null }>(
-    "SELECT id, sealed, attempts, refused_until FROM second_factors WHERE user_id = ? AND enabled_at IS NOT NULL",
+    `SELECT id, sealed, ${attempts} AS attempts, ${until} AS refused_until FROM second_factors
+     WHERE user_id = ? AND enabled_at IS NOT NULL`,
     userId,
   );
   const enabled = row && {
@@ -65,17 +75,16 @@ const beginOtpAttempt: TransactionOf<OtpAttempts["begin"]> = (tx, userId, now) =
   };
   const { attempt, change } = decideOtpAttempt(enabled, now);
   if (change) {
-    tx.db.run("UPDATE second_factors SET attempts = :attempts, refused_until = :refusedUntil WHERE user_id = :userId", {
-      userId,
-      ...change,
-    });
+    const sql = `UPDATE second_factors SET ${attempts} = :attempts, ${until} = :refusedUntil WHERE user_id = :userId`;
+    tx.db.run(sql, { userId, ...change });
   }
   return attempt;
 };
 
-const acceptOtp: TransactionOf<OtpAttempts["acceptOtp"]> = (tx, factorId, step) => {
+const acceptOtp: TransactionOf<OtpAttempts["acceptOtp"]> = (tx, factorId, step, origin) => {
+  const { attempts, until } = countersOf(origin);
   const accepted = tx.db.run(
-    `UPDATE second_factors SET last_step = :step, attempts = 0, refused_until = NULL
+    `UPDATE second_factors SET last_step = :step, ${attempts} = 0, ${until} = NULL
      WHERE id = :factorId AND enabled_at IS NOT NULL AND last_step < :step`,
     { factorId, step },
   );
@@ -90,7 +99,8 @@ const acceptRecoveryCode: TransactionOf<OtpAttempts["acceptRecoveryCode"]> = (tx
     { userId, factorId, codeHash },
   );
   if (used === 0) return false;
-  tx.db.run("UPDATE second_factors SET attempts = 0, refused_until = NULL WHERE id = ?", factorId);
+  const { attempts, until } = countersOf(accepted);
+  tx.db.run(`UPDATE second_factors SET ${attempts} = 0, ${until} = NULL WHERE id = ?`, factorId);
   addMail(tx, userId, noticeMail, now);
   tx.publish(events);
   return true;

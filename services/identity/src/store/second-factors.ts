@@ -3,6 +3,7 @@ import type { OtpAttempt } from "../domain/otp-attempts.ts";
 import type {
   ConfirmedSecondFactor,
   NewSecondFactor,
+  OtpOrigin,
   SecondFactor,
   SecondFactorRemoval,
   UsedRecoveryCode,
@@ -37,12 +38,15 @@ export interface OtpAttempts {
    * Counts an attempt before its code is looked at, so that attempts at once are as many as those one after another
    * (`decideOtpAttempt`).
    */
-  begin(userId: string, now: Date): Promise<OtpAttempt>;
+  begin(userId: string, origin: OtpOrigin, now: Date): Promise<OtpAttempt>;
   /**
-   * Uses up a time step with all before it, and forgets the attempts; false, and nothing happens, when it was used up
-   * before.
+   * Uses up a time step with all before it, and forgets the attempts from there; false, and nothing happens, when it
+   * was used up before.
    */
-  acceptOtp(factorId: string, step: number): Promise<boolean>;
-  /** Uses up a recovery code, and forgets the attempts; false, and nothing happens, for an unknown or used one. */
+  acceptOtp(factorId: string, step: number, origin: OtpOrigin): Promise<boolean>;
+  /**
+   * Uses up a recovery code, and forgets the attempts from there; false, and nothing happens, for an unknown or used
+   * one.
+   */
   acceptRecoveryCode(used: UsedRecoveryCode, now: Date): Promise<boolean>;
 }

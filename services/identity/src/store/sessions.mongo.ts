@@ -1,7 +1,7 @@
 import { toOptionalDate } from "@sandgate/kit/base/time";
 import { afterPosition, type MongoDatabase, type MongoTransaction } from "@sandgate/kit/storage/mongo";
 import { decideRefresh, type Refresh, type RefreshState } from "../domain/sessions.ts";
-import { type Collections, collectionsOf, type SessionDocument } from "./collections.mongo.ts";
+import { type Collections, collectionsOf, linkKey, type SessionDocument } from "./collections.mongo.ts";
 import { removeAt } from "./expiry.mongo.ts";
 import type { RefreshTokens, Sessions } from "./sessions.ts";
 
@@ -43,13 +43,15 @@ async function addRefreshToken(
 
 export function createSessions({ db, write }: MongoDatabase): Sessions {
   const collections = collectionsOf(db);
-  const { users, sessions } = collections;
+  const { users, sessions, externalIdentities } = collections;
 
   return {
-    create: ({ id, userId, passwordHash, secondFactor, client, createdAt, expiresAt, events, ...refresh }) =>
+    create: ({ id, userId, passwordHash, identity, secondFactor, client, createdAt, expiresAt, events, ...refresh }) =>
       write(async (tx) => {
         const { session } = tx;
         const { refreshTokenHash, refreshTokenExpiresAt } = refresh;
+        if (identity && !(await externalIdentities.findOne({ _id: linkKey(identity), userId }, { session })))
+          return false;
         const user = await users.updateOne(
           { _id: userId, disabledAt: { $exists: false }, ...(passwordHash !== undefined && { passwordHash }) },
           { $inc: { signIns: 1 } },

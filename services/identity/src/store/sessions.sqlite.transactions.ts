@@ -21,10 +21,12 @@ function addRefreshToken(tx: Transaction, tokenHash: Uint8Array, sessionId: stri
 }
 
 const createSession: TransactionOf<Sessions["create"]> = (tx, session) => {
-  const { id, userId, passwordHash, createdAt, client } = session;
+  const { id, userId, passwordHash, identity, createdAt, client } = session;
   const user = tx.db.get(
-    "SELECT 1 FROM users WHERE id = :id AND disabled_at IS NULL AND (:hash IS NULL OR password_hash = :hash)",
-    { id: userId, hash: passwordHash },
+    `SELECT 1 FROM users WHERE id = :id AND disabled_at IS NULL AND (:hash IS NULL OR password_hash = :hash)
+       AND (:issuer IS NULL OR EXISTS
+         (SELECT 1 FROM external_identities WHERE issuer = :issuer AND subject = :subject AND user_id = :id))`,
+    { id: userId, hash: passwordHash, issuer: identity?.issuer, subject: identity?.subject },
   );
   if (!user) return false;
   insert(tx, "sessions", {

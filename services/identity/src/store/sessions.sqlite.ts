@@ -21,9 +21,9 @@ export function createSessions({ read, write }: SqliteDatabase<typeof sessionTra
       const rows = read.all<SessionRow>(
         `SELECT id, created_at, seen_at, address, user_agent FROM sessions
          WHERE user_id = :user AND ended_at IS NULL AND idle_at > :now
-           AND (:before IS NULL OR (created_at, id) < (:before, :id))
+           AND (created_at, id) < (:before, :id)
          ORDER BY created_at DESC, id DESC LIMIT :limit`,
-        { user: userId, now, before: before?.createdAt, id: before?.id, limit },
+        { user: userId, now, before: before?.createdAt ?? Number.MAX_SAFE_INTEGER, id: before?.id ?? "", limit },
       );
       return rows.map(({ id, created_at, seen_at, address, user_agent }) => ({
         id,

@@ -4,7 +4,8 @@ import type { NewSession, Refresh, Refreshed, Session } from "../domain/sessions
 
 export interface Sessions {
   /**
-   * False, and nothing happens, when a password was compared and has changed since, or the user is disabled or gone.
+   * False, and nothing happens, when the password that was compared has changed since, the link that was used was
+   * removed, or the user is disabled or gone.
    */
   create(session: NewSession): Promise<boolean>;
   /** Up to `limit` live sessions of the user after `before`, newest first. */

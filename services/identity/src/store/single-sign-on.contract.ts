@@ -1,10 +1,21 @@
 import { newId } from "@sandgate/kit/base/ids";
 import { addMs, hourMs, minuteMs } from "@sandgate/kit/base/time";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { ResolvedUser } from "../domain/single-sign-on.ts";
+import { type ExternalIdentity, identityId, type ResolvedUser } from "../domain/single-sign-on.ts";
 import { hashSecret } from "../domain/tokens.ts";
 import { usernameKey } from "../domain/users.ts";
-import { at, event, mail as mailOf, registration, startSession, subjectsOf } from "./store.fixture.ts";
+import {
+  at,
+  createUser,
+  enableSecondFactor,
+  event,
+  mail as mailOf,
+  registration,
+  session,
+  startSession,
+  subjectsOf,
+  takeMails,
+} from "./store.fixture.ts";
 import type { IdentityStore } from "./store.ts";
 
 const now = at(0);
@@ -20,15 +31,17 @@ const attempt = (state: string, browser = "browser") => ({
 });
 const username = "Ann@Example.com";
 const byName = { username, usernameKey: usernameKey(username) };
-const identity = (subject: string, more: { issuer?: string; name?: typeof byName | undefined } = {}) => ({
+const identity = (subject: string, more: Partial<ExternalIdentity> = {}): ExternalIdentity => ({
   issuer: "https://issuer.test",
   subject,
+  provider: "google",
   name: byName,
+  verified: true,
   ...more,
 });
-const nobody = { created: undefined, holder: undefined };
+const nobody = { created: undefined, holder: undefined, address: "192.0.2.1" };
 const known = (id: string) => ({
-  created: undefined,
+  ...nobody,
   holder: { id, events: [event("linked")], noticeMail: mail() },
 });
 const newUser = (id = newId()) => ({ ...nobody, created: { id, events: [event("created")] } });
@@ -69,7 +82,7 @@ export function describeSingleSignOn(open: () => Promise<IdentityStore>): void {
         user: { username, verified: true, operator: false },
         passwordHash: undefined,
       });
-      // The address may have changed at the provider, or be another's by now.
+      // The address may have changed at the provider, and be another's by now.
       for (const name of [undefined, { username: "bob@example.com", usernameKey: "bob@example.com" }]) {
         expect(await store.singleSignOn.resolveUser(identity("1", { name }), newUser(), now)).toEqual(resolved);
       }
@@ -88,7 +101,7 @@ export function describeSingleSignOn(open: () => Promise<IdentityStore>): void {
 
     test("a verified user keeps password, links and sessions", async () => {
       const ann = await register("link");
-      await store.registrations.verify(hashSecret("link"), undefined, now, []);
+      await store.registrations.verify(hashSecret("link"), "hash", now, []);
       const reset = { tokenHash: hashSecret("reset"), expiresAt: addMs(now, hourMs), mail: mail() };
       await store.passwords.addReset(ann, reset, now);
       await startSession(store, ann, newId(), { passwordHash: undefined });
@@ -158,10 +171,108 @@ export function describeSingleSignOn(open: () => Promise<IdentityStore>): void {
       const ann = await register("link");
       const [, verified] = await Promise.all([
         store.singleSignOn.resolveUser(identity("1"), known(ann), now),
-        store.registrations.verify(hashSecret("link"), undefined, now, []),
+        store.registrations.verify(hashSecret("link"), "hash", now, []),
       ]);
       const found = await store.users.findAccount({ id: ann });
       expect(found?.passwordHash).toBe(verified ? "hash" : undefined);
+    });
+
+    const subject1 = { issuer: "https://issuer.test", subject: "1" };
+    const id1 = identityId(subject1.issuer, subject1.subject);
+    const bobs = { username: "bob@example.com", usernameKey: "bob@example.com" };
+
+    test("links are listed, newest first, with when they were used and the address that was verified last", async () => {
+      const ann = newId();
+      await store.singleSignOn.resolveUser(identity("1"), newUser(ann), now);
+      await store.singleSignOn.resolveUser(identity("2", { provider: "microsoft" }), known(ann), at(1));
+      await store.singleSignOn.resolveUser(identity("3", { name: bobs }), newUser(), at(1));
+      const first = { ...subject1, id: id1, provider: "google", username, linkedAt: now, lastUsedAt: now };
+      const { subject: _, ...listed } = first;
+      const second = {
+        id: identityId(subject1.issuer, "2"),
+        provider: "microsoft",
+        linkedAt: at(1),
+        lastUsedAt: at(1),
+      };
+      expect(await store.singleSignOn.list(ann)).toEqual([{ ...listed, ...second }, listed]);
+      const changed = { username: "new@example.com", usernameKey: "new@example.com" };
+      const unverified = identity("1", { name: changed, verified: false });
+      expect(await store.singleSignOn.resolveUser(unverified, newUser(), at(2))).toBe("email_not_verified");
+      expect((await store.singleSignOn.list(ann))[1]).toEqual(listed);
+      const verified = identity("1", { name: changed });
+      expect(idOf(await store.singleSignOn.resolveUser(verified, newUser(), at(3)))).toBe(ann);
+      const used = { ...listed, username: "new@example.com", lastUsedAt: at(3) };
+      expect((await store.singleSignOn.list(ann))[1]).toEqual(used);
+      expect(idOf(await store.singleSignOn.resolveUser(unverified, newUser(), at(4)))).toBe(ann);
+      expect((await store.users.find([ann], []))[0]?.username).toBe(username);
+    });
+
+    test("an account of the address is linked to a user with a second factor only after a recent sign-in there", async () => {
+      const ann = await createUser(store, username);
+      await enableSecondFactor(store, ann);
+      const resolve = (ms: number) => store.singleSignOn.resolveUser(identity("1"), known(ann), at(ms));
+      expect(await resolve(0)).toBe("sign_in_needed");
+      await startSession(store, ann, "elsewhere", { client: { address: "198.51.100.1", userAgent: "" } });
+      expect(await resolve(0)).toBe("sign_in_needed");
+      const { id } = await startSession(store, ann, "here", { client: { address: "192.0.2.1", userAgent: "" } });
+      expect(await resolve(5 * minuteMs)).toBe("sign_in_needed");
+      await store.sessions.end(ann, id, at(1), []);
+      expect(await resolve(1)).toBe("sign_in_needed");
+      expect(await store.singleSignOn.list(ann)).toEqual([]);
+      await startSession(store, ann, "again", { client: { address: "192.0.2.1", userAgent: "" } });
+      expect(idOf(await resolve(5 * minuteMs - 1))).toBe(ann);
+      expect(idOf(await resolve(minuteMs * 60))).toBe(ann);
+    });
+
+    const unlink = (userId: string, id: string, keptSessionId = "") =>
+      store.singleSignOn.unlink(
+        { userId, id, keptSessionId },
+        { noticeMail: mailOf("unlinked"), events: [event("unlinked")] },
+        now,
+      );
+
+    test("a link that is removed ends all sessions but one, and comes back only after a recent sign-in", async () => {
+      const ann = await createUser(store, username);
+      await store.singleSignOn.resolveUser(identity("1"), known(ann), now);
+      const byLink = { passwordHash: undefined, identity: subject1 };
+      const there = await startSession(store, ann, "thief's", byLink);
+      const own = await startSession(store, ann, "own", { client: { address: "192.0.2.1", userAgent: "" } });
+      await takeMails(store, now);
+      expect(await unlink(newId(), id1)).toBe("unknown");
+      expect(await unlink(ann, newId())).toBe("unknown");
+      expect(await unlink(ann, id1, own.id)).toEqual([there.id]);
+      expect(await unlink(ann, id1, own.id)).toBe("unknown");
+      expect(await takeMails(store, now)).toEqual(["unlinked"]);
+      expect((await subjectsOf(store)).filter((subject) => subject === "unlinked")).toHaveLength(1);
+      expect(await store.singleSignOn.list(ann)).toEqual([]);
+      expect(await store.sessions.create(session(ann, "late", byLink))).toBe(false);
+      const resolve = (subject: string, ms: number) =>
+        store.singleSignOn.resolveUser(identity(subject), known(ann), at(ms));
+      expect(await resolve("1", 5 * minuteMs)).toBe("sign_in_needed");
+      expect(idOf(await resolve("another", 5 * minuteMs))).toBe(ann);
+      expect(idOf(await resolve("1", 0))).toBe(ann);
+      expect(await store.singleSignOn.list(ann)).toHaveLength(2);
+    });
+
+    test("of the last two ways to sign in one stays, also when both are removed at once", async () => {
+      const ann = newId();
+      await store.singleSignOn.resolveUser(identity("1"), newUser(ann), now);
+      await store.singleSignOn.resolveUser(identity("2"), known(ann), now);
+      const ids = (await store.singleSignOn.list(ann)).map(({ id }) => id);
+      const removed = await Promise.all(ids.map((id) => unlink(ann, id)));
+      expect(removed.toSorted()).toEqual([[], "last"]);
+      const [left] = await store.singleSignOn.list(ann);
+      expect(await unlink(ann, left?.id ?? "")).toBe("last");
+    });
+
+    test("no session outlives the link that it began by, however the removal is timed", async () => {
+      const ann = await createUser(store, username);
+      await store.singleSignOn.resolveUser(identity("1"), known(ann), now);
+      const starting = Array.from({ length: 10 }, (_, i) =>
+        store.sessions.create(session(ann, `token ${i}`, { passwordHash: undefined, identity: subject1 })),
+      );
+      await Promise.all([unlink(ann, id1), ...starting]);
+      expect(await store.sessions.list(ann, 20, undefined, now)).toEqual([]);
     });
 
     test("a deleted user's identity is free", async () => {

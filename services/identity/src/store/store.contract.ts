@@ -60,7 +60,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       const events = (name: string) => [event(name)];
       await store.registrations.register(user);
       for (const name of ["verified", "not again"]) {
-        await store.registrations.verify(hashSecret("link"), undefined, at(0), events(name));
+        await store.registrations.verify(hashSecret("link"), "hash", at(0), events(name));
       }
       const [one, two, three] = ["one", "two", "three"].map((token) => session(id, token, { events: events(token) }));
       if (!one || !two || !three) throw new Error("three sessions");
@@ -77,7 +77,7 @@ export function describeIdentityStore(name: string, open: () => Promise<Identity
       const reuse = (name: string) => rotate(store, "three", "next", at(dayMs / 48), events(name));
       for (const name of ["reused", "not again"]) await reuse(name);
 
-      const change = { passwordHash: "new", noticeMail: mail("changed"), events: [] };
+      const change = { passwordHash: "new", revokesApiTokens: false, noticeMail: mail("changed"), events: [] };
       const currentHash = "hash";
       for (const name of ["changed", "not again"]) {
         const changing = { ...change, noticeMail: mail("changed"), events: events(name) };

@@ -69,6 +69,8 @@ export function apiToken(userId: string, token: string, more: Partial<NewApiToke
     expiresAt: undefined,
     createdAt: at(0),
     tokenHash: hashSecret(token),
+    sessionId: newId(),
+    noticeMail: undefined,
     ...more,
   };
 }
@@ -77,7 +79,7 @@ export async function createUser(store: IdentityStore, username = "ann@example.c
   const link = newId();
   const user = registration(username, { link });
   await store.registrations.register(user);
-  await store.registrations.verify(hashSecret(link), undefined, at(0), []);
+  await store.registrations.verify(hashSecret(link), "hash", at(0), []);
   return user.id;
 }
 
@@ -116,8 +118,9 @@ export async function subjectsOf(store: IdentityStore): Promise<string[]> {
 export async function createProviderUser(store: IdentityStore): Promise<string> {
   const id = newId();
   const name = { username: `${id}@example.com`, usernameKey: `${id}@example.com` };
-  const identity = { issuer: "https://issuer.test", subject: id, name };
-  await store.singleSignOn.resolveUser(identity, { created: { id, events: [] }, holder: undefined }, at(0));
+  const identity = { issuer: "https://issuer.test", subject: id, provider: "google", name, verified: true };
+  const first = { created: { id, events: [] }, holder: undefined, address: "" };
+  await store.singleSignOn.resolveUser(identity, first, at(0));
   return id;
 }
 

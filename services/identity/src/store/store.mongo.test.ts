@@ -90,7 +90,16 @@ await describeOnMongo("identity", openWithDatabase, (_, open) => {
     await store.refreshTokens.endSession(hash(3), addMs(now, 2000), []);
     expect(await endsIn("sessions")).toEqual(at(2000 + dayMs));
 
-    const token = { userId, description: "", hint: "", workspaceId: undefined, role: Role.UNSPECIFIED, createdAt: now };
+    const token = {
+      userId,
+      description: "",
+      hint: "",
+      workspaceId: undefined,
+      sessionId: newId(),
+      noticeMail: undefined,
+      role: Role.UNSPECIFIED,
+      createdAt: now,
+    };
     await store.apiTokens.create(
       { ...token, id: "a", tokenHash: hash(4), expiresAt: addMs(now, hourMs) },
       0,

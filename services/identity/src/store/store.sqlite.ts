@@ -8,6 +8,7 @@ import { createPasswords } from "./passwords.sqlite.ts";
 import { createRegistrations } from "./registrations.sqlite.ts";
 import { createOtpAttempts, createSecondFactors } from "./second-factors.sqlite.ts";
 import { createRefreshTokens, createSessions } from "./sessions.sqlite.ts";
+import { createSingleSignOn } from "./single-sign-on.sqlite.ts";
 import type { transactions } from "./store.sqlite.transactions.ts";
 import { type IdentityStore, sealedColumns } from "./store.ts";
 import { createUsers } from "./users.sqlite.ts";
@@ -32,15 +33,16 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Iden
     keys: createKeys(database),
     secondFactors: createSecondFactors(database),
     otpAttempts: createOtpAttempts(database),
+    singleSignOn: createSingleSignOn(database),
     knownNetworks: createKnownNetworks(database),
     // These read nothing outside of a transaction.
-    mails: { takeDue: write.takeDueMails, finish: write.finishMail, postpone: write.postponeMail },
-    singleSignOn: {
-      addAttempt: write.addSsoAttempt,
-      takeAttempt: write.takeSsoAttempt,
-      resolveUser: write.resolveExternalUser,
+    mails: {
+      add: write.addMailOnce,
+      takeDue: write.takeDueMails,
+      finish: write.finishMail,
+      postpone: write.postponeMail,
     },
-    rateCounters: { consume: write.consume, consumeEach: write.consumeEach },
+    rateCounters: { consume: write.consume, consumeEach: write.consumeEach, giveBack: write.giveBackConsumed },
     slotLeases: { acquire: write.acquireSlots },
     expiry: { sweep: write.sweep },
   };

@@ -58,6 +58,7 @@ const tablesOfUsers = [
   "api_tokens",
   "mails",
   "external_identities",
+  "removed_identities",
   "known_networks",
   "second_factors",
   "recovery_codes",

@@ -27,11 +27,16 @@ export function createUsers({ read, write }: SqliteDatabase<typeof userTransacti
     },
 
     async list(usernameKey, limit, before) {
+      const named = usernameKey === undefined ? "" : "username_key = :usernameKey AND";
       const rows = read.all<UserRow>(
-        `SELECT ${userColumns} FROM users
-         WHERE (:name IS NULL OR username_key = :name) AND (:before IS NULL OR (created_at, id) < (:before, :id))
+        `SELECT ${userColumns} FROM users WHERE ${named} (created_at, id) < (:before, :id)
          ORDER BY created_at DESC, id DESC LIMIT :limit`,
-        { name: usernameKey, before: before?.createdAt, id: before?.id, limit },
+        {
+          ...(usernameKey !== undefined && { usernameKey }),
+          before: before?.createdAt ?? Number.MAX_SAFE_INTEGER,
+          id: before?.id ?? "",
+          limit,
+        },
       );
       return rows.map(toUser);
     },

@@ -1,4 +1,4 @@
-import { DomainError, invalid } from "@sandgate/kit/base/domain-error";
+import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
@@ -23,11 +23,11 @@ export interface Accounts {
    */
   register(request: { username: string; password: string; recaptchaToken: string }, call: Call): Promise<void>;
   /**
-   * Throws INVALID_TOKEN for an unknown, used or expired token, VALIDATION_ERROR for a weak password, and for none
-   * where the link has none either.
+   * Sets the password that whoever follows the link types then: nobody's who only registered the address. Throws
+   * INVALID_TOKEN for an unknown, used or expired token, VALIDATION_ERROR for a weak password.
    */
-  verifyEmail(token: string, password: string | undefined, call: Call): Promise<void>;
-  resendVerification(username: string): Promise<void>;
+  verifyEmail(token: string, password: string, call: Call): Promise<void>;
+  resendVerification(username: string, call: Call): Promise<void>;
   /**
    * Creates the operator of a new installation, by default with a random password. Undefined when there is an operator.
    */
@@ -75,7 +75,7 @@ export function createAccounts(o: {
         usernameKey: usernameKey(username),
         passwordHash: await hasher.hash(password),
         createdAt: now(),
-        mails: (await mailBudgets.mayMail(username, "registration"))
+        mails: (await mailBudgets.mayMail({ username, purpose: "registration", address: call.clientAddress }))
           ? {
               verification: newVerification(username),
               notice: mails.seal(composeNameTaken({ to: username, publicUrl })),
@@ -89,20 +89,19 @@ export function createAccounts(o: {
     async verifyEmail(token, password, call) {
       const tokenHash = hashSecret(token);
       const found = await store.registrations.findVerification(tokenHash, now());
-      if (found && !found.hasPassword && password === undefined) {
-        throw invalid("password", "is required, because this link was not sent for a registration");
-      }
-      if (found && password !== undefined) await strength.require(password, found.username);
-      const passwordHash = found && password !== undefined ? await hasher.hash(password) : undefined;
-      const ended =
-        found && (await store.registrations.verify(tokenHash, passwordHash, now(), [userVerified(call, found.userId)]));
+      if (!found) throw badLink("/auth/resend-verification");
+      await strength.require(password, found.username);
+      const passwordHash = await hasher.hash(password);
+      const events = [userVerified(call, found.userId)];
+      const ended = await store.registrations.verify(tokenHash, passwordHash, now(), events);
       if (!ended) throw badLink("/auth/resend-verification");
       signalSessionsEnded(bus, ended);
     },
 
-    async resendVerification(username) {
+    async resendVerification(username, { clientAddress: address }) {
       const found = await store.users.findAccount({ usernameKey: usernameKey(username) });
-      if (!found || found.user.verified || !(await mailBudgets.mayMail(username, "verification"))) return;
+      if (!found || found.user.verified) return;
+      if (!(await mailBudgets.mayMail({ username, purpose: "verification", address }))) return;
       // The mail goes to the address of the account: the one in the request may differ in the case of a letter.
       const { user } = found;
       if (await store.registrations.renew(user.id, newVerification(user.username), now())) mails.wake();

@@ -1,6 +1,7 @@
 import { DomainError } from "@sandgate/kit/base/domain-error";
 import { newId } from "@sandgate/kit/base/ids";
 import type { Cursor } from "@sandgate/kit/base/page";
+import { hourMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
 import { type Call, userOf } from "@sandgate/kit/rpc/context";
 import type { IdempotencyRecord } from "@sandgate/kit/storage/idempotency-record";
@@ -15,16 +16,26 @@ import {
   tooManyApiTokens,
   type VerifiedApiToken,
 } from "../domain/api-tokens.ts";
+import type { NewMail } from "../domain/mails.ts";
+import { budget } from "../domain/rate-counters.ts";
 import { hashSecret } from "../domain/tokens.ts";
-import { apiTokenCreated, apiTokenRevoked, signalApiTokenRevoked } from "../events.ts";
+import { apiTokenCreated, apiTokenRevoked, signalApiTokenRevoked, userApiTokensRevoked } from "../events.ts";
+import { composeApiTokenCreated } from "../mail/texts.ts";
 import type { IdentityStore } from "../store/store.ts";
 import { createApiTokenUses } from "./api-token-uses.ts";
+import type { MailQueue } from "./mail-queue.ts";
+
+/** Each new token sends a mail, and a user may make and revoke any number: a thief's first ones tell enough. */
+const noticesPerHour = 10;
 
 /** How users create, use and revoke API tokens. */
 export interface ApiTokens {
   /** Makes a token of the caller, and its secret, without storing them. Throws VALIDATION_ERROR for a bad expiry. */
   draft(call: Call, request: ApiTokenRequest): { apiToken: ApiToken; secret: string };
-  /** Stores a token. Throws CONFLICT when the user has reached the limit. */
+  /**
+   * Stores a token, and notifies the user. Throws INVALID_TOKEN when the caller's session has ended, CONFLICT when the
+   * user has reached the limit.
+   */
   add(
     call: Call,
     drafted: { apiToken: ApiToken; secret: string },
@@ -34,6 +45,8 @@ export interface ApiTokens {
   list(userId: string, limit: number, before: Cursor | undefined): Promise<ApiToken[]>;
   /** Revokes a token of the caller, given by itself or by its id. Throws API_KEY_NOT_FOUND. */
   revoke(call: Call, tokenOrId: string, record: IdempotencyRecord | undefined): Promise<void>;
+  /** Revokes all tokens of the caller. */
+  revokeAll(call: Call): Promise<void>;
   /** Finds the token and records its use. Throws INVALID_TOKEN. */
   verify(secret: string): Promise<VerifiedApiToken>;
   /** Stores the uses that are only in memory. */
@@ -47,12 +60,21 @@ export interface ApiTokens {
 export function createApiTokens(o: {
   store: IdentityStore;
   bus: EventBus;
+  mails: MailQueue;
+  publicUrl: string;
   maxTokens: number;
   maxDays: number;
   now: () => Date;
 }): ApiTokens {
-  const { store, bus, maxTokens, maxDays, now } = o;
+  const { store, bus, mails, publicUrl, maxTokens, maxDays, now } = o;
   const uses = createApiTokenUses();
+
+  async function noticeOf({ userId, hint }: ApiToken): Promise<NewMail | undefined> {
+    const notices = budget(`notices of API tokens of ${userId}`, noticesPerHour, hourMs);
+    if (await store.rateCounters.consumeEach([notices], now())) return undefined;
+    const [user] = await store.users.find([userId], []);
+    return user && mails.seal(composeApiTokenCreated({ to: user.username, publicUrl, hint }));
+  }
 
   async function storeUses(): Promise<void> {
     const recorded = uses.take();
@@ -77,10 +99,12 @@ export function createApiTokens(o: {
 
     async add(call, { apiToken, secret }, record) {
       const events = [apiTokenCreated(call, apiToken)];
-      const stored = { ...apiToken, tokenHash: hashSecret(secret) };
-      if ((await store.apiTokens.create(stored, maxTokens, record, events)) === "too_many") {
-        throw tooManyApiTokens(maxTokens);
-      }
+      const noticeMail = await noticeOf(apiToken);
+      const stored = { ...apiToken, tokenHash: hashSecret(secret), sessionId: userOf(call).credentialId, noticeMail };
+      const created = await store.apiTokens.create(stored, maxTokens, record, events);
+      if (created === "too_many") throw tooManyApiTokens(maxTokens);
+      if (created === "session_ended") throw new DomainError("INVALID_TOKEN", "The session has ended.");
+      mails.wake();
     },
 
     async list(userId, limit, before) {
@@ -94,6 +118,12 @@ export function createApiTokens(o: {
       const revoked =
         id !== undefined && (await store.apiTokens.revoke(userId, id, [apiTokenRevoked(call, id, userId)], record));
       if (!revoked) throw new DomainError("API_KEY_NOT_FOUND", "You have no such API token.");
+      signalApiTokenRevoked(bus, id);
+    },
+
+    async revokeAll(call) {
+      const { id } = userOf(call);
+      await store.apiTokens.revokeAll(id, [userApiTokensRevoked(call, id)]);
       signalApiTokenRevoked(bus, id);
     },
 

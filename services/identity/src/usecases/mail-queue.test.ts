@@ -35,6 +35,7 @@ describe("the mail queue", () => {
       due,
       log,
       mails: {
+        add: async () => undefined,
         takeDue: async () => due.splice(0),
         finish: async (id: string) => void log.push(`finished ${id}`),
         postpone: async (id: string, until: Date) => void log.push(`postponed ${id} to ${until.getTime()}`),

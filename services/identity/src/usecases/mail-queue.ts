@@ -21,8 +21,8 @@ const batchSize = 10;
 export const mailBackoff = { firstMs: 5_000, lastMs: 600_000 };
 
 export interface MailQueue {
-  /** Seals a mail, for the transaction of the change that it is about. */
-  seal(mail: Mail): NewMail;
+  /** Seals a mail, for the transaction of the change that it is about. It has a new id unless one is given. */
+  seal(mail: Mail, id?: string): NewMail;
   /** Starts sending what was committed just now. After `stop` it does nothing. */
   wake(): void;
   start(): void;
@@ -73,8 +73,7 @@ export function createMailQueue(o: {
   }
 
   return {
-    seal(mail) {
-      const id = newId();
+    seal(mail, id = newId()) {
       return { id, sealed: keyring.seal(Buffer.from(JSON.stringify(mail)), aboutOf(id)) };
     },
     wake() {

@@ -5,7 +5,7 @@ import type { EventBus } from "@sandgate/kit/events/bus";
 import { type Call, type UserCaller, userOf } from "@sandgate/kit/rpc/context";
 import type { Keyring } from "@sandgate/kit/storage/sealing";
 import { canonicalRecoveryCode, newOtpSecret, newRecoveryCodes, presentOtpSecret, stepOf } from "../domain/otp.ts";
-import type { SecondFactor } from "../domain/second-factors.ts";
+import type { OtpOrigin, SecondFactor } from "../domain/second-factors.ts";
 import { hashSecret } from "../domain/tokens.ts";
 import type { User } from "../domain/users.ts";
 import {
@@ -19,8 +19,9 @@ import {
 import { composeRecoveryCodeUsed, composeSecondFactorEnabled, composeSecondFactorRemoved } from "../mail/texts.ts";
 import type { PasswordHasher } from "../passwords/hasher.ts";
 import type { IdentityStore } from "../store/store.ts";
-import { confirmCaller } from "./confirmation.ts";
+import { confirmCaller, requireRecentSignIn } from "./confirmation.ts";
 import type { MailQueue } from "./mail-queue.ts";
+import type { SignInAttempts } from "./sign-in-attempts.ts";
 
 /** How long a second factor can be confirmed. */
 const pendingMs = 10 * minuteMs;
@@ -34,16 +35,20 @@ interface Confirmation {
 /**
  * Second factors of users: codes of an authenticator app, and recovery codes for users who have lost the app. A wrong
  * code throws INVALID_CREDENTIALS with a violation of `otp`; after several in a row, every code throws RATE_LIMITED for
- * a while.
+ * a while. Networks that the account has signed in from count apart from all others, so that nobody who has learned the
+ * password closes the account to its user.
  */
 export interface SecondFactors {
   status(userId: string): Promise<{ enabled: boolean; recoveryCodesLeft: number }>;
   /**
    * Makes a secret, which the caller must confirm. Throws CONFLICT when the caller has a second factor, and what
-   * `confirmCaller` throws.
+   * `confirmCaller` and `requireRecentSignIn` throw.
    */
   create(caller: UserCaller, password: string | undefined): Promise<{ secret: string; uri: string }>;
-  /** Enables the second factor and returns its recovery codes. Throws CONFLICT when there is none to confirm. */
+  /**
+   * Enables the second factor and returns its recovery codes. Throws CONFLICT when there is none to confirm, and what
+   * `requireRecentSignIn` throws.
+   */
   confirm(call: Call, otp: string): Promise<string[]>;
   /** Returns new recovery codes, which replace the old ones. Throws CONFLICT when the caller has no second factor. */
   replaceRecoveryCodes(call: Call, confirmation: Confirmation): Promise<string[]>;
@@ -65,6 +70,7 @@ export function createSecondFactors(o: {
   hasher: PasswordHasher;
   keyring: Keyring;
   mails: MailQueue;
+  attempts: Pick<SignInAttempts, "isOwnNetwork">;
   bus: EventBus;
   publicUrl: string;
   now: () => Date;
@@ -77,7 +83,8 @@ export function createSecondFactors(o: {
 
   /** False for a user without a second factor. */
   async function useCode(user: User, otp: string, call: Call): Promise<boolean> {
-    const attempt = await store.otpAttempts.begin(user.id, now());
+    const origin = { fromOwnNetwork: await o.attempts.isOwnNetwork(user.id, call.clientAddress ?? "") };
+    const attempt = await store.otpAttempts.begin(user.id, origin, now());
     switch (attempt.outcome) {
       case "none":
         return false;
@@ -91,21 +98,26 @@ export function createSecondFactors(o: {
         const step = stepOf(open(factor), otp, now());
         const accepted =
           step === undefined
-            ? await useRecoveryCode(user, factor.id, otp, call)
-            : await store.otpAttempts.acceptOtp(factor.id, step);
+            ? await useRecoveryCode(user, { factorId: factor.id, ...origin }, otp, call)
+            : await store.otpAttempts.acceptOtp(factor.id, step, origin);
         if (!accepted) throw wrongOtp();
         return true;
       }
     }
   }
 
-  async function useRecoveryCode(user: User, factorId: string, otp: string, call: Call): Promise<boolean> {
+  async function useRecoveryCode(
+    user: User,
+    tried: OtpOrigin & { factorId: string },
+    otp: string,
+    call: Call,
+  ): Promise<boolean> {
     const codeHash = hashOf(otp);
     if (!codeHash) return false;
     const noticeMail = mails.seal(composeRecoveryCodeUsed({ to: user.username, publicUrl }));
     const events = [userRecoveryCodeUsed(call, user.id)];
     const used = await store.otpAttempts.acceptRecoveryCode(
-      { userId: user.id, factorId, codeHash, noticeMail, events },
+      { ...tried, userId: user.id, codeHash, noticeMail, events },
       now(),
     );
     if (used) mails.wake();
@@ -139,6 +151,7 @@ export function createSecondFactors(o: {
 
     async create(caller, password) {
       const user = await confirmCaller(o, caller, password);
+      await requireRecentSignIn(o, caller);
       const [id, secret] = [newId(), newOtpSecret()];
       const sealed = keyring.seal(secret, aboutOf(id));
       const added = await store.secondFactors.add({ id, userId: user.id, sealed, expiresAt: addMs(now(), pendingMs) });
@@ -155,6 +168,7 @@ export function createSecondFactors(o: {
       const pending = await store.secondFactors.findPending(userId, now());
       const [user] = await store.users.find([userId], []);
       if (!pending || !user) throw notPending();
+      await requireRecentSignIn(o, userOf(call));
       const step = stepOf(open(pending), otp, now());
       if (step === undefined) throw wrongOtp();
       const codes = newRecoveryCodes();

@@ -9,6 +9,7 @@ import {
   accessTokenSeconds,
   type ClientInfo,
   endedSessionMs,
+  type NewSession,
   refreshTokenExpiry,
   refreshTokenSeconds,
   type Session,
@@ -44,9 +45,14 @@ export interface Sessions {
   ): Promise<SessionTokens>;
   /**
    * Starts a session of a user whom a provider of single sign-on has identified, which never counts as a second factor.
-   * Throws FORBIDDEN (disabled).
+   * Throws FORBIDDEN (disabled), or INVALID_TOKEN when the link to that account was removed meanwhile.
    */
-  signInByProvider(user: User, client: ClientInfo, call: Call): Promise<SessionTokens>;
+  signInByProvider(
+    user: User,
+    identity: NewSession["identity"],
+    client: ClientInfo,
+    call: Call,
+  ): Promise<SessionTokens>;
   /** Throws INVALID_TOKEN. */
   refresh(refreshToken: string, client: ClientInfo, call: Call): Promise<SessionTokens>;
   signOut(refreshToken: string, call: Call): Promise<void>;
@@ -74,11 +80,10 @@ export function createSessions(o: {
 }): Sessions {
   const { store, attempts, secondFactors, keys, bus, now } = o;
 
-  /** Undefined when the user was disabled or deleted meanwhile, or the password was replaced after it was compared. */
+  /** Undefined when the user was disabled or deleted meanwhile, or what signs in was replaced or removed. */
   async function start(
     user: User,
-    passwordHash: string | undefined,
-    secondFactor: boolean,
+    by: Pick<NewSession, "passwordHash" | "identity" | "secondFactor">,
     client: ClientInfo,
     call: Call,
   ): Promise<SessionTokens | undefined> {
@@ -90,8 +95,7 @@ export function createSessions(o: {
     const started = await store.sessions.create({
       id,
       userId: user.id,
-      passwordHash,
-      secondFactor,
+      ...by,
       client,
       createdAt,
       expiresAt,
@@ -105,7 +109,7 @@ export function createSessions(o: {
       accessToken: await signAccessToken({
         userId: user.id,
         sessionId: id,
-        ...operatorRights(user, secondFactor, o.operatorSecondFactor),
+        ...operatorRights(user, by.secondFactor ?? false, o.operatorSecondFactor),
       }),
       refreshToken,
       expiresInSeconds: accessTokenSeconds,
@@ -129,14 +133,16 @@ export function createSessions(o: {
           hint: "Follow the link in the mail, or request another with POST /auth/resend-verification.",
         });
       }
-      const tokens = await start(user, passwordHash, await secondFactors.check(user, otp, call), client, call);
+      const secondFactor = await secondFactors.check(user, otp, call);
+      const tokens = await start(user, { passwordHash, secondFactor }, client, call);
       if (!tokens) throw wrongCredentials();
       return tokens;
     },
 
-    async signInByProvider(user, client, call) {
-      const tokens = user.disabled ? undefined : await start(user, undefined, false, client, call);
-      if (!tokens) throw disabledAccount();
+    async signInByProvider(user, identity, client, call) {
+      if (user.disabled) throw disabledAccount();
+      const tokens = await start(user, { passwordHash: undefined, identity }, client, call);
+      if (!tokens) throw new DomainError("INVALID_TOKEN", "The account was closed, or this way to sign in removed.");
       return tokens;
     },
 

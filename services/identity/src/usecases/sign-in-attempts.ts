@@ -27,6 +27,8 @@ export interface SignInAttempts {
     userId: string | undefined;
     address: string;
   }): Promise<{ fromOwnNetwork: boolean }>;
+  /** Whether the user has signed in from the address's network lately. */
+  isOwnNetwork(userId: string, address: string): Promise<boolean>;
   /** Remembers where the user signed in. */
   remember(userId: string, address: string): Promise<void>;
 }
@@ -39,13 +41,19 @@ export function createSignInAttempts(o: {
 }): SignInAttempts {
   const { store, perMinute, now } = o;
 
+  function isOwnNetwork(userId: string, address: string): Promise<boolean> {
+    return store.knownNetworks.has(userId, networkKey(userId, networksOf(address)[0].name), now());
+  }
+
   return {
+    isOwnNetwork,
+
     async admit({ usernameKey: name, userId, address }) {
       const at = now();
       const networks = networksOf(address);
       const [{ name: network }] = networks;
       const widest = networks.at(-1)?.name;
-      const fromOwnNetwork = await store.knownNetworks.has(userId ?? "", networkKey(userId ?? "", network), at);
+      const fromOwnNetwork = await isOwnNetwork(userId ?? "", address);
       if (perMinute === 0) return { fromOwnNetwork };
       const own = budget(`sign-in to ${name} from ${network}`, perMinute, minuteMs);
       const elsewhere = budget(`sign-in to ${name} from elsewhere`, perMinute * elsewhereFactor, minuteMs);

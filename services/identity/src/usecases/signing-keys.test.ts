@@ -4,7 +4,7 @@ import { addMs } from "@sandgate/kit/base/time";
 import { type Keyring, openKeyring } from "@sandgate/kit/storage/sealing";
 import { test } from "@sandgate/test-support/test";
 import { createLocalJWKSet, decodeProtectedHeader, jwtVerify } from "jose";
-import { afterEach, describe, expect } from "vitest";
+import { afterEach, describe, expect, vi } from "vitest";
 import { openSqliteStore } from "../store/store.sqlite.ts";
 import type { IdentityStore } from "../store/store.ts";
 import { openSigningKeys, type SigningKeys } from "./signing-keys.ts";
@@ -127,5 +127,17 @@ describe("signing keys", () => {
     expect(await signingKeyOf(replica)).toBe(fresh);
     expect((await replica.current()).refreshKeys).toHaveLength(1);
     for (const key of refreshKeys) expect((await replica.current()).refreshKeys).not.toContainEqual(key);
+  });
+
+  test("stolen ones are gone before the first session ends, which may take minutes", async () => {
+    const keys = await open(() => t0);
+    const old = await publishedBy(keys);
+    const published: (string | undefined)[] = [];
+    vi.spyOn(store.keys, "replaceAll").mockImplementation(async () => {
+      published.push(...(await publishedBy(keys)));
+    });
+    await keys.replaceAll();
+    expect(published).toHaveLength(1);
+    expect(old).not.toContain(published[0]);
   });
 });

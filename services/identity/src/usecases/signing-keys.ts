@@ -160,6 +160,8 @@ export async function openSigningKeys(options: {
       return { signsFrom: addMs(now(), settlingMs) };
     },
     async replaceAll() {
+      // The stolen keys go first. A session that has not ended yet may get a token of the new ones, which go with it.
+      await store.keys.replace(await makeKeys());
       // Facades are not notified of sessions that ended so long ago, and need not be: no token of them verifies any
       // more.
       await store.keys.replaceAll(await makeKeys(), addMs(now(), -endedSessionMs));

@@ -5,16 +5,17 @@ import type { Logger } from "@sandgate/kit/base/logging";
 import { type PublicReason, toPublicReason } from "@sandgate/kit/base/reasons";
 import { addMs } from "@sandgate/kit/base/time";
 import type { EventBus } from "@sandgate/kit/events/bus";
-import type { Call } from "@sandgate/kit/rpc/context";
+import { type Call, userOf } from "@sandgate/kit/rpc/context";
 import { isDatabaseUnreachable } from "@sandgate/kit/storage/database-unreachable";
 import type { ClientInfo } from "../domain/sessions.ts";
-import type { ExternalIdentity, ResolvedUser } from "../domain/single-sign-on.ts";
+import type { ExternalIdentity, LinkedIdentity, ResolvedUser } from "../domain/single-sign-on.ts";
 import { hashSecret, newSecret } from "../domain/tokens.ts";
 import { type User, usernameKey } from "../domain/users.ts";
-import { signalSessionsEnded, userCreated, userLinked, userVerified } from "../events.ts";
-import { composeProviderLinked } from "../mail/texts.ts";
+import { signalSessionsEnded, userCreated, userLinked, userUnlinked, userVerified } from "../events.ts";
+import { composeProviderLinked, composeProviderUnlinked } from "../mail/texts.ts";
 import type { ProviderAccount, SignInSecrets, SsoProvider } from "../sso/provider.ts";
 import type { IdentityStore } from "../store/store.ts";
+import { signInNeeded } from "./confirmation.ts";
 import type { MailQueue } from "./mail-queue.ts";
 import type { Sessions, SessionTokens } from "./sessions.ts";
 
@@ -43,9 +44,14 @@ export interface SsoAttempt {
 /**
  * Where the browser goes in the end, and with what: a result, or a failure that is reported to the application there.
  */
-export type SsoOutcome<T> = { redirectUri: string; result: T } | { redirectUri: string; failure: PublicReason };
+export type SsoOutcome<T> =
+  | { redirectUri: string; result: T }
+  | { redirectUri: string; failure: PublicReason; hint: string | undefined };
 
-/** How users sign in by a provider. Both methods throw NOT_FOUND for a provider that isn't set up. */
+/**
+ * How users sign in by a provider, and which accounts there are theirs. `start` and `finish` throw NOT_FOUND for a
+ * provider that isn't set up.
+ */
 export interface SingleSignOn {
   /**
    * The first of the configured addresses is the default. Throws VALIDATION_ERROR for an address that isn't one of
@@ -54,6 +60,13 @@ export interface SingleSignOn {
   start(provider: string, redirectUri: string | undefined, call: Call): Promise<SsoOutcome<SsoAttempt>>;
   /** Throws INVALID_TOKEN for a state that is unknown, used or expired, or that another browser has. */
   finish(response: ProviderResponse, client: ClientInfo, call: Call): Promise<SsoOutcome<SessionTokens>>;
+  /** The accounts at providers that sign in to the user's, the newest link first. */
+  list(userId: string): Promise<LinkedIdentity[]>;
+  /**
+   * Removes a link of the caller, and ends the caller's other sessions. Throws NOT_FOUND for no such link, CONFLICT for
+   * the last way to sign in.
+   */
+  unlink(call: Call, id: string): Promise<void>;
 }
 
 export function createSingleSignOn(o: {
@@ -68,7 +81,7 @@ export function createSingleSignOn(o: {
   registration: "open" | "closed";
   now: () => Date;
 }): SingleSignOn {
-  const { store, sessions, bus, mails, logger, now } = o;
+  const { store, sessions, bus, mails, logger, publicUrl, now } = o;
 
   function providerOf(name: string): SsoProvider {
     const provider = o.providers.get(name);
@@ -78,7 +91,7 @@ export function createSingleSignOn(o: {
     });
   }
 
-  const callbackUrlOf = (provider: string) => `${o.publicUrl}/auth/sso/${provider}/callback`;
+  const callbackUrlOf = (provider: string) => `${publicUrl}/auth/sso/${provider}/callback`;
 
   /** Runs the work. The browser goes to the application afterwards, whether it succeeds or fails. */
   async function settle<T>(
@@ -96,12 +109,16 @@ export function createSingleSignOn(o: {
       else if (failure === "UPSTREAM_ERROR" || failure === "INVALID_TOKEN") {
         logger.warn({ ...entry, failure: messageOf(error) }, "single sign-on failed");
       }
-      return { redirectUri, failure };
+      return { redirectUri, failure, hint: error instanceof DomainError ? error.hint : undefined };
     }
   }
 
   /** Links an account at a provider to a user, unless it is linked. */
-  async function resolve(identity: ExternalIdentity, call: Call): Promise<Exclude<ResolvedUser, "changed">> {
+  async function resolve(
+    identity: ExternalIdentity,
+    { address }: ClientInfo,
+    call: Call,
+  ): Promise<Exclude<ResolvedUser, "changed">> {
     const { issuer, name } = identity;
     const eventsOf = (id: string, isVerified: boolean) => [
       ...(isVerified ? [] : [userVerified(call, id)]),
@@ -115,19 +132,29 @@ export function createSingleSignOn(o: {
       const holder = user && {
         id: user.id,
         events: eventsOf(user.id, user.verified),
-        noticeMail: mails.seal(composeProviderLinked({ to: user.username, issuer })),
+        noticeMail: mails.seal(composeProviderLinked({ to: user.username, issuer, publicUrl })),
       };
-      const resolved = await store.singleSignOn.resolveUser(identity, { created, holder }, now());
+      const resolved = await store.singleSignOn.resolveUser(identity, { created, holder, address }, now());
       if (resolved !== "changed") return resolved;
     }
   }
 
   /** The user of an account at a provider. */
-  async function resolveUser({ issuer, subject, email }: ProviderAccount, call: Call): Promise<User> {
+  async function resolveUser(
+    provider: string,
+    { issuer, subject, email, emailVerified: verified }: ProviderAccount,
+    client: ClientInfo,
+    call: Call,
+  ): Promise<User> {
     const name = email === undefined ? undefined : { username: email, usernameKey: usernameKey(email) };
-    const resolved = await resolve({ issuer, subject, name }, call);
+    const resolved = await resolve({ issuer, subject, provider, name, verified }, client, call);
     if (resolved === "email_not_verified") {
-      throw new DomainError("EMAIL_NOT_VERIFIED", "The provider has not verified the account's e-mail address.");
+      throw new DomainError("EMAIL_NOT_VERIFIED", "The provider has not verified the account's e-mail address.", {
+        hint: "Confirm the address at the provider, then sign in again.",
+      });
+    }
+    if (resolved === "sign_in_needed") {
+      throw signInNeeded("Sign in with your password on this network, then with the provider within 5 minutes.");
     }
     if (resolved === "unknown") throw new DomainError("FORBIDDEN", "Registration is closed on this server.");
     signalSessionsEnded(bus, resolved.endedSessionIds);
@@ -174,10 +201,35 @@ export function createSingleSignOn(o: {
           if (value !== undefined) response.searchParams.set(key, value);
         }
         const account = await provider.identify(response, secretsOf(state, browserSecret));
-        return sessions.signInByProvider(await resolveUser(account, call), client, call);
+        return sessions.signInByProvider(await resolveUser(name, account, client, call), account, client, call);
       });
     },
+
+    list: (userId) => store.singleSignOn.list(userId),
+
+    async unlink(call, id) {
+      const { id: userId, credentialId: keptSessionId } = userOf(call);
+      const link = (await store.singleSignOn.list(userId)).find((each) => each.id === id);
+      const [user] = link ? await store.users.find([userId], []) : [];
+      if (!link || !user) throw unknownIdentity();
+      const { issuer, provider, username } = link;
+      const noticeMail = mails.seal(composeProviderUnlinked({ to: user.username, provider, username, publicUrl }));
+      const change = { noticeMail, events: [userUnlinked(call, userId, issuer)] };
+      const unlinked = await store.singleSignOn.unlink({ userId, id, keptSessionId }, change, now());
+      if (unlinked === "unknown") throw unknownIdentity();
+      if (unlinked === "last") {
+        throw new DomainError("CONFLICT", "This is the only way to sign in to your account.", {
+          hint: "Set a password first: POST /auth/password/forgot mails a link.",
+        });
+      }
+      signalSessionsEnded(bus, unlinked);
+      mails.wake();
+    },
   };
+}
+
+function unknownIdentity(): DomainError {
+  return new DomainError("NOT_FOUND", "You have no such link.", { hint: "Check the id against GET /auth/identities." });
 }
 
 /** The reason that is reported to the application for an error: the same that a caller of the service would get. */

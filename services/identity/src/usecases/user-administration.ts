@@ -6,9 +6,9 @@ import { type Call, userOf } from "@sandgate/kit/rpc/context";
 import { unverifiedDays } from "../domain/registrations.ts";
 import { type User, usernameKey } from "../domain/users.ts";
 import {
-  apiTokenRevoked,
   signalApiTokenRevoked,
   signalSessionsEnded,
+  userApiTokensRevoked,
   userDeleted,
   userDisabled,
   userEnabled,
@@ -18,8 +18,6 @@ import type { PasswordHasher } from "../passwords/hasher.ts";
 import type { IdentityStore } from "../store/store.ts";
 import { confirmCaller } from "./confirmation.ts";
 
-/** How many API tokens of a user are read at once. */
-const tokenBatchSize = 100;
 const unverifiedBatchSize = 100;
 
 /**
@@ -27,6 +25,8 @@ const unverifiedBatchSize = 100;
  * throw NOT_FOUND for no such user.
  */
 export interface UserAdministration {
+  /** Throws what `confirmCaller` throws. */
+  confirm(call: Call, password: string | undefined): Promise<void>;
   /** Deletes the caller's own account. Throws what `confirmCaller` throws, CONFLICT for the last operator. */
   deleteOwn(call: Call, password: string | undefined): Promise<void>;
   /** Deletes the accounts that were never verified in time. */
@@ -70,6 +70,10 @@ export function createUserAdministration(o: {
   }
 
   return {
+    async confirm(call, password) {
+      await confirmCaller(o, userOf(call), password);
+    },
+
     async deleteOwn(call, password) {
       const { id } = await confirmCaller(o, userOf(call), password);
       await deleteUser(call, id);
@@ -119,14 +123,8 @@ export function createUserAdministration(o: {
 
     async revokeApiTokens(call, userId) {
       await requireUser(userId);
-      for (;;) {
-        const tokens = await store.apiTokens.list(userId, tokenBatchSize, undefined);
-        for (const { id } of tokens) {
-          await store.apiTokens.revoke(userId, id, [apiTokenRevoked(call, id, userId)], undefined);
-          signalApiTokenRevoked(bus, id);
-        }
-        if (tokens.length < tokenBatchSize) return;
-      }
+      await store.apiTokens.revokeAll(userId, [userApiTokensRevoked(call, userId)]);
+      signalApiTokenRevoked(bus, userId);
     },
   };
 }

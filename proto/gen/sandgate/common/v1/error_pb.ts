@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/common/v1/error.proto.
  */
 export const file_sandgate_common_v1_error: GenFile = /*@__PURE__*/
-  fileDesc("Ch5zYW5kZ2F0ZS9jb21tb24vdjEvZXJyb3IucHJvdG8SEnNhbmRnYXRlLmNvbW1vbi52MSI2CglFcnJvck5vdGUSDAoEaGludBgBIAEoCRIbChNyZXRyeV9hZnRlcl9zZWNvbmRzGAIgASgFYgZwcm90bzM");
+  fileDesc("Ch5zYW5kZ2F0ZS9jb21tb24vdjEvZXJyb3IucHJvdG8SEnNhbmRnYXRlLmNvbW1vbi52MSJNCglFcnJvck5vdGUSDAoEaGludBgBIAEoCRIbChNyZXRyeV9hZnRlcl9zZWNvbmRzGAIgASgFEhUKDWNhbGxlcnNfZmF1bHQYAyABKAhiBnByb3RvMw");
 
 /**
  * What a failed call carries beside google.rpc.ErrorInfo and google.rpc.BadRequest, for the person who reads it.
@@ -31,6 +31,13 @@ export type ErrorNote = Message<"sandgate.common.v1.ErrorNote"> & {
    * @generated from field: int32 retry_after_seconds = 2;
    */
   retryAfterSeconds: number;
+
+  /**
+   * Something of the caller's own led to it, such as a quota or an image, whatever the code.
+   *
+   * @generated from field: bool callers_fault = 3;
+   */
+  callersFault: boolean;
 };
 
 /**

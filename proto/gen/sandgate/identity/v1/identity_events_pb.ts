@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file sandgate/identity/v1/identity_events.proto.
  */
 export const file_sandgate_identity_v1_identity_events: GenFile = /*@__PURE__*/
-  fileDesc("CipzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eV9ldmVudHMucHJvdG8SFHNhbmRnYXRlLmlkZW50aXR5LnYxIh4KC1VzZXJDcmVhdGVkEg8KB3VzZXJfaWQYASABKAkiHwoMVXNlclZlcmlmaWVkEg8KB3VzZXJfaWQYASABKAkiLQoKVXNlckxpbmtlZBIPCgd1c2VyX2lkGAEgASgJEg4KBmlzc3VlchgCIAEoCSIzCgxVc2VyU2lnbmVkSW4SDwoHdXNlcl9pZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJIiYKE1VzZXJQYXNzd29yZENoYW5nZWQSDwoHdXNlcl9pZBgBIAEoCSIkChFVc2VyUGFzc3dvcmRSZXNldBIPCgd1c2VyX2lkGAEgASgJIioKF1VzZXJTZWNvbmRGYWN0b3JFbmFibGVkEg8KB3VzZXJfaWQYASABKAkiKgoXVXNlclNlY29uZEZhY3RvclJlbW92ZWQSDwoHdXNlcl9pZBgBIAEoCSInChRVc2VyUmVjb3ZlcnlDb2RlVXNlZBIPCgd1c2VyX2lkGAEgASgJIiwKGVVzZXJSZWNvdmVyeUNvZGVzUmVwbGFjZWQSDwoHdXNlcl9pZBgBIAEoCSIfCgxVc2VyRGlzYWJsZWQSDwoHdXNlcl9pZBgBIAEoCSIeCgtVc2VyRW5hYmxlZBIPCgd1c2VyX2lkGAEgASgJIiQKEVVzZXJTZXNzaW9uc0VuZGVkEg8KB3VzZXJfaWQYASABKAkiHgoLVXNlckRlbGV0ZWQSDwoHdXNlcl9pZBgBIAEoCSIzCgxTZXNzaW9uRW5kZWQSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIjQKD0FwaVRva2VuQ3JlYXRlZBIQCgh0b2tlbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIjQKD0FwaVRva2VuUmV2b2tlZBIQCgh0b2tlbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJYgZwcm90bzM");
+  fileDesc("CipzYW5kZ2F0ZS9pZGVudGl0eS92MS9pZGVudGl0eV9ldmVudHMucHJvdG8SFHNhbmRnYXRlLmlkZW50aXR5LnYxIh4KC1VzZXJDcmVhdGVkEg8KB3VzZXJfaWQYASABKAkiHwoMVXNlclZlcmlmaWVkEg8KB3VzZXJfaWQYASABKAkiLQoKVXNlckxpbmtlZBIPCgd1c2VyX2lkGAEgASgJEg4KBmlzc3VlchgCIAEoCSIvCgxVc2VyVW5saW5rZWQSDwoHdXNlcl9pZBgBIAEoCRIOCgZpc3N1ZXIYAiABKAkiMwoMVXNlclNpZ25lZEluEg8KB3VzZXJfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCSImChNVc2VyUGFzc3dvcmRDaGFuZ2VkEg8KB3VzZXJfaWQYASABKAkiJAoRVXNlclBhc3N3b3JkUmVzZXQSDwoHdXNlcl9pZBgBIAEoCSIqChdVc2VyU2Vjb25kRmFjdG9yRW5hYmxlZBIPCgd1c2VyX2lkGAEgASgJIioKF1VzZXJTZWNvbmRGYWN0b3JSZW1vdmVkEg8KB3VzZXJfaWQYASABKAkiJwoUVXNlclJlY292ZXJ5Q29kZVVzZWQSDwoHdXNlcl9pZBgBIAEoCSIsChlVc2VyUmVjb3ZlcnlDb2Rlc1JlcGxhY2VkEg8KB3VzZXJfaWQYASABKAkiHwoMVXNlckRpc2FibGVkEg8KB3VzZXJfaWQYASABKAkiHgoLVXNlckVuYWJsZWQSDwoHdXNlcl9pZBgBIAEoCSIkChFVc2VyU2Vzc2lvbnNFbmRlZBIPCgd1c2VyX2lkGAEgASgJIicKFFVzZXJBcGlUb2tlbnNSZXZva2VkEg8KB3VzZXJfaWQYASABKAkiHgoLVXNlckRlbGV0ZWQSDwoHdXNlcl9pZBgBIAEoCSIzCgxTZXNzaW9uRW5kZWQSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIjQKD0FwaVRva2VuQ3JlYXRlZBIQCgh0b2tlbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIjQKD0FwaVRva2VuUmV2b2tlZBIQCgh0b2tlbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJYgZwcm90bzM");
 
 /**
  * sandgate.identity.user.created.v1
@@ -77,6 +77,32 @@ export const UserLinkedSchema: GenMessage<UserLinked> = /*@__PURE__*/
   messageDesc(file_sandgate_identity_v1_identity_events, 2);
 
 /**
+ * sandgate.identity.user.unlinked.v1. It no longer does.
+ *
+ * @generated from message sandgate.identity.v1.UserUnlinked
+ */
+export type UserUnlinked = Message<"sandgate.identity.v1.UserUnlinked"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * The provider.
+   *
+   * @generated from field: string issuer = 2;
+   */
+  issuer: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.UserUnlinked.
+ * Use `create(UserUnlinkedSchema)` to create a new message.
+ */
+export const UserUnlinkedSchema: GenMessage<UserUnlinked> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 3);
+
+/**
  * sandgate.identity.user.signed_in.v1
  *
  * @generated from message sandgate.identity.v1.UserSignedIn
@@ -100,7 +126,7 @@ export type UserSignedIn = Message<"sandgate.identity.v1.UserSignedIn"> & {
  * Use `create(UserSignedInSchema)` to create a new message.
  */
 export const UserSignedInSchema: GenMessage<UserSignedIn> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 3);
+  messageDesc(file_sandgate_identity_v1_identity_events, 4);
 
 /**
  * sandgate.identity.user.password_changed.v1
@@ -119,7 +145,7 @@ export type UserPasswordChanged = Message<"sandgate.identity.v1.UserPasswordChan
  * Use `create(UserPasswordChangedSchema)` to create a new message.
  */
 export const UserPasswordChangedSchema: GenMessage<UserPasswordChanged> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 4);
+  messageDesc(file_sandgate_identity_v1_identity_events, 5);
 
 /**
  * sandgate.identity.user.password_reset.v1. By the link of a mail.
@@ -138,7 +164,7 @@ export type UserPasswordReset = Message<"sandgate.identity.v1.UserPasswordReset"
  * Use `create(UserPasswordResetSchema)` to create a new message.
  */
 export const UserPasswordResetSchema: GenMessage<UserPasswordReset> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 5);
+  messageDesc(file_sandgate_identity_v1_identity_events, 6);
 
 /**
  * sandgate.identity.user.second_factor_enabled.v1
@@ -157,7 +183,7 @@ export type UserSecondFactorEnabled = Message<"sandgate.identity.v1.UserSecondFa
  * Use `create(UserSecondFactorEnabledSchema)` to create a new message.
  */
 export const UserSecondFactorEnabledSchema: GenMessage<UserSecondFactorEnabled> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 6);
+  messageDesc(file_sandgate_identity_v1_identity_events, 7);
 
 /**
  * sandgate.identity.user.second_factor_removed.v1
@@ -176,7 +202,7 @@ export type UserSecondFactorRemoved = Message<"sandgate.identity.v1.UserSecondFa
  * Use `create(UserSecondFactorRemovedSchema)` to create a new message.
  */
 export const UserSecondFactorRemovedSchema: GenMessage<UserSecondFactorRemoved> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 7);
+  messageDesc(file_sandgate_identity_v1_identity_events, 8);
 
 /**
  * sandgate.identity.user.recovery_code_used.v1
@@ -195,7 +221,7 @@ export type UserRecoveryCodeUsed = Message<"sandgate.identity.v1.UserRecoveryCod
  * Use `create(UserRecoveryCodeUsedSchema)` to create a new message.
  */
 export const UserRecoveryCodeUsedSchema: GenMessage<UserRecoveryCodeUsed> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 8);
+  messageDesc(file_sandgate_identity_v1_identity_events, 9);
 
 /**
  * sandgate.identity.user.recovery_codes_replaced.v1
@@ -214,7 +240,7 @@ export type UserRecoveryCodesReplaced = Message<"sandgate.identity.v1.UserRecove
  * Use `create(UserRecoveryCodesReplacedSchema)` to create a new message.
  */
 export const UserRecoveryCodesReplacedSchema: GenMessage<UserRecoveryCodesReplaced> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 9);
+  messageDesc(file_sandgate_identity_v1_identity_events, 10);
 
 /**
  * sandgate.identity.user.disabled.v1
@@ -233,7 +259,7 @@ export type UserDisabled = Message<"sandgate.identity.v1.UserDisabled"> & {
  * Use `create(UserDisabledSchema)` to create a new message.
  */
 export const UserDisabledSchema: GenMessage<UserDisabled> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 10);
+  messageDesc(file_sandgate_identity_v1_identity_events, 11);
 
 /**
  * sandgate.identity.user.enabled.v1
@@ -252,7 +278,7 @@ export type UserEnabled = Message<"sandgate.identity.v1.UserEnabled"> & {
  * Use `create(UserEnabledSchema)` to create a new message.
  */
 export const UserEnabledSchema: GenMessage<UserEnabled> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 11);
+  messageDesc(file_sandgate_identity_v1_identity_events, 12);
 
 /**
  * sandgate.identity.user.sessions_ended.v1. All, or all but the one with which this was asked for.
@@ -271,7 +297,26 @@ export type UserSessionsEnded = Message<"sandgate.identity.v1.UserSessionsEnded"
  * Use `create(UserSessionsEndedSchema)` to create a new message.
  */
 export const UserSessionsEndedSchema: GenMessage<UserSessionsEnded> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 12);
+  messageDesc(file_sandgate_identity_v1_identity_events, 13);
+
+/**
+ * sandgate.identity.user.api_tokens_revoked.v1. All of the user's; each has no event of its own then.
+ *
+ * @generated from message sandgate.identity.v1.UserApiTokensRevoked
+ */
+export type UserApiTokensRevoked = Message<"sandgate.identity.v1.UserApiTokensRevoked"> & {
+  /**
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+};
+
+/**
+ * Describes the message sandgate.identity.v1.UserApiTokensRevoked.
+ * Use `create(UserApiTokensRevokedSchema)` to create a new message.
+ */
+export const UserApiTokensRevokedSchema: GenMessage<UserApiTokensRevoked> = /*@__PURE__*/
+  messageDesc(file_sandgate_identity_v1_identity_events, 14);
 
 /**
  * sandgate.identity.user.deleted.v1
@@ -290,7 +335,7 @@ export type UserDeleted = Message<"sandgate.identity.v1.UserDeleted"> & {
  * Use `create(UserDeletedSchema)` to create a new message.
  */
 export const UserDeletedSchema: GenMessage<UserDeleted> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 13);
+  messageDesc(file_sandgate_identity_v1_identity_events, 15);
 
 /**
  * sandgate.identity.session.ended.v1. By itself: not when all of a user's sessions end.
@@ -314,7 +359,7 @@ export type SessionEnded = Message<"sandgate.identity.v1.SessionEnded"> & {
  * Use `create(SessionEndedSchema)` to create a new message.
  */
 export const SessionEndedSchema: GenMessage<SessionEnded> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 14);
+  messageDesc(file_sandgate_identity_v1_identity_events, 16);
 
 /**
  * sandgate.identity.api_token.created.v1
@@ -338,7 +383,7 @@ export type ApiTokenCreated = Message<"sandgate.identity.v1.ApiTokenCreated"> & 
  * Use `create(ApiTokenCreatedSchema)` to create a new message.
  */
 export const ApiTokenCreatedSchema: GenMessage<ApiTokenCreated> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 15);
+  messageDesc(file_sandgate_identity_v1_identity_events, 17);
 
 /**
  * sandgate.identity.api_token.revoked.v1
@@ -362,5 +407,5 @@ export type ApiTokenRevoked = Message<"sandgate.identity.v1.ApiTokenRevoked"> & 
  * Use `create(ApiTokenRevokedSchema)` to create a new message.
  */
 export const ApiTokenRevokedSchema: GenMessage<ApiTokenRevoked> = /*@__PURE__*/
-  messageDesc(file_sandgate_identity_v1_identity_events, 16);
+  messageDesc(file_sandgate_identity_v1_identity_events, 18);
 

@@ -1,0 +1,23 @@
+import { anyUnpack, timestampDate } from "@bufbuild/protobuf/wkt";
+import type { EventBus } from "@sandgate/kit/events/bus";
+import type { BackgroundTask } from "@sandgate/kit/process/service";
+import { MemberAddedSchema } from "@sandgate/proto/workspace/v1/workspace_events";
+import type { Addition } from "./usecases/membership-notices.ts";
+
+/** Follows who is added to workspaces, since they get a mail. An event that comes again leads to no other mail. */
+export function consumeEvents(o: {
+  bus: Pick<EventBus, "consume">;
+  noticeMember: (addition: Addition) => Promise<void>;
+}): Promise<BackgroundTask> {
+  return o.bus.consume({
+    consumer: "identity-memberships",
+    subjects: ["sandgate.workspace.member.added.v1"],
+    async handle({ eventId, payload, actor, occurredAt }) {
+      const added = payload && anyUnpack(payload, MemberAddedSchema);
+      if (!added || !occurredAt) throw new Error(`event ${eventId} isn't a MemberAdded`);
+      const { workspaceId, userId } = added;
+      const addition = { workspaceId, userId, addedById: actor?.userId };
+      await o.noticeMember({ id: eventId, at: timestampDate(occurredAt), ...addition });
+    },
+  });
+}
