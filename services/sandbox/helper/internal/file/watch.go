@@ -1,0 +1,219 @@
+package file
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+
+	"sandgate/helper/internal/failure"
+	"sandgate/helper/internal/helperv1"
+)
+
+const (
+	watched = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_DELETE_SELF |
+		unix.IN_MOVED_FROM | unix.IN_MOVED_TO
+	// How long the second half of a move is waited for.
+	moveWait = 50 * time.Millisecond
+)
+
+type watcher struct {
+	file      *os.File
+	recursive bool
+	// Folders by their watch descriptors.
+	paths map[int32]string
+	send  func(*helperv1.WatchResponse) error
+	// The first half of a move: its cookie and path.
+	cookie uint32
+	from   string
+	// The last write that was told of, until something else happens.
+	lastWrite string
+}
+
+func (service *Service) Watch(ctx context.Context, request *helperv1.WatchRequest, stream *connect.ServerStream[helperv1.WatchResponse]) error {
+	path, err := checkPath("path", request.Path)
+	if err != nil {
+		return err
+	}
+	if _, err := status(path, true); err != nil {
+		return failure.FromSystem(err)
+	}
+	descriptor, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return failure.FromSystem(err)
+	}
+	watch := &watcher{
+		file: os.NewFile(uintptr(descriptor), "inotify"), recursive: request.Recursive, paths: map[int32]string{}, send: stream.Send,
+	}
+	defer watch.file.Close()
+	root := service.absolute(path)
+	if len(root) > 1 {
+		root = strings.TrimRight(root, "/")
+	}
+	if err := watch.add(root, false); err != nil {
+		return failure.FromSystem(err)
+	}
+	if err := stream.Send(&helperv1.WatchResponse{Event: &helperv1.WatchResponse_Ready{Ready: true}}); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { watch.file.Close() })()
+	buffer := make([]byte, 64<<10)
+	for {
+		deadline := time.Time{}
+		if watch.from != "" {
+			deadline = time.Now().Add(moveWait)
+		}
+		_ = watch.file.SetReadDeadline(deadline)
+		count, err := watch.file.Read(buffer)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = watch.movedAway()
+		} else if err == nil {
+			err = watch.events(buffer[:count])
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return failure.FromSystem(err)
+		}
+	}
+}
+
+// add watches a folder, and with `recursive` what is below it; tell: what is found there is told as created.
+func (watch *watcher) add(path string, tell bool) error {
+	raw, err := watch.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var descriptor int
+	var failed error
+	if err := raw.Control(func(inotify uintptr) { descriptor, failed = unix.InotifyAddWatch(int(inotify), path, watched) }); err != nil {
+		return err
+	}
+	if failed != nil {
+		return failed
+	}
+	watch.paths[int32(descriptor)] = path
+	if !watch.recursive {
+		return nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		// No folder, or gone.
+		return nil
+	}
+	for _, entry := range entries {
+		below := strings.TrimSuffix(path, "/") + "/" + entry.Name()
+		if tell {
+			if err := watch.tell(helperv1.ChangeType_CHANGE_TYPE_CREATE, below, ""); err != nil {
+				return err
+			}
+		}
+		if entry.IsDir() {
+			if err := watch.add(below, tell); errors.Is(err, unix.ENOSPC) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (watch *watcher) tell(kind helperv1.ChangeType, path, to string) error {
+	change := &helperv1.WatchResponse_Change{Type: kind, Path: []byte(path)}
+	if to != "" {
+		change.To = []byte(to)
+	}
+	return watch.send(&helperv1.WatchResponse{Event: &helperv1.WatchResponse_Change_{Change: change}})
+}
+
+// movedAway tells of a move that led out of what is watched.
+func (watch *watcher) movedAway() error {
+	from := watch.from
+	watch.from = ""
+	if from == "" {
+		return nil
+	}
+	return watch.tell(helperv1.ChangeType_CHANGE_TYPE_DELETE, from, "")
+}
+
+func (watch *watcher) events(data []byte) error {
+	for len(data) >= unix.SizeofInotifyEvent {
+		descriptor := int32(binary.NativeEndian.Uint32(data))
+		mask := binary.NativeEndian.Uint32(data[4:])
+		cookie := binary.NativeEndian.Uint32(data[8:])
+		length := int(binary.NativeEndian.Uint32(data[12:]))
+		name, _, _ := bytes.Cut(data[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+length], []byte{0})
+		data = data[unix.SizeofInotifyEvent+length:]
+		if err := watch.event(descriptor, mask, cookie, string(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (watch *watcher) event(descriptor int32, mask, cookie uint32, name string) error {
+	if mask&unix.IN_Q_OVERFLOW != 0 {
+		return watch.tell(helperv1.ChangeType_CHANGE_TYPE_OVERFLOW, "", "")
+	}
+	path, known := watch.paths[descriptor]
+	if mask&unix.IN_IGNORED != 0 {
+		delete(watch.paths, descriptor)
+		return nil
+	}
+	if !known {
+		return nil
+	}
+	if name != "" {
+		path = strings.TrimSuffix(path, "/") + "/" + name
+	}
+	moved := mask&unix.IN_MOVED_TO != 0 && watch.from != "" && cookie == watch.cookie
+	if !moved {
+		if err := watch.movedAway(); err != nil {
+			return err
+		}
+	}
+	isWrite := mask&(unix.IN_MODIFY|unix.IN_CLOSE_WRITE) != 0
+	repeated := isWrite && mask&unix.IN_CLOSE_WRITE != 0 && watch.lastWrite == path
+	watch.lastWrite = ""
+	if isWrite && mask&unix.IN_MODIFY != 0 {
+		watch.lastWrite = path
+	}
+	folder := mask&unix.IN_ISDIR != 0
+	switch {
+	case repeated:
+		return nil
+	case moved:
+		from := watch.from
+		watch.from = ""
+		for known, below := range watch.paths {
+			if below == from || strings.HasPrefix(below, from+"/") {
+				watch.paths[known] = path + below[len(from):]
+			}
+		}
+		return watch.tell(helperv1.ChangeType_CHANGE_TYPE_MOVE, from, path)
+	case mask&unix.IN_MOVED_FROM != 0:
+		watch.cookie, watch.from = cookie, path
+		return nil
+	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
+		if err := watch.tell(helperv1.ChangeType_CHANGE_TYPE_CREATE, path, ""); err != nil || !folder || !watch.recursive {
+			return err
+		}
+		if err := watch.add(path, true); errors.Is(err, unix.ENOSPC) {
+			return err
+		}
+		return nil
+	case isWrite:
+		return watch.tell(helperv1.ChangeType_CHANGE_TYPE_WRITE, path, "")
+	case mask&unix.IN_DELETE != 0 || (mask&unix.IN_DELETE_SELF != 0 && len(watch.paths) == 1):
+		return watch.tell(helperv1.ChangeType_CHANGE_TYPE_DELETE, path, "")
+	case mask&unix.IN_ATTRIB != 0 && !(folder && name == ""):
+		return watch.tell(helperv1.ChangeType_CHANGE_TYPE_ATTRIB, path, "")
+	}
+	return nil
+}
